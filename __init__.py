@@ -1,0 +1,61 @@
+"""Penstock runs large language models on the machine in front of you.
+
+Names are imported when they are first used, so that `import penstock` answers at once and never loads torch.
+"""
+
+import importlib
+import sys
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if not sys.platform.startswith("linux"):
+    raise ImportError(f"Penstock supports Linux; this is {sys.platform}. On Windows, use it inside WSL 2.")
+
+if TYPE_CHECKING:
+    from .frontend.async_llm import AsyncLLM
+    from .frontend.llm import LLM
+    from .frontend.tokenizer import Tokenizer
+    from .protocol.errors import (
+        ClosedError,
+        ConfigError,
+        EngineDeadError,
+        ModelNotFoundError,
+        OutOfMemoryError,
+        PenstockError,
+        RequestError,
+    )
+    from .protocol.outputs import CompletionOutput, Logprob, RequestMetrics, RequestOutput
+    from .protocol.sampling import SamplingParams
+
+_HOMES = {
+    "frontend.async_llm": ("AsyncLLM",),
+    "frontend.llm": ("LLM",),
+    "frontend.tokenizer": ("Tokenizer",),
+    "protocol.errors": (
+        "ClosedError",
+        "ConfigError",
+        "EngineDeadError",
+        "ModelNotFoundError",
+        "OutOfMemoryError",
+        "PenstockError",
+        "RequestError",
+    ),
+    "protocol.outputs": ("CompletionOutput", "Logprob", "RequestMetrics", "RequestOutput"),
+    "protocol.sampling": ("SamplingParams",),
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+
+__all__ = ["__version__", *sorted(_HOME_OF)]  # noqa: PLE0604 - strings, made from the table
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f".{_HOME_OF[name]}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOME_OF})

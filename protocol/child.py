@@ -1,0 +1,124 @@
+"""What every child process does before and around its own work: the child's side of `process.py`.
+
+`run_child` arms both ways of noticing the parent's end before it loads anything else, greets the front end, runs the
+body, and sends an exception up as a `ChildFailure`. Knows nothing of what the body does.
+"""
+
+import argparse
+import logging
+import os
+import platform
+import select
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .errors import ChildFailure
+    from .launch import Launch
+    from .sockets import Outbox
+
+_PARENT_GONE = 3  # exit status
+
+
+@dataclass
+class Child:
+    """What a child knows of itself."""
+
+    role: str
+    rank: int
+    directory: Path
+    launch: "Launch"
+    frontend: "Outbox"
+
+
+def run_child(role: str, body: Callable[[Child], None]) -> None:
+    """Run `body` as this process's work; never returns."""
+    arguments = _arguments()
+    _exit_with_parent(arguments.parent, arguments.life)
+    # Ctrl-C is the caller's; a child in another session would not see it, unless someone sends it by hand.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    from .. import __version__
+    from .faults import point
+    from .launch import Launch
+    from .messages import PROTOCOL, Hello
+    from .sockets import Outbox, close_sockets
+
+    name = role if role != "worker" else f"worker {arguments.rank}"
+    frontend = Outbox(arguments.directory, "frontend")
+    try:
+        _log_to(frontend, name)
+        point(f"{role}.start")
+        versions = {"penstock": __version__, "python": platform.python_version()}
+        frontend.send(Hello(role=name, pid=os.getpid(), protocol=PROTOCOL, versions=versions))
+        body(Child(name, arguments.rank, arguments.directory, Launch.read(arguments.directory), frontend))
+        status = 0
+    except BaseException as error:
+        frontend.send(_failure(name, error))
+        traceback.print_exc()
+        status = 1
+    close_sockets()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Not sys.exit: other threads (a library's pool, the touching of memory) must not hold up the end.
+    os._exit(status)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("--rank", type=int, default=0)
+    parser.add_argument("--parent", type=int, required=True)
+    parser.add_argument("--life", type=int, required=True)
+    return parser.parse_args()
+
+
+def _exit_with_parent(parent: int, life: int) -> None:
+    """Exit as soon as the parent has ended or let go of us.
+
+    The pipe closes when the parent ends or says so. A process that the parent forks holds the pipe open as well, so
+    the parent itself is watched too.
+    """
+    parent_fd = os.pidfd_open(parent)
+    if os.getppid() != parent:  # ended before we looked, and its number may be another's by now
+        os._exit(_PARENT_GONE)
+    poll = select.poll()
+    poll.register(life, 0)  # POLLHUP is reported without asking
+    poll.register(parent_fd, select.POLLIN)
+
+    def watch() -> None:
+        poll.poll()
+        os._exit(_PARENT_GONE)
+
+    threading.Thread(target=watch, name="parent-watch", daemon=True).start()
+
+
+def _failure(role: str, error: BaseException) -> "ChildFailure":
+    from .errors import ChildFailure
+
+    return ChildFailure(role, type(error).__name__, str(error), traceback.format_exc())
+
+
+class _ToCaller(logging.Handler):
+    """Warnings and errors also go to the caller's stderr."""
+
+    def __init__(self, frontend: "Outbox", role: str) -> None:
+        super().__init__(logging.WARNING)
+        self.frontend, self.role = frontend, role
+
+    def emit(self, record: logging.LogRecord) -> None:
+        from .messages import Notice
+
+        self.frontend.send(Notice(self.role, record.getMessage()))
+
+
+def _log_to(frontend: "Outbox", role: str) -> None:
+    to_file = logging.StreamHandler(sys.stderr)
+    to_file.setFormatter(logging.Formatter(f"%(asctime)s {role} %(levelname)s %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[to_file, _ToCaller(frontend, role)])

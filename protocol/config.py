@@ -1,0 +1,275 @@
+"""`EngineConfig`: every option of a tree, frozen, from which the command line is made too.
+
+An option is a field with its sentence; its check is a row of a table. Options that other engines have and that mean
+nothing here are accepted with a notice or refused with a sentence, each a row as well.
+Knows nothing of the model or the machine: what depends on them stays None until a process that knows fills it in.
+"""
+
+import difflib
+import os
+import re
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from .errors import ConfigError
+
+BLOCK_SIZES = (16, 32, 64, 128)
+DTYPES = ("auto", "float32", "float16", "bfloat16")
+KV_DTYPES = ("auto", "fp32", "fp16", "bf16")
+
+
+class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One tree's options. `EngineConfig.from_options` is the door for what a person wrote."""
+
+    model: Annotated[str, Meta(description="bundled name, folder, or hub id")]
+    tokenizer: Annotated[str | None, Meta(description="where the tokenizer is, if not with the model")] = None
+    revision: Annotated[str | None, Meta(description="branch, tag or commit of a hub id")] = None
+    dtype: Annotated[str, Meta(description="auto (the checkpoint's), float32, float16 or bfloat16")] = "auto"
+    kv_cache_dtype: Annotated[str, Meta(description="auto (= dtype), fp32, fp16 or bf16")] = "auto"
+    load_format: Annotated[str, Meta(description="auto, dummy (random weights) or stand-in (no model)")] = "auto"
+    max_model_len: Annotated[int | None, Meta(description="prompt and output tokens together")] = None
+    tensor_parallel_size: Annotated[int, Meta(description="processes that share each layer")] = 1
+    block_size: Annotated[int, Meta(description="tokens a KV block: 16, 32, 64 or 128")] = 32
+    max_num_seqs: Annotated[int | None, Meta(description="sequences computed together; unset: 256 GPU, 64 CPU")] = None
+    max_num_batched_tokens: Annotated[int | None, Meta(description="tokens a step; unset: 8192 GPU, 1024 CPU")] = None
+    gpu_memory_utilization: Annotated[float, Meta(description="share of the card's memory in use at most")] = 0.9
+    kv_cache_memory: Annotated[int | None, Meta(description='bytes for KV blocks, or "4GiB"')] = None
+    num_gpu_blocks_override: Annotated[int | None, Meta(description="KV blocks, whatever the plan says")] = None
+    kv_cache_ratio: Annotated[float | None, Meta(description="share of blocks for prompts in computation")] = None
+    static_decode_blocks: Annotated[int, Meta(description="blocks kept free for each request admitted")] = 2
+    enable_prefix_caching: Annotated[bool, Meta(description="reuse the KV blocks of equal prefixes")] = True
+    enable_chunked_prefill: Annotated[bool, Meta(description="spread long prompts over several steps")] = True
+    max_num_partial_prefills: Annotated[int | None, Meta(description="prompts in computation at once")] = None
+    max_long_partial_prefills: Annotated[int | None, Meta(description="long ones among them")] = None
+    long_prefill_token_threshold: Annotated[int | None, Meta(description="tokens that make a prompt long")] = None
+    use_warmup: Annotated[bool, Meta(description="on a GPU, one full step before the first request")] = True
+    deterministic: Annotated[bool | None, Meta(description="answers do not depend on the batch's company")] = None
+    device: Annotated[str, Meta(description="auto, cpu or cuda")] = "auto"
+    devices: Annotated[list[int] | None, Meta(description="which cards")] = None
+    num_threads: Annotated[int | None, Meta(description="CPU threads of all ranks together; unset: the cores")] = None
+    seed: Annotated[int, Meta(description="for requests that bring none")] = 0
+    chat_template: Annotated[str | None, Meta(description="template text or file, instead of the model's")] = None
+    served_model_name: Annotated[str | None, Meta(description="the name in outputs and logs")] = None
+    enforce_eager: Annotated[bool, Meta(description="no captured graphs on a GPU")] = False
+    lm_head_fp32: Annotated[bool, Meta(description="compute logits in float32")] = False
+    enable_logprob: Annotated[bool, Meta(description="accepted; log-probabilities are always available")] = True
+    disable_custom_all_reduce: Annotated[bool, Meta(description="accepted; collectives are the library's")] = False
+    limit_prompt_chars: Annotated[int | None, Meta(description="characters a prompt; unset: 16 x context")] = None
+    limit_stop_strings: Annotated[int, Meta(description="stop strings a request")] = 64
+    limit_stop_chars: Annotated[int, Meta(description="characters a stop string")] = 256
+    limit_logit_bias: Annotated[int, Meta(description="logit_bias entries a request")] = 1024
+    limit_bad_words: Annotated[int, Meta(description="bad_words a request")] = 1024
+    window: Annotated[int, Meta(description="requests that a batch call keeps submitted")] = 1024
+    trace: Annotated[str | None, Meta(description="write a timeline for Perfetto to this file")] = None
+    record: Annotated[str | None, Meta(description="record the engine's messages to this file")] = None
+    quiet: Annotated[bool, Meta(description="no tables, bars or notices")] = False
+
+    @classmethod
+    def from_options(cls, model: str | os.PathLike[str], **options: Any) -> "EngineConfig":
+        """Check what a person wrote; aliases and foreign options are settled here."""
+        known = {field.name for field in msgspec.structs.fields(cls)}
+        settled: dict[str, Any] = {"model": os.fspath(model)}
+        for name, value in options.items():
+            if name in _REFUSED:
+                _refuse(name, value)
+            elif name not in known and name not in _ACCEPTED:
+                raise TypeError(_unknown(name, known))
+            elif name in known and value is not None:
+                settled[name] = _checked(name, value)
+        if settled.get("max_model_len") == -1:
+            settled.pop("max_model_len")
+        if "gpu_memory_utilization" not in settled and (ratio := os.environ.get("BFC_MEM_RATIO")):
+            settled["gpu_memory_utilization"] = _checked("gpu_memory_utilization", _number(ratio))
+        return cls(**settled)
+
+    @staticmethod
+    def notices(options: dict[str, Any]) -> list[str]:
+        """One sentence for each option that was accepted and has no effect here."""
+        return [f"{name} has no effect: {_ACCEPTED[name]}." for name in options if _ACCEPTED.get(name)]
+
+
+def _unknown(name: str, known: set[str]) -> str:
+    near = difflib.get_close_matches(name, known | set(_ACCEPTED) | set(_REFUSED), n=1)
+    hint = f" Did you mean {near[0]}?" if near else " See `penstock generate --help` for all options."
+    return f"There is no option {name!r}.{hint}"
+
+
+def _refuse(name: str, value: Any) -> None:
+    harmless, sentence = _REFUSED[name]
+    if value not in harmless:
+        raise ConfigError(f"{name}={value!r}: {sentence}.")
+
+
+def _checked(name: str, value: Any) -> Any:
+    convert, sentence = _CHECKS[name]
+    try:
+        return convert(value)
+    except (TypeError, ValueError, OverflowError):
+        raise ConfigError(f"{name}={value!r}: {sentence}.") from None
+
+
+# --- checks: each returns the value in the field's own type or raises -------------------------------------------------
+
+Check = tuple[Callable[[Any], Any], str]
+
+
+def _number(value: Any) -> float:
+    return float(value)
+
+
+def _size(value: Any) -> int:
+    """Bytes from an int, or from "512MiB", "4GiB", "4GB"."""
+    if isinstance(value, str):
+        found = re.fullmatch(r"\s*([\d.]+)\s*([kmgt]?)(i?)b?\s*", value.lower())
+        if not found:
+            raise ValueError
+        base = 1024 if found[3] or not found[2] else 1000
+        value = int(float(found[1]) * base ** " kmgt".index(found[2] or " "))
+    return _positive(value)
+
+
+def _whole(low: int) -> Callable[[Any], int]:
+    def convert(value: Any) -> int:
+        if isinstance(value, bool) or int(value) != value or not low <= value < 2**63:
+            raise ValueError
+        return int(value)
+
+    return convert
+
+
+_positive = _whole(1)
+
+
+def _fraction(value: Any) -> float:
+    if isinstance(value, bool) or not 0 < float(value) <= 1:
+        raise ValueError
+    return float(value)
+
+
+def _flag(value: Any) -> bool:
+    if value not in (True, False, 0, 1):
+        raise ValueError
+    return bool(value)
+
+
+def _text(value: Any) -> str:
+    return os.fspath(value)
+
+
+def _one_of(*choices: Any) -> Check:
+    def convert(value: Any) -> Any:
+        if value not in choices:
+            raise ValueError
+        return value
+
+    return convert, "must be one of " + ", ".join(map(str, choices))
+
+
+def _dtype(value: Any) -> str:
+    name = _DTYPE_NAMES.get(str(value).removeprefix("torch."), str(value).removeprefix("torch."))
+    if name not in DTYPES:
+        raise ValueError
+    return name
+
+
+def _device_list(value: Any) -> list[int]:
+    return [_whole(0)(item) for item in ([value] if isinstance(value, int) else value)]
+
+
+_DTYPE_NAMES = {"fp32": "float32", "float": "float32", "fp16": "float16", "half": "float16", "bf16": "bfloat16"}
+_COUNT: Check = (_positive, "must be a whole number, 1 or more")
+_FLAG: Check = (_flag, "must be True or False")
+_TEXT: Check = (_text, "must be text or a path")
+_FRACTION: Check = (_fraction, "must be more than 0 and at most 1")
+
+_CHECKS: dict[str, Check] = {
+    "tokenizer": _TEXT,
+    "revision": _TEXT,
+    "dtype": (_dtype, "must be one of " + ", ".join(DTYPES)),
+    "kv_cache_dtype": _one_of(*KV_DTYPES),
+    "load_format": _one_of("auto", "safetensors", "dummy", "stand-in"),
+    "max_model_len": (_whole(-1), "must be a whole number; None or -1 is the model's own"),
+    "tensor_parallel_size": _COUNT,
+    "block_size": _one_of(*BLOCK_SIZES),
+    "max_num_seqs": _COUNT,
+    "max_num_batched_tokens": _COUNT,
+    "gpu_memory_utilization": _FRACTION,
+    "kv_cache_memory": (_size, 'must be bytes, or text such as "4GiB"'),
+    "num_gpu_blocks_override": _COUNT,
+    "kv_cache_ratio": _FRACTION,
+    "static_decode_blocks": (_whole(0), "must be a whole number, 0 or more"),
+    "enable_prefix_caching": _FLAG,
+    "enable_chunked_prefill": _FLAG,
+    "max_num_partial_prefills": _COUNT,
+    "max_long_partial_prefills": _COUNT,
+    "long_prefill_token_threshold": _COUNT,
+    "use_warmup": _FLAG,
+    "deterministic": _FLAG,
+    "device": _one_of("auto", "cpu", "cuda"),
+    "devices": (_device_list, "must be a list of card numbers"),
+    "num_threads": _COUNT,
+    "seed": (_whole(0), "must be a whole number, 0 or more"),
+    "chat_template": _TEXT,
+    "served_model_name": _TEXT,
+    "enforce_eager": _FLAG,
+    "lm_head_fp32": _FLAG,
+    "enable_logprob": _FLAG,
+    "disable_custom_all_reduce": _FLAG,
+    "limit_prompt_chars": _COUNT,
+    "limit_stop_strings": _COUNT,
+    "limit_stop_chars": _COUNT,
+    "limit_logit_bias": _COUNT,
+    "limit_bad_words": _COUNT,
+    "window": _COUNT,
+    "trace": _TEXT,
+    "record": _TEXT,
+    "quiet": _FLAG,
+}
+
+# --- options of other engines ----------------------------------------------------------------------------------------
+
+_PRIVATE = "processes talk over private sockets here, and servers are the daemon's"
+# Why there is no effect, or "" where there is nothing to say.
+_ACCEPTED: dict[str, str] = {
+    "port": _PRIVATE,
+    "metrics_port": _PRIVATE,
+    "engine_worker_queue_port": _PRIVATE,
+    "cache_queue_port": _PRIVATE,
+    "max_waiting_time": _PRIVATE,
+    "max_concurrency": _PRIVATE,
+    "use_cudagraph": "",
+    "graph_optimization_config": "",
+    "graph_batch_sizes": "",
+    "guided_decoding_backend": "",
+    "guided_decoding_disable_any_whitespace": "",
+    "max_loras": "",
+    "max_lora_rank": "",
+}
+
+_NOT_YET = "is not built yet; leave it out"
+# The values that ask for nothing, and the sentence for any other.
+_REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
+    "quantization": ((None,), _NOT_YET),
+    "reasoning_parser": ((None,), _NOT_YET),
+    "reasoning_parser_plugin": ((None,), _NOT_YET),
+    "tool_call_parser": ((None,), _NOT_YET),
+    "tool_parser": ((None,), _NOT_YET),
+    "tool_parser_plugin": ((None,), _NOT_YET),
+    "early_stop_config": ((None,), _NOT_YET),
+    "logits_processors": ((None,), _NOT_YET),
+    "enable_lora": ((None, False), _NOT_YET),
+    "swap_space": ((None, 0), _NOT_YET),
+    "connect": ((None, "never"), "there is no daemon yet; connect='never' is the only form"),
+    "enable_mm": ((None, False), "multimodal models are not supported yet"),
+    "limit_mm_per_prompt": ((None,), "multimodal models are not supported yet"),
+    "mm_processor_kwargs": ((None,), "multimodal models are not supported yet"),
+    "speculative_config": ((None,), "speculative decoding is not supported yet"),
+    "data_parallel_size": ((None, 1), "data parallelism is not supported yet; start several LLMs"),
+    "enable_expert_parallel": ((None, False), "mixture-of-experts models are not supported yet"),
+    "splitwise_role": ((None, "mixed"), "a split of prefill and decode is not supported yet"),
+    "dynamic_load_weight": ((None, False), "weights cannot be exchanged while a tree runs; make a new LLM"),
+    "trust_remote_code": ((None, False), "code from a checkpoint is never run; supported families need none"),
+}

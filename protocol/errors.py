@@ -1,0 +1,75 @@
+"""Every error that Penstock raises at its user, and how one travels between processes.
+
+A child's exception goes up as `ChildFailure` (its class name, its sentence, its traceback) and is raised in the
+caller as the matching class here, with the child's own traceback as the cause.
+Knows nothing of sockets or processes.
+"""
+
+from typing import Any
+
+import msgspec
+
+
+class PenstockError(Exception):
+    """Whatever Penstock raises on purpose."""
+
+    # What a batch call had finished before it was cut short (also set on KeyboardInterrupt).
+    results: list[Any]
+
+
+class ConfigError(PenstockError, ValueError):
+    """An option, or a combination of them, that cannot work."""
+
+
+class RequestError(PenstockError, ValueError):
+    """One request is wrong in itself, or against this model."""
+
+
+class ModelNotFoundError(PenstockError, FileNotFoundError):
+    """No model lies where it was looked for; the message lists the places."""
+
+    def __str__(self) -> str:  # FileNotFoundError would print an errno
+        return str(self.args[0]) if self.args else ""
+
+
+class OutOfMemoryError(PenstockError, MemoryError):
+    """The memory plan does not fit, or the kernel ended a process for memory."""
+
+
+class EngineDeadError(PenstockError, RuntimeError):
+    """A process of the tree has died; the cause is its own traceback where it left one."""
+
+
+class ClosedError(PenstockError, RuntimeError):
+    """The object was closed, or is a copy in a forked process."""
+
+
+class ChildTraceback(Exception):
+    """The traceback of a child process, shown as the cause of the error that it led to."""
+
+    def __str__(self) -> str:
+        return "\n" + str(self.args[0])
+
+
+class ChildFailure(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """What a child says when an exception ends it."""
+
+    role: str
+    error: str  # class name
+    message: str
+    traceback: str
+
+
+# Errors that keep their class on the way up; any other one ends the tree as EngineDeadError.
+_TRAVELLING: tuple[type[PenstockError], ...] = (ConfigError, ModelNotFoundError, OutOfMemoryError)
+
+
+def raised_by(failure: ChildFailure) -> PenstockError:
+    """The exception to raise in the caller for a child's failure, its cause set."""
+    known = {kind.__name__: kind for kind in _TRAVELLING}
+    if failure.error in known:
+        error: PenstockError = known[failure.error](failure.message)
+    else:
+        error = EngineDeadError(f"The {failure.role} process ended with {failure.error}: {failure.message}")
+    error.__cause__ = ChildTraceback(failure.traceback)
+    return error

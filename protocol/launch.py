@@ -1,0 +1,24 @@
+"""What the front end tells every child of a tree at its start, as one file in the tree's private folder.
+
+Knows nothing of how it is decided; `frontend/tree.py` does that.
+"""
+
+from pathlib import Path
+
+import msgspec
+
+from .config import EngineConfig
+
+
+class Launch(msgspec.Struct, frozen=True):
+    config: EngineConfig
+    model_folder: str
+    tokenizer_folder: str
+    threads_per_rank: int
+
+    def write(self, directory: Path) -> None:
+        (directory / "launch").write_bytes(msgspec.msgpack.encode(self))
+
+    @classmethod
+    def read(cls, directory: Path) -> "Launch":
+        return msgspec.msgpack.decode((directory / "launch").read_bytes(), type=cls)

@@ -1,0 +1,352 @@
+"""Every message that crosses a border between two processes, in the order in which a request meets them.
+
+What each row of a step has travels as packed columns (native byte order, one machine); what is rare travels as a list
+of structs. `column` and `values` pack and unpack. A *sequence* is one sample of a request: its id is
+`sequence_id(request_id, sample)`, unique in the life of the tree and never reused.
+Knows nothing of sockets, and of what anyone does with a message.
+"""
+
+import hashlib
+from array import array
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from .errors import ChildFailure
+from .sampling import MAX_SAMPLES, SamplingParams
+
+FinishReason = Literal["stop", "length", "abort", "error"]
+
+
+class Message(msgspec.Struct, array_like=True, tag=True, gc=False):
+    """Base of all that travels on its own; arrays on the wire, told apart by their class name."""
+
+
+class Part(msgspec.Struct, array_like=True, gc=False):
+    """Base of what travels inside a message."""
+
+
+def column(values: Iterable[int]) -> bytes:
+    """int32 values, packed."""
+    return array("i", values).tobytes()
+
+
+def wide_column(values: Iterable[int]) -> bytes:
+    """int64 values, packed."""
+    return array("q", values).tobytes()
+
+
+def values(packed: bytes) -> array:
+    unpacked = array("i")
+    unpacked.frombytes(packed)
+    return unpacked
+
+
+def wide_values(packed: bytes) -> array:
+    unpacked = array("q")
+    unpacked.frombytes(packed)
+    return unpacked
+
+
+def sequence_id(request_id: int, sample: int) -> int:
+    return request_id * MAX_SAMPLES + sample
+
+
+def request_and_sample(sequence: int) -> tuple[int, int]:
+    return divmod(sequence, MAX_SAMPLES)
+
+
+# --- start ---------------------------------------------------------------------------------------------------------
+
+
+class Hello(Message):
+    """A child's first word to the front end."""
+
+    role: str
+    pid: int
+    protocol: str  # PROTOCOL of the sender: both ends must be of one installation
+    versions: dict[str, str]
+
+
+class MemoryPlan(Part):
+    """What one rank found and intends to take."""
+
+    device: str  # "cpu", "cuda:0"
+    device_name: str
+    weight_bytes: int
+    activation_bytes: int
+    available_bytes: int  # free for the tree before anything was taken
+    block_bytes: int  # one KV block, all layers, this rank
+    num_blocks: int  # that fit
+    max_model_len: int  # asked for, or the model's own cut to what the blocks hold
+    model_context: int  # the model's own
+    vocab_size: int
+    dtype: str
+    kv_dtype: str
+    notes: list[str] = []  # sentences for the start-up table
+
+
+class Loaded(Message):
+    """Worker → engine: the weights are in, this is the plan."""
+
+    rank: int
+    plan: MemoryPlan
+
+
+class Allocate(Message):
+    """Engine → workers: the plan that all ranks can keep."""
+
+    num_blocks: int
+    max_model_len: int
+
+
+class Allocated(Message):
+    """Worker → engine: KV memory is taken, steps may come."""
+
+    rank: int
+
+
+class Ready(Message):
+    """A child → front end: it can work. The engine's carries the plan that was agreed."""
+
+    role: str
+    plan: MemoryPlan | None = None
+
+
+class Notice(Message):
+    """A child → front end: a warning for the person at the keyboard."""
+
+    role: str
+    text: str
+
+
+class Stop(Message):
+    """Front end → engine → workers and detokenizer: finish what you hold and exit."""
+
+
+# --- a request on its way in ---------------------------------------------------------------------------------------
+
+
+class Prompt(Part):
+    request_id: int
+    token_ids: bytes  # int32 column
+    # As the caller wrote them, with what belongs to the model filled in: eos_token_id is the list that ends an answer
+    # (empty with ignore_eos), bad_words have become bad_words_ids, max_tokens is set and fits max_model_len.
+    params: SamplingParams
+    seed: int
+    arrival_time: float
+    is_streamed: bool = False  # False: one delta, at the end
+
+
+class Generate(Message):
+    """Front end → engine."""
+
+    prompts: list[Prompt]
+
+
+class Abort(Message):
+    """Front end or detokenizer → engine. Unknown sequences are ignored: they have ended already."""
+
+    sequence_ids: list[int]
+
+
+# --- a step ---------------------------------------------------------------------------------------------------------
+
+
+class NewSlot(Part):
+    """A sequence enters a slot, for the first time or after a preemption."""
+
+    slot: int
+    token_ids: bytes  # the whole history, int32
+    num_prompt: int  # how many of them are prompt
+    num_computed: int  # how many stand in the KV blocks already
+    params: SamplingParams
+    seed: int
+    sample: int
+
+
+class Forced(Part):
+    """Tokens that a slot is given instead of sampling them; appended to its history before the step."""
+
+    slot: int
+    token_ids: bytes
+
+
+class Fork(Part):
+    """A slot that starts as a copy of another: history, parameters and count of computed tokens."""
+
+    source: int
+    target: int
+    sample: int
+    block_ids: bytes  # the target's whole table
+
+
+class StepPlan(Message):
+    """Engine → all workers: what one step computes. Row r of every column speaks of the same slot.
+
+    A worker applies, in this order: freed, new, forks, forced, block ids, copies; then it computes. A row whose
+    computed tokens reach the end of its known history samples the next one.
+    """
+
+    step: int
+    slots: bytes
+    num_tokens: bytes  # to compute in this step
+    block_ids: bytes  # appended to the rows' tables; row r's are block_ids[block_offsets[r]:block_offsets[r + 1]]
+    block_offsets: bytes
+    freed: bytes = b""  # slots
+    new: list[NewSlot] = []
+    forced: list[Forced] = []
+    forks: list[Fork] = []
+    copies: bytes = b""  # pairs of source block, target block
+    masked: bytes = b""  # rows that wait for this step's MaskFrame before they sample
+
+
+class MaskFrame(Message):
+    """Engine → all workers: which tokens the masked rows of a step may sample."""
+
+    step: int
+    rows: bytes
+    bits: bytes  # len(rows) x ceil(vocab_size / 32) int32, lowest bit first; 1 allows
+
+
+class Logprobs(Part):
+    """Positions of one row with their chosen token (column 0) and the most likely ones after it."""
+
+    owner: int  # row in a StepResult, sequence id everywhere else
+    is_prompt: bool
+    width: int  # 1 + top n
+    token_ids: bytes  # int32, positions x width
+    logprobs: bytes  # float32, likewise
+    ranks: bytes  # int32, of the chosen token, one per position
+
+
+class FailedRow(Part):
+    row: int
+    message: str
+
+
+class StepResult(Message):
+    """Rank 0 → engine."""
+
+    step: int
+    num_sampled: bytes  # per row
+    sampled: bytes  # the rows' tokens one after another
+    forward_time: float
+    failed: list[FailedRow] = []
+    logprobs: list[Logprobs] = []
+
+
+# --- a request on its way out ---------------------------------------------------------------------------------------
+
+
+class Opened(Part):
+    """All that the detokenizer needs of a sequence; comes before its first token."""
+
+    sequence_id: int
+    num_prompt: int
+    prompt_tail: bytes  # the last few prompt tokens: the context of the first text
+    params: SamplingParams
+    is_streamed: bool
+    num_cached: int
+    arrival_time: float
+    inference_start_time: float | None  # None: it ended while it waited
+    forward_time: float  # of the steps that it was in so far, the present one not counted
+
+
+class Resumed(Part):
+    """Time in steps that gave a sequence no token, after a preemption or between chunks."""
+
+    sequence_id: int
+    forward_time: float
+    preemptions: int
+
+
+class Ended(Part):
+    sequence_id: int
+    finish_reason: FinishReason
+    stop_reason: int | None = None
+    error_code: int = 200
+    error_msg: str | None = None
+
+
+class Tokens(Message):
+    """Engine → detokenizer, once a step: applied in the order opened, resumed, tokens, ended."""
+
+    sequence_ids: bytes = b""  # int64
+    num_tokens: bytes = b""
+    token_ids: bytes = b""
+    forward_time: float = 0.0  # counts for every sequence listed
+    opened: list[Opened] = []
+    resumed: list[Resumed] = []
+    ended: list[Ended] = []
+    logprobs: list[Logprobs] = []
+
+
+class Timing(Part):
+    arrival_time: float
+    inference_start_time: float | None
+    first_token_time: float | None  # Unix seconds
+    end_time: float
+    forward_time: float
+    preemptions: int
+
+
+class Delta(Part):
+    """What is new of one sequence."""
+
+    sequence_id: int
+    text: str
+    token_ids: bytes
+    num_cached: int
+    finish_reason: FinishReason | None = None
+    stop_reason: int | str | None = None
+    error_code: int = 200
+    error_msg: str | None = None
+    timing: Timing | None = None  # with the last delta
+    logprobs: list[Logprobs] = []
+
+
+class Deltas(Message):
+    """Detokenizer → front end."""
+
+    deltas: list[Delta]
+
+
+# --- what a person asks ---------------------------------------------------------------------------------------------
+
+
+class StatsQuery(Message):
+    """Front end → engine."""
+
+
+class Stats(Message):
+    """Engine → front end."""
+
+    running: int
+    waiting: int
+    blocks: int
+    free_blocks: int
+    steps: int
+    prompt_tokens: int
+    cached_tokens: int
+    generated_tokens: int
+    preemptions: int
+
+
+EngineInbox = Generate | Abort | StepResult | Loaded | Allocated | Stop | StatsQuery
+WorkerInbox = Allocate | StepPlan | MaskFrame | Stop
+DetokenizerInbox = Tokens | Stop
+FrontendInbox = Hello | Ready | Notice | Deltas | ChildFailure | Stats
+
+
+def _protocol() -> str:
+    """A short hash of the files that define the wire; equal hashes understand each other."""
+    digest = hashlib.blake2b(digest_size=8)
+    for name in ("messages.py", "sampling.py", "errors.py"):
+        digest.update(Path(__file__).with_name(name).read_bytes())
+    return digest.hexdigest()
+
+
+PROTOCOL = _protocol()

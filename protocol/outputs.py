@@ -1,0 +1,86 @@
+"""What a caller gets back: `RequestOutput`, its samples, metrics and log-probabilities.
+
+Plain results without behaviour beyond access: `outputs` is sample 0 as an object and the sequence of all samples
+at once, so that scripts of either habit work. Knows nothing of how they came about.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+
+class Logprob(NamedTuple):
+    """Natural logarithm of a token's probability under the model itself, and its rank (1 is the most likely)."""
+
+    logprob: float
+    rank: int
+    decoded_token: str | None = None
+
+
+LogprobsByToken = dict[int, Logprob]
+
+
+@dataclass(slots=True)
+class CompletionOutput:
+    """One sample. In a stream it holds only what is new since the delta before."""
+
+    index: int = 0
+    text: str = ""
+    token_ids: list[int] = field(default_factory=list)
+    finish_reason: str | None = None  # stop, length, abort, error
+    stop_reason: int | str | None = None  # the token id or string that stopped it
+    send_idx: int = 0
+    cumulative_logprob: float | None = None
+    logprobs: list[LogprobsByToken] | None = None
+    reasoning_content: str | None = None
+    tool_calls: list[Any] | None = None
+
+    @property
+    def resoning_content(self) -> str | None:
+        """The same under the spelling that an older page gives."""
+        return self.reasoning_content
+
+
+class Samples(list[CompletionOutput]):
+    """All samples of a request; every attribute of a `CompletionOutput` read here is sample 0's."""
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self[0], name)
+
+
+# `list` has a method of that name, which hides sample 0's number from __getattr__.
+Samples.index = property(lambda self: self[0].index)  # type: ignore[assignment]
+
+
+@dataclass(slots=True)
+class RequestMetrics:
+    """Times of one request: the first two in Unix seconds, the others durations in seconds."""
+
+    arrival_time: float
+    inference_start_time: float | None = None
+    first_token_time: float | None = None  # from arrival
+    time_in_queue: float | None = None
+    model_forward_time: float = 0.0  # the sum of the steps that it was in
+    model_execute_time: float | None = None  # from the start of inference to the end
+    preemptions: int = 0
+    num_prompt_tokens: int = 0
+    num_output_tokens: int = 0
+
+
+@dataclass(slots=True)
+class RequestOutput:
+    """The answer to one prompt, or, in a stream, what is new of it."""
+
+    request_id: str
+    prompt: str | None
+    prompt_token_ids: list[int]
+    outputs: Samples
+    finished: bool = False
+    metrics: RequestMetrics | None = None
+    num_cached_tokens: int = 0
+    error_code: int = 200
+    error_msg: str | None = None
+    prompt_logprobs: list[LogprobsByToken | None] | None = None

@@ -1,0 +1,45 @@
+"""A stream of messages written to a file and read back, so that what a process did can be done again.
+
+The engine records what it sends to its workers and what rank 0 answers; since a worker is a pure function of that
+stream, feeding it to a new worker must give the same answers (`scripts/replay.py`).
+Knows nothing of the messages' meaning.
+"""
+
+import struct
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+_LENGTH = struct.Struct("<Id?")
+
+
+class Recorded(NamedTuple):
+    message: Any
+    is_answer: bool  # came back from rank 0
+    time: float
+
+
+class Recorder:
+    def __init__(self, path: str) -> None:
+        self._file = open(path, "wb")
+        self._encoder = msgspec.msgpack.Encoder()
+
+    def write(self, message: Any, *, is_answer: bool) -> None:
+        body = self._encoder.encode(message)
+        self._file.write(_LENGTH.pack(len(body), time.monotonic(), is_answer) + body)
+        self._file.flush()
+
+
+def read_recording(path: str | Path, messages: Any) -> Iterator[Recorded]:
+    """All whole messages of a recording; one cut off by a process's death ends it."""
+    decoder = msgspec.msgpack.Decoder(messages)
+    with open(path, "rb") as file:
+        while len(head := file.read(_LENGTH.size)) == _LENGTH.size:
+            length, moment, is_answer = _LENGTH.unpack(head)
+            body = file.read(length)
+            if len(body) < length:
+                return
+            yield Recorded(decoder.decode(body), is_answer, moment)

@@ -1,0 +1,209 @@
+"""What a request may ask for (`SamplingParams`), validated where it is written.
+
+One row per field stands in a table of rules; aliases are folded into the field that they stand for.
+Knows nothing of models: what can only be wrong against a model (an unknown token id) is the front end's to say.
+"""
+
+import math
+import operator
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, NamedTuple
+
+import msgspec
+from msgspec import Meta
+
+from .errors import RequestError
+
+MAX_SAMPLES = 128
+MAX_LOGPROBS = 20
+
+
+class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """How tokens are chosen and when a request ends. Every field is given by its name."""
+
+    temperature: Annotated[float, Meta(description="0 is greedy")] = 1.0
+    top_p: Annotated[float, Meta(description="keep the most likely tokens up to this share of probability")] = 1.0
+    top_k: Annotated[int, Meta(description="keep that many most likely tokens; 0 or -1 is off")] = 0
+    min_p: Annotated[float, Meta(description="drop tokens below this share of the most likely one's")] = 0.0
+    presence_penalty: Annotated[float, Meta(description="-2..2, once per token already generated")] = 0.0
+    frequency_penalty: Annotated[float, Meta(description="-2..2, per time that a token was generated")] = 0.0
+    frequence_penalty: Annotated[float | None, Meta(description="the same")] = None
+    repetition_penalty: Annotated[float, Meta(description="> 1 discourages tokens of prompt and answer")] = 1.0
+    max_tokens: Annotated[int | None, Meta(description="output tokens at most; unset: to max_model_len")] = None
+    max_length: Annotated[int | None, Meta(description="prompt and output tokens together at most")] = None
+    min_tokens: Annotated[int, Meta(description="no end before that many output tokens")] = 0
+    min_length: Annotated[int, Meta(description="no end before prompt and output have that many tokens")] = 0
+    stop: Annotated[list[str] | None, Meta(description="strings that end the answer")] = None
+    stop_token_ids: Annotated[list[int] | None, Meta(description="token ids that end the answer")] = None
+    ignore_eos: Annotated[bool, Meta(description="go on after the end-of-sequence token")] = False
+    eos_token_id: Annotated[list[int] | None, Meta(description="instead of the model's own")] = None
+    include_stop_str_in_output: Annotated[bool, Meta(description="keep the stop string in the text")] = False
+    bad_words: Annotated[list[str] | None, Meta(description="strings that must not appear")] = None
+    bad_words_ids: Annotated[list[list[int]] | None, Meta(description="token sequences that must not appear")] = None
+    logit_bias: Annotated[dict[int, float] | None, Meta(description="{token id: -100..100} added to logits")] = None
+    seed: Annotated[int | None, Meta(description="makes a sampled answer repeat")] = None
+    n: Annotated[int, Meta(description="answers per prompt")] = 1
+    logprobs: Annotated[int | None, Meta(description="log-probabilities of the best n tokens; -1: all")] = None
+    prompt_logprobs: Annotated[int | None, Meta(description="the same for the prompt")] = None
+    skip_special_tokens: Annotated[bool, Meta(description="leave special tokens out of the text")] = True
+    spaces_between_special_tokens: Annotated[bool, Meta(description="put spaces between special tokens")] = True
+    detokenize: Annotated[bool, Meta(description="make text, not only token ids")] = True
+    priority: Annotated[int, Meta(description="lower goes first")] = 0
+    cache_salt: Annotated[str | None, Meta(description="share cached prefixes only within this salt")] = None
+    lora_name: Annotated[str | None, Meta(description="adapter to use")] = None
+    # Known, and not built yet: `not_built` names them, and the front end ends such a request with 400.
+    reasoning_max_tokens: int | None = None
+    max_thinking_tokens: int | None = None
+    guided_decoding: Any = None
+    guided_json: Any = None
+    guided_regex: Any = None
+    guided_choice: Any = None
+    guided_grammar: Any = None
+    guided_json_object: Any = None
+    structural_tag: Any = None
+    response_format: Any = None
+    no_repeat_ngram_size: int = 0
+    suppress_repetition_in_generation: bool = False
+    early_stop: Any = None
+
+    def __post_init__(self) -> None:
+        for alias, name in _ALIASES.items():
+            if (value := getattr(self, alias)) is not None:
+                setattr(self, name, value)
+                setattr(self, alias, None)
+        for name, default, rule in _CHECKS:
+            if (value := getattr(self, name)) is not default and value is not None:
+                setattr(self, name, rule.checked(name, value))
+        if self.max_tokens is not None and self.min_tokens > self.max_tokens:
+            raise RequestError(f"min_tokens={self.min_tokens} is more than max_tokens={self.max_tokens}.")
+        if self.stop and not self.detokenize:
+            raise RequestError("stop strings need detokenize=True; stop_token_ids works without.")
+
+    @property
+    def is_greedy(self) -> bool:
+        return self.temperature == 0.0
+
+    @property
+    def not_built(self) -> list[str]:
+        """Fields that are set and that this version cannot serve."""
+        return [name for name in _NOT_BUILT if getattr(self, name) != _DEFAULTS[name]]
+
+
+class Rule(NamedTuple):
+    """Turns what a person wrote into the field's own type, and says what must hold of it."""
+
+    convert: Callable[[Any], Any]
+    holds: Callable[[Any], bool]
+    sentence: str
+
+    def checked(self, name: str, value: Any) -> Any:
+        try:
+            converted = self.convert(value)
+            if self.holds(converted):
+                return converted
+        except (TypeError, ValueError, OverflowError):
+            pass
+        raise RequestError(f"{name}={_shown(value)}: {self.sentence}.")
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _real(value: Any) -> float:
+    if isinstance(value, (bool, str)):
+        raise TypeError
+    return float(value)
+
+
+def _integer(value: Any) -> int:
+    if isinstance(value, bool):
+        raise TypeError
+    return operator.index(value)
+
+
+def _truth(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError
+    return value
+
+
+def _strings(value: Any) -> list[str]:
+    items = [value] if isinstance(value, str) else list(value)
+    if not all(isinstance(item, str) for item in items):
+        raise TypeError
+    return items
+
+
+def _integers(value: Any) -> list[int]:
+    return [_integer(item) for item in value] if isinstance(value, Sequence) else [_integer(value)]
+
+
+def _between(low: float, high: float) -> Rule:
+    return Rule(_real, lambda value: low <= value <= high, f"must be a number from {low:g} to {high:g}")
+
+
+def _at_least(low: int) -> Rule:
+    return Rule(_integer, lambda value: low <= value < 2**31, f"must be a whole number, {low} or more")
+
+
+def _ranked() -> Rule:
+    sentence = f"must be 0 to {MAX_LOGPROBS}, or -1 for the whole vocabulary"
+    return Rule(_integer, lambda value: -1 <= value <= MAX_LOGPROBS, sentence)
+
+
+_BOOLEAN = Rule(_truth, lambda value: True, "must be True or False")
+_TOKEN_IDS = Rule(_integers, lambda ids: all(0 <= item < 2**31 for item in ids), "must be a token id or a list of them")
+_TEXT = Rule(lambda value: value, lambda value: isinstance(value, str), "must be a string")
+
+_RULES: dict[str, Rule] = {
+    "temperature": Rule(_real, lambda value: 0 <= value < math.inf, "must be a finite number, 0 or more"),
+    "top_p": Rule(_real, lambda value: 0 < value <= 1, "must be more than 0 and at most 1"),
+    "top_k": Rule(_integer, lambda value: -1 <= value < 2**31, "must be a whole number; 0 or -1 is off"),
+    "min_p": _between(0, 1),
+    "presence_penalty": _between(-2, 2),
+    "frequency_penalty": _between(-2, 2),
+    "repetition_penalty": Rule(_real, lambda value: 0 < value < math.inf, "must be a finite number above 0"),
+    "max_tokens": _at_least(1),
+    "max_length": _at_least(1),
+    "min_tokens": _at_least(0),
+    "min_length": _at_least(0),
+    "stop": Rule(_strings, lambda items: all(items), "must be a string or a list of strings, none of them empty"),
+    "stop_token_ids": _TOKEN_IDS,
+    "ignore_eos": _BOOLEAN,
+    "eos_token_id": _TOKEN_IDS,
+    "include_stop_str_in_output": _BOOLEAN,
+    "bad_words": Rule(_strings, lambda items: all(items), "must be a list of strings, none of them empty"),
+    "bad_words_ids": Rule(
+        lambda value: [_integers(item) for item in value],
+        lambda words: all(words) and all(0 <= item < 2**31 for word in words for item in word),
+        "must be a list of lists of token ids, none of them empty",
+    ),
+    "logit_bias": Rule(
+        lambda value: {int(item): _real(bias) for item, bias in dict(value).items()},
+        lambda bias: all(0 <= item < 2**31 and -100 <= value <= 100 for item, value in bias.items()),
+        "must be {token id: number from -100 to 100}",
+    ),
+    "seed": Rule(_integer, lambda value: 0 <= value < 2**63, "must be a whole number from 0 to 2**63 - 1"),
+    "n": Rule(_integer, lambda value: 1 <= value <= MAX_SAMPLES, f"must be 1 to {MAX_SAMPLES}"),
+    "logprobs": _ranked(),
+    "prompt_logprobs": _ranked(),
+    "skip_special_tokens": _BOOLEAN,
+    "spaces_between_special_tokens": _BOOLEAN,
+    "detokenize": _BOOLEAN,
+    "priority": Rule(_integer, lambda value: abs(value) < 2**31, "must be a whole number"),
+    "cache_salt": _TEXT,
+    "lora_name": _TEXT,
+}
+
+_ALIASES = {"frequence_penalty": "frequency_penalty", "max_thinking_tokens": "reasoning_max_tokens"}
+
+_NOT_BUILT = (
+    "reasoning_max_tokens guided_decoding guided_json guided_regex guided_choice guided_grammar guided_json_object "
+    "structural_tag response_format no_repeat_ngram_size suppress_repetition_in_generation early_stop"
+).split()
+
+_DEFAULTS = {item.name: item.default for item in msgspec.structs.fields(SamplingParams)}
+# Fields left at their default are skipped: a params object is decoded several times on its way.
+_CHECKS = [(name, _DEFAULTS[name], rule) for name, rule in _RULES.items()]

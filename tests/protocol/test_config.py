@@ -1,0 +1,78 @@
+"""Options of a tree: checked when written, foreign ones accepted with a notice or refused with a sentence."""
+
+import msgspec
+import pytest
+
+from penstock.protocol.config import _CHECKS, EngineConfig
+from penstock.protocol.errors import ConfigError
+
+
+def test_every_option_but_the_model_has_a_check_and_a_sentence():
+    fields = msgspec.structs.fields(EngineConfig)
+    assert {field.name for field in fields} - {"model"} == set(_CHECKS)
+    assert [field.name for field in fields if "description=" not in repr(field.type)] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("4GiB", 4 * 2**30), ("512mib", 512 * 2**20), ("2GB", 2 * 10**9), (4096, 4096), ("1.5k", 1500)]
+)
+def test_a_size_is_bytes_or_text_with_a_unit(text, size):
+    assert EngineConfig.from_options("m", kv_cache_memory=text).kv_cache_memory == size
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("block_size", 48),
+        ("dtype", "int3"),
+        ("kv_cache_dtype", "fp7"),
+        ("kv_cache_memory", "much"),
+        ("gpu_memory_utilization", 1.5),
+        ("tensor_parallel_size", 0),
+        ("max_num_seqs", "many"),
+        ("max_model_len", -7),
+    ],
+)
+def test_an_option_that_breaks_its_rule_raises_and_names_itself(name, value):
+    with pytest.raises(ConfigError, match=name):
+        EngineConfig.from_options("m", **{name: value})
+
+
+def test_an_unknown_option_names_the_nearest_known_one():
+    with pytest.raises(TypeError, match="Did you mean max_model_len"):
+        EngineConfig.from_options("m", max_modellen=5)
+
+
+def test_the_spellings_of_a_dtype_mean_the_same():
+    assert {EngineConfig.from_options("m", dtype=name).dtype for name in ("bf16", "bfloat16", "torch.bfloat16")} == {
+        "bfloat16"
+    }
+
+
+def test_minus_one_is_the_models_own_context():
+    assert EngineConfig.from_options("m", max_model_len=-1).max_model_len is None
+
+
+def test_server_options_are_accepted_with_a_notice_each():
+    options = {"port": 8000, "use_cudagraph": True}
+    EngineConfig.from_options("m", **options)
+    [notice] = EngineConfig.notices(options)
+    assert notice.startswith("port has no effect")
+
+
+@pytest.mark.parametrize("option", [{"quantization": "wint4"}, {"connect": "auto"}, {"enable_mm": True}])
+def test_what_is_not_built_is_refused_unless_it_asks_for_nothing(option):
+    with pytest.raises(ConfigError):
+        EngineConfig.from_options("m", **option)
+    EngineConfig.from_options("m", quantization=None, connect="never", data_parallel_size=1, splitwise_role="mixed")
+
+
+def test_the_utilization_can_come_from_the_environment(monkeypatch):
+    monkeypatch.setenv("BFC_MEM_RATIO", "0.5")
+    assert EngineConfig.from_options("m").gpu_memory_utilization == 0.5
+    assert EngineConfig.from_options("m", gpu_memory_utilization=0.7).gpu_memory_utilization == 0.7
+
+
+def test_the_config_survives_the_wire():
+    config = EngineConfig.from_options("m", devices=[0, 1], trace="/x", seed=3)
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(config), type=EngineConfig) == config

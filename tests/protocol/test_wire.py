@@ -1,0 +1,117 @@
+"""Messages, columns, sockets, recordings and traces: what is sent is what arrives."""
+
+import json
+import os
+import threading
+
+import msgspec
+import pytest
+
+from penstock.protocol import messages
+from penstock.protocol.messages import (
+    Abort,
+    EngineInbox,
+    StepPlan,
+    WorkerInbox,
+    column,
+    request_and_sample,
+    sequence_id,
+    values,
+    wide_column,
+    wide_values,
+)
+from penstock.protocol.recording import Recorder, read_recording
+from penstock.protocol.runtime_directory import RuntimeDirectory, runtime_base
+from penstock.protocol.sockets import Inbox, Outbox
+from penstock.protocol.trace import Trace
+
+
+@pytest.fixture
+def directory(tmp_path, monkeypatch):
+    monkeypatch.setenv("PENSTOCK_RUNTIME_DIR", f"/tmp/penstock-test-{os.getpid()}")
+    directory = RuntimeDirectory()
+    yield directory.path
+    directory.remove()
+
+
+def test_columns_give_back_their_values():
+    assert list(values(column([1, -1, 2**31 - 1]))) == [1, -1, 2**31 - 1]
+    assert list(wide_values(wide_column([2**40]))) == [2**40]
+
+
+def test_a_sequence_id_names_its_request_and_sample():
+    assert request_and_sample(sequence_id(12345, 127)) == (12345, 127)
+
+
+def test_a_plan_survives_the_wire():
+    plan = StepPlan(3, column([0, 4]), column([7, 1]), column([9, 8]), column([0, 1, 2]), freed=column([2]))
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(plan), type=WorkerInbox) == plan
+
+
+def test_the_protocol_has_a_hash():
+    assert len(messages.PROTOCOL) == 16
+
+
+def test_messages_of_one_sender_arrive_in_order(directory):
+    inbox, outbox = Inbox(directory, "engine", EngineInbox), Outbox(directory, "engine")
+    for number in range(1000):
+        outbox.send(Abort([number]))
+    assert [inbox.receive(5).sequence_ids for _ in range(1000)] == [[number] for number in range(1000)]
+    assert inbox.receive(0) is None
+    inbox.close()
+    outbox.close()
+
+
+def test_waiting_for_a_message_ends_when_a_descriptor_becomes_readable(directory):
+    inbox = Inbox(directory, "engine", EngineInbox)
+    read_end, write_end = os.pipe()
+    threading.Timer(0.05, os.write, (write_end, b"x")).start()
+    assert inbox.receive_or([read_end]) is None
+    inbox.close()
+
+
+def test_a_recording_gives_back_its_messages_and_ends_at_a_torn_one(tmp_path):
+    recorder = Recorder(str(tmp_path / "stream"))
+    recorder.write(Abort([1]), is_answer=False)
+    recorder.write(Abort([2]), is_answer=True)
+    whole = (tmp_path / "stream").read_bytes()
+    (tmp_path / "torn").write_bytes(whole[:-1])
+    read = [(entry.message.sequence_ids, entry.is_answer) for entry in read_recording(tmp_path / "stream", EngineInbox)]
+    assert read == [([1], False), ([2], True)]
+    assert len(list(read_recording(tmp_path / "torn", EngineInbox))) == 1
+
+
+def test_a_trace_is_a_list_of_events_with_their_process(tmp_path):
+    path = str(tmp_path / "trace.json")
+    Trace.create(path)
+    trace = Trace(path, "engine")
+    with trace.span("plan", step=1):
+        pass
+    trace.flush()
+    events = json.loads((tmp_path / "trace.json").read_text().rstrip().rstrip(",") + "]")
+    assert [event["name"] for event in events] == ["process_name", "plan"]
+    assert events[1]["args"] == {"step": 1}
+
+
+def test_the_folder_of_a_dead_tree_is_swept_by_the_next_start(directory):
+    abandoned = runtime_base() / "tabandoned"
+    abandoned.mkdir()
+    (abandoned / "engine").write_text("")
+    other = RuntimeDirectory()
+    assert not abandoned.exists()
+    assert directory.exists(), "a living tree's folder must stay"
+    other.remove()
+    assert not other.path.exists()
+
+
+def test_a_runtime_folder_open_to_others_is_refused(tmp_path, monkeypatch):
+    (tmp_path / "open").mkdir(mode=0o755)
+    monkeypatch.setenv("PENSTOCK_RUNTIME_DIR", str(tmp_path / "open"))
+    with pytest.raises(ValueError, match="0700"):
+        runtime_base()
+
+
+def test_a_runtime_folder_too_deep_for_a_socket_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("PENSTOCK_RUNTIME_DIR", str(tmp_path / ("deep" * 30)))
+    with pytest.raises(ValueError, match="shorter"):
+        runtime_base()
