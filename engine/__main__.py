@@ -1,0 +1,34 @@
+"""The engine's process: agree with the workers on a memory plan, say ready, and run the loop."""
+
+import gc
+
+from ..protocol.child import Child, run_child
+from ..protocol.messages import EngineInbox, Ready, Stop
+from ..protocol.sockets import Inbox, Outbox
+from ..protocol.trace import Trace
+from .limits import Limits
+from .loop import Loop
+from .scheduler import Scheduler
+from .workers import Stopped, Workers
+
+
+def main(child: Child) -> None:
+    config = child.launch.config
+    inbox = Inbox(child.directory, "engine", EngineInbox)
+    workers = Workers(child.directory, config)
+    detokenizer = Outbox(child.directory, "detokenizer")
+    try:
+        plan = workers.agree(inbox)
+    except Stopped:
+        detokenizer.send(Stop())
+        return
+    scheduler = Scheduler(Limits.settled(config, plan), shares_prefixes=config.enable_prefix_caching)
+    loop = Loop(scheduler, inbox, workers, detokenizer, child.frontend, Trace(config.trace, "engine"))
+    # What was imported lives as long as the process: no collection need look at it again.
+    gc.freeze()
+    child.frontend.send(Ready("engine", plan))
+    loop.run()
+
+
+if __name__ == "__main__":
+    run_child("engine", main)

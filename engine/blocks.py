@@ -1,0 +1,108 @@
+"""Which KV blocks are free, in use, or free but still findable.
+
+Blocks are integers; what lies in them is the worker's business. A block is in exactly one of three places: held by
+sequences (reference count > 0), in the free list with its key (findable, evictable), or in the free list without one.
+`check()` raises if that ever fails to hold; the property tests call it after every step.
+Knows nothing of requests, tokens or hashing.
+"""
+
+from collections.abc import Iterable, Sequence
+
+
+class BlockPool:
+    def __init__(self, num_blocks: int) -> None:
+        self.num_blocks = num_blocks
+        self.num_free = num_blocks
+        self._references = [0] * num_blocks
+        self._keys: list[bytes | None] = [None] * num_blocks
+        self._found: dict[bytes, int] = {}
+        # The free list, least recently used first, as a ring through the end mark `num_blocks`:
+        #   end ─► next to be evicted ─► … ─► freed last ─► end
+        self._end = num_blocks
+        self._next = [*range(1, num_blocks + 1), 0]
+        self._previous = [num_blocks, *range(num_blocks)]
+
+    def find(self, key: bytes) -> int | None:
+        """The block that holds what the key names, held or free."""
+        return self._found.get(key)
+
+    def is_free(self, block: int) -> bool:
+        return self._references[block] == 0
+
+    def allocate(self, count: int) -> list[int]:
+        """Blocks for new content, each with one reference; what they held before can no longer be found."""
+        if count > self.num_free:
+            raise RuntimeError(f"{count} blocks were asked for, and {self.num_free} of {self.num_blocks} are free.")
+        taken = []
+        for _ in range(count):
+            block = self._next[self._end]
+            self._unlink(block)
+            self.forget(block)
+            self._references[block] = 1
+            taken.append(block)
+        return taken
+
+    def hold(self, blocks: Iterable[int]) -> None:
+        """One more reference to each of these found blocks."""
+        for block in blocks:
+            if self._references[block] == 0:
+                self._unlink(block)
+            self._references[block] += 1
+
+    def release(self, table: Sequence[int]) -> None:
+        """One reference less to each block of a table."""
+        # Evict from the tail: a chain's last block is the least useful without its first.
+        for block in reversed(table):
+            self._references[block] -= 1
+            if self._references[block] == 0:
+                # What nobody can find is reused first.
+                before = self._previous[self._end] if self._keys[block] is not None else self._end
+                self._link_after(before, block)
+
+    def name(self, block: int, key: bytes) -> None:
+        """From now on the key finds this block, unless it finds another one already."""
+        if key not in self._found and self._keys[block] is None:
+            self._found[key] = block
+            self._keys[block] = key
+
+    def forget(self, block: int) -> None:
+        """What this block holds can no longer be found."""
+        if (key := self._keys[block]) is not None:
+            del self._found[key]
+            self._keys[block] = None
+
+    def _link_after(self, before: int, block: int) -> None:
+        after = self._next[before]
+        self._next[before] = self._previous[after] = block
+        self._previous[block], self._next[block] = before, after
+        self.num_free += 1
+
+    def _unlink(self, block: int) -> None:
+        before, after = self._previous[block], self._next[block]
+        self._next[before], self._previous[after] = after, before
+        self.num_free -= 1
+
+    def free_blocks(self) -> list[int]:
+        """In the order in which they are reused."""
+        blocks, block = [], self._next[self._end]
+        while block != self._end and len(blocks) <= self.num_blocks:
+            blocks.append(block)
+            block = self._next[block]
+        return blocks
+
+    def check(self, tables: Iterable[Sequence[int]]) -> None:
+        """Raise unless every block is in exactly one place and the tables are all that holds any."""
+        free = self.free_blocks()
+        expected = [0] * self.num_blocks
+        for table in tables:
+            if len(set(table)) != len(table):
+                raise RuntimeError(f"A table holds a block twice: {list(table)}.")
+            for block in table:
+                expected[block] += 1
+        if expected != self._references:
+            wrong = [b for b in range(self.num_blocks) if expected[b] != self._references[b]]
+            raise RuntimeError(f"Blocks {wrong} have other reference counts than tables that hold them.")
+        if len(free) != self.num_free or sorted(free) != [b for b in range(self.num_blocks) if not expected[b]]:
+            raise RuntimeError(f"The free list {free} ({self.num_free} counted) is not the blocks that nobody holds.")
+        if self._found != {key: block for block, key in enumerate(self._keys) if key is not None}:
+            raise RuntimeError("The keys that are found are not the keys that blocks have.")

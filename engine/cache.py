@@ -1,0 +1,103 @@
+"""The KV blocks of sequences: what a new one finds computed already, what it is given, and what others may find.
+
+A full block can be found as soon as its computation is planned and all its tokens are known: workers take plans in
+order, and each layer writes all rows' keys and values before any row attends. A hit stops one token short, since
+the last token must be computed to sample the next.
+Knows nothing of slots, steps and policy.
+"""
+
+from ..protocol.messages import Prompt
+from .blocks import BlockPool
+from .hashing import next_key, root_key
+from .request import Sequence
+
+
+class Cache:
+    def __init__(self, num_blocks: int, block_size: int, *, shares_prefixes: bool = True) -> None:
+        self.pool = BlockPool(num_blocks)
+        self.block_size = block_size
+        self.shares_prefixes = shares_prefixes
+
+    @property
+    def num_blocks(self) -> int:
+        return self.pool.num_blocks
+
+    @property
+    def num_free(self) -> int:
+        return self.pool.num_free
+
+    def root_of(self, prompt: Prompt) -> bytes:
+        # Without prefix caching the samples of one request still share their prompt.
+        only_request = None if self.shares_prefixes else prompt.request_id
+        return root_key(prompt.params.cache_salt, prompt.params.lora_name, only_request)
+
+    def blocks_for(self, num_tokens: int) -> int:
+        return -(-num_tokens // self.block_size)
+
+    def match(self, sequence: Sequence) -> list[int]:
+        """Blocks that hold the beginning of its known tokens; nothing is held yet."""
+        found: list[int] = []
+        if sequence.wants_prompt_logprobs:  # only computing gives them
+            return found
+        for index in range((sequence.num_known - 1) // self.block_size):
+            block = self.pool.find(self._key(sequence, index))
+            if block is None:
+                break
+            found.append(block)
+        return found
+
+    def blocks_taken(self, num_blocks: int, found: list[int]) -> int:
+        """How many free blocks a table of that length takes that begins with the blocks found."""
+        return num_blocks - len(found) + sum(map(self.pool.is_free, found))
+
+    def admit(self, sequence: Sequence, found: list[int]) -> None:
+        """Give it a table for all its known tokens, beginning with the blocks found."""
+        # Held first, so that the allocation cannot evict them.
+        self.pool.hold(found)
+        sequence.block_ids = found + self.pool.allocate(self.blocks_for(sequence.num_known) - len(found))
+        sequence.num_findable = len(found)
+        sequence.num_computed = len(found) * self.block_size
+        self._set_horizon(sequence)
+
+    def grow(self, sequence: Sequence) -> int:
+        """One block more; which."""
+        (block,) = self.pool.allocate(1)
+        sequence.block_ids.append(block)
+        self._set_horizon(sequence)
+        return block
+
+    def publish(self, sequence: Sequence, num_tokens: int) -> None:
+        """Let others find the full blocks among its first `num_tokens`, which are known and planned."""
+        for index in range(sequence.num_findable, num_tokens // self.block_size):
+            self.pool.name(sequence.block_ids[index], self._key(sequence, index))
+            sequence.num_findable = index + 1
+
+    def release(self, sequence: Sequence) -> None:
+        """Its blocks are free for whoever is planned next; plans in flight still read them undisturbed."""
+        self.pool.release(sequence.block_ids)
+        sequence.block_ids = []
+        sequence.num_findable = 0
+
+    def forget(self, sequence: Sequence) -> None:
+        """No one shall find what this sequence has computed: it went wrong."""
+        for index in range(len(sequence.request.prompt_keys) + len(sequence.output_keys)):
+            block = self.pool.find(self._key(sequence, index))
+            if block is not None:
+                self.pool.forget(block)
+
+    def _set_horizon(self, sequence: Sequence) -> None:
+        # The last token of an answer is sampled and never computed.
+        sequence.horizon = min(len(sequence.block_ids) * self.block_size, sequence.max_total - 1)
+
+    def _key(self, sequence: Sequence, index: int) -> bytes:
+        """The key of its index-th block; asked for in order, so that the one before is there."""
+        request = sequence.request
+        keys, offset = request.prompt_keys, 0
+        num_prompt_blocks = request.num_prompt // self.block_size
+        if index >= num_prompt_blocks:
+            keys, offset = sequence.output_keys, num_prompt_blocks
+        if index - offset == len(keys):
+            previous = self._key(sequence, index - 1) if index else request.root
+            start = index * self.block_size
+            keys.append(next_key(previous, sequence.packed_tokens(start, start + self.block_size)))
+        return keys[index - offset]

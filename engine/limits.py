@@ -1,0 +1,195 @@
+"""Limits of this engine, and the gates that a waiting sequence passes before it is admitted to a step.
+
+A gate is a small class with one question; each stands for one option and is in the list only when that option is set.
+Refusals at the door are a table likewise: a row per thing that can never work.
+Knows nothing of queues and blocks beyond the figures it is shown.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from ..protocol.config import EngineConfig
+from ..protocol.messages import MemoryPlan
+from .request import Request, Sequence
+
+# What max_num_seqs and max_num_batched_tokens are where nobody set them.
+_UNSET = {"cpu": (64, 1024), "cuda": (256, 8192)}
+# A prompt is long from this share of the context on, if long ones are limited and nobody said what long is.
+_LONG_SHARE = 0.04
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    num_blocks: int
+    block_size: int
+    max_model_len: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    static_decode_blocks: int = 2
+    kv_cache_ratio: float | None = None
+    enable_chunked_prefill: bool = True
+    max_num_partial_prefills: int | None = None
+    max_long_partial_prefills: int | None = None
+    long_prefill_token_threshold: int | None = None
+
+    @classmethod
+    def settled(cls, config: EngineConfig, plan: MemoryPlan) -> "Limits":
+        """The options, and where they are unset what fits the device."""
+        num_seqs, num_tokens = _UNSET["cpu" if plan.device == "cpu" else "cuda"]
+        return cls(
+            num_blocks=plan.num_blocks,
+            block_size=config.block_size,
+            max_model_len=plan.max_model_len,
+            max_num_seqs=config.max_num_seqs or num_seqs,
+            max_num_batched_tokens=config.max_num_batched_tokens or num_tokens,
+            static_decode_blocks=config.static_decode_blocks,
+            kv_cache_ratio=config.kv_cache_ratio,
+            enable_chunked_prefill=config.enable_chunked_prefill,
+            max_num_partial_prefills=config.max_num_partial_prefills,
+            max_long_partial_prefills=config.max_long_partial_prefills,
+            long_prefill_token_threshold=config.long_prefill_token_threshold,
+        )
+
+    @property
+    def num_slots(self) -> int:
+        """Every running sequence must get a token into every step, else some would starve."""
+        return min(self.max_num_seqs, self.max_num_batched_tokens)
+
+    @property
+    def max_long(self) -> int | None:
+        """Long prompts in computation at once; None: no matter how many."""
+        if self.max_long_partial_prefills is None and self.long_prefill_token_threshold is not None:
+            return 1
+        return self.max_long_partial_prefills
+
+    def is_long(self, num_prompt: int) -> bool:
+        threshold = self.long_prefill_token_threshold or int(self.max_model_len * _LONG_SHARE)
+        return self.max_long is not None and num_prompt > threshold
+
+    def refusal(self, request: Request) -> str | None:
+        """Why a request can never be served, in a sentence."""
+        for is_wrong, sentence in _REFUSALS:
+            if is_wrong(self, request):
+                return sentence.format(limits=self, request=request)
+        return None
+
+
+_REFUSALS: tuple[tuple[Callable[[Limits, Request], bool], str], ...] = (
+    (
+        lambda limits, request: request.num_prompt == 0,
+        "The prompt is empty: it has no tokens.",
+    ),
+    (
+        lambda limits, request: request.num_prompt >= limits.max_model_len,
+        "The prompt has {request.num_prompt:,} tokens, and max_model_len={limits.max_model_len:,} must hold it and at "
+        "least one output token. Shorten it or raise max_model_len.",
+    ),
+    (
+        lambda limits, request: request.max_total <= request.num_prompt,
+        "max_length={request.max_total:,} leaves no token after a prompt of {request.num_prompt:,}.",
+    ),
+    (
+        lambda limits, request: request.num_prompt > limits.num_blocks * limits.block_size,
+        "The prompt has {request.num_prompt:,} tokens, and the KV cache holds {limits.num_blocks:,} blocks of "
+        "{limits.block_size}. Shorten it or raise kv_cache_memory.",
+    ),
+    (
+        lambda limits, request: (
+            not limits.enable_chunked_prefill and request.num_prompt > limits.max_num_batched_tokens
+        ),
+        "The prompt has {request.num_prompt:,} tokens, and without chunked prefill a step takes "
+        "max_num_batched_tokens={limits.max_num_batched_tokens:,}. Shorten it, raise that, or leave "
+        "enable_chunked_prefill on.",
+    ),
+)
+
+
+# --- gates ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Candidate:
+    """What the next in line would take."""
+
+    sequence: Sequence
+    num_left: int  # tokens to compute
+    num_blocks: int  # of its whole table
+    blocks_taken: int  # of them from the free list
+
+
+@dataclass(slots=True)
+class Load:
+    """What the step being planned carries so far."""
+
+    num_running: int
+    num_free: int  # blocks
+    tokens_left: int
+    num_prompts: int  # in computation: unfinished when the step began, or admitted to it
+    num_long: int  # among them
+    prompt_blocks: int  # that they hold
+
+    def take(self, candidate: Candidate, num_tokens: int) -> None:
+        self.num_running += 1
+        self.num_free -= candidate.blocks_taken
+        self.tokens_left -= num_tokens
+        self.num_prompts += 1
+        self.num_long += candidate.sequence.is_long
+        self.prompt_blocks += candidate.num_blocks
+
+
+class Gate(Protocol):
+    def admits(self, candidate: Candidate, load: Load) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class FreeBlocks:
+    """Its blocks are free, and for every one that runs some more, so that none is preempted at once."""
+
+    static_decode_blocks: int
+
+    def admits(self, candidate: Candidate, load: Load) -> bool:
+        reserve = self.static_decode_blocks * (load.num_running + 1) if load.num_running else 0
+        return candidate.blocks_taken + reserve <= load.num_free
+
+
+@dataclass(frozen=True, slots=True)
+class PromptShare:
+    """Prompts in computation hold a share of the pool at most; one alone may hold more."""
+
+    most_blocks: int
+
+    def admits(self, candidate: Candidate, load: Load) -> bool:
+        return load.num_prompts == 0 or load.prompt_blocks + candidate.num_blocks <= self.most_blocks
+
+
+@dataclass(frozen=True, slots=True)
+class PartialPrefills:
+    """So many prompts are in computation at once, at most."""
+
+    most: int
+
+    def admits(self, candidate: Candidate, load: Load) -> bool:
+        return load.num_prompts < self.most
+
+
+@dataclass(frozen=True, slots=True)
+class WholePrompts:
+    """A prompt is computed in one step; only a history that has outgrown a step may be spread over several."""
+
+    max_num_batched_tokens: int
+
+    def admits(self, candidate: Candidate, load: Load) -> bool:
+        return candidate.num_left <= load.tokens_left or candidate.num_left > self.max_num_batched_tokens
+
+
+def gates(limits: Limits) -> list[Gate]:
+    """The gates of the options that are set. Slots are the gate of max_num_seqs, lanes that of long prompts."""
+    chosen: list[Gate] = [FreeBlocks(limits.static_decode_blocks)]
+    if limits.kv_cache_ratio is not None:
+        chosen.append(PromptShare(int(limits.kv_cache_ratio * limits.num_blocks)))
+    if limits.max_num_partial_prefills is not None:
+        chosen.append(PartialPrefills(limits.max_num_partial_prefills))
+    if not limits.enable_chunked_prefill:
+        chosen.append(WholePrompts(limits.max_num_batched_tokens))
+    return chosen

@@ -1,0 +1,82 @@
+"""The engine's loop: take in what has come, plan ahead, publish what was sampled.
+
+Two steps are in flight, so that the workers never wait for the engine: it plans the next one while one runs. With
+nothing to do it sleeps in its inbox. Knows nothing of policy, which is the scheduler's.
+"""
+
+from ..protocol.faults import point
+from ..protocol.messages import Abort, Generate, StatsQuery, StepResult, Stop, Tokens
+from ..protocol.sockets import Inbox, Outbox
+from ..protocol.trace import Trace
+from .scheduler import Scheduler
+from .workers import Workers
+
+STEPS_IN_FLIGHT = 2
+# A flood of requests must not keep the workers waiting.
+_MOST_BETWEEN_PLANS = 64
+
+
+class Loop:
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        inbox: Inbox,
+        workers: Workers,
+        detokenizer: Outbox,
+        frontend: Outbox,
+        trace: Trace,
+    ) -> None:
+        self.scheduler = scheduler
+        self.inbox = inbox
+        self.workers = workers
+        self.detokenizer = detokenizer
+        self.frontend = frontend
+        self.trace = trace
+
+    def run(self) -> None:
+        """Until told to stop; then the workers and the detokenizer are told, too."""
+        while self._take_in():
+            self._plan_ahead()
+            self._publish(self.scheduler.take_ends())
+        self.trace.flush()
+        self.workers.send(Stop())
+        self.detokenizer.send(Stop())
+
+    def _take_in(self) -> bool:
+        """Wait for a message, and take in what else has come; False once one of them says stop."""
+        wait: float | None = None
+        for _ in range(_MOST_BETWEEN_PLANS):
+            if (message := self.inbox.receive(wait)) is None:
+                break
+            if isinstance(message, Stop):
+                return False
+            self._take(message)
+            wait = 0
+        return True
+
+    def _take(self, message: StepResult | Generate | Abort | StatsQuery) -> None:
+        match message:
+            case StepResult():
+                self.workers.note_answer(message)
+                with self.trace.span("finish", step=message.step):
+                    self._publish(self.scheduler.finish(message))
+            case Generate(prompts):
+                for prompt in prompts:
+                    self.scheduler.add(prompt)
+            case Abort(sequence_ids):
+                self.scheduler.abort(sequence_ids)
+            case StatsQuery():
+                self.frontend.send(self.scheduler.stats())
+
+    def _plan_ahead(self) -> None:
+        while len(self.scheduler.in_flight) < STEPS_IN_FLIGHT:
+            point("engine.plan")
+            with self.trace.span("plan"):
+                plan = self.scheduler.plan()
+            if plan is None:
+                return
+            self.workers.send(plan)
+
+    def _publish(self, tokens: Tokens | None) -> None:
+        if tokens is not None:
+            self.detokenizer.send(tokens)

@@ -1,0 +1,120 @@
+"""What the detokenizer is told: who opened, who got which token, who ended, gathered into one `Tokens` per step.
+
+Every accepted sequence is opened once, before its first token or with its end, and ended once.
+Knows nothing of sockets; the loop sends what `take` returns.
+"""
+
+from array import array
+
+from ..protocol.messages import Ended, FinishReason, Logprobs, Opened, Resumed, StepResult, Tokens, column, wide_column
+from .request import Sequence
+from .step import Step
+
+# Prompt tokens that the first text is decoded after.
+_PROMPT_TAIL = 16
+
+
+class Publisher:
+    def __init__(self) -> None:
+        self._opened: list[Opened] = []
+        self._resumed: list[Resumed] = []
+        self._ended: list[Ended] = []
+        self._logprobs: list[Logprobs] = []
+
+    @property
+    def has_ends(self) -> bool:
+        return bool(self._ended)
+
+    def news(self, sequence: Sequence) -> None:
+        """It gets a token, or ends, and there is something to say of it before that."""
+        if not sequence.is_opened:
+            self._opened.append(_opened(sequence))
+            sequence.is_opened = True
+            sequence.silent_time = 0.0
+        if sequence.silent_time or sequence.untold_preemptions:
+            self._resumed.append(Resumed(sequence.id, sequence.silent_time, sequence.untold_preemptions))
+        sequence.silent_time = 0.0
+        sequence.untold_preemptions = 0
+        sequence.has_news = False
+
+    def end(
+        self,
+        sequence: Sequence,
+        finish_reason: FinishReason,
+        *,
+        stop_reason: int | None = None,
+        error_code: int = 200,
+        error_msg: str | None = None,
+    ) -> None:
+        if sequence.has_news:
+            self.news(sequence)
+        self._ended.append(Ended(sequence.id, finish_reason, stop_reason, error_code, error_msg))
+
+    def logprobs(self, step: Step, result: StepResult) -> None:
+        """Pass on log-probabilities under the sequences' ids; called before the step's tokens can end any."""
+        for entry in result.logprobs:
+            sequence = step.rows[entry.owner]
+            if sequence.has_ended:
+                continue
+            entry.owner = sequence.id
+            if not entry.is_prompt:
+                self._logprobs.append(entry)
+            elif (rest := _not_sent_yet(sequence, entry)) is not None:
+                if not sequence.is_opened:  # a prompt's come before any token
+                    self.news(sequence)
+                self._logprobs.append(rest)
+
+    def take(self, sequence_ids: list[int], token_ids: array, forward_time: float) -> Tokens:
+        """All that was gathered, with one token for each of the sequences listed."""
+        message = Tokens(
+            wide_column(sequence_ids),
+            column([1] * len(sequence_ids)),
+            token_ids.tobytes(),
+            forward_time,
+            self._opened,
+            self._resumed,
+            self._ended,
+            self._logprobs,
+        )
+        self._opened, self._resumed, self._ended, self._logprobs = [], [], [], []
+        return message
+
+    def take_ends(self) -> Tokens:
+        """What has ended without a step."""
+        return self.take([], array("i"), 0.0)
+
+
+def _opened(sequence: Sequence) -> Opened:
+    prompt = sequence.request.prompt
+    return Opened(
+        sequence_id=sequence.id,
+        num_prompt=sequence.num_prompt,
+        prompt_tail=prompt.token_ids[-4 * _PROMPT_TAIL :],
+        params=prompt.params,
+        is_streamed=prompt.is_streamed,
+        num_cached=sequence.request.num_cached or 0,
+        arrival_time=prompt.arrival_time,
+        inference_start_time=sequence.start_time,
+        forward_time=sequence.silent_time,
+    )
+
+
+def _not_sent_yet(sequence: Sequence, entry: Logprobs) -> Logprobs | None:
+    """Of a prompt's positions those that were not passed on before a preemption; None if there are none."""
+    positions = len(entry.ranks) // 4
+    skipped = min(sequence.prompt_logprobs_to_skip, positions)
+    sequence.prompt_logprobs_to_skip -= skipped
+    sequence.prompt_logprobs_sent += positions - skipped
+    if sequence.prompt_logprobs_sent >= sequence.num_prompt - 1:
+        sequence.wants_prompt_logprobs = False
+    if skipped == positions:
+        return None
+    wide = 4 * skipped * entry.width
+    return Logprobs(
+        entry.owner,
+        True,
+        entry.width,
+        entry.token_ids[wide:],
+        entry.logprobs[wide:],
+        entry.ranks[4 * skipped :],
+    )

@@ -1,0 +1,142 @@
+"""A request, and the sequences that it becomes: one for each of its samples.
+
+One counter chases another: `num_computed` positions are planned (their keys and values stand in blocks once the plans
+in flight have run), `num_tokens` exist, the last of them perhaps still on its way from the worker. Prefill, decode,
+prefix hits and preemption are all that difference.
+Knows nothing of policy; `scheduler.py` moves the counters.
+"""
+
+from array import array
+
+import msgspec
+
+from ..protocol.messages import Prompt, sequence_id
+from ..protocol.sampling import SamplingParams
+
+NO_SLOT = -1
+
+
+class Request:
+    """What the samples of one prompt have in common."""
+
+    __slots__ = ("prompt", "num_prompt", "max_total", "min_total", "endings", "num_cached", "root", "prompt_keys")
+
+    def __init__(self, prompt: Prompt, max_model_len: int, root: bytes) -> None:
+        params = prompt.params
+        self.prompt = prompt
+        self.num_prompt = len(prompt.token_ids) // 4
+        longest = [max_model_len]
+        if params.max_tokens is not None:
+            longest.append(self.num_prompt + params.max_tokens)
+        if params.max_length is not None:
+            longest.append(params.max_length)
+        self.max_total = min(longest)  # tokens, prompt included
+        self.min_total = max(self.num_prompt + params.min_tokens, params.min_length)
+        # Token ids that end the answer, with the stop_reason to report.
+        self.endings: dict[int, int | None] = {token: token for token in params.stop_token_ids or ()}
+        self.endings.update(dict.fromkeys(params.eos_token_id or ()))
+        self.num_cached: int | None = None  # prompt tokens found in the cache when its first sample was admitted
+        self.root = root
+        self.prompt_keys: list[bytes] = []  # of the prompt's full blocks, as far as anyone asked
+
+
+class Sequence:
+    """One sample, from its arrival to its end. It waits, or runs (and holds a slot and blocks), or does neither
+    because the last token that it may have is in flight."""
+
+    __slots__ = (
+        "id",
+        "request",
+        "sample",
+        "rank",
+        "is_long",
+        "output",
+        "num_known",
+        "num_computed",
+        "horizon",
+        "max_total",
+        "endings",
+        "is_waiting",
+        "slot",
+        "block_ids",
+        "output_keys",
+        "num_findable",
+        "has_ended",
+        "has_news",
+        "is_opened",
+        "start_time",
+        "silent_time",
+        "was_preempted",
+        "untold_preemptions",
+        "wants_prompt_logprobs",
+        "prompt_logprobs_sent",
+        "prompt_logprobs_to_skip",
+    )
+
+    def __init__(self, request: Request, sample: int, arrival: int, is_long: bool) -> None:
+        params = request.prompt.params
+        self.id = sequence_id(request.prompt.request_id, sample)
+        self.request = request
+        self.sample = sample
+        self.rank = (params.priority, arrival)  # lower goes first; unique
+        self.is_long = is_long
+        self.output = array("i")
+        self.num_known = request.num_prompt  # tokens whose value is here
+        self.num_computed = 0
+        self.horizon = 0  # positions that may be computed before a block or a decision is needed
+        self.max_total = request.max_total
+        self.endings = request.endings
+        self.is_waiting = False
+        self.slot = NO_SLOT
+        self.block_ids: list[int] = []
+        self.output_keys: list[bytes] = []  # of full blocks behind the prompt's
+        self.num_findable = 0  # blocks at the table's head that have their key
+        self.has_ended = False
+        self.has_news = True  # an Opened or Resumed is due with its next token
+        self.is_opened = False
+        self.start_time: float | None = None
+        self.silent_time = 0.0  # of steps that gave it no token, not yet told
+        self.was_preempted = False
+        self.untold_preemptions = 0
+        # The prompt's log-probabilities are one matter for all samples: the first one's.
+        self.wants_prompt_logprobs = sample == 0 and params.prompt_logprobs is not None
+        self.prompt_logprobs_sent = 0
+        self.prompt_logprobs_to_skip = 0  # after a preemption the worker gives them again
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens that exist, the one in flight included: computing the last known position samples another."""
+        return max(self.num_known, self.num_computed + 1)
+
+    @property
+    def num_findable_tokens(self) -> int:
+        """Tokens at its head that are both known and planned: others may find their blocks."""
+        return min(self.num_known, self.num_computed)
+
+    @property
+    def num_prompt(self) -> int:
+        return self.request.num_prompt
+
+    @property
+    def num_left(self) -> int:
+        """Known tokens that are not computed."""
+        return self.num_known - self.num_computed
+
+    @property
+    def is_running(self) -> bool:
+        return self.slot != NO_SLOT
+
+    @property
+    def params(self) -> SamplingParams:
+        """What its worker must know now."""
+        params = self.request.prompt.params
+        if self.wants_prompt_logprobs or params.prompt_logprobs is None:
+            return params
+        return msgspec.structs.replace(params, prompt_logprobs=None)
+
+    def packed_tokens(self, start: int, end: int) -> bytes:
+        """Known tokens as an int32 column."""
+        prompt = self.request.prompt.token_ids[4 * start : 4 * end]
+        if end <= self.num_prompt:
+            return prompt
+        return prompt + self.output[max(0, start - self.num_prompt) : end - self.num_prompt].tobytes()

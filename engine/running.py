@@ -1,0 +1,74 @@
+"""Who runs: the sequences that hold a slot and blocks, in the order of their rows.
+
+Those behind their known tokens are prefilling, those caught up with them are decoding; both lists may name sequences
+that have left until `settle` is called. Knows nothing of waiting, budgets and results.
+"""
+
+from .cache import Cache
+from .queue import victim
+from .request import NO_SLOT, Sequence
+from .slots import Slots
+
+
+class Running:
+    def __init__(self, cache: Cache, num_slots: int) -> None:
+        self.cache = cache
+        self.slots = Slots(num_slots)
+        self.prefilling: list[Sequence] = []
+        self.decoding: list[Sequence] = []
+        self._is_settled = True
+
+    def __len__(self) -> int:
+        return self.slots.num_taken
+
+    @property
+    def has_free_slot(self) -> bool:
+        return self.slots.num_free > 0
+
+    def enter(self, sequence: Sequence, found: list[int]) -> None:
+        """Give it a slot, and a table that begins with the blocks found."""
+        sequence.slot = self.slots.take()
+        self.cache.admit(sequence, found)
+        self.prefilling.append(sequence)
+
+    def advance(self, sequence: Sequence, budget: int) -> int:
+        """Plan the next chunk of known tokens of one that is prefilling; how many those are."""
+        num_tokens = min(budget, sequence.num_left)
+        sequence.num_computed += num_tokens
+        self.cache.publish(sequence, sequence.num_computed)
+        self._is_settled = self._is_settled and sequence.num_left > 0
+        return num_tokens
+
+    def leave(self, sequence: Sequence, num_findable_tokens: int) -> None:
+        """Take back slot and blocks at once; what plans in flight still do with them comes before any reuse."""
+        self.cache.publish(sequence, num_findable_tokens)
+        self.cache.release(sequence)
+        self.slots.give_back(sequence.slot)
+        sequence.slot = NO_SLOT
+        self._is_settled = False
+
+    def first_to_give_way(self) -> Sequence:
+        return victim(sequence for sequence in self.decoding + self.prefilling if sequence.is_running)
+
+    def check(self, sequences: list[Sequence]) -> None:
+        """Raise unless these are the ones that run, each with a slot of its own and blocks for what it computes."""
+        self.settle()
+        listed = self.prefilling + self.decoding
+        if sorted(each.id for each in listed) != sorted(each.id for each in sequences):
+            raise RuntimeError("The running sequences are not those that have slots.")
+        slots = [sequence.slot for sequence in listed]
+        if len(set(slots)) != len(slots) or self.slots.num_taken != len(slots):
+            raise RuntimeError(f"{self.slots.num_taken} slots are taken, by {slots}.")
+        for sequence in listed:
+            if len(sequence.block_ids) * self.cache.block_size < sequence.num_computed:
+                raise RuntimeError(f"Sequence {sequence.id} computes {sequence.num_computed} tokens beyond its blocks.")
+
+    def settle(self) -> None:
+        """Drop those that have left, and move those that have caught up behind the decoding ones."""
+        if self._is_settled:
+            return
+        prefilling = [sequence for sequence in self.prefilling if sequence.is_running]
+        self.decoding = [sequence for sequence in self.decoding if sequence.is_running]
+        self.decoding += [sequence for sequence in prefilling if sequence.num_left == 0]
+        self.prefilling = [sequence for sequence in prefilling if sequence.num_left]
+        self._is_settled = True

@@ -1,0 +1,302 @@
+"""Which sequence computes how many tokens in the next step: the engine's loop of planning and taking in results.
+
+A step is filled within its token budget: first a token for every sequence that is caught up, then the running ones
+that are not, then whoever waits and passes the gates. A plan counts on tokens that are still in flight; what turns
+out to be surplus is dropped in `finish`, and there only.
+Knows nothing of tensors, text and sockets.
+"""
+
+import time
+from array import array
+from collections import deque
+from collections.abc import Iterable
+
+from ..protocol.messages import FailedRow, FinishReason, NewSlot, Prompt, Stats, StepPlan, StepResult, Tokens, values
+from .cache import Cache
+from .limits import Candidate, Limits, Load, gates
+from .publisher import Publisher
+from .queue import WaitingQueue
+from .request import Request, Sequence
+from .running import Running
+from .stats import Counters
+from .step import Step
+
+
+class Scheduler:
+    def __init__(self, limits: Limits, *, shares_prefixes: bool = True) -> None:
+        self.limits = limits
+        self.gates = gates(limits)
+        self.cache = Cache(limits.num_blocks, limits.block_size, shares_prefixes=shares_prefixes)
+        self.sequences: dict[int, Sequence] = {}  # all that have not ended
+        self.waiting = WaitingQueue()
+        self.running = Running(self.cache, limits.num_slots)
+        self.in_flight: deque[Step] = deque()
+        self.publisher = Publisher()
+        self.counters = Counters()
+        self._arrivals = 0
+
+    # --- requests come and go ---------------------------------------------------------------------------------------
+
+    def add(self, prompt: Prompt) -> None:
+        """Accept a request; one that can never be served ends at once."""
+        request = Request(prompt, self.limits.max_model_len, self.cache.root_of(prompt))
+        refusal = self.limits.refusal(request)
+        is_long = self.limits.is_long(request.num_prompt)
+        for sample in range(prompt.params.n):
+            self._arrivals += 1
+            sequence = Sequence(request, sample, self._arrivals, is_long)
+            self.sequences[sequence.id] = sequence
+            self.waiting.push(sequence)
+            if refusal is not None:
+                self._end(sequence, "error", error_code=400, error_msg=refusal)
+
+    def abort(self, sequence_ids: Iterable[int]) -> None:
+        """End these; those that have ended already are unknown here and ignored."""
+        for sequence_id in sequence_ids:
+            if (sequence := self.sequences.get(sequence_id)) is not None:
+                self._end(sequence, "abort", error_code=499, error_msg="The request was aborted.")
+
+    def take_ends(self) -> Tokens | None:
+        """Word of sequences that have ended without a step, if there are any."""
+        return self.publisher.take_ends() if self.publisher.has_ends else None
+
+    def stats(self) -> Stats:
+        return self.counters.snapshot(
+            running=len(self.running),
+            waiting=len(self.waiting),
+            blocks=self.cache.num_blocks,
+            free_blocks=self.cache.num_free,
+        )
+
+    # --- planning ---------------------------------------------------------------------------------------------------
+
+    def plan(self) -> StepPlan | None:
+        """The next step; None when there is nothing to compute before a result or a request comes."""
+        step = Step(self.counters.steps)
+        self.running.settle()
+        new_blocks = self._make_room()
+        self._plan_decodes(step, new_blocks)
+        load = self._load(step)
+        self._plan_prefills(step, load)
+        self._admit(step, load)
+        if not step.rows:
+            return None
+        self.counters.steps += 1
+        self.in_flight.append(step)
+        return step.plan(self.running.slots.take_freed())
+
+    def _make_room(self) -> dict[int, int]:
+        """A block for each sequence whose table is full, others preempted if need be: {slot: block}."""
+        new_blocks: dict[int, int] = {}
+        at_horizon = [sequence for sequence in self.running.decoding if sequence.num_computed == sequence.horizon]
+        for sequence in at_horizon:
+            if sequence.num_tokens >= sequence.max_total:
+                # Its last token is in flight: it needs slot and blocks no more.
+                self.running.leave(sequence, sequence.num_findable_tokens)
+        for sequence in at_horizon:
+            if not sequence.is_running:  # it has left, or gave way to one before it
+                continue
+            if len(sequence.block_ids) == self.cache.num_blocks:
+                self._end_outgrown(sequence)
+            else:
+                self._grow(sequence, new_blocks)
+        self.running.settle()
+        return new_blocks
+
+    def _grow(self, sequence: Sequence, new_blocks: dict[int, int]) -> None:
+        self.cache.publish(sequence, sequence.num_findable_tokens)
+        while not self.cache.num_free:
+            loser = self.running.first_to_give_way()
+            self._preempt(loser)
+            if loser is sequence:
+                return
+        new_blocks[sequence.slot] = self.cache.grow(sequence)
+
+    def _preempt(self, sequence: Sequence) -> None:
+        """It gives up slot and blocks and computes anew later; what is in flight for it still counts."""
+        self.running.leave(sequence, sequence.num_findable_tokens)
+        sequence.num_computed = 0
+        sequence.was_preempted = True
+        sequence.untold_preemptions += 1
+        sequence.has_news = True
+        self.counters.preemptions += 1
+        self.waiting.push(sequence)
+
+    def _plan_decodes(self, step: Step, new_blocks: dict[int, int]) -> None:
+        rows = [sequence for sequence in self.running.decoding if sequence.num_computed < sequence.horizon]
+        for sequence in rows:
+            sequence.num_computed += 1
+        step.add_decodes(rows, new_blocks)
+
+    def _plan_prefills(self, step: Step, load: Load) -> None:
+        for sequence in self.running.prefilling:
+            if load.tokens_left:
+                num_tokens = self.running.advance(sequence, load.tokens_left)
+                load.tokens_left -= num_tokens
+                step.add(sequence, num_tokens)
+
+    def _load(self, step: Step) -> Load:
+        prompts = self.running.prefilling
+        return Load(
+            num_running=len(self.running),
+            num_free=self.cache.num_free,
+            tokens_left=self.limits.max_num_batched_tokens - len(step.rows),
+            num_prompts=len(prompts),
+            num_long=sum(sequence.is_long for sequence in prompts),
+            prompt_blocks=sum(len(sequence.block_ids) for sequence in prompts),
+        )
+
+    # --- admission --------------------------------------------------------------------------------------------------
+
+    def _admit(self, step: Step, load: Load) -> None:
+        """Let in who is next, until one must wait: nobody passes it, so nobody starves."""
+        most_long = self.limits.max_long
+        while self.waiting and load.tokens_left and self.running.has_free_slot:
+            sequence = self.waiting.first(including_long=most_long is None or load.num_long < most_long)
+            if sequence is None or self._is_in_flight(sequence):
+                return
+            found = self.cache.match(sequence)
+            candidate = self._candidate(sequence, found)
+            if not all(gate.admits(candidate, load) for gate in self.gates):
+                return
+            self.waiting.pop(sequence)
+            load.take(candidate, self._enter(sequence, found, step, load.tokens_left))
+
+    def _is_in_flight(self, sequence: Sequence) -> bool:
+        """A preempted sequence is told to a slot again only when all its tokens are here."""
+        return sequence.was_preempted and self._is_awaited(sequence)
+
+    def _is_awaited(self, sequence: Sequence) -> bool:
+        return any(sequence in step.rows for step in self.in_flight)
+
+    def _candidate(self, sequence: Sequence, found: list[int]) -> Candidate:
+        num_blocks = self.cache.blocks_for(sequence.num_known)
+        num_left = sequence.num_known - len(found) * self.cache.block_size
+        return Candidate(sequence, num_left, num_blocks, self.cache.blocks_taken(num_blocks, found))
+
+    def _enter(self, sequence: Sequence, found: list[int], step: Step, budget: int) -> int:
+        """Admit it and plan its first chunk; how many tokens that has."""
+        if sequence.start_time is None:
+            self._count_start(sequence, len(found) * self.cache.block_size)
+        sequence.prompt_logprobs_to_skip = sequence.prompt_logprobs_sent
+        self.running.enter(sequence, found)
+        new = _new_slot(sequence)
+        num_tokens = self.running.advance(sequence, budget)
+        step.add_new(sequence, num_tokens, new)
+        return num_tokens
+
+    def _count_start(self, sequence: Sequence, num_cached: int) -> None:
+        sequence.start_time = time.time()
+        if sequence.request.num_cached is None:  # what later samples find is their own siblings'
+            sequence.request.num_cached = num_cached
+        self.counters.prompt_tokens += sequence.num_prompt
+        self.counters.cached_tokens += num_cached
+
+    # --- results ----------------------------------------------------------------------------------------------------
+
+    def finish(self, result: StepResult) -> Tokens:
+        """Take in what a step has sampled, and say what the detokenizer must hear of it."""
+        step = self._step_of(result)
+        for failed in result.failed:
+            self._fail(step, failed)
+        self.publisher.logprobs(step, result)
+        sequence_ids: list[int] = []
+        tokens = array("i")
+        sampled = iter(values(result.sampled))
+        for sequence, count in zip(step.rows, values(result.num_sampled), strict=True):
+            token = next(sampled) if count else None
+            # Surplus: it ended while this row was in flight. The one place where that is dropped.
+            if sequence.has_ended:
+                continue
+            if token is None:  # a chunk that does not reach the end of its known tokens
+                sequence.silent_time += result.forward_time
+                sequence.has_news = True
+                continue
+            if sequence.has_news:
+                self.publisher.news(sequence)
+            sequence_ids.append(sequence.id)
+            tokens.append(token)
+            sequence.output.append(token)
+            sequence.num_known = num_known = sequence.num_known + 1
+            if token in sequence.endings or num_known >= sequence.max_total:
+                self._end_at(sequence, token)
+        self.counters.generated_tokens += len(tokens)
+        return self.publisher.take(sequence_ids, tokens, result.forward_time)
+
+    def _step_of(self, result: StepResult) -> Step:
+        if not self.in_flight or self.in_flight[0].number != result.step:
+            expected = self.in_flight[0].number if self.in_flight else "none"
+            raise RuntimeError(f"Rank 0 answered step {result.step}, and the step in flight is {expected}.")
+        return self.in_flight.popleft()
+
+    def _fail(self, step: Step, failed: FailedRow) -> None:
+        sequence = step.rows[failed.row]
+        if not sequence.has_ended:
+            self.cache.forget(sequence)
+            if sequence.is_running:
+                self.running.leave(sequence, 0)
+            self._end(sequence, "error", error_code=500, error_msg=failed.message)
+
+    # --- ends -------------------------------------------------------------------------------------------------------
+
+    def _end_at(self, sequence: Sequence, token: int) -> None:
+        """Its newest token may end it: by what it is, or because it is the last that may be."""
+        if token in sequence.endings and sequence.num_known >= sequence.request.min_total:
+            self._end(sequence, "stop", stop_reason=sequence.endings[token])
+        elif sequence.num_known >= sequence.max_total:
+            self._end(sequence, "length")
+
+    def _end_outgrown(self, sequence: Sequence) -> None:
+        """Alone it fills the whole pool. What is in flight still counts, so that its end does not depend on timing."""
+        if self._is_awaited(sequence):
+            return
+        message = (
+            f"The request has grown to {sequence.num_known:,} tokens and fills the whole KV cache "
+            f"({self.cache.num_blocks:,} blocks of {self.cache.block_size}). "
+            "Use a smaller max_tokens or raise kv_cache_memory."
+        )
+        self._end(sequence, "error", error_code=429, error_msg=message)
+
+    def _end(
+        self,
+        sequence: Sequence,
+        finish_reason: FinishReason,
+        *,
+        stop_reason: int | None = None,
+        error_code: int = 200,
+        error_msg: str | None = None,
+    ) -> None:
+        """The one way out, whatever it was doing."""
+        sequence.has_ended = True
+        del self.sequences[sequence.id]
+        if sequence.is_running:
+            # Its last token was sampled and never computed on purpose: surplus positions are not to be found.
+            self.running.leave(sequence, min(sequence.num_computed, sequence.num_known - 1))
+        elif sequence.is_waiting:
+            self.waiting.leave(sequence)
+        self.publisher.end(sequence, finish_reason, stop_reason=stop_reason, error_code=error_code, error_msg=error_msg)
+
+    def check(self) -> None:
+        """Raise unless blocks are conserved and every sequence is in exactly one place; the tests ask after steps."""
+        running = [each for each in self.sequences.values() if each.is_running]
+        self.running.check(running)
+        self.cache.pool.check([sequence.block_ids for sequence in running])
+        waiting = [each for each in self.sequences.values() if each.is_waiting]
+        if len(waiting) != len(self.waiting):
+            raise RuntimeError(f"{len(self.waiting)} sequences are counted as waiting, and {len(waiting)} are.")
+        for sequence in self.sequences.values():
+            if sequence.is_running == sequence.is_waiting and not self._is_awaited(sequence):
+                raise RuntimeError(f"Sequence {sequence.id} is nowhere: {sequence.num_known} tokens are known.")
+
+
+def _new_slot(sequence: Sequence) -> NewSlot:
+    prompt = sequence.request.prompt
+    return NewSlot(
+        slot=sequence.slot,
+        token_ids=sequence.packed_tokens(0, sequence.num_known),
+        num_prompt=sequence.num_prompt,
+        num_computed=sequence.num_computed,
+        params=sequence.params,
+        seed=prompt.seed,
+        sample=sequence.sample,
+    )

@@ -1,0 +1,30 @@
+"""What an engine has done since its start, and how full it is, for whoever asks.
+
+Knows nothing of how the figures come about.
+"""
+
+from dataclasses import dataclass
+
+from ..protocol.messages import Stats
+
+
+@dataclass(slots=True)
+class Counters:
+    steps: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    generated_tokens: int = 0
+    preemptions: int = 0
+
+    def snapshot(self, *, running: int, waiting: int, blocks: int, free_blocks: int) -> Stats:
+        return Stats(
+            running=running,
+            waiting=waiting,
+            blocks=blocks,
+            free_blocks=free_blocks,
+            steps=self.steps,
+            prompt_tokens=self.prompt_tokens,
+            cached_tokens=self.cached_tokens,
+            generated_tokens=self.generated_tokens,
+            preemptions=self.preemptions,
+        )

@@ -1,0 +1,66 @@
+"""The workers as the engine sees them: it agrees with all ranks on a memory plan, then sends them step after step.
+
+Every rank gets the same stream; only rank 0 answers. What is sent and answered can be recorded for a replay.
+Knows nothing of what a step computes.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ..protocol.config import EngineConfig
+from ..protocol.messages import Allocate, Allocated, Loaded, MemoryPlan, StepPlan, StepResult, Stop
+from ..protocol.recording import Recorder
+from ..protocol.sockets import Inbox, Outbox
+
+
+class Stopped(Exception):
+    """The tree was told to stop before it was ready."""
+
+
+class Workers:
+    def __init__(self, directory: Path, config: EngineConfig) -> None:
+        self.config = config
+        self._outboxes = [Outbox(directory, f"worker{rank}") for rank in range(config.tensor_parallel_size)]
+        self._recorder = Recorder(config.record) if config.record else None
+
+    def agree(self, inbox: Inbox) -> MemoryPlan:
+        """Hear what every rank can hold, have all allocate the least of it, and wait until all have."""
+        plans = self._one_from_each(inbox, Loaded, lambda loaded: loaded.plan)
+        plan = agreed_plan(plans, self.config.num_gpu_blocks_override)
+        self.send(Allocate(plan.num_blocks, plan.max_model_len))
+        self._one_from_each(inbox, Allocated, lambda allocated: allocated.rank)
+        return plan
+
+    def send(self, message: StepPlan | Allocate | Stop) -> None:
+        if self._recorder is not None:
+            self._recorder.write(message, is_answer=False)
+        for outbox in self._outboxes:
+            outbox.send(message)
+
+    def note_answer(self, result: StepResult) -> None:
+        """For the recording, in the order in which the engine takes it in."""
+        if self._recorder is not None:
+            self._recorder.write(result, is_answer=True)
+
+    def _one_from_each(self, inbox: Inbox, kind: type, value: Callable[[Any], Any]) -> list[Any]:
+        found: dict[int, Any] = {}
+        while len(found) < len(self._outboxes):
+            message = inbox.receive()
+            if isinstance(message, Stop):
+                self.send(message)
+                raise Stopped
+            if isinstance(message, kind):
+                found[message.rank] = value(message)
+        return [found[rank] for rank in sorted(found)]
+
+
+def agreed_plan(plans: list[MemoryPlan], num_blocks: int | None) -> MemoryPlan:
+    """The plan that every rank can keep; `num_blocks`, where a person gave it, stands above what they found."""
+    return msgspec.structs.replace(
+        plans[0],
+        num_blocks=num_blocks or min(plan.num_blocks for plan in plans),
+        max_model_len=min(plan.max_model_len for plan in plans),
+    )

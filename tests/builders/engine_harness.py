@@ -1,0 +1,158 @@
+"""Drives a `Scheduler` against a verifying stand-in worker in one process, and hears what a detokenizer would.
+
+`answer` is what a request must get whatever its company: the harness is only there to find out whether it does.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+
+from penstock.engine.limits import Limits
+from penstock.engine.loop import STEPS_IN_FLIGHT
+from penstock.engine.scheduler import Scheduler
+from penstock.protocol.messages import (
+    Ended,
+    NewSlot,
+    Opened,
+    Prompt,
+    StepPlan,
+    StepResult,
+    Tokens,
+    column,
+    sequence_id,
+    values,
+    wide_values,
+)
+from penstock.protocol.sampling import SamplingParams
+from penstock.worker.stand_in import Slot, StandInWorker, next_token
+
+
+def limits(**options) -> Limits:
+    small = {
+        "num_blocks": 64,
+        "block_size": 4,
+        "max_model_len": 128,
+        "max_num_seqs": 8,
+        "max_num_batched_tokens": 32,
+        "static_decode_blocks": 0,
+    }
+    return Limits(**{**small, **options})
+
+
+def prompt(request_id: int, token_ids: Iterable[int], **params) -> Prompt:
+    settled = {"temperature": 0, "max_tokens": 8, "eos_token_id": [], **params}
+    return Prompt(request_id, column(token_ids), SamplingParams(**settled), seed=request_id, arrival_time=0.0)
+
+
+def answer(asked: Prompt, sample: int, max_model_len: int) -> tuple[list[int], str]:
+    """The tokens and the finish reason of one sample, computed alone and with no engine at all."""
+    params = asked.params
+    num_prompt = len(asked.token_ids) // 4
+    row = Slot(NewSlot(0, asked.token_ids, num_prompt, 0, params, asked.seed, sample))
+    longest = min(max_model_len, num_prompt + params.max_tokens)
+    endings = {*params.eos_token_id, *(params.stop_token_ids or ())}
+    while len(row.tokens) < longest:
+        row.tokens.append(next_token(row, 512))
+        if row.tokens[-1] in endings and len(row.tokens) >= row.min_total:
+            return row.tokens[num_prompt:].tolist(), "stop"
+    return row.tokens[num_prompt:].tolist(), "length"
+
+
+class Heard:
+    """What a detokenizer has been told of one sequence."""
+
+    def __init__(self, opened: Opened) -> None:
+        self.opened = opened
+        self.tokens: list[int] = []
+        self.prompt_positions = 0  # with log-probabilities
+        self.forward_time = opened.forward_time
+        self.preemptions = 0
+        self.ended: Ended | None = None
+
+
+class Harness:
+    """`plan` and `finish` one at a time, or `run` until nothing is left to do."""
+
+    def __init__(self, *, shares_prefixes: bool = True, **options) -> None:
+        self.limits = limits(**options)
+        self.scheduler = Scheduler(self.limits, shares_prefixes=shares_prefixes)
+        self.worker = StandInWorker(
+            num_slots=self.limits.num_slots,
+            num_blocks=self.limits.num_blocks,
+            block_size=self.limits.block_size,
+            max_model_len=self.limits.max_model_len,
+            verify=True,
+        )
+        self.results: deque[StepResult] = deque()
+        self.plans: list[StepPlan] = []
+        self.heard: dict[int, Heard] = {}
+
+    def add(self, *prompts: Prompt) -> None:
+        for each in prompts:
+            self.scheduler.add(each)
+        self._hear_ends()
+
+    def abort(self, *sequence_ids: int) -> None:
+        self.scheduler.abort(sequence_ids)
+        self._hear_ends()
+
+    def plan(self) -> StepPlan | None:
+        """Plan a step; the worker takes plans in order, so it may as well compute it at once."""
+        plan = self.scheduler.plan()
+        self.scheduler.check()
+        self._hear_ends()
+        if plan is not None:
+            self.plans.append(plan)
+            result = self.worker.step(plan)
+            result.forward_time = 1.0
+            self.results.append(result)
+        return plan
+
+    def finish(self) -> None:
+        """The oldest result reaches the engine."""
+        self._hear(self.scheduler.finish(self.results.popleft()))
+        self.scheduler.check()
+
+    def run(self, steps_in_flight: int = STEPS_IN_FLIGHT) -> "Harness":
+        while True:
+            while len(self.results) < steps_in_flight and self.plan() is not None:
+                pass
+            if not self.results:
+                assert not self.scheduler.sequences, "sequences are left, and nothing is planned for them"
+                return self
+            self.finish()
+
+    def tokens(self, request_id: int, sample: int = 0) -> list[int]:
+        return self.heard[sequence_id(request_id, sample)].tokens
+
+    def ended(self, request_id: int, sample: int = 0) -> Ended | None:
+        heard = self.heard.get(sequence_id(request_id, sample))
+        return heard.ended if heard else None
+
+    def rows(self, plan: StepPlan) -> dict[int, int]:
+        """Tokens by slot."""
+        return dict(zip(values(plan.slots), values(plan.num_tokens), strict=True))
+
+    def _hear_ends(self) -> None:
+        if (tokens := self.scheduler.take_ends()) is not None:
+            self._hear(tokens)
+
+    def _hear(self, told: Tokens) -> None:
+        for opened in told.opened:
+            assert opened.sequence_id not in self.heard, "opened twice"
+            self.heard[opened.sequence_id] = Heard(opened)
+        for resumed in told.resumed:
+            self.heard[resumed.sequence_id].forward_time += resumed.forward_time
+            self.heard[resumed.sequence_id].preemptions += resumed.preemptions
+        ids = wide_values(told.sequence_ids)
+        assert set(values(told.num_tokens)) <= {1}
+        for sequence, token in zip(ids, values(told.token_ids), strict=True):
+            heard = self.heard[sequence]
+            assert heard.ended is None, "a token came after the end"
+            heard.tokens.append(token)
+            heard.forward_time += told.forward_time
+        for entry in told.logprobs:
+            self.heard[entry.owner].prompt_positions += entry.is_prompt * len(entry.ranks) // 4
+        for ended in told.ended:
+            heard = self.heard[ended.sequence_id]
+            assert heard.ended is None, "ended twice"
+            heard.ended = ended

@@ -1,0 +1,161 @@
+"""Whatever comes, in whatever order, under whatever limits: blocks are conserved, tables are sound, and every sequence
+ends exactly once with exactly the tokens that it would have got alone.
+
+`Harness` checks the scheduler after every step, and its worker compares everything that a row reads from the KV blocks
+with the row's own history.
+"""
+
+from dataclasses import dataclass, field
+
+import pytest
+from builders.engine_harness import Harness, answer, prompt
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.protocol.messages import FailedRow, Prompt, column, request_and_sample, sequence_id, values
+
+MAX_MODEL_LEN = 60
+
+limits = st.fixed_dictionaries(
+    {
+        # Mostly too little for what runs, seldom too little for one.
+        "num_blocks": st.sampled_from([16, 20, 12, 24, 40, 6]),
+        "block_size": st.sampled_from([4, 2, 8, 1]),
+        "max_num_seqs": st.sampled_from([4, 6, 3, 8, 1]),
+        "max_num_batched_tokens": st.sampled_from([16, 24, 7, 60, 1]),
+        "static_decode_blocks": st.sampled_from([0, 1, 2]),
+        "kv_cache_ratio": st.sampled_from([None, None, 0.3, 0.8]),
+        "enable_chunked_prefill": st.sampled_from([True, True, True, False]),
+        "max_num_partial_prefills": st.sampled_from([None, None, 1, 2]),
+        "max_long_partial_prefills": st.sampled_from([None, None, 1]),
+        "long_prefill_token_threshold": st.sampled_from([None, None, 10]),
+        "shares_prefixes": st.booleans(),
+    }
+)
+
+# Few different tokens at few lengths, so that prefixes are shared by chance and by repetition.
+token_ids = st.builds(
+    lambda stem, length, tail: [stem] * length + tail,
+    st.integers(1, 2),
+    st.sampled_from([7, 16, 0, 25]),
+    st.lists(st.integers(1, 3), max_size=12),
+)
+
+params = st.fixed_dictionaries(
+    {
+        "max_tokens": st.sampled_from([20, 30, 6, 1]),
+        "n": st.sampled_from([1, 1, 1, 2, 4]),
+        "priority": st.integers(-1, 1),
+        "temperature": st.sampled_from([0, 1]),
+        "stop_token_ids": st.sampled_from([None, None, list(range(0, 512, 19))]),
+        "eos_token_id": st.sampled_from([[], [511], list(range(4, 512, 23))]),
+        "cache_salt": st.sampled_from([None, None, "salt"]),
+        "prompt_logprobs": st.sampled_from([None, None, 1]),
+    }
+)
+
+# What happens next; the numbers choose among what there is at that time.
+actions = st.one_of(
+    *[st.tuples(st.just("add"), token_ids, params)] * 4,
+    *[st.tuples(st.just("step"), st.integers(1, 9))] * 3,
+    st.tuples(st.just("abort"), st.integers(0, 50)),
+    st.tuples(st.just("stop string"), st.integers(0, 50)),
+    st.tuples(st.just("fail"), st.integers(0, 50)),
+)
+
+
+@dataclass
+class Run:
+    """One history of arrivals, steps, aborts and failures."""
+
+    harness: Harness
+    steps_in_flight: int
+    asked: dict[int, Prompt] = field(default_factory=dict)
+    disturbed: set[int] = field(default_factory=set)  # sequences that were aborted or failed
+
+    def act(self, action: tuple) -> None:
+        match action:
+            case "add", tokens, chosen:
+                request_id = len(self.asked)
+                settled = {**chosen, "min_tokens": chosen["max_tokens"] // 3}
+                self.asked[request_id] = prompt(request_id, tokens, **settled)
+                self.harness.add(self.asked[request_id])
+            case "step", count:
+                for _ in range(count):
+                    self.step()
+            case "abort", number:
+                self.abort(number, list(self.harness.scheduler.sequences))
+            case "stop string", number:  # seen in what has come, so it was opened
+                self.abort(number, [each for each, heard in self.harness.heard.items() if heard.tokens])
+            case "fail", number:
+                self.fail(number)
+
+    def step(self) -> None:
+        while len(self.harness.results) < self.steps_in_flight and self.harness.plan():
+            pass
+        if self.harness.results:
+            self.harness.finish()
+
+    def abort(self, number: int, candidates: list[int]) -> None:
+        if candidates:
+            chosen = candidates[number % len(candidates)]
+            self.disturbed.add(chosen)
+            self.harness.abort(chosen)
+
+    def fail(self, number: int) -> None:
+        """One row of the newest result went wrong on the worker."""
+        if not self.harness.results:
+            return
+        result = self.harness.results[-1]
+        counts, sampled = list(values(result.num_sampled)), list(values(result.sampled))
+        row = number % len(counts)
+        if counts[row] and not result.failed:
+            self.disturbed.add(self.harness.scheduler.in_flight[-1].rows[row].id)
+            del sampled[sum(counts[:row])]
+            counts[row] = 0
+            result.num_sampled, result.sampled = column(counts), column(sampled)
+            result.failed = [FailedRow(row, "injected")]
+
+    def check_end(self) -> None:
+        self.harness.run(self.steps_in_flight)
+        stats = self.harness.scheduler.stats()
+        assert (stats.running, stats.waiting, stats.free_blocks) == (0, 0, stats.blocks)
+        for request_id, asked in self.asked.items():
+            for sample in range(asked.params.n):
+                self.check_answer(sequence_id(request_id, sample), asked)
+
+    def check_answer(self, sequence: int, asked: Prompt) -> None:
+        heard = self.harness.heard[sequence]
+        assert heard.ended is not None, "every sequence ends"
+        if heard.ended.error_code == 400:
+            assert heard.tokens == []
+            return
+        expected, reason = answer(asked, request_and_sample(sequence)[1], MAX_MODEL_LEN)
+        assert heard.tokens == expected[: len(heard.tokens)]
+        if heard.ended.error_code == 429:
+            pool = self.harness.limits.num_blocks * self.harness.limits.block_size
+            assert len(asked.token_ids) // 4 + len(heard.tokens) == pool + 1
+        elif sequence not in self.disturbed or heard.ended.error_code == 200:
+            assert (heard.tokens, heard.ended.finish_reason) == (expected, reason)
+            if asked.params.prompt_logprobs is not None and sequence == sequence_id(asked.request_id, 0):
+                assert heard.prompt_positions == len(asked.token_ids) // 4 - 1
+
+
+def play(options: dict, steps_in_flight: int, history: list[tuple]) -> None:
+    run = Run(Harness(max_model_len=MAX_MODEL_LEN, **options), steps_in_flight)
+    for action in history:
+        run.act(action)
+    run.check_end()
+
+
+@given(limits, st.integers(1, 3), st.lists(actions, min_size=8, max_size=30))
+@settings(max_examples=100)
+def test_every_sequence_ends_once_with_its_own_tokens_whatever_the_company(options, steps_in_flight, history):
+    play(options, steps_in_flight, history)
+
+
+@pytest.mark.long
+@given(limits, st.integers(1, 3), st.lists(actions, min_size=20, max_size=100))
+@settings(max_examples=2000)
+def test_every_sequence_ends_once_with_its_own_tokens_in_long_histories(options, steps_in_flight, history):
+    play(options, steps_in_flight, history)

@@ -1,0 +1,130 @@
+"""The worker without a model: it checks plans as strictly as a real one, and its tokens depend on history alone."""
+
+import pytest
+from builders.engine_harness import Harness, answer, prompt
+
+from penstock.protocol.messages import (
+    Forced,
+    Fork,
+    MaskFrame,
+    NewSlot,
+    StepPlan,
+    StepResult,
+    column,
+    values,
+)
+from penstock.protocol.sampling import SamplingParams
+from penstock.worker.stand_in import PlanError, StandInWorker
+
+
+def worker() -> StandInWorker:
+    return StandInWorker(num_slots=4, num_blocks=8, block_size=4, max_model_len=16, verify=True)
+
+
+def new(slot: int = 0, tokens=(1, 2, 3), num_computed: int = 0, **params) -> NewSlot:
+    settled = SamplingParams(**{"temperature": 0, **params})
+    return NewSlot(slot, column(tokens), len(tokens), num_computed, settled, 0, 0)
+
+
+def plan(step: int = 0, rows: dict[int, int] | None = None, blocks=(), offsets=None, **rest) -> StepPlan:
+    rows = {0: 3} if rows is None else rows
+    offsets = [0, len(blocks)] + [len(blocks)] * (len(rows) - 1) if offsets is None else offsets
+    return StepPlan(step, column(rows), column(rows.values()), column(blocks), column(offsets), **rest)
+
+
+def sampled(result: StepResult) -> list[int]:
+    return values(result.sampled).tolist()
+
+
+@pytest.mark.parametrize(
+    ("broken", "sentence"),
+    [
+        (plan(rows={2: 1}), "computes slot 2, which is free"),
+        (plan(rows={9: 1}), "there are 4"),
+        (plan(new=[new()], rows={0: 3}), "its 0 blocks of 4 end at 0"),
+        (plan(new=[new()], rows={0: 4}, blocks=[1]), "3 are known"),
+        (plan(new=[new()], rows={0: 0}, blocks=[1]), "computes 0 tokens"),
+        (plan(new=[new()], blocks=[8]), r"outside 0..7"),
+        (plan(new=[new()], blocks=[1], offsets=[0, 0]), "block offsets"),
+        (plan(new=[new(), new()], blocks=[1]), "fills slot 0, which is taken"),
+        (plan(new=[new(num_computed=3)], blocks=[1]), "3 computed"),
+        (plan(new=[new(tokens=range(17))], blocks=[1]), "max_model_len is 16"),
+        (plan(new=[new(tokens=[1, 512])], blocks=[1]), "outside the vocabulary"),
+        (plan(freed=column([1]), rows={}), "frees slot 1, which is free"),
+        (plan(forks=[Fork(0, 1, 0, b"")], rows={}), "forks slot 0"),
+        (plan(new=[new(num_computed=1)], rows={0: 2}, blocks=[1]), "other tokens were computed into it"),
+    ],
+)
+def test_a_plan_that_breaks_a_rule_is_refused_with_a_sentence(broken, sentence):
+    with pytest.raises(PlanError, match=sentence):
+        worker().step(broken)
+
+
+def test_what_another_sequence_computed_into_a_block_is_noticed():
+    tested = worker()
+    tested.step(plan(new=[new(0)], blocks=[1]))
+    tested.step(plan(1, rows={1: 3}, new=[new(1, [7, 8, 9])], blocks=[1]))
+    with pytest.raises(PlanError, match="Slot 0 reads block 1"):
+        tested.step(plan(2, rows={0: 1}))
+
+
+def test_a_row_reads_what_another_row_of_the_same_step_writes():
+    shared = [1, 2, 3, 4]
+    plans = plan(
+        rows={0: 5, 1: 1},
+        new=[new(0, [*shared, 5]), new(1, [*shared, 6], num_computed=4)],
+        blocks=[1, 2, 1, 3],
+        offsets=[0, 2, 4],
+    )
+    assert len(sampled(worker().step(plans))) == 2
+
+
+def test_forced_tokens_are_appended_before_the_step():
+    free, forced = worker(), worker()
+    token = sampled(free.step(plan(new=[new()], blocks=[1, 2])))[0]
+    forced.step(plan(rows={0: 2}, new=[new()], blocks=[1, 2]))
+    result = forced.step(plan(1, rows={0: 2}, forced=[Forced(0, column([token]))]))
+    assert sampled(result) == sampled(free.step(plan(1, rows={0: 1})))
+
+
+def test_a_fork_goes_on_like_its_source_on_blocks_of_its_own():
+    tested = worker()
+    tested.step(plan(new=[new()], blocks=[1]))
+    fork = plan(1, rows={0: 1, 2: 1}, forks=[Fork(0, 2, 0, column([5]))], copies=column([1, 5]))
+    first, second = sampled(tested.step(fork))
+    assert first == second
+
+
+def test_a_fork_without_its_blocks_is_noticed():
+    tested = worker()
+    tested.step(plan(new=[new()], blocks=[1]))
+    with pytest.raises(PlanError, match="Slot 2 reads block 5"):
+        tested.step(plan(1, rows={2: 1}, forks=[Fork(0, 2, 0, column([5]))]))
+
+
+def test_a_masked_row_samples_only_what_its_frame_allows():
+    words = [0] * 16
+    words[300 // 32] = 1 << 300 % 32
+    frame = MaskFrame(0, column([0]), column(words))
+    result = worker().step(plan(new=[new()], blocks=[1], masked=column([0])), {0: frame}.__getitem__)
+    assert sampled(result) == [300]
+
+
+def test_log_probabilities_have_the_shape_that_was_asked_for():
+    result = worker().step(plan(new=[new(logprobs=2, prompt_logprobs=0)], blocks=[1]))
+    prompts, own = result.logprobs
+    assert (prompts.is_prompt, prompts.width, len(prompts.ranks) // 4) == (True, 1, 2)
+    assert values(prompts.token_ids).tolist() == [2, 3]
+    assert (own.is_prompt, own.width, len(own.logprobs) // 4) == (False, 3, 3)
+    assert values(own.token_ids)[0] == sampled(result)[0]
+
+
+def test_tokens_depend_on_the_seed_and_the_sample_only_when_drawn():
+    harness = Harness()
+    greedy = [prompt(number, [4, 5, 6]) for number in range(2)]
+    drawn = [prompt(number, [4, 5, 6], temperature=1) for number in range(2)]
+    assert answer(greedy[0], 0, 128) == answer(greedy[1], 1, 128)
+    assert len({tuple(answer(each, sample, 128)[0]) for each in drawn for sample in range(2)}) == 4
+    harness.add(*greedy)
+    harness.run()
+    assert harness.tokens(0) == harness.tokens(1) == answer(greedy[0], 0, 128)[0]
