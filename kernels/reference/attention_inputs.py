@@ -1,0 +1,53 @@
+"""Steps of every kind, made from a seed, on which all versions of attention must agree.
+
+Knows nothing of how any version computes.
+"""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from ..rows import Rows
+
+# (queries, context) of each row, query heads, key heads, head_dim, block size, window
+_CASES: tuple[tuple[list[tuple[int, int]], int, int, int, int, int | None], ...] = (
+    ([(1, 1)], 4, 4, 16, 16, None),
+    ([(1, 33), (1, 40), (1, 300), (1, 1)], 6, 2, 24, 32, None),
+    ([(17, 17), (17, 17), (5, 70), (1, 9), (130, 130)], 7, 1, 8, 16, None),
+    ([(20, 20), (1, 100), (12, 90), (1, 5)], 4, 2, 16, 32, 11),
+)
+
+
+def paged_rows(shape: list[tuple[int, int]], block_size: int, seed: int) -> tuple[Rows, int]:
+    """Rows of the given (queries, context), blocks handed out in random order; and the number of blocks."""
+    counts = [-(-context // block_size) for _, context in shape]
+    order = torch.randperm(sum(counts), generator=torch.Generator().manual_seed(seed)) + 1
+    tables = torch.zeros(len(shape), max(counts), dtype=torch.int32)
+    starts, slots, taken = [0], [], 0
+    for row, ((queries, context), count) in enumerate(zip(shape, counts, strict=True)):
+        tables[row, :count] = order[taken : taken + count]
+        taken += count
+        positions = torch.arange(context - queries, context)
+        slots.append(tables[row].long()[positions // block_size] * block_size + positions % block_size)
+        starts.append(starts[-1] + queries)
+    contexts = [context for _, context in shape]
+    return Rows(starts, contexts, tables, torch.cat(slots)), sum(counts) + 1
+
+
+def attention_inputs(seed: int) -> Iterator[tuple[Tensor, Tensor, Tensor, Rows, float, int | None]]:
+    generator = torch.Generator().manual_seed(seed)
+    for shape, num_heads, num_kv_heads, head_dim, block_size, window in _CASES:
+        rows, num_blocks = paged_rows(shape, block_size, seed)
+        memory = torch.randn(2, num_blocks, num_kv_heads, block_size, head_dim, generator=generator)
+        query = torch.randn(rows.query_starts[-1], num_heads, head_dim, generator=generator)
+        yield query, memory[0], memory[1], rows, head_dim**-0.5, window
+
+
+def write_inputs(seed: int) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor, Rows]]:
+    generator = torch.Generator().manual_seed(seed)
+    for shape, _, num_kv_heads, head_dim, block_size, _ in _CASES:
+        rows, num_blocks = paged_rows(shape, block_size, seed)
+        new = torch.randn(2, rows.query_starts[-1], num_kv_heads, head_dim, generator=generator)
+        memory = torch.zeros(2, num_blocks, num_kv_heads, block_size, head_dim)
+        yield new[0], new[1], memory[0], memory[1], rows

@@ -1,0 +1,61 @@
+"""An operation is its torch reference; faster versions register beside it and must agree with it.
+
+`@op(inputs, tolerance)` turns a torch function into an `Op`; `@that_op.implement("cpu")` adds a version for a
+backend. A call goes to the version for its first argument's device, else to the reference. One generic test runs
+every version on `inputs(seed)` and holds it against the reference within the tolerance.
+Knows nothing of what the operations compute.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+# The device on which a backend's version is used.
+_DEVICE_OF_BACKEND = {"triton": "cuda", "cpu": "cpu"}
+
+OPS: dict[str, "Op"] = {}
+
+
+@dataclass(eq=False)
+class Op:
+    """A reference and its faster twins."""
+
+    name: str
+    reference: Callable[..., Any]
+    # Argument tuples that every version must agree on, made from a seed; the tensors lie on the CPU.
+    inputs: Callable[[int], Iterator[tuple[Any, ...]]]
+    tolerance: float
+    versions: dict[str, Callable[..., Any]] = field(default_factory=dict)  # by backend
+    _chosen: dict[str, Callable[..., Any]] = field(default_factory=dict)  # by device type
+
+    def __call__(self, first: Tensor, *rest: Any) -> Any:
+        return self._chosen.get(first.device.type, self.reference)(first, *rest)
+
+    def implement(
+        self, backend: str, available: Callable[[], bool] = lambda: True
+    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Register the decorated function for `backend`, where `available()` says that it can run here."""
+        device = _DEVICE_OF_BACKEND[backend]
+
+        def register(version: Callable[..., Any]) -> Callable[..., Any]:
+            if available():
+                self.versions[backend] = version
+                self._chosen[device] = version
+            return version
+
+        return register
+
+
+def op(
+    inputs: Callable[[int], Iterator[tuple[Any, ...]]], tolerance: float = 1e-5
+) -> Callable[[Callable[..., Any]], Op]:
+    """Make the decorated torch function the reference of a new operation."""
+
+    def register(reference: Callable[..., Any]) -> Op:
+        name = f"{reference.__module__.rpartition('.')[2]}.{reference.__name__}"
+        OPS[name] = Op(name, reference, inputs, tolerance)
+        return OPS[name]
+
+    return register

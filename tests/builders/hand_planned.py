@@ -1,0 +1,83 @@
+"""Plans written by hand for a runner, and a model whose next token can be told without computing it.
+
+`ChainModel` follows `follower`: a test can say what must be sampled without asking the code under test.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from builders.runner_harness import no_mask
+from torch import Tensor
+
+from penstock.protocol.messages import NewSlot, StepPlan, StepResult, column, values
+from penstock.protocol.sampling import SamplingParams
+from penstock.protocol.trace import Trace
+from penstock.worker.batch import Batch
+from penstock.worker.kv_cache import KVCache, KVShape
+from penstock.worker.parallel import Parallel
+from penstock.worker.runner import Runner
+from penstock.worker.slots import SlotTable
+
+VOCABULARY = 101
+BLOCK_SIZE = 4
+NUM_BLOCKS = 20
+MAX_MODEL_LEN = 24
+
+
+def follower(token: int, position: int) -> int:
+    """The token that comes after `token` at `position`."""
+    return (3 * token + position + 1) % VOCABULARY
+
+
+class ChainModel:
+    """Writes each token's id where its key goes, so that blocks can be looked into; a token `nan_after` breaks it."""
+
+    vocab_size = VOCABULARY
+    nan_after = -1
+
+    def forward(self, batch: Batch) -> Tensor:
+        self.batch = batch
+        blocks, places = batch.kv_slots // BLOCK_SIZE, batch.kv_slots % BLOCK_SIZE
+        batch.kv.keys[0, blocks, 0, places, 0] = batch.token_ids.float()
+        return torch.stack((batch.token_ids, batch.positions), 1)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        best = (3 * hidden[:, 0] + hidden[:, 1] + 1) % VOCABULARY
+        distance = (torch.arange(VOCABULARY) - best[:, None]).abs().float()
+        return torch.where(hidden[:, :1] == self.nan_after, torch.nan, -distance)
+
+
+def chain_runner() -> Runner:
+    kv = KVCache.allocate(KVShape(1, 1, 1), NUM_BLOCKS, BLOCK_SIZE, torch.float32, "cpu")
+    table = SlotTable(6, MAX_MODEL_LEN, NUM_BLOCKS, BLOCK_SIZE, VOCABULARY, torch.device("cpu"))
+    return Runner(ChainModel(), kv, table, Parallel(), deterministic=False, trace=Trace(None, "test"))
+
+
+def new(slot: int, token_ids: Sequence[int], *, num_computed: int = 0, **params) -> NewSlot:
+    settled = SamplingParams(**{"temperature": 0, **params})
+    return NewSlot(slot, column(token_ids), len(token_ids), num_computed, settled, seed=7, sample=0)
+
+
+def plan(step: int, rows: Sequence[tuple[int, int, Sequence[int]]], **rest) -> StepPlan:
+    """Rows are (slot, number of tokens, new blocks)."""
+    offsets = [0]
+    for _, _, blocks in rows:
+        offsets.append(offsets[-1] + len(blocks))
+    return StepPlan(
+        step,
+        column(slot for slot, _, _ in rows),
+        column(count for _, count, _ in rows),
+        column(block for _, _, blocks in rows for block in blocks),
+        column(offsets),
+        **rest,
+    )
+
+
+def sampled(result: StepResult) -> list[list[int]]:
+    """Each row's tokens."""
+    tokens = iter(values(result.sampled))
+    return [[next(tokens) for _ in range(count)] for count in values(result.num_sampled)]
+
+
+def step(runner: Runner, number: int, rows: Sequence[tuple[int, int, Sequence[int]]], **rest) -> list[list[int]]:
+    return sampled(runner.step(plan(number, rows, **rest), no_mask))

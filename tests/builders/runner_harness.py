@@ -1,0 +1,138 @@
+"""Drives a real runner with a real scheduler in one process, and collects what every sequence was given.
+
+`SlottedRunner` is a runner over its own small KV memory; `TinyEngine` plans for it, two steps ahead, as the engine
+does. What comes out must not depend on how it was planned.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from penstock.engine.limits import Limits
+from penstock.engine.loop import STEPS_IN_FLIGHT
+from penstock.engine.scheduler import Scheduler
+from penstock.protocol.messages import (
+    Ended,
+    Logprobs,
+    MaskFrame,
+    Prompt,
+    StepPlan,
+    StepResult,
+    Tokens,
+    column,
+    sequence_id,
+    values,
+    wide_values,
+)
+from penstock.protocol.sampling import SamplingParams
+from penstock.protocol.trace import Trace
+from penstock.worker.kv_cache import KVCache
+from penstock.worker.models.load import Model
+from penstock.worker.parallel import Parallel
+from penstock.worker.runner import Runner
+from penstock.worker.slots import SlotTable
+
+
+def slotted_runner(
+    model: Model,
+    *,
+    num_blocks: int = 64,
+    block_size: int = 16,
+    max_model_len: int = 256,
+    num_slots: int = 16,
+    deterministic: bool = False,
+    device: str = "cpu",
+) -> Runner:
+    kv = KVCache.allocate(model.kv_shape, num_blocks, block_size, model.dtype, device)
+    table = SlotTable(num_slots, max_model_len, num_blocks, block_size, model.vocab_size, torch.device(device))
+    return Runner(model, kv, table, Parallel(), deterministic=deterministic, trace=Trace(None, "test"))
+
+
+def prompt(request_id: int, token_ids: Sequence[int], seed: int = 0, **params) -> Prompt:
+    settled = {"temperature": 0, "max_tokens": 8, "eos_token_id": [], **params}
+    return Prompt(request_id, column(token_ids), SamplingParams(**settled), seed=seed, arrival_time=0.0)
+
+
+def no_mask(step: int) -> MaskFrame:
+    raise AssertionError(f"step {step} was not masked")
+
+
+@dataclass
+class Answer:
+    """What a detokenizer would have been told of one sequence; equal answers are equal bit for bit."""
+
+    tokens: list[int] = field(default_factory=list)
+    logprobs: list[tuple[bytes, bytes, bytes]] = field(default_factory=list)
+    prompt_logprobs: list[tuple[bytes, bytes, bytes]] = field(default_factory=list)
+    finish_reason: str | None = None
+    error: str | None = None
+
+    def take(self, entry: Logprobs) -> None:
+        (self.prompt_logprobs if entry.is_prompt else self.logprobs).extend(positions(entry))
+
+    def end(self, ended: Ended) -> None:
+        self.finish_reason, self.error = ended.finish_reason, ended.error_msg
+
+
+def positions(entry: Logprobs) -> list[tuple[bytes, bytes, bytes]]:
+    """Each position's token ids, log-probabilities and rank, as they came."""
+    wide, count = entry.width * 4, len(entry.ranks) // 4
+    assert len(entry.token_ids) == len(entry.logprobs) == wide * count
+    return [
+        (
+            entry.token_ids[wide * place : wide * (place + 1)],
+            entry.logprobs[wide * place : wide * (place + 1)],
+            entry.ranks[4 * place : 4 * (place + 1)],
+        )
+        for place in range(count)
+    ]
+
+
+class TinyEngine:
+    def __init__(self, runner: Runner, *, shares_prefixes: bool = True, **options) -> None:
+        table = runner.table
+        settled = {"max_num_batched_tokens": 512, "static_decode_blocks": 0, "max_num_seqs": len(table.is_taken)}
+        self.scheduler = Scheduler(
+            Limits(
+                num_blocks=table.num_blocks,
+                block_size=table.block_size,
+                max_model_len=table.max_model_len,
+                **{**settled, **options},
+            ),
+            shares_prefixes=shares_prefixes,
+        )
+        self.runner = runner
+        self.answers: dict[int, Answer] = {}
+        self.plans: list[StepPlan] = []
+
+    def run(self, *prompts: Prompt) -> list[Answer]:
+        """The answers to these, sample after sample, once all are complete."""
+        for each in prompts:
+            self.scheduler.add(each)
+        results: deque[StepResult] = deque()
+        while True:
+            while len(results) < STEPS_IN_FLIGHT and (plan := self.scheduler.plan()) is not None:
+                self.plans.append(plan)
+                results.append(self.runner.step(plan, no_mask))
+            self._hear(self.scheduler.take_ends())
+            if not results:
+                break
+            self._hear(self.scheduler.finish(results.popleft()))
+        return [
+            self.answers[sequence_id(each.request_id, sample)] for each in prompts for sample in range(each.params.n)
+        ]
+
+    def _hear(self, told: Tokens | None) -> None:
+        if told is None:
+            return
+        for opened in told.opened:
+            self.answers[opened.sequence_id] = Answer()
+        tokens = iter(values(told.token_ids))
+        for owner, count in zip(wide_values(told.sequence_ids), values(told.num_tokens), strict=True):
+            self.answers[owner].tokens.extend(next(tokens) for _ in range(count))
+        for entry in told.logprobs:
+            self.answers[entry.owner].take(entry)
+        for ended in told.ended:
+            self.answers[ended.sequence_id].end(ended)

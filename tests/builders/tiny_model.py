@@ -1,0 +1,211 @@
+"""A small random checkpoint of any family, written in milliseconds and without torch.
+
+`tiny_model(folder, "qwen3")` writes what a download would hold: config.json, safetensors, a byte-level tokenizer with
+a chat template, and generation_config.json. The shapes are odd on purpose. The same arguments give the same bytes.
+"""
+
+import json
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
+
+SPECIAL_TOKENS = ("<pad>", "<s>", "</s>", "<|im_start|>", "<|im_end|>")
+# Common pairs of the test texts, so that a word is fewer tokens than bytes and a token may end inside a character.
+MERGES = (
+    ("Ġ", "t"), ("h", "e"), ("Ġt", "he"), ("Ġ", "a"), ("i", "n"), ("r", "e"), ("o", "n"), ("Ġ", "s"), ("e", "r"),
+    ("n", "d"), ("Ġa", "nd"), ("l", "l"), ("in", "g"), ("ä", "½"), ("å", "¥"), ("ð", "Ł"),
+)  # fmt: skip
+CHAT_TEMPLATE = (
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+_COMMON: dict[str, Any] = {
+    "vocab_size": 307,
+    "num_hidden_layers": 2,
+    "hidden_act": "silu",
+    "max_position_embeddings": 1024,
+    "rms_norm_eps": 1e-6,
+    "tie_word_embeddings": False,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "initializer_range": 0.02,
+    "use_cache": True,
+}
+FAMILIES: dict[str, dict[str, Any]] = {
+    "llama": dict(
+        architectures=["LlamaForCausalLM"], model_type="llama", hidden_size=48, intermediate_size=88,
+        num_attention_heads=6, num_key_value_heads=2, head_dim=8, rms_norm_eps=1e-5,
+        attention_bias=False, mlp_bias=False,
+    ),
+    "mistral": dict(
+        architectures=["MistralForCausalLM"], model_type="mistral", hidden_size=40, intermediate_size=72,
+        num_attention_heads=5, num_key_value_heads=1, head_dim=12, sliding_window=None,
+    ),
+    "qwen2": dict(
+        architectures=["Qwen2ForCausalLM"], model_type="qwen2", hidden_size=56, intermediate_size=100,
+        num_attention_heads=7, num_key_value_heads=7, sliding_window=None, use_sliding_window=False,
+        max_window_layers=2,
+    ),
+    "qwen3": dict(
+        architectures=["Qwen3ForCausalLM"], model_type="qwen3", hidden_size=64, intermediate_size=112,
+        num_attention_heads=4, num_key_value_heads=2, head_dim=24, attention_bias=False, sliding_window=None,
+        use_sliding_window=False, max_window_layers=2, tie_word_embeddings=True,
+    ),
+    "ernie4_5": dict(
+        architectures=["Ernie4_5ForCausalLM"], model_type="ernie4_5", hidden_size=48, intermediate_size=80,
+        num_attention_heads=6, num_key_value_heads=3, head_dim=10, use_bias=False, tie_word_embeddings=True,
+    ),
+}  # fmt: skip
+_STORED_AS = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
+_THETA = {"ernie4_5": 500_000.0, "qwen3": 1_000_000.0}
+
+
+def tiny_model(
+    folder: Path,
+    family: str,
+    *,
+    dtype: str = "float32",
+    shards: int = 1,
+    seed: int = 0,
+    rope: dict[str, Any] | None = None,
+    config_style: int = 5,
+    adds_bos: bool | None = None,
+    **overrides: Any,
+) -> Path:
+    """Write a checkpoint of `family` into `folder`; `overrides` are keys of config.json, `rope` a variant's figures.
+
+    `config_style` is the major version of transformers whose spelling config.json follows. `adds_bos` defaults to what
+    the family's tokenizers do.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    config = {**_COMMON, **FAMILIES[family], **overrides}
+    written = {**config, **_spelled(family, dtype, rope or {}, config_style)}
+    _write_json(folder / "config.json", written)
+    _write_weights(folder, _shapes(family, config), dtype, shards, seed)
+    _write_tokenizer(folder, family in ("llama", "mistral") if adds_bos is None else adds_bos)
+    ends = [config["eos_token_id"], SPECIAL_TOKENS.index("<|im_end|>")]
+    _write_json(folder / "generation_config.json", {"bos_token_id": 1, "eos_token_id": ends, "pad_token_id": 0})
+    return folder
+
+
+def _spelled(family: str, dtype: str, rope: dict[str, Any], config_style: int) -> dict[str, Any]:
+    theta = _THETA.get(family, 10_000.0)
+    if config_style == 4:
+        return {"rope_theta": theta, "rope_scaling": rope or None, "torch_dtype": dtype}
+    return {"rope_parameters": {"rope_theta": theta, "rope_type": "default", **rope}, "dtype": dtype}
+
+
+def _shapes(family: str, config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+    """Every tensor of the checkpoint."""
+    hidden, inner = config["hidden_size"], config["intermediate_size"]
+    head_dim = config.get("head_dim") or hidden // config["num_attention_heads"]
+    query, shared = config["num_attention_heads"] * head_dim, config["num_key_value_heads"] * head_dim
+    projections = {
+        "self_attn.q_proj": (query, hidden),
+        "self_attn.k_proj": (shared, hidden),
+        "self_attn.v_proj": (shared, hidden),
+        "self_attn.o_proj": (hidden, query),
+        "mlp.gate_proj": (inner, hidden),
+        "mlp.up_proj": (inner, hidden),
+        "mlp.down_proj": (hidden, inner),
+    }
+    layer: dict[str, tuple[int, ...]] = {
+        "input_layernorm.weight": (hidden,),
+        "post_attention_layernorm.weight": (hidden,),
+    }
+    for name, shape in projections.items():
+        layer[f"{name}.weight"] = shape
+        if _is_biased(family, config, name):
+            layer[f"{name}.bias"] = shape[:1]
+    if family == "qwen3":
+        layer |= {"self_attn.q_norm.weight": (head_dim,), "self_attn.k_norm.weight": (head_dim,)}
+    shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (config["vocab_size"], hidden)}
+    for number in range(config["num_hidden_layers"]):
+        shapes |= {f"model.layers.{number}.{name}": shape for name, shape in layer.items()}
+    shapes["model.norm.weight"] = (hidden,)
+    if not config["tie_word_embeddings"]:
+        shapes["lm_head.weight"] = (config["vocab_size"], hidden)
+    return shapes
+
+
+def _is_biased(family: str, config: dict[str, Any], name: str) -> bool:
+    if family == "qwen2":
+        return name.endswith(("q_proj", "k_proj", "v_proj"))
+    if name.startswith("self_attn"):
+        return bool(config.get("attention_bias") or config.get("use_bias"))
+    return bool(config.get("mlp_bias") or config.get("use_bias"))
+
+
+def _values(name: str, shape: tuple[int, ...], seed: int) -> numpy.ndarray:
+    """Large enough that the logits differ clearly, and every norm and bias matters."""
+    draws = numpy.random.default_rng([seed, zlib.crc32(name.encode())]).standard_normal(shape, dtype=numpy.float32)
+    if name.endswith("norm.weight"):
+        return 1 + draws / 5
+    return draws / 5 if len(shape) == 1 else draws / numpy.sqrt(numpy.float32(shape[-1]))
+
+
+def _stored(values: numpy.ndarray, dtype: str) -> bytes:
+    if dtype == "bfloat16":
+        bits = values.astype(numpy.float32).view(numpy.uint32)
+        return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(numpy.uint16).tobytes()  # nearest, ties to even
+    return values.astype(dtype).tobytes()
+
+
+def _write_weights(folder: Path, shapes: dict[str, tuple[int, ...]], dtype: str, shards: int, seed: int) -> None:
+    names = list(shapes)
+    files = ["model.safetensors"]
+    if shards > 1:
+        files = [f"model-{number + 1:05}-of-{shards:05}.safetensors" for number in range(shards)]
+    weight_map = {}
+    for number, file in enumerate(files):
+        own = names[number::shards]
+        write_safetensors(folder / file, {name: _values(name, shapes[name], seed) for name in own}, dtype)
+        weight_map |= dict.fromkeys(own, file)
+    if shards > 1:
+        _write_json(folder / "model.safetensors.index.json", {"metadata": {}, "weight_map": weight_map})
+
+
+def write_safetensors(path: Path, tensors: dict[str, numpy.ndarray], dtype: str, form: str = "pt") -> None:
+    """The format by hand, because numpy has no bfloat16: header length, header, values."""
+    header: dict[str, Any] = {"__metadata__": {"format": form}}
+    values, end = [], 0
+    for name, tensor in tensors.items():
+        values.append(_stored(tensor, dtype))
+        start, end = end, end + len(values[-1])
+        header[name] = {"dtype": _STORED_AS[dtype], "shape": list(tensor.shape), "data_offsets": [start, end]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    path.write_bytes(len(text).to_bytes(8, "little") + text + b"".join(values))
+
+
+def _write_tokenizer(folder: Path, adds_bos: bool) -> None:
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    words = [*SPECIAL_TOKENS, *alphabet, *("".join(pair) for pair in MERGES)]
+    tokenizer = Tokenizer(models.BPE({word: number for number, word in enumerate(words)}, list(MERGES)))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([AddedToken(word, special=True) for word in SPECIAL_TOKENS])
+    if adds_bos:
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single="<s> $A", pair="<s> $A $B", special_tokens=[("<s>", 1)]
+        )
+    tokenizer.save(str(folder / "tokenizer.json"))
+    settings = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "bos_token": "<s>",
+        "eos_token": "</s>",
+        "pad_token": "<pad>",
+        "add_bos_token": adds_bos,
+        "model_max_length": 1024,
+        "clean_up_tokenization_spaces": False,
+        "chat_template": CHAT_TEMPLATE,
+    }
+    _write_json(folder / "tokenizer_config.json", settings)
+
+
+def _write_json(path: Path, content: dict[str, Any]) -> None:
+    path.write_text(json.dumps(content, indent=2), encoding="utf-8")

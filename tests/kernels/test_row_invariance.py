@@ -1,0 +1,137 @@
+"""In the invariant set the bits of a row depend on that row alone: not on company, place, chunking or threads."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from penstock.kernels import FAST, INVARIANT, Rows, pack
+from penstock.kernels.reference.attention_inputs import paged_rows
+
+COMPANY = range(1, 72)
+THREADS = (1, 2, 3)
+
+
+@pytest.fixture(autouse=True)
+def threads_are_restored() -> Iterator[None]:
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+def _draws(*shape, seed=0, dtype=torch.float32):
+    return (torch.randn(*shape, generator=torch.Generator().manual_seed(seed)) * 2).to(dtype)
+
+
+def _rowwise():
+    """Name, operation on [M, …] rows, the rows."""
+    for out, inner in ((96, 56), (31, 64), (515, 1024), (1024, 3072)):
+        for dtype in (torch.float32, torch.bfloat16):
+            weight = pack(_draws(out, inner, seed=1, dtype=dtype))
+            bias = _draws(out, seed=2, dtype=dtype)
+            linear = lambda x, weight=weight, bias=bias: INVARIANT.linear(x, weight, bias)  # noqa: E731
+            yield f"linear {out}x{inner} {dtype}", linear, _draws(71, inner)
+    for size in (56, 64, 1024, 40_000):
+        weight = _draws(size, seed=3)
+        yield f"rms_norm {size}", lambda x, weight=weight: INVARIANT.rms_norm(x, weight, 1e-6), _draws(71, size)
+    heads = _draws(3, 24, seed=3)
+    yield "rms_norm by head", lambda x: INVARIANT.rms_norm(x, heads, 1e-6), _draws(71, 3, 24)
+    for size in (34, 6144):
+        yield f"silu_mul {size}", lambda x: INVARIANT.silu_mul(x), _draws(71, size)
+    for size in (307, 50_001):
+        yield f"log_softmax {size}", lambda x: INVARIANT.log_softmax(x), _draws(71, size)
+    cos, sin = _draws(1, 1, 24, seed=4), _draws(1, 1, 24, seed=5)
+    yield "rotate_halves", lambda x: INVARIANT.rotate_halves(x, cos, sin), _draws(71, 5, 24)
+    yield "rotate_pairs", lambda x: INVARIANT.rotate_pairs(x, cos, sin), _draws(71, 5, 24)
+
+
+ROWWISE = {name: (operation, rows) for name, operation, rows in _rowwise()}
+
+
+@pytest.mark.parametrize("name", ROWWISE)
+def test_a_row_has_the_same_bits_in_any_company_at_any_place_and_with_any_threads(name):
+    operation, rows = ROWWISE[name]
+    torch.set_num_threads(1)
+    alone = torch.cat([operation(row[None]) for row in rows])
+    for threads in THREADS:
+        torch.set_num_threads(threads)
+        for count in COMPANY:
+            for first in {0, (71 - count) // 2, 71 - count}:
+                assert torch.equal(operation(rows[first : first + count].clone()), alone[first : first + count]), (
+                    f"{count} rows from {first} on, {threads} threads"
+                )
+
+
+# (query heads, key heads, head_dim, block size, window, number format of the memory)
+ATTENTION = [
+    (4, 4, 16, 16, None, torch.float32),
+    (6, 2, 24, 32, None, torch.float32),
+    (7, 1, 10, 64, None, torch.float32),
+    (5, 1, 12, 16, 37, torch.float32),
+    (4, 2, 128, 128, None, torch.float32),
+    (4, 2, 16, 32, 200, torch.bfloat16),
+]
+
+
+class Memory:
+    """One long row of 300 tokens with its queries, beside other rows; computed in any chunks and company."""
+
+    LENGTH = 300
+
+    def __init__(self, heads: int, kv_heads: int, head_dim: int, block_size: int, dtype: torch.dtype) -> None:
+        self.shape = [(self.LENGTH, self.LENGTH), (1, 77), (150, 150), (1, 290), (9, 140), (1, 1)]
+        self.rows, num_blocks = paged_rows(self.shape, block_size, seed=3)
+        self.kv = _draws(2, num_blocks, kv_heads, block_size, head_dim, seed=6, dtype=dtype)
+        self.queries = _draws(self.rows.query_starts[-1], heads, head_dim, seed=7)
+        self.block_size = block_size
+
+    def attend(self, chunk: tuple[int, int], others: list[int], place: int, window: int | None):
+        """Attention of the long row's positions of `chunk`, with other rows before and after it."""
+        shape, queries, tables = [], [], []
+        for row in [*others[:place], 0, *others[place:]]:
+            first, last = chunk if row == 0 else (self.shape[row][1] - self.shape[row][0], self.shape[row][1])
+            start = self.rows.query_starts[row] + (first if row == 0 else 0)
+            shape.append((last - first, last))
+            queries.append(self.queries[start : start + last - first])
+            tables.append(self.rows.block_tables[row])
+        starts = [0]
+        for count, _ in shape:
+            starts.append(starts[-1] + count)
+        step = Rows(starts, [context for _, context in shape], torch.stack(tables), torch.empty(0))
+        query = torch.cat(queries)
+        attended = INVARIANT.attention(query, self.kv[0], self.kv[1], step, query.shape[-1] ** -0.5, window)
+        return attended[starts[place] : starts[place + 1]]
+
+
+@pytest.mark.parametrize(("heads", "kv_heads", "head_dim", "block_size", "window", "dtype"), ATTENTION)
+def test_a_query_attends_with_the_same_bits_however_its_row_is_chunked_and_accompanied(
+    heads, kv_heads, head_dim, block_size, window, dtype
+):
+    memory = Memory(heads, kv_heads, head_dim, block_size, dtype)
+    torch.set_num_threads(1)
+    whole = memory.attend((0, memory.LENGTH), [], 0, window)
+    for threads in THREADS:
+        torch.set_num_threads(threads)
+        for first, last in ((0, 300), (0, 1), (0, 9), (5, 131), (127, 129), (128, 256), (299, 300), (40, 47)):
+            for others, place in (([], 0), ([1], 0), ([1, 2, 3], 2), ([1, 2, 3, 4, 5], 5), ([3] * 40, 17)):
+                found = memory.attend((first, last), others, place, window)
+                assert torch.equal(found, whole[first:last]), f"{first}:{last} with {others}, {threads} threads"
+
+
+@pytest.mark.parametrize("threads", THREADS)
+def test_nothing_of_another_request_leaks_out_of_unwritten_slots(threads):
+    """A freed block may hold NaN; a row that reuses it must not see that."""
+    torch.set_num_threads(threads)
+    for window in (None, 20):
+        rows, num_blocks = paged_rows([(1, 40), (1, 33), (5, 33)], 32, seed=1)
+        clean = _draws(2, num_blocks, 2, 32, 16, seed=2)
+        dirty = clean.clone()
+        for row, context in enumerate(rows.context_lengths):
+            dirty[:, rows.block_tables[row, context // 32].long(), :, context % 32 :] = torch.nan
+        dirty[:, 0] = torch.nan
+        query = _draws(7, 4, 16, seed=3)
+        for attention in (FAST.attention, INVARIANT.attention):
+            rows.plans.clear()
+            expected = attention(query, clean[0], clean[1], rows, 0.25, window)
+            rows.plans.clear()
+            assert torch.equal(attention(query, dirty[0], dirty[1], rows, 0.25, window), expected)

@@ -1,0 +1,61 @@
+"""Every version of every operation agrees with its reference."""
+
+import pytest
+import torch
+
+import penstock.kernels  # noqa: F401  registers the operations
+from penstock.kernels import FAST, INVARIANT
+from penstock.kernels.registry import OPS, op
+
+VERSIONS = [(name, backend) for name, found in OPS.items() for backend in found.versions]
+TWINS = ["linear", "rms_norm", "silu_mul", "attention"]
+
+
+def _agree(found, expected, tolerance):
+    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_an_operation_brings_inputs_that_its_reference_accepts(name):
+    assert [OPS[name].reference(*arguments) for arguments in OPS[name].inputs(0)]
+
+
+@pytest.mark.parametrize(("name", "backend"), VERSIONS)
+def test_a_faster_version_agrees_with_the_reference(name, backend):
+    found = OPS[name]
+    for seed in range(3):
+        # Made twice, because an operation may write into what it is given.
+        for arguments, again in zip(found.inputs(seed), found.inputs(seed), strict=True):
+            _agree(found.versions[backend](*arguments), found.reference(*again), found.tolerance)
+
+
+@pytest.mark.parametrize("name", TWINS)
+def test_the_invariant_form_agrees_with_the_fast_one(name):
+    fast, invariant = getattr(FAST, name), getattr(INVARIANT, name)
+    for seed in range(3):
+        for arguments, again in zip(fast.inputs(seed), fast.inputs(seed), strict=True):
+            _agree(invariant(*arguments), fast(*again), fast.tolerance)
+
+
+def test_a_call_goes_to_the_version_of_its_device_if_that_can_run():
+    @op(lambda seed: iter([(torch.ones(2),)]))
+    def doubled(x):
+        return x * 2
+
+    OPS.pop(doubled.name)
+
+    @doubled.implement("triton")
+    def doubled_on_a_gpu(x):
+        raise AssertionError("a CPU tensor came here")
+
+    @doubled.implement("cpu", available=lambda: False)
+    def doubled_without_a_compiler(x):
+        raise AssertionError("this version can't run")
+
+    assert doubled(torch.ones(2)).tolist() == [2, 2]
+
+    @doubled.implement("cpu")
+    def doubled_by_addition(x):
+        return x + x + 0.5
+
+    assert doubled(torch.ones(2)).tolist() == [2.5, 2.5]

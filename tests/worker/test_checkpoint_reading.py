@@ -1,0 +1,138 @@
+"""Weights are pulled lazily and sliced, and what is wrong with a checkpoint is said with the tensor's name."""
+
+import json
+
+import numpy
+import pytest
+import torch
+from builders.tiny_model import tiny_model, write_safetensors
+
+from penstock.kernels import FAST
+from penstock.protocol.errors import ConfigError, ModelNotFoundError
+from penstock.worker.checkpoint import Checkpoint, DummySource, Placement, Weights
+from penstock.worker.models.load import load_model
+
+CPU = torch.device("cpu")
+
+
+def _weights(source):
+    return Weights(source, Placement(CPU, torch.float32, torch.float32, FAST))
+
+
+@pytest.mark.parametrize("part", [None, (0, 10, 20), (1, 5, 6)])
+def test_a_part_of_a_tensor_is_what_slicing_the_whole_gives(tmp_path, part):
+    tiny_model(tmp_path, "llama", shards=2)
+    checkpoint = Checkpoint(tmp_path)
+    name, shape = "model.layers.1.self_attn.q_proj.weight", (48, 48)
+    whole = checkpoint.read(name, shape)
+    before = checkpoint.bytes_read
+    found = checkpoint.read(name, shape, part)
+    if part is not None:
+        whole = whole.narrow(part[0], part[1], part[2] - part[1])
+    assert torch.equal(found, whole)
+    assert checkpoint.bytes_read - before == whole.numel() * 4
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_every_number_format_is_read_as_torch_rounds_it(tmp_path, dtype):
+    full, rounded = tiny_model(tmp_path / "full", "qwen3"), tiny_model(tmp_path / "half", "qwen3", dtype=dtype)
+    name = "model.layers.0.mlp.up_proj.weight"
+    expected = Checkpoint(full).read(name, (112, 64)).to(getattr(torch, dtype))
+    assert torch.equal(Checkpoint(rounded).read(name, (112, 64)), expected)
+
+
+def test_what_no_layer_asked_for_is_reported(tmp_path):
+    tiny_model(tmp_path, "mistral")
+    write_safetensors(tmp_path / "more.safetensors", {"vision.weight": numpy.ones((2, 3))}, "float32")
+    assert load_model(tmp_path).report.leftovers == ["vision.weight"]
+
+
+def test_a_tied_head_that_was_saved_all_the_same_is_no_leftover(tmp_path):
+    tiny_model(tmp_path, "qwen3")
+    write_safetensors(tmp_path / "more.safetensors", {"lm_head.weight": numpy.ones((307, 64))}, "float32")
+    assert load_model(tmp_path).report.leftovers == []
+
+
+def test_a_missing_tensor_is_named_with_its_layer(tmp_path):
+    tiny_model(tmp_path, "llama", shards=2)
+    index = tmp_path / "model.safetensors.index.json"
+    content = json.loads(index.read_text())
+    del content["weight_map"]["model.layers.1.mlp.down_proj.weight"]
+    index.write_text(json.dumps(content))
+    with pytest.raises(ConfigError, match=r"no tensor model\.layers\.1\.mlp\.down_proj\.weight"):
+        load_model(tmp_path)
+
+
+def test_a_tensor_of_another_shape_is_refused_with_both_shapes(tmp_path):
+    tiny_model(tmp_path, "llama")
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, "intermediate_size": 90}))
+    with pytest.raises(ConfigError, match=r"gate_proj\.weight .* \(88, 48\).* \(90, 48\)"):
+        load_model(tmp_path)
+
+
+def test_a_transposed_tensor_is_recognized_as_the_layout_of_paddle(tmp_path):
+    tiny_model(tmp_path, "ernie4_5")
+    write_safetensors(tmp_path / "model.safetensors", {"a.weight": numpy.ones((3, 5))}, "float32")
+    with pytest.raises(ConfigError, match=r"transposed.*-PT"):
+        Checkpoint(tmp_path).read("a.weight", (5, 3))
+
+
+def test_files_that_say_they_are_from_paddle_are_refused(tmp_path):
+    write_safetensors(tmp_path / "model.safetensors", {"a": numpy.ones(3)}, "float32", form="pd")
+    with pytest.raises(ConfigError, match="-PT"):
+        Checkpoint(tmp_path)
+
+
+def test_a_damaged_file_is_named(tmp_path):
+    tiny_model(tmp_path, "llama")
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:5000])
+    with pytest.raises(ConfigError, match=r"model\.safetensors is damaged"):
+        load_model(tmp_path)
+
+
+def test_a_file_that_the_index_names_and_is_missing_is_named(tmp_path):
+    tiny_model(tmp_path, "llama", shards=3)
+    (tmp_path / "model-00002-of-00003.safetensors").unlink()
+    with pytest.raises(ModelNotFoundError, match=r"model-00002-of-00003\.safetensors"):
+        load_model(tmp_path)
+
+
+@pytest.mark.parametrize("file", ["../elsewhere.safetensors", "/etc/passwd", 5])
+def test_an_index_reaches_no_file_outside_of_the_folder(tmp_path, file):
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": file}}))
+    with pytest.raises(ConfigError, match="not the name of a file in this folder"):
+        Checkpoint(tmp_path)
+
+
+def test_a_folder_with_foreign_weights_only_says_what_is_read(tmp_path):
+    tiny_model(tmp_path, "llama")
+    (tmp_path / "model.safetensors").rename(tmp_path / "pytorch_model.bin")
+    with pytest.raises(ModelNotFoundError, match=r"pytorch_model\.bin is there, but only safetensors"):
+        load_model(tmp_path)
+
+
+def test_made_up_weights_are_the_same_for_every_split():
+    source = DummySource(CPU)
+    whole = source.read("model.layers.0.mlp.up_proj.weight", (20, 8))
+    halves = [source.read("model.layers.0.mlp.up_proj.weight", (20, 8), (0, first, first + 10)) for first in (0, 10)]
+    assert torch.equal(whole, torch.cat(halves))
+    assert not torch.equal(whole, source.read("model.layers.1.mlp.up_proj.weight", (20, 8)))
+
+
+@pytest.mark.parametrize("family", ["llama", "mistral", "qwen2", "qwen3", "ernie4_5"])
+def test_a_model_of_made_up_weights_needs_its_config_only(tmp_path, family):
+    tiny_model(tmp_path, family)
+    (tmp_path / "model.safetensors").unlink()
+    model = load_model(tmp_path, load_format="dummy")
+    has_bias = model.decoder.layers[0].attention.qkv.bias is not None
+    assert has_bias == (family == "qwen2")
+
+
+def test_a_place_in_the_checkpoint_names_its_tensors_by_their_path(tmp_path):
+    tiny_model(tmp_path, "qwen2")
+    at = _weights(Checkpoint(tmp_path)).at("model").at("layers").at(1).at("self_attn")
+    assert at.at("q_proj").has("bias")
+    assert not at.at("o_proj").has("bias")
+    assert at.at("q_proj").vector("bias", (56,)).shape == (56,)

@@ -1,0 +1,135 @@
+"""Answers do not depend on company: the same requests, however they are batched, chunked, cached and interrupted.
+
+In one process, with the real scheduler and the real runner, and tiny models in the row-invariant form; tokens and
+log-probabilities must be equal bit for bit.
+"""
+
+import random
+
+import pytest
+import torch
+from builders.runner_harness import Answer, TinyEngine, prompt, slotted_runner
+from builders.tiny_model import tiny_model
+
+from penstock.protocol.messages import Prompt
+from penstock.worker.models.load import Model, load_model
+
+MODELS = {"qwen3": {}, "llama in bfloat16": {"dtype": "bfloat16"}, "mistral with a window": {"sliding_window": 24}}
+COMMON = [(7 * place) % 290 + 5 for place in range(50)]
+SAMPLED = [
+    {},
+    {"temperature": 1.0},
+    {"temperature": 0.8, "top_k": 20, "top_p": 0.9},
+    {"temperature": 1.2, "top_p": 0.7, "repetition_penalty": 1.2},
+    {"temperature": 0.7, "min_p": 0.05, "frequency_penalty": 0.4, "presence_penalty": 0.3},
+    {"logit_bias": {9: 2.0}, "bad_words_ids": [[11], [9, 9]], "repetition_penalty": 1.1},
+]
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def model(request, tmp_path_factory) -> Model:
+    folder = tmp_path_factory.mktemp("model")
+    return load_model(tiny_model(folder, request.param.split()[0], **MODELS[request.param]), deterministic=True)
+
+
+def requests(first_id: int = 0) -> list[Prompt]:
+    """Twelve of mixed lengths, greedy and sampled; half of them begin alike."""
+    asked = []
+    for number in range(12):
+        own = [(13 * number + 5 * place) % 300 + 3 for place in range(1 + 7 * number % 40)]
+        token_ids = COMMON[: 4 * number] + own if number % 2 else own
+        params = {"max_tokens": 6 + number, "logprobs": 3, **SAMPLED[number % len(SAMPLED)]}
+        if number % 5 == 0:
+            params["prompt_logprobs"] = 2
+        if number == 7:
+            params["n"] = 3
+        asked.append(prompt(first_id + number, token_ids, seed=number, **params))
+    return asked
+
+
+def answers(model: Model, *, asked: list[Prompt] | None = None, **options) -> list[Answer]:
+    shape = {name: options.pop(name) for name in ("num_blocks", "block_size", "num_slots") if name in options}
+    engine = TinyEngine(slotted_runner(model, deterministic=True, **shape), **options)
+    return engine.run(*(asked or requests()))
+
+
+@pytest.fixture(scope="module")
+def alone(model) -> list[Answer]:
+    return [answer for asked in requests() for answer in answers(model, asked=[asked], shares_prefixes=False)]
+
+
+def test_together_as_alone(model, alone):
+    assert answers(model) == alone
+
+
+def test_every_request_was_answered_in_full(alone):
+    assert all(answer.finish_reason == "length" and len(answer.logprobs) == len(answer.tokens) for answer in alone)
+    assert len({tuple(answer.tokens) for answer in alone}) == len(alone)
+
+
+def test_in_another_order_as_alone(model, alone):
+    asked = requests()
+    random.Random(3).shuffle(asked)
+    by_request = {}
+    for each in asked:
+        by_request[each.request_id] = each.params.n
+    found = iter(answers(model, asked=asked))
+    taken = {request: [next(found) for _ in range(count)] for request, count in by_request.items()}
+    assert [answer for request in sorted(taken) for answer in taken[request]] == alone
+
+
+@pytest.mark.parametrize("budget", [16, 37])
+def test_in_small_chunks_as_alone(model, alone, budget):
+    assert answers(model, max_num_batched_tokens=budget) == alone
+
+
+@pytest.mark.parametrize("num_slots", [2, 5])
+def test_few_at_a_time_as_alone(model, alone, num_slots):
+    assert answers(model, num_slots=num_slots, shares_prefixes=False) == alone
+
+
+def test_preempted_as_alone(model, alone):
+    runner = slotted_runner(model, deterministic=True, num_blocks=12)
+    engine = TinyEngine(runner, max_num_batched_tokens=40)
+    assert engine.run(*requests()) == alone
+    assert engine.scheduler.stats().preemptions > 0, "the pool was meant to be too small"
+
+
+def test_with_the_prefix_cached_as_alone(model, alone):
+    engine = TinyEngine(slotted_runner(model, deterministic=True, num_blocks=256))
+    assert engine.run(*requests()) == alone
+    assert engine.run(*requests(first_id=100)) == alone
+    assert engine.scheduler.stats().cached_tokens > 0
+
+
+def test_other_blocks_hold_the_same_answers(model, alone):
+    tokens = [answer.tokens for answer in answers(model, block_size=32)]
+    assert tokens == [answer.tokens for answer in alone]
+
+
+def test_with_one_thread_as_with_two(model, alone):
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1 if threads > 1 else 2)
+    found = answers(model)
+    torch.set_num_threads(threads)
+    assert found == alone
+
+
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_a_request_that_ends_in_nan_harms_no_other(tmp_path, deterministic):
+    model = load_model(tiny_model(tmp_path, "qwen3"), deterministic=deterministic)
+    poison = 306
+    table = model.decoder.embedding.table
+    table[poison] = torch.nan
+
+    def run(*asked: Prompt) -> list[Answer]:
+        engine = TinyEngine(slotted_runner(model, deterministic=deterministic, num_blocks=24), max_num_batched_tokens=64)
+        # The second time, the blocks that the broken request had written are others'.
+        return engine.run(*asked) + engine.run(*requests(first_id=100)[:6])
+
+    right = requests()[:6]
+    broken = prompt(50, [5, 6, 7, 8, 9] * 8 + [poison] + [3] * 30)
+    expected = run(*right)
+    found = run(*right[:3], broken, *right[3:])
+    assert found[3].error is not None and "not finite" in found[3].error and found[3].tokens == []
+    assert [answer.tokens for answer in found[:3] + found[4:]] == [answer.tokens for answer in expected]

@@ -1,0 +1,121 @@
+"""What the layers promise beyond agreeing with transformers: exact chunking, shared blocks, number formats, NaN."""
+
+import pytest
+import torch
+from builders.hand_driven import HandDriven
+from builders.tiny_model import tiny_model
+
+from penstock.worker.kv_cache import KVCache, KVShape
+from penstock.worker.layers.rope import CHUNK, Rope
+from penstock.worker.models.load import load_model, number_formats
+from penstock.worker.models.rope_config import RopeConfig
+
+CPU = torch.device("cpu")
+FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "ernie4_5")
+
+
+def _prompt(length: int, seed: int = 0) -> list[int]:
+    return torch.randint(5, 300, (length,), generator=torch.Generator().manual_seed(seed)).tolist()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_answers_have_the_same_bits_alone_together_and_in_small_chunks(tmp_path, family, dtype):
+    options = {"sliding_window": 21} if family == "mistral" else {}
+    model = load_model(tiny_model(tmp_path, family, dtype=dtype, **options), deterministic=True)
+    prompts = [_prompt(length, length) for length in (1, 50, 17, 140)]
+    alone = []
+    for prompt in prompts:
+        driven = HandDriven(model)
+        alone += driven.greedy([driven.add(prompt)], 12)
+    for budget in (16, 37, 1000):
+        driven = HandDriven(model, block_size=32)
+        together = driven.greedy([driven.add(prompt) for prompt in prompts], 12, budget)
+        for found, expected in zip(together, alone, strict=True):
+            assert torch.equal(found, expected), f"budget {budget}"
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_rows_of_one_step_share_blocks_that_one_of_them_computes(tmp_path, deterministic):
+    """Each layer writes all keys and values before any row attends."""
+    model = load_model(tiny_model(tmp_path, "qwen3"), deterministic=deterministic)
+    prefix, first_end, second_end = _prompt(32), _prompt(5, 1), _prompt(3, 2)
+    apart = HandDriven(model)
+    expected = [apart.step([(apart.add(prefix + end), 32 + len(end))])[0] for end in (first_end, second_end)]
+    driven = HandDriven(model)
+    first, second = driven.add(prefix + first_end), driven.add(prefix + second_end)
+    driven.blocks[first] = [driven.free.pop(), driven.free.pop()]
+    driven.blocks[second], driven.computed[second] = list(driven.blocks[first]), 32
+    # The row that reads the shared blocks stands before the one that computes them.
+    found = driven.step([(second, 3), (first, 37)])
+    torch.testing.assert_close(found, torch.stack(expected[::-1]), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_a_row_of_nan_spoils_no_other_row_and_no_block_that_is_used_again(tmp_path, deterministic):
+    model = load_model(tiny_model(tmp_path, "llama"), deterministic=deterministic)
+    clean = HandDriven(model)
+    expected = clean.greedy([clean.add(_prompt(20))], 8)[0]
+    driven = HandDriven(model)
+    driven.kv.keys.fill_(torch.nan)
+    driven.kv.values.fill_(torch.nan)
+    spoilt = driven.add(_prompt(21, 1))
+    driven.blocks[spoilt], driven.computed[spoilt] = [driven.free.pop(), driven.free.pop()], 20
+    assert driven.step([(spoilt, 1)]).isnan().all()
+    driven.histories[spoilt].append(5)
+    row = driven.add(_prompt(20))
+    first = driven.step([(spoilt, 1), (row, 20)])[1]
+    driven.histories[row].append(int(first.argmax()))
+    rest = driven.greedy([row], 7)[0]
+    torch.testing.assert_close(torch.cat((first[None], rest)), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_no_rows_give_no_logits(tmp_path):
+    model = load_model(tiny_model(tmp_path, "qwen2"))
+    assert model.logits(torch.empty(0, 56)).shape == (0, 307)
+
+
+def test_on_a_cpu_activations_are_float32_and_matrices_what_its_units_multiply():
+    assert number_formats(torch.float32, CPU) == (torch.float32, torch.float32)
+    assert number_formats(torch.float16, CPU) == (torch.float32, torch.float32)
+    assert number_formats(torch.bfloat16, CPU)[1] == torch.float32
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_half_formats_stay_close_to_float32(tmp_path, dtype):
+    folder = tiny_model(tmp_path, "qwen3", dtype=dtype)
+    exact, rounded = HandDriven(load_model(folder, dtype="float32")), HandDriven(load_model(folder))
+    assert rounded.kv.keys.dtype == getattr(torch, dtype)
+    logits = [driven.step([(driven.add(_prompt(60)), 60)], every_token=True) for driven in (exact, rounded)]
+    assert (logits[0] - logits[1]).abs().max() < 0.15
+
+
+def test_dynamic_positions_are_frozen_at_the_longest_context_served():
+    config = RopeConfig("dynamic", 1e4, 16, 2.0, trained_context=64, original_context=64, figures={})
+    within = Rope(config, 64, False, CPU).frequencies
+    beyond = Rope(config, 128, False, CPU).frequencies
+    base = 1e4 * 3 ** (16 / 14)  # 2 × 128 / 64 - 1
+    assert within[1].item() == pytest.approx(1e4 ** (-2 / 16))
+    assert beyond[1].item() == pytest.approx(base ** (-2 / 16))
+
+
+def test_the_table_of_angles_grows_and_keeps_its_bits():
+    config = RopeConfig("default", 1e4, 16, 1.0, trained_context=9000, original_context=9000, figures={})
+    at_once, grown = Rope(config, 9000, True, CPU), Rope(config, 9000, True, CPU)
+    early = torch.tensor([0, 5, 100])
+    before = grown.at(early, 101, torch.float32)
+    whole = at_once.at(torch.arange(CHUNK + 10), CHUNK + 10, torch.float32)
+    grown.at(torch.tensor([CHUNK + 9]), CHUNK + 10, torch.float32)
+    for mine, all_of_them, again in zip(before, whole, grown.at(early, 101, torch.float32), strict=True):
+        assert torch.equal(mine, all_of_them[early])
+        assert torch.equal(mine, again)
+
+
+def test_copying_blocks_copies_every_layer_of_keys_and_values():
+    kv = KVCache.allocate(KVShape(3, 2, 4), 5, 16, torch.float32, CPU)
+    kv.keys.copy_(torch.rand(kv.keys.shape))
+    kv.values.copy_(torch.rand(kv.values.shape))
+    kv.copy_blocks(torch.tensor([1, 2]), torch.tensor([4, 0]))
+    for memory in (kv.keys, kv.values):
+        assert torch.equal(memory[:, [4, 0]], memory[:, [1, 2]])
+    assert KVShape(3, 2, 4).bytes_per_token(torch.bfloat16) == 2 * 3 * 2 * 4 * 2

@@ -1,0 +1,46 @@
+"""Log-probabilities against their definition in float64."""
+
+import numpy
+import pytest
+import torch
+from builders.sampled_rows import logits_like
+
+from penstock.worker.logprobs import joined, token_logprobs
+
+VOCABULARY = 5003
+
+
+def expected(logits: torch.Tensor) -> numpy.ndarray:
+    values = logits.double().numpy()
+    shifted = values - values.max(-1, keepdims=True)
+    return shifted - numpy.log(numpy.exp(shifted).sum(-1, keepdims=True))
+
+
+@pytest.mark.parametrize("num_top", [0, 1, 20, VOCABULARY])
+@pytest.mark.parametrize("ties", [False, True])
+def test_the_chosen_token_comes_first_and_then_the_most_likely(num_top, ties):
+    logits = logits_like(4, VOCABULARY, ties=ties)
+    chosen = torch.tensor([0, 17, int(logits[2].argmax()), VOCABULARY - 1])
+    found = token_logprobs(logits, chosen, num_top)
+    wanted = expected(logits)
+    for row in range(4):
+        order = sorted(range(VOCABULARY), key=lambda token, row=row: (-logits[row, token].item(), token))
+        assert found.token_ids[row].tolist() == [chosen[row].item(), *order[:num_top]]
+        assert found.ranks[row] == order.index(chosen[row].item()) + 1
+        numpy.testing.assert_allclose(found.logprobs[row], wanted[row, found.token_ids[row]], atol=2e-6)
+
+
+def test_a_part_holds_what_its_owner_asked_for():
+    logits = logits_like(3, 50)
+    part = token_logprobs(logits, torch.tensor([1, 2, 3]), 10).part(7, False, slice(1, 2), 4)
+    assert (part.owner, part.is_prompt, part.width) == (7, False, 5)
+    assert len(part.token_ids) == len(part.logprobs) == 20 and len(part.ranks) == 4
+    alone = token_logprobs(logits[1:2], torch.tensor([2]), 4).part(7, False, slice(None), 4)
+    assert part == alone
+
+
+def test_pieces_join_to_the_whole():
+    logits, chosen = logits_like(5, 300), torch.arange(5)
+    whole = token_logprobs(logits, chosen, 3).part(0, True, slice(None), 3)
+    pieces = [token_logprobs(logits[start:end], chosen[start:end], 3) for start, end in ((0, 2), (2, 3), (3, 5))]
+    assert joined(pieces).part(0, True, slice(None), 3) == whole

@@ -1,0 +1,218 @@
+"""The memory plan: what is granted, what is refused, and that the refusal's figure would have been granted."""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from penstock.protocol.config import EngineConfig
+from penstock.protocol.errors import ConfigError, OutOfMemoryError
+from penstock.worker.available_memory import Reservation, available_memory
+from penstock.worker.host_memory import BackgroundTouch, fresh_zeros
+from penstock.worker.memory import Found, Size, memory_plan
+
+MIB, GIB = 1 << 20, 1 << 30
+
+
+def plan(*, device="cpu", available=64 * GIB, weights=0, activations=0, block=MIB, context=4096, **options):
+    config = EngineConfig.from_options("m", **options)
+    found = Found(
+        device=device,
+        device_name="",
+        weight_bytes=weights,
+        activation_bytes=activations,
+        available_bytes=available,
+        block_bytes=block,
+        model_context=context,
+        vocab_size=10,
+        dtype="",
+        kv_dtype="",
+    )
+    return memory_plan(config, Size.settled(config, device.partition(":")[0]), found)
+
+
+def test_a_cpu_takes_what_all_sequences_need_and_no_more():
+    assert plan(max_num_seqs=2, max_model_len=320).num_blocks == 20
+
+
+def test_a_cpu_takes_two_gib_at_most_when_nobody_says_how_much():
+    found = plan(max_num_seqs=64)
+    assert (found.num_blocks, found.max_model_len, found.notes) == (2048, 4096, [])
+
+
+def test_a_cpu_takes_a_quarter_of_what_was_free_before_the_weights():
+    assert plan(available=2 * GIB, weights=2 * GIB, context=1024).num_blocks == 1024
+    assert plan(available=2 * GIB, weights=2 * GIB, context=1024, tensor_parallel_size=2).num_blocks == 512
+
+
+def test_one_request_of_a_length_that_was_given_always_fits():
+    assert plan(available=200 * MIB, max_model_len=4096).num_blocks == 128
+
+
+def test_an_unset_length_is_cut_to_what_the_blocks_hold_and_said_so():
+    found = plan(available=200 * MIB)
+    assert (found.num_blocks, found.max_model_len, found.model_context) == (50, 1600, 4096)
+    assert "4,096" in found.notes[0] and "1,600" in found.notes[0]
+
+
+def test_options_name_the_number_of_blocks():
+    assert plan(kv_cache_memory="300MiB").num_blocks == 300
+    assert plan(kv_cache_memory="300MiB", num_gpu_blocks_override=7, max_model_len=200).num_blocks == 7
+
+
+def test_a_card_is_filled():
+    assert plan(device="cuda:0", available=10 * GIB, activations=2 * GIB).num_blocks == 8 * 1024
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"max_model_len": 5000}, ConfigError),
+        ({"max_model_len": 2000, "kv_cache_memory": 40 * MIB}, ConfigError),
+        ({"max_model_len": 2000, "num_gpu_blocks_override": 40}, ConfigError),
+        ({"max_model_len": 4096, "available": 100 * MIB}, OutOfMemoryError),
+        ({"num_gpu_blocks_override": 101, "available": 110 * MIB, "activations": 10 * MIB}, OutOfMemoryError),
+        ({"max_model_len": 4096, "available": 100 * MIB, "device": "cuda:0"}, OutOfMemoryError),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_the_figure_that_would(options, error):
+    with pytest.raises(error) as refused:
+        plan(**options)
+    name, figure = re.search(r"Use (\w+)=([\d,]+)", str(refused.value)).groups()
+    options = {**options, name: int(figure.replace(",", ""))}
+    assert plan(**options).num_blocks > 0
+    with pytest.raises(error):
+        plan(**{**options, name: options[name] + 32})
+
+
+def test_not_even_one_block_is_refused():
+    with pytest.raises(OutOfMemoryError, match="One KV block"):
+        plan(available=5 * MIB, activations=5 * MIB)
+
+
+# --- what is free ----------------------------------------------------------------------------------------------------
+
+
+def machine(folder, group: str, files: dict[str, int | str], available: int = 8 * GIB):
+    """A /proc and a /sys/fs/cgroup with these files; the kernel's own estimate is `available`."""
+    (folder / "proc" / "self").mkdir(parents=True)
+    (folder / "proc" / "meminfo").write_text(f"MemTotal: 9 kB\nMemAvailable:   {available // 1024} kB\n")
+    (folder / "proc" / "self" / "cgroup").write_text(group)
+    for name, content in files.items():
+        path = folder / "cgroups" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{content}\n")
+    return available_memory(folder / "proc", folder / "cgroups")
+
+
+def limited(where: str, limit: int | str, used: int, file: int = 0) -> dict[str, int | str]:
+    files = {"memory.max": limit, "memory.current": used, "memory.stat": f"anon 1\ninactive_file {file}"}
+    return {f"{where}{name}": content for name, content in files.items()}
+
+
+@pytest.mark.parametrize(
+    ("group", "files", "left"),
+    [
+        ("0::/\n", {}, 8 * GIB),
+        ("0::/\n", limited("", "max", 0), 8 * GIB),
+        ("0::/\n", limited("", 4 * GIB, GIB), 3 * GIB),
+        ("0::/\n", limited("", 4 * GIB, GIB, file=GIB // 2), 3 * GIB + GIB // 2),
+        ("0::/a/b\n", {**limited("a/b/", "max", 0), **limited("a/", 2 * GIB, GIB)}, GIB),
+        ("0::/the/host's/path\n", limited("", 4 * GIB, GIB), 3 * GIB),
+        ("0::/\n", limited("", 100 * GIB, GIB), 8 * GIB),
+        (
+            "3:cpu:/x\n2:memory,hugetlb:/x\n",
+            {
+                "memory/x/memory.limit_in_bytes": 2 * GIB,
+                "memory/x/memory.usage_in_bytes": GIB,
+                "memory/x/memory.stat": "total_inactive_file 0",
+            },
+            GIB,
+        ),
+    ],
+)
+def test_limits_of_control_groups_count(tmp_path, group, files, left):
+    assert machine(tmp_path, group, files) == left
+
+
+def test_this_machine_has_memory():
+    assert 0 < available_memory() < os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGESIZE")
+
+
+# --- what others have set aside --------------------------------------------------------------------------------------
+
+
+def set_aside(folder) -> int:
+    with Reservation(folder).turn() as others:
+        return others
+
+
+def test_what_one_holds_the_others_see(tmp_path):
+    first, second = Reservation(tmp_path), Reservation(tmp_path)
+    first.hold(5 * GIB)
+    second.hold(GIB)
+    assert set_aside(tmp_path) == 6 * GIB
+    first.hold(3)
+    assert set_aside(tmp_path) == GIB + 3
+    second.release()
+    assert set_aside(tmp_path) == 3
+    first.release()
+    assert set_aside(tmp_path) == 0
+
+
+def test_a_note_dies_with_its_process(tmp_path):
+    code = (
+        "import os, sys; from pathlib import Path; from penstock.worker.available_memory import Reservation\n"
+        "note = Reservation(Path(sys.argv[1])); note.hold(7); print('held', flush=True); sys.stdin.read(); os._exit(0)"
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert child.stdout.readline() == b"held\n"
+    assert set_aside(tmp_path) == 7
+    child.stdin.close()
+    child.wait(timeout=20)
+    child.stdout.close()
+    assert set_aside(tmp_path) == 0
+    assert not list(tmp_path.glob("*.bytes")), "the dead one's note is swept"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_fresh_memory_is_zero_and_not_taken_yet(dtype):
+    before = _resident()
+    memory = fresh_zeros((3, 1 << 26), dtype)
+    assert _resident() - before < 8 << 20
+    assert memory[2, -5:].tolist() == [0] * 5 and memory.data_ptr() % 4096 == 0
+
+
+def test_touching_takes_the_memory_and_changes_nothing_in_it():
+    tensor, left = fresh_zeros((40, 1 << 20), torch.uint8), []
+    tensor[5, 5] = 1
+    before = _resident()
+    touch = BackgroundTouch([tensor], left.append)
+    touch.start()
+    touch.wait()
+    if not left:
+        pytest.skip("this kernel cannot populate pages")
+    assert left[-1] == 0 and sorted(left, reverse=True) == left
+    assert _resident() - before > 30 << 20
+    assert int(tensor.sum()) == 1
+
+
+def test_touching_stops_when_told():
+    left = []
+    touch = BackgroundTouch([fresh_zeros((400 << 20,), torch.uint8)], left.append)
+    touch.start()
+    touch.stop()
+    assert 0 not in left
+
+
+def _resident() -> int:
+    with open("/proc/self/statm") as statm:
+        return int(statm.read().split()[1]) * os.sysconf("SC_PAGESIZE")

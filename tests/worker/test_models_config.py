@@ -1,0 +1,105 @@
+"""A config.json becomes a description, or an error that says what is wrong with it."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from builders.tiny_model import tiny_model
+
+from penstock.protocol.errors import ConfigError, ModelNotFoundError
+from penstock.worker.models.config import read_config
+
+
+def _changed(folder, **changes):
+    path = folder / "config.json"
+    config = {**json.loads(path.read_text()), **changes}
+    path.write_text(json.dumps({key: value for key, value in config.items() if value != "absent"}))
+    return folder
+
+
+@pytest.mark.parametrize("family", ["llama", "mistral", "qwen2", "qwen3", "ernie4_5"])
+def test_both_spellings_of_a_config_describe_the_same_model(tmp_path, family):
+    rope = {"rope_type": "linear", "factor": 2.0}
+    new = read_config(tiny_model(tmp_path / "new", family, rope=rope, dtype="bfloat16"))
+    old = read_config(tiny_model(tmp_path / "old", family, rope=rope, dtype="bfloat16", config_style=4))
+    assert (new.rope.kind, new.rope.theta, new.rope.factor) == (old.rope.kind, old.rope.theta, old.rope.factor)
+    assert new.dtype == old.dtype == "bfloat16"
+    assert new.max_position == old.max_position == 2048
+
+
+@pytest.mark.parametrize(
+    ("rope", "context"),
+    [
+        ({}, 1024),
+        ({"rope_type": "linear", "factor": 4.0}, 4096),
+        ({"rope_type": "dynamic", "factor": 2.0}, 2048),
+        ({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 512}, 2048),
+        ({"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}, 1024),
+    ],
+)
+def test_the_context_is_what_the_stretched_positions_reach(tmp_path, rope, context):
+    assert read_config(tiny_model(tmp_path, "qwen3", rope=rope)).max_position == context
+
+
+def test_windows_follow_the_layers_that_have_one(tmp_path):
+    options = {"num_hidden_layers": 4, "sliding_window": 7}
+    mistral = read_config(tiny_model(tmp_path / "mistral", "mistral", **options))
+    unused = read_config(tiny_model(tmp_path / "unused", "qwen2", **options))
+    last = read_config(tiny_model(tmp_path / "last", "qwen2", use_sliding_window=True, max_window_layers=3, **options))
+    kinds = ["sliding_attention", "full_attention"] * 2
+    mixed = read_config(tiny_model(tmp_path / "mixed", "qwen3", use_sliding_window=True, layer_types=kinds, **options))
+    assert mistral.windows == (7, 7, 7, 7)
+    assert unused.windows == (None, None, None, None)
+    assert last.windows == (None, None, None, 7)
+    assert mixed.windows == (7, None, 7, None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"architectures": ["MambaForCausalLM"]}, r"MambaForCausalLM; supported are LlamaForCausalLM, .*Ernie4_5"),
+        ({"architectures": "absent"}, "names the architecture none"),
+        ({"hidden_size": "absent"}, "hidden_size must be a positive whole number, and is None"),
+        ({"num_key_value_heads": 4}, "6 attention heads can't share 4 key-value heads"),
+        ({"hidden_act": "gelu"}, "hidden_act='gelu' is not supported"),
+        ({"quantization_config": {"quant_method": "gptq"}}, r"quantized \(gptq\)"),
+        ({"rope_parameters": {"rope_type": "longrope", "rope_theta": 1e4}}, "rope type 'longrope' is not supported"),
+        ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4}}, "rope type 'yarn' needs factor"),
+        ({"rope_parameters": {"rope_theta": 1e4, "partial_rotary_factor": 0.5}}, "of which 50% rotate"),
+        ({"paddleformers_version": "0.1"}, r"Paddle's own layout.*-PT"),
+    ],
+)
+def test_what_a_config_asks_for_and_cannot_have_is_named(tmp_path, changes, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        read_config(_changed(tiny_model(tmp_path, "llama"), **changes))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["ERNIE-4.5-0.3B-Paddle", "models--baidu--ERNIE-4.5-0.3B-Paddle/snapshots/a1b2", "here/ERNIE-4.5-0.3B-Paddle"],
+)
+def test_a_checkpoint_of_paddle_is_refused_with_the_name_of_its_twin(tmp_path, name):
+    with pytest.raises(ConfigError, match=r"^ERNIE-4\.5-0\.3B-Paddle is .*, ERNIE-4\.5-0\.3B-PT\.$"):
+        read_config(tiny_model(tmp_path / name, "ernie4_5"))
+
+
+def test_the_older_name_of_ernie_is_known(tmp_path):
+    folder = _changed(tiny_model(tmp_path, "ernie4_5"), architectures=["Ernie4_5_ForCausalLM"])
+    assert read_config(folder).family.rotates_pairs
+
+
+def test_a_folder_without_config_or_with_a_broken_one_is_named(tmp_path):
+    with pytest.raises(ModelNotFoundError, match=r"no config\.json"):
+        read_config(tmp_path)
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(ConfigError, match="is not JSON"):
+        read_config(tmp_path)
+    (tmp_path / "config.json").write_text("[]")
+    with pytest.raises(ConfigError, match="no JSON object"):
+        read_config(tmp_path)
+
+
+def test_reading_a_config_imports_no_torch():
+    script = "import sys, penstock.worker.models.config; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", script], check=True, env={"PYTHONPATH": ":".join(sys.path)})

@@ -1,0 +1,107 @@
+"""Every family against transformers in float32: greedy tokens equal, log-probabilities within 1e-3.
+
+The rows run together, of mixed lengths, with their prompts in chunks; transformers sees each finished text alone, in
+one pass. Its choice at every position of the answer is then what greedy decoding with it would have chosen.
+"""
+
+from typing import Any
+
+import pytest
+import torch
+from builders.hand_driven import HandDriven
+from builders.tiny_model import tiny_model
+
+from penstock.worker.models.load import load_model
+
+LINEAR = {"rope_type": "linear", "factor": 2.5}
+DYNAMIC = {"rope_type": "dynamic", "factor": 3.0}
+LLAMA3 = {
+    "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 32,
+}  # fmt: skip
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 40}
+YARN_TUNED = {**YARN, "beta_fast": 16, "beta_slow": 2, "attention_factor": 1.3}
+OLD_SPELLING: dict[str, Any] = {"config_style": 4}
+
+QUICK: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama": ("llama", {}),
+    "llama 3, tied, 3 groups of 5": (
+        "llama",
+        {"rope": LLAMA3, "num_attention_heads": 15, "num_key_value_heads": 3, "hidden_size": 60, "head_dim": 4,
+         "tie_word_embeddings": True, **OLD_SPELLING},
+    ),
+    "llama with every bias, linear": ("llama", {"attention_bias": True, "mlp_bias": True, "rope": LINEAR}),
+    "mistral": ("mistral", OLD_SPELLING),
+    "mistral, window 9": ("mistral", {"sliding_window": 9}),
+    "mistral, window 40, yarn": ("mistral", {"sliding_window": 40, "rope": YARN}),
+    "qwen2": ("qwen2", {}),
+    "qwen2, window 7 from layer 1 on, yarn": (
+        "qwen2", {"use_sliding_window": True, "sliding_window": 7, "max_window_layers": 1, "rope": YARN_TUNED},
+    ),
+    "qwen2 bfloat16, dynamic": (
+        "qwen2", {"dtype": "bfloat16", "rope": DYNAMIC, "num_key_value_heads": 1, **OLD_SPELLING}
+    ),
+    "qwen3": ("qwen3", {}),
+    "qwen3 untied, yarn, 3 shards": (
+        "qwen3", {"rope": YARN, "shards": 3, "tie_word_embeddings": False, **OLD_SPELLING}
+    ),
+    "qwen3 float16, biased": ("qwen3", {"dtype": "float16", "attention_bias": True, "num_key_value_heads": 4}),
+    "ernie": ("ernie4_5", {}),
+    "ernie with biases, untied": ("ernie4_5", {"use_bias": True, "tie_word_embeddings": False, **OLD_SPELLING}),
+    "ernie, linear": ("ernie4_5", {"rope": LINEAR, "head_dim": 14}),
+}  # fmt: skip
+
+FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "ernie4_5")
+ROPES = {"linear": LINEAR, "dynamic": DYNAMIC, "llama3": LLAMA3, "yarn": YARN, "yarn tuned": YARN_TUNED}
+LONG = {
+    f"{family}, {name}, style {style}": (family, {"rope": rope, "config_style": style, "num_hidden_layers": 3})
+    for family in FAMILIES
+    for name, rope in ROPES.items()
+    for style in (4, 5)
+}
+PROMPT_LENGTHS = (1, 5, 33, 70, 16)
+ANSWER = 64
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_greedy_answers_equal_those_of_transformers(name, tmp_path):
+    family, options = QUICK[name]
+    _check(tiny_model(tmp_path, family, **options), deterministic=False)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_row_invariant_operations_agree_with_transformers_too(family, tmp_path):
+    _check(tiny_model(tmp_path, family, seed=3), deterministic=True)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("deterministic", [False, True])
+@pytest.mark.parametrize("name", LONG)
+def test_every_family_takes_every_rope_variant_in_both_spellings(name, deterministic, tmp_path):
+    family, options = LONG[name]
+    _check(tiny_model(tmp_path, family, **options), deterministic)
+
+
+def _check(folder, deterministic: bool) -> None:
+    # Within the original context, where transformers' dynamic variant doesn't depend on the batch.
+    model = load_model(folder, dtype="float32", max_model_len=256, deterministic=deterministic)
+    assert model.report.leftovers == []
+    driven = HandDriven(model)
+    draws = torch.Generator().manual_seed(7)
+    rows = [driven.add(torch.randint(5, 300, (length,), generator=draws).tolist()) for length in PROMPT_LENGTHS]
+    logits = driven.greedy(rows, ANSWER, budget=48)
+
+    reference = _reference(folder)
+    for row, length in enumerate(PROMPT_LENGTHS):
+        text = torch.tensor([driven.histories[row]])
+        with torch.inference_mode():
+            expected = reference(text).logits[0, length - 1 : -1].float()
+        assert expected.argmax(-1).tolist() == driven.histories[row][length:], f"prompt of {length}"
+        difference = (expected.log_softmax(-1) - logits[row].log_softmax(-1)).abs().max().item()
+        assert difference < 1e-3, f"prompt of {length}: log-probabilities differ by {difference}"
+
+
+def _reference(folder):
+    from transformers import AutoModelForCausalLM
+
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()

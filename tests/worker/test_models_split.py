@@ -1,0 +1,116 @@
+"""Two ranks over gloo compute what one computes; a split that can't work is refused."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from builders.hand_driven import HandDriven
+from builders.tiny_model import tiny_model
+
+from penstock.protocol.errors import ConfigError
+from penstock.worker.layers.linear import local_kv_heads
+from penstock.worker.models.load import load_model
+from penstock.worker.parallel import Parallel
+
+PROMPTS = [[7, 8, 9], list(range(20, 60)), [11] * 17]
+# One process is one rank, for all folders in turn; it prints each row's tokens and the sum of its logits' squares.
+RANK = """
+import json, sys
+from pathlib import Path
+
+import torch
+from builders.hand_driven import HandDriven
+from penstock.worker.models.load import load_model
+from penstock.worker.parallel import Parallel
+
+rank, size, rendezvous, prompts, *folders = json.loads(sys.argv[1])
+torch.set_num_threads(1)
+ranks = Parallel.join(rank, size, Path(rendezvous), torch.device("cpu"))
+found = []
+for folder in folders:
+    driven = HandDriven(load_model(Path(folder), ranks=ranks))
+    rows = [driven.add(prompt) for prompt in prompts]
+    logits = driven.greedy(rows, 24, budget=32)
+    found.append([driven.histories, [row.square().sum().item() for row in logits]])
+ranks.leave()
+print(json.dumps(found))
+"""
+
+
+SPLITS = {
+    2: [
+        ("qwen3", {}),
+        ("llama", {"attention_bias": True, "mlp_bias": True}),
+        ("ernie4_5", {"num_attention_heads": 6, "num_key_value_heads": 1}),
+        ("qwen2", {"num_attention_heads": 14, "num_key_value_heads": 2, "hidden_size": 112}),
+    ],
+    3: [("llama", {"num_key_value_heads": 3}), ("mistral", {"num_attention_heads": 9})],
+}
+
+
+@pytest.mark.parametrize("size", SPLITS)
+def test_several_ranks_answer_as_one(tmp_path, size):
+    folders = [tiny_model(tmp_path / str(n), family, **given) for n, (family, given) in enumerate(SPLITS[size])]
+    expected = []
+    for folder in folders:
+        driven = HandDriven(load_model(folder))
+        logits = driven.greedy([driven.add(prompt) for prompt in PROMPTS], 24, budget=32)
+        expected.append((driven.histories, [row.square().sum().item() for row in logits]))
+    for found in _ranks(size, tmp_path, folders):
+        for (histories, sums), (right, right_sums) in zip(found, expected, strict=True):
+            assert histories == right
+            assert sums == pytest.approx(right_sums, rel=1e-4)
+
+
+def _ranks(size, tmp_path, folders):
+    environment = {"PYTHONPATH": ":".join(sys.path)}
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", RANK, json.dumps([rank, size, str(tmp_path / "meet"), PROMPTS, *map(str, folders)])],
+            stdout=subprocess.PIPE,
+            env=environment,
+        )
+        for rank in range(size)
+    ]
+    try:
+        return [json.loads(process.communicate(timeout=120)[0]) for process in started]
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+
+
+@pytest.mark.parametrize("size", [0, 3, 4, 5, 12])
+def test_a_size_that_cannot_share_the_heads_is_refused_with_those_that_can(tmp_path, size):
+    tiny_model(tmp_path, "llama")  # 6 heads over 2
+    with pytest.raises(ConfigError, match=rf"tensor_parallel_size={size} .* Use one of 1, 2, 6\."):
+        load_model(tmp_path, ranks=Parallel(0, size))
+
+
+@pytest.mark.parametrize(("size", "heads"), [(1, 3), (2, 4), (4, 2), (6, 3)])
+def test_every_key_head_is_held_and_ranks_beyond_their_number_share_one(size, heads):
+    held = [range(*local_kv_heads(rank, size, heads)) for rank in range(size)]
+    assert sorted({head for own in held for head in own}) == list(range(heads))
+    assert {len(own) for own in held} == {max(1, heads // size)}
+
+
+def test_shares_cover_everything_once_and_differ_by_one_at_most():
+    for total in (7, 8, 307):
+        spans = [Parallel(rank, 3).span(total) for rank in range(3)]
+        assert [spans[0][0], spans[1][0], spans[2][0], spans[2][1]] == [0, spans[0][1], spans[1][1], total]
+        assert max(last - first for first, last in spans) - min(last - first for first, last in spans) <= 1
+
+
+def test_a_rank_reads_its_own_share_only(tmp_path):
+    tiny_model(tmp_path, "llama", vocab_size=300)
+    whole = load_model(tmp_path).report.bytes_read
+    half = load_model(tmp_path, ranks=Parallel(1, 2)).report.bytes_read
+    norms = 5 * 48 * 4
+    assert half - norms == pytest.approx((whole - norms) / 2)
+
+
+def test_more_ranks_than_key_heads_keep_one_head_each(tmp_path):
+    tiny_model(tmp_path, "mistral")
+    shapes = {load_model(tmp_path, ranks=Parallel(rank, 5)).kv_shape for rank in range(5)}
+    assert shapes == {(2, 1, 12)}

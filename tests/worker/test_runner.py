@@ -1,0 +1,234 @@
+"""What a runner does with a stream of plans, on a model whose tokens are known beforehand."""
+
+import numpy
+import pytest
+import torch
+from builders.hand_planned import (
+    BLOCK_SIZE,
+    MAX_MODEL_LEN,
+    NUM_BLOCKS,
+    VOCABULARY,
+    chain_runner,
+    follower,
+    new,
+    plan,
+    sampled,
+    step,
+)
+from builders.runner_harness import no_mask
+
+from penstock.protocol.messages import Forced, Fork, MaskFrame, StepPlan, column, values
+from penstock.worker import logprobs as logprobs_module
+from penstock.worker.slots import PlanError
+
+
+def chain(token: int, position: int, count: int) -> list[int]:
+    """`count` tokens after `token` at `position`."""
+    found = []
+    for place in range(position, position + count):
+        token = follower(token, place)
+        found.append(token)
+    return found
+
+
+@pytest.fixture
+def runner():
+    return chain_runner()
+
+
+def test_a_prompt_in_one_step_samples_its_follower(runner):
+    assert step(runner, 0, [(0, 3, [5])], new=[new(0, [9, 8, 7])]) == [[follower(7, 2)]]
+
+
+def test_a_prompt_in_chunks_samples_after_the_last_one(runner):
+    prompt = list(range(10, 20))
+    assert step(runner, 0, [(2, 3, [5])], new=[new(2, prompt)]) == [[]]
+    assert step(runner, 1, [(2, 6, [1, 9])]) == [[]]
+    assert step(runner, 2, [(2, 1, [])]) == [[follower(19, 9)]]
+
+
+def test_decoding_goes_on_from_tokens_that_never_left_the_device(runner):
+    first = step(runner, 0, [(1, 2, [3])], new=[new(1, [4, 5])])
+    rest = [step(runner, number, [(1, 1, [3 + number] if number in (3, 7) else [])])[0][0] for number in range(1, 10)]
+    assert first[0] + rest == chain(5, 1, 10)
+
+
+def test_rows_of_every_kind_share_a_step(runner):
+    step(runner, 0, [(0, 2, [0]), (1, 3, [1])], new=[new(0, [1, 2]), new(1, [3, 4, 5, 6])])
+    found = step(runner, 1, [(3, 5, [2, 3]), (0, 1, []), (1, 1, [])], new=[new(3, [7] * 6)])
+    assert found == [[], chain(2, 1, 2)[1:], [follower(6, 3)]]
+
+
+def test_keys_are_written_where_the_table_says(runner):
+    step(runner, 0, [(0, 6, [7, 2])], new=[new(0, [11, 12, 13, 14, 15, 16])])
+    keys = runner.kv.keys[0, :, 0, :, 0]
+    assert keys[7].tolist() == [11, 12, 13, 14] and keys[2, :2].tolist() == [15, 16]
+
+
+def test_a_computed_prefix_is_not_computed_again(runner):
+    assert step(runner, 0, [(0, 2, [7, 2])], new=[new(0, [1, 2, 3, 4, 5, 6], num_computed=4)]) == [[follower(6, 5)]]
+    assert runner.model.batch.positions.tolist() == [4, 5]
+    assert runner.model.batch.context_lengths == [6]
+
+
+def test_a_freed_slot_is_taken_again_in_the_same_plan(runner):
+    step(runner, 0, [(0, 5, [7, 2])], new=[new(0, [1, 2, 3, 4, 5])])
+    assert step(runner, 1, [(0, 2, [9])], freed=column([0]), new=[new(0, [6, 7])]) == [[follower(7, 1)]]
+    assert runner.model.batch.block_tables.tolist() == [[9]]
+
+
+def test_forced_tokens_stand_in_the_history_as_if_sampled(runner):
+    step(runner, 0, [(0, 2, [0])], new=[new(0, [1, 2])])
+    forced = Forced(0, column([50, 51]))
+    # The sampled token and the two forced ones are computed; what follows is sampled.
+    assert step(runner, 1, [(0, 3, [1])], forced=[forced]) == [[follower(51, 4)]]
+    assert runner.model.batch.token_ids.tolist() == [follower(2, 1), 50, 51]
+
+
+def test_a_fork_goes_on_as_its_source_on_its_own_blocks(runner):
+    step(runner, 0, [(0, 4, [3])], new=[new(0, [1, 2, 3, 4, 5])])
+    fork = Fork(0, 4, 1, column([3, 8]))
+    assert step(runner, 1, [(0, 1, [6]), (4, 1, [])], forks=[fork]) == [[follower(5, 4)]] * 2
+    assert runner.model.batch.block_tables.tolist() == [[3, 6], [3, 8]]
+    assert runner.table.parameters.wholes[4].tolist() == [0, 7, 1]  # top_k, seed, sample
+
+
+def test_blocks_are_copied_before_the_step_writes(runner):
+    step(runner, 0, [(0, 3, [3])], new=[new(0, [1, 2, 3])])
+    step(runner, 1, [(0, 1, [])], copies=column([3, 5]))
+    keys = runner.kv.keys[0, :, 0, :, 0]
+    assert keys[5].tolist() == [1, 2, 3, 0] and keys[3].tolist() == [1, 2, 3, follower(3, 2)]
+
+
+def test_a_plan_that_only_frees_has_an_empty_result(runner):
+    step(runner, 0, [(0, 1, [3])], new=[new(0, [1])])
+    result = runner.step(plan(1, [], freed=column([0])), no_mask)
+    assert (result.step, result.num_sampled, result.sampled) == (1, b"", b"")
+    assert not runner.table.is_taken.any()
+
+
+def mask_frame(number: int, allowed: dict[int, set[int]]) -> MaskFrame:
+    words = -(-VOCABULARY // 32)
+    bits = [
+        sum(1 << token % 32 for token in tokens if token // 32 == word) for tokens in allowed.values() for word in range(words)
+    ]
+    return MaskFrame(number, column(allowed), numpy.array(bits, numpy.uint32).tobytes())
+
+
+def test_a_masked_row_waits_for_its_frame_and_takes_an_allowed_token(runner):
+    asked = []
+
+    def await_mask(number: int) -> MaskFrame:
+        asked.append((number, hasattr(runner.model, "batch")))
+        return mask_frame(number, {2: {0, 100}, 1: {33}})
+
+    rows = [(0, 1, [3]), (1, 1, [4]), (2, 1, [5]), (3, 1, [6])]
+    longer = new(0, [1, 2])  # row 0 samples nothing
+    masked = plan(8, rows, new=[longer, new(1, [50]), new(2, [30]), new(3, [1])], masked=column([1, 2]))
+    assert sampled(runner.step(masked, await_mask)) == [[], [33], [100], [follower(1, 0)]]
+    assert asked == [(8, True)], "the forward pass comes before the wait"
+
+
+def test_a_frame_that_does_not_fit_its_plan_is_refused(runner):
+    masked = plan(0, [(0, 1, [3])], new=[new(0, [1])], masked=column([0]))
+    with pytest.raises(PlanError, match="mask of step 0"):
+        runner.step(masked, lambda number: mask_frame(number, {1: {2}}))
+
+
+def test_broken_logits_fail_their_row_only(runner):
+    runner.model.nan_after = 60
+    rows = [(0, 1, [3]), (1, 1, [4]), (2, 1, [5])]
+    result = runner.step(plan(0, rows, new=[new(0, [1]), new(1, [60], logprobs=1), new(2, [2], logprobs=1)]), no_mask)
+    assert sampled(result) == [[follower(1, 0)], [], [follower(2, 0)]]
+    assert [(failed.row, "NaN" in failed.message) for failed in result.failed] == [(1, True)]
+    assert [entry.owner for entry in result.logprobs] == [2]
+    # The engine learns of it a step later: until then the row goes on, and does no harm.
+    assert step(runner, 1, [(0, 1, []), (1, 1, []), (2, 1, [])])[0] == chain(1, 0, 2)[1:]
+
+
+def test_logprobs_come_for_the_rows_that_asked_and_as_many_as_they_asked(runner):
+    entries = [new(0, [1], logprobs=2), new(1, [2]), new(2, [3], logprobs=-1), new(3, [4], logprobs=0)]
+    rows = [(slot, 1, [slot]) for slot in range(4)]
+    found = {entry.owner: entry for entry in runner.step(plan(0, rows, new=entries), no_mask).logprobs}
+    assert {owner: entry.width for owner, entry in found.items()} == {0: 3, 2: 1 + VOCABULARY, 3: 1}
+    best = follower(1, 0)
+    assert values(found[0].token_ids).tolist() == [best, best, best - 1]
+    assert values(found[0].ranks).tolist() == [1]
+
+
+@pytest.mark.parametrize("positions_a_piece", [1, 2, 100])
+def test_prompt_logprobs_cover_every_token_but_the_first(runner, monkeypatch, positions_a_piece):
+    monkeypatch.setattr(logprobs_module, "_PIECE_BYTES", 4 * VOCABULARY * positions_a_piece)
+    prompt = [5, 90, 3, 17, 4, 60]
+    chunks = [(0, 4, [1]), (0, 2, [2])]
+    found = []
+    for number, chunk in enumerate(chunks):
+        entering = [new(0, prompt, prompt_logprobs=1)] if number == 0 else []
+        found += runner.step(plan(number, [chunk], new=entering), no_mask).logprobs
+    assert all(entry.is_prompt and entry.width == 2 for entry in found)
+    tokens = [token for entry in found for token in values(entry.token_ids)]
+    assert tokens[0::2] == prompt[1:]
+    assert tokens[1::2] == [follower(token, position) for position, token in enumerate(prompt[:-1])]
+    given = [value for entry in found for value in numpy.frombuffer(entry.logprobs, numpy.float32)]
+    expected = torch.log_softmax(runner.model.logits(torch.tensor(list(zip(prompt, range(6), strict=True)))), -1)
+    assert given[0::2] == pytest.approx([expected[place, prompt[place + 1]].item() for place in range(5)], abs=1e-6)
+    assert step(runner, 5, [(0, 1, [])]) == [chain(60, 5, 2)[1:]], "and none for what is sampled after the prompt"
+
+
+def test_the_same_stream_gives_the_same_results_again():
+    sampling = {"temperature": 5.0, "top_k": 40, "repetition_penalty": 1.5, "logprobs": 2}
+    stream = [
+        plan(0, [(0, 3, [3]), (1, 2, [4])], new=[new(0, [1, 2, 3], **sampling), new(1, [5, 6, 7], **sampling)]),
+        plan(1, [(0, 1, []), (1, 1, [])]),
+        plan(2, [(2, 2, [7]), (0, 1, [9])], freed=column([1]), new=[new(2, [8, 9], **sampling)]),
+    ]
+
+    def results() -> list[tuple]:
+        runner = chain_runner()
+        found = [runner.step(each, no_mask) for each in stream]
+        return [(each.num_sampled, each.sampled, each.logprobs) for each in found]
+
+    assert results() == results()
+
+
+FULL = list(range(NUM_BLOCKS))[: -(-MAX_MODEL_LEN // BLOCK_SIZE)]
+BROKEN: dict[str, tuple[StepPlan, str]] = {
+    "a free slot": (plan(1, [(3, 1, [1])]), "free"),
+    "a slot that isn't there": (plan(1, [(6, 1, [1])]), "free"),
+    "a negative slot": (plan(1, [(-1, 1, [1])]), "free"),
+    "a slot twice": (plan(1, [(0, 1, []), (0, 1, [])]), "twice"),
+    "a taken slot": (plan(1, [], new=[new(0, [1])]), "taken"),
+    "freed twice": (plan(1, [], freed=column([4])), "frees"),
+    "too many tokens": (plan(1, [(0, 2, [])]), "2 are known|are known"),
+    "no tokens": (plan(1, [(0, 0, [])]), "without tokens"),
+    "too few blocks": (plan(1, [(1, 5, [1])], new=[new(1, [1] * 5)]), "blocks reach 4"),
+    "a block beyond the pool": (plan(1, [(0, 1, [NUM_BLOCKS])]), "outside"),
+    "too many blocks": (plan(1, [(0, 1, FULL)]), "longer than"),
+    "a token beyond the vocabulary": (plan(1, [], new=[new(1, [VOCABULARY])]), "vocabulary"),
+    "a negative token": (plan(1, [], forced=[Forced(0, column([-1]))]), "vocabulary"),
+    "an empty history": (plan(1, [], new=[new(1, [])]), "0 tokens"),
+    "too long a history": (plan(1, [], new=[new(1, [1] * 25)]), "max_model_len is 24"),
+    "all computed already": (plan(1, [], new=[new(1, [1, 2], num_computed=2)]), "computed"),
+    "too much forced": (plan(1, [], forced=[Forced(0, column([1] * 24))]), "forces"),
+    "a fork of nothing": (plan(1, [], forks=[Fork(3, 4, 0, b"")]), "forks slot 3"),
+    "a fork onto another": (plan(1, [], forks=[Fork(0, 0, 0, b"")]), "taken"),
+    "a copy beyond the pool": (plan(1, [], copies=column([0, NUM_BLOCKS])), "copies"),
+    "a mask where nothing is sampled": (
+        plan(1, [(1, 1, [1])], new=[new(1, [1, 2])], masked=column([0])),
+        "sample nothing",
+    ),
+}
+
+
+@pytest.mark.parametrize(("broken", "sentence"), BROKEN.values(), ids=BROKEN)
+def test_a_plan_that_breaks_a_rule_is_refused(runner, broken, sentence):
+    step(runner, 0, [(0, 1, [0])], new=[new(0, [1])])
+    with pytest.raises(PlanError, match=sentence):
+        runner.step(broken, lambda number: mask_frame(number, {0: {1}}))
+
+
+def test_a_sequence_fills_the_context_to_its_last_token(runner):
+    last = list(range(MAX_MODEL_LEN - 1))
+    assert step(runner, 0, [(0, len(last), FULL)], new=[new(0, last)]) == [[follower(last[-1], len(last) - 1)]]
+    with pytest.raises(PlanError, match="max_model_len is 24"):
+        step(runner, 1, [(0, 1, [])])

@@ -1,0 +1,194 @@
+"""How a token is chosen: what truncation keeps, what chance makes of it, and that company changes nothing."""
+
+import math
+
+import numpy
+import pytest
+import torch
+from builders.sampled_rows import logits_like, sampled_rows
+
+from penstock.protocol.sampling import SamplingParams
+from penstock.worker.random import uniform
+from penstock.worker.sampler import choice, sample
+from penstock.worker.sampler.choice import choose
+
+TRUNCATIONS = [
+    {"top_k": 5},
+    {"top_k": 1},
+    {"top_k": 40, "top_p": 0.7},
+    {"top_k": 40, "top_p": 0.7, "min_p": 0.2},
+    {"top_k": 40, "min_p": 0.3},
+    {"top_p": 0.6},
+    {"top_p": 0.05},
+    {"top_p": 0.99, "min_p": 0.02},
+    {"top_p": 0.9, "temperature": 3.0},
+    {"min_p": 0.1},
+    {"top_k": 7, "temperature": 0.3},
+    {"top_k": 100_000, "top_p": 0.5},
+    {},
+]
+
+
+def kept_probabilities(logits: numpy.ndarray, params: SamplingParams) -> dict[int, float]:
+    """The rule of the three truncations, one token after the other."""
+    scaled = (logits - logits.max()) / numpy.float32(params.temperature)
+    weights = numpy.exp(scaled.astype(numpy.float64))
+    order = sorted(range(len(logits)), key=lambda token: (-logits[token], token))
+    if 0 < params.top_k < len(order):
+        order = order[: params.top_k]
+    total, kept, share = sum(weights[token] for token in order), [], 0.0
+    for token in order:
+        if params.top_p < 1 and share >= params.top_p:
+            break
+        share += weights[token] / total
+        kept.append(token)
+    kept = [token for token in kept if weights[token] >= params.min_p * weights[order[0]]]
+    whole = sum(weights[token] for token in kept)
+    return {token: weights[token] / whole for token in kept}
+
+
+def draws(logits: torch.Tensor, params: SamplingParams, count: int, seed: int = 3) -> numpy.ndarray:
+    """`count` samples of one row of logits."""
+    rows = sampled_rows(len(logits), [params] * count, seeds=[seed] * count, samples=list(range(count)))
+    return choose(logits.expand(count, -1).contiguous(), rows).numpy()
+
+
+@pytest.mark.parametrize("options", TRUNCATIONS, ids=str)
+@pytest.mark.parametrize("ties", [False, True])
+def test_draws_follow_the_distribution_that_truncation_leaves(options, ties):
+    params = SamplingParams(**options)
+    logits = logits_like(1, 211, seed=4, ties=ties)[0]
+    expected = kept_probabilities(logits.numpy(), params)
+    count = 4000
+    found = draws(logits, params, count)
+    assert set(found.tolist()) <= set(expected)
+    # Chi-square over the tokens that are expected often enough, all others taken together.
+    often = [token for token, probability in expected.items() if probability * count >= 8]
+    observed = [int((found == token).sum()) for token in often]
+    wanted = [expected[token] * count for token in often]
+    rest = count - sum(wanted)
+    if rest >= 8:
+        observed.append(count - sum(observed))
+        wanted.append(rest)
+    freedom = len(wanted) - 1
+    statistic = sum((seen - want) ** 2 / want for seen, want in zip(observed, wanted, strict=True))
+    assert statistic <= freedom + 4 * math.sqrt(2 * freedom) + 1e-9, (statistic, freedom)
+
+
+@pytest.mark.parametrize("vocabulary", [300, 5000])
+def test_temperature_zero_takes_the_best_token_with_the_lowest_id(vocabulary):
+    logits = logits_like(6, vocabulary, ties=True)
+    chosen = choose(logits, sampled_rows(vocabulary, [SamplingParams(temperature=0, top_k=9, top_p=0.1)] * 6))
+    assert chosen.tolist() == logits.numpy().argmax(-1).tolist()
+
+
+def test_the_smallest_and_the_largest_temperature_choose_a_token():
+    logits = logits_like(1, 500)[0]
+    assert set(draws(logits, SamplingParams(temperature=1e-300), 20).tolist()) == {int(logits.argmax())}
+    assert len(set(draws(logits, SamplingParams(temperature=1e300), 200).tolist())) > 100
+
+
+def test_equal_tokens_at_the_border_of_top_k_give_way_to_lower_ids():
+    logits = torch.full((500,), -1.0)
+    logits[[400, 30, 20, 499]] = 2.0
+    assert set(draws(logits, SamplingParams(top_k=3), 200).tolist()) == {20, 30, 400}
+    assert set(draws(logits, SamplingParams(top_k=4, top_p=0.5), 200).tolist()) == {20, 30}
+
+
+def test_a_masked_token_is_never_drawn():
+    logits = torch.full((1000,), -math.inf)
+    logits[[7, 300, 999]] = torch.tensor([0.0, 1.0, 0.5])
+    for options in TRUNCATIONS:
+        assert set(draws(logits, SamplingParams(**options), 300).tolist()) <= {7, 300, 999}, options
+
+
+def mixed_params() -> list[SamplingParams]:
+    return [SamplingParams(**options) for options in TRUNCATIONS] + [SamplingParams(temperature=0)]
+
+
+@pytest.mark.parametrize("vocabulary", [211, 9001])
+def test_a_row_draws_the_same_alone_and_in_any_company(vocabulary):
+    params = mixed_params() * 3
+    count = len(params)
+    logits = logits_like(count, vocabulary, seed=7)
+    together = choose(logits.clone(), sampled_rows(vocabulary, params))
+    for row in range(count):
+        alone = sampled_rows(vocabulary, [params[row]], seeds=[row])
+        assert choose(logits[row : row + 1].clone(), alone).item() == together[row].item(), params[row]
+    order = list(range(count))[::-1]
+    backwards = sampled_rows(vocabulary, [params[row] for row in order], seeds=order)
+    assert torch.equal(choose(logits[order].clone(), backwards), together[order])
+
+
+def test_threads_do_not_change_a_draw():
+    params = mixed_params() * 2
+    logits = logits_like(len(params), 30_000, seed=9)
+    threads = torch.get_num_threads()
+    found = []
+    for number in (1, 2):
+        torch.set_num_threads(number)
+        found.append(choose(logits.clone(), sampled_rows(30_000, params)))
+    torch.set_num_threads(threads)
+    assert torch.equal(*found)
+
+
+def test_trying_the_most_likely_first_draws_the_same_as_sorting_all(monkeypatch):
+    params = [SamplingParams(top_p=top_p, temperature=temperature) for top_p in (0.3, 0.9) for temperature in (0.4, 2)]
+    logits = logits_like(4, 6000, seed=2)
+    found = []
+    for first_try in (1, 64, 6000):
+        monkeypatch.setattr(choice, "_FIRST_TRY", first_try)
+        found.append(choose(logits.clone(), sampled_rows(6000, params)))
+    assert torch.equal(found[0], found[1]) and torch.equal(found[0], found[2])
+
+
+def test_a_draw_depends_on_seed_sample_and_position_only():
+    logits = logits_like(1, 800)[0]
+    plain = SamplingParams(temperature=5)
+
+    def drawn(**options):
+        rows = sampled_rows(800, [plain] * 8, **options)
+        return choose(logits.expand(8, -1).contiguous(), rows).tolist()
+
+    base = drawn(seeds=[1] * 8)
+    assert len(set(base)) == 1
+    assert len(set(drawn(seeds=list(range(8))))) > 4
+    assert len(set(drawn(seeds=[1] * 8, samples=list(range(8))))) > 4
+    assert len(set(drawn(seeds=[1] * 8, histories=[[0] * (length + 1) for length in range(8)]))) > 4
+    assert drawn(seeds=[1] * 8, slots=[9, 3, 4, 5, 6, 7, 8, 2]) == base
+
+
+def test_uniform_numbers_are_uniform_and_independent():
+    count = 20_000
+    seed, ones = torch.full((count,), 11), torch.ones(count, dtype=torch.int64)
+    by_position = uniform(seed, ones, torch.arange(count))
+    by_seed = uniform(torch.arange(count), ones, ones)
+    for numbers in (by_position, by_seed, uniform(seed, torch.arange(count), ones)):
+        assert numbers.min() >= 0 and numbers.max() < 1
+        expected = count / 50
+        statistic = ((torch.histc(numbers, 50, 0, 1) - expected) ** 2 / expected).sum().item()
+        assert statistic < 49 + 4 * math.sqrt(98)
+    assert abs(torch.corrcoef(torch.stack([by_position, by_seed]))[0, 1].item()) < 0.03
+    assert abs(torch.corrcoef(torch.stack([by_position[1:], by_position[:-1]]))[0, 1].item()) < 0.03
+    assert not torch.equal(by_position, uniform(seed, ones, torch.arange(count), draw=1))
+
+
+@pytest.mark.parametrize("broken", [math.nan, math.inf, -math.inf])
+def test_a_row_of_broken_logits_is_marked_and_harms_no_other(broken):
+    params = mixed_params()
+    logits = logits_like(len(params), 6000)
+    right = sample(logits.clone(), sampled_rows(6000, params))
+    for row in range(len(params)):
+        wrong = logits.clone()
+        wrong[row, 77] = broken
+        found = sample(wrong, sampled_rows(6000, params))
+        assert found.faults.tolist() == [int(other == row) for other in range(len(params))]
+        assert found.token_ids[row] == 0
+        others = [other for other in range(len(params)) if other != row]
+        assert torch.equal(found.token_ids[others], right.token_ids[others])
+
+
+def test_a_row_whose_tokens_are_all_banned_is_marked():
+    params = [SamplingParams(temperature=0), SamplingParams(bad_words_ids=[[token] for token in range(50)])]
+    found = sample(logits_like(2, 50), sampled_rows(50, params))
+    assert found.faults.tolist() == [0, 2]

@@ -1,0 +1,4 @@
+"""Tensors: the model, its weights, the KV memory and the sampling of tokens. One process per device.
+
+Knows nothing of requests or policy: it is a pure function of the message stream that the engine sends.
+"""

@@ -1,0 +1,79 @@
+"""A worker's process: load, plan memory, allocate, then one step after another until told to stop.
+
+What it does with a plan is the runner's business; here are the sockets and the order of the start.
+"""
+
+import gc
+from collections import deque
+
+from ..protocol.child import Child, run_child
+from ..protocol.messages import Allocate, Allocated, Loaded, MaskFrame, StepPlan, Stop, WorkerInbox
+from ..protocol.sockets import Inbox, Outbox
+from ..protocol.trace import Trace
+
+
+class Stopped(Exception):
+    """Told to stop while waiting for something else."""
+
+
+class Plans:
+    """What the engine sends, in order; a mask may come before or after the plans that surround it."""
+
+    def __init__(self, inbox: Inbox) -> None:
+        self.inbox = inbox
+        self._waiting: deque[StepPlan | Allocate] = deque()
+        self._masks: dict[int, MaskFrame] = {}
+
+    def next(self) -> StepPlan | Allocate:
+        while not self._waiting:
+            self._receive()
+        return self._waiting.popleft()
+
+    def mask(self, step: int) -> MaskFrame:
+        while step not in self._masks:
+            self._receive()
+        return self._masks.pop(step)
+
+    def forget_masks(self, step: int) -> None:
+        """Those that this rank had no use for."""
+        self._masks = {later: frame for later, frame in self._masks.items() if later > step}
+
+    def _receive(self) -> None:
+        message = self.inbox.receive()
+        if isinstance(message, Stop):
+            raise Stopped
+        if isinstance(message, MaskFrame):
+            self._masks[message.step] = message
+        else:
+            self._waiting.append(message)
+
+
+def main(child: Child) -> None:
+    # Bound before torch is imported: the engine's words wait in it.
+    plans = Plans(Inbox(child.directory, f"worker{child.rank}", WorkerInbox))
+    engine = Outbox(child.directory, "engine")
+
+    from .start import Start
+
+    start = Start(child.launch, child.rank, child.directory / "ranks")
+    trace = Trace(child.launch.config.trace, child.role)
+    try:
+        engine.send(Loaded(child.rank, start.plan()))
+        runner = start.allocated(plans.next(), trace)
+        engine.send(Allocated(child.rank))
+        start.touch_memory(runner.kv)
+        # What was imported and loaded lives as long as the process: no collection need look at it again.
+        gc.freeze()
+        while True:
+            plan = plans.next()
+            result = runner.step(plan, plans.mask)
+            if child.rank == 0:
+                engine.send(result)
+            plans.forget_masks(plan.step)
+    except Stopped:
+        trace.flush()
+        start.close()
+
+
+if __name__ == "__main__":
+    run_child("worker", main)

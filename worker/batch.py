@@ -1,0 +1,33 @@
+"""All that a forward pass needs to know of its step.
+
+Made once a step by the runner, read by embedding and attention only. Counts are host integers: no operation has to
+ask a device for a shape. Knows nothing of requests.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from torch import Tensor
+
+from ..kernels import Rows
+from .kv_cache import KVCache
+
+
+@dataclass
+class Batch:
+    """One step of R rows and T tokens, of which S are asked for logits."""
+
+    token_ids: Tensor  # [T] int64, flat over the rows
+    positions: Tensor  # [T] int64
+    query_starts: list[int]  # R+1: the tokens of row r are query_starts[r]:query_starts[r + 1]
+    context_lengths: list[int]  # R: tokens that the row's last query sees, itself included
+    block_tables: Tensor  # [R, max_blocks] int32, padded with 0
+    kv_slots: Tensor  # [T] int64: block × block_size + offset where each token's key and value go
+    logit_rows: Tensor  # [S] int64: the tokens whose hidden states go to the head
+    kv: KVCache
+    deterministic: bool = False
+    rotation: tuple[Tensor, Tensor] | None = None  # cos and sin of the tokens, set by the model for its layers
+
+    @cached_property
+    def rows(self) -> Rows:
+        return Rows(self.query_starts, self.context_lengths, self.block_tables, self.kv_slots, self.kv.scratch)

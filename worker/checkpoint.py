@@ -1,0 +1,183 @@
+"""Weights on disk, pulled by the layers that want them.
+
+A layer holds a `Weights`: a place in the checkpoint (`model.layers.3.self_attn`) with what is the same for all layers
+of a tree (device, number formats, ranks, operations). Reads are lazy and sliced, so a rank touches its own share
+only. `DummySource` makes the numbers up on the device instead. Knows nothing of architectures.
+"""
+
+import json
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from ..kernels import OpSet
+from ..protocol.errors import ConfigError, ModelNotFoundError
+from .parallel import Parallel
+
+# A part of a tensor: of dimension `dim` the entries from first to last + 1.
+Part = tuple[int, int, int]  # dim, first, last + 1
+
+
+class Source(Protocol):
+    """Where tensors come from."""
+
+    bytes_read: int
+
+    def has(self, name: str) -> bool: ...
+
+    def read(self, name: str, shape: tuple[int, ...], part: Part | None) -> Tensor: ...
+
+    def leftovers(self) -> list[str]: ...
+
+
+@dataclass(frozen=True)
+class Placement:
+    """What all layers of one rank have in common."""
+
+    device: torch.device
+    weights: torch.dtype  # of the matrices, and of what is multiplied with them
+    activations: torch.dtype  # between the products
+    ops: OpSet
+    ranks: Parallel = field(default_factory=Parallel)
+
+
+@dataclass(frozen=True)
+class Weights:
+    """A place in the checkpoint."""
+
+    source: Source
+    placement: Placement
+    prefix: str = ""
+
+    def at(self, name: str | int) -> "Weights":
+        return replace(self, prefix=f"{self.prefix}{name}.")
+
+    def has(self, name: str) -> bool:
+        return self.source.has(self.prefix + name)
+
+    def matrix(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
+        """A tensor for products, [its part of] `shape`."""
+        return self._read(name, shape, part, self.placement.weights)
+
+    def vector(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
+        """A tensor that meets the activations: a norm's weight, a bias."""
+        return self._read(name, shape, part, self.placement.activations)
+
+    def _read(self, name: str, shape: tuple[int, ...], part: Part | None, dtype: torch.dtype) -> Tensor:
+        return self.source.read(self.prefix + name, shape, part).to(device=self.placement.device, dtype=dtype)
+
+
+class Checkpoint:
+    """The safetensors files of a model folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.bytes_read = 0
+        self._open: dict[str, Any] = {}
+        self._file_of = self._indexed()
+        self._used: set[str] = set()
+
+    def has(self, name: str) -> bool:
+        return name in self._file_of
+
+    def read(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
+        """The tensor `name`, which must have `shape`, or a part of it; in the checkpoint's own number format."""
+        if name not in self._file_of:
+            raise ConfigError(f"{self.folder} holds no tensor {name}, which this model's config.json asks for.")
+        stored = self._handle(self._file_of[name]).get_slice(name)
+        if tuple(stored.get_shape()) != shape:
+            raise ConfigError(self._misshapen(name, tuple(stored.get_shape()), shape))
+        self._used.add(name)
+        tensor = stored[_index(part)]
+        if not tensor.is_floating_point() or tensor.element_size() < 2:
+            raise ConfigError(f"{name} is stored as {tensor.dtype}. Use a float32, float16 or bfloat16 checkpoint.")
+        self.bytes_read += tensor.nbytes
+        return tensor
+
+    def leftovers(self) -> list[str]:
+        """What no layer asked for. Angles that old exporters saved are computed here and don't count."""
+        unread = set(self._file_of) - self._used
+        return sorted(name for name in unread if not name.endswith("rotary_emb.inv_freq"))
+
+    def _indexed(self) -> dict[str, str]:
+        """The file of each tensor."""
+        index = self.folder / "model.safetensors.index.json"
+        if not index.exists():
+            files = sorted(path.name for path in self.folder.glob("*.safetensors"))
+            if not files:
+                raise ModelNotFoundError(self._no_weights())
+            return {name: file for file in files for name in self._handle(file).keys()}  # noqa: SIM118
+        try:
+            weight_map = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+            return {str(name): _plain_name(file) for name, file in weight_map.items()}
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ConfigError(f"{index} is no index of safetensors files: {error}") from error
+
+    def _handle(self, file: str) -> Any:
+        if file not in self._open:
+            try:
+                handle = safe_open(self.folder / file, framework="pt")
+            except FileNotFoundError as error:
+                raise ModelNotFoundError(f"{self.folder / file} is named by the index and missing.") from error
+            except SafetensorError as error:
+                raise ConfigError(f"{self.folder / file} is damaged: {error}. Download it again.") from error
+            if (handle.metadata() or {}).get("format") in ("pd", "paddle"):
+                raise ConfigError(f"{self.folder / file} is in Paddle's own layout. Use the model's twin in -PT.")
+            self._open[file] = handle
+        return self._open[file]
+
+    def _misshapen(self, name: str, found: tuple[int, ...], wanted: tuple[int, ...]) -> str:
+        text = f"{name} in {self.folder / self._file_of[name]} has shape {found}, and config.json asks for {wanted}."
+        if found == wanted[::-1]:
+            text += " It is transposed, as in Paddle's own layout: use the model's twin in -PT."
+        return text
+
+    def _no_weights(self) -> str:
+        foreign = sorted(path.name for path in self.folder.glob("*") if path.suffix in (".bin", ".pt", ".pth", ".gguf"))
+        hint = f" {foreign[0]} is there, but only safetensors are read." if foreign else ""
+        return f"{self.folder} holds no safetensors file.{hint}"
+
+
+class DummySource:
+    """Made-up weights: the same for a name, whatever the number of ranks."""
+
+    def __init__(self, device: torch.device, absent: Iterable[str] = ()) -> None:
+        self.device = device
+        self.absent = tuple(absent)  # endings of the names that this model does not have
+        self.bytes_read = 0
+
+    def has(self, name: str) -> bool:
+        return not name.endswith(self.absent)
+
+    def read(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
+        if name.endswith("norm.weight"):
+            tensor = torch.ones(shape, device=self.device)
+        else:
+            generator = torch.Generator(self.device).manual_seed(zlib.crc32(name.encode()))
+            tensor = torch.empty(shape, device=self.device).uniform_(-0.035, 0.035, generator=generator)
+        tensor = tensor[_index(part)]
+        self.bytes_read += tensor.nbytes
+        return tensor
+
+    def leftovers(self) -> list[str]:
+        return []
+
+
+def _index(part: Part | None) -> tuple[slice, ...]:
+    if part is None:
+        return (slice(None),)
+    dim, first, last = part
+    return (*[slice(None)] * dim, slice(first, last))
+
+
+def _plain_name(file: Any) -> str:
+    """A file in the model's own folder, nothing outside of it."""
+    if not isinstance(file, str) or Path(file).name != file:
+        raise ValueError(f"{file!r} is not the name of a file in this folder")
+    return file

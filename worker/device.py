@@ -1,0 +1,46 @@
+"""Which device a rank computes on, and how what the host knows gets there.
+
+Knows nothing of models or memory.
+"""
+
+import numpy
+import torch
+
+from ..protocol.config import EngineConfig
+from ..protocol.errors import ConfigError
+
+
+def chosen_device(config: EngineConfig, rank: int) -> torch.device:
+    wanted = config.device
+    if wanted == "auto":
+        wanted = "cuda" if torch.cuda.is_available() else "cpu"
+    if wanted == "cpu":
+        return torch.device("cpu")
+    if not torch.cuda.is_available():
+        raise ConfigError(
+            "device='cuda', and torch finds no CUDA device here. Use device='cpu', or check the driver and that "
+            "this torch is a CUDA build."
+        )
+    cards = config.devices or list(range(torch.cuda.device_count()))
+    if rank >= len(cards) or max(cards) >= torch.cuda.device_count():
+        raise ConfigError(
+            f"tensor_parallel_size={config.tensor_parallel_size} needs a card for each rank; of the "
+            f"{torch.cuda.device_count()} here, {cards} may be used. Use a smaller size or name other devices."
+        )
+    device = torch.device("cuda", cards[rank])
+    torch.cuda.set_device(device)
+    return device
+
+
+def device_name(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    with open("/proc/cpuinfo") as lines:
+        names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+        return next(names, "CPU")
+
+
+def on_device(array: numpy.ndarray, device: torch.device) -> torch.Tensor:
+    """The array as a tensor: in place on a CPU, else a copy that the host does not wait for."""
+    tensor = torch.from_numpy(array)
+    return tensor if device.type == "cpu" else tensor.to(device, non_blocking=True)

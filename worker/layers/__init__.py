@@ -1,0 +1,1 @@
+"""The layers of a decoder: plain objects that pull their weights, know their share of the ranks, and are called."""

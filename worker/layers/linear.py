@@ -1,0 +1,94 @@
+"""Linear layers, in which tensor parallelism and number formats live.
+
+`MergedLinear` and `QKVLinear` keep the outputs of this rank (several projections in one product), `RowLinear` the
+inputs, and adds the ranks' sums up. A bias is there if the checkpoint has one. Models ask `qkv.local_heads`, never
+the number of ranks. Knows nothing of what the projections mean.
+"""
+
+import torch
+from torch import Tensor
+
+from ...kernels import pack
+from ...protocol.errors import ConfigError
+from ..checkpoint import Part, Weights
+
+
+class Linear:
+    """One product with a packed weight."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, weights: Weights) -> None:
+        self.multiply = weights.placement.ops.linear
+        self.weight = pack(weight)
+        self.bias = None if bias is None else bias.to(self.weight.dtype)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self.multiply(x, self.weight, self.bias)
+
+
+class MergedLinear(Linear):
+    """Projections of one input, side by side: of each the rows of this rank."""
+
+    def __init__(self, weights: Weights, names: list[str], in_features: int, parts: list[tuple[int, int, int]]) -> None:
+        """`parts` holds for each name its full number of outputs and this rank's first and last + 1."""
+        merged, biases = [], []
+        for name, (total, first, last) in zip(names, parts, strict=True):
+            rows: Part = (0, first, last)
+            at = weights.at(name)
+            merged.append(at.matrix("weight", (total, in_features), rows))
+            if at.has("bias"):
+                biases.append(at.vector("bias", (total,), rows))
+        if biases and len(biases) < len(names):
+            raise ConfigError(f"{weights.prefix}: of {', '.join(names)} only {len(biases)} have a bias, not all.")
+        super().__init__(_joined(merged), _joined(biases) if biases else None, weights)
+
+
+class GateUpLinear(MergedLinear):
+    """The two halves of a gated MLP."""
+
+    def __init__(self, weights: Weights, names: list[str], in_features: int, out_features: int) -> None:
+        first, last = weights.placement.ranks.span(out_features)
+        super().__init__(weights, names, in_features, [(out_features, first, last)] * len(names))
+
+
+class QKVLinear(MergedLinear):
+    """Query, key and value by heads. With more ranks than key-value heads, ranks share a head and each keeps a copy."""
+
+    def __init__(
+        self, weights: Weights, names: list[str], in_features: int, num_heads: int, num_kv_heads: int, head_dim: int
+    ) -> None:
+        ranks = weights.placement.ranks
+        first, last = ranks.span(num_heads)
+        first_kv, last_kv = local_kv_heads(ranks.rank, ranks.size, num_kv_heads)
+        self.local_heads = last - first
+        self.local_kv_heads = last_kv - first_kv
+        query = (num_heads * head_dim, first * head_dim, last * head_dim)
+        shared = (num_kv_heads * head_dim, first_kv * head_dim, last_kv * head_dim)
+        super().__init__(weights, names, in_features, [query, shared, shared])
+
+
+class RowLinear:
+    """A projection of what the ranks hold in parts; its output is the ranks' sum."""
+
+    def __init__(self, weights: Weights, in_features: int, out_features: int, granularity: int = 1) -> None:
+        """This rank holds its span of in_features / granularity units."""
+        self.ranks = weights.placement.ranks
+        first, last = (edge * granularity for edge in self.ranks.span(in_features // granularity))
+        weight = weights.matrix("weight", (out_features, in_features), (1, first, last))
+        bias = weights.vector("bias", (out_features,)) if weights.has("bias") else None
+        # With several ranks the bias belongs to the sum, not to each part of it.
+        self.own = Linear(weight, bias if self.ranks.size == 1 else None, weights)
+        self.bias = bias if self.ranks.size > 1 else None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        total = self.ranks.all_reduce(self.own(x))
+        return total if self.bias is None else total.add_(self.bias)
+
+
+def local_kv_heads(rank: int, size: int, num_kv_heads: int) -> tuple[int, int]:
+    """First and last + 1 of a rank's key-value heads: its share, or the one that its query heads look at."""
+    first = rank * num_kv_heads // size
+    return first, max((rank + 1) * num_kv_heads // size, first + 1)
+
+
+def _joined(parts: list[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts)

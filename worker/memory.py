@@ -1,0 +1,142 @@
+"""The memory plan of one rank, made before anything is taken: weights, activations, and the KV blocks that fit.
+
+What doesn't fit is refused with the figure that would. Knows what is free and how much one block needs; of requests
+it knows only how long and how many they may be.
+"""
+
+from dataclasses import dataclass
+
+from ..protocol.config import EngineConfig
+from ..protocol.errors import ConfigError, OutOfMemoryError
+from ..protocol.messages import MemoryPlan
+
+_GIB = 1 << 30
+_MOST_UNASKED = 2 * _GIB  # of KV memory on a CPU, where nobody said how much
+_SHARE_UNASKED = 4  # and at most one part in so many of what is free
+# What max_num_seqs and max_num_batched_tokens are where nobody set them.
+_UNSET = {"cpu": (64, 1024), "cuda": (256, 8192)}
+
+
+@dataclass(frozen=True)
+class Size:
+    """How large a step may be."""
+
+    max_num_seqs: int
+    max_num_batched_tokens: int
+
+    @classmethod
+    def settled(cls, config: EngineConfig, device_type: str) -> "Size":
+        num_seqs, num_tokens = _UNSET[device_type]
+        return cls(config.max_num_seqs or num_seqs, config.max_num_batched_tokens or num_tokens)
+
+    @property
+    def num_slots(self) -> int:
+        """Sequences in computation at once: each gets a token in every step."""
+        return min(self.max_num_seqs, self.max_num_batched_tokens)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """What a rank knows once its weights are in."""
+
+    device: str
+    device_name: str
+    weight_bytes: int
+    activation_bytes: int
+    available_bytes: int  # free, the weights being in already
+    block_bytes: int
+    model_context: int
+    vocab_size: int
+    dtype: str
+    kv_dtype: str
+    notes: tuple[str, ...] = ()
+
+
+def memory_plan(config: EngineConfig, size: Size, found: Found) -> MemoryPlan:
+    """How many blocks there will be and how long a request may get; raises where that can't be."""
+    wanted_len = _checked_length(config, found)
+    num_blocks, notes = _num_blocks(config, size, found, wanted_len), list(found.notes)
+    if num_blocks < 1:
+        raise OutOfMemoryError(
+            f"One KV block of {config.block_size} tokens needs {_gib(found.block_bytes)}, and {_gib(_room(found))} are "
+            f"left beside weights and activations. Free memory, or use a smaller model or max_num_batched_tokens."
+        )
+    holds = num_blocks * config.block_size
+    if config.max_model_len is not None and holds < wanted_len:
+        raise _too_long(config, found, wanted_len, num_blocks)
+    if holds < wanted_len:
+        notes.append(
+            f"max_model_len is cut from {wanted_len:,} to {holds:,}, which is what {num_blocks:,} KV blocks hold; "
+            f"kv_cache_memory={-(-wanted_len // config.block_size) * found.block_bytes:,} holds it all."
+        )
+    return MemoryPlan(
+        device=found.device,
+        device_name=found.device_name,
+        weight_bytes=found.weight_bytes,
+        activation_bytes=found.activation_bytes,
+        available_bytes=found.available_bytes + found.weight_bytes,
+        block_bytes=found.block_bytes,
+        num_blocks=num_blocks,
+        max_model_len=min(wanted_len, holds),
+        model_context=found.model_context,
+        vocab_size=found.vocab_size,
+        dtype=found.dtype,
+        kv_dtype=found.kv_dtype,
+        notes=notes,
+    )
+
+
+def _checked_length(config: EngineConfig, found: Found) -> int:
+    wanted = config.max_model_len or found.model_context
+    if wanted > found.model_context:
+        raise ConfigError(
+            f"max_model_len={wanted:,} is more than the model's own context of {found.model_context:,}. "
+            f"Use max_model_len={found.model_context:,} or less."
+        )
+    return wanted
+
+
+def _num_blocks(config: EngineConfig, size: Size, found: Found, wanted_len: int) -> int:
+    """Blocks that the options ask for, all of which must fit, or where they are silent as many as are of use."""
+    room = _room(found)
+    if config.num_gpu_blocks_override or config.kv_cache_memory:
+        asked = config.num_gpu_blocks_override or (config.kv_cache_memory or 0) // found.block_bytes
+        if asked * found.block_bytes > room:
+            raise OutOfMemoryError(
+                f"{asked:,} KV blocks need {_gib(asked * found.block_bytes)}, and {_gib(room)} are left beside weights "
+                f"and activations. Use num_gpu_blocks_override={max(room, 0) // found.block_bytes:,} or less."
+            )
+        return asked
+    if found.device != "cpu":
+        return room // found.block_bytes
+    a_request = -(-wanted_len // config.block_size)
+    at_start = found.available_bytes + found.weight_bytes
+    most = min(_MOST_UNASKED, at_start // _SHARE_UNASKED) // config.tensor_parallel_size
+    blocks = min(size.max_num_seqs * a_request, most // found.block_bytes)
+    if config.max_model_len is not None:
+        blocks = max(blocks, a_request)
+    return min(blocks, room // found.block_bytes)
+
+
+def _room(found: Found) -> int:
+    return found.available_bytes - found.activation_bytes
+
+
+def _too_long(config: EngineConfig, found: Found, wanted_len: int, num_blocks: int) -> Exception:
+    need = -(-wanted_len // config.block_size)
+    sentence = (
+        f"max_model_len={wanted_len:,} needs {need:,} KV blocks ({_gib(need * found.block_bytes)}), and there are "
+        f"{num_blocks:,} ({_gib(num_blocks * found.block_bytes)}). "
+        f"Use max_model_len={num_blocks * config.block_size:,} or less"
+    )
+    if config.num_gpu_blocks_override:
+        return ConfigError(f"{sentence}, or num_gpu_blocks_override={need:,}.")
+    if config.kv_cache_memory:
+        return ConfigError(f"{sentence}, or kv_cache_memory={need * found.block_bytes:,}.")
+    if found.device == "cpu":
+        return OutOfMemoryError(f"{sentence}, a kv_cache_dtype of fewer bytes, or free memory.")
+    return OutOfMemoryError(f"{sentence}, a kv_cache_dtype of fewer bytes, or raise gpu_memory_utilization.")
+
+
+def _gib(number: int) -> str:
+    return f"{number / _GIB:.2f} GiB" if abs(number) >= _GIB // 10 else f"{number / (1 << 20):.2f} MiB"

@@ -1,0 +1,112 @@
+"""A model folder's config.json, read into a frozen description.
+
+Configs are taken as transformers 4 writes them (`rope_theta`, `rope_scaling`, `torch_dtype`) and as 5 does
+(`rope_parameters`, `dtype`). Reads no weights and imports no torch, so that asking for a model's context is cheap.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...protocol.errors import ConfigError, ModelNotFoundError
+from .families import FAMILIES, Family, Windows
+from .rope_config import RopeConfig, read_rope
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """One dense decoder."""
+
+    family: Family
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    rms_norm_eps: float
+    tie_word_embeddings: bool
+    windows: Windows
+    biased: tuple[str, ...]
+    rope: RopeConfig
+    max_position: int  # tokens of context that the config gives
+    dtype: str  # of the checkpoint: float32, float16 or bfloat16
+
+
+def read_config(model_folder: Path) -> ModelConfig:
+    """The description of the model in `model_folder`; an error names what is missing or not supported."""
+    path = model_folder / "config.json"
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ModelNotFoundError(f"{model_folder} holds no config.json, so it is not a model folder.") from error
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not JSON: {error}") from error
+    if not isinstance(config, dict):
+        raise ConfigError(f"{path} holds no JSON object.")
+    _refuse_paddle(model_folder, config)
+    family = _family(config, path)
+    if "quantization_config" in config:
+        method = config["quantization_config"].get("quant_method", "an unnamed method")
+        raise ConfigError(f"{model_folder} is quantized ({method}). Use its float32, float16 or bfloat16 original.")
+    if config.get("hidden_act", "silu") != "silu":
+        raise ConfigError(f"{path}: hidden_act={config['hidden_act']!r} is not supported, only 'silu'.")
+    return _described(config, family, path)
+
+
+def _described(config: dict[str, Any], family: Family, path: Path) -> ModelConfig:
+    num_layers, num_heads = _count(config, "num_hidden_layers", path), _count(config, "num_attention_heads", path)
+    hidden_size = _count(config, "hidden_size", path)
+    num_kv_heads = config.get("num_key_value_heads") or num_heads
+    if num_heads % num_kv_heads:
+        raise ConfigError(f"{path}: {num_heads} attention heads can't share {num_kv_heads} key-value heads evenly.")
+    context = config.get("max_position_embeddings") or family.max_position_embeddings
+    head_dim = config.get("head_dim") or hidden_size // num_heads
+    rope = read_rope(config, head_dim, context, family.rope_theta, path)
+    return ModelConfig(
+        family=family,
+        vocab_size=_count(config, "vocab_size", path),
+        hidden_size=hidden_size,
+        intermediate_size=_count(config, "intermediate_size", path),
+        num_layers=num_layers,
+        num_heads=num_heads,
+        num_kv_heads=num_kv_heads,
+        head_dim=head_dim,
+        rms_norm_eps=config.get("rms_norm_eps", 1e-6),
+        tie_word_embeddings=config.get("tie_word_embeddings", family.name == "ernie4_5"),
+        windows=family.windows(config, num_layers),
+        biased=family.biased(config),
+        rope=rope,
+        max_position=rope.max_position,
+        dtype=str(config.get("dtype") or config.get("torch_dtype") or "float32").removeprefix("torch."),
+    )
+
+
+def _count(config: dict[str, Any], key: str, path: Path) -> int:
+    value = config.get(key)
+    if not isinstance(value, int) or value < 1:
+        raise ConfigError(f"{path}: {key} must be a positive whole number, and is {value!r}.")
+    return value
+
+
+def _family(config: dict[str, Any], path: Path) -> Family:
+    architectures = config.get("architectures") or []
+    for architecture in architectures:
+        if architecture in FAMILIES:
+            return FAMILIES[architecture]
+    named = ", ".join(map(str, architectures)) or "none"
+    raise ConfigError(f"{path} names the architecture {named}; supported are {', '.join(FAMILIES)}.")
+
+
+def _refuse_paddle(folder: Path, config: dict[str, Any]) -> None:
+    """Paddle's own layout stores weights transposed; its Hugging Face twin is published beside it."""
+    # In the Hugging Face cache the model's name is a folder further up.
+    name = next((part for part in reversed(folder.absolute().parts) if part.endswith("-Paddle")), None)
+    markers = ("paddleformers_version", "paddlenlp_version")
+    if name is None and not any(marker in config for marker in markers) and not any(folder.glob("*.pdparams")):
+        return
+    name = (name or folder.name).rpartition("--")[2]
+    twin = name.removesuffix("-Paddle") + "-PT"
+    raise ConfigError(f"{name} is a checkpoint in Paddle's own layout. Use its Hugging Face twin, {twin}.")

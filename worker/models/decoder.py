@@ -1,0 +1,58 @@
+"""A dense decoder: Llama, Mistral, Qwen2, Qwen3 and ERNIE-4.5, as their configs describe them.
+
+Knows nothing of requests, sampling or where its weights come from.
+"""
+
+import torch
+from torch import Tensor
+
+from ..batch import Batch
+from ..checkpoint import Weights
+from ..layers.attention import Attention
+from ..layers.mlp import MLP
+from ..layers.norm import RMSNorm
+from ..layers.rope import Rope
+from ..layers.vocabulary import Embedding, Head
+from .config import ModelConfig
+
+
+class DecoderLayer:
+    """Attention and MLP, each behind a norm and added to the stream."""
+
+    def __init__(self, weights: Weights, config: ModelConfig, layer: int) -> None:
+        self.attention_norm = RMSNorm(weights.at("input_layernorm"), config.hidden_size, config.rms_norm_eps)
+        self.attention = Attention(weights.at("self_attn"), config, layer)
+        self.mlp_norm = RMSNorm(weights.at("post_attention_layernorm"), config.hidden_size, config.rms_norm_eps)
+        self.mlp = MLP(weights.at("mlp"), config.hidden_size, config.intermediate_size)
+
+    def __call__(self, stream: Tensor, batch: Batch) -> Tensor:
+        stream = stream.add_(self.attention(self.attention_norm(stream), batch))
+        return stream.add_(self.mlp(self.mlp_norm(stream)))
+
+
+class Decoder:
+    """Embedding, layers, norm and head."""
+
+    def __init__(self, weights: Weights, config: ModelConfig, max_model_len: int) -> None:
+        inner = weights.at("model")
+        self.placement = weights.placement
+        self.embedding = Embedding(inner.at("embed_tokens"), config.vocab_size, config.hidden_size)
+        self.rope = Rope(config.rope, max_model_len, config.family.rotates_pairs, self.placement.device)
+        self.layers = [DecoderLayer(inner.at("layers").at(n), config, n) for n in range(config.num_layers)]
+        self.norm = RMSNorm(inner.at("norm"), config.hidden_size, config.rms_norm_eps)
+        tied = self.embedding if config.tie_word_embeddings else None
+        self.head = Head(weights.at("lm_head"), config.vocab_size, config.hidden_size, tied)
+
+    @torch.inference_mode()
+    def forward(self, batch: Batch) -> Tensor:
+        """[T, hidden]: the stream behind the last layer, for `logits`."""
+        batch.rotation = self.rope.at(batch.positions, max(batch.context_lengths), self.placement.activations)
+        stream = self.embedding(batch.token_ids)
+        for layer in self.layers:
+            stream = layer(stream, batch)
+        return stream
+
+    @torch.inference_mode()
+    def logits(self, hidden: Tensor) -> Tensor:
+        """[S, vocabulary] in float32, on every rank."""
+        return self.head(self.norm(hidden))

@@ -1,0 +1,66 @@
+"""How a config asks for rotary positions: the variant, its figures, and the context that they give.
+
+Two spellings mean the same: `rope_theta` with `rope_scaling` (transformers 4) and `rope_parameters` (5).
+Knows nothing of torch; the angles are computed in `worker/layers/rope.py`.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...protocol.errors import ConfigError
+
+# The figures without which a variant means nothing.
+_NEEDED = {
+    "default": (),
+    "linear": ("factor",),
+    "dynamic": ("factor",),
+    "llama3": ("factor", "low_freq_factor", "high_freq_factor"),
+    "yarn": ("factor",),
+}
+
+
+@dataclass(frozen=True)
+class RopeConfig:
+    """One variant of rotary positions."""
+
+    kind: str  # a key of _NEEDED
+    theta: float
+    head_dim: int
+    factor: float
+    trained_context: int  # max_position_embeddings, before any stretching
+    original_context: int  # what llama3 and yarn stretch from
+    figures: dict[str, Any]  # the variant's own
+
+    @property
+    def max_position(self) -> int:
+        """The context that the stretched positions reach."""
+        if self.kind in ("linear", "dynamic"):
+            return int(self.trained_context * self.factor)
+        if self.kind == "yarn":
+            return int(self.original_context * self.factor)
+        return self.trained_context
+
+
+def read_rope(config: dict[str, Any], head_dim: int, context: int, theta: float, path: Path) -> RopeConfig:
+    """The variant that `config` asks for; `theta` is the family's own where the config names none."""
+    figures = dict(config.get("rope_parameters") or config.get("rope_scaling") or {})
+    kind = figures.get("rope_type") or figures.get("type") or "default"
+    if kind not in _NEEDED:
+        raise ConfigError(f"{path}: rope type {kind!r} is not supported; supported are {', '.join(_NEEDED)}.")
+    missing = [name for name in _NEEDED[kind] if not isinstance(figures.get(name), (int, float))]
+    if missing:
+        raise ConfigError(f"{path}: rope type {kind!r} needs {', '.join(missing)}.")
+    partial = figures.get("partial_rotary_factor") or config.get("partial_rotary_factor") or 1.0
+    if partial != 1.0 or head_dim % 2:
+        raise ConfigError(f"{path}: heads of {head_dim} of which {partial:.0%} rotate are not supported.")
+    original = config.get("original_max_position_embeddings") or figures.get("original_max_position_embeddings")
+    return RopeConfig(
+        kind=kind,
+        theta=float(figures.get("rope_theta") or config.get("rope_theta") or theta),
+        head_dim=head_dim,
+        factor=float(figures.get("factor") or 1.0),
+        trained_context=context,
+        original_context=int(original or context),
+        figures=figures,
+    )

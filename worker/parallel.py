@@ -1,0 +1,77 @@
+"""The ranks that one model is split over: who this one is, what part is its own, and the collectives between them.
+
+gloo between CPUs, NCCL between GPUs, on the loopback interface; the ranks find each other through a file. Sums are
+added in the order of the ranks, so that every rank, and every number of rows, gets the same bits.
+Knows nothing of layers.
+"""
+
+import os
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+_TIMEOUT = timedelta(minutes=10)
+
+
+@dataclass(frozen=True)
+class Parallel:
+    """One rank's view of all of them."""
+
+    rank: int = 0
+    size: int = 1
+
+    @classmethod
+    def join(cls, rank: int, size: int, rendezvous: Path, device: torch.device) -> "Parallel":
+        """Meet the other ranks at the file `rendezvous`, in a folder that only this tree can write."""
+        if size > 1 or device.type == "cuda":
+            # The only sockets of a tree that are not ipc://; never on another interface than the loopback.
+            os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = "lo"
+            store = dist.FileStore(str(rendezvous), size)
+            backend = "nccl" if device.type == "cuda" else "gloo"
+            bound = {"device_id": device} if device.type == "cuda" else {}
+            dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=_TIMEOUT, **bound)
+        return cls(rank, size)
+
+    def span(self, total: int) -> tuple[int, int]:
+        """First and last + 1 of this rank's share of `total` things; the shares differ by one at most."""
+        return self.rank * total // self.size, (self.rank + 1) * total // self.size
+
+    def all_reduce(self, x: Tensor) -> Tensor:
+        """The sum over all ranks."""
+        if self.size == 1:
+            return x
+        if self.size == 2:  # a + b has no order; the collective may add in place
+            dist.all_reduce(x)
+            return x
+        parts = [torch.empty_like(x) for _ in range(self.size)]
+        dist.all_gather(parts, x.contiguous())
+        total = parts[0]
+        for part in parts[1:]:
+            total += part
+        return total
+
+    def all_gather(self, x: Tensor, total: int) -> Tensor:
+        """[rows, total] from every rank's [rows, share], in the order of the ranks."""
+        if self.size == 1:
+            return x
+        widest = -(-total // self.size)
+        padded = torch.nn.functional.pad(x, (0, widest - x.shape[-1])).contiguous()
+        parts = [torch.empty_like(padded) for _ in range(self.size)]
+        dist.all_gather(parts, padded)
+        shares = [Parallel(rank, self.size).span(total) for rank in range(self.size)]
+        return torch.cat([part[..., : last - first] for part, (first, last) in zip(parts, shares, strict=True)], -1)
+
+    def broadcast(self, x: Tensor) -> Tensor:
+        """Rank 0's `x`, in place, on every rank."""
+        if self.size > 1:
+            dist.broadcast(x, 0)
+        return x
+
+    def leave(self) -> None:
+        """End the group, if this rank ever joined one."""
+        if dist.is_initialized():
+            dist.destroy_process_group()

@@ -1,0 +1,40 @@
+"""Uniform random numbers by counter: each is a hash of (seed, sample, position, draw) and of nothing else.
+
+There is no generator whose state could tell in which company, order or chunking a token was drawn. The hash is
+splitmix64's finalizer, chained over the four words, in wrapping int64 arithmetic that every device has.
+Knows nothing of tokens or distributions.
+"""
+
+import torch
+from torch import Tensor
+
+
+def _signed(word: int) -> int:
+    return word - (1 << 64) if word >= 1 << 63 else word
+
+
+_STEP = _signed(0x9E3779B97F4A7C15)
+_FIRST = _signed(0xBF58476D1CE4E5B9)
+_SECOND = _signed(0x94D049BB133111EB)
+
+
+def uniform(seed: Tensor, sample: Tensor, position: Tensor, draw: int = 0) -> Tensor:
+    """One float64 in [0, 1) for each row of the int64 arguments.
+
+    52 bits, so that the product with a positive total, rounded, stays below the total.
+    """
+    state = _mixed(seed + _STEP)
+    for word in (sample, position, torch.full_like(position, draw)):
+        state = _mixed(state + (word + 1) * _STEP)
+    return _shifted(state, 12).to(torch.float64) * 2.0**-52
+
+
+def _mixed(state: Tensor) -> Tensor:
+    state = (state ^ _shifted(state, 30)) * _FIRST
+    state = (state ^ _shifted(state, 27)) * _SECOND
+    return state ^ _shifted(state, 31)
+
+
+def _shifted(state: Tensor, bits: int) -> Tensor:
+    """A logical shift to the right; torch's own keeps the sign."""
+    return (state >> bits) & ((1 << (64 - bits)) - 1)

@@ -1,0 +1,136 @@
+"""What happens to logits before a token is chosen: one function per rule, each in place and only on rows that want it.
+
+The order is that of `ADJUSTMENTS`. Nothing here sums over a row or looks at another row, so that company cannot
+matter. Knows nothing of temperature, truncation or chance.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy
+import torch
+from torch import Tensor
+
+from ..device import on_device
+from . import parameters
+from .parameters import Additions, Sequences
+from .rows import SamplingRows
+
+
+class Adjustment(NamedTuple):
+    wanting: Callable[[SamplingRows], numpy.ndarray]  # indices of the rows that want it
+    apply: Callable[[Tensor, SamplingRows, numpy.ndarray], None]
+
+
+class Mask(NamedTuple):
+    """Which tokens a grammar allows."""
+
+    rows: numpy.ndarray  # of the logits
+    bits: Tensor  # [rows, ceil(vocabulary / 32)] int32, lowest bit first; 1 allows
+
+
+def apply_mask(logits: Tensor, mask: Mask) -> None:
+    bit = torch.arange(32, dtype=torch.int32, device=logits.device)
+    allowed = ((mask.bits[:, :, None] >> bit) & 1).flatten(1)[:, : logits.shape[1]]
+    index = on_device(mask.rows, logits.device)
+    logits[index] = logits[index].masked_fill_(allowed == 0, -torch.inf)
+
+
+def adjust(logits: Tensor, rows: SamplingRows) -> None:
+    for adjustment in ADJUSTMENTS:
+        wanting = adjustment.wanting(rows)
+        if len(wanting):
+            adjustment.apply(logits, rows.only(wanting), wanting)
+
+
+def add_biases(logits: Tensor, rows: SamplingRows, indices: numpy.ndarray) -> None:
+    """`logit_bias`, and minus infinity for bad words of one token."""
+    biases = rows.parameters.rare.biases
+    _add(logits, indices, [biases[slot] for slot in rows.slots.tolist()])
+
+
+def ban_bad_sequences(logits: Tensor, rows: SamplingRows, indices: numpy.ndarray) -> None:
+    """Of a bad sequence of several tokens, the last one is masked where the others stand at the end of the history."""
+    sequences = [rows.parameters.rare.bad_sequences[slot] for slot in rows.slots.tolist()]
+    for length in sorted({length for of_row in sequences for length in of_row}):
+        long_enough = rows.positions >= length
+        having = numpy.array([long_enough[row] and length in of_row for row, of_row in enumerate(sequences)])
+        if having.any():
+            kept = numpy.flatnonzero(having)
+            _ban_where_rest_stands(logits, rows.only(kept), indices[kept], [sequences[row][length] for row in kept])
+
+
+def _ban_where_rest_stands(
+    logits: Tensor, rows: SamplingRows, indices: numpy.ndarray, sequences: list[Sequences]
+) -> None:
+    length = sequences[0].rest.shape[1]
+    counts = [len(of_row.last) for of_row in sequences]
+    tails = rows.history(rows.positions - length, length)
+    tails = tails[on_device(numpy.repeat(numpy.arange(len(rows)), counts), logits.device)]
+    rest = on_device(numpy.concatenate([of_row.rest for of_row in sequences]), logits.device)
+    last = numpy.concatenate([of_row.last for of_row in sequences])
+    flat = on_device(numpy.repeat(indices, counts) * logits.shape[1] + last, logits.device)
+    added = torch.zeros(len(last), device=logits.device).masked_fill_((tails == rest).all(-1), -torch.inf)
+    logits.view(-1).index_add_(0, flat, added)
+
+
+def before_first_end(rows: SamplingRows) -> numpy.ndarray:
+    early = numpy.flatnonzero(rows.positions < rows.parameters.first_end[rows.slots])
+    ends = rows.parameters.rare.ends
+    return early[[slot in ends for slot in rows.slots[early].tolist()]] if len(early) else early
+
+
+def ban_ends(logits: Tensor, rows: SamplingRows, indices: numpy.ndarray) -> None:
+    """`min_tokens`, `min_length`: no EOS or stop token yet."""
+    ends = rows.parameters.rare.ends
+    _add(logits, indices, [ends[slot] for slot in rows.slots.tolist()])
+
+
+def penalize_repetition(logits: Tensor, rows: SamplingRows, indices: numpy.ndarray) -> None:
+    """`repetition_penalty`: tokens of prompt and answer; positive logits are divided by it, others multiplied.
+
+    A token that stands in the history several times is written several times, each time with the same value.
+    """
+    tokens, _ = _history(rows)
+    flat = rows.column(indices) * logits.shape[1] + tokens
+    before = logits.view(-1)[flat]
+    penalty = rows.real("repetition_penalty")
+    logits.view(-1)[flat] = torch.where(before > 0, before / penalty, before * penalty)
+
+
+def penalize_generated(logits: Tensor, rows: SamplingRows, indices: numpy.ndarray) -> None:
+    """`frequency_penalty` per time that a token was generated, `presence_penalty` once."""
+    tokens, positions = _history(rows)
+    generated = (positions >= rows.column(rows.num_prompt)) & (positions < rows.column(rows.positions))
+    counts = torch.zeros(len(rows), logits.shape[1], dtype=torch.int32, device=logits.device)
+    count = counts.scatter_add_(1, tokens, generated.to(torch.int32)).gather(1, tokens)
+    penalty = count * rows.real("frequency_penalty") + (count > 0) * rows.real("presence_penalty")
+    flat = rows.column(indices) * logits.shape[1] + tokens
+    logits.view(-1)[flat] = logits.view(-1)[flat] - penalty
+
+
+def _history(rows: SamplingRows) -> tuple[Tensor, Tensor]:
+    """All tokens of these rows, padded to the longest by repeating a row's first one, and their positions."""
+    tokens = rows.history(numpy.zeros(len(rows), numpy.int64), int(rows.positions.max()))
+    positions = torch.arange(tokens.shape[1], device=tokens.device)
+    return torch.where(positions < rows.column(rows.positions), tokens, tokens[:, :1]), positions
+
+
+def _add(logits: Tensor, indices: numpy.ndarray, additions: Sequence[Additions]) -> None:
+    rows = numpy.repeat(indices, [len(of_row.ids) for of_row in additions])
+    flat = rows * logits.shape[1] + numpy.concatenate([of_row.ids for of_row in additions])
+    added = numpy.concatenate([of_row.added for of_row in additions])
+    logits.view(-1).index_add_(0, on_device(flat, logits.device), on_device(added, logits.device))
+
+
+def _wanting(bit: int) -> Callable[[SamplingRows], numpy.ndarray]:
+    return lambda rows: rows.wanting(bit)
+
+
+ADJUSTMENTS = (
+    Adjustment(_wanting(parameters.BIASES), add_biases),
+    Adjustment(_wanting(parameters.BAD_SEQUENCES), ban_bad_sequences),
+    Adjustment(before_first_end, ban_ends),
+    Adjustment(_wanting(parameters.REPETITION), penalize_repetition),
+    Adjustment(_wanting(parameters.GENERATED), penalize_generated),
+)

@@ -1,0 +1,88 @@
+"""The most likely tokens of each row, exactly: largest first, and among equals the lowest token id first.
+
+`torch.topk` leaves open which of several equal values it takes, and a sort of a whole vocabulary takes milliseconds;
+here only the chunks that can hold a winner are looked at. Knows nothing of sampling parameters.
+"""
+
+import math
+
+import numpy
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+_CHUNK = 64  # tokens; a maximum over so many costs nearly nothing
+_SMALLEST_VOCABULARY = 4096  # below it plain operations are as fast
+_MOST_BY_CHUNK = 256  # beyond, the chunks that can hold a winner are most of them
+
+
+def best(values: Tensor) -> Tensor:
+    """The id of each row's largest value, the lowest id among equals: `argmax`, several times faster on a CPU."""
+    rows, width = values.shape
+    if width < _SMALLEST_VOCABULARY or width % _CHUNK:
+        return values.argmax(-1)
+    chunks = values.view(rows, -1, _CHUNK)
+    chunk = chunks.amax(-1).argmax(-1)
+    within = chunks[torch.arange(rows, device=values.device), chunk].argmax(-1)
+    return chunk * _CHUNK + within
+
+
+def most_likely(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The `count` largest values of each row and their ids, in order."""
+    width = values.shape[-1]
+    if count <= _MOST_BY_CHUNK and width >= _SMALLEST_VOCABULARY:
+        ids = _selected_by_chunk(values, count)
+    elif values.is_cuda:
+        ids = torch.sort(values, dim=-1, descending=True, stable=True).indices[:, :count]
+    else:
+        ids = _sorted_by_row(values, count)
+    return values.gather(-1, ids), ids
+
+
+def _selected_by_chunk(values: Tensor, count: int) -> Tensor:
+    """The `count` winners lie in the `count` chunks with the largest maxima.
+
+    Each of these chunks holds a value that comes before every value of any other chunk: a larger one, or an equal one
+    with a lower id.
+    """
+    width = values.shape[-1]
+    # A balance: fewer chunks to choose from against fewer candidates in those chosen.
+    chunk = min(128, max(8, 1 << round(math.log2(width / count) / 2)))
+    chunks = in_chunks(values, chunk, -math.inf)
+    # Ascending chunks keep candidates in the order of their ids, so that ties stay right below.
+    kept = _selected(chunks.amax(-1), count).sort(-1).values
+    candidates = chunks.gather(1, kept[:, :, None].expand(-1, -1, chunk)).flatten(1)
+    within = _selected(candidates, count)
+    return kept.gather(-1, within // chunk) * chunk + within % chunk
+
+
+def in_chunks(values: Tensor, chunk: int, filler: float) -> Tensor:
+    """[rows, chunks, chunk]; copied only where the width is no multiple, to be filled up."""
+    if missing := -values.shape[-1] % chunk:
+        values = pad(values, (0, missing), value=filler)
+    return values.view(len(values), -1, chunk)
+
+
+def _selected(values: Tensor, count: int) -> Tensor:
+    """Indices of the `count` largest: value and index in one unique integer, which leaves no ties to chance."""
+    width = values.shape[-1]
+    bits = (values + 0.0).view(torch.int32)  # + 0.0: there is one zero only
+    ordered = (bits ^ ((bits >> 31) & 0x7FFFFFFF)).to(torch.int64)
+    descending = torch.arange(width - 1, -1, -1, device=values.device)
+    keys = (ordered << 32) | descending
+    return width - 1 - (keys.topk(count, sorted=True).values & 0xFFFFFFFF)
+
+
+def _sorted_by_row(values: Tensor, count: int) -> Tensor:
+    """The same keys, sorted by numpy, whose vectorized sort is ten times as fast as torch's; row by row, in a cache."""
+    rows, width = values.shape
+    ids = numpy.empty((rows, count), numpy.int64)
+    keys = numpy.empty(width, numpy.int64)
+    low, high = keys.view(numpy.int32).reshape(-1, 2).T
+    descending = numpy.arange(width - 1, -1, -1, dtype=numpy.int32)
+    for row, of_row in zip(ids, values.numpy(), strict=True):
+        bits = (of_row + numpy.float32(0)).view(numpy.int32)
+        high[:], low[:] = bits ^ ((bits >> 31) & 0x7FFFFFFF), descending
+        keys.partition(width - count)
+        row[:] = width - 1 - (numpy.sort(keys[width - count :])[::-1] & 0xFFFFFFFF)
+    return torch.from_numpy(ids)

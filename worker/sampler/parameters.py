@@ -1,0 +1,146 @@
+"""The sampling parameters of every slot, in columns: what a step needs of 256 rows is one gather, not 256 look-ups.
+
+Columns stand on the device, for the arithmetic, and on the host, where a step reads which work no row wants. What is
+rare and ragged (biases, bad words, tokens that end an answer) is kept per slot. Knows nothing of logits.
+"""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy
+import torch
+
+from ...protocol.sampling import SamplingParams
+
+# What a row wants of a step, as bits of the column `wants`.
+BIASES = 1
+BAD_SEQUENCES = 2
+REPETITION = 4
+GENERATED = 8  # presence or frequency penalty
+RANDOM = 16  # not greedy
+
+_REALS = ("temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
+_WHOLES = ("top_k", "seed", "sample")
+_TINY, _HUGE = (float(bound) for bound in (numpy.finfo("f4").tiny, numpy.finfo("f4").max))
+NO_LOGPROBS = -1
+
+
+class Additions(NamedTuple):
+    """What is added to the logits of some tokens."""
+
+    ids: numpy.ndarray  # int64
+    added: numpy.ndarray  # float32
+
+
+class Sequences(NamedTuple):
+    """Token sequences of one length: all but their last token, one sequence a line, and their last tokens."""
+
+    rest: numpy.ndarray
+    last: numpy.ndarray
+
+
+@dataclass
+class Rare:
+    """What few slots have."""
+
+    biases: dict[int, Additions] = field(default_factory=dict)
+    ends: dict[int, Additions] = field(default_factory=dict)
+    bad_sequences: dict[int, dict[int, Sequences]] = field(default_factory=dict)  # by the number of tokens in `rest`
+
+
+class ParameterTable:
+    """One line per slot; `enter` fills it, and a later `enter` overwrites it."""
+
+    def __init__(self, num_slots: int, vocab_size: int, device: torch.device) -> None:
+        self.vocab_size = vocab_size
+        self.device = device
+        self.reals = numpy.zeros((num_slots, len(_REALS)), numpy.float32)
+        self.wholes = numpy.zeros((num_slots, len(_WHOLES)), numpy.int64)
+        # On a CPU the device's columns are these very arrays.
+        self.device_reals = torch.from_numpy(self.reals).to(device)
+        self.device_wholes = torch.from_numpy(self.wholes).to(device)
+        self.wants = numpy.zeros(num_slots, numpy.int64)
+        self.first_end = numpy.zeros(num_slots, numpy.int64)  # position before which no token may end the answer
+        self.logprobs = numpy.full(num_slots, NO_LOGPROBS, numpy.int64)  # how many beside the chosen one
+        self.prompt_logprobs = numpy.full(num_slots, NO_LOGPROBS, numpy.int64)
+        self.rare = Rare()
+
+    def enter(self, slot: int, params: SamplingParams, num_prompt: int, seed: int, sample: int) -> None:
+        self.reals[slot] = [min(max(getattr(params, name), -_HUGE), _HUGE) for name in _REALS]
+        # So small or large a temperature is a limit of float32, not another distribution.
+        self.reals[slot, 0] = max(self.reals[slot, 0], _TINY)
+        self.wholes[slot] = (max(params.top_k, 0), seed & (2**63 - 1), sample)
+        self._to_device(slot)
+        self.first_end[slot] = max(num_prompt + params.min_tokens, params.min_length)
+        self.logprobs[slot] = self._width(params.logprobs)
+        self.prompt_logprobs[slot] = self._width(params.prompt_logprobs)
+        self._enter_rare(slot, params)
+        self.wants[slot] = (
+            BIASES * (slot in self.rare.biases)
+            + BAD_SEQUENCES * (slot in self.rare.bad_sequences)
+            + REPETITION * (params.repetition_penalty != 1)
+            + GENERATED * (params.presence_penalty != 0 or params.frequency_penalty != 0)
+            + RANDOM * (not params.is_greedy)
+        )
+
+    def copy(self, source: int, target: int, sample: int) -> None:
+        for column in (self.reals, self.wholes, self.wants, self.first_end, self.logprobs, self.prompt_logprobs):
+            column[target] = column[source]
+        self.wholes[target, _WHOLES.index("sample")] = sample
+        self._to_device(target)
+        for kept in (self.rare.biases, self.rare.ends, self.rare.bad_sequences):
+            kept.pop(target, None)
+            if source in kept:
+                kept[target] = kept[source]
+
+    def device_real(self, name: str, slots: torch.Tensor) -> torch.Tensor:
+        return self.device_reals[slots, _REALS.index(name)]
+
+    def device_whole(self, name: str, slots: torch.Tensor) -> torch.Tensor:
+        return self.device_wholes[slots, _WHOLES.index(name)]
+
+    def real(self, name: str, slots: numpy.ndarray) -> numpy.ndarray:
+        return self.reals[slots, _REALS.index(name)]
+
+    def whole(self, name: str, slots: numpy.ndarray) -> numpy.ndarray:
+        return self.wholes[slots, _WHOLES.index(name)]
+
+    def _to_device(self, slot: int) -> None:
+        if self.device.type != "cpu":
+            self.device_reals[slot].copy_(torch.from_numpy(self.reals[slot]), non_blocking=True)
+            self.device_wholes[slot].copy_(torch.from_numpy(self.wholes[slot]), non_blocking=True)
+
+    def _width(self, wanted: int | None) -> int:
+        if wanted is None:
+            return NO_LOGPROBS
+        return self.vocab_size if wanted < 0 else min(wanted, self.vocab_size)
+
+    def _enter_rare(self, slot: int, params: SamplingParams) -> None:
+        words = [word for word in params.bad_words_ids or [] if max(word) < self.vocab_size]
+        biases = dict(params.logit_bias or {})
+        biases.update({word[0]: -numpy.inf for word in words if len(word) == 1})
+        ends = {*(params.eos_token_id or []), *(params.stop_token_ids or [])}
+        entries = (
+            (self.rare.biases, self._additions(biases)),
+            (self.rare.ends, self._additions(dict.fromkeys(ends, -numpy.inf))),
+            (self.rare.bad_sequences, _by_length([word for word in words if len(word) > 1])),
+        )
+        for kept, entry in entries:
+            kept.pop(slot, None)
+            if entry:
+                kept[slot] = entry  # type: ignore[index]
+
+    def _additions(self, added: dict[int, float]) -> Additions | None:
+        # Ids that the model does not have (an EOS of a larger vocabulary) can't be sampled anyway.
+        added = {token: value for token, value in added.items() if token < self.vocab_size}
+        if not added:
+            return None
+        return Additions(numpy.fromiter(added.keys(), numpy.int64), numpy.fromiter(added.values(), numpy.float32))
+
+
+def _by_length(words: list[list[int]]) -> dict[int, Sequences]:
+    groups: dict[int, list[list[int]]] = {}
+    for word in words:
+        groups.setdefault(len(word) - 1, []).append(word)
+    arrays = {length: numpy.array(group, numpy.int64) for length, group in groups.items()}
+    return {length: Sequences(array[:, :-1], array[:, -1]) for length, array in arrays.items()}

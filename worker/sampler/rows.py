@@ -1,0 +1,56 @@
+"""The rows that sample a token in this step, as the sampler's steps see them.
+
+Knows where a row's parameters and history stand, nothing of plans or blocks.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy
+import torch
+from torch import Tensor
+
+from ..device import on_device
+from .parameters import ParameterTable
+
+
+@dataclass
+class SamplingRows:
+    parameters: ParameterTable
+    slots: numpy.ndarray  # int64, one per row of logits
+    positions: numpy.ndarray  # of the token to sample, which is the number of tokens before it
+    num_prompt: numpy.ndarray
+    histories: Tensor  # [slots, max_model_len] int32, on the device
+
+    def __len__(self) -> int:
+        return len(self.slots)
+
+    def wanting(self, bit: int) -> numpy.ndarray:
+        """Indices of the rows that want this piece of work."""
+        return numpy.flatnonzero(self.parameters.wants[self.slots] & bit)
+
+    def only(self, indices: numpy.ndarray) -> "SamplingRows":
+        if len(indices) == len(self):
+            return self
+        columns = (self.slots[indices], self.positions[indices], self.num_prompt[indices])
+        return SamplingRows(self.parameters, *columns, self.histories)
+
+    def column(self, values: numpy.ndarray) -> Tensor:
+        """Host values, one per row, shaped to act on rows of logits."""
+        return on_device(values, self.parameters.device)[:, None]
+
+    @cached_property
+    def device_slots(self) -> Tensor:
+        return on_device(self.slots, self.parameters.device)
+
+    def real(self, name: str) -> Tensor:
+        """A parameter, one per row, shaped to act on rows of logits."""
+        return self.parameters.device_real(name, self.device_slots)[:, None]
+
+    def whole(self, name: str) -> Tensor:
+        return self.parameters.device_whole(name, self.device_slots)[:, None]
+
+    def history(self, start: numpy.ndarray, length: int) -> Tensor:
+        """`length` tokens of every row's history, from `start` on, as int64 ids."""
+        positions = self.column(start) + torch.arange(length, device=self.histories.device)
+        return self.histories[self.device_slots[:, None], positions].to(torch.int64)

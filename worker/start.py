@@ -1,0 +1,152 @@
+"""From a launch to a runner: device, ranks, weights, memory plan, KV memory.
+
+The engine stands between the plan and the allocation, since all ranks have to agree. Knows nothing of sockets.
+"""
+
+import os
+from pathlib import Path
+
+import torch
+
+from ..protocol.errors import OutOfMemoryError
+from ..protocol.faults import point
+from ..protocol.launch import Launch
+from ..protocol.messages import Allocate, MemoryPlan
+from ..protocol.trace import Trace
+from .activations import measured_activations, reckoned_activations
+from .available_memory import Reservation, available_memory
+from .device import chosen_device, device_name
+from .host_memory import BackgroundTouch
+from .kv_cache import KVCache
+from .memory import Found, Size, memory_plan
+from .models.load import load_model
+from .parallel import Parallel
+from .runner import Runner
+from .slots import SlotTable
+
+_KV_DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+_LIBRARIES = 256 << 20  # what a GPU's libraries take when they are first used
+
+
+class Start:
+    """One rank on its way to its first step."""
+
+    def __init__(self, launch: Launch, rank: int, rendezvous: Path) -> None:
+        self.config = launch.config
+        self.rank = rank
+        torch.set_num_threads(launch.threads_per_rank)
+        self.device = chosen_device(self.config, rank)
+        self.size = Size.settled(self.config, self.device.type)
+        self.ranks = Parallel.join(rank, self.config.tensor_parallel_size, rendezvous, self.device)
+        self.reservation = Reservation()
+        self.touch: BackgroundTouch | None = None
+        resident = _resident_bytes()
+        # None asks for it where it is free, which the plain torch operations on a CPU are not.
+        self.deterministic = bool(self.config.deterministic)
+        self.model = load_model(
+            Path(launch.model_folder),
+            device=self.device,
+            dtype=self.config.dtype,
+            ranks=self.ranks,
+            max_model_len=self.config.max_model_len,
+            load_format=self.config.load_format,
+            deterministic=self.deterministic,
+        )
+        if self.device.type == "cuda":
+            self.weight_bytes = torch.cuda.memory_allocated(self.device)
+        else:
+            self.weight_bytes = max(0, _resident_bytes() - resident)
+        self.kv_dtype = _KV_DTYPES.get(self.config.kv_cache_dtype, self.model.dtype)
+
+    def plan(self) -> MemoryPlan:
+        """What this rank intends to take; its part of the machine's memory is set aside from now on."""
+        if self.device.type == "cuda":
+            return memory_plan(self.config, self.size, self._found_on_card())
+        with self.reservation.turn() as set_aside:
+            plan = memory_plan(self.config, self.size, self._found_on_cpu(set_aside))
+            self.reservation.hold(plan.num_blocks * plan.block_bytes)
+        return plan
+
+    def allocated(self, allocate: Allocate, trace: Trace) -> Runner:
+        block_size = self.config.block_size
+        table = SlotTable(
+            num_slots=self.size.num_slots,
+            max_model_len=allocate.max_model_len,
+            num_blocks=allocate.num_blocks,
+            block_size=block_size,
+            vocab_size=self.model.vocab_size,
+            device=self.device,
+        )
+        kv = self._kv_memory(allocate.num_blocks)
+        return Runner(self.model, kv, table, self.ranks, deterministic=self.deterministic, trace=trace)
+
+    def touch_memory(self, kv: KVCache) -> None:
+        if self.device.type == "cpu":
+            self.touch = BackgroundTouch((kv.keys, kv.values), self.reservation.hold)
+            self.touch.start()
+
+    def close(self) -> None:
+        if self.touch is not None:
+            self.touch.stop()
+        self.reservation.release()
+        self.ranks.leave()
+
+    def _kv_memory(self, num_blocks: int) -> KVCache:
+        try:
+            point("worker.allocate")
+            shape = self.model.kv_shape
+            return KVCache.allocate(shape, num_blocks, self.config.block_size, self.kv_dtype, self.device)
+        except (MemoryError, OSError, RuntimeError) as error:
+            raise OutOfMemoryError(
+                f"{num_blocks:,} KV blocks were planned and could not be allocated on {self.device} ({error}). "
+                "Something else has taken the memory meanwhile; free it, or give a smaller kv_cache_memory."
+            ) from error
+
+    def _found_on_cpu(self, set_aside: int) -> Found:
+        longest = self.config.max_model_len or self.model.max_position
+        activations = reckoned_activations(self.model.config, self.size, longest, self.ranks.size)
+        return self._found("cpu", available_memory() - set_aside, activations)
+
+    @torch.inference_mode()
+    def _found_on_card(self) -> Found:
+        longest = self.config.max_model_len or self.model.max_position
+        block_size, activations = self.config.block_size, 0
+        if self.config.use_warmup:
+            activations = measured_activations(
+                self.model, self.size, block_size, longest, self.device, deterministic=self.deterministic
+            )
+        free, total = torch.cuda.mem_get_info(self.device)
+        # What others hold counts as used, so that trees can share a card.
+        available = int(self.config.gpu_memory_utilization * total) - (total - free)
+        return self._found(str(self.device), available, activations + _LIBRARIES)
+
+    def _found(self, device: str, available_bytes: int, activation_bytes: int) -> Found:
+        model = self.model
+        return Found(
+            device=device,
+            device_name=device_name(self.device),
+            weight_bytes=self.weight_bytes,
+            activation_bytes=activation_bytes,
+            available_bytes=available_bytes,
+            block_bytes=model.kv_shape.bytes_per_token(self.kv_dtype) * self.config.block_size,
+            model_context=model.max_position,
+            vocab_size=model.vocab_size,
+            dtype=_name(model.dtype),
+            kv_dtype=_name(self.kv_dtype),
+            notes=_notes(model.report.leftovers),
+        )
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _notes(unread: list[str]) -> tuple[str, ...]:
+    if not unread:
+        return ()
+    named = ", ".join(unread[:3]) + (", …" if len(unread) > 3 else "")
+    return (f"{len(unread)} tensors of the checkpoint belong to no layer: {named}",)
+
+
+def _resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")

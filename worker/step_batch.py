@@ -1,0 +1,34 @@
+"""From the rows of a step to the `Batch` that a forward pass reads.
+
+All rows at once: counts come from the host, tokens and block ids are gathered on the device from the slot table.
+Knows nothing of plans, parameters or models.
+"""
+
+import numpy
+
+from .batch import Batch
+from .device import on_device
+from .kv_cache import KVCache
+from .slots import SlotTable, StepRows
+
+
+def step_batch(table: SlotTable, rows: StepRows, kv: KVCache, deterministic: bool) -> Batch:
+    query_starts = numpy.concatenate(([0], numpy.cumsum(rows.num_tokens)))
+    row_of_token = numpy.repeat(numpy.arange(len(rows)), rows.num_tokens)
+    positions = numpy.arange(query_starts[-1]) - query_starts[row_of_token] + rows.starts[row_of_token]
+
+    slots = on_device(rows.slots[row_of_token], table.device)
+    device_positions = on_device(positions, table.device)
+    blocks = table.tables[slots, on_device(positions // table.block_size, table.device)]
+    max_blocks = -(-int(rows.ends.max()) // table.block_size)
+    return Batch(
+        token_ids=table.histories[slots, device_positions].long(),
+        positions=device_positions,
+        query_starts=query_starts.tolist(),
+        context_lengths=rows.ends.tolist(),
+        block_tables=table.tables[on_device(rows.slots, table.device), :max_blocks],
+        kv_slots=blocks.long() * table.block_size + on_device(positions % table.block_size, table.device),
+        logit_rows=on_device(query_starts[1:][rows.is_sampling] - 1, table.device),
+        kv=kv,
+        deterministic=deterministic,
+    )
