@@ -1,0 +1,161 @@
+"""`AsyncLLM`: the same model and tree for a program with an event loop.
+
+The tree starts in a thread while the loop goes on; the first call waits for it. Results are handed to the loop that
+asked, whichever it is. Knows what a person calls; everything else is the session's.
+"""
+
+import asyncio
+import os
+import weakref
+from collections.abc import AsyncIterator, Mapping, Sequence
+from concurrent.futures import Future
+from threading import Thread
+from typing import Any
+
+from ..protocol.outputs import RequestOutput
+from ..protocol.sampling import SamplingParams
+from .client import same_error
+from .door import Rendered
+from .pending import Pending
+from .session import Messages, Session, as_batch, as_conversations, is_conversation
+from .tokenizer import Tokenizer
+from .window import Window
+
+Params = SamplingParams | Sequence[SamplingParams] | None
+
+
+class AsyncLLM:
+    """Options that cannot work raise here; what goes wrong while the tree starts is raised by the first `await`."""
+
+    def __init__(self, model: str | os.PathLike[str], **options: Any) -> None:
+        self._session = Session(model, options)
+        self._finalizer = weakref.finalize(self, self._session.client.close)
+        self._start: Future[None] = Future()
+        Thread(target=_start, args=(self._session, self._start), name="penstock-start", daemon=True).start()
+
+    async def ready(self) -> None:
+        """Wait until the model is loaded; every call does so by itself."""
+        await asyncio.wrap_future(self._start)
+
+    async def generate(self, prompts: Any, sampling_params: Params = None) -> list[RequestOutput]:
+        """Complete prompts; results stand in the order of the prompts. Cancelling aborts what runs."""
+        await self.ready()
+        session, done = self._session, _LoopQueue()
+        session.client.check()
+        asked = session.door.asked(as_batch(prompts), sampling_params)
+        window = Window(session.client, session.door, asked, done.put, session.config.window, ordered=True)
+        outputs: list[RequestOutput] = []
+        try:
+            while not window.is_over:
+                window.fill()
+                outputs += [session.take(request) for request in window.ready()]
+                if window.running:
+                    window.finish(await done.get())
+        finally:
+            window.abandon()
+        return outputs
+
+    async def chat(
+        self,
+        messages: Any,
+        sampling_params: Params = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+        chat_template: str | None = None,
+        tools: Sequence[Any] | None = None,
+    ) -> list[RequestOutput]:
+        """Answer one conversation or many through the model's chat template."""
+        await self.ready()
+        texts = self._session.rendered(
+            as_conversations(messages), chat_template=chat_template, tools=tools, template_options=chat_template_kwargs
+        )
+        return await self.generate(texts, sampling_params)
+
+    async def stream(
+        self,
+        prompt: Any,
+        sampling_params: SamplingParams | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+        tools: Sequence[Any] | None = None,
+    ) -> AsyncIterator[RequestOutput]:
+        """One prompt or conversation; yields outputs that hold what is new. Leaving the loop aborts the request."""
+        await self.ready()
+        session, arrived = self._session, _LoopQueue()
+        if is_conversation(prompt):
+            prompt = Rendered(session.render(prompt, tools=tools, template_options=chat_template_kwargs))
+        [request] = session.door.admit(
+            list(session.door.asked([prompt], sampling_params)), arrived.put, is_streamed=True
+        )
+        if request.is_finished:  # refused at the door
+            yield session.take(request)
+            return
+        session.client.submit([request])
+        try:
+            is_finished = False
+            while not is_finished:
+                await arrived.get()
+                if request.error is not None:
+                    raise same_error(request.error)
+                if request.is_fresh:
+                    output = session.take(request)
+                    is_finished = output.finished
+                    yield output
+        finally:
+            session.client.abort([request])
+
+    async def abort(self, request_id: str) -> None:
+        """End a running request; whoever waits for it gets what it has, with `error_code` 499."""
+        await self.ready()
+        if request_id.isdecimal() and (request := self._session.client.find(int(request_id))) is not None:
+            self._session.client.cancel([request])
+
+    def apply_chat_template(
+        self,
+        messages: Messages,
+        chat_template: str | None = None,
+        tools: Sequence[Any] | None = None,
+        add_generation_prompt: bool = True,
+        **template_options: Any,
+    ) -> str:
+        """The exact text that `chat` would send."""
+        return self._session.render(messages, chat_template, tools, add_generation_prompt, template_options)
+
+    def get_tokenizer(self) -> Tokenizer:
+        return self._session.tokenizer
+
+    async def close(self) -> None:
+        """End the process tree; requests still running fail."""
+        await asyncio.to_thread(self._finalizer)
+
+    async def __aenter__(self) -> "AsyncLLM":
+        try:
+            await self.ready()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self.close()
+
+
+class _LoopQueue:
+    """Filled by the client's thread, awaited by the loop that made it."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._queue: asyncio.Queue[Pending] = asyncio.Queue()
+
+    def put(self, request: Pending) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._queue.put_nowait, request)
+
+    async def get(self) -> Pending:
+        return await self._queue.get()
+
+
+def _start(session: Session, started: "Future[None]") -> None:
+    try:
+        session.wait_until_ready()
+        started.set_result(None)
+    except BaseException as error:
+        started.set_exception(error)

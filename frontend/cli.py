@@ -1,0 +1,81 @@
+"""The command `penstock`: a table of subcommands, and what their errors look like in a shell.
+
+A subcommand is a row here and a file in `commands/`, imported only when it is asked for. Exit status: 0, 1 for an error
+of Penstock's, 2 for a wrong command line, 130 after Ctrl-C. Knows nothing of what a subcommand does.
+"""
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from .. import __version__
+
+# Name → what it is for, in one line.
+COMMANDS = {
+    "generate": "complete prompts from arguments, standard input or a JSONL file",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return _run(_command(words[:1]), words[1:])
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+    except BrokenPipeError:
+        # The reader has seen enough (`| head`); without this the interpreter complains once more at its exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+
+
+def _command(words: list[str]) -> str:
+    """The subcommand's name; `--help`, `--version` and anything else end here."""
+    width = max(map(len, COMMANDS))
+    table = "\n".join(f"  {name:<{width}}  {sentence}" for name, sentence in COMMANDS.items())
+    parser = argparse.ArgumentParser(
+        prog="penstock",
+        usage="penstock COMMAND ...",
+        description="Run large language models on this machine.",
+        epilog=f"commands:\n{table}\n\n`penstock COMMAND --help` lists the options of one.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"penstock {__version__}")
+    parser.add_argument("command", choices=COMMANDS, metavar="COMMAND", help="one of the commands below")
+    return parser.parse_args(words).command
+
+
+def _run(name: str, words: list[str]) -> int:
+    # Here and not above: `--help` and `--version` answer without loading what they do not need.
+    from ..protocol.errors import PenstockError
+
+    command = import_module(f".commands.{name}", __package__)
+    parser = argparse.ArgumentParser(
+        prog=f"penstock {name}",
+        usage=f"penstock {name} {command.USAGE}",
+        description=command.__doc__.split("\n\n")[0],
+    )
+    command.add_arguments(parser)
+    try:
+        # Intermixed: a prompt may stand before, between and after the options.
+        return command.run(parser.parse_intermixed_args(_with_hyphens(words)), parser)
+    except PenstockError as error:
+        print(f"penstock: {' '.join(str(error).split())}", file=sys.stderr)
+        return 1
+
+
+def _with_hyphens(words: list[str]) -> list[str]:
+    """`--max_tokens` is `--max-tokens`, for hands that are used to Python's names."""
+    end = words.index("--") if "--" in words else len(words)
+    return [_hyphened(word) for word in words[:end]] + words[end:]
+
+
+def _hyphened(word: str) -> str:
+    name, equals, value = word.partition("=")
+    return name.replace("_", "-") + equals + value if name.startswith("--") else word
+
+
+if __name__ == "__main__":
+    sys.exit(main())

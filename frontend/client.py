@@ -1,0 +1,172 @@
+"""Submits requests to a tree and hands its deltas to the requests that wait for them.
+
+One thread reads everything that the tree says, so any number of the caller's threads and event loops may wait. When a
+process of the tree dies, the thread ends the rest and every request fails with the cause.
+Knows nothing of prompts as people write them, and nothing of waiting: a `Pending` is filled and its owner notified.
+"""
+
+import os
+import queue
+import threading
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any
+
+from ..protocol.config import EngineConfig
+from ..protocol.errors import ClosedError, PenstockError
+from ..protocol.messages import (
+    Abort,
+    Deltas,
+    Generate,
+    MemoryPlan,
+    Stats,
+    StatsQuery,
+    request_and_sample,
+)
+from .model_files import ModelFiles
+from .pending import Pending
+from .tree import Tree
+
+_STATS_SECONDS = 10.0
+
+
+class Client:
+    """The way to one private tree, which it owns: starts with the constructor, ends with `close()`."""
+
+    def __init__(self, config: EngineConfig, files: ModelFiles) -> None:
+        self.tree = Tree(config, files.folder, files.tokenizer_folder)
+        self.plan: MemoryPlan | None = None
+        self.error: PenstockError | None = None  # what ended the tree
+        self.is_closed = False
+        self._owner = os.getpid()
+        self._pending: dict[int, Pending] = {}
+        self._lock = threading.Lock()
+        self._stats: queue.SimpleQueue[Stats] = queue.SimpleQueue()
+        self._wake_read, self._wake_write = os.pipe()
+        self._thread = threading.Thread(target=self._receive, name="penstock-client", daemon=True)
+
+    def wait_until_ready(self) -> MemoryPlan:
+        try:
+            self.plan = self.tree.wait_until_ready()
+        except BaseException:
+            self.close()
+            raise
+        self._thread.start()
+        return self.plan
+
+    def submit(self, requests: list[Pending]) -> None:
+        self.check()
+        with self._lock:
+            self._pending.update((request.prompt.request_id, request) for request in requests)
+        self.tree.engine.send(Generate([request.prompt for request in requests]))
+        # The tree may have died in between, after the thread had failed all requests that it knew.
+        if self.error is not None:
+            self._fail_all(self.error)
+
+    def abort(self, requests: Iterable[Pending]) -> None:
+        """Forget the requests and have the engine drop them; those that have ended are left alone."""
+        sequence_ids: list[int] = []
+        with self._lock:
+            for request in requests:
+                if self._pending.pop(request.prompt.request_id, None) is not None:
+                    sequence_ids += request.sequence_ids
+        if sequence_ids and self.error is None and not self.is_closed:
+            self.tree.engine.send(Abort(sequence_ids))
+
+    def cancel(self, requests: Iterable[Pending]) -> None:
+        """Have the engine end the requests; each still gets its last delta, with what it has."""
+        self.check()
+        sequence_ids = [sequence for request in requests for sequence in request.sequence_ids]
+        if sequence_ids:
+            self.tree.engine.send(Abort(sequence_ids))
+
+    def find(self, request_id: int) -> Pending | None:
+        return self._pending.get(request_id)
+
+    def stats(self) -> Stats:
+        self.check()
+        self.tree.engine.send(StatsQuery())
+        try:
+            return self._stats.get(timeout=_STATS_SECONDS)
+        except queue.Empty:
+            self.check()
+            raise
+
+    def check(self) -> None:
+        """Raise if this object can no longer be used, with the reason."""
+        if os.getpid() != self._owner:
+            raise ClosedError(
+                "This LLM belongs to the process that made it; the copy in a forked process cannot use it. "
+                "Make the LLM in the process that uses it."
+            )
+        if self.error is not None:
+            raise same_error(self.error)
+        if self.is_closed:
+            raise ClosedError("This LLM was closed. Make a new one.")
+
+    def close(self) -> None:
+        """End the tree; requests still running fail. Safe to call twice, and a no-op in a forked copy."""
+        if self.is_closed or os.getpid() != self._owner:
+            return
+        self.is_closed = True
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            os.write(self._wake_write, b"x")
+            self._thread.join()
+        self.tree.close()
+        self._fail_all(ClosedError("The LLM was closed while this request ran."))
+        for end in (self._wake_read, self._wake_write):
+            with suppress(OSError):
+                os.close(end)
+
+    # --- the receiving thread ------------------------------------------------------------------------------------
+
+    def _receive(self) -> None:
+        watched = [self._wake_read, *(child.pidfd for child in self.tree.children)]
+        try:
+            while (message := self.tree.inbox.receive_or(watched)) is not None:
+                self._dispatch(message)
+            if not self.is_closed:
+                self._die(self.tree.death(self._dispatch))
+        except PenstockError as error:  # a child's own words
+            self._die(error)
+
+    def _dispatch(self, message: Any) -> None:
+        if isinstance(message, Deltas):
+            self._hand_out(message)
+        elif isinstance(message, Stats):
+            self._stats.put(message)
+        else:
+            self.tree.note(message)
+
+    def _hand_out(self, message: Deltas) -> None:
+        notified: dict[int, Pending] = {}
+        for delta in message.deltas:
+            request_id = request_and_sample(delta.sequence_id)[0]
+            # Unknown: aborted by us while the delta was on its way.
+            if (request := self._pending.get(request_id)) is not None:
+                request.add(delta)
+                notified[request_id] = request
+                if request.is_finished:
+                    self._pending.pop(request_id, None)
+        for request in notified.values():
+            request.notify(request)
+
+    def _die(self, error: PenstockError) -> None:
+        self.error = error
+        self.tree.close(ask=False)
+        self._fail_all(error)
+
+    def _fail_all(self, error: PenstockError) -> None:
+        with self._lock:
+            failed = list(self._pending.values())
+            self._pending.clear()
+        for request in failed:
+            request.error = error
+            request.notify(request)
+
+
+def same_error(error: PenstockError) -> PenstockError:
+    """A new exception of the same words and cause: one instance raised twice would pile up its tracebacks."""
+    again = type(error)(*error.args)
+    again.__cause__ = error.__cause__
+    return again

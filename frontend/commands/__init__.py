@@ -1,0 +1,4 @@
+"""The subcommands of `penstock`, one a file: each has `USAGE`, `add_arguments(parser)` and `run(arguments, parser)`.
+
+`..cli` holds the table of them and turns what they raise into one line and an exit status.
+"""

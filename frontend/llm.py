@@ -1,0 +1,177 @@
+"""`LLM`: a model in a process tree of its own, for a script.
+
+    llm = LLM("/path/to/model")
+    for output in llm.generate(["Hello"], SamplingParams(max_tokens=32)):
+        print(output.outputs.text)
+
+Knows what a person calls; the session opens the model, the door checks, the client talks to the tree.
+"""
+
+import os
+import queue
+import weakref
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from ..protocol.errors import EngineDeadError
+from ..protocol.messages import Stats
+from ..protocol.outputs import RequestOutput
+from ..protocol.sampling import SamplingParams
+from .client import same_error
+from .door import Rendered
+from .pending import Pending
+from .progress import Progress
+from .session import Messages, Session, as_batch, as_conversations, is_conversation
+from .tokenizer import Tokenizer
+from .window import Window
+
+Params = SamplingParams | Sequence[SamplingParams] | None
+
+
+class LLM:
+    """Starts the tree and returns when it is ready. `close()`, `with`, garbage collection and exit end it."""
+
+    def __init__(self, model: str | os.PathLike[str], **options: Any) -> None:
+        self._session = Session(model, options)
+        # Before waiting: a Ctrl-C during the start must find someone who ends the children.
+        self._finalizer = weakref.finalize(self, self._session.client.close)
+        self._session.wait_until_ready()
+
+    def generate(self, prompts: Any, sampling_params: Params = None, use_tqdm: bool = True) -> list[RequestOutput]:
+        """Complete prompts; results stand in the order of the prompts.
+
+        A prompt is text, a list of token ids, or a dict with `prompt` or `prompt_token_ids` (and `priority`,
+        `cache_salt`, `lora_name`). No template is applied. One request's fault ends it alone, with `error_code`.
+        """
+        prompts = as_batch(prompts)
+        if not isinstance(prompts, Sequence):
+            prompts = list(prompts)
+        finished: dict[int, RequestOutput] = {}
+        try:
+            for position, output in self._run(prompts, sampling_params, use_tqdm, ordered=False):
+                finished[position] = output
+        except (KeyboardInterrupt, EngineDeadError) as error:
+            error.results = [finished[position] for position in sorted(finished)]  # type: ignore[union-attr]
+            raise
+        return [finished[position] for position in range(len(finished))]
+
+    def generate_iter(
+        self, prompts: Iterable[Any], sampling_params: Params = None, use_tqdm: bool = False, ordered: bool = True
+    ) -> Iterator[RequestOutput]:
+        """Complete prompts from any iterable, keeping a window of them submitted.
+
+        Yields in input order, or with `ordered=False` as they complete.
+        """
+        self._session.client.check()
+        run = self._run(as_batch(prompts), sampling_params, use_tqdm, ordered)
+        return (output for _, output in run)
+
+    def chat(
+        self,
+        messages: Any,
+        sampling_params: Params = None,
+        use_tqdm: bool = True,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+        chat_template: str | None = None,
+        tools: Sequence[Any] | None = None,
+    ) -> list[RequestOutput]:
+        """Answer one conversation or many through the model's chat template."""
+        self._session.client.check()
+        texts = self._session.rendered(
+            as_conversations(messages),
+            chat_template=chat_template,
+            tools=tools,
+            template_options=chat_template_kwargs,
+        )
+        return self.generate(texts, sampling_params, use_tqdm)
+
+    def stream(
+        self,
+        prompt: Any,
+        sampling_params: SamplingParams | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+        tools: Sequence[Any] | None = None,
+    ) -> Iterator[RequestOutput]:
+        """One prompt or conversation; yields outputs that hold what is new. Leaving the loop aborts the request."""
+        session = self._session
+        session.client.check()
+        if is_conversation(prompt):
+            prompt = Rendered(session.render(prompt, tools=tools, template_options=chat_template_kwargs))
+        arrived: queue.SimpleQueue[Pending] = queue.SimpleQueue()
+        [request] = session.door.admit(
+            list(session.door.asked([prompt], sampling_params)), arrived.put, is_streamed=True
+        )
+        return self._streamed(request, arrived)
+
+    def _streamed(self, request: Pending, arrived: "queue.SimpleQueue[Pending]") -> Iterator[RequestOutput]:
+        session = self._session
+        if request.is_finished:  # refused at the door
+            yield session.take(request)
+            return
+        session.client.submit([request])
+        try:
+            is_finished = False
+            while not is_finished:
+                arrived.get()
+                if request.error is not None:
+                    raise same_error(request.error)
+                if request.is_fresh:
+                    output = session.take(request)
+                    is_finished = output.finished
+                    yield output
+        finally:
+            session.client.abort([request])
+
+    def apply_chat_template(
+        self,
+        messages: Messages,
+        chat_template: str | None = None,
+        tools: Sequence[Any] | None = None,
+        add_generation_prompt: bool = True,
+        **template_options: Any,
+    ) -> str:
+        """The exact text that `chat` would send."""
+        return self._session.render(messages, chat_template, tools, add_generation_prompt, template_options)
+
+    def get_tokenizer(self) -> Tokenizer:
+        return self._session.tokenizer
+
+    def stats(self) -> Stats:
+        """What the engine holds and has done: requests, blocks, steps, tokens."""
+        return self._session.client.stats()
+
+    def close(self) -> None:
+        """End the process tree; requests still running fail. The object cannot be used afterwards."""
+        self._finalizer()
+
+    def __enter__(self) -> "LLM":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _run(
+        self, prompts: Iterable[Any], params: Params, use_tqdm: bool, ordered: bool
+    ) -> Iterator[tuple[int, RequestOutput]]:
+        """Positions in the input and outputs."""
+        session = self._session
+        session.client.check()
+        asked = session.door.asked(prompts, params)
+        done: queue.SimpleQueue[Pending] = queue.SimpleQueue()
+        window = Window(session.client, session.door, asked, done.put, session.config.window, ordered=ordered)
+        total = len(prompts) if isinstance(prompts, Sequence) else None
+        progress = Progress(total, is_shown=use_tqdm and not session.is_quiet)
+        try:
+            while not window.is_over:
+                window.fill()
+                for request in window.ready():
+                    output = session.take(request)
+                    progress.add(output)
+                    yield request.position, output
+                if window.running:
+                    window.finish(done.get())
+                    while not done.empty():
+                        window.finish(done.get())
+        finally:
+            window.abandon()
+            progress.close()

@@ -1,0 +1,127 @@
+"""What `LLM` and `AsyncLLM` share: a model opened for use, with its tokenizer, its door and its tree.
+
+The children start first and load while this process reads the tokenizer. Knows nothing of how a caller waits.
+"""
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ..protocol.config import EngineConfig
+from ..protocol.errors import ConfigError, RequestError
+from ..protocol.outputs import RequestOutput
+from ..protocol.sampling import SamplingParams
+from . import logs
+from .chat import template_text
+from .client import Client
+from .door import Door, Rendered
+from .model_files import find_model
+from .pending import Pending
+from .start_table import start_table
+from .tokenizer import Tokenizer
+
+Messages = Sequence[Mapping[str, Any]]
+
+_OWN_ARGUMENTS = {"messages", "tokenize", "add_generation_prompt", "tools", "chat_template"}
+
+
+class Session:
+    """Open from the constructor on; `wait_until_ready` before the first request."""
+
+    def __init__(self, model: str | os.PathLike[str], options: dict[str, Any]) -> None:
+        self.config = EngineConfig.from_options(model, **options)
+        self.is_quiet = logs.is_quiet(self.config.quiet)
+        for notice in EngineConfig.notices(options):
+            logs.say(notice, quiet=self.is_quiet)
+        self.files = find_model(self.config.model, self.config.tokenizer, self.config.revision)
+        self.chat_template = template_text(self.config.chat_template) if self.config.chat_template else None
+        self.client = Client(self.config, self.files)
+        try:
+            self.tokenizer = Tokenizer(self.files.tokenizer_folder, self.files.folder)
+        except BaseException:
+            self.client.close()
+            raise
+
+    def wait_until_ready(self) -> None:
+        plan = self.client.wait_until_ready()
+        self.door = Door(self.config, self.tokenizer, plan, default_params(self.files.folder))
+        logs.say(start_table(self.config, plan), quiet=self.is_quiet)
+
+    def render(
+        self,
+        conversation: Messages,
+        chat_template: str | None = None,
+        tools: Sequence[Any] | None = None,
+        add_generation_prompt: bool = True,
+        template_options: Mapping[str, Any] | None = None,
+    ) -> str:
+        """The exact text that a conversation becomes."""
+        if taken := _OWN_ARGUMENTS & (template_options or {}).keys():
+            raise RequestError(f"chat_template_kwargs: {min(taken)!r} is an argument of the call itself.")
+        return self.tokenizer.apply_chat_template(
+            conversation,
+            tokenize=False,
+            add_generation_prompt=add_generation_prompt,
+            tools=tools,
+            chat_template=chat_template or self.chat_template,
+            **(template_options or {}),
+        )
+
+    def rendered(self, conversations: Iterable[Messages], **options: Any) -> list[Rendered | RequestError]:
+        """One prompt per conversation; one that its template refuses becomes the refusal."""
+        prompts: list[Rendered | RequestError] = []
+        for conversation in conversations:
+            try:
+                prompts.append(Rendered(self.render(conversation, **options)))
+            except RequestError as error:
+                prompts.append(error)
+        return prompts
+
+    def take(self, request: Pending) -> RequestOutput:
+        return request.take(self.decode_token)
+
+    def decode_token(self, token: int) -> str:
+        return self.tokenizer.decode_token(token)
+
+
+def as_batch(prompts: Any) -> Iterable[Any]:
+    """One prompt becomes a batch of one; a list of ints is one prompt."""
+    if isinstance(prompts, (str, Mapping)) or hasattr(prompts, "tolist"):
+        return [prompts]
+    if isinstance(prompts, Sequence) and prompts and isinstance(prompts[0], int):
+        return [prompts]
+    if not isinstance(prompts, Iterable):
+        raise TypeError(f"prompts must be text, token ids, a dict, or a list of these, not {type(prompts).__name__}.")
+    return prompts
+
+
+def as_conversations(messages: Any) -> Sequence[Messages]:
+    """One conversation (a list of dicts) or several (a list of those)."""
+    if isinstance(messages, Mapping):
+        return [[messages]]
+    if not isinstance(messages, Sequence) or isinstance(messages, str):
+        raise TypeError("messages must be a list of {'role': …, 'content': …} dicts, or a list of such lists.")
+    return [messages] if not messages or isinstance(messages[0], Mapping) else messages
+
+
+def is_conversation(prompt: Any) -> bool:
+    return isinstance(prompt, Sequence) and bool(prompt) and isinstance(prompt[0], Mapping) and "role" in prompt[0]
+
+
+def default_params(model_folder: Path) -> SamplingParams:
+    """What the model's `generation_config.json` asks for, else plain sampling."""
+    path = model_folder / "generation_config.json"
+    if not path.is_file():
+        return SamplingParams()
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+        names = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
+        chosen = {name: found[name] for name in names if found.get(name) is not None}
+        if found.get("do_sample") is False:
+            chosen["temperature"] = 0.0
+        return SamplingParams(**chosen)
+    except (msgspec.DecodeError, RequestError) as error:
+        raise ConfigError(f"{path} cannot be used: {error}") from error

@@ -1,0 +1,39 @@
+"""The short table that a person sees when a tree is ready: device, memory plan, limits.
+
+Knows nothing of how the plan came about.
+"""
+
+from ..protocol.config import EngineConfig
+from ..protocol.messages import MemoryPlan
+
+
+def start_table(config: EngineConfig, plan: MemoryPlan) -> str:
+    ranks = config.tensor_parallel_size
+    tokens = plan.num_blocks * config.block_size
+    rows = [
+        ("model", config.served_model_name or config.model),
+        ("device", f"{plan.device_name}" + (f" x {ranks} ranks" if ranks > 1 else "")),
+        ("weights", f"{size(plan.weight_bytes)} {plan.dtype}" + (" a rank" if ranks > 1 else "")),
+        ("KV cache", f"{size(plan.num_blocks * plan.block_bytes)} {plan.kv_dtype}, total_block_num:{plan.num_blocks} "
+                     f"x {config.block_size} = {tokens:,} tokens"),
+        ("context", f"{plan.max_model_len:,} tokens a request" + _cut(plan)),
+        ("memory", f"{size(plan.available_bytes)} were free, {size(plan.activation_bytes)} for activations"),
+    ]  # fmt: skip
+    width = max(len(name) for name, _ in rows)
+    lines = [f"  {name:<{width}}  {text}" for name, text in rows]
+    return "\n".join(["penstock is ready", *lines, *(f"  {note}" for note in plan.notes)])
+
+
+def _cut(plan: MemoryPlan) -> str:
+    if plan.max_model_len >= plan.model_context:
+        return ""
+    return f" (the model's own: {plan.model_context:,})"
+
+
+def size(number: float) -> str:
+    """Bytes as a person reads them."""
+    for unit in ("B", "KiB", "MiB"):
+        if abs(number) < 1024:
+            return f"{number:.0f} {unit}"
+        number /= 1024
+    return f"{number:.1f} GiB"

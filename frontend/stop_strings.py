@@ -1,0 +1,80 @@
+"""Where a text ends: at the stop string that is complete first, of which no part is shown before.
+
+The text is that of one token at a time, and the result does not depend on how it was cut into tokens.
+Knows nothing of tokens or requests.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+
+class StopStrings:
+    """The stop strings of a request, prepared for search; shared by all requests that have the same."""
+
+    def __init__(self, strings: tuple[str, ...]) -> None:
+        self.strings = strings
+        self.longest = max(map(len, strings))
+        self.prefixes = {text[:length] for text in strings for length in range(1, len(text))}
+        self.inner_characters = {character for text in strings for character in text[:-1]}
+
+    def first_completed(self, text: str, after: int) -> tuple[int, str] | None:
+        """Where the stop string begins that ends first beyond `after`, as if text came one character at a time."""
+        found: tuple[int, int, str] | None = None
+        for stop in self.strings:
+            start = text.find(stop, max(0, after - len(stop) + 1))
+            if start >= 0 and (found is None or (start + len(stop), start) < found[:2]):
+                found = (start + len(stop), start, stop)
+        return found and (found[1], found[2])
+
+    def unfinished(self, text: str) -> int:
+        """Where the longest end of the text begins that could still become a stop string."""
+        if not text or text[-1] not in self.inner_characters:
+            return len(text)
+        for start in range(max(0, len(text) - self.longest + 1), len(text)):
+            if text[start:] in self.prefixes:
+                return start
+        return len(text)
+
+
+@lru_cache(maxsize=256)
+def stop_strings(strings: tuple[str, ...]) -> StopStrings:
+    return StopStrings(strings)
+
+
+class StopChecker:
+    """Lets a text through up to its first stop string, and never a part of one.
+
+    Fed with the text of one token at a time, so that the caller knows which token completed the stop string.
+    """
+
+    __slots__ = ("_held", "_included", "_min_tokens", "_num_tokens", "_stops", "found")
+
+    def __init__(
+        self, strings: Sequence[str], *, include_stop_str_in_output: bool = False, min_tokens: int = 0
+    ) -> None:
+        self._stops = stop_strings(tuple(strings))
+        self._included = include_stop_str_in_output
+        self._min_tokens = min_tokens  # a stop string that one of these completes is text like any other
+        self._num_tokens = 0
+        self._held = ""  # the end of the text so far that could become a stop string
+        self.found: str | None = None
+
+    def feed(self, text: str) -> str:
+        """Text that may be shown, after one more token with this text. Once `found` is set the text is complete."""
+        self._num_tokens += 1
+        if not text:
+            return ""
+        seen = len(self._held)
+        text = self._held + text
+        if self._num_tokens > self._min_tokens and (found := self._stops.first_completed(text, seen)):
+            start, self.found = found
+            self._held = ""
+            return text[: start + len(self.found)] if self._included else text[:start]
+        border = self._stops.unfinished(text)
+        self._held = text[border:]
+        return text[:border]
+
+    def release(self, text: str = "") -> str:
+        """What was held back, now that nothing but `text` follows."""
+        held, self._held = self._held, ""
+        return held + text

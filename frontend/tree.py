@@ -1,0 +1,150 @@
+"""One process tree: starts the children of a model, waits until they are ready, and ends them.
+
+The children are engine, detokenizer and one worker per rank, all started by this process. Thread counts are decided
+here, in one place. Knows nothing of requests; what arrives once the tree is ready is the client's to read.
+"""
+
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from ..protocol.config import EngineConfig
+from ..protocol.errors import ChildFailure, EngineDeadError, OutOfMemoryError, PenstockError, raised_by
+from ..protocol.launch import Launch
+from ..protocol.messages import PROTOCOL, FrontendInbox, Hello, MemoryPlan, Notice, Ready, Stop
+from ..protocol.process import ChildProcess, LifePipe, end_children, start_child
+from ..protocol.runtime_directory import RuntimeDirectory
+from ..protocol.sockets import Inbox, Outbox
+from ..protocol.trace import Trace
+from . import logs
+
+# After a child has ended, its last words and those of the others are awaited that long.
+_LAST_WORDS_SECONDS = 0.3
+
+
+class Tree:
+    """Running from the constructor on; `wait_until_ready`, then read `inbox`; `close` from any state."""
+
+    def __init__(self, config: EngineConfig, model_folder: Path, tokenizer_folder: Path) -> None:
+        self.config = config
+        self.log = logs.new_log_file()
+        self.life = LifePipe()
+        self.directory = RuntimeDirectory()
+        self.children: list[ChildProcess] = []
+        self.is_closed = False
+        self._oom_kills = _oom_kills()
+        try:
+            if config.trace:
+                Trace.create(config.trace)
+            self.inbox = Inbox(self.directory.path, "frontend", FrontendInbox)
+            self.engine = Outbox(self.directory.path, "engine")
+            self._start(Launch(config, str(model_folder), str(tokenizer_folder), threads_per_rank(config)))
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self, launch: Launch) -> None:
+        launch.write(self.directory.path)
+        ranks = range(self.config.tensor_parallel_size)
+        stand_in = self.config.load_format == "stand-in"
+        # The worker first: it takes longest.
+        for rank in ranks:
+            module = "penstock.worker.stand_in" if stand_in else "penstock.worker"
+            name = f"worker {rank}"
+            self._start_child(name, module, _worker_environment(launch.threads_per_rank), "--rank", str(rank))
+        self._start_child("engine", "penstock.engine", _QUIET_LIBRARIES)
+        self._start_child("detokenizer", "penstock.frontend.detokenizer", _QUIET_LIBRARIES)
+        self.life.close_read_end()
+
+    def _start_child(self, role: str, module: str, environment: dict[str, str], *arguments: str) -> None:
+        directory = str(self.directory.path)
+        child = start_child(role, module, [directory, *arguments], self.life, self.log, environment)
+        self.children.append(child)
+
+    def wait_until_ready(self) -> MemoryPlan:
+        """Until every child is ready; raises what ended one."""
+        missing, plan = {"engine", "detokenizer"}, None
+        while missing:
+            message = self.inbox.receive_or([child.pidfd for child in self.children])
+            if message is None:
+                raise self.death()
+            if isinstance(message, Hello) and message.protocol != PROTOCOL:
+                raise EngineDeadError(
+                    f"The {message.role} process runs another version of Penstock ({message.versions}). "
+                    "Reinstall the package, and check that only one copy of it is on the module search path."
+                )
+            if isinstance(message, Ready):
+                missing.discard(message.role)
+                plan = message.plan or plan
+            else:
+                self.note(message)
+        assert plan is not None
+        return plan
+
+    def note(self, message: Any) -> None:
+        """A message that is not about a request."""
+        if isinstance(message, Notice):
+            logs.say(f"{message.role}: {message.text}", quiet=False)
+        elif isinstance(message, ChildFailure):
+            raise raised_by(message)
+
+    def death(self, dispatch: Callable[[Any], None] | None = None) -> PenstockError:
+        """The error to raise now that a child has ended: its own words if it left any, else how it ended.
+
+        Answers that were on their way are still handed to `dispatch`.
+        """
+        ended = next((child for child in self.children if child.has_ended), None)
+        deadline = time.monotonic() + _LAST_WORDS_SECONDS
+        while (left := deadline - time.monotonic()) > 0:
+            message = self.inbox.receive(left)
+            if isinstance(message, ChildFailure):
+                return raised_by(message)
+            if message is not None and dispatch is not None:
+                dispatch(message)
+        if ended is None:
+            return EngineDeadError(f"The process tree has ended. Its log is {self.log}.")
+        what = ended.describe_end()
+        if _oom_kills() > self._oom_kills:
+            return OutOfMemoryError(f"{what}: the kernel ended it for want of memory. Use a smaller model or KV cache.")
+        return EngineDeadError(f"{what}. Its log is {self.log}.")
+
+    def close(self, *, ask: bool = True) -> None:
+        """End every child and remove the folder; safe to call twice, bounded in time."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        # A tree in which a child is missing would not pass the word on.
+        can_ask = ask and hasattr(self, "engine") and not any(child.has_ended for child in self.children)
+        if not can_ask:
+            self.life.close()
+        end_children(self.children, (lambda: self.engine.send(Stop())) if can_ask else None)
+        self.life.close()
+        for socket in (getattr(self, "engine", None), getattr(self, "inbox", None)):
+            if socket is not None:
+                socket.close()
+        self.directory.remove()
+
+
+def threads_per_rank(config: EngineConfig) -> int:
+    cores = len(os.sched_getaffinity(0))
+    return max(1, (config.num_threads or cores) // config.tensor_parallel_size)
+
+
+_QUIET_LIBRARIES = {"TOKENIZERS_PARALLELISM": "false", "RAYON_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+
+
+def _worker_environment(threads: int) -> dict[str, str]:
+    count = str(threads)
+    # Passive: OpenMP's threads would otherwise spin through every gap between two operations.
+    return {"OMP_NUM_THREADS": count, "MKL_NUM_THREADS": count, "OMP_WAIT_POLICY": "passive"}
+
+
+def _oom_kills() -> int:
+    """How many processes the kernel has ended for memory in this control group."""
+    with suppress(OSError, ValueError, StopIteration):
+        lines = Path("/sys/fs/cgroup/memory.events").read_text().splitlines()
+        return int(next(line for line in lines if line.startswith("oom_kill ")).split()[1])
+    return 0

@@ -1,0 +1,349 @@
+"""Conversations become exactly the text that transformers makes of them, and templates can do no harm."""
+
+import copy
+import enum
+import json
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from builders.tokenizer_kinds import write_tokenizer
+
+from penstock.frontend.chat import render
+from penstock.frontend.tokenizer import Tokenizer
+from penstock.protocol.errors import ConfigError, RequestError
+
+# In the styles of real families: their constructs, helpers and quirks.
+FILES = Path(__file__).parents[1] / "builders" / "chat_templates"
+TEMPLATES = {path.stem: path.read_text(encoding="utf-8") for path in sorted(FILES.glob("*.jinja"))}
+WEATHER = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "description": 'Weather in a <city> & its "surroundings" — né',
+        "parameters": {
+            "type": "object",
+            "properties": {"city": {"type": "string"}, "days": {"type": ["integer", "null"]}},
+            "required": ["city"],
+        },
+    },
+}
+CALL = {"id": "abcdefghi", "type": "function", "function": {"name": "get_weather", "arguments": {"city": "Zürich"}}}
+SYSTEM = {"role": "system", "content": "Be brief."}
+USER = {"role": "user", "content": "  Hello, <b>you</b> & 'me' 你好 "}
+ASSISTANT = {"role": "assistant", "content": "<think>\nhm\n</think>\n\nHi! "}
+CONVERSATIONS = {
+    "one turn": [USER],
+    "system": [SYSTEM, USER],
+    "turns": [USER, ASSISTANT, {"role": "user", "content": "More"}],
+    "thought": [USER, {"role": "assistant", "content": "Hi", "reasoning": "thinking…"}],
+    "nothing said": [USER, {"role": "assistant", "content": "x", "tool_calls": None}, USER],
+    "tool call": [
+        SYSTEM,
+        USER,
+        {"role": "assistant", "content": "", "tool_calls": [CALL]},
+        {"role": "tool", "content": '{"degrees": 3}'},
+    ],
+}
+OPTIONS = {
+    "plain": {},
+    "no prompt": {"add_generation_prompt": False},
+    "tools": {"tools": [WEATHER]},
+    "documents": {"documents": [{"title": "A", "text": "first"}, {"title": "B", "text": "second"}]},
+    "arguments": {"enable_thinking": False, "date_string": "1 Jan 2020", "controls": {"length": "long"}},
+}
+SPECIAL = {"bos_token": "<s>", "eos_token": "</s>"}
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory):
+    """transformers' own way from a conversation to a text."""
+    from transformers import AutoTokenizer
+
+    folder = write_tokenizer(tmp_path_factory.mktemp("tokenizer"), "byte_fallback")
+    return AutoTokenizer.from_pretrained(folder).apply_chat_template
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    return Tokenizer.from_pretrained(write_tokenizer(tmp_path_factory.mktemp("tokenizer"), "byte_fallback"))
+
+
+def outcome(apply, messages, template, options):
+    """The text, or what the template raised."""
+    options = {"add_generation_prompt": True, **options}
+    try:
+        return apply(messages, tokenize=False, chat_template=template, **options)
+    except RequestError as error:
+        return f"refused: {str(error).split(': ', 1)[1]}"
+    except Exception as error:
+        return f"refused: {error}"
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=OPTIONS)
+@pytest.mark.parametrize("conversation", CONVERSATIONS, ids=CONVERSATIONS)
+@pytest.mark.parametrize("family", TEMPLATES)
+def test_the_text_is_that_of_transformers(family, conversation, options, reference, tokenizer):
+    asked = CONVERSATIONS[conversation], TEMPLATES[family], OPTIONS[options]
+    assert outcome(tokenizer.apply_chat_template, *asked) == outcome(reference, *asked)
+
+
+@pytest.mark.parametrize("family", ["chatml", "llama3", "deepseek-r1", "phi3"])
+@pytest.mark.parametrize("last", ["Hi", " padded ", "two\nlines\n"])
+def test_going_on_from_the_last_message_cuts_where_transformers_does(family, last, reference, tokenizer):
+    messages = [USER, {"role": "assistant", "content": last}]
+    options = {"continue_final_message": True, "add_generation_prompt": False}
+    asked = messages, TEMPLATES[family], options
+    assert outcome(tokenizer.apply_chat_template, *asked) == outcome(reference, *asked)
+
+
+# --- tools as functions -----------------------------------------------------------------------------------------------
+
+
+class Unit(enum.Enum):
+    CELSIUS = "c"
+    KELVIN = "k"
+
+
+def forecast(
+    city: str, days: int | None = None, unit: Unit = Unit.CELSIUS, tags: list[str] | None = None
+) -> dict[str, float]:
+    """
+    Forecast for a city.
+    In several lines.
+
+    Args:
+        city: Where, in words
+            of one's own
+        days: How many
+        unit: Of temperature
+        tags: Labels (choices: ["a", "b"])
+
+    Returns:
+        Degrees by day.
+    """
+    return {}
+
+
+def pick(mode: Literal["x", "y", 3], pair: tuple[int, str], either: int | list[str]):
+    """Pick one.
+
+    Args:
+        mode: Which
+        pair: Two things
+        either: One or many
+    """
+
+
+@pytest.mark.parametrize("function", [forecast, pick])
+def test_a_function_becomes_the_schema_that_transformers_makes(function, reference, tokenizer):
+    asked = [USER], TEMPLATES["qwen2.5"], {"tools": [function]}
+    text = outcome(tokenizer.apply_chat_template, *asked)
+    assert text == outcome(reference, *asked) and function.__name__ in text
+
+
+def undocumented(city: str): ...
+
+
+def untyped(city):
+    """Without types.
+
+    Args:
+        city: Where
+    """
+
+
+def of_strange_type(city: Tokenizer):
+    """With a type of its own.
+
+    Args:
+        city: Where
+    """
+
+
+@pytest.mark.parametrize(
+    "tool, reason",
+    [(undocumented, "no docstring"), (untyped, "no type hint"), (of_strange_type, "no JSON schema"), (3, "not int")],
+)
+def test_a_tool_that_cannot_be_described_is_refused_with_the_reason(tool, reason):
+    with pytest.raises(RequestError, match=reason):
+        render(TEMPLATES["qwen2.5"], [USER], tools=[tool])
+
+
+# --- content in parts -------------------------------------------------------------------------------------------------
+
+PARTS = [{"role": "user", "content": [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]}]
+BY_PARTS = "{% for m in messages %}{% for part in m.content %}[{{ part.type }}:{{ part.text }}]{% endfor %}{% endfor %}"
+BY_NAME = "{% set c = messages[0]['content'] %}{% for part in c | list %}[{{ part.text }}]{% endfor %}"
+
+
+@pytest.mark.parametrize(
+    "template, text",
+    [
+        ("{% for m in messages %}{{ m.content }};{% endfor %}", "one\ntwo;"),
+        (BY_PARTS, "[text:one][text:two]"),
+        (BY_NAME, "[one][two]"),
+    ],
+)
+def test_parts_are_joined_for_a_template_that_takes_text_only(template, text):
+    assert render(template, PARTS) == text
+
+
+def test_a_part_that_is_not_text_is_refused():
+    message = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}
+    with pytest.raises(RequestError, match="image_url.*must be text"):
+        render(BY_PARTS, [message])
+
+
+# --- safety -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Said:
+    role: str
+    content: str
+
+
+def test_the_callers_objects_are_never_changed():
+    template = "{% for m in messages %}{{ m.update({'content': 'x'}) }}{% endfor %}{{ tools.append(1) }}"
+    messages, tools = copy.deepcopy(CONVERSATIONS["tool call"]) + PARTS, [copy.deepcopy(WEATHER)]
+    before = copy.deepcopy((messages, tools))
+    with pytest.raises(RequestError):
+        render(template, messages, tools=tools)
+    for family in TEMPLATES.values():
+        with suppress(RequestError):
+            render(family, messages, tools=tools)
+    assert (messages, tools) == before
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ messages.__class__.__mro__ }}",
+        "{{ ''.__class__.__base__.__subclasses__() }}",
+        "{{ strftime_now.__globals__ }}",
+        "{{ dict.__init__.__globals__ }}",
+        "{{ namespace(__init__=1) }}",
+        "{{ '{0.__class__.__init__.__globals__}'.format(messages) }}",
+        "{{ cycler.__init__.__globals__.os.popen('id').read() }}",
+    ],
+)
+def test_a_template_cannot_leave_its_sandbox(template):
+    try:
+        text = render(template, [USER])
+    except RequestError:
+        return
+    assert "<class" not in text and "module" not in text and "uid" not in text
+
+
+def test_objects_reach_a_template_as_plain_data():
+    class Thing:
+        def __repr__(self):
+            return "secret"
+
+    template = "{{ messages[0].role }} {{ messages[0].content }} {{ thing }} {{ kind }}"
+    text = render(template, [Said("user", "hi")], arguments={"thing": Thing(), "kind": Unit.KELVIN})
+    assert text == "user hi <Thing> <Unit>"
+
+
+def test_a_templates_own_message_is_the_error():
+    with pytest.raises(RequestError, match="System role not supported"):
+        render(TEMPLATES["gemma"], CONVERSATIONS["system"])
+
+
+@pytest.mark.parametrize(
+    "template, reason",
+    [
+        ("{% if %}", "not valid Jinja.*line 1"),
+        ("{{ 1 / 0 }}", "ZeroDivisionError"),
+        ("{{ nothing.at.all }}", "undefined"),
+        ("{% for i in range(999999999) %}{% endfor %}", "Range too big"),
+    ],
+)
+def test_a_template_that_is_wrong_ends_the_request_with_the_reason(template, reason):
+    with pytest.raises(RequestError, match=reason):
+        render(template, [USER])
+
+
+@pytest.mark.parametrize("messages", [[], "hello", {"role": "user", "content": "x"}, ["hello"], [{"content": "x"}]])
+def test_what_is_no_conversation_is_refused(messages):
+    with pytest.raises(RequestError, match="conversation|message"):
+        render(TEMPLATES["chatml"], messages)
+
+
+def test_further_arguments_cannot_replace_the_messages():
+    with pytest.raises(RequestError, match="'messages' is given"):
+        render(TEMPLATES["chatml"], [USER], arguments={"messages": [ASSISTANT]})
+
+
+def test_continuing_and_a_new_turn_exclude_each_other():
+    with pytest.raises(RequestError, match="add_generation_prompt=False"):
+        render(TEMPLATES["chatml"], [USER, ASSISTANT], continue_final_message=True)
+
+
+# --- where a template comes from --------------------------------------------------------------------------------------
+
+
+def tokenizer_with(folder, **settings):
+    return Tokenizer.from_pretrained(write_tokenizer(folder, "byte_level_with_bos", **settings))
+
+
+def test_a_template_is_the_settings_text(tmp_path):
+    tokenizer = tokenizer_with(tmp_path, chat_template="{{ bos_token }}{{ messages[0].content }}")
+    assert tokenizer.apply_chat_template([{"role": "user", "content": "hi"}]) == "<|start|>hi"
+
+
+def test_a_file_of_its_own_counts_before_the_settings(tmp_path):
+    (tmp_path / "chat_template.jinja").write_text("from the file")
+    assert tokenizer_with(tmp_path, chat_template="from the settings").apply_chat_template([USER]) == "from the file"
+
+
+def test_a_processors_template_file_counts_last(tmp_path):
+    (tmp_path / "chat_template.json").write_text(json.dumps({"chat_template": "from the processor"}))
+    assert tokenizer_with(tmp_path).apply_chat_template([USER]) == "from the processor"
+    assert tokenizer_with(tmp_path, chat_template="settings").apply_chat_template([USER]) == "settings"
+
+
+def test_named_templates_are_chosen_by_name_or_by_tools(tmp_path):
+    named = [{"name": name, "template": name} for name in ("default", "tool_use", "rag")]
+    tokenizer = tokenizer_with(tmp_path, chat_template=named)
+    assert tokenizer.apply_chat_template([USER]) == "default"
+    assert tokenizer.apply_chat_template([USER], tools=[WEATHER]) == "tool_use"
+    assert tokenizer.apply_chat_template([USER], chat_template="rag") == "rag"
+
+
+def test_additional_template_files_are_named_by_their_file(tmp_path):
+    (tmp_path / "additional_chat_templates").mkdir()
+    (tmp_path / "additional_chat_templates" / "rag.jinja").write_text("rag")
+    tokenizer = tokenizer_with(tmp_path)
+    assert tokenizer.apply_chat_template([USER], chat_template="rag") == "rag"
+    with pytest.raises(RequestError, match="by name.*rag"):
+        tokenizer.apply_chat_template([USER])
+
+
+def test_a_template_may_be_given_as_text_or_as_a_file(tmp_path):
+    tokenizer = tokenizer_with(tmp_path)
+    (tmp_path / "mine.txt").write_text("{{ messages | length }}")
+    assert tokenizer.apply_chat_template([USER], chat_template="{{ messages | length }}") == "1"
+    assert tokenizer.apply_chat_template([USER], chat_template=str(tmp_path / "mine.txt")) == "1"
+    with pytest.raises(ConfigError, match="neither"):
+        tokenizer.apply_chat_template([USER], chat_template="missing.jinja")
+
+
+def test_a_model_without_a_template_says_what_to_do(tmp_path):
+    with pytest.raises(RequestError, match="no chat template.*chat_template="):
+        tokenizer_with(tmp_path).apply_chat_template([USER])
+
+
+def test_ids_of_a_conversation_have_the_templates_own_bos_only(tmp_path):
+    tokenizer = tokenizer_with(tmp_path, chat_template="{{ bos_token }}{{ messages[0].content }}")
+    ids = tokenizer.apply_chat_template([USER], tokenize=True)
+    assert ids.count(tokenizer.bos_token_id) == 1
+    assert ids == tokenizer.encode(tokenizer.apply_chat_template([USER]))
+
+
+def test_many_conversations_make_many_texts(tmp_path):
+    tokenizer = tokenizer_with(tmp_path, chat_template="{{ messages | length }}")
+    assert tokenizer.apply_chat_template([[USER], [USER, ASSISTANT]]) == ["1", "2"]

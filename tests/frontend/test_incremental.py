@@ -1,0 +1,118 @@
+"""Streaming text is whole characters, and the same text however it was cut."""
+
+import pytest
+from builders.tokenizer_kinds import KINDS, TEXTS
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.frontend.incremental import Decoding
+
+DECODINGS = {kind: Decoding(make()) for kind, make in KINDS.items()}
+kinds = st.sampled_from(sorted(KINDS))
+
+
+def pieces_of(decoder, token_ids, cuts=None):
+    """The deltas when the ids arrive one by one, or in pieces of the lengths in `cuts`."""
+    cuts = cuts or [1] * len(token_ids)
+    deltas, start = [], 0
+    for length in [*cuts, len(token_ids)]:
+        deltas.append(decoder.feed(token_ids[start : start + length]))
+        start += length
+    return [*deltas, decoder.flush()]
+
+
+@given(kinds, st.data(), st.booleans())
+def test_deltas_joined_are_the_text_of_all_ids_at_once(kind, data, skip_special_tokens):
+    decoding = DECODINGS[kind]
+    last = decoding.backend.get_vocab_size() + 3  # ids without a token among them
+    token_ids = data.draw(st.lists(st.integers(0, last), max_size=40))
+    context = data.draw(st.lists(st.integers(0, last), max_size=6))
+    cuts = data.draw(st.lists(st.integers(0, 5), max_size=20))
+
+    def text(cuts):
+        decoder = decoding.decoder(context, skip_special_tokens=skip_special_tokens)
+        return "".join(pieces_of(decoder, token_ids, cuts))
+
+    assert text(cuts) == text([len(token_ids)]) == text(None)
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+@pytest.mark.parametrize("text", TEXTS)
+def test_streamed_text_is_what_the_tokenizer_decodes(kind, text):
+    decoding = DECODINGS[kind]
+    token_ids = decoding.backend.encode(text).ids
+    decoder = decoding.decoder()
+    assert "".join(pieces_of(decoder, token_ids)) == decoding.backend.decode(token_ids)
+
+
+@given(st.lists(st.integers(0, 420), max_size=30), st.booleans())
+def test_any_ids_of_a_byte_level_tokenizer_give_the_librarys_text(token_ids, skip_special_tokens):
+    decoding = DECODINGS["byte_level"]
+    decoder = decoding.decoder(skip_special_tokens=skip_special_tokens)
+    expected = decoding.backend.decode(token_ids, skip_special_tokens=skip_special_tokens)
+    assert "".join(pieces_of(decoder, token_ids)) == expected
+
+
+@pytest.mark.parametrize("kind", ["byte_level", "byte_fallback"])
+@given(text=st.text(max_size=30))
+def test_no_delta_holds_half_a_character(kind, text):
+    decoding = DECODINGS[kind]
+    text = text.replace("\ufffd", "")
+    decoder = decoding.decoder()
+    deltas = pieces_of(decoder, decoding.backend.encode(text, add_special_tokens=False).ids)
+    assert not any("\ufffd" in delta for delta in deltas)
+
+
+def test_an_emoji_arrives_with_its_last_byte():
+    decoding = DECODINGS["byte_fallback"]
+    token_ids = [decoding.backend.token_to_id(f"<0x{byte:02X}>") for byte in "🙂".encode()]
+    assert pieces_of(decoding.decoder(), token_ids) == ["", "", "", "🙂", "", ""]
+
+
+def test_an_unfinished_character_at_the_end_is_a_replacement_character():
+    decoding = DECODINGS["byte_fallback"]
+    token_ids = [decoding.backend.token_to_id(f"<0x{byte:02X}>") for byte in "🙂".encode()[:3]]
+    assert "".join(pieces_of(decoding.decoder(), token_ids)) == "\ufffd"
+
+
+def test_the_space_before_the_first_word_belongs_to_what_follows_a_prompt():
+    decoding = DECODINGS["byte_fallback"]
+    prompt, answer = (decoding.backend.encode(word, add_special_tokens=False).ids for word in ("hello", "world"))
+    assert decoding.decoder(prompt).feed(answer) == " world"
+    assert decoding.decoder([1]).feed(answer) == "world", "a prompt of nothing but the BOS shows no text before it"
+    assert decoding.decoder([1], skip_special_tokens=False).feed(answer) == " world"
+
+
+def test_a_character_begun_by_the_prompt_is_finished_by_the_answer():
+    decoding = DECODINGS["byte_level"]
+    token_ids = decoding.backend.encode("\U00010348").ids
+    assert len(token_ids) == 4, "the corpus has no such character, so it is single bytes"
+    assert decoding.decoder(token_ids[:2]).feed(token_ids[2:]) == "\U00010348"
+
+
+def test_a_character_that_the_prompt_broke_off_is_not_the_answers():
+    decoding = DECODINGS["byte_level"]
+    broken = decoding.backend.encode("\U00010348").ids[:2]
+    assert decoding.decoder(broken).feed(decoding.backend.encode("hello").ids) == "hello"
+    assert decoding.decoder(broken).flush() == ""
+
+
+@pytest.mark.parametrize("kind, token", [("byte_level", "<|end|>"), ("word_piece", "[SEP]")])
+def test_special_tokens_are_left_out_unless_asked_for(kind, token):
+    decoding = DECODINGS[kind]
+    token_id = decoding.backend.token_to_id(token)
+    assert decoding.decoder().feed([token_id]) == ""
+    assert decoding.decoder(skip_special_tokens=False).feed([token_id]) == token
+
+
+@pytest.mark.parametrize("spaces, expected", [(True, "[SEP] [CLS]"), (False, "[SEP][CLS]")])
+def test_spaces_between_special_tokens_are_the_callers_choice(spaces, expected):
+    decoding = DECODINGS["word_piece"]
+    token_ids = [decoding.backend.token_to_id(token) for token in ("[SEP]", "[CLS]")]
+    decoder = decoding.decoder(skip_special_tokens=False, spaces_between_special_tokens=spaces)
+    assert "".join(pieces_of(decoder, token_ids)) == expected
+
+
+def test_added_tokens_that_are_not_special_are_text():
+    decoding = DECODINGS["byte_level"]
+    assert decoding.decoder().feed(decoding.backend.encode("<think>hello").ids) == "<think>hello"

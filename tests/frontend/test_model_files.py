@@ -1,0 +1,221 @@
+"""A model is looked for as a bundled name, a folder and a hub id, in that order; what was tried is in the error."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from builders.tokenizer_kinds import KINDS, write_tokenizer
+from huggingface_hub import constants
+
+from penstock.frontend import convert_tokenizer, model_files
+from penstock.frontend.model_files import find_model, find_tokenizer
+from penstock.frontend.tokenizer import Tokenizer
+from penstock.protocol.errors import ConfigError, ModelNotFoundError
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    """An empty hub cache, offline. Returns a function that puts a model into it."""
+    cache = tmp_path / "hub"
+    cache.mkdir()
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+
+    def put(name: str, revision: str = "main", commit: str = "0" * 40) -> Path:
+        repository = cache / f"models--{name.replace('/', '--')}"
+        snapshot = repository / "snapshots" / commit
+        write_model(snapshot)
+        (repository / "refs").mkdir(exist_ok=True)
+        (repository / "refs" / revision).write_text(commit)
+        return snapshot
+
+    return put
+
+
+def write_model(folder: Path) -> Path:
+    write_tokenizer(folder, "byte_level")
+    (folder / "config.json").write_text("{}")
+    return folder
+
+
+def write_vocabulary(folder: Path) -> Path:
+    """The same tokenizer in the files of the time before tokenizer.json."""
+    folder.mkdir(parents=True, exist_ok=True)
+    KINDS["byte_level"]().model.save(str(folder))
+    settings = {"tokenizer_class": "GPT2Tokenizer", "eos_token": "<|end|>", "bos_token": "<|end|>"}
+    (folder / "tokenizer_config.json").write_text(json.dumps({**settings, "unk_token": "<|end|>"}))
+    (folder / "config.json").write_text('{"model_type": "gpt2"}')
+    return folder
+
+
+def test_a_folder_is_a_model(tmp_path):
+    found = find_model(write_model(tmp_path / "model"))
+    assert found.folder == found.tokenizer_folder == (tmp_path / "model").resolve()
+
+
+def test_the_tokenizer_may_lie_elsewhere(tmp_path):
+    write_tokenizer(tmp_path / "tokenizer", "unigram")
+    found = find_model(write_model(tmp_path / "model"), tmp_path / "tokenizer")
+    assert (found.folder.name, found.tokenizer_folder.name) == ("model", "tokenizer")
+    assert find_tokenizer(tmp_path / "tokenizer" / "tokenizer.json") == tmp_path / "tokenizer"
+
+
+def test_a_bundled_name_counts_before_a_folder_of_that_name(tmp_path, monkeypatch):
+    bundled, folder = write_model(tmp_path / "bundled"), write_model(tmp_path / "pocket")
+    monkeypatch.setitem(model_files.BUNDLED, "pocket", bundled)
+    monkeypatch.chdir(tmp_path)
+    assert find_model("pocket").folder == bundled
+    assert find_model("./pocket").folder == folder
+
+
+def test_a_folder_counts_before_the_hub(tmp_path, monkeypatch, hub):
+    hub("owner/name")
+    write_model(tmp_path / "owner" / "name")
+    monkeypatch.chdir(tmp_path)
+    assert find_model("owner/name").folder == tmp_path / "owner" / "name"
+
+
+def test_a_hub_id_is_found_in_the_cache_without_a_network(hub):
+    snapshot = hub("owner/name")
+    assert find_model("owner/name").folder == snapshot
+
+
+def test_a_revision_is_another_model(hub):
+    first, second = hub("owner/name"), hub("owner/name", "v2", "1" * 40)
+    assert find_model("owner/name").folder == first
+    assert find_model("owner/name", revision="v2").folder == second
+
+
+def test_offline_and_not_cached_names_everything_that_was_tried(hub, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ModelNotFoundError) as error:
+        find_model("owner/missing", revision="v3")
+    shown = str(error.value)
+    for part in ("owner/missing", "bundled", str(tmp_path / "owner/missing"), "v3", "offline", constants.HF_HUB_CACHE):
+        assert part in shown
+    assert isinstance(error.value, FileNotFoundError)
+
+
+@pytest.mark.parametrize("name", ["/no/such/folder", "./no/such", "~/no-such-model", "a/b/c", ""])
+def test_what_can_only_be_a_path_is_not_asked_of_the_hub(name, hub):
+    with pytest.raises(ModelNotFoundError, match="not a hub id"):
+        find_model(name)
+
+
+def test_a_file_is_not_a_model(tmp_path, monkeypatch, hub):
+    monkeypatch.chdir(tmp_path)
+    Path("weights").write_text("")
+    with pytest.raises(ModelNotFoundError, match="it is a file"):
+        find_model("weights")
+
+
+def test_a_folder_without_config_is_no_model(tmp_path):
+    with pytest.raises(ModelNotFoundError, match="no config.json"):
+        find_model(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["baidu/ERNIE-4.5-0.3B-Paddle", "baidu/ERNIE-4.5-0.3B-Base-Paddle"])
+def test_paddles_own_layout_is_refused_with_the_twin_that_loads(name, hub):
+    with pytest.raises(ConfigError, match=name.replace("-Paddle", "-PT")):
+        find_model(name)
+
+
+def test_a_folder_with_paddles_files_is_refused(tmp_path):
+    write_model(tmp_path / "ernie")
+    (tmp_path / "ernie" / "model_state.pdparams").write_text("")
+    with pytest.raises(ConfigError, match="ernie-PT"):
+        find_model(tmp_path / "ernie")
+
+
+def test_only_descriptions_and_weights_are_asked_of_the_hub(monkeypatch, tmp_path):
+    asked = []
+
+    def download(name, **options):
+        asked.append(options)
+        return str(write_model(tmp_path / "downloaded"))
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+    find_model("owner/name")
+    find_model("owner/name", needs_weights=False)
+    assert [options["allow_patterns"] for options in asked] == [
+        ["*.json", "*.jinja", "*.safetensors"],
+        ["*.json", "*.jinja"],
+    ]
+
+
+# --- tokenizers that must be converted --------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def old_style(tmp_path_factory):
+    """A model without tokenizer.json, found once: its files, and the cache that was filled."""
+    root = tmp_path_factory.mktemp("old-style")
+    folder = write_vocabulary(root / "model")
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("PENSTOCK_CACHE", str(root / "cache"))
+        yield find_model(folder), root / "cache" / "tokenizers"
+
+
+def test_a_tokenizer_of_another_form_is_converted_into_the_cache(old_style):
+    from transformers import AutoTokenizer
+
+    files, cache = old_style
+    assert files.tokenizer_folder.parent == cache and files.tokenizer_folder != files.folder
+    assert [path.name for path in cache.iterdir()] == [files.tokenizer_folder.name], "nothing half made is left"
+    reference = AutoTokenizer.from_pretrained(files.folder)
+    tokenizer = Tokenizer.from_pretrained(files.folder)
+    text = "The quick brown fox, 你好!<|end|>"
+    assert tokenizer.encode(text) == reference.encode(text)
+    assert tokenizer.eos_token == "<|end|>"
+
+
+def test_a_conversion_is_done_once(old_style, monkeypatch):
+    files, _ = old_style
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("converted again"))
+    assert find_tokenizer(files.folder) == files.tokenizer_folder
+
+
+def test_other_content_is_another_conversion(old_style, tmp_path):
+    files, _ = old_style
+    other = write_vocabulary(tmp_path)
+    assert convert_tokenizer._key(convert_tokenizer._sources(other)) == files.tokenizer_folder.name
+    (other / "merges.txt").write_text("#version: 0.2\n")
+    assert convert_tokenizer._key(convert_tokenizer._sources(other)) != files.tokenizer_folder.name
+
+
+def test_a_converted_tokenizer_still_ends_where_its_model_says(old_style):
+    files, _ = old_style
+    (files.folder / "generation_config.json").write_text('{"eos_token_id": [7]}')
+    try:
+        assert 7 in Tokenizer(files.tokenizer_folder, files.folder).eos_token_ids
+    finally:
+        (files.folder / "generation_config.json").unlink()
+
+
+def test_without_transformers_the_error_names_the_extra(tmp_path, monkeypatch):
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"penstock\[transformers\]"):
+        find_model(write_vocabulary(tmp_path / "model"))
+
+
+def test_a_conversion_that_fails_says_why_and_leaves_nothing(tmp_path, monkeypatch):
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
+    failing = [sys.executable, "-c", "import sys; sys.exit('no sentencepiece here')"]
+    run = subprocess.run
+    monkeypatch.setattr(subprocess, "run", lambda command, **options: run(failing, **options))
+    with pytest.raises(ConfigError, match="could not convert.*no sentencepiece here.*tokenizer="):
+        find_model(write_vocabulary(tmp_path / "model"))
+    assert list((tmp_path / "cache" / "tokenizers").iterdir()) == []
+
+
+def test_the_cache_of_conversions_keeps_the_ones_used_last(tmp_path):
+    for number in range(convert_tokenizer._KEPT + 3):
+        (tmp_path / f"{number:03}").mkdir()
+        os.utime(tmp_path / f"{number:03}", (number, number))
+    convert_tokenizer._remove_oldest(tmp_path)
+    assert min(path.name for path in tmp_path.iterdir()) == "003"
+    assert len(list(tmp_path.iterdir())) == convert_tokenizer._KEPT

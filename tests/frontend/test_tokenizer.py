@@ -1,0 +1,199 @@
+"""Token ids are those of transformers, special tokens come from whichever file names them, and there is one BOS."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from builders.tokenizer_kinds import KINDS, TEXTS, write_tokenizer
+
+from penstock.frontend.tokenizer import Tokenizer
+from penstock.protocol.errors import ConfigError, ModelNotFoundError
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    root = tmp_path_factory.mktemp("tokenizers")
+    return {kind: write_tokenizer(root / kind, kind) for kind in KINDS}
+
+
+@pytest.fixture(scope="module")
+def references(folders):
+    from transformers import AutoTokenizer
+
+    return {kind: AutoTokenizer.from_pretrained(folder) for kind, folder in folders.items()}
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_ids_and_text_are_those_of_transformers(kind, folders, references):
+    tokenizer, reference = Tokenizer.from_pretrained(folders[kind]), references[kind]
+    for text in TEXTS:
+        for add_special_tokens in (True, False):
+            ids = reference.encode(text, add_special_tokens=add_special_tokens)
+            assert tokenizer.encode(text, add_special_tokens) == ids, text
+            for skip_special_tokens in (True, False):
+                assert tokenizer.decode(ids, skip_special_tokens) == reference.decode(ids, skip_special_tokens), text
+    assert tokenizer.encode_batch(TEXTS) == reference(TEXTS)["input_ids"]
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_special_tokens_and_sizes_are_those_of_transformers(kind, folders, references):
+    tokenizer, reference = Tokenizer.from_pretrained(folders[kind]), references[kind]
+    for name in ("bos_token_id", "eos_token_id", "pad_token_id", "bos_token", "eos_token", "vocab_size"):
+        assert getattr(tokenizer, name) == getattr(reference, name), name
+    assert len(tokenizer) == len(reference)
+
+
+def test_reading_a_tokenizer_imports_neither_torch_nor_transformers(folders):
+    code = (
+        "import sys; from penstock.frontend.tokenizer import Tokenizer;"
+        f"Tokenizer.from_pretrained({str(folders['byte_level'])!r}).encode('hello');"
+        "print(sorted({'torch', 'transformers', 'huggingface_hub', 'jinja2'} & sys.modules.keys()))"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert shown.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("kind, bos", [("byte_level_with_bos", "<|start|>"), ("byte_fallback", "<s>")])
+def test_a_text_that_begins_with_the_bos_gets_no_second(kind, bos, folders):
+    tokenizer = Tokenizer.from_pretrained(folders[kind])
+    plain = tokenizer.encode("hello")
+    assert plain[0] == tokenizer.bos_token_id
+    for ids in (tokenizer.encode(f"{bos}hello"), *tokenizer.encode_batch([f"{bos}hello", f"{bos}hello"])):
+        assert ids.count(tokenizer.bos_token_id) == 1 and ids[0] == tokenizer.bos_token_id
+
+
+def test_add_bos_token_adds_the_bos_that_tokenizer_json_leaves_out(tmp_path):
+    settings = {"bos_token": "<|start|>", "add_bos_token": True}
+    tokenizer = Tokenizer.from_pretrained(write_tokenizer(tmp_path, "byte_level", **settings))
+    plain = tokenizer.encode("hello", add_special_tokens=False)
+    assert tokenizer.encode("hello") == [tokenizer.bos_token_id, *plain]
+    assert tokenizer.encode("<|start|>hello") == [tokenizer.bos_token_id, *plain]
+    assert tokenizer.encode_batch(["hello"]) == [[tokenizer.bos_token_id, *plain]]
+
+
+ADDED = {"__type": "AddedToken", "lstrip": False, "normalized": True, "rstrip": False, "single_word": False}
+
+
+@pytest.mark.parametrize(
+    "written",
+    ["<|end|>", {"content": "<|end|>", "lstrip": False, "special": True}, {**ADDED, "content": "<|end|>"}],
+    ids=["text", "dict", "typed dict"],
+)
+def test_a_special_token_is_read_in_every_form_it_is_written_in(tmp_path, written):
+    tokenizer = Tokenizer.from_pretrained(write_tokenizer(tmp_path, "byte_level", eos_token=written))
+    assert (tokenizer.eos_token, tokenizer.decode(tokenizer.eos_token_id, False)) == ("<|end|>", "<|end|>")
+
+
+def test_special_tokens_map_fills_in_what_the_settings_leave_out(tmp_path):
+    write_tokenizer(tmp_path, "byte_level")
+    (tmp_path / "special_tokens_map.json").write_text(json.dumps({"bos_token": "<|start|>", "eos_token": "<think>"}))
+    tokenizer = Tokenizer.from_pretrained(tmp_path)
+    assert (tokenizer.bos_token, tokenizer.eos_token) == ("<|start|>", "<|end|>")
+
+
+SIZE = KINDS["byte_level"]().get_vocab_size()
+THINK = KINDS["byte_level"]().token_to_id("<think>")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {
+            "eos_token": "<|eot|>",
+            "additional_special_tokens": ["<|tool|>"],
+            "added_tokens_decoder": {
+                str(SIZE): {**ADDED, "content": "<|image|>", "special": True},
+                str(SIZE + 1): {**ADDED, "content": "<answer>", "special": False},
+            },
+        },
+        {"added_tokens_decoder": {str(THINK): {**ADDED, "content": "<think>", "special": True}}},
+        {"additional_special_tokens": ["<think>"]},
+        {"extra_special_tokens": {"image_token": "hello"}},
+        {"pad_token": "<think>"},
+        {"pad_token": "hello"},
+        {"pad_token": "he"},
+    ],
+    ids=["added", "marked special", "named twice", "extra by name", "named and plain", "a word", "part of a word"],
+)
+def test_tokens_that_the_settings_add_or_mark_are_those_of_transformers(tmp_path, settings):
+    from transformers import AutoTokenizer
+
+    write_tokenizer(tmp_path, "byte_level", **settings)
+    tokenizer, reference = Tokenizer.from_pretrained(tmp_path), AutoTokenizer.from_pretrained(tmp_path)
+    text = "a<think>hello <|image|>brown<answer>world<|tool|><|eot|> <|end|>"
+    ids = reference.encode(text)
+    assert tokenizer.encode(text) == ids
+    for skip_special_tokens in (True, False):
+        expected = reference.decode(ids, skip_special_tokens)
+        decoder = tokenizer.decoding.decoder(skip_special_tokens=skip_special_tokens)
+        assert tokenizer.decode(ids, skip_special_tokens) == decoder.feed(ids) == expected
+
+
+@pytest.mark.parametrize(
+    "generation, config, expected",
+    [
+        ({"eos_token_id": [1, 5]}, {"eos_token_id": 9}, [1, 5, 0]),
+        ({"eos_token_id": 0}, {}, [0]),
+        ({}, {"eos_token_id": [9, 0]}, [9, 0]),
+        ({}, {"text_config": {"eos_token_id": 9}}, [9, 0]),
+        ({}, {}, [0]),
+    ],
+)
+def test_every_token_that_ends_an_answer_is_found(tmp_path, generation, config, expected):
+    write_tokenizer(tmp_path, "byte_level")
+    (tmp_path / "generation_config.json").write_text(json.dumps(generation))
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    tokenizer = Tokenizer.from_pretrained(tmp_path)
+    assert (tokenizer.eos_token_ids, tokenizer.eos_token_id) == (expected, 0)
+
+
+def test_a_tokenizer_without_eos_takes_the_models(tmp_path):
+    write_tokenizer(tmp_path, "byte_level", eos_token=None)
+    (tmp_path / "config.json").write_text(json.dumps({"eos_token_id": [7, 3]}))
+    tokenizer = Tokenizer.from_pretrained(tmp_path)
+    assert (tokenizer.eos_token_ids, tokenizer.eos_token_id) == ([7, 3], 7)
+
+
+def test_the_models_own_files_may_lie_in_another_folder(tmp_path):
+    write_tokenizer(tmp_path / "tokenizer", "byte_level")
+    (tmp_path / "generation_config.json").write_text('{"eos_token_id": [5]}')
+    assert Tokenizer(tmp_path / "tokenizer", tmp_path).eos_token_ids == [5, 0]
+
+
+def test_truncation_and_padding_baked_into_the_file_are_off(tmp_path):
+    write_tokenizer(tmp_path, "byte_level")
+    state = json.loads((tmp_path / "tokenizer.json").read_text())
+    state["truncation"] = {"direction": "Right", "max_length": 3, "strategy": "LongestFirst", "stride": 0}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(state))
+    assert len(Tokenizer.from_pretrained(tmp_path).encode("The quick brown fox jumps over the lazy dog")) > 3
+
+
+@pytest.mark.parametrize("token, text", [("Ġthe", " the"), ("<|end|>", "<|end|>"), ("ð", "\ufffd")])
+def test_one_token_is_shown_as_it_stands_in_a_text(folders, token, text):
+    tokenizer = Tokenizer.from_pretrained(folders["byte_level"])
+    assert tokenizer.decode_token(tokenizer.token_to_id(token)) == text
+
+
+def test_text_with_half_a_character_spoils_no_other(folders):
+    tokenizer = Tokenizer.from_pretrained(folders["byte_level"])
+    assert [tokenizer.decode(ids) for ids in tokenizer.encode_batch(["fine", "\ud83d\ude42 \ud800"])] == [
+        "fine",
+        "🙂 \ufffd",
+    ]
+
+
+def test_a_broken_file_is_named(tmp_path):
+    write_tokenizer(tmp_path, "byte_level")
+    (tmp_path / "tokenizer_config.json").write_text("{")
+    with pytest.raises(ConfigError, match="tokenizer_config.json is not valid JSON"):
+        Tokenizer.from_pretrained(tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text("{}")
+    (tmp_path / "tokenizer.json").write_text("{}")
+    with pytest.raises(ConfigError, match=r"tokenizer\.json can't be read"):
+        Tokenizer.from_pretrained(tmp_path)
+
+
+def test_a_folder_without_a_tokenizer_is_named(tmp_path):
+    with pytest.raises(ModelNotFoundError, match="holds no tokenizer"):
+        Tokenizer.from_pretrained(tmp_path)

@@ -1,0 +1,191 @@
+"""What a caller gets from each call, through the real processes."""
+
+import itertools
+
+import msgspec
+import pytest
+
+from penstock import RequestError, SamplingParams
+
+GREEDY = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
+
+
+def generate(llm, prompts, params=GREEDY, **options):
+    return llm.generate(prompts, params, use_tqdm=False, **options)
+
+
+def test_results_come_in_the_order_of_the_prompts_with_every_field(llm):
+    prompts = [f"number {number} " * (1 + number % 5) for number in range(20)]
+    outputs = generate(llm, prompts)
+    assert [output.prompt for output in outputs] == prompts
+    for output in outputs:
+        assert output.finished
+        assert (output.error_code, output.error_msg) == (200, None)
+        assert output.outputs.finish_reason == "length"
+        assert len(output.outputs.token_ids) == 12
+        assert output.prompt_token_ids == llm.get_tokenizer().encode(output.prompt)
+        metrics = output.metrics
+        assert metrics.num_prompt_tokens == len(output.prompt_token_ids)
+        assert metrics.num_output_tokens == 12
+        assert 0 <= metrics.time_in_queue <= metrics.first_token_time
+        assert metrics.model_forward_time > 0
+        assert metrics.model_execute_time > 0
+
+
+def test_text_is_what_the_tokenizer_decodes(llm):
+    for output in generate(llm, ["Hello world", "Die Straße 漢字 🙂"]):
+        ids = output.outputs.token_ids
+        assert llm.get_tokenizer().decode(output.prompt_token_ids + ids).endswith(output.outputs.text)
+
+
+def test_the_forms_of_a_prompt_mean_the_same(llm):
+    ids = llm.get_tokenizer().encode("one two three")
+    forms = ["one two three", ids, {"prompt": "one two three"}, {"prompt_token_ids": ids}]
+    answers = [generate(llm, form) for form in forms]
+    assert [len(answer) for answer in answers] == [1, 1, 1, 1]
+    assert len({tuple(answer[0].outputs.token_ids) for answer in answers}) == 1
+    assert len(generate(llm, [ids, ids])) == 2
+
+
+def test_an_empty_list_gives_an_empty_list(llm):
+    assert generate(llm, []) == []
+
+
+def test_one_params_object_for_each_prompt(llm):
+    params = [SamplingParams(max_tokens=count, ignore_eos=True) for count in (1, 4, 2)]
+    outputs = generate(llm, ["a", "b", "c"], params)
+    assert [len(output.outputs.token_ids) for output in outputs] == [1, 4, 2]
+
+
+def test_lists_of_different_lengths_raise_before_anything_runs(llm):
+    with pytest.raises(RequestError, match="3 prompts and 2"):
+        generate(llm, ["a", "b", "c"], [GREEDY, GREEDY])
+
+
+def test_a_prompt_of_no_known_form_raises(llm):
+    with pytest.raises(TypeError, match="prompt"):
+        generate(llm, [3.5])
+
+
+def test_samples_of_one_request_are_a_sequence_and_sample_0_an_object(llm):
+    [output] = generate(llm, ["tell"], SamplingParams(n=3, seed=5, max_tokens=8, ignore_eos=True))
+    assert [answer.index for answer in output.outputs] == [0, 1, 2]
+    assert output.outputs.text == output.outputs[0].text
+    assert len({tuple(answer.token_ids) for answer in output.outputs}) == 3, "samples draw independently"
+    [again] = generate(llm, ["tell"], SamplingParams(n=3, seed=5, max_tokens=8, ignore_eos=True))
+    assert [answer.token_ids for answer in again.outputs] == [answer.token_ids for answer in output.outputs]
+
+
+def test_an_iterable_is_consumed_in_a_window_not_at_once(stand_in):
+    taken = 0
+
+    def endless():
+        nonlocal taken
+        while True:
+            taken += 1
+            yield [taken % 200 + 1, 7]
+
+    run = stand_in.generate_iter(endless(), SamplingParams(max_tokens=1, ignore_eos=True))
+    outputs = list(itertools.islice(run, 3000))
+    run.close()
+    assert [output.prompt_token_ids[0] for output in outputs] == [number % 200 + 1 for number in range(1, 3001)]
+    assert taken <= 3000 + 2 * 1024
+
+
+def test_completion_order_yields_the_short_ones_first(stand_in):
+    params = [SamplingParams(max_tokens=count, ignore_eos=True) for count in (300, 1, 40)]
+    run = stand_in.generate_iter([[1], [2], [3]], params, ordered=False)
+    assert [len(output.outputs.token_ids) for output in run] == [1, 40, 300]
+
+
+def test_the_deltas_of_a_stream_add_up_to_the_batch_answer(llm):
+    params = SamplingParams(temperature=1.0, seed=3, max_tokens=30, ignore_eos=True)
+    [whole] = generate(llm, ["stream me 🙂"], params)
+    deltas = list(llm.stream("stream me 🙂", params))
+    assert "".join(delta.outputs.text for delta in deltas) == whole.outputs.text
+    assert [token for delta in deltas for token in delta.outputs.token_ids] == whole.outputs.token_ids
+    assert [delta.outputs.send_idx for delta in deltas] == list(range(len(deltas)))
+    assert [delta.finished for delta in deltas] == [False] * (len(deltas) - 1) + [True]
+    assert deltas[-1].outputs.finish_reason == "length"
+
+
+def test_leaving_a_stream_aborts_its_request(stand_in):
+    for _ in stand_in.stream([1, 2], SamplingParams(max_tokens=500, ignore_eos=True)):
+        break
+    for _ in range(1000):
+        stats = stand_in.stats()
+        if stats.running == stats.waiting == 0:
+            break
+    assert (stats.running, stats.free_blocks) == (0, stats.blocks)
+
+
+def test_a_stop_string_ends_the_answer_and_never_shows(llm):
+    [free] = generate(llm, ["go"], SamplingParams(temperature=0, max_tokens=40, ignore_eos=True))
+    stop = free.outputs.text[6:9]
+    [cut] = generate(llm, ["go"], SamplingParams(temperature=0, max_tokens=40, ignore_eos=True, stop=stop))
+    assert cut.outputs.text == free.outputs.text[: free.outputs.text.index(stop)]
+    assert (cut.outputs.finish_reason, cut.outputs.stop_reason) == ("stop", stop)
+    assert cut.outputs.token_ids == free.outputs.token_ids[: len(cut.outputs.token_ids)]
+    streamed = list(llm.stream("go", SamplingParams(temperature=0, max_tokens=40, ignore_eos=True, stop=stop)))
+    assert "".join(delta.outputs.text for delta in streamed) == cut.outputs.text
+
+
+def test_a_stop_token_ends_the_answer_and_is_the_last_of_its_ids(llm):
+    [free] = generate(llm, ["go"])
+    stop = free.outputs.token_ids[5]
+    position = free.outputs.token_ids.index(stop)
+    [cut] = generate(llm, ["go"], SamplingParams(temperature=0, max_tokens=12, ignore_eos=True, stop_token_ids=[stop]))
+    assert cut.outputs.token_ids == free.outputs.token_ids[: position + 1]
+    assert (cut.outputs.finish_reason, cut.outputs.stop_reason) == ("stop", stop)
+
+
+def test_logprobs_hold_the_chosen_token_at_every_position(llm):
+    params = SamplingParams(temperature=0, max_tokens=6, ignore_eos=True, logprobs=3, prompt_logprobs=2)
+    [output] = generate(llm, ["some prompt"], params)
+    answer = output.outputs[0]
+    assert len(answer.logprobs) == 6
+    for token, position in zip(answer.token_ids, answer.logprobs, strict=True):
+        assert position[token].rank == 1
+        assert len(position) == 3
+        assert position[token].decoded_token == llm.get_tokenizer().decode([token], skip_special_tokens=False)
+    assert answer.cumulative_logprob == pytest.approx(
+        sum(position[token].logprob for token, position in zip(answer.token_ids, answer.logprobs, strict=True))
+    )
+    assert output.prompt_logprobs[0] is None
+    assert len(output.prompt_logprobs) == len(output.prompt_token_ids)
+    for token, position in zip(output.prompt_token_ids[1:], output.prompt_logprobs[1:], strict=True):
+        assert token in position
+
+
+def test_a_second_request_finds_the_prefix_of_the_first(llm):
+    prompt = [number % 250 for number in range(3, 103)]
+    cold, warm = (generate(llm, [prompt])[0] for _ in range(2))
+    assert (cold.num_cached_tokens, warm.num_cached_tokens) == (0, 96)
+    assert cold.outputs.token_ids == warm.outputs.token_ids
+    salted = generate(llm, [{"prompt_token_ids": prompt, "cache_salt": "mine"}])[0]
+    assert salted.num_cached_tokens == 0
+
+
+def test_chat_sends_exactly_what_the_template_renders_and_leaves_the_messages_alone(llm):
+    conversation = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "你好"}]
+    before = msgspec.json.encode(conversation)
+    text = llm.apply_chat_template(conversation)
+    outputs = llm.chat([conversation, conversation], GREEDY, use_tqdm=False)
+    assert [output.prompt for output in outputs] == [text, text]
+    assert llm.chat(conversation, GREEDY, use_tqdm=False)[0].outputs.text == outputs[0].outputs.text
+    parts = [{"role": m["role"], "content": [{"type": "text", "text": m["content"]}]} for m in conversation]
+    assert llm.chat(parts, GREEDY, use_tqdm=False)[0].prompt == text
+    assert msgspec.json.encode(conversation) == before
+
+
+def test_a_run_repeats_with_the_same_seed(model_folder):
+    from penstock import LLM
+
+    def answers() -> list[list[int]]:
+        with LLM(model_folder, seed=7, max_model_len=256, kv_cache_memory="16MiB", quiet=True) as llm:
+            outputs = llm.generate(["a", "a"], SamplingParams(max_tokens=8, ignore_eos=True), use_tqdm=False)
+            return [output.outputs.token_ids for output in outputs]
+
+    first = answers()
+    assert first == answers()
+    assert first[0] != first[1]
