@@ -101,7 +101,7 @@ class Rule(NamedTuple):
             converted = self.convert(value)
             if self.holds(converted):
                 return converted
-        except (TypeError, ValueError, OverflowError):
+        except (AttributeError, TypeError, ValueError, OverflowError):
             pass
         raise RequestError(f"{name}={_shown(value)}: {self.sentence}.")
 
@@ -129,11 +129,13 @@ def _truth(value: Any) -> bool:
     return value
 
 
+def _text(value: Any) -> str:
+    value.encode()  # raises for what is no string, and for half a surrogate pair, which no message can carry
+    return value
+
+
 def _strings(value: Any) -> list[str]:
-    items = [value] if isinstance(value, str) else list(value)
-    if not all(isinstance(item, str) for item in items):
-        raise TypeError
-    return items
+    return [_text(item) for item in ([value] if isinstance(value, str) else value)]
 
 
 def _integers(value: Any) -> list[int]:
@@ -155,7 +157,7 @@ def _ranked() -> Rule:
 
 _BOOLEAN = Rule(_truth, lambda value: True, "must be True or False")
 _TOKEN_IDS = Rule(_integers, lambda ids: all(0 <= item < 2**31 for item in ids), "must be a token id or a list of them")
-_TEXT = Rule(lambda value: value, lambda value: isinstance(value, str), "must be a string")
+_TEXT = Rule(_text, lambda value: isinstance(value, str), "must be a string of valid Unicode")
 
 _RULES: dict[str, Rule] = {
     "temperature": Rule(_real, lambda value: 0 <= value < math.inf, "must be a finite number, 0 or more"),
@@ -199,10 +201,20 @@ _RULES: dict[str, Rule] = {
 
 _ALIASES = {"frequence_penalty": "frequency_penalty", "max_thinking_tokens": "reasoning_max_tokens"}
 
-_NOT_BUILT = (
-    "reasoning_max_tokens guided_decoding guided_json guided_regex guided_choice guided_grammar guided_json_object "
-    "structural_tag response_format no_repeat_ngram_size suppress_repetition_in_generation early_stop"
-).split()
+_NOT_BUILT = [
+    "reasoning_max_tokens",
+    "guided_decoding",
+    "guided_json",
+    "guided_regex",
+    "guided_choice",
+    "guided_grammar",
+    "guided_json_object",
+    "structural_tag",
+    "response_format",
+    "no_repeat_ngram_size",
+    "suppress_repetition_in_generation",
+    "early_stop",
+]
 
 _DEFAULTS = {item.name: item.default for item in msgspec.structs.fields(SamplingParams)}
 # Fields left at their default are skipped: a params object is decoded several times on its way.

@@ -43,6 +43,8 @@ from penstock.protocol.sampling import SamplingParams
         ("ignore_eos", "yes"),
         ("priority", 0.5),
         ("cache_salt", 7),
+        ("cache_salt", "\ud800"),
+        ("stop", ["\ud800"]),
     ],
 )
 def test_a_value_that_breaks_its_rule_raises_and_names_the_field(name, value):

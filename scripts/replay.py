@@ -1,0 +1,68 @@
+"""Feed a recorded message stream to a new worker and compare its answers with the recorded ones.
+
+    penstock generate MODEL "prompt" --record stream.bin
+    python scripts/replay.py stream.bin MODEL [--option deterministic=true …]
+
+A worker is a pure function of its stream, so its tokens must be the recorded ones; the first step that differs is
+shown. Runs in this process, without engine or sockets: a fault found once can be looked at again, in a debugger.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import msgspec
+
+from penstock.frontend.model_files import find_model
+from penstock.protocol.config import EngineConfig
+from penstock.protocol.launch import Launch
+from penstock.protocol.messages import Allocate, MaskFrame, StepPlan, StepResult, Stop, values
+from penstock.protocol.recording import Recorded, read_recording
+from penstock.protocol.trace import Trace
+from penstock.worker.start import Start
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("recording", type=Path)
+    parser.add_argument("model")
+    parser.add_argument("--option", action="append", default=[], help="name=value in JSON, as the recorded tree had it")
+    arguments = parser.parse_args()
+    options = {name: msgspec.json.decode(value) for name, value in (item.split("=", 1) for item in arguments.option)}
+    config = EngineConfig.from_options(arguments.model, **options)
+    files = find_model(config.model)
+    recorded = list(read_recording(arguments.recording, Allocate | StepPlan | MaskFrame | StepResult | Stop))
+    with TemporaryDirectory() as ranks:
+        launch = Launch(config, str(files.folder), str(files.tokenizer_folder), config.num_threads or 2)
+        start = Start(launch, 0, Path(ranks))
+        start.plan()
+        different = replay(start, recorded)
+        start.close()
+    sys.exit(1 if different else 0)
+
+
+def replay(start: Start, recorded: list[Recorded]) -> bool:
+    """Run all plans; True if a step's tokens differ."""
+    [allocate] = (entry.message for entry in recorded if isinstance(entry.message, Allocate))
+    masks = {entry.message.step: entry.message for entry in recorded if isinstance(entry.message, MaskFrame)}
+    answers = {entry.message.step: entry.message for entry in recorded if isinstance(entry.message, StepResult)}
+    runner = start.allocated(allocate, Trace(None, "worker 0"))
+    steps = 0
+    for plan in plans(recorded):
+        result, answer = runner.step(plan, masks.__getitem__), answers.get(plan.step)
+        steps += 1
+        if answer is not None and (result.sampled, result.num_sampled) != (answer.sampled, answer.num_sampled):
+            print(f"step {plan.step} differs: {list(values(result.sampled))} now, {list(values(answer.sampled))} then")
+            return True
+    print(f"{steps} steps gave the recorded tokens")
+    return False
+
+
+def plans(recorded: list[Recorded]) -> Iterator[StepPlan]:
+    return (entry.message for entry in recorded if isinstance(entry.message, StepPlan))
+
+
+if __name__ == "__main__":
+    main()

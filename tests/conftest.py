@@ -1,0 +1,27 @@
+"""The surroundings of every test: folders of this run's own, nothing from the network, repeatable examples."""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# Read by huggingface_hub and transformers when they are imported, here and in children.
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["TRANSFORMERS_OFFLINE"] = "1"
+# Before torch is imported: its idle threads would spin on cores that the next test or process needs.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+settings.register_profile(
+    "repeatable", derandomize=True, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("repeatable")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def folders_of_this_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Caches and logs of the trees under test stay away from the user's own."""
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("PENSTOCK_CACHE", str(tmp_path_factory.mktemp("cache")))
+        environment.setenv("PENSTOCK_LOG_DIR", str(tmp_path_factory.mktemp("logs")))
+        yield

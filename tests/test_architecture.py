@@ -1,0 +1,211 @@
+"""Holds the rules about who imports whom, and says which files and functions have outgrown a screenful.
+
+Reads the sources, imports none of them.
+"""
+
+import ast
+import sys
+import warnings
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+ROOMS = ("protocol", "engine", "worker", "kernels", "frontend")
+
+# Which other rooms a room may import.
+MAY_IMPORT = {
+    "protocol": set(),
+    "engine": {"protocol"},
+    "worker": {"protocol", "kernels"},
+    "kernels": set(),
+    "frontend": {"protocol"},
+}
+# Which rooms, or which single files, may import a distribution; nobody else does.
+AT_HOME = {
+    "torch": {"worker", "kernels"},
+    "triton": {"kernels"},
+    "zmq": {"protocol/sockets.py"},
+    "transformers": {"frontend/convert_tokenizer.py"},
+    "safetensors": {"worker", "frontend"},
+    "huggingface_hub": {"frontend"},
+    "tokenizers": {"frontend"},
+    "jinja2": {"frontend"},
+    "tqdm": {"frontend"},
+}
+NOWHERE = {
+    "pickle": "messages are msgspec structs, files are safetensors",
+    "cloudpickle": "messages are msgspec structs, files are safetensors",
+    "marshal": "messages are msgspec structs, files are safetensors",
+    "multiprocessing": "children are started by name (protocol/process.py)",
+}
+KERNELS_KNOW = {"torch", "triton"}
+
+FILE_LINES_AT_MOST, FILE_LINES_WELCOME = 400, 300
+FUNCTION_LINES_AT_MOST, FUNCTION_LINES_WELCOME = 80, 40
+
+
+def package_files() -> list[Path]:
+    """Every source file of the package, relative to the root."""
+    own = [path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))]
+    return [path.relative_to(ROOT) for path in (*sorted(ROOT.glob("*.py")), *own)]
+
+
+def all_files() -> list[Path]:
+    others = [path for folder in ("tests", "scripts") for path in sorted((ROOT / folder).rglob("*.py"))]
+    return [*package_files(), *(path.relative_to(ROOT) for path in others)]
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse((ROOT / path).read_text(encoding="utf-8"), filename=str(path))
+
+
+def room_of(path: Path) -> str:
+    """The room's name, or "" for the files at the root."""
+    return path.parts[0] if len(path.parts) > 1 else ""
+
+
+def imports(path: Path) -> Iterator[tuple[str, int]]:
+    """Whole module names, relative ones resolved to `penstock.…`, each with its line."""
+    package = ("penstock", *path.parts[:-1])
+    for node in ast.walk(parsed(path)):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            yield node.module or "", node.lineno
+        elif isinstance(node, ast.ImportFrom):
+            base = ".".join(package[: len(package) + 1 - node.level])
+            # `from .. import kernels` imports a module by its name, `from ..kernels import x` by its path.
+            for alias in node.names:
+                yield f"{base}.{node.module}" if node.module else f"{base}.{alias.name}", node.lineno
+
+
+def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return (node for node in ast.walk(parsed(path)) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)))
+
+
+def lines_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    return (function.end_lineno or function.lineno) - function.lineno + 1
+
+
+def no_faults(faults: list[str], rule: str) -> None:
+    assert not faults, rule + ":\n  " + "\n  ".join(faults)
+
+
+def test_no_room_imports_a_room_that_it_does_not_know():
+    faults = []
+    for path in package_files():
+        room = room_of(path)
+        for name, line in imports(path):
+            parts = name.split(".")
+            if parts[0] != "penstock" or len(parts) < 2 or not room:
+                continue
+            if parts[1] in ROOMS and parts[1] != room and parts[1] not in MAY_IMPORT[room]:
+                faults.append(f"{path}:{line} imports {name}")
+    no_faults(faults, "A room imports only the rooms below it")
+
+
+@pytest.mark.parametrize("distribution", AT_HOME)
+def test_a_distribution_is_imported_only_where_it_is_at_home(distribution):
+    homes = AT_HOME[distribution]
+    faults = [
+        f"{path}:{line}"
+        for path in package_files()
+        for name, line in imports(path)
+        if name.split(".")[0] == distribution and not {room_of(path), path.as_posix()} & homes
+    ]
+    no_faults(faults, f"{distribution} belongs into {', '.join(sorted(homes))} only")
+
+
+@pytest.mark.parametrize("module", NOWHERE)
+def test_some_modules_are_imported_nowhere(module):
+    faults = [
+        f"{path}:{line}" for path in package_files() for name, line in imports(path) if name.split(".")[0] == module
+    ]
+    no_faults(faults, f"{module} is not used: {NOWHERE[module]}")
+
+
+def test_kernels_know_the_standard_library_torch_and_triton():
+    faults = [
+        f"{path}:{line} imports {name}"
+        for path in package_files()
+        if room_of(path) == "kernels"
+        for name, line in imports(path)
+        if name.split(".")[0] not in KERNELS_KNOW | sys.stdlib_module_names | {"penstock"}
+    ]
+    no_faults(faults, "kernels import torch and triton only")
+
+
+def test_nothing_reads_a_file_that_could_run_code():
+    faults = [
+        f"{path}:{node.lineno}"
+        for path in package_files()
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.Attribute) and ast.unparse(node) == "torch.load"
+    ]
+    no_faults(faults, "torch.load is not used; weights are safetensors")
+
+
+def test_the_package_imports_itself_by_relative_names():
+    faults = []
+    for path in package_files():
+        for node in ast.walk(parsed(path)):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and node.level == 0:
+                names = [node.module or ""]
+            faults += [f"{path}:{node.lineno} imports {name}" for name in names if name.split(".")[0] == "penstock"]
+    no_faults(faults, "Inside the package imports are relative")
+
+
+def test_no_assert_stands_in_for_a_check():
+    faults = [
+        f"{path}:{node.lineno}"
+        for path in package_files()
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.Assert)
+    ]
+    no_faults(faults, "What may be wrong is checked by raising; `python -O` removes asserts")
+
+
+def test_every_file_opens_by_saying_what_it_does():
+    faults = [str(path) for path in all_files() if not ast.get_docstring(parsed(path))]
+    no_faults(faults, "A file opens with a docstring")
+
+
+def test_no_file_or_function_outgrows_two_screenfuls():
+    faults = []
+    for path in all_files():
+        lines = len((ROOT / path).read_text(encoding="utf-8").splitlines())
+        if lines > FILE_LINES_AT_MOST:
+            faults.append(f"{path} has {lines} lines; at most {FILE_LINES_AT_MOST}")
+        elif lines > FILE_LINES_WELCOME:
+            warnings.warn(f"{path} has {lines} lines", stacklevel=1)
+        for function in functions(path):
+            length = lines_of(function)
+            where = f"{path}:{function.lineno} {function.name}"
+            if length > FUNCTION_LINES_AT_MOST:
+                faults.append(f"{where} has {length} lines; at most {FUNCTION_LINES_AT_MOST}")
+            elif length > FUNCTION_LINES_WELCOME:
+                warnings.warn(f"{where} has {length} lines", stacklevel=1)
+    no_faults(faults, "Cut these into pieces")
+
+
+def test_no_folder_of_tests_is_a_package():
+    faults = [str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("__init__.py")]
+    no_faults(faults, "Tests are found by their files (importlib mode); remove")
+
+
+def test_every_module_of_the_package_is_loaded_once():
+    """With the root as the package, one wrong setting makes pytest import it under the checkout's name as well."""
+    import penstock.protocol.errors
+
+    homes = {}
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if file and Path(file).is_relative_to(ROOT) and not Path(file).is_relative_to(ROOT / ".venv"):
+            homes.setdefault(file, []).append(name)
+    assert Path(penstock.protocol.errors.__file__) == ROOT / "protocol" / "errors.py"
+    no_faults([f"{file}: {', '.join(names)}" for file, names in homes.items() if len(names) > 1], "Loaded twice")

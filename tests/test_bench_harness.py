@@ -1,0 +1,68 @@
+"""The benchmarks' harness: what it reads off a machine and how it compares. Its rates are not for tests."""
+
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+from bench_harness import Company, alternated, append_record, own_cpu_seconds, processor, ratios, table
+
+X86 = "processor\t: 0\nmodel name\t: Some CPU @ 2.50GHz\nflags\t\t: fpu avx2 fma sse4_2 avx512_vnni\n\nprocessor\t: 1\n"
+ARM = "processor\t: 0\nFeatures\t: fp asimd i8mm bf16\nCPU part\t: 0xd40\n"
+
+
+@pytest.mark.parametrize(
+    "cpuinfo, name, flags",
+    [
+        (X86, "Some CPU @ 2.50GHz", ["avx2", "fma", "avx512_vnni"]),
+        (ARM, "0xd40", ["asimd", "i8mm", "bf16"]),
+    ],
+)
+def test_a_processor_is_known_by_its_name_and_the_flags_that_decide(cpuinfo, name, flags):
+    assert processor(cpuinfo) == {"processor": name, "flags": flags}
+
+
+def test_each_round_runs_every_variant_once_and_the_order_turns():
+    order: list[str] = []
+
+    def noting(name: str):
+        return lambda: order.append(name) or float(len(order))
+
+    results = alternated({name: noting(name) for name in "abc"}, rounds=3)
+    assert order == list("abcbcacab")
+    assert results == {"a": [1, 6, 8], "b": [2, 4, 9], "c": [3, 5, 7]}
+
+
+def test_a_ratio_compares_within_a_round_so_that_a_slow_spell_hits_both_sides():
+    # The second round ran on a machine ten times slower.
+    assert ratios({"base": [1.0, 10.0, 1.0], "ours": [2.0, 20.0, 2.0]}, "base") == {"ours": 2.0}
+
+
+def test_a_table_names_the_ratio_of_all_but_the_base():
+    lines = table({"base": [1.0], "ours": [3.0]}, "base", "s").splitlines()
+    assert "x base" not in lines[0]
+    assert lines[1].endswith("3.00 x base")
+
+
+def test_records_of_several_sittings_lie_in_one_file_line_by_line(tmp_path):
+    path = tmp_path / "records.jsonl"
+    for figure in (1.0, 2.0):
+        append_record(path, "start", {"cores": 2}, {"seconds": figure})
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [line["figures"]["seconds"] for line in lines] == [1.0, 2.0]
+    assert lines[0]["machine"] == {"cores": 2}
+
+
+def test_work_of_children_counts_as_ones_own_also_when_they_have_ended():
+    before = own_cpu_seconds()
+    busy = "import time\nwhile time.process_time() < 0.2: pass"
+    subprocess.run([sys.executable, "-c", busy], check=True)
+    assert own_cpu_seconds() - before >= 0.2
+
+
+def test_company_reports_cores_and_never_less_than_none():
+    with Company() as company:
+        time.sleep(0.05)
+    assert company.others >= 0
+    assert "others used" in str(company)

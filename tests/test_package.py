@@ -1,0 +1,122 @@
+"""What is shipped: every folder of the package, its data, light imports and the names that a user is promised."""
+
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import penstock
+
+ROOT = Path(__file__).parents[1]
+NOT_SHIPPED = {"tests", "scripts", "docs", "build", "dist"}
+SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+def package_folders() -> dict[str, Path]:
+    """Dotted name → folder, for every folder below the root that holds Python files."""
+    found = {"penstock": ROOT}
+    for path in ROOT.rglob("*.py"):
+        parts = path.parent.relative_to(ROOT).parts
+        if parts and parts[0] not in NOT_SHIPPED and not any(part.startswith((".", "__")) for part in parts):
+            found[".".join(("penstock", *parts))] = path.parent
+    return found
+
+
+def shipped_files() -> set[str]:
+    """Sources and data of the package, as they lie below site-packages."""
+    return {
+        f"{name.replace('.', '/')}/{path.name}"
+        for name, folder in package_folders().items()
+        for path in folder.iterdir()
+        if path.is_file() and (path.suffix in (".py", ".jinja", ".json", ".cpp", ".h") or path.name == "py.typed")
+    }
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A wheel and a source archive, made from a copy of the tree, without network."""
+    folder = tmp_path_factory.mktemp("package")
+    source = copied_tree(folder / "source")
+    build = (
+        "import setuptools.build_meta as b, sys; [_, target] = sys.argv; b.build_wheel(target); b.build_sdist(target)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", build, str(folder)], cwd=source, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    return {"wheel": next(folder.glob("*.whl")), "source": next(folder.glob("*.tar.gz"))}
+
+
+def copied_tree(target: Path) -> Path:
+    """The shipped files alone: a build writes beside its sources, and others may be at work in the tree."""
+    for name in [
+        *shipped_files(),
+        *(f"penstock/{name}" for name in ("pyproject.toml", "MANIFEST.in", "LICENSE", "README.md")),
+    ]:
+        relative = Path(name).relative_to("penstock")
+        (target / relative).parent.mkdir(parents=True, exist_ok=True)
+        (target / relative).write_bytes((ROOT / relative).read_bytes())
+    return target
+
+
+def in_a_new_process(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_pyproject_lists_every_folder_with_python_files():
+    assert set(SETTINGS["tool"]["setuptools"]["packages"]) == set(package_folders())
+
+
+def test_every_folder_of_the_package_says_what_it_is():
+    assert [name for name, folder in package_folders().items() if not (folder / "__init__.py").is_file()] == []
+
+
+def test_the_wheel_holds_all_sources_and_data_and_nothing_else(built):
+    inside = {name for name in zipfile.ZipFile(built["wheel"]).namelist() if ".dist-info/" not in name}
+    assert inside == shipped_files()
+
+
+def test_the_wheel_holds_the_license_and_the_command(built):
+    archive = zipfile.ZipFile(built["wheel"])
+    info = next(name for name in archive.namelist() if name.endswith("METADATA")).rpartition("/")[0]
+    assert "Apache License" in archive.read(f"{info}/licenses/LICENSE").decode()
+    assert "penstock = penstock.frontend.cli:main" in archive.read(f"{info}/entry_points.txt").decode()
+    assert f"Version: {penstock.__version__}" in archive.read(f"{info}/METADATA").decode()
+
+
+def test_the_source_archive_can_be_built_again(built):
+    with tarfile.open(built["source"]) as archive:
+        inside = {name.partition("/")[2] for name in archive.getnames()}
+    wanted = {name.removeprefix("penstock/") for name in shipped_files()} | {"pyproject.toml", "LICENSE", "README.md"}
+    assert wanted - inside == set()
+
+
+def test_importing_penstock_brings_neither_torch_nor_any_dependency():
+    heavy = "torch transformers numpy msgspec zmq tokenizers"
+    assert in_a_new_process(f"import penstock, sys; print(*set('{heavy}'.split()) & set(sys.modules))") == ""
+
+
+@pytest.mark.parametrize("name", penstock.__all__)
+def test_a_public_name_comes_without_torch_and_transformers(name):
+    code = f"import sys; from penstock import {name}; print(*{{'torch', 'transformers'}} & set(sys.modules))"
+    assert in_a_new_process(code) == ""
+
+
+def test_every_public_name_is_listed_for_those_who_look_around():
+    assert set(penstock.__all__) <= set(dir(penstock))
+
+
+def test_a_name_that_does_not_exist_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'Reservoir'"):
+        penstock.Reservoir  # noqa: B018
+
+
+def test_another_system_is_told_that_linux_is_needed():
+    code = "import sys; sys.platform = 'darwin'\ntry: import penstock\nexcept ImportError as error: print(error)"
+    assert "Linux" in in_a_new_process(code)
