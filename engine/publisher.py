@@ -6,7 +6,7 @@ Knows nothing of sockets; the loop sends what `take` returns.
 
 from array import array
 
-from ..protocol.messages import Ended, FinishReason, Logprobs, Opened, Resumed, StepResult, Tokens, column, wide_column
+from ..protocol.messages import Ended, Logprobs, Opened, Resumed, StepResult, Tokens, column, wide_column
 from .request import Sequence
 from .step import Step
 
@@ -37,18 +37,10 @@ class Publisher:
         sequence.untold_preemptions = 0
         sequence.has_news = False
 
-    def end(
-        self,
-        sequence: Sequence,
-        finish_reason: FinishReason,
-        *,
-        stop_reason: int | None = None,
-        error_code: int = 200,
-        error_msg: str | None = None,
-    ) -> None:
+    def end(self, sequence: Sequence, ended: Ended) -> None:
         if sequence.has_news:
             self.news(sequence)
-        self._ended.append(Ended(sequence.id, finish_reason, stop_reason, error_code, error_msg))
+        self._ended.append(ended)
 
     def logprobs(self, step: Step, result: StepResult) -> None:
         """Pass on log-probabilities under the sequences' ids; called before the step's tokens can end any."""

@@ -52,8 +52,7 @@ class Running:
 
     def check(self, sequences: list[Sequence]) -> None:
         """Raise unless these are the ones that run, each with a slot of its own and blocks for what it computes."""
-        self.settle()
-        listed = self.prefilling + self.decoding
+        listed = [sequence for sequence in self.prefilling + self.decoding if sequence.is_running]
         if sorted(each.id for each in listed) != sorted(each.id for each in sequences):
             raise RuntimeError("The running sequences are not those that have slots.")
         slots = [sequence.slot for sequence in listed]
@@ -64,7 +63,10 @@ class Running:
                 raise RuntimeError(f"Sequence {sequence.id} computes {sequence.num_computed} tokens beyond its blocks.")
 
     def settle(self) -> None:
-        """Drop those that have left, and move those that have caught up behind the decoding ones."""
+        """Drop those that have left, and move those that have caught up behind the decoding ones.
+
+        The latter before any result comes: a token sampled later would make them look behind again.
+        """
         if self._is_settled:
             return
         prefilling = [sequence for sequence in self.prefilling if sequence.is_running]

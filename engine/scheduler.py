@@ -11,7 +11,7 @@ from array import array
 from collections import deque
 from collections.abc import Iterable
 
-from ..protocol.messages import FailedRow, FinishReason, NewSlot, Prompt, Stats, StepPlan, StepResult, Tokens, values
+from ..protocol.messages import Ended, FailedRow, NewSlot, Prompt, Stats, StepPlan, StepResult, Tokens, values
 from .cache import Cache
 from .limits import Candidate, Limits, Load, gates
 from .publisher import Publisher
@@ -48,13 +48,13 @@ class Scheduler:
             self.sequences[sequence.id] = sequence
             self.waiting.push(sequence)
             if refusal is not None:
-                self._end(sequence, "error", error_code=400, error_msg=refusal)
+                self._end(sequence, Ended(sequence.id, "error", error_code=400, error_msg=refusal))
 
     def abort(self, sequence_ids: Iterable[int]) -> None:
         """End these; those that have ended already are unknown here and ignored."""
         for sequence_id in sequence_ids:
             if (sequence := self.sequences.get(sequence_id)) is not None:
-                self._end(sequence, "abort", error_code=499, error_msg="The request was aborted.")
+                self._end(sequence, Ended(sequence.id, "abort", error_code=499, error_msg="The request was aborted."))
 
     def take_ends(self) -> Tokens | None:
         """Word of sequences that have ended without a step, if there are any."""
@@ -79,6 +79,7 @@ class Scheduler:
         load = self._load(step)
         self._plan_prefills(step, load)
         self._admit(step, load)
+        self.running.settle()
         if not step.rows:
             return None
         self.counters.steps += 1
@@ -235,16 +236,16 @@ class Scheduler:
             self.cache.forget(sequence)
             if sequence.is_running:
                 self.running.leave(sequence, 0)
-            self._end(sequence, "error", error_code=500, error_msg=failed.message)
+            self._end(sequence, Ended(sequence.id, "error", error_code=500, error_msg=failed.message))
 
     # --- ends -------------------------------------------------------------------------------------------------------
 
     def _end_at(self, sequence: Sequence, token: int) -> None:
         """Its newest token may end it: by what it is, or because it is the last that may be."""
         if token in sequence.endings and sequence.num_known >= sequence.request.min_total:
-            self._end(sequence, "stop", stop_reason=sequence.endings[token])
+            self._end(sequence, Ended(sequence.id, "stop", sequence.endings[token]))
         elif sequence.num_known >= sequence.max_total:
-            self._end(sequence, "length")
+            self._end(sequence, Ended(sequence.id, "length"))
 
     def _end_outgrown(self, sequence: Sequence) -> None:
         """Alone it fills the whole pool. What is in flight still counts, so that its end does not depend on timing."""
@@ -255,17 +256,9 @@ class Scheduler:
             f"({self.cache.num_blocks:,} blocks of {self.cache.block_size}). "
             "Use a smaller max_tokens or raise kv_cache_memory."
         )
-        self._end(sequence, "error", error_code=429, error_msg=message)
+        self._end(sequence, Ended(sequence.id, "error", error_code=429, error_msg=message))
 
-    def _end(
-        self,
-        sequence: Sequence,
-        finish_reason: FinishReason,
-        *,
-        stop_reason: int | None = None,
-        error_code: int = 200,
-        error_msg: str | None = None,
-    ) -> None:
+    def _end(self, sequence: Sequence, ended: Ended) -> None:
         """The one way out, whatever it was doing."""
         sequence.has_ended = True
         del self.sequences[sequence.id]
@@ -274,7 +267,7 @@ class Scheduler:
             self.running.leave(sequence, min(sequence.num_computed, sequence.num_known - 1))
         elif sequence.is_waiting:
             self.waiting.leave(sequence)
-        self.publisher.end(sequence, finish_reason, stop_reason=stop_reason, error_code=error_code, error_msg=error_msg)
+        self.publisher.end(sequence, ended)
 
     def check(self) -> None:
         """Raise unless blocks are conserved and every sequence is in exactly one place; the tests ask after steps."""

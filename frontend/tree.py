@@ -67,7 +67,7 @@ class Tree:
     def wait_until_ready(self) -> MemoryPlan:
         """Until every child is ready; raises what ended one."""
         missing, plan = {"engine", "detokenizer"}, None
-        while missing:
+        while missing or plan is None:
             message = self.inbox.receive_or([child.pidfd for child in self.children])
             if message is None:
                 raise self.death()
@@ -81,7 +81,6 @@ class Tree:
                 plan = message.plan or plan
             else:
                 self.note(message)
-        assert plan is not None
         return plan
 
     def note(self, message: Any) -> None:

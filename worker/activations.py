@@ -46,9 +46,7 @@ def measured_activations(
     return peak + size.num_slots * max_model_len * _FLOAT
 
 
-def _largest_batch(
-    kv: KVCache, size: Size, max_model_len: int, device: torch.device, deterministic: bool
-) -> Batch:
+def _largest_batch(kv: KVCache, size: Size, max_model_len: int, device: torch.device, deterministic: bool) -> Batch:
     """Prompts as long as may be, until the budget of tokens is used up."""
     length = min(size.max_num_batched_tokens, max_model_len)
     lengths = [length] * min(size.num_slots, size.max_num_batched_tokens // length)

@@ -62,15 +62,19 @@ class Weights:
         return self.source.has(self.prefix + name)
 
     def matrix(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
-        """A tensor for products, [its part of] `shape`."""
-        return self._read(name, shape, part, self.placement.weights)
+        """A tensor for products, [its part of] `shape`. It may be a view of the file, which packing copies."""
+        return self._read(name, shape, part).to(self.placement.device, self.placement.weights)
+
+    def table(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
+        """A matrix of which single rows are read. A copy: the file may be replaced while the model runs."""
+        return self._read(name, shape, part).to(self.placement.device, self.placement.weights, copy=True)
 
     def vector(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
-        """A tensor that meets the activations: a norm's weight, a bias."""
-        return self._read(name, shape, part, self.placement.activations)
+        """A tensor that meets the activations: a norm's weight, a bias. A copy, as a table is."""
+        return self._read(name, shape, part).to(self.placement.device, self.placement.activations, copy=True)
 
-    def _read(self, name: str, shape: tuple[int, ...], part: Part | None, dtype: torch.dtype) -> Tensor:
-        return self.source.read(self.prefix + name, shape, part).to(device=self.placement.device, dtype=dtype)
+    def _read(self, name: str, shape: tuple[int, ...], part: Part | None) -> Tensor:
+        return self.source.read(self.prefix + name, shape, part)
 
 
 class Checkpoint:

@@ -16,7 +16,7 @@ from ..protocol.trace import Trace
 from .activations import measured_activations, reckoned_activations
 from .available_memory import Reservation, available_memory
 from .device import chosen_device, device_name
-from .host_memory import BackgroundTouch
+from .host_memory import BackgroundTouch, fresh_zeros
 from .kv_cache import KVCache
 from .memory import Found, Size, memory_plan
 from .models.load import load_model
@@ -94,8 +94,11 @@ class Start:
     def _kv_memory(self, num_blocks: int) -> KVCache:
         try:
             point("worker.allocate")
-            shape = self.model.kv_shape
-            return KVCache.allocate(shape, num_blocks, self.config.block_size, self.kv_dtype, self.device)
+            shape, block_size = self.model.kv_shape, self.config.block_size
+            if self.device.type != "cpu":
+                return KVCache.allocate(shape, num_blocks, block_size, self.kv_dtype, self.device)
+            size = (shape.num_layers, num_blocks, shape.num_kv_heads, block_size, shape.head_dim)
+            return KVCache(fresh_zeros(size, self.kv_dtype), fresh_zeros(size, self.kv_dtype))
         except (MemoryError, OSError, RuntimeError) as error:
             raise OutOfMemoryError(
                 f"{num_blocks:,} KV blocks were planned and could not be allocated on {self.device} ({error}). "

@@ -37,10 +37,15 @@ class PackedWeight:
 
 
 def pack(weight: Tensor) -> PackedWeight:
-    """Reorder `weight` [out, in] for products on its device, where oneDNN multiplies its number format."""
+    """Reorder `weight` [out, in] for products on its device, where oneDNN multiplies its number format.
+
+    On a CPU the result shares no memory with `weight`, which may be a view of a file.
+    """
     out_features, in_features = weight.shape
-    if weight.device.type != "cpu" or not _is_multiplied(weight.dtype):
+    if weight.device.type != "cpu":
         return PackedWeight(weight, out_features, in_features, weight.dtype, is_reordered=False)
+    if not _is_multiplied(weight.dtype):
+        return PackedWeight(weight.clone(), out_features, in_features, weight.dtype, is_reordered=False)
     reordered = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), _ROWS_HINT[weight.dtype])
     return PackedWeight(reordered, out_features, in_features, weight.dtype, is_reordered=True)
 

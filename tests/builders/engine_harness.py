@@ -3,7 +3,7 @@
 `answer` is what a request must get whatever its company: the harness is only there to find out whether it does.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable
 
 from penstock.engine.limits import Limits
@@ -85,6 +85,7 @@ class Harness:
         self.results: deque[StepResult] = deque()
         self.plans: list[StepPlan] = []
         self.heard: dict[int, Heard] = {}
+        self.num_steps: Counter[int] = Counter()  # that a sequence was in before it ended
 
     def add(self, *prompts: Prompt) -> None:
         for each in prompts:
@@ -103,12 +104,14 @@ class Harness:
         if plan is not None:
             self.plans.append(plan)
             result = self.worker.step(plan)
-            result.forward_time = 1.0
+            result.forward_time = 1.0  # so that times told are numbers of steps
             self.results.append(result)
         return plan
 
     def finish(self) -> None:
         """The oldest result reaches the engine."""
+        rows = self.scheduler.in_flight[0].rows
+        self.num_steps.update(sequence.id for sequence in rows if not sequence.has_ended)
         self._hear(self.scheduler.finish(self.results.popleft()))
         self.scheduler.check()
 

@@ -120,6 +120,7 @@ class Run:
         self.harness.run(self.steps_in_flight)
         stats = self.harness.scheduler.stats()
         assert (stats.running, stats.waiting, stats.free_blocks) == (0, 0, stats.blocks)
+        assert sum(heard.preemptions for heard in self.harness.heard.values()) == stats.preemptions
         for request_id, asked in self.asked.items():
             for sample in range(asked.params.n):
                 self.check_answer(sequence_id(request_id, sample), asked)
@@ -137,6 +138,7 @@ class Run:
             assert len(asked.token_ids) // 4 + len(heard.tokens) == pool + 1
         elif sequence not in self.disturbed or heard.ended.error_code == 200:
             assert (heard.tokens, heard.ended.finish_reason) == (expected, reason)
+            assert heard.forward_time == self.harness.num_steps[sequence]
             if asked.params.prompt_logprobs is not None and sequence == sequence_id(asked.request_id, 0):
                 assert heard.prompt_positions == len(asked.token_ids) // 4 - 1
 

@@ -39,7 +39,7 @@ def command(*words: object) -> list[str]:
 
 def generated(model: Path, *words: object, stdin: str = "") -> "subprocess.CompletedProcess[str]":
     """`penstock generate` on the worker without a model, so that no run waits for torch."""
-    call = command("generate", model, "--load-format", "stand-in", "--quiet", "--max-tokens", 3, *words)
+    call = command("generate", model, "--load-format", "stand-in", "--quiet", "--ignore-eos", "--max-tokens", 3, *words)
     return subprocess.run(call, input=stdin, capture_output=True, text=True, timeout=BOUND)
 
 

@@ -136,3 +136,11 @@ def test_a_place_in_the_checkpoint_names_its_tensors_by_their_path(tmp_path):
     assert at.at("q_proj").has("bias")
     assert not at.at("o_proj").has("bias")
     assert at.at("q_proj").vector("bias", (56,)).shape == (56,)
+
+
+def test_a_loaded_model_keeps_no_hold_of_its_files(tmp_path):
+    """Whoever overwrites them while it runs changes nothing."""
+    model = load_model(tiny_model(tmp_path, "qwen3"))
+    held = [line for line in open("/proc/self/maps") if str(tmp_path) in line]
+    assert held == []
+    assert model.report.bytes_read > 0

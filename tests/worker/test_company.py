@@ -116,20 +116,27 @@ def test_with_one_thread_as_with_two(model, alone):
 
 
 @pytest.mark.parametrize("deterministic", [True, False])
-def test_a_request_that_ends_in_nan_harms_no_other(tmp_path, deterministic):
-    model = load_model(tiny_model(tmp_path, "qwen3"), deterministic=deterministic)
-    poison = 306
-    table = model.decoder.embedding.table
-    table[poison] = torch.nan
+class TestNaN:
+    """One request's NaN stays its own, in both forms of the operations."""
 
-    def run(*asked: Prompt) -> list[Answer]:
-        engine = TinyEngine(slotted_runner(model, deterministic=deterministic, num_blocks=24), max_num_batched_tokens=64)
-        # The second time, the blocks that the broken request had written are others'.
-        return engine.run(*asked) + engine.run(*requests(first_id=100)[:6])
+    def engine(self, model: Model, deterministic: bool) -> TinyEngine:
+        return TinyEngine(slotted_runner(model, deterministic=deterministic, num_blocks=24), max_num_batched_tokens=64)
 
-    right = requests()[:6]
-    broken = prompt(50, [5, 6, 7, 8, 9] * 8 + [poison] + [3] * 30)
-    expected = run(*right)
-    found = run(*right[:3], broken, *right[3:])
-    assert found[3].error is not None and "not finite" in found[3].error and found[3].tokens == []
-    assert [answer.tokens for answer in found[:3] + found[4:]] == [answer.tokens for answer in expected]
+    def test_a_request_that_ends_in_nan_harms_no_other(self, tmp_path, deterministic):
+        model = load_model(tiny_model(tmp_path, "qwen3"), deterministic=deterministic)
+        poison = 306
+        model.decoder.embedding.table[poison] = torch.nan
+        right = requests()[:6]
+        broken = prompt(50, [5, 6, 7, 8, 9] * 8 + [poison] + [3] * 30)
+        expected = self.engine(model, deterministic).run(*right)
+        found = self.engine(model, deterministic).run(*right[:3], broken, *right[3:])
+        assert found[3].error is not None and "not finite" in found[3].error and found[3].tokens == []
+        assert [answer.tokens for answer in found[:3] + found[4:]] == [answer.tokens for answer in expected]
+
+    def test_what_an_earlier_tenant_left_in_a_block_is_never_read(self, tmp_path, deterministic):
+        model = load_model(tiny_model(tmp_path, "llama"), deterministic=deterministic)
+        expected = self.engine(model, deterministic).run(*requests()[:6])
+        engine = self.engine(model, deterministic)
+        engine.runner.kv.keys.fill_(torch.nan)
+        engine.runner.kv.values.fill_(torch.nan)
+        assert engine.run(*requests()[:6]) == expected

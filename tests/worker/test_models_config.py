@@ -67,6 +67,7 @@ def test_windows_follow_the_layers_that_have_one(tmp_path):
         ({"rope_parameters": {"rope_type": "longrope", "rope_theta": 1e4}}, "rope type 'longrope' is not supported"),
         ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4}}, "rope type 'yarn' needs factor"),
         ({"rope_parameters": {"rope_theta": 1e4, "partial_rotary_factor": 0.5}}, "of which 50% rotate"),
+        ({"rope_parameters": {"full_attention": {"rope_theta": 1e4}}}, r"differ by layer \(full_attention\)"),
         ({"paddleformers_version": "0.1"}, r"Paddle's own layout.*-PT"),
     ],
 )

@@ -110,7 +110,9 @@ def test_a_plan_that_only_frees_has_an_empty_result(runner):
 def mask_frame(number: int, allowed: dict[int, set[int]]) -> MaskFrame:
     words = -(-VOCABULARY // 32)
     bits = [
-        sum(1 << token % 32 for token in tokens if token // 32 == word) for tokens in allowed.values() for word in range(words)
+        sum(1 << token % 32 for token in tokens if token // 32 == word)
+        for tokens in allowed.values()
+        for word in range(words)
     ]
     return MaskFrame(number, column(allowed), numpy.array(bits, numpy.uint32).tobytes())
 

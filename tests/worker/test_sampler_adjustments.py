@@ -56,7 +56,7 @@ def test_a_bad_word_of_one_token_never_comes(logits):
         ([[5, 11], [5, 11], [5, 15]], [11, 15]),
         ([[7, 16]], []),  # 7 stands in the history, not at its end
         ([[9] * 30 + [17]], []),  # longer than the history
-        ([HISTORY + [18]], [18]),  # the whole of it, prompt and all
+        ([[*HISTORY, 18]], [18]),  # the whole of it, prompt and all
         ([[5, 200]], []),  # no token of this model
     ],
 )

@@ -15,7 +15,7 @@ class Embedding:
     def __init__(self, weights: Weights, vocab_size: int, hidden_size: int) -> None:
         self.placement = weights.placement
         self.first, last = self.placement.ranks.span(vocab_size)
-        self.table = weights.matrix("weight", (vocab_size, hidden_size), (0, self.first, last))
+        self.table = weights.table("weight", (vocab_size, hidden_size), (0, self.first, last))
 
     def __call__(self, token_ids: Tensor) -> Tensor:
         found = self.placement.ops.embedding(token_ids, self.table, self.first).to(self.placement.activations)

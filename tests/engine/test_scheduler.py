@@ -1,0 +1,85 @@
+"""How a step is filled: whose turn it is, and with how many tokens."""
+
+from builders.engine_harness import Harness, answer, prompt
+
+from penstock.protocol.messages import values
+
+
+def tokens_by_seed(harness: Harness) -> list[dict[int, int]]:
+    """For each plan, how many tokens it computes of which request (seeds are request ids)."""
+    owners: dict[int, int] = {}
+    steps = []
+    for plan in harness.plans:
+        owners.update({new.slot: new.seed for new in plan.new})
+        steps.append({owners[slot]: count for slot, count in harness.rows(plan).items()})
+    return steps
+
+
+def test_a_step_never_computes_more_than_max_num_batched_tokens():
+    harness = Harness(max_num_batched_tokens=16)
+    harness.add(*(prompt(number, range(number, number + 5 + 4 * number)) for number in range(10)))
+    harness.run()
+    sizes = [sum(values(plan.num_tokens)) for plan in harness.plans]
+    assert max(sizes) == 16
+
+
+def test_a_long_prompt_is_computed_in_chunks_beside_the_answers_of_others():
+    harness = Harness(max_num_batched_tokens=16)
+    harness.add(prompt(1, [1, 2], max_tokens=12))
+    harness.plan()
+    harness.add(prompt(2, range(40), max_tokens=2))
+    harness.run()
+    assert tokens_by_seed(harness)[:5] == [{1: 2}, {1: 1, 2: 15}, {1: 1, 2: 15}, {1: 1, 2: 10}, {1: 1, 2: 1}]
+
+
+def test_what_a_step_has_left_goes_to_who_waits():
+    harness = Harness(max_num_batched_tokens=16)
+    harness.add(prompt(1, range(10)), prompt(2, range(100, 110)), prompt(3, range(200, 210)))
+    harness.plan()
+    assert tokens_by_seed(harness) == [{1: 10, 2: 6}]
+
+
+def test_a_lower_priority_value_goes_first_whatever_the_order_of_arrival():
+    harness = Harness(max_num_seqs=1)
+    harness.add(*(prompt(number, [number], priority=-number, max_tokens=2) for number in range(4)))
+    harness.run()
+    assert [new.seed for plan in harness.plans for new in plan.new] == [3, 2, 1, 0]
+
+
+def test_every_running_sequence_gets_a_token_in_every_step():
+    harness = Harness(max_num_seqs=50, max_num_batched_tokens=4)
+    harness.add(*(prompt(number, [number], max_tokens=6) for number in range(12)))
+    harness.run()
+    for before, after in zip(tokens_by_seed(harness), tokens_by_seed(harness)[1:]):
+        missing = set(before) - set(after)
+        assert all(len(harness.tokens(number)) == 6 for number in missing)
+        assert len(after) <= 4
+
+
+def test_rows_keep_their_order_while_others_come_and_go():
+    harness = Harness()
+    harness.add(*(prompt(number, [number], max_tokens=3 + 5 * (number % 2)) for number in range(6)))
+    harness.run()
+    orders = [list(step) for step in tokens_by_seed(harness)]
+    for before, after in zip(orders, orders[1:]):
+        stayed = [number for number in before if number in after]
+        assert [number for number in after if number in before] == stayed
+
+
+def test_the_step_after_a_prompt_that_fills_its_blocks_gets_a_new_one_at_any_depth():
+    for steps_in_flight in (1, 2, 3):
+        harness = Harness()
+        asked = prompt(1, range(8))
+        harness.add(asked)
+        harness.run(steps_in_flight)
+        assert harness.tokens(1) == answer(asked, 0, 128)[0]
+
+
+def test_stats_tell_what_was_computed_and_what_was_found():
+    harness = Harness()
+    harness.add(prompt(1, range(20)), prompt(2, range(20)))
+    harness.run()
+    stats = harness.scheduler.stats()
+    assert (stats.prompt_tokens, stats.cached_tokens, stats.generated_tokens) == (40, 16, 16)
+    assert (stats.running, stats.waiting, stats.preemptions) == (0, 0, 0)
+    assert stats.steps == len(harness.plans)
