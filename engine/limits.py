@@ -13,8 +13,6 @@ from ..protocol.config import EngineConfig
 from ..protocol.messages import MemoryPlan
 from .request import Request, Sequence
 
-# What max_num_seqs and max_num_batched_tokens are where nobody set them.
-_UNSET = {"cpu": (64, 1024), "cuda": (256, 8192)}
 # A prompt is long from this share of the context on, if long ones are limited and nobody said what long is.
 _LONG_SHARE = 0.04
 
@@ -36,13 +34,13 @@ class Limits:
     @classmethod
     def settled(cls, config: EngineConfig, plan: MemoryPlan) -> "Limits":
         """The options, and where they are unset what fits the device."""
-        num_seqs, num_tokens = _UNSET["cpu" if plan.device == "cpu" else "cuda"]
+        num_seqs, num_tokens = config.step_limits(plan.device)
         return cls(
             num_blocks=plan.num_blocks,
             block_size=config.block_size,
             max_model_len=plan.max_model_len,
-            max_num_seqs=config.max_num_seqs or num_seqs,
-            max_num_batched_tokens=config.max_num_batched_tokens or num_tokens,
+            max_num_seqs=num_seqs,
+            max_num_batched_tokens=num_tokens,
             static_decode_blocks=config.static_decode_blocks,
             kv_cache_ratio=config.kv_cache_ratio,
             enable_chunked_prefill=config.enable_chunked_prefill,

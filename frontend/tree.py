@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from ..protocol.config import EngineConfig
-from ..protocol.errors import ChildFailure, EngineDeadError, OutOfMemoryError, PenstockError, raised_by
+from ..protocol.errors import ChildFailure, ChildTraceback, EngineDeadError, OutOfMemoryError, PenstockError, raised_by
 from ..protocol.launch import Launch
 from ..protocol.messages import PROTOCOL, FrontendInbox, Hello, MemoryPlan, Notice, Ready, Stop
-from ..protocol.process import ChildProcess, LifePipe, end_children, start_child
+from ..protocol.process import ChildProcess, LifePipe, end_children, start_child, wait_for_ends
 from ..protocol.runtime_directory import RuntimeDirectory
 from ..protocol.sockets import Inbox, Outbox
 from ..protocol.trace import Trace
@@ -84,25 +84,39 @@ class Tree:
         return plan
 
     def note(self, message: Any) -> None:
-        """A message that is not about a request."""
+        """A message that is not about a request; raises what a child says of its own end."""
         if isinstance(message, Notice):
             logs.say(f"{message.role}: {message.text}", quiet=False)
         elif isinstance(message, ChildFailure):
-            raise raised_by(message)
+            raise self._error(message)
 
     def death(self, dispatch: Callable[[Any], None] | None = None) -> PenstockError:
         """The error to raise now that a child has ended: its own words if it left any, else how it ended.
 
         Answers that were on their way are still handed to `dispatch`.
         """
-        ended = next((child for child in self.children if child.has_ended), None)
         deadline = time.monotonic() + _LAST_WORDS_SECONDS
         while (left := deadline - time.monotonic()) > 0:
             message = self.inbox.receive(left)
             if isinstance(message, ChildFailure):
-                return raised_by(message)
+                return self._error(message)
             if message is not None and dispatch is not None:
                 dispatch(message)
+        return self._error(None)
+
+    def _error(self, failure: ChildFailure | None) -> PenstockError:
+        """What ended the tree. A killed process comes before the words of one that only noticed."""
+        wait_for_ends(self.children, _LAST_WORDS_SECONDS / 3 if failure else 0)
+        ended = [child for child in self.children if child.has_ended]
+        killed = [child for child in ended if child.was_killed]
+        if failure is not None and not killed:
+            return raised_by(failure)
+        error = self._error_of((killed or ended or [None])[0])
+        if failure is not None:
+            error.__cause__ = ChildTraceback(failure.traceback)
+        return error
+
+    def _error_of(self, ended: ChildProcess | None) -> PenstockError:
         if ended is None:
             return EngineDeadError(f"The process tree has ended. Its log is {self.log}.")
         what = ended.describe_end()

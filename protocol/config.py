@@ -85,10 +85,18 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
             settled["gpu_memory_utilization"] = _checked("gpu_memory_utilization", _number(ratio))
         return cls(**settled)
 
+    def step_limits(self, device: str) -> tuple[int, int]:
+        """`max_num_seqs` and `max_num_batched_tokens`, where unset what suits the device ("cpu", "cuda:0")."""
+        num_seqs, num_tokens = _STEP_LIMITS[device.split(":")[0]]
+        return self.max_num_seqs or num_seqs, self.max_num_batched_tokens or num_tokens
+
     @staticmethod
     def notices(options: dict[str, Any]) -> list[str]:
         """One sentence for each option that was accepted and has no effect here."""
         return [f"{name} has no effect: {_ACCEPTED[name]}." for name in options if _ACCEPTED.get(name)]
+
+
+_STEP_LIMITS = {"cpu": (64, 1024), "cuda": (256, 8192)}
 
 
 def _unknown(name: str, known: set[str]) -> str:

@@ -46,6 +46,10 @@ class ChildProcess:
     def has_ended(self) -> bool:
         return self.popen.poll() is not None
 
+    @property
+    def was_killed(self) -> bool:
+        return (self.popen.poll() or 0) < 0
+
     def describe_end(self) -> str:
         """How it ended, in words; only after `has_ended`."""
         status = self.popen.wait()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).resolve().parents[1]
 ROOMS = ("protocol", "engine", "worker", "kernels", "frontend")
 
 # Which other rooms a room may import.
@@ -202,10 +202,14 @@ def test_every_module_of_the_package_is_loaded_once():
     """With the root as the package, one wrong setting makes pytest import it under the checkout's name as well."""
     import penstock.protocol.errors
 
-    homes = {}
+    homes: dict[Path, list[str]] = {}
     for name, module in list(sys.modules.items()):
-        file = getattr(module, "__file__", None)
-        if file and Path(file).is_relative_to(ROOT) and not Path(file).is_relative_to(ROOT / ".venv"):
-            homes.setdefault(file, []).append(name)
-    assert Path(penstock.protocol.errors.__file__) == ROOT / "protocol" / "errors.py"
-    no_faults([f"{file}: {', '.join(names)}" for file, names in homes.items() if len(names) > 1], "Loaded twice")
+        if file := getattr(module, "__file__", None):
+            homes.setdefault(Path(file).resolve(), []).append(name)
+    twice = [
+        f"{file}: {', '.join(names)}"
+        for file, names in homes.items()
+        if len(names) > 1 and file.is_relative_to(ROOT) and not file.is_relative_to(ROOT / ".venv")
+    ]
+    assert Path(penstock.protocol.errors.__file__).resolve() == ROOT / "protocol" / "errors.py"
+    no_faults(twice, "Loaded twice")

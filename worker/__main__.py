@@ -55,7 +55,7 @@ def main(child: Child) -> None:
 
     from .start import Start
 
-    start = Start(child.launch, child.rank, child.directory / "ranks")
+    start = Start(child.launch, child.rank, child.directory)
     trace = Trace(child.launch.config.trace, child.role)
     try:
         engine.send(Loaded(child.rank, start.plan()))

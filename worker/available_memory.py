@@ -1,7 +1,7 @@
 """How much memory this process may still take on this machine, and what other trees have set aside of it.
 
 What is free is the smaller of the kernel's own estimate and what the limits of the control groups leave. KV memory is
-touched long after it was planned, so a plan also leaves a note of what it has not touched yet; the notes are read and
+touched long after it was planned, so a rank also leaves a note of what it has not touched yet; notes are read and
 written under one lock, and a note dies with its process. Knows nothing of models.
 """
 
@@ -10,8 +10,6 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-
-from ..protocol.runtime_directory import runtime_base
 
 _PROC, _CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
 
@@ -28,7 +26,8 @@ def _kernel_estimate(proc: Path) -> int:
 
 def _left_by_limits(proc: Path, cgroups: Path) -> Iterator[int]:
     """For every group that this process is in and that has a limit: what the limit leaves."""
-    for line in (proc / "self" / "cgroup").read_text().splitlines():
+    groups = proc / "self" / "cgroup"
+    for line in groups.read_text().splitlines() if groups.exists() else ():
         _, controllers, path = line.split(":", 2)
         if controllers == "":
             names = (cgroups, "memory.max", "memory.current", "inactive_file")
@@ -49,45 +48,38 @@ def _left(folder: Path, limit: str, usage: str, reclaimable: str) -> int:
     """Raises ValueError where there is no limit ("max"). File pages that nobody uses count as free."""
     most, used = int((folder / limit).read_text()), int((folder / usage).read_text())
     statistics = (folder / "memory.stat").read_text().splitlines()
-    return most - used + next(int(line.split()[1]) for line in statistics if line.split()[0] == reclaimable)
+    return most - used + next(int(line.split()[1]) for line in statistics if line.startswith(f"{reclaimable} "))
 
 
 class Reservation:
-    """This process's note of memory that it has planned for and not touched yet."""
+    """This rank's note, in its tree's folder, of memory that it has planned for and not touched yet."""
 
-    def __init__(self, folder: Path | None = None) -> None:
-        self.folder = folder or runtime_base() / "memory"
-        self.folder.mkdir(mode=0o700, exist_ok=True)
-        self._note = None
+    def __init__(self, directory: Path, rank: int) -> None:
+        self._base = directory.parent
+        self._note = open(directory / f"memory{rank}", "w")
+        fcntl.flock(self._note, fcntl.LOCK_EX)
 
     @contextmanager
     def turn(self) -> Iterator[int]:
-        """While nobody else plans: the bytes that others have set aside."""
-        with open(self.folder / "lock", "w") as turnstile:
+        """While nobody else of this user plans: the bytes that other ranks and trees have set aside."""
+        with open(self._base / "memory-lock", "w") as turnstile:
             fcntl.flock(turnstile, fcntl.LOCK_EX)
-            yield sum(_noted(note) for note in self.folder.glob("*.bytes"))
+            yield sum(_held(note) for note in self._base.glob("t*/memory*") if str(note) != self._note.name)
 
     def hold(self, number: int) -> None:
         """Set aside that many bytes, instead of what was set aside before."""
-        if self._note is None:
-            self._note = open(self.folder / f"{os.getpid()}-{id(self)}.bytes", "w")
-            fcntl.flock(self._note, fcntl.LOCK_EX)
-        # A line of one width, so that a reader never sees half of it.
-        os.pwrite(self._note.fileno(), b"%20d\n" % number, 0)
+        # Of one width, so that a reader never sees half of it.
+        os.pwrite(self._note.fileno(), b"%20d" % number, 0)
 
     def release(self) -> None:
-        if self._note is not None:
-            Path(self._note.name).unlink(missing_ok=True)
-            self._note.close()
-            self._note = None
+        self._note.close()
 
 
-def _noted(path: Path) -> int:
-    """The bytes in a note; a note that nobody holds any more is swept away and counts nothing."""
-    with suppress(OSError, ValueError), open(path, "r+") as note:
+def _held(path: Path) -> int:
+    """The bytes in a note that its owner still locks; one that nobody holds counts nothing."""
+    with suppress(OSError), open(path) as note:
         try:
-            fcntl.flock(note, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(note, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return int(note.read() or 0)
-        path.unlink(missing_ok=True)
     return 0

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ..kernels import Scratch
+from .host_memory import fresh_zeros
 
 
 class KVShape(NamedTuple):
@@ -39,6 +40,8 @@ class KVCache:
     ) -> "KVCache":
         """Zeros for `num_blocks`; on a CPU the kernel hands out the pages as they are touched."""
         size = (shape.num_layers, num_blocks, shape.num_kv_heads, block_size, shape.head_dim)
+        if torch.device(device).type == "cpu":
+            return cls(fresh_zeros(size, dtype), fresh_zeros(size, dtype))
         return cls(torch.zeros(size, dtype=dtype, device=device), torch.zeros(size, dtype=dtype, device=device))
 
     @property

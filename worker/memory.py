@@ -13,8 +13,6 @@ from ..protocol.messages import MemoryPlan
 _GIB = 1 << 30
 _MOST_UNASKED = 2 * _GIB  # of KV memory on a CPU, where nobody said how much
 _SHARE_UNASKED = 4  # and at most one part in so many of what is free
-# What max_num_seqs and max_num_batched_tokens are where nobody set them.
-_UNSET = {"cpu": (64, 1024), "cuda": (256, 8192)}
 
 
 @dataclass(frozen=True)
@@ -26,8 +24,7 @@ class Size:
 
     @classmethod
     def settled(cls, config: EngineConfig, device_type: str) -> "Size":
-        num_seqs, num_tokens = _UNSET[device_type]
-        return cls(config.max_num_seqs or num_seqs, config.max_num_batched_tokens or num_tokens)
+        return cls(*config.step_limits(device_type))
 
     @property
     def num_slots(self) -> int:

@@ -3,7 +3,6 @@
 The engine stands between the plan and the allocation, since all ranks have to agree. Knows nothing of sockets.
 """
 
-import os
 from pathlib import Path
 
 import torch
@@ -16,7 +15,7 @@ from ..protocol.trace import Trace
 from .activations import measured_activations, reckoned_activations
 from .available_memory import Reservation, available_memory
 from .device import chosen_device, device_name
-from .host_memory import BackgroundTouch, fresh_zeros
+from .host_memory import BackgroundTouch
 from .kv_cache import KVCache
 from .memory import Found, Size, memory_plan
 from .models.load import load_model
@@ -31,14 +30,14 @@ _LIBRARIES = 256 << 20  # what a GPU's libraries take when they are first used
 class Start:
     """One rank on its way to its first step."""
 
-    def __init__(self, launch: Launch, rank: int, rendezvous: Path) -> None:
+    def __init__(self, launch: Launch, rank: int, directory: Path) -> None:
         self.config = launch.config
         self.rank = rank
         torch.set_num_threads(launch.threads_per_rank)
         self.device = chosen_device(self.config, rank)
         self.size = Size.settled(self.config, self.device.type)
-        self.ranks = Parallel.join(rank, self.config.tensor_parallel_size, rendezvous, self.device)
-        self.reservation = Reservation()
+        self.ranks = Parallel.join(rank, self.config.tensor_parallel_size, directory / "ranks", self.device)
+        self.reservation = Reservation(directory, rank)
         self.touch: BackgroundTouch | None = None
         resident = _resident_bytes()
         # None asks for it where it is free, which the plain torch operations on a CPU are not.
@@ -94,11 +93,8 @@ class Start:
     def _kv_memory(self, num_blocks: int) -> KVCache:
         try:
             point("worker.allocate")
-            shape, block_size = self.model.kv_shape, self.config.block_size
-            if self.device.type != "cpu":
-                return KVCache.allocate(shape, num_blocks, block_size, self.kv_dtype, self.device)
-            size = (shape.num_layers, num_blocks, shape.num_kv_heads, block_size, shape.head_dim)
-            return KVCache(fresh_zeros(size, self.kv_dtype), fresh_zeros(size, self.kv_dtype))
+            shape = self.model.kv_shape
+            return KVCache.allocate(shape, num_blocks, self.config.block_size, self.kv_dtype, self.device)
         except (MemoryError, OSError, RuntimeError) as error:
             raise OutOfMemoryError(
                 f"{num_blocks:,} KV blocks were planned and could not be allocated on {self.device} ({error}). "
@@ -152,4 +148,6 @@ def _notes(unread: list[str]) -> tuple[str, ...]:
 
 
 def _resident_bytes() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
+    """Memory of this process's own, without the files that it maps."""
+    status = Path("/proc/self/status").read_text()
+    return 1024 * int(next(line for line in status.splitlines() if line.startswith("RssAnon:")).split()[1])

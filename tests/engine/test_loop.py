@@ -18,7 +18,7 @@ from penstock.protocol.messages import (
     values,
 )
 from penstock.protocol.trace import Trace
-from penstock.worker.stand_in import StandInWorker
+from penstock.worker.stand_in_runner import StandInWorker
 
 
 class Everyone:

@@ -99,10 +99,10 @@ def test_what_a_failed_row_computed_is_not_found(monkeypatch):
 
 
 def fail_next_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    from penstock.worker import stand_in
+    from penstock.worker import stand_in_runner
 
     visits = iter([None, "nan"])
-    monkeypatch.setattr(stand_in, "point", lambda name: next(visits, None))
+    monkeypatch.setattr(stand_in_runner, "point", lambda name: next(visits, None))
 
 
 def test_surplus_positions_are_not_found():

@@ -1,5 +1,7 @@
 """How a step is filled: whose turn it is, and with how many tokens."""
 
+from itertools import pairwise
+
 from builders.engine_harness import Harness, answer, prompt
 
 from penstock.protocol.messages import values
@@ -50,7 +52,7 @@ def test_every_running_sequence_gets_a_token_in_every_step():
     harness = Harness(max_num_seqs=50, max_num_batched_tokens=4)
     harness.add(*(prompt(number, [number], max_tokens=6) for number in range(12)))
     harness.run()
-    for before, after in zip(tokens_by_seed(harness), tokens_by_seed(harness)[1:]):
+    for before, after in pairwise(tokens_by_seed(harness)):
         missing = set(before) - set(after)
         assert all(len(harness.tokens(number)) == 6 for number in missing)
         assert len(after) <= 4
@@ -61,7 +63,7 @@ def test_rows_keep_their_order_while_others_come_and_go():
     harness.add(*(prompt(number, [number], max_tokens=3 + 5 * (number % 2)) for number in range(6)))
     harness.run()
     orders = [list(step) for step in tokens_by_seed(harness)]
-    for before, after in zip(orders, orders[1:]):
+    for before, after in pairwise(orders):
         stayed = [number for number in before if number in after]
         assert [number for number in after if number in before] == stayed
 

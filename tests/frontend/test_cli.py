@@ -1,7 +1,6 @@
 """The command `penstock` as a shell sees it: options, prompts in, answers out, errors and exit status."""
 
 import argparse
-import io
 import json
 import os
 import signal
@@ -18,9 +17,7 @@ import penstock
 from penstock.frontend import cli
 from penstock.frontend.commands import generate
 from penstock.frontend.commands.options import given
-from penstock.frontend.commands.prompts import from_arguments, from_json_lines, from_lines
 from penstock.protocol.config import EngineConfig
-from penstock.protocol.errors import RequestError
 from penstock.protocol.sampling import SamplingParams
 
 BOUND = 60  # seconds; a wait never ends a test that passes
@@ -165,55 +162,6 @@ def test_the_models_own_sampling_defaults_hold_where_nothing_else_was_said(tmp_p
     (tmp_path / "generation_config.json").write_text('{"temperature": 0.25, "top_p": 0.5}')
     params = generate._with_model_defaults(EngineConfig(model=str(tmp_path)), {"top_p": 0.75})
     assert (params.temperature, params.top_p) == (0.25, 0.75)
-
-
-# --- prompts ----------------------------------------------------------------------------------------------------------
-
-PARAMS = SamplingParams(max_tokens=7)
-
-
-def test_each_line_of_text_is_a_prompt_with_its_spaces_and_empty_ones_are_none():
-    assert [row.prompt for row in from_lines(io.StringIO("one\n\n  two \r\n"), PARAMS)] == ["one", "  two "]
-
-
-def test_each_argument_is_a_prompt_as_it_stands():
-    assert [row.prompt for row in from_arguments(["two\nlines\n", ""], PARAMS)] == ["two\nlines\n", ""]
-
-
-@pytest.mark.parametrize(
-    "line, prompt, name, max_tokens",
-    [
-        ('"text"', "text", None, 7),
-        ("[1, 2]", [1, 2], None, 7),
-        ('{"prompt": "text", "id": "a"}', {"prompt": "text"}, "a", 7),
-        ('{"prompt_token_ids": [1], "max_tokens": 2, "id": 5}', {"prompt_token_ids": [1]}, 5, 2),
-    ],
-)
-def test_a_json_line_brings_a_prompt_a_name_and_parameters(line, prompt, name, max_tokens):
-    [row] = from_json_lines([line], PARAMS)
-    assert (row.prompt, row.name, row.params.max_tokens) == (prompt, name, max_tokens)
-
-
-@pytest.mark.parametrize(
-    "line, sentence",
-    [
-        ("{", "Line 2 is not JSON"),
-        ("5", "Line 2 is neither"),
-        ('{"prompt": "x", "temperature": -1}', "Line 2: temperature=-1"),
-    ],
-)
-def test_a_json_line_that_is_no_request_becomes_its_own_refusal(line, sentence):
-    [_, row] = from_json_lines(['"good"', line], PARAMS)
-    assert isinstance(row.prompt, RequestError)
-    assert str(row.prompt).startswith(sentence)
-
-
-def test_lines_are_read_as_they_are_wanted():
-    def lines() -> Iterator[str]:
-        yield '"first"'
-        raise RuntimeError("the second line was read too early")
-
-    assert next(from_json_lines(lines(), PARAMS)).prompt == "first"
 
 
 # --- answers ----------------------------------------------------------------------------------------------------------

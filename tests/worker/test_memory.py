@@ -145,42 +145,50 @@ def test_this_machine_has_memory():
 # --- what others have set aside --------------------------------------------------------------------------------------
 
 
-def set_aside(folder) -> int:
-    with Reservation(folder).turn() as others:
+@pytest.fixture
+def trees(tmp_path):
+    """The folders of three trees of one user."""
+    folders = [tmp_path / f"t{number}" for number in range(3)]
+    for folder in folders:
+        folder.mkdir()
+    return folders
+
+
+def set_aside(by: Reservation) -> int:
+    with by.turn() as others:
         return others
 
 
-def test_what_one_holds_the_others_see(tmp_path):
-    first, second = Reservation(tmp_path), Reservation(tmp_path)
+def test_what_one_sets_aside_the_others_see(trees):
+    first, second, rank_1 = Reservation(trees[0], 0), Reservation(trees[1], 0), Reservation(trees[1], 1)
     first.hold(5 * GIB)
     second.hold(GIB)
-    assert set_aside(tmp_path) == 6 * GIB
+    assert [set_aside(by) for by in (first, second, rank_1)] == [GIB, 5 * GIB, 6 * GIB]
     first.hold(3)
-    assert set_aside(tmp_path) == GIB + 3
+    assert set_aside(rank_1) == GIB + 3
     second.release()
-    assert set_aside(tmp_path) == 3
-    first.release()
-    assert set_aside(tmp_path) == 0
+    assert set_aside(rank_1) == 3
 
 
-def test_a_note_dies_with_its_process(tmp_path):
+def test_a_note_dies_with_its_process(trees):
     code = (
         "import os, sys; from pathlib import Path; from penstock.worker.available_memory import Reservation\n"
-        "note = Reservation(Path(sys.argv[1])); note.hold(7); print('held', flush=True); sys.stdin.read(); os._exit(0)"
+        "note = Reservation(Path(sys.argv[1]), 0); note.hold(7)\n"
+        "print('held', flush=True); sys.stdin.read(); os._exit(0)"
     )
     child = subprocess.Popen(
-        [sys.executable, "-c", code, str(tmp_path)],
+        [sys.executable, "-c", code, str(trees[0])],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )
+    mine = Reservation(trees[1], 0)
     assert child.stdout.readline() == b"held\n"
-    assert set_aside(tmp_path) == 7
+    assert set_aside(mine) == 7
     child.stdin.close()
     child.wait(timeout=20)
     child.stdout.close()
-    assert set_aside(tmp_path) == 0
-    assert not list(tmp_path.glob("*.bytes")), "the dead one's note is swept"
+    assert set_aside(mine) == 0
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -158,6 +158,23 @@ def test_logprobs_come_for_the_rows_that_asked_and_as_many_as_they_asked(runner)
     assert values(found[0].ranks).tolist() == [1]
 
 
+class AnotherRank:
+    """Gets `told` from rank 0."""
+
+    rank, size, told = 1, 2, 33
+
+    def broadcast(self, x: torch.Tensor) -> torch.Tensor:
+        return x.fill_(self.told)
+
+
+def test_another_rank_goes_on_from_the_tokens_of_rank_0(runner):
+    runner.ranks = AnotherRank()
+    masked = plan(0, [(0, 1, [3]), (1, 2, [4])], new=[new(0, [1]), new(1, [2, 3], logprobs=1)], masked=column([1]))
+    assert sampled(runner.step(masked, no_mask)) == [[33], [33]]
+    runner.step(plan(1, [(0, 1, []), (1, 1, [])]), no_mask)
+    assert runner.model.batch.token_ids.tolist() == [33, 33]
+
+
 @pytest.mark.parametrize("positions_a_piece", [1, 2, 100])
 def test_prompt_logprobs_cover_every_token_but_the_first(runner, monkeypatch, positions_a_piece):
     monkeypatch.setattr(logprobs_module, "_PIECE_BYTES", 4 * VOCABULARY * positions_a_piece)

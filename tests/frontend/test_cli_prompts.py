@@ -1,0 +1,56 @@
+"""Prompts as a shell gives them: arguments, lines of text, lines of JSON."""
+
+import io
+from collections.abc import Iterator
+
+import pytest
+
+from penstock.frontend.commands.prompts import from_arguments, from_json_lines, from_lines
+from penstock.protocol.errors import RequestError
+from penstock.protocol.sampling import SamplingParams
+
+PARAMS = SamplingParams(max_tokens=7)
+
+
+def test_each_line_of_text_is_a_prompt_with_its_spaces_and_empty_ones_are_none():
+    assert [row.prompt for row in from_lines(io.StringIO("one\n\n  two \r\n"), PARAMS)] == ["one", "  two "]
+
+
+def test_each_argument_is_a_prompt_as_it_stands():
+    assert [row.prompt for row in from_arguments(["two\nlines\n", ""], PARAMS)] == ["two\nlines\n", ""]
+
+
+@pytest.mark.parametrize(
+    "line, prompt, name, max_tokens",
+    [
+        ('"text"', "text", None, 7),
+        ("[1, 2]", [1, 2], None, 7),
+        ('{"prompt": "text", "id": "a"}', {"prompt": "text"}, "a", 7),
+        ('{"prompt_token_ids": [1], "max_tokens": 2, "id": 5}', {"prompt_token_ids": [1]}, 5, 2),
+    ],
+)
+def test_a_json_line_brings_a_prompt_a_name_and_parameters(line, prompt, name, max_tokens):
+    [row] = from_json_lines([line], PARAMS)
+    assert (row.prompt, row.name, row.params.max_tokens) == (prompt, name, max_tokens)
+
+
+@pytest.mark.parametrize(
+    "line, sentence",
+    [
+        ("{", "Line 2 is not JSON"),
+        ("5", "Line 2 is neither"),
+        ('{"prompt": "x", "temperature": -1}', "Line 2: temperature=-1"),
+    ],
+)
+def test_a_json_line_that_is_no_request_becomes_its_own_refusal(line, sentence):
+    [_, row] = from_json_lines(['"good"', line], PARAMS)
+    assert isinstance(row.prompt, RequestError)
+    assert str(row.prompt).startswith(sentence)
+
+
+def test_lines_are_read_as_they_are_wanted():
+    def lines() -> Iterator[str]:
+        yield '"first"'
+        raise RuntimeError("the second line was read too early")
+
+    assert next(from_json_lines(lines(), PARAMS)).prompt == "first"

@@ -1,0 +1,44 @@
+"""A model split over two ranks answers as on one, and dies as one."""
+
+import os
+import signal
+
+import pytest
+from builders.watching import assert_gone, tree_processes
+
+from penstock import LLM, ConfigError, EngineDeadError, SamplingParams
+
+OPTIONS = {"max_model_len": 256, "kv_cache_memory": "16MiB", "num_threads": 2, "quiet": True}
+
+
+@pytest.fixture(scope="module")
+def split(model_folder):
+    with LLM(model_folder, tensor_parallel_size=2, **OPTIONS) as llm:
+        yield llm
+
+
+def test_two_ranks_give_the_tokens_of_one(split, llm):
+    params = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True)
+    prompts = [[number, 5, 7 * number] for number in range(1, 12)]
+    together, alone = (each.generate(prompts, params, use_tqdm=False) for each in (split, llm))
+    assert [output.outputs.token_ids for output in together] == [output.outputs.token_ids for output in alone]
+
+
+def test_ranks_stay_in_step_when_tokens_are_drawn(split):
+    params = SamplingParams(temperature=1.0, seed=4, max_tokens=30, ignore_eos=True, presence_penalty=0.5)
+    first, second = (split.generate([[9, 8]], params, use_tqdm=False)[0].outputs.token_ids for _ in range(2))
+    assert first == second
+
+
+def test_a_number_of_ranks_that_does_not_divide_the_heads_is_refused_with_those_that_do(model_folder):
+    with pytest.raises(ConfigError, match="tensor_parallel_size"):
+        LLM(model_folder, tensor_parallel_size=5, **OPTIONS)
+
+
+def test_the_death_of_one_rank_ends_the_tree_and_names_it(model_folder):
+    llm = LLM(model_folder, tensor_parallel_size=2, **OPTIONS)
+    pids = tree_processes(llm)
+    with pytest.raises(EngineDeadError, match=r"worker 1.*SIGKILL"):
+        for _ in llm.stream([1, 2, 3], SamplingParams(max_tokens=250, ignore_eos=True)):
+            os.kill(pids["worker 1"], signal.SIGKILL)
+    assert_gone(pids.values())
