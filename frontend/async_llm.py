@@ -7,7 +7,7 @@ asked, whichever it is. Knows what a person calls; everything else is the sessio
 import asyncio
 import os
 import weakref
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from threading import Thread
 from typing import Any
@@ -21,7 +21,7 @@ from .session import Messages, Session, as_batch, as_conversations, is_conversat
 from .tokenizer import Tokenizer
 from .window import Window
 
-Params = SamplingParams | Sequence[SamplingParams] | None
+Params = SamplingParams | Iterable[SamplingParams] | None
 
 
 class AsyncLLM:

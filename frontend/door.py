@@ -54,13 +54,13 @@ class Door:
         self._settled: dict[int, tuple[SamplingParams, SamplingParams]] = {}
 
     def asked(
-        self, prompts: Iterable[Any], params: SamplingParams | Sequence[SamplingParams] | None
+        self, prompts: Iterable[Any], params: SamplingParams | Iterable[SamplingParams] | None
     ) -> Iterator[Asked]:
         """Pair prompts with their parameters; lists of different lengths raise before anything runs."""
         if isinstance(params, SamplingParams) or params is None:
             every = params or self.defaults
             return (_asked(prompt, every) for prompt in prompts)
-        if isinstance(prompts, Sequence) and len(prompts) != len(params):
+        if isinstance(prompts, Sequence) and isinstance(params, Sequence) and len(prompts) != len(params):
             raise RequestError(
                 f"There are {len(prompts)} prompts and {len(params)} sampling_params; give one for each."
             )

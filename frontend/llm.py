@@ -25,7 +25,7 @@ from .session import Messages, Session, as_batch, as_conversations, is_conversat
 from .tokenizer import Tokenizer
 from .window import Window
 
-Params = SamplingParams | Sequence[SamplingParams] | None
+Params = SamplingParams | Iterable[SamplingParams] | None
 
 
 class LLM:
@@ -43,12 +43,9 @@ class LLM:
         A prompt is text, a list of token ids, or a dict with `prompt` or `prompt_token_ids` (and `priority`,
         `cache_salt`, `lora_name`). No template is applied. One request's fault ends it alone, with `error_code`.
         """
-        prompts = as_batch(prompts)
-        if not isinstance(prompts, Sequence):
-            prompts = list(prompts)
         finished: dict[int, RequestOutput] = {}
         try:
-            for position, output in self._run(prompts, sampling_params, use_tqdm, ordered=False):
+            for position, output in self._run(as_batch(prompts), sampling_params, use_tqdm, ordered=False):
                 finished[position] = output
         except (KeyboardInterrupt, EngineDeadError) as error:
             error.results = [finished[position] for position in sorted(finished)]  # type: ignore[union-attr]

@@ -81,7 +81,7 @@ def report(llm: LLM, arguments: argparse.Namespace) -> None:
         parts = ", ".join(f"{name} {value:.3f}" for name, value in middle.items() if name not in ("all", "wall"))
         total = middle["all"]
         print(f"{rows:>5} {total:>12.3f} {total * 1e3 / rows:>9.1f} {middle['wall']:>13.3f}   {parts}")
-    rate_of_short_requests(llm, 1000)
+    rate_of_short_requests(llm, arguments.requests)
     before = resident(llm)
     rates = [rate_of_short_requests(llm, arguments.requests) for _ in range(arguments.rounds)]
     after = resident(llm)
