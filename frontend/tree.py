@@ -34,7 +34,7 @@ class Tree:
         self.life = LifePipe()
         self.directory = RuntimeDirectory()
         self.children: list[ChildProcess] = []
-        self.is_closed = False
+        self.is_ready = self.is_closed = False
         self._oom_kills = _oom_kills()
         try:
             if config.trace:
@@ -81,6 +81,7 @@ class Tree:
                 plan = message.plan or plan
             else:
                 self.note(message)
+        self.is_ready = True
         return plan
 
     def note(self, message: Any) -> None:
@@ -129,16 +130,18 @@ class Tree:
         if self.is_closed:
             return
         self.is_closed = True
-        # A tree in which a child is missing would not pass the word on.
-        can_ask = ask and hasattr(self, "engine") and not any(child.has_ended for child in self.children)
+        # A tree that isn't complete would not pass the word on.
+        can_ask = ask and self.is_ready and not any(child.has_ended for child in self.children)
         if not can_ask:
             self.life.close()
-        end_children(self.children, (lambda: self.engine.send(Stop())) if can_ask else None)
-        self.life.close()
-        for socket in (getattr(self, "engine", None), getattr(self, "inbox", None)):
-            if socket is not None:
-                socket.close()
-        self.directory.remove()
+        try:
+            end_children(self.children, (lambda: self.engine.send(Stop())) if can_ask else None)
+        finally:  # a Ctrl-C while waiting leaves the rest to the children
+            self.life.close()
+            for socket in (getattr(self, "engine", None), getattr(self, "inbox", None)):
+                if socket is not None:
+                    socket.close()
+            self.directory.remove()
 
 
 def threads_per_rank(config: EngineConfig) -> int:

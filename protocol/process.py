@@ -22,18 +22,22 @@ TELL_SECONDS = 0.5
 
 
 class LifePipe:
-    """Closed by the kernel when this process ends, and by `close()`: then every child exits."""
+    """Its write end is closed by the kernel when this process ends, and by `close()`: then every child exits."""
 
     def __init__(self) -> None:
         self.read_end, self._write_end = os.pipe()
 
     def close_read_end(self) -> None:
-        os.close(self.read_end)
+        """Once the children have theirs."""
+        if self.read_end >= 0:
+            os.close(self.read_end)
+            self.read_end = -1
 
     def close(self) -> None:
-        with suppress(OSError):
+        self.close_read_end()
+        if self._write_end >= 0:
             os.close(self._write_end)
-        self._write_end = -1
+            self._write_end = -1
 
 
 @dataclass
