@@ -79,9 +79,10 @@ def compare(llm: LLM, model: torch.nn.Module, cases: dict[str, list[Request]], r
         ours: list[float] = []
         theirs: list[float] = []
         by_penstock(llm, requests[:1])
-        for _ in range(rounds):
+        for number in range(1, rounds + 1):
             ours.append(by_penstock(llm, requests))
             theirs.append(by_transformers(model, requests))
+            print(f"  round {number}: penstock {ours[-1]:.2f}, transformers {theirs[-1]:.2f}", flush=True)
         ratio = median([a / b for a, b in zip(ours, theirs, strict=True)])
         print(f"{name}: penstock {median(ours):.2f}, transformers {median(theirs):.2f} output tokens/s: {ratio:.2f} x")
 
