@@ -36,6 +36,7 @@ from ..protocol.messages import (
 from ..protocol.sockets import Inbox, Outbox
 from ..protocol.trace import Trace
 from .incremental import Decoding, IncrementalDecoder
+from .parsing import Parsing
 from .stop_strings import StopChecker
 from .tokenizer import Tokenizer
 
@@ -243,7 +244,10 @@ def _without_last(parts: list[Logprobs], surplus: int) -> list[Logprobs]:
 def main(child: Child) -> None:
     inbox = Inbox(child.directory, "detokenizer", DetokenizerInbox)
     engine = Outbox(child.directory, "engine")
-    detokenizer = Detokenizer(Tokenizer(Path(child.launch.tokenizer_folder)).decoding)
+    tokenizer = Tokenizer(Path(child.launch.tokenizer_folder))
+    parsing = Parsing.of(child.launch.config)
+    # The marks of thoughts and calls must come through, for the front end to read.
+    detokenizer = Detokenizer(Decoding(tokenizer.backend, parsing.marks) if parsing else tokenizer.decoding)
     trace = Trace(child.launch.config.trace, child.role)
     gc.collect()
     gc.freeze()  # the tokenizer stays; no collection needs to walk it

@@ -5,22 +5,27 @@ against this model ends that request alone: it comes back as a `Pending` that wa
 Knows nothing of processes; it needs the tokenizer and the agreed memory plan.
 """
 
+import hashlib
 import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from ..protocol.config import EngineConfig
 from ..protocol.errors import RequestError
-from ..protocol.messages import MemoryPlan, Prompt, column
+from ..protocol.messages import MemoryPlan, Prompt, column, values
 from ..protocol.sampling import SamplingParams
+from .parsing import AnswerReader, Parsing
 from .pending import Notify, Pending
 from .tokenizer import Tokenizer
 
 _SEED_SPAN = 2**63
+# The end of a prompt in which a template may have begun the thought.
+_END_TOKENS, _END_CHARACTERS = 16, 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +43,7 @@ class Asked:
     token_ids: Sequence[int] | None
     params: SamplingParams
     refusal: str | None = None
-    adds_special_tokens: bool = True
+    is_chat: bool = False  # rendered by a template, so that no special tokens are to be added
 
 
 class Door:
@@ -49,6 +54,7 @@ class Door:
         self.tokenizer = tokenizer
         self.plan = plan
         self.defaults = defaults
+        self.parsing = Parsing.of(config)
         self._numbers = itertools.count()
         self._seeds = itertools.count()
         self._settled: dict[int, tuple[SamplingParams, SamplingParams]] = {}
@@ -75,16 +81,16 @@ class Door:
         """The ids given, or those of the text; too long a text isn't tokenized, its refusal follows."""
         ids = [one.token_ids if one.token_ids is not None else () for one in asked]
         limit = self._character_limit
-        for adds_special_tokens in (True, False):
+        for is_chat in (False, True):
             places = [
                 place
                 for place, one in enumerate(asked)
                 if one.token_ids is None and one.text and len(one.text) <= limit
-                and one.adds_special_tokens is adds_special_tokens
+                and one.is_chat is is_chat
             ]  # fmt: skip
             if places:
                 texts = [asked[place].text or "" for place in places]
-                encoded = self.tokenizer.encode_batch(texts, add_special_tokens=adds_special_tokens)
+                encoded = self.tokenizer.encode_batch(texts, add_special_tokens=not is_chat)
                 for place, found in zip(places, encoded, strict=True):
                     ids[place] = found
         return ids
@@ -105,10 +111,22 @@ class Door:
             packed, params, refusal = b"", asked.params, str(error)
         seed = params.seed if params.seed is not None else self._next_seed()
         prompt = Prompt(next(self._numbers), packed, params, seed, time.time(), is_streamed)
-        pending = Pending(prompt, asked.text, notify)
+        pending = Pending(prompt, asked.text, notify, self._readers(asked, prompt), is_chat=asked.is_chat)
         if refusal is not None:
             pending.refuse(400, refusal)
         return pending
+
+    def _readers(self, asked: Asked, prompt: Prompt) -> list[AnswerReader]:
+        """What takes each sample's text apart, if this model's answers are to be."""
+        if self.parsing is None or not prompt.token_ids:
+            return []
+        text = asked.text
+        if text is None:
+            text = self.tokenizer.decode(values(prompt.token_ids)[-_END_TOKENS:], skip_special_tokens=False)
+        return [
+            self.parsing.reader(text[-_END_CHARACTERS:], partial(_call_id, prompt, sample))
+            for sample in range(prompt.params.n)
+        ]
 
     def _checked_ids(self, ids: Sequence[int]) -> bytes:
         if not len(ids):
@@ -172,11 +190,17 @@ class Door:
         return (self.config.seed * 0x9E3779B97F4A7C15 + next(self._seeds) * 0xBF58476D1CE4E5B9) % _SEED_SPAN
 
 
+def _call_id(prompt: Prompt, sample: int, index: int) -> str:
+    """Of the request alone, so that a run repeats; each turn of a conversation has a prompt, and so ids, of its own."""
+    place = f"{prompt.seed} {sample} {index} ".encode()
+    return "call_" + hashlib.blake2b(place + prompt.token_ids, digest_size=12).hexdigest()
+
+
 def _asked(prompt: Any, params: SamplingParams) -> Asked:
     if isinstance(prompt, str):
         return Asked(prompt, None, params)
     if isinstance(prompt, Rendered):
-        return Asked(prompt.text, None, params, adds_special_tokens=False)
+        return Asked(prompt.text, None, params, is_chat=True)
     if isinstance(prompt, RequestError):  # a chat template refused this conversation
         return Asked(None, None, params, str(prompt))
     if isinstance(prompt, Mapping):

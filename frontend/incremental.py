@@ -10,7 +10,7 @@ Knows nothing of requests or messages, and of a tokenizer only its `tokenizers` 
 import codecs
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 import tokenizers
@@ -31,14 +31,18 @@ class IncrementalDecoder(Protocol):
 
 
 class Decoding:
-    """How one tokenizer turns ids into text; makes the decoders of its sequences."""
+    """How one tokenizer turns ids into text; makes the decoders of its sequences.
 
-    def __init__(self, backend: tokenizers.Tokenizer) -> None:
+    The tokens `shown` are text even where special ones are skipped.
+    """
+
+    def __init__(self, backend: tokenizers.Tokenizer, shown: Collection[str] = ()) -> None:
         self.backend = backend
         added = backend.get_added_tokens_decoder()
         self.added = {token_id: token.content for token_id, token in added.items()}
         # Asked of the library: it may hold a token to be special whose own flag says otherwise.
-        self.special_ids = frozenset(token_id for token_id in added if not backend.decode([token_id]))
+        special_ids = (token_id for token_id in added if not backend.decode([token_id]))
+        self.special_ids = frozenset(token_id for token_id in special_ids if self.added[token_id] not in shown)
         rule = _byte_rule(backend)
         self._all_bytes = TokenBytes(backend, rule, frozenset()) if rule else None
         self._plain_bytes = TokenBytes(backend, rule, self.special_ids) if rule else None

@@ -1,16 +1,18 @@
 """One request on its way: collects the deltas of its samples into a `RequestOutput`.
 
 `take()` hands over what has come since the last `take()`, so that deltas nobody has read yet are merged; a batch call
-takes once, at the end. Filled by the client's receiving thread, taken by the caller's.
-Knows nothing of sockets or of how deltas are made.
+takes once, at the end. Filled by the client's receiving thread, taken by the caller's, which also takes the text apart
+into thought, answer and calls where that was asked for.
+Knows nothing of sockets, of how deltas are made, or of how thoughts and calls are written.
 """
 
 import threading
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ..protocol.messages import Delta, Logprobs, Prompt, request_and_sample, sequence_id, values
 from ..protocol.outputs import CompletionOutput, Logprob, LogprobsByToken, RequestMetrics, RequestOutput, Samples
+from .parsing import AnswerReader
 
 DecodeToken = Callable[[int], str]
 Notify = Callable[["Pending"], None]  # called by the receiving thread; must not block
@@ -18,11 +20,19 @@ Notify = Callable[["Pending"], None]  # called by the receiving thread; must not
 
 class Pending:
     __slots__ = (
-        "_lock", "_logprobs", "_taken", "error", "is_finished", "is_fresh", "notify", "output", "prompt",
-        "text", "unfinished", "position",
+        "_lock", "_logprobs", "_readers", "_taken", "error", "is_chat", "is_finished", "is_fresh", "notify", "output",
+        "position", "prompt", "text", "unfinished",
     )  # fmt: skip
 
-    def __init__(self, prompt: Prompt, text: str | None, notify: Notify) -> None:
+    def __init__(
+        self,
+        prompt: Prompt,
+        text: str | None,
+        notify: Notify,
+        readers: Sequence[AnswerReader] = (),  # one for each sample, if answers are taken apart
+        *,
+        is_chat: bool = False,
+    ) -> None:
         self.prompt = prompt
         self.text = text
         self.notify = notify
@@ -30,6 +40,8 @@ class Pending:
         self.unfinished = prompt.params.n
         self.is_finished = False
         self.error: BaseException | None = None  # the tree has died
+        self.is_chat = is_chat
+        self._readers = readers
         self._lock = threading.Lock()
         self._taken = 0
         self._start_output(prompt_token_ids=list(values(prompt.token_ids)))
@@ -84,11 +96,22 @@ class Pending:
             if not self.is_finished:
                 self._start_output(output.prompt_token_ids)
             self.is_fresh = False
+        for answer, reader in zip(output.outputs, self._readers):
+            self._take_apart(answer, reader)
         if output.metrics is not None:
             output.metrics.num_output_tokens = sum(len(answer.token_ids) for answer in output.outputs)
         for part in logprobs:
             _add_logprobs(output, part, decode_token)
         return output
+
+    def _take_apart(self, answer: CompletionOutput, reader: AnswerReader) -> None:
+        parts = reader.feed(answer.text, is_last=answer.finish_reason is not None)
+        answer.text = parts.text
+        answer.reasoning_content = parts.thought or None
+        answer.tool_calls = parts.calls or None
+        ended_by_itself = answer.finish_reason == "stop" and not isinstance(answer.stop_reason, str)
+        if self.is_chat and ended_by_itself and reader.has_whole_calls:
+            answer.finish_reason = "tool_calls"
 
 
 def _add_timing(metrics: RequestMetrics | None, delta: Delta) -> None:

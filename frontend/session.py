@@ -19,9 +19,10 @@ from .chat import template_text
 from .client import Client
 from .door import Door, Rendered
 from .model_files import find_model
+from .parsing import settled
 from .pending import Pending
 from .start_table import start_table
-from .tokenizer import Tokenizer
+from .tokenizer import Tokenizer, chat_templates
 
 Messages = Sequence[Mapping[str, Any]]
 
@@ -38,6 +39,8 @@ class Session:
             logs.say(notice, quiet=self.is_quiet)
         self.files = find_model(self.config.model, self.config.tokenizer, self.config.revision)
         self.chat_template = template_text(self.config.chat_template) if self.config.chat_template else None
+        # Before the tree starts: its detokenizer must know which marks to show.
+        self.config = settled(self.config, self.chat_template or chat_templates(self.files.tokenizer_folder))
         self.client = Client(self.config, self.files)
         try:
             self.tokenizer = Tokenizer(self.files.tokenizer_folder, self.files.folder)

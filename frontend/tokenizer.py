@@ -261,6 +261,12 @@ def _chat_template(folder: Path, settings: dict[str, Any]) -> str | dict[str, st
     return found
 
 
+def chat_templates(folder: Path) -> str:
+    """All that a model's templates say, one after the other, without reading its vocabulary."""
+    found = _chat_template(folder, _json(folder, "tokenizer_config.json"))
+    return "\n".join(found.values()) if isinstance(found, dict) else found or ""
+
+
 def _well_formed(text: str) -> str:
     """Surrogates, which JSON and file names let through: a pair is its character, a single one U+FFFD."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

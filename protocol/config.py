@@ -8,7 +8,7 @@ Knows nothing of the model or the machine: what depends on them stays None until
 import difflib
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any
 
 import msgspec
@@ -19,6 +19,9 @@ from .errors import ConfigError
 BLOCK_SIZES = (16, 32, 64, 128)
 DTYPES = ("auto", "float32", "float16", "bfloat16")
 KV_DTYPES = ("auto", "fp32", "fp16", "bf16")
+# "auto" is what the chat template shows; the others are rows of the front end's tables.
+REASONING_PARSERS = ("auto", "qwen3")
+TOOL_CALL_PARSERS = ("auto", "hermes")
 
 
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -34,7 +37,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     tensor_parallel_size: Annotated[int, Meta(description="processes that share each layer")] = 1
     block_size: Annotated[int, Meta(description="tokens a KV block: 16, 32, 64 or 128")] = 32
     max_num_seqs: Annotated[int | None, Meta(description="sequences computed together; unset: 256 GPU, 64 CPU")] = None
-    max_num_batched_tokens: Annotated[int | None, Meta(description="tokens a step; unset: 8192 GPU, 1024 CPU")] = None
+    max_num_batched_tokens: Annotated[int | None, Meta(description="tokens a step; unset: 8192 GPU, 512 CPU")] = None
     gpu_memory_utilization: Annotated[float, Meta(description="share of the card's memory in use at most")] = 0.9
     kv_cache_memory: Annotated[int | None, Meta(description='bytes for KV blocks, or "4GiB"')] = None
     num_gpu_blocks_override: Annotated[int | None, Meta(description="KV blocks, whatever the plan says")] = None
@@ -52,6 +55,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     num_threads: Annotated[int | None, Meta(description="CPU threads of all ranks together; unset: the cores")] = None
     seed: Annotated[int, Meta(description="for requests that bring none")] = 0
     chat_template: Annotated[str | None, Meta(description="template text or file, instead of the model's")] = None
+    reasoning_parser: Annotated[str | None, Meta(description="how thoughts are written: auto or qwen3")] = None
+    tool_call_parser: Annotated[str | None, Meta(description="how tool calls are written: auto or hermes")] = None
     served_model_name: Annotated[str | None, Meta(description="the name in outputs and logs")] = None
     enforce_eager: Annotated[bool, Meta(description="no captured graphs on a GPU")] = False
     lm_head_fp32: Annotated[bool, Meta(description="compute logits in float32")] = False
@@ -72,7 +77,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         """Check what a person wrote; aliases and foreign options are settled here."""
         known = {field.name for field in msgspec.structs.fields(cls)}
         settled: dict[str, Any] = {"model": os.fspath(model)}
-        for name, value in options.items():
+        for name, value in _under_own_names(options):
             if name in _REFUSED:
                 _refuse(name, value)
             elif name not in known and name not in _ACCEPTED:
@@ -96,11 +101,23 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         return [f"{name} has no effect: {_ACCEPTED[name]}." for name in options if _ACCEPTED.get(name)]
 
 
-_STEP_LIMITS = {"cpu": (64, 1024), "cuda": (256, 8192)}
+# The CPU's tokens a step are measured (`scripts/bench_budget.py`): more are slower, and a neighbour waits longer.
+_STEP_LIMITS = {"cpu": (64, 512), "cuda": (256, 8192)}
+
+
+# Another spelling of an option.
+_ALIASES = {"tool_parser": "tool_call_parser"}
+
+
+def _under_own_names(options: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    for alias, name in _ALIASES.items():
+        if options.get(alias) is not None and options.get(name) not in (None, options[alias]):
+            raise ConfigError(f"{alias} is another name of {name}; give one of them.")
+    return ((_ALIASES.get(name, name), value) for name, value in options.items())
 
 
 def _unknown(name: str, known: set[str]) -> str:
-    near = difflib.get_close_matches(name, known | set(_ACCEPTED) | set(_REFUSED), n=1)
+    near = difflib.get_close_matches(name, known | set(_ACCEPTED) | set(_REFUSED) | set(_ALIASES), n=1)
     hint = f" Did you mean {near[0]}?" if near else " See `penstock generate --help` for all options."
     return f"There is no option {name!r}.{hint}"
 
@@ -221,6 +238,8 @@ _CHECKS: dict[str, Check] = {
     "num_threads": _COUNT,
     "seed": (_whole(0), "must be a whole number, 0 or more"),
     "chat_template": _TEXT,
+    "reasoning_parser": _one_of(*REASONING_PARSERS),
+    "tool_call_parser": _one_of(*TOOL_CALL_PARSERS),
     "served_model_name": _TEXT,
     "enforce_eager": _FLAG,
     "lm_head_fp32": _FLAG,
@@ -261,10 +280,7 @@ _NOT_YET = "is not built yet; leave it out"
 # The values that ask for nothing, and the sentence for any other.
 _REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
     "quantization": ((None,), _NOT_YET),
-    "reasoning_parser": ((None,), _NOT_YET),
     "reasoning_parser_plugin": ((None,), _NOT_YET),
-    "tool_call_parser": ((None,), _NOT_YET),
-    "tool_parser": ((None,), _NOT_YET),
     "tool_parser_plugin": ((None,), _NOT_YET),
     "early_stop_config": ((None,), _NOT_YET),
     "logits_processors": ((None,), _NOT_YET),

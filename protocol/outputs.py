@@ -5,7 +5,7 @@ at once, so that scripts of either habit work. Knows nothing of how they came ab
 """
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 
 class Logprob(NamedTuple):
@@ -20,19 +20,44 @@ LogprobsByToken = dict[int, Logprob]
 
 
 @dataclass(slots=True)
+class FunctionCall:
+    name: str | None
+    arguments: str  # JSON as the model wrote it
+
+
+@dataclass(slots=True)
+class ToolCall:
+    """A call that the model asks for, in the form that OpenAI's clients and vLLM give it.
+
+    `call.function.name` and `json.loads(call.function.arguments)` are what to call; an answering message of the role
+    "tool" names `call.id`. In a stream the first delta of a call has its id and its name, those after it have None
+    there and further text of the arguments; `index` says which call of the answer a delta belongs to.
+    Arguments that have begun are handed over as they come, so those of an answer that was cut off may be incomplete;
+    with `finish_reason` "tool_calls" all are whole. A call malformed before its arguments is left in the text.
+    """
+
+    id: str | None
+    function: FunctionCall
+    index: int = 0
+    type: Literal["function"] = "function"
+
+
+@dataclass(slots=True)
 class CompletionOutput:
     """One sample. In a stream it holds only what is new since the delta before."""
 
     index: int = 0
     text: str = ""
     token_ids: list[int] = field(default_factory=list)
-    finish_reason: str | None = None  # stop, length, abort, error
+    # stop, length, abort, error; tool_calls where a chat's answer ended by itself with calls, all of them complete
+    finish_reason: str | None = None
     stop_reason: int | str | None = None  # the token id or string that stopped it
     send_idx: int = 0
     cumulative_logprob: float | None = None
     logprobs: list[LogprobsByToken] | None = None
+    # Read out of the text where the options reasoning_parser and tool_call_parser say how.
     reasoning_content: str | None = None
-    tool_calls: list[Any] | None = None
+    tool_calls: list[ToolCall] | None = None
 
     @property
     def resoning_content(self) -> str | None:

@@ -6,6 +6,7 @@ Knows nothing of where they come from; a request is known by its number in the o
 import json
 import sys
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any, TextIO
 
 from ...protocol.outputs import CompletionOutput, LogprobsByToken, RequestOutput
@@ -48,6 +49,10 @@ def _sample(answer: CompletionOutput) -> dict[str, Any]:
         "finish_reason": answer.finish_reason,
         "stop_reason": answer.stop_reason,
     }
+    if answer.reasoning_content is not None:
+        sample["reasoning_content"] = answer.reasoning_content
+    if answer.tool_calls is not None:
+        sample["tool_calls"] = [asdict(call) for call in answer.tool_calls]
     if answer.logprobs is not None:
         sample["cumulative_logprob"] = answer.cumulative_logprob
         sample["logprobs"] = [_shown(by_token) for by_token in answer.logprobs]

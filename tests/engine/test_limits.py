@@ -16,7 +16,7 @@ def unfinished(harness: Harness) -> int:
     return len(harness.scheduler.running.prefilling)
 
 
-@pytest.mark.parametrize(("device", "expected"), [("cpu", (64, 1024)), ("cuda:0", (256, 8192))])
+@pytest.mark.parametrize(("device", "expected"), [("cpu", (64, 512)), ("cuda:0", (256, 8192))])
 def test_unset_limits_are_what_fits_the_device(device, expected):
     settled = Limits.settled(EngineConfig(model="m"), memory_plan(device))
     assert (settled.max_num_seqs, settled.max_num_batched_tokens) == expected

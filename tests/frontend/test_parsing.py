@@ -1,0 +1,236 @@
+"""Answers are taken apart into thought, text and calls, the same however they are cut into pieces."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from penstock.frontend.parsing import REASONING, TOOL_CALLS, Parsing, settled
+from penstock.protocol.config import REASONING_PARSERS, TOOL_CALL_PARSERS, EngineConfig
+from penstock.protocol.errors import ConfigError
+
+BOTH = Parsing(REASONING["qwen3"], TOOL_CALLS["hermes"])
+OPENED = "<|im_start|>assistant\n<think>\n"
+CLOSED = "<|im_start|>assistant\n<think>\n\n</think>\n\n"
+WEATHER = '<tool_call>\n{"name": "weather", "arguments": {"city": "Paris", "days": [1, 2]}}\n</tool_call>'
+CLOCK = '<tool_call>\n{"name": "clock", "arguments": {}}\n</tool_call>'
+
+
+def parsed(*pieces: str, parsing: Parsing = BOTH, prompt: str = "") -> dict[str, Any]:
+    """Everything read, put together as a caller puts deltas together."""
+    reader = parsing.reader(prompt, lambda index: f"id{index}")
+    thought, text, calls = "", "", []
+    for number, piece in enumerate(pieces):
+        parts = reader.feed(piece, is_last=number == len(pieces) - 1)
+        thought += parts.thought
+        text += parts.text
+        for call in parts.calls:
+            if call.function.name is not None:
+                calls.append([call.id, call.function.name, ""])
+            calls[call.index][2] += call.function.arguments
+    return {
+        "thought": thought,
+        "text": text,
+        "calls": [tuple(call) for call in calls],
+        "is_whole": reader.has_whole_calls,
+    }
+
+
+def read(answer: str, **options: Any) -> tuple[str, str, list[tuple[str, Any]]]:
+    found = parsed(answer, **options)
+    return found["thought"], found["text"], [(name, json.loads(text)) for _, name, text in found["calls"]]
+
+
+# --- thoughts --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("answer", "prompt", "thought", "text"),
+    [
+        ("<think>\nTwo and two.\n</think>\n\nFour.\n", "", "Two and two.", "Four.\n"),
+        ("Two and two.\n</think>\n\nFour.", OPENED, "Two and two.", "Four."),
+        ("<think>\nTwo.\n</think>\n\nFour.", OPENED, "Two.", "Four."),
+        ("Four.", CLOSED, "", "Four."),
+        ("<think>\n\n</think>\n\nFour.", "", "", "Four."),
+        ("\n Four.", "", "", "\n Four."),
+        ("Write <think> and </think>.", "", "", "Write <think> and </think>."),
+        ("<think>Not yet", "", "Not yet", ""),
+        ("Not yet </thi", OPENED, "Not yet </thi", ""),
+        ("<thi", "", "", "<thi"),
+        ("a < b\n\n</think>b > a", OPENED, "a < b", "b > a"),
+        (f"<think>I could {CLOCK}</think>No.", "", f"I could {CLOCK}", "No."),
+        ("", OPENED, "", ""),
+    ],
+)
+def test_a_thought_stands_at_the_beginning_or_was_begun_by_the_prompt(answer, prompt, thought, text):
+    assert read(answer, prompt=prompt) == (thought, text, [])
+
+
+def test_a_question_about_the_mark_does_not_begin_a_thought():
+    assert read("It opens.", prompt="user\nWhat does <think> do?<|im_end|>\nassistant\n") == ("", "It opens.", [])
+
+
+def test_without_a_row_its_marks_are_text():
+    answer = f"<think>Hm.</think>{CLOCK}"
+    assert read(answer, parsing=Parsing(None, TOOL_CALLS["hermes"]))[:2] == ("", "<think>Hm.</think>")
+    assert read(answer, parsing=Parsing(REASONING["qwen3"], None)) == ("Hm.", CLOCK, [])
+
+
+# --- calls -----------------------------------------------------------------------------------------------------------
+
+PARIS = ("weather", {"city": "Paris", "days": [1, 2]})
+
+
+@pytest.mark.parametrize(
+    ("answer", "text", "calls"),
+    [
+        (WEATHER, "", [PARIS]),
+        (f"{WEATHER}\n{CLOCK}", "", [PARIS, ("clock", {})]),
+        (f"Let me look.\n{WEATHER}\n{CLOCK}\n", "Let me look.", [PARIS, ("clock", {})]),
+        (f"Let me look.\n{WEATHER}\nDone. ", "Let me look.\nDone. ", [PARIS]),
+        (WEATHER.removesuffix("\n</tool_call>"), "", [PARIS]),
+        ('<tool_call>{"arguments": {"a": 1}, "name": "f"}</tool_call>', "", [("f", {"a": 1})]),
+        ('<tool_call>{"name": "f"}</tool_call>', "", [("f", {})]),
+        ('<tool_call>{"name": "f", "arguments": {"a": {}}</tool_call>', "", [("f", {"a": {}})]),
+        (r'<tool_call>{"name": "\u0066", "arguments": {"a": "\"}\\"}}</tool_call>', "", [("f", {"a": '"}\\'})]),
+        ('<tool_call>{"name": "f", "arguments": {"城市": "巴黎"}}</tool_call>', "", [("f", {"城市": "巴黎"})]),
+        ('<tool_call>{"arguments": {"城": "😀"}, "name": "f"}</tool_call>', "", [("f", {"城": "😀"})]),
+    ],
+)
+def test_calls_are_taken_out_of_the_text(answer, text, calls):
+    assert read(answer) == ("", text, calls)
+    assert parsed(answer)["is_whole"]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "<tool_call>weather Paris</tool_call>",
+        "<tool_call>\n{'name': 'f', 'arguments': {'a': 1}}\n</tool_call>",
+        '<tool_call>{"name": "f", "arguments": {bad}}</tool_call>',
+        '<tool_call>{"name": "f", "arguments": "a"}</tool_call> ',
+        '<tool_call>{"name": "", "arguments": {}}</tool_call>',
+        '<tool_call>{"name": "f", "argum',
+        '<tool_call>{"arguments": {"a": 1}}</tool_call>\n\nSo.',
+        "<tool_call>[1]</tool_call>",
+        "<tool_call></tool_call>",
+        " \n<tool_call> ",
+        "Before. <tool_call>{}</tool_call> After.",
+        "</tool_call> <tool_ca",
+        "<tool_call>" + '{"a": ' * 5000,
+    ],
+)
+def test_what_is_no_call_is_handed_over_as_the_text_that_it_is(answer):
+    assert read(answer) == ("", answer, [])
+
+
+def test_a_call_is_found_behind_the_mention_of_its_mark():
+    text = "Calls begin with <tool_call> here:"
+    assert read(f"{text} {CLOCK}") == ("", text, [("clock", {})])
+    assert read(f'<tool_call>{{"name": {WEATHER}')[1:] == ('<tool_call>{"name":', [PARIS])
+
+
+def test_a_call_that_is_cut_off_keeps_what_came_and_is_not_whole():
+    found = parsed('<tool_call>{"name": "f", "arguments": {"a": "Par')
+    assert found["calls"] == [("id0", "f", '{"a": "Par')]
+    assert not found["is_whole"]
+
+
+def test_name_and_arguments_come_as_they_are_written():
+    reader = BOTH.reader("", lambda index: f"id{index}")
+    pieces = ['<tool_call>\n{"name": "f"', ', "arguments": ', '{"', 'a": [1', ", 2]", "}}\n</tool_call>"]
+    calls = [reader.feed(piece).calls for piece in pieces]
+    told = [[(call.id, call.function.name, call.function.arguments) for call in new] for new in calls]
+    assert told == [
+        [], [], [("id0", "f", '{"')], [(None, None, 'a": [1')], [(None, None, ", 2]")], [(None, None, "}")]
+    ]  # fmt: skip
+
+
+def test_text_is_not_held_back_once_it_can_be_no_mark():
+    reader = BOTH.reader("", str)
+    shown = [reader.feed(piece).text for piece in ("Is a <", "b> ", "<tool", "_box>?")]
+    assert shown == ["Is a", " <b>", "", " <tool_box>?"]
+
+
+# --- any text, cut anywhere ------------------------------------------------------------------------------------------
+
+FRAGMENTS = (
+    "<think>", "</think>", "<tool_call>", "</tool_call>", "<", "</", "think>", "tool_call>", " ", "\n", "Hm.", "😀",
+    '{"name": "f", "arguments": {', '"a": 1', '"b": "}"', "}}", "}", "{", '"', "\\", ",", WEATHER, CLOCK,
+    '{"arguments": {}, "name": "g"}', '{"name": "f" , ', '"arguments": {"x": {"y": []}}}',
+)  # fmt: skip
+answers = st.lists(st.sampled_from(FRAGMENTS), max_size=14).map("".join)
+
+
+@st.composite
+def cut_answers(draw: st.DrawFn) -> tuple[str, list[str]]:
+    answer = draw(answers)
+    cuts = sorted(draw(st.lists(st.integers(0, len(answer)), max_size=12)))
+    return answer, [answer[start:end] for start, end in zip([0, *cuts], [*cuts, len(answer)])]
+
+
+@given(cut_answers(), st.sampled_from(["", OPENED, CLOSED]))
+@settings(max_examples=400)
+def test_the_parts_joined_do_not_depend_on_how_the_answer_was_cut(cut, prompt):
+    answer, pieces = cut
+    whole = parsed(answer, prompt=prompt)
+    assert parsed(*pieces, prompt=prompt) == whole
+    assert parsed(*answer, "", prompt=prompt) == whole
+
+
+@given(answers)
+@example(f"<think>Hm.</think>{WEATHER}{CLOCK}")
+def test_what_is_handed_over_stands_in_the_answer_in_its_order(answer):
+    found = parsed(answer)
+    left = answer[answer.index(found["thought"]) + len(found["thought"]) :]
+    if not found["calls"]:
+        assert left.endswith(found["text"])
+    for character in found["text"]:
+        left = left[left.index(character) + 1 :]
+
+
+@given(st.lists(st.tuples(st.text(min_size=1), st.dictionaries(st.text(), st.integers() | st.text())), max_size=3))
+def test_calls_come_back_as_the_values_that_they_were_written_from(calls):
+    written = [json.dumps({"name": name, "arguments": arguments}, ensure_ascii=False) for name, arguments in calls]
+    if any("tool_call>" in text for text in written):
+        return
+    answer = "\n".join(f"<tool_call>\n{text}\n</tool_call>" for text in written)
+    assert read(answer) == ("", "", calls)
+
+
+# --- which row -------------------------------------------------------------------------------------------------------
+
+
+def test_every_name_that_the_options_take_has_a_row():
+    assert set(REASONING) == set(REASONING_PARSERS) - {"auto"}
+    assert set(TOOL_CALLS) == set(TOOL_CALL_PARSERS) - {"auto"}
+
+
+@pytest.mark.parametrize(
+    ("template", "rows"),
+    [
+        ("{{ '<think>\\n\\n</think>' }} {{ '<tool_call>' }}{{ '</tool_call>' }}", ("qwen3", "hermes")),
+        ("{{ '<tool_call>' }}{{ '</tool_call>' }}", (None, "hermes")),
+        ("{{ messages }}", (None, None)),
+    ],
+)
+def test_auto_is_what_the_chat_template_writes(template, rows):
+    config = settled(EngineConfig.from_options("m", reasoning_parser="auto", tool_parser="auto"), template)
+    assert (config.reasoning_parser, config.tool_call_parser) == rows
+    assert (Parsing.of(config) is None) == (rows == (None, None))
+
+
+def test_a_row_that_was_named_is_kept_and_none_stays_none():
+    config = settled(EngineConfig.from_options("m", reasoning_parser="qwen3"), "{{ messages }}")
+    assert (config.reasoning_parser, config.tool_call_parser) == ("qwen3", None)
+
+
+def test_an_unknown_row_is_refused_with_the_known_ones():
+    with pytest.raises(ConfigError, match="reasoning_parser='r1': must be one of auto, qwen3"):
+        EngineConfig.from_options("m", reasoning_parser="r1")
+    with pytest.raises(ConfigError, match="tool_call_parser='x': must be one of auto, hermes"):
+        EngineConfig.from_options("m", tool_parser="x")
+    with pytest.raises(ConfigError, match="another name"):
+        EngineConfig.from_options("m", tool_parser="auto", tool_call_parser="hermes")

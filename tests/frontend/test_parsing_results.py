@@ -1,0 +1,180 @@
+"""Thoughts and calls on their way into results: from the door to what `take()` hands over."""
+
+import json
+from dataclasses import asdict
+
+import pytest
+from builders.tokenizer_kinds import KINDS, write_tokenizer
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.frontend.chat import render
+from penstock.frontend.door import Door, Rendered
+from penstock.frontend.incremental import Decoding
+from penstock.frontend.pending import Pending
+from penstock.frontend.tokenizer import Tokenizer
+from penstock.protocol.config import EngineConfig
+from penstock.protocol.messages import Delta, MemoryPlan, column, sequence_id
+from penstock.protocol.outputs import CompletionOutput, RequestOutput
+from penstock.protocol.sampling import SamplingParams
+
+ANSWER = (
+    "<think>\nTwo cities.\n</think>\n\nLet me look.\n"
+    '<tool_call>\n{"name": "weather", "arguments": {"city": "Paris"}}\n</tool_call>\n'
+    '<tool_call>\n{"name": "weather", "arguments": {"city": "北京"}}\n</tool_call>'
+)
+BOTH = {"reasoning_parser": "qwen3", "tool_call_parser": "hermes"}
+PLAN = MemoryPlan("cpu", "a CPU", 0, 0, 0, 1, 64, 512, 512, 10_000, "float32", "float32")
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory) -> Tokenizer:
+    return Tokenizer(write_tokenizer(tmp_path_factory.mktemp("tokenizer"), "byte_level"))
+
+
+@pytest.fixture
+def admit(tokenizer):
+    def admit(prompt, n=1, seed=0, **options) -> Pending:
+        door = Door(EngineConfig.from_options("m", **options), tokenizer, PLAN, SamplingParams())
+        [request] = door.admit(list(door.asked([prompt], SamplingParams(n=n, seed=seed))), lambda request: None)
+        return request
+
+    return admit
+
+
+def answered(request: Pending, text: str, sample: int = 0, **end) -> CompletionOutput:
+    """The result of a request that got this answer."""
+    request.add(delta(request, text, sample, **{"finish_reason": "stop", **end}))
+    return request.take(str).outputs[sample]
+
+
+def delta(request: Pending, text: str, sample: int = 0, finish_reason=None, stop_reason=None) -> Delta:
+    return Delta(sequence_id(request.prompt.request_id, sample), text, column([1]), 0, finish_reason, stop_reason)
+
+
+def test_thought_answer_and_calls_come_apart(admit):
+    answer = answered(admit(Rendered("Weather?"), **BOTH), ANSWER)
+    assert (answer.reasoning_content, answer.text) == ("Two cities.", "Let me look.")
+    assert [call.function.name for call in answer.tool_calls] == ["weather", "weather"]
+    assert [json.loads(call.function.arguments) for call in answer.tool_calls] == [{"city": "Paris"}, {"city": "北京"}]
+    assert [(call.index, call.type) for call in answer.tool_calls] == [(0, "function"), (1, "function")]
+    assert answer.finish_reason == "tool_calls"
+
+
+def test_without_the_options_the_text_is_as_it_came(admit):
+    answer = answered(admit(Rendered("Weather?")), ANSWER)
+    assert (answer.text, answer.reasoning_content, answer.tool_calls) == (ANSWER, None, None)
+    assert answer.finish_reason == "stop"
+
+
+def test_what_does_not_occur_is_none(admit):
+    answer = answered(admit(Rendered("Hello"), **BOTH), "Hi.")
+    assert (answer.text, answer.finish_reason) == ("Hi.", "stop")
+    assert (answer.reasoning_content, answer.tool_calls) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "text", "end", "finish_reason"),
+    [
+        (Rendered("x"), ANSWER, {}, "tool_calls"),
+        (Rendered("x"), ANSWER, {"stop_reason": 7}, "tool_calls"),
+        (Rendered("x"), ANSWER, {"stop_reason": "</tool_call>"}, "stop"),
+        (Rendered("x"), ANSWER, {"finish_reason": "length"}, "length"),
+        (Rendered("x"), ANSWER, {"finish_reason": "abort"}, "abort"),
+        (Rendered("x"), ANSWER[:-17], {}, "stop"),
+        (Rendered("x"), "<tool_call>no</tool_call>", {}, "stop"),
+        ("x", ANSWER, {}, "stop"),
+    ],
+)
+def test_tool_calls_is_the_reason_where_a_chat_ended_by_itself_with_whole_calls(
+    admit, prompt, text, end, finish_reason
+):
+    assert answered(admit(prompt, **BOTH), text, **end).finish_reason == finish_reason
+
+
+@pytest.mark.parametrize("form", ["chat", "text", "ids"])
+def test_a_thought_that_the_prompt_has_begun_is_one(admit, tokenizer, form):
+    text = "assistant\n<think>\n"
+    ids = tokenizer.encode(text, add_special_tokens=False)
+    prompt = {"chat": Rendered(text), "text": text, "ids": {"prompt_token_ids": ids}}[form]
+    answer = answered(admit(prompt, reasoning_parser="qwen3"), "Hm.\n</think>\n\nYes.")
+    assert (answer.reasoning_content, answer.text) == ("Hm.", "Yes.")
+
+
+def test_samples_are_read_each_for_itself(admit):
+    request = admit(Rendered("x"), n=2, **BOTH)
+    request.add(delta(request, "<think>One", 0))
+    request.add(delta(request, "Two", 1))
+    first = request.take(str).outputs
+    assert [(answer.reasoning_content, answer.text) for answer in first] == [("One", ""), (None, "Two")]
+    request.add(delta(request, "</think>1", 0, "stop"))
+    request.add(delta(request, "</think>2", 1, "stop"))
+    second = request.take(str).outputs
+    assert [(answer.reasoning_content, answer.text) for answer in second] == [(None, "1"), (None, "</think>2")]
+
+
+@given(st.lists(st.integers(1, 12), max_size=30), st.lists(st.booleans(), min_size=31, max_size=31))
+def test_whenever_a_stream_is_read_its_deltas_add_up_to_the_batch_result(tokenizer, lengths, reads):
+    def request() -> Pending:
+        door = Door(EngineConfig.from_options("m", **BOTH), tokenizer, PLAN, SamplingParams(seed=3))
+        return door.admit(list(door.asked([Rendered("x")], None)), lambda request: None)[0]
+
+    stream, rest, outputs = request(), ANSWER, []
+    for length, is_read in zip(lengths, reads):
+        stream.add(delta(stream, rest[:length]))
+        rest = rest[length:]
+        if is_read:
+            outputs.append(stream.take(str))
+    stream.add(delta(stream, rest, 0, "stop"))
+    outputs.append(stream.take(str))
+    assert joined(outputs) == joined([batch := taken(request())])
+    assert all(call.id and call.function.name for call in batch.outputs.tool_calls)
+
+
+def taken(request: Pending) -> RequestOutput:
+    request.add(delta(request, ANSWER, 0, "stop"))
+    return request.take(str)
+
+
+def joined(outputs: list[RequestOutput]) -> tuple:
+    answers = [output.outputs[0] for output in outputs]
+    calls: dict[int, list[str]] = {}
+    for call in (call for answer in answers for call in answer.tool_calls or []):
+        whole = calls.setdefault(call.index, ["", "", ""])
+        for place, part in enumerate((call.id, call.function.name, call.function.arguments)):
+            whole[place] += part or ""
+    return (
+        "".join(answer.reasoning_content or "" for answer in answers),
+        "".join(answer.text for answer in answers),
+        calls,
+        answers[-1].finish_reason,
+    )
+
+
+def test_ids_of_calls_differ_but_repeat_with_the_request(admit):
+    def ids(prompt: str, seed: int = 0, sample: int = 0) -> list[str]:
+        request = admit(Rendered(prompt), n=2, seed=seed, **BOTH)
+        return [call.id for call in answered(request, ANSWER, sample=sample).tool_calls]
+
+    found = [*ids("x"), *ids("y"), *ids("x", seed=1), *ids("x", sample=1)]
+    assert len(set(found)) == 8
+    assert ids("x") == found[:2]
+
+
+def test_a_call_can_be_put_back_into_the_conversation(admit):
+    answer = answered(admit(Rendered("x"), **BOTH), ANSWER)
+    call = "{{ call.id }} {{ call.function.name }}{{ call.function.arguments }}"
+    template = "{% for call in messages[0].tool_calls %}" + call + "\n{% endfor %}"
+    message = {"role": "assistant", "content": answer.text, "tool_calls": answer.tool_calls}
+    as_dicts = {**message, "tool_calls": [asdict(call) for call in answer.tool_calls]}
+    first, second = answer.tool_calls
+    expected = f'{first.id} weather{{"city": "Paris"}}\n{second.id} weather{{"city": "北京"}}\n'
+    assert render(template, [message]) == render(template, [as_dicts]) == expected
+
+
+def test_marks_come_through_though_they_are_special_tokens():
+    backend = KINDS["byte_level"]()
+    backend.add_special_tokens(["<tool_call>", "</tool_call>"])
+    ids = [backend.token_to_id(token) for token in ("<tool_call>", "<|start|>", "</tool_call>")]
+    assert Decoding(backend).decoder().feed(ids) == ""
+    assert Decoding(backend, {"<tool_call>", "</tool_call>"}).decoder().feed(ids) == "<tool_call></tool_call>"
