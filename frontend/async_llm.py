@@ -88,8 +88,8 @@ class AsyncLLM:
         if request.is_finished:  # refused at the door
             yield session.take(request)
             return
-        session.client.submit([request])
         try:
+            session.client.submit([request])
             is_finished = False
             while not is_finished:
                 await arrived.get()

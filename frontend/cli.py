@@ -16,6 +16,9 @@ from .. import __version__
 # Name → what it is for, in one line.
 COMMANDS = {
     "generate": "complete prompts from arguments, standard input or a JSONL file",
+    "chat": "talk with a model, line by line",
+    "models": "list bundled and cached models, and whether they fit",
+    "doctor": "say what was found on this machine, and what to do about it",
 }
 
 

@@ -90,7 +90,7 @@ class Client:
             return self._stats.get(timeout=_STATS_SECONDS)
         except queue.Empty:
             self.check()
-            raise
+            raise PenstockError(f"The engine has not answered for {_STATS_SECONDS:.0f} s.") from None
 
     def check(self) -> None:
         """Raise if this object can no longer be used, with the reason."""

@@ -105,8 +105,8 @@ class LLM:
         if request.is_finished:  # refused at the door
             yield session.take(request)
             return
-        session.client.submit([request])
         try:
+            session.client.submit([request])
             is_finished = False
             while not is_finished:
                 arrived.get()

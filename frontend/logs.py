@@ -23,11 +23,15 @@ def say(text: str, *, quiet: bool) -> None:
         print(text, file=sys.stderr, flush=True)
 
 
-def log_folder() -> Path:
-    if chosen := os.environ.get("PENSTOCK_LOG_DIR"):
-        return Path(chosen)
+def state_folder() -> Path:
+    """Where what outlives a run is kept: logs, the chat's history."""
     state = os.environ.get("XDG_STATE_HOME")
-    return (Path(state) if state else Path.home() / ".local" / "state") / "penstock" / "logs"
+    return (Path(state) if state else Path.home() / ".local" / "state") / "penstock"
+
+
+def log_folder() -> Path:
+    chosen = os.environ.get("PENSTOCK_LOG_DIR")
+    return Path(chosen) if chosen else state_folder() / "logs"
 
 
 def new_log_file() -> Path:

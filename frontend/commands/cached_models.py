@@ -1,0 +1,50 @@
+"""Which models lie on this machine: those that come with the package, and those in the hub's cache.
+
+Knows nothing of whether they can be loaded.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from ..model_files import BUNDLED
+
+
+class Found(NamedTuple):
+    name: str  # as `LLM` takes it
+    folder: Path
+    size: int  # bytes on disk
+
+
+def bundled_models() -> Iterator[Found]:
+    for name, folder in BUNDLED.items():
+        if folder.is_dir():
+            yield Found(name, folder, size_on_disk(folder))
+
+
+def cached_models() -> Iterator[Found]:
+    """In the cache of huggingface_hub, by name; of each the revision that `main` means, else the newest."""
+    # Here, not above: neither bundled models nor folders need it.
+    from huggingface_hub import constants, scan_cache_dir
+    from huggingface_hub.errors import CacheNotFound
+
+    try:
+        cache = scan_cache_dir(constants.HF_HUB_CACHE)
+    except (CacheNotFound, ValueError):  # the latter where its place is a file
+        return
+    for repo in sorted(cache.repos, key=lambda repo: repo.repo_id.lower()):
+        if repo.repo_type == "model" and repo.revisions:
+            newest = max(repo.revisions, key=lambda revision: ("main" in revision.refs, revision.last_modified))
+            yield Found(repo.repo_id, newest.snapshot_path, repo.size_on_disk)
+
+
+def models_in(folder: Path) -> Iterator[Found]:
+    """The folder itself where it is a model's, else those directly in it that are."""
+    folders = [folder] if (folder / "config.json").is_file() else sorted(folder.iterdir())
+    for each in folders:
+        if (each / "config.json").is_file():
+            yield Found(str(each), each, size_on_disk(each))
+
+
+def size_on_disk(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

@@ -1,0 +1,188 @@
+"""Say what was found on this machine, and what to do about what is missing: Python, processor, memory, graphics cards,
+torch, compiler, folders and the hub's cache. Exit status 0 if a model can run here, 1 if not.
+
+Each line is judged by a function of its own; `machine.py` does the looking, and a worker's survey asks torch.
+"""
+
+import argparse
+import os
+import platform
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from ... import __version__
+from ...protocol.errors import PenstockError
+from ...protocol.runtime_directory import runtime_base
+from ...protocol.survey import Survey, TorchSurvey
+from ..convert_tokenizer import cache_folder
+from ..logs import log_folder
+from ..start_table import size
+from . import machine
+from .cached_models import bundled_models, cached_models
+from .survey import ask_survey
+
+USAGE = ""
+
+OK, WARN, FAIL = "ok", "warn", "FAIL"
+_COLOURS = {OK: "\x1b[32m", WARN: "\x1b[33m", FAIL: "\x1b[31m"}
+_PYTHONS = ((3, 11), (3, 12))  # what it is tested on; pyproject.toml has the lower bound
+_TORCHES = ((2, 11), (2, 13))
+_LITTLE_MEMORY = 1 << 30
+
+
+class Line(NamedTuple):
+    verdict: str
+    name: str
+    found: str
+    advice: str = ""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """It takes none."""
+
+
+def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+    """Lines are printed as they are found: torch takes its time."""
+    failed = 0
+    is_coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    for line in _lines():
+        failed += line.verdict == FAIL
+        print(_shown(line, is_coloured), flush=True)
+    print("\nA model can run here." if not failed else "\nNo model can run here before what is marked FAIL is mended.")
+    return 1 if failed else 0
+
+
+def _shown(line: Line, is_coloured: bool) -> str:
+    mark = f"{line.verdict:<4}"
+    if is_coloured:
+        mark = f"{_COLOURS[line.verdict]}{mark}\x1b[0m"
+    advice = f"\n{'':19}→ {line.advice}" if line.advice else ""
+    return f"{mark}  {line.name:<11}  {line.found}{advice}"
+
+
+def _lines() -> Iterator[Line]:
+    yield _python()
+    yield Line(OK, "penstock", f"{__version__} in {Path(__file__).parents[2]}")
+    yield from _processor(machine.processor())
+    try:
+        survey = ask_survey(with_torch=True)
+    except PenstockError as error:
+        yield Line(FAIL, "worker", str(error), "reinstall Penstock and torch in this environment")
+    else:
+        yield _memory(survey.available_bytes, machine.total_memory(), machine.memory_limit())
+        yield from _torch_and_cards(survey)
+    yield _compiler(machine.compiler())
+    yield from _folders()
+    yield _bundled()
+    yield _hub()
+
+
+# --- each thing and what to do about it -------------------------------------------------------------------------------
+
+
+def _python(version: tuple[int, ...] = sys.version_info[:3]) -> Line:
+    found = f"{'.'.join(map(str, version))} in {sys.prefix}, {platform.system()} {platform.release()}"
+    low, high = _PYTHONS
+    if version[:2] < low:
+        return Line(FAIL, "python", found, "use Python 3.11 or 3.12")
+    if version[:2] > high:
+        return Line(WARN, "python", found, "it is tested on 3.11 and 3.12; use one of them if something is odd")
+    return Line(OK, "python", found)
+
+
+def _processor(found: machine.Processor) -> Iterator[Line]:
+    cores = f"{found.allowed} of {found.cores} cores" if found.allowed < found.cores else f"{found.cores} cores"
+    yield Line(OK, "processor", f"{found.name}, {cores}")
+    features = ", ".join(found.features) or "none that matter"
+    if not {"avx2", "asimd"} & set(found.features):
+        advice = "without AVX2 a model runs at a fraction of the speed; choose a machine that has it"
+        yield Line(WARN, "features", features, advice)
+    elif not {"avx512f", "avx512_bf16", "amx_bf16", "bf16"} & set(found.features):
+        advice = "no units for bfloat16: such models are widened to float32 and take twice the memory"
+        yield Line(WARN, "features", features, advice)
+    else:
+        yield Line(OK, "features", features)
+
+
+def _memory(available: int, total: int, limit: int | None) -> Line:
+    limited = f", limited to {size(limit)} by a control group" if limit is not None and limit < total else ""
+    found = f"{size(available)} free of {size(total)}{limited}"
+    if available < _LITTLE_MEMORY:
+        return Line(WARN, "memory", found, "only small models fit; end other programs, or raise the limit")
+    return Line(OK, "memory", found)
+
+
+def _torch_and_cards(survey: Survey) -> Iterator[Line]:
+    torch = survey.torch or TorchSurvey(error="the worker said nothing of it")
+    if torch.error is not None:
+        yield Line(FAIL, "torch", torch.error, "pip install 'torch>=2.11,<2.14' in this environment")
+        return
+    build = f"built for CUDA {torch.cuda}" if torch.cuda else "built for the processor alone"
+    number = tuple(int(part) for part in torch.version.split("+")[0].split(".")[:2])
+    is_tested = _TORCHES[0] <= number <= _TORCHES[1]
+    advice = "" if is_tested else "it is tested on torch 2.11 to 2.13; install one of them if something is odd"
+    yield Line(OK if is_tested else WARN, "torch", f"{torch.version}, {build}", advice)
+    yield _cards(torch)
+    if torch.triton is None and torch.cards:
+        yield Line(WARN, "triton", "none", "kernels for the GPU are written in it: pip install triton")
+    else:
+        yield Line(OK, "triton", torch.triton or "none, and no GPU that would need it")
+
+
+def _cards(torch: TorchSurvey) -> Line:
+    if torch.cards:
+        names = [f"{card.name} ({size(card.free_bytes)} free of {size(card.total_bytes)})" for card in torch.cards]
+        return Line(OK, "GPU", ", ".join(names))
+    seen = machine.cards()
+    if not seen:
+        advice = "its driver is loaded and no card answers; see nvidia-smi" if machine.has_driver() else ""
+        return Line(WARN if advice else OK, "GPU", "none; models run on the processor", advice)
+    names = ", ".join(card.name for card in seen)
+    if torch.cuda is None:
+        return Line(WARN, "GPU", names, "this torch cannot use it; install a CUDA build of torch")
+    advice = f"torch finds no device; the driver may be older than CUDA {torch.cuda}, or CUDA_VISIBLE_DEVICES hides it"
+    return Line(WARN, "GPU", names, advice)
+
+
+def _compiler(found: str | None) -> Line:
+    if found is None:
+        return Line(WARN, "compiler", "none", "without one the processor's kernels are plain torch; install g++")
+    return Line(OK, "compiler", found)
+
+
+def _folders() -> Iterator[Line]:
+    # Verdict: what a tree cannot start without, and what it can.
+    places: tuple[tuple[str, Callable[[], Path], str, str], ...] = (
+        ("sockets", runtime_base, "PENSTOCK_RUNTIME_DIR", FAIL),
+        ("logs", log_folder, "PENSTOCK_LOG_DIR", FAIL),
+        ("cache", cache_folder, "PENSTOCK_CACHE", WARN),
+    )
+    for name, place, variable, verdict in places:
+        try:
+            folder = place()
+        except (PenstockError, OSError) as error:
+            yield Line(verdict, name, str(error), f"set {variable} to a folder that can be written")
+            continue
+        if machine.is_writable(folder):
+            yield Line(OK, name, str(folder))
+        else:
+            yield Line(verdict, name, f"{folder} cannot be written", f"set {variable} to a folder that can be")
+
+
+def _bundled() -> Line:
+    names = ", ".join(f"{model.name} ({size(model.size)})" for model in bundled_models())
+    if not names:
+        return Line(WARN, "bundled", "no model came with this installation", "name a model's folder or a hub id")
+    return Line(OK, "bundled", names)
+
+
+def _hub() -> Line:
+    from huggingface_hub import constants
+
+    models = list(cached_models())
+    found = f"{len(models)} models, {size(sum(model.size for model in models))} in {constants.HF_HUB_CACHE}"
+    if constants.HF_HUB_OFFLINE:
+        return Line(OK, "hub", f"{found}; offline by HF_HUB_OFFLINE", "unset it to download further models")
+    return Line(OK, "hub", found)

@@ -1,0 +1,100 @@
+"""List models: those that come with Penstock, those in the hub's cache, and those in folders given as arguments. Of
+each its size, whether its family is supported, and whether it fits into the memory that is free now.
+
+Knows nothing of how models are loaded: a worker's survey says what it could load and what that would take.
+"""
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from ...protocol.survey import ModelSurvey, Survey
+from ..start_table import size
+from .cached_models import Found, bundled_models, cached_models, models_in
+from .machine import cards
+from .survey import ask_survey
+
+USAGE = "[FOLDER ...]"
+
+# A model that holds a conversation of that length fits; less context is no use.
+_TOKENS = 2048
+_SHARE_OF_CARD = 0.9  # the default of gpu_memory_utilization
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folders", metavar="FOLDER", nargs="*", help="a model's folder, or one that holds several")
+
+
+def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+    """Exit status 1 if there is no model that would run."""
+    found = list(_found(arguments.folders, parser))
+    if not found:
+        print("There are no models: none is bundled or in the hub's cache. Give a folder, or name a hub id to LLM.")
+        return 1
+    survey = ask_survey([model.folder for model in found], with_torch=bool(cards()))
+    place = _place(survey)
+    rows = [("model", "on disk", "family", "context", "runs here")]
+    rows += [_row(model, each, place) for model, each in zip(found, survey.models, strict=True)]
+    print(_table(rows))
+    print(f"\n{size(place.free)} are free on {place.name}. Counted are the weights, and {_TOKENS:,} tokens of context.")
+    return 0 if any(map(place.holds, survey.models)) else 1
+
+
+def _found(folders: list[str], parser: argparse.ArgumentParser) -> Iterator[Found]:
+    """What was asked for; with no argument all that is known."""
+    if not folders:
+        yield from bundled_models()
+        yield from cached_models()
+    for name in folders:
+        folder = Path(name).expanduser()
+        if not folder.is_dir():
+            parser.error(f"{name} is no folder")
+        models = list(models_in(folder))
+        if not models:
+            parser.error(f"{name} holds no model: there is no config.json in it or in a folder directly below")
+        yield from models
+
+
+class _Place(NamedTuple):
+    """Where `device="auto"` would put a model."""
+
+    name: str
+    free: int
+    is_card: bool
+
+    def need(self, survey: ModelSurvey) -> int:
+        weights = survey.stored_bytes if self.is_card else survey.cpu_bytes
+        return weights + survey.kv_bytes_per_token * min(survey.context, _TOKENS)
+
+    def holds(self, survey: ModelSurvey) -> bool:
+        return survey.refusal is None and self.need(survey) <= self.free
+
+
+def _place(survey: Survey) -> _Place:
+    if survey.torch is not None and survey.torch.cards:
+        card = survey.torch.cards[0]
+        used = card.total_bytes - card.free_bytes
+        return _Place(card.name, int(_SHARE_OF_CARD * card.total_bytes) - used, is_card=True)
+    return _Place("this machine", survey.available_bytes, is_card=False)
+
+
+def _row(model: Found, survey: ModelSurvey, place: _Place) -> tuple[str, ...]:
+    if survey.refusal is not None:
+        # Its first clause; what to do stands in the error that `LLM` raises.
+        return model.name, size(model.size), "-", "-", f"no: {survey.refusal.partition(';')[0]}"
+    need = place.need(survey)
+    verdict = f"yes, takes {size(need)}"
+    if not place.holds(survey):
+        verdict = f"no: takes {size(need)}, {size(need - place.free)} more than are free"
+    return model.name, size(model.size), survey.family, f"{survey.context:,}", verdict
+
+
+def _table(rows: list[tuple[str, ...]]) -> str:
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    # Figures to the right, the last column as long as it is.
+    lines = (
+        f"{name:<{widths[0]}}  {on_disk:>{widths[1]}}  {family:<{widths[2]}}  {context:>{widths[3]}}  {verdict}"
+        for name, on_disk, family, context, verdict in rows
+    )
+    return "\n".join(lines)

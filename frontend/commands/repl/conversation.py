@@ -1,0 +1,117 @@
+"""A conversation with one model: the messages so far, and what the last answer was and took.
+
+A turn is kept once some of its answer is there, also when it was stopped; one that the model refused leaves no trace.
+Knows nothing of screens and commands.
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from ....protocol.errors import RequestError
+from ....protocol.outputs import RequestOutput
+from ....protocol.sampling import SamplingParams
+from ...llm import LLM
+
+
+class Piece(NamedTuple):
+    """What is new of an answer."""
+
+    thought: str
+    text: str
+
+
+@dataclass
+class Answer:
+    """What has come of one answer, and how long it took; seconds count from the question."""
+
+    thought: str = ""
+    text: str = ""
+    num_prompt: int = 0
+    num_cached: int = 0
+    num_output: int = 0
+    finish_reason: str | None = None  # None: stopped before its end
+    error: str | None = None
+    first_seconds: float = 0.0
+    seconds: float = 0.0
+    asked_at: float = field(default_factory=time.monotonic)
+
+    def add(self, output: RequestOutput) -> Piece:
+        new = output.outputs[0]
+        piece = Piece(new.reasoning_content or "", new.text)
+        self.seconds = time.monotonic() - self.asked_at
+        if not self.num_output:
+            self.first_seconds = self.seconds
+        self.thought += piece.thought
+        self.text += piece.text
+        self.num_output += len(new.token_ids)
+        self.num_prompt = len(output.prompt_token_ids)
+        self.num_cached = max(self.num_cached, output.num_cached_tokens)
+        self.finish_reason, self.error = new.finish_reason, output.error_msg
+        return piece
+
+    def message(self) -> dict[str, str]:
+        thought = {"reasoning_content": self.thought} if self.thought else {}
+        return {"role": "assistant", "content": self.text, **thought}
+
+
+class Conversation:
+    def __init__(self, llm: LLM, params: SamplingParams) -> None:
+        self.llm = llm
+        self.params = params
+        self.system = ""
+        self.turns: list[dict[str, str]] = []
+        self.template_options: dict[str, Any] = {}
+        self.answer: Answer | None = None  # the last one
+
+    @property
+    def messages(self) -> list[dict[str, str]]:
+        return ([{"role": "system", "content": self.system}] if self.system else []) + self.turns
+
+    def reset(self) -> None:
+        """Begin anew; what the system text says still holds."""
+        self.turns.clear()
+        self.answer = None
+
+    def ask(self, text: str) -> Iterator[Piece]:
+        """The answer, piece by piece; closing the iterator stops it."""
+        self.answer = Answer()
+        return self._answered({"role": "user", "content": text}, self.answer)
+
+    def _answered(self, question: dict[str, str], answer: Answer) -> Iterator[Piece]:
+        try:
+            outputs = self.llm.stream(
+                [*self.messages, question], self.params, chat_template_kwargs=self.template_options
+            )
+            with closing(outputs):
+                for output in outputs:
+                    yield answer.add(output)
+        except RequestError as error:  # the template refuses the conversation
+            answer.error = str(error)
+        finally:
+            if answer.text or answer.finish_reason == "stop":
+                self.turns += [question, answer.message()]
+
+    def remark(self) -> str | None:
+        """What should be said about how the last answer ended, if anything."""
+        answer = self.answer
+        if answer is None or answer.finish_reason == "stop":
+            return None
+        if answer.error is not None:
+            kept = "" if answer.text else " The message was not kept; /reset starts a new conversation."
+            return f"{answer.error}{kept}"
+        if answer.finish_reason is None:
+            return "stopped" if answer.text else "stopped; the message was not kept"
+        if answer.finish_reason == "length":
+            return self._length_remark(answer)
+        return f"ended: {answer.finish_reason}"
+
+    def _length_remark(self, answer: Answer) -> str:
+        if self.params.max_tokens is not None and answer.num_output >= self.params.max_tokens:
+            return f"cut at {answer.num_output:,} tokens (--max-tokens)"
+        return (
+            f"cut: the context is full with {answer.num_prompt + answer.num_output:,} tokens; /reset starts a new "
+            "conversation, a larger --max-model-len holds a longer one"
+        )

@@ -1,0 +1,49 @@
+"""A chat through pipes: lines in, answers and nothing else on standard output.
+
+No prompt marks and no colours; thoughts are left out, and whatever else there is to say goes to stderr. Stands in for
+`Terminal`. Knows nothing of conversations.
+"""
+
+import sys
+from collections.abc import Iterator
+
+from .conversation import Piece
+from .typed import Typed, read_typed
+
+
+class Pipe:
+    def __enter__(self) -> "Pipe":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        pass
+
+    def welcome(self) -> None:
+        """A pipe needs no greeting."""
+
+    def read(self) -> Typed:
+        return read_typed(_line)
+
+    def show(self, pieces: Iterator[Piece]) -> None:
+        """A Ctrl-C here ends the program, as in any pipe."""
+        last = ""
+        for piece in pieces:
+            last = piece.text or last
+            sys.stdout.write(piece.text)
+            sys.stdout.flush()
+        if last and not last.endswith("\n"):
+            sys.stdout.write("\n")
+            sys.stdout.flush()
+
+    def say(self, text: str) -> None:
+        print(f"penstock: {text}" if "\n" not in text else text, file=sys.stderr, flush=True)
+
+    def remark(self, text: str) -> None:
+        self.say(text)
+
+
+def _line(is_continued: bool) -> str:
+    line = sys.stdin.readline()
+    if not line:
+        raise EOFError
+    return line.rstrip("\r\n")

@@ -1,0 +1,43 @@
+'''From lines to messages: a backslash at the end of a line goes on in the next, and a block stands between """.
+
+A line may hold line ends itself, when a terminal pasted several at once. Knows nothing of where lines come from.
+'''
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+_FENCE = '"""'
+
+# Reads one line without its end, told whether it goes on from the line before; EOFError when there is none.
+ReadLine = Callable[[bool], str]
+
+
+class Typed(NamedTuple):
+    text: str
+    may_be_command: bool = True  # a block is always a message
+
+
+def read_typed(read_line: ReadLine) -> Typed:
+    """The next message or command; EOFError when there is none. The end of input ends what has begun."""
+    line = read_line(False)
+    if line.startswith(_FENCE):
+        return Typed(_block(line.removeprefix(_FENCE), read_line), may_be_command=False)
+    lines = [line]
+    while lines[-1].endswith("\\"):
+        lines[-1] = lines[-1][:-1]
+        try:
+            lines.append(read_line(True))
+        except EOFError:
+            break
+    return Typed("\n".join(lines).strip("\r\n"))
+
+
+def _block(line: str, read_line: ReadLine) -> str:
+    lines = [line]
+    while not lines[-1].rstrip().endswith(_FENCE):
+        try:
+            lines.append(read_line(True))
+        except EOFError:
+            break
+    lines[-1] = lines[-1].rstrip().removesuffix(_FENCE)
+    return "\n".join(lines).strip("\r\n")

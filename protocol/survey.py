@@ -1,0 +1,42 @@
+"""What a machine and its models look like to a worker, as its survey says it to the front end in one JSON object.
+
+`python -m penstock.worker.survey` makes one, since only a worker knows which models it can load and only it may import
+torch. Knows nothing of how anything is found out.
+"""
+
+import msgspec
+
+
+class ModelSurvey(msgspec.Struct):
+    """One model's folder; with a refusal the figures are 0."""
+
+    refusal: str | None = None  # why it would not load
+    family: str = ""
+    dtype: str = ""  # of the checkpoint
+    context: int = 0
+    stored_bytes: int = 0  # weights as they are stored, and as a GPU holds them
+    cpu_bytes: int = 0  # weights as this machine's processor computes with them
+    kv_bytes_per_token: int = 0
+
+
+class Card(msgspec.Struct):
+    name: str
+    total_bytes: int
+    free_bytes: int
+
+
+class TorchSurvey(msgspec.Struct):
+    """`error` says why torch cannot be imported; then the rest is empty."""
+
+    error: str | None = None
+    version: str = ""
+    cuda: str | None = None  # the version that it is built for
+    triton: str | None = None
+    cards: list[Card] = msgspec.field(default_factory=list)
+
+
+class Survey(msgspec.Struct):
+    available_bytes: int  # of memory, the limits of control groups counted
+    families: list[str]  # architectures that can be loaded
+    models: list[ModelSurvey]  # in the order of the folders asked for
+    torch: TorchSurvey | None = None  # where it was asked for

@@ -1,0 +1,281 @@
+"""`penstock chat`: what typed lines mean, how an answer is written, and all of it through pipes."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyte
+import pytest
+from builders.tiny_model import tiny_model
+
+from penstock.frontend.commands.repl.conversation import Conversation, Piece
+from penstock.frontend.commands.repl.history import add_to_history, read_history
+from penstock.frontend.commands.repl.slash import COMMANDS, command_word
+from penstock.frontend.commands.repl.terminal import AnswerText
+from penstock.frontend.commands.repl.typed import Typed, read_typed
+from penstock.protocol.errors import RequestError
+from penstock.protocol.outputs import CompletionOutput, RequestOutput, Samples
+from penstock.protocol.sampling import SamplingParams
+
+BOUND = 60  # seconds; a wait never ends a test that passes
+STAND_IN = ("--load-format", "stand-in", "--quiet", "--ignore-eos")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> Path:
+    return tiny_model(tmp_path_factory.mktemp("chat") / "tiny", "qwen3")
+
+
+# --- what was typed ---------------------------------------------------------------------------------------------------
+
+
+def typed(*lines: str) -> list[Typed]:
+    """All messages of these lines."""
+    left = list(lines)
+
+    def read_line(is_continued: bool) -> str:
+        if not left:
+            raise EOFError
+        return left.pop(0)
+
+    found = []
+    while left:
+        found.append(read_typed(read_line))
+    return found
+
+
+@pytest.mark.parametrize(
+    "lines, texts",
+    [
+        (["one", "two"], ["one", "two"]),
+        (["one \\", "two\\", "three", "four"], ["one \ntwo\nthree", "four"]),
+        (["the end\\"], ["the end"]),
+        (['"""', "one", "", "two\\", '"""', "three"], ["one\n\ntwo\\", "three"]),
+        (['"""one"""', '"""two', 'three"""  '], ["one", "two\nthree"]),
+        (['"""', "never closed"], ["never closed"]),
+        (["pasted\n  at once\n"], ["pasted\n  at once"]),
+        (["", "  "], ["", "  "]),
+    ],
+)
+def test_lines_become_messages(lines, texts):
+    assert [message.text for message in typed(*lines)] == texts
+
+
+def test_what_stands_in_a_block_is_never_a_command():
+    assert [message.may_be_command for message in typed("/reset", '"""/reset"""')] == [True, False]
+
+
+@pytest.mark.parametrize(
+    "text, word",
+    [
+        ("/reset", "/reset"),
+        ("/system Be brief.\nVery.", "/system"),
+        ("/nonsense here", "/nonsense"),
+        ("/usr/bin\n/usr/lib\nWhat are these?", None),
+        ("not /reset", None),
+    ],
+)
+def test_a_command_begins_with_a_slash_and_pasted_paths_are_none(text, word):
+    assert command_word(text) == word
+
+
+def test_history_comes_back_whole_in_order_and_bounded(tmp_path):
+    path = tmp_path / "state" / "history"
+    assert read_history(path) == []
+    for number in range(1100):
+        add_to_history(path, f"line\n{number} ä")
+    with open(path, "a") as file:
+        file.write("damaged\n")
+    assert read_history(path)[-1] == "line\n1099 ä"
+    assert len(read_history(path)) == 1000
+    assert path.stat().st_mode & 0o077 == 0
+
+
+# --- what an answer looks like ----------------------------------------------------------------------------------------
+
+
+def written(capsys, pieces: list[Piece], *, is_coloured: bool = True) -> str:
+    answer = AnswerText(is_coloured)
+    for piece in pieces:
+        answer.write(piece)
+    answer.end()
+    return capsys.readouterr().out
+
+
+def test_thoughts_are_dimmed_and_stand_on_lines_of_their_own(capsys):
+    pieces = [
+        Piece("\n", ""),
+        Piece("Two ", ""),
+        Piece("and two.\n", "\n\n"),
+        Piece("", "It is 4.\n"),
+        Piece("", "\nYes."),
+    ]
+    screen = pyte.Screen(40, 6)
+    pyte.Stream(screen).feed(written(capsys, pieces).replace("\n", "\r\n"))
+    assert [line.rstrip() for line in screen.display] == ["Two and two.", "It is 4.", "", "Yes.", "", ""]
+    assert written(capsys, pieces).startswith("\x1b[2mTwo \x1b[0m\x1b[2mand two.\n\x1b[0mIt is 4.")
+
+
+def test_without_colours_a_thought_is_called_one(capsys):
+    pieces = [Piece("Two and two.", ""), Piece("", "4")]
+    assert written(capsys, pieces, is_coloured=False) == "(thinking) Two and two.\n4\n"
+
+
+def test_a_model_cannot_steer_the_terminal(capsys):
+    assert written(capsys, [Piece("", "\x1b[2Ja\rb\x07\x9b1A\tc\n")]) == "␛[2Ja␍b␇�1A\tc\n"
+
+
+# --- a conversation ---------------------------------------------------------------------------------------------------
+
+
+class Model:
+    """Stands in for an `LLM`: says what it was told to, and remembers what it was asked."""
+
+    def __init__(self, *outputs: CompletionOutput, refusal: str | None = None) -> None:
+        self.outputs = outputs
+        self.refusal = refusal
+        self.asked: list[list[dict[str, str]]] = []
+        self.was_closed = False
+
+    def stream(self, messages, params, chat_template_kwargs) -> Iterator[RequestOutput]:
+        if self.refusal is not None:
+            raise RequestError(self.refusal)
+        self.asked.append(messages)
+        return self._streamed()
+
+    def _streamed(self) -> Iterator[RequestOutput]:
+        try:
+            for output in self.outputs:
+                yield RequestOutput("0", None, [1, 2, 3], Samples([output]))
+        finally:
+            self.was_closed = True
+
+
+THOUGHT = CompletionOutput(reasoning_content="Two and two.", token_ids=[5])
+TEXT = CompletionOutput(text="It is", token_ids=[6])
+END = CompletionOutput(text=" 4.", token_ids=[7, 8], finish_reason="stop")
+QUESTION = {"role": "user", "content": "2+2?"}
+
+
+def conversation(*outputs: CompletionOutput, refusal: str | None = None) -> Conversation:
+    return Conversation(Model(*outputs, refusal=refusal), SamplingParams())
+
+
+def test_a_turn_is_kept_with_its_thoughts_apart_and_told_to_the_model_in_the_next():
+    chat = conversation(THOUGHT, TEXT, END)
+    assert list(chat.ask("2+2?")) == [Piece("Two and two.", ""), Piece("", "It is"), Piece("", " 4.")]
+    answer = {"role": "assistant", "content": "It is 4.", "reasoning_content": "Two and two."}
+    assert chat.turns == [QUESTION, answer]
+    assert (chat.answer.num_output, chat.remark()) == (4, None)
+    list(chat.ask("Sure?"))
+    assert chat.llm.asked[1] == [QUESTION, answer, {"role": "user", "content": "Sure?"}]
+
+
+def test_a_stopped_answer_is_ended_and_kept_as_far_as_it_came():
+    chat = conversation(TEXT, END)
+    pieces = chat.ask("2+2?")
+    next(pieces)
+    pieces.close()
+    assert chat.llm.was_closed
+    assert chat.turns == [QUESTION, {"role": "assistant", "content": "It is"}]
+    assert chat.remark() == "stopped"
+
+
+def test_an_answer_stopped_before_it_was_asked_for_leaves_no_turn_either():
+    chat = conversation(END)
+    chat.ask("2+2?").close()
+    assert (chat.turns, chat.llm.asked) == ([], [])
+    assert chat.remark() == "stopped; the message was not kept"
+
+
+def test_an_answer_stopped_in_its_thoughts_leaves_no_turn():
+    chat = conversation(THOUGHT, TEXT, END)
+    pieces = chat.ask("2+2?")
+    next(pieces)
+    pieces.close()
+    assert chat.turns == []
+    assert chat.remark() == "stopped; the message was not kept"
+
+
+def test_a_conversation_that_its_template_refuses_says_so_and_goes_on():
+    chat = conversation(refusal="The chat template refuses this conversation: no.")
+    assert list(chat.ask("2+2?")) == []
+    assert chat.turns == []
+    assert chat.remark().startswith("The chat template refuses this conversation: no. The message was not kept")
+
+
+# --- through pipes ----------------------------------------------------------------------------------------------------
+
+
+def piped(model: Path, text: str | bytes, *words: object) -> "subprocess.CompletedProcess[str]":
+    call = [sys.executable, "-m", "penstock", "chat", model, *STAND_IN, *words]
+    content = text if isinstance(text, bytes) else text.encode()
+    done = subprocess.run(list(map(str, call)), input=content, capture_output=True, timeout=BOUND)
+    return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def test_a_pipe_gets_the_answer_and_nothing_else(model):
+    done = piped(model, "Hello\n", "--max-tokens", 5)
+    assert done.returncode == 0
+    assert done.stdout.endswith("\n") and len(done.stdout) > 1
+    assert re.findall(r"\x1b\[|^> |Ctrl-D", done.stdout) == []
+    assert done.stderr == "penstock: cut at 5 tokens (--max-tokens)\n"
+
+
+def test_each_line_of_a_pipe_is_a_turn_of_one_conversation(model, tmp_path):
+    lines = ["/system Be brief.", "one", "two \\", "three", '"""', "/four", '"""', f"/save {tmp_path}/saved.json"]
+    done = piped(model, "\n".join(lines), "--max-tokens", 3)
+    assert done.returncode == 0, done.stderr
+    saved = json.loads((tmp_path / "saved.json").read_text())
+    assert [message["role"] for message in saved] == ["system"] + 3 * ["user", "assistant"]
+    assert [message["content"] for message in saved if message["role"] != "assistant"] == [
+        "Be brief.",
+        "one",
+        "two \nthree",
+        "/four",
+    ]
+
+
+def test_reset_forgets_the_turns_and_keeps_the_system_text(model, tmp_path):
+    done = piped(model, f"/system Be brief.\none\n/reset\n/save {tmp_path}/saved.json\n", "--max-tokens", 2)
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "saved.json").read_text()) == [{"role": "system", "content": "Be brief."}]
+
+
+def test_a_file_that_holds_something_else_is_not_written_over(model, tmp_path):
+    (tmp_path / "thesis").write_text("years of work")
+    done = piped(model, f"/save {tmp_path}/thesis\n/save {tmp_path}/new\n/save {tmp_path}/new\n")
+    assert (tmp_path / "thesis").read_text() == "years of work"
+    assert "left alone" in done.stderr and done.stderr.count("0 messages are in") == 2
+
+
+def test_a_turn_that_would_not_fit_is_refused_with_figures_and_the_conversation_goes_on(model, tmp_path):
+    lines = ["short", "far too long " * 20, "/reset", "short", f"/save {tmp_path}/saved.json"]
+    done = piped(model, "\n".join(lines), "--max-model-len", 64, "--max-tokens", 4)
+    assert done.returncode == 1
+    assert "max_model_len=64" in done.stderr
+    assert "The message was not kept; /reset starts a new conversation." in done.stderr
+    assert json.loads((tmp_path / "saved.json").read_text())[0]["content"] == "short"
+
+
+def test_an_answer_that_fills_the_context_says_so(model):
+    done = piped(model, "Hello\n", "--max-model-len", 32)
+    assert "cut: the context is full with 32 tokens; /reset starts a new conversation" in done.stderr
+
+
+def test_an_unknown_command_names_the_nearest_one(model):
+    assert "did you mean /reset?" in piped(model, "/rest\n").stderr
+
+
+def test_help_names_every_command(model):
+    said = piped(model, "/help\n").stderr
+    assert all(word in said for word in COMMANDS)
+
+
+def test_bytes_that_are_no_text_end_nothing(model):
+    done = piped(model, b"\xff\xfe caf\xe9\n", "--max-tokens", 2)
+    assert done.returncode == 0
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,218 @@
+"""`penstock chat` at a real pseudo-terminal: keys in, and what stands on the screen afterwards."""
+
+import json
+import os
+import re
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from pathlib import Path
+
+import pexpect
+import pytest
+from builders.person import BOUND, Person
+from builders.tiny_model import tiny_model
+
+from penstock.frontend.commands.repl import terminal
+from penstock.frontend.commands.repl.conversation import Piece
+
+STAND_IN = ("--load-format", "stand-in", "--quiet", "--ignore-eos")
+SLOW = {"PENSTOCK_FAULTS": "worker.step=delay:0.1"}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> Path:
+    return tiny_model(tmp_path_factory.mktemp("chat") / "tiny", "qwen3")
+
+
+@pytest.fixture
+def chat(model, tmp_path) -> Iterator[Callable[..., Person]]:
+    """Start a chat in a window; the same history for all of one test."""
+    started: list[Person] = []
+
+    def start(*words: str, lines: int = 24, columns: int = 100, **environment: str) -> Person:
+        names = {"XDG_STATE_HOME": str(tmp_path), "TERM": "xterm-256color", "LC_ALL": "C.UTF-8", **environment}
+        child = pexpect.spawn(
+            sys.executable,
+            ["-m", "penstock", "chat", str(model), *STAND_IN, *words],
+            env={name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "INPUTRC")} | names,
+            dimensions=(lines, columns),
+            encoding="utf-8",
+            codec_errors="replace",
+            timeout=BOUND,
+        )
+        started.append(Person(child, lines, columns))
+        return started[-1]
+
+    yield start
+    for person in started:
+        person.child.close(force=True)
+
+
+def test_a_conversation_stands_on_the_screen_as_it_was(chat):
+    person = chat("--max-tokens", "4")
+    assert person.sees_prompt() == ["Ctrl-D or /quit leaves, /help lists what else there is.", ">"]
+    person.type("Hello there\r")
+    person.sees_text("(cut at 4 tokens (--max-tokens))")
+    lines = person.sees_prompt()
+    assert lines[1] == "> Hello there"
+    assert lines[-2:] == ["(cut at 4 tokens (--max-tokens))", ">"]
+    person.type("\x04")
+    assert person.sees_end() == 0
+
+
+def test_ctrl_c_stops_the_answer_and_not_the_program(chat):
+    person = chat(**SLOW)
+    person.sees_prompt()
+    person.type("Tell me a long story\r")
+    person.sees(lambda lines: len(lines) > 2)  # some of the answer is there
+    person.child.sendintr()
+    lines = person.sees_prompt()
+    assert lines[-2] == "(stopped)"
+    assert "^C" not in person.written
+    person.type("/stats\r")
+    assert any(line.startswith("messages") and "2 in this" in line for line in person.sees_text("KV cache"))
+    person.type("Another one\r")
+    person.sees_text("> Another one")
+    person.child.sendintr()
+    person.sees_prompt()
+
+
+def test_a_ctrl_c_at_the_empty_prompt_says_how_to_leave(chat):
+    person = chat()
+    person.sees_prompt()
+    person.child.sendintr()
+    lines = person.sees(lambda lines: sum("leaves" in line for line in lines) == 2 and lines[-1] == ">")
+    assert lines[1:] == [">", "Ctrl-D or /quit leaves, /help lists what else there is.", ">"]
+    person.type("/quit\r")
+    assert person.sees_end() == 0
+
+
+def test_a_ctrl_c_in_a_line_drops_the_line(chat):
+    person = chat()
+    person.sees_prompt()
+    person.type("half a line")
+    person.sees_text("half a line")
+    person.child.sendintr()
+    lines = person.sees_prompt()
+    assert lines[1:] == ["> half a line", ">"]
+
+
+def test_many_ctrl_cs_end_no_more_than_one_does(chat):
+    person = chat(**SLOW)
+    person.sees_prompt()
+    person.type("Tell me a long story\r")
+    person.sees(lambda lines: len(lines) > 2)
+    for _ in range(20):
+        os.kill(person.child.pid, signal.SIGINT)
+    person.sees(lambda lines: any("stopped" in line for line in lines) and lines[-1] == ">")
+    person.type("/quit\r")
+    assert person.sees_end() == 0
+
+
+def test_a_ctrl_c_between_a_message_and_its_answer_is_not_lost(monkeypatch, capsys):
+    monkeypatch.setattr(terminal, "_silent_keyboard", nullcontext)
+    screen = terminal.Terminal()
+    screen._interrupt(signal.SIGINT, None)
+    screen.show(Piece("", "an answer") for _ in range(3))
+    assert capsys.readouterr().out == ""
+
+
+def test_a_pasted_block_of_several_lines_is_one_message(chat, tmp_path):
+    person = chat("--max-tokens", "2")
+    person.sees_prompt()
+    person.type("\x1b[200~first line\nsecond line\n\n  fourth line\n\x1b[201~")
+    person.sees_text("fourth line")
+    person.type("\r")
+    person.sees_text("cut at 2 tokens")
+    person.sees_prompt()
+    person.type(f"/save {tmp_path}/saved.json\r")
+    person.sees_text("2 messages are in")
+    saved = json.loads((tmp_path / "saved.json").read_text())
+    assert saved[0] == {"role": "user", "content": "first line\nsecond line\n\n  fourth line"}
+
+
+def test_lines_that_go_on_have_a_mark_of_their_own(chat):
+    person = chat("--max-tokens", "2")
+    person.sees_prompt()
+    person.type("one \\\r")
+    person.sees(lambda lines: lines[-1] == "…")
+    person.type("two\r")
+    lines = person.sees_text("cut at 2 tokens")
+    assert lines[1:3] == ["> one \\", "… two"]
+
+
+def test_a_window_may_change_its_size_in_an_answer_and_in_a_line(chat):
+    person = chat("--max-tokens", "40", **SLOW)
+    person.sees_prompt()
+    person.type("Hello\r")
+    person.sees(lambda lines: len(lines) > 2)
+    person.resizes(30, 50)
+    person.sees_text("(cut at 40 tokens")
+    person.sees_prompt()
+    line = "a line that is longer than the narrower window will ever be, " * 2
+    person.type(line)
+    person.sees(lambda lines: "".join(lines).endswith("be,"))
+    person.resizes(30, 120)
+    person.type("\x01X\x05Y")  # at its beginning, and at its end
+    person.sees_text(f"> X{line[:60]}")
+    person.type("\r")
+    person.sees(lambda lines: sum("cut at 40" in line for line in lines) == 2)
+    person.type("\x1b[A")
+    lines = person.sees(lambda lines: lines[-1].endswith("Y"))
+    assert "".join(lines[-2:]).endswith(f"> X{line}Y")
+
+
+def test_what_is_typed_during_an_answer_waits_for_the_prompt(chat):
+    person = chat("--max-tokens", "20", **SLOW)
+    person.sees_prompt()
+    person.type("Hello\r")
+    person.sees(lambda lines: len(lines) > 2)
+    person.type("typed ahead")
+    lines = person.sees_text("> typed ahead")
+    assert sum("typed ahead" in line for line in lines) == 1
+
+
+def test_the_arrow_up_brings_back_what_an_earlier_chat_was_asked(chat):
+    first = chat("--max-tokens", "2")
+    first.sees_prompt()
+    first.type("an unlikely question\r")
+    first.sees_text("cut at 2")
+    first.type("\x04")
+    assert first.sees_end() == 0
+    second = chat("--max-tokens", "2")
+    second.sees_prompt()
+    second.type("\x1b[A")
+    second.sees_text("> an unlikely question")
+
+
+def test_no_color_leaves_every_colour_out(chat):
+    person = chat("--max-tokens", "3", NO_COLOR="1")
+    person.sees_prompt()
+    person.type("Hello\r")
+    person.sees_text("cut at 3")
+    person.type("/quit\r")
+    person.sees_end()
+    assert re.findall(r"\x1b\[[\d;]*m", person.written) == []
+
+
+def test_a_chat_that_is_told_to_end_leaves_the_terminal_as_it_was(chat):
+    person = chat(**SLOW)
+    person.sees_prompt()
+    person.type("Tell me a long story\r")
+    person.sees(lambda lines: len(lines) > 2)
+    assert not person.child.getecho()
+    os.kill(person.child.pid, signal.SIGTERM)
+    assert person.sees_end() == 128 + signal.SIGTERM
+    assert person.left_echo_on
+
+
+def test_a_tree_that_dies_ends_the_chat_with_its_cause_and_a_terminal_in_order(chat):
+    person = chat(PENSTOCK_FAULTS="worker.step=die@5")
+    person.sees_prompt()
+    person.type("Hello\r")
+    assert person.sees_end() == 1
+    assert "was killed by SIGKILL" in person.written
+    assert "Traceback" not in person.written
+    assert person.left_echo_on

@@ -1,0 +1,186 @@
+"""`penstock doctor`: what is found, how it is judged, and the exit status."""
+
+from pathlib import Path
+
+import pytest
+
+from penstock.frontend import cli
+from penstock.frontend.commands import doctor, machine
+from penstock.frontend.commands.survey import ask_survey
+from penstock.protocol.errors import EngineDeadError
+from penstock.protocol.survey import Card, Survey, TorchSurvey
+
+GIB = 1 << 30
+TORCH = TorchSurvey(version="2.13.0+cpu")
+CARD = Card("A card", 80 * GIB, 79 * GIB)
+
+
+@pytest.fixture(autouse=True)
+def found_without_torch(monkeypatch) -> None:
+    """No test here waits for torch; one asks the real survey."""
+    answer = Survey(available_bytes=8 * GIB, families=[], models=[], torch=TORCH)
+    monkeypatch.setattr(doctor, "ask_survey", lambda with_torch: answer)
+
+
+def verdicts(text: str) -> dict[str, str]:
+    """Name → verdict, for every line that begins with one."""
+    words = [line.split() for line in text.splitlines() if line.startswith(("ok", "warn", "FAIL"))]
+    return {name: verdict for verdict, name, *_ in words}
+
+
+# --- the whole --------------------------------------------------------------------------------------------------------
+
+
+def test_a_machine_that_runs_these_tests_can_run_a_model(capsys):
+    assert cli.main(["doctor"]) == 0
+    said = capsys.readouterr().out
+    assert said.splitlines()[-1] == "A model can run here."
+    assert "FAIL" not in verdicts(said).values()
+    assert {"python", "processor", "features", "memory", "torch", "GPU", "compiler", "logs", "hub"} <= set(
+        verdicts(said)
+    )
+
+
+def test_what_keeps_a_model_from_running_is_the_exit_status_and_has_advice(capsys, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("PENSTOCK_LOG_DIR", str(tmp_path / "file" / "logs"))
+    assert cli.main(["doctor"]) == 1
+    said = capsys.readouterr().out
+    assert verdicts(said)["logs"] == "FAIL"
+    assert "→ set PENSTOCK_LOG_DIR" in said
+    assert said.splitlines()[-1].startswith("No model can run here")
+
+
+def test_a_cache_that_cannot_be_written_is_no_more_than_a_warning(capsys, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "file"))
+    assert cli.main(["doctor"]) == 0
+    assert verdicts(capsys.readouterr().out)["cache"] == "warn"
+
+
+def test_a_survey_that_dies_is_a_line_like_any_other(capsys, monkeypatch):
+    def dies(with_torch: bool) -> Survey:
+        raise EngineDeadError("The worker's survey ended with status -11: it said nothing")
+
+    monkeypatch.setattr(doctor, "ask_survey", dies)
+    assert cli.main(["doctor"]) == 1
+    said = capsys.readouterr().out
+    assert verdicts(said)["worker"] == "FAIL"
+    assert {"compiler", "hub"} <= set(verdicts(said))
+
+
+def test_the_real_survey_finds_torch_in_a_process_of_its_own():
+    found = ask_survey(with_torch=True)
+    assert found.torch is not None and found.torch.error is None
+    assert found.torch.version[0].isdigit()
+    assert found.available_bytes > 0
+
+
+# --- judgement --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "version, verdict", [((3, 10, 9), "FAIL"), ((3, 11, 0), "ok"), ((3, 12, 4), "ok"), ((3, 14, 0), "warn")]
+)
+def test_pythons(version, verdict):
+    assert doctor._python(version).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    "features, verdict",
+    [((), "warn"), (("avx2",), "warn"), (("avx2", "avx512f"), "ok"), (("asimd", "bf16"), "ok"), (("asimd",), "warn")],
+)
+def test_processors(features, verdict):
+    lines = list(doctor._processor(machine.Processor("A processor", 8, 2, features)))
+    assert lines[0].found == "A processor, 2 of 8 cores"
+    assert (lines[1].verdict, bool(lines[1].advice)) == (verdict, verdict == "warn")
+
+
+def test_a_limit_is_named_where_it_is_smaller_than_the_memory():
+    assert (
+        doctor._memory(2 * GIB, 16 * GIB, 4 * GIB).found
+        == "2.0 GiB free of 16.0 GiB, limited to 4.0 GiB by a control group"
+    )
+    assert doctor._memory(2 * GIB, 16 * GIB, 64 * GIB).found == "2.0 GiB free of 16.0 GiB"
+    assert doctor._memory(GIB // 2, 16 * GIB, None).verdict == "warn"
+
+
+@pytest.mark.parametrize(
+    "torch, seen, verdicts",
+    [
+        (TorchSurvey(error="ModuleNotFoundError: No module named 'torch'"), [], {"torch": "FAIL"}),
+        (TORCH, [], {"torch": "ok", "GPU": "ok", "triton": "ok"}),
+        (TORCH, [CARD], {"torch": "ok", "GPU": "warn", "triton": "ok"}),
+        (TorchSurvey(version="2.13.0", cuda="12.8"), [CARD], {"torch": "ok", "GPU": "warn", "triton": "ok"}),
+        (TorchSurvey(version="2.13.0", cuda="12.8", cards=[CARD]), [], {"torch": "ok", "GPU": "ok", "triton": "warn"}),
+        (
+            TorchSurvey(version="2.15.0a0+git1", cuda="12.8", cards=[CARD], triton="3.5"),
+            [],
+            {"torch": "warn", "GPU": "ok", "triton": "ok"},
+        ),
+    ],
+)
+def test_torch_and_cards(torch, seen, verdicts, monkeypatch):
+    monkeypatch.setattr(machine, "cards", lambda: seen)
+    monkeypatch.setattr(machine, "has_driver", lambda: False)
+    lines = list(doctor._torch_and_cards(Survey(available_bytes=0, families=[], models=[], torch=torch)))
+    assert {line.name: line.verdict for line in lines} == verdicts
+    assert all(line.advice for line in lines if line.verdict != "ok")
+
+
+def test_a_driver_without_a_card_is_noticed(monkeypatch):
+    monkeypatch.setattr(machine, "cards", list)
+    monkeypatch.setattr(machine, "has_driver", lambda: True)
+    assert "nvidia-smi" in doctor._cards(TORCH).advice
+
+
+def test_no_compiler_is_a_warning():
+    assert (doctor._compiler(None).verdict, doctor._compiler("g++ 12").verdict) == ("warn", "ok")
+
+
+# --- looking ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_processor_is_read_from_the_kernels_list(tmp_path):
+    path = tmp_path / "cpuinfo"
+    path.write_text("processor\t: 0\nmodel name\t: Fast One\nflags\t\t: fpu amx_bf16 avx2 avx512f\n\nprocessor\t: 1\n")
+    found = machine.processor(path)
+    assert (found.name, found.features) == ("Fast One", ("avx2", "avx512f", "amx_bf16"))
+    path.write_text("processor\t: 0\nFeatures\t: fp asimd bf16\n")
+    assert machine.processor(path).features == ("asimd", "bf16")
+
+
+@pytest.mark.parametrize(
+    "group, limits, wanted",
+    [
+        ("0::/a/b", {"a/b/memory.max": "max", "a/memory.max": "5000", "memory.max": "9000"}, 5000),
+        ("0::/host/path", {"memory.max": "7000"}, 7000),
+        ("0::/", {"memory.max": "max"}, None),
+        ("4:memory:/a", {"memory/a/memory.limit_in_bytes": "3000"}, 3000),
+        ("4:memory:/a", {"memory/a/memory.limit_in_bytes": str((1 << 63) - 4096)}, None),
+    ],
+)
+def test_the_smallest_limit_of_all_control_groups_counts(group, limits, wanted, tmp_path):
+    (tmp_path / "cgroup").write_text(group + "\n")
+    for name, text in limits.items():
+        path = tmp_path / "sys" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text + "\n")
+    assert machine.memory_limit(tmp_path / "cgroup", tmp_path / "sys") == wanted
+
+
+def test_cards_are_what_nvidia_smi_lists(monkeypatch, tmp_path):
+    program(tmp_path / "nvidia-smi", "echo 'NVIDIA H200, 143771, 143000'; echo 'No devices'")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    assert machine.cards() == [Card("NVIDIA H200", 143771 << 20, 143000 << 20)]
+
+
+def test_an_nvidia_smi_that_fails_lists_nothing(monkeypatch, tmp_path):
+    program(tmp_path / "nvidia-smi", "echo 'NVIDIA-SMI has failed'; exit 9")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    assert machine.cards() == []
+
+
+def program(path: Path, body: str) -> None:
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o755)

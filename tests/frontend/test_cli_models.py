@@ -1,0 +1,107 @@
+"""`penstock models`: which models are listed, what is said of each, and the exit status."""
+
+import json
+from pathlib import Path
+
+import pytest
+from builders.tiny_model import tiny_model
+from huggingface_hub import constants
+
+from penstock.frontend import cli, model_files
+from penstock.frontend.commands import models
+from penstock.protocol.survey import Card, ModelSurvey, Survey, TorchSurvey
+
+GIB = 1 << 30
+FITS = ModelSurvey(family="qwen3", context=32768, stored_bytes=GIB, cpu_bytes=2 * GIB, kv_bytes_per_token=100 << 10)
+
+
+@pytest.fixture(autouse=True)
+def own_places(tmp_path, monkeypatch) -> Path:
+    """An empty hub cache and nothing bundled."""
+    cache = tmp_path / "hub"
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))
+    monkeypatch.setitem(model_files.BUNDLED, "pocket", tmp_path / "nothing")
+    return cache
+
+
+def cached(cache: Path, name: str, family: str = "qwen3") -> None:
+    """A model as a download leaves it: files in `blobs`, links to them in a snapshot."""
+    repo = cache / f"models--{name.replace('/', '--')}"
+    snapshot = repo / "snapshots" / "0123abcd"
+    for number, path in enumerate(sorted(tiny_model(cache.parent / "made" / name, family).iterdir())):
+        blob = repo / "blobs" / str(number)
+        for folder in (blob.parent, snapshot):
+            folder.mkdir(parents=True, exist_ok=True)
+        path.rename(blob)
+        (snapshot / path.name).symlink_to(blob)
+    (repo / "refs").mkdir()
+    (repo / "refs" / "main").write_text("0123abcd")
+
+
+def answered(monkeypatch, *found: ModelSurvey, available: int = 8 * GIB, torch: TorchSurvey | None = None) -> None:
+    survey = Survey(available_bytes=available, families=["Qwen3ForCausalLM"], models=list(found), torch=torch)
+    monkeypatch.setattr(models, "ask_survey", lambda folders, with_torch: survey)
+
+
+def listed(capsys, *words: object) -> tuple[int, list[str]]:
+    status = cli.main(["models", *map(str, words)])
+    return status, capsys.readouterr().out.splitlines()
+
+
+def test_with_no_models_at_all_it_says_where_to_get_one(capsys):
+    status, [line] = listed(capsys)
+    assert status == 1
+    assert "There are no models" in line
+
+
+def test_bundled_and_cached_models_are_listed_with_what_they_take(capsys, own_places, tmp_path, monkeypatch):
+    monkeypatch.setitem(model_files.BUNDLED, "pocket", tiny_model(tmp_path / "pocket", "qwen3"))
+    cached(own_places, "someone/tiny-llama", "llama")
+    status, lines = listed(capsys)
+    assert status == 0
+    assert lines[0].split() == ["model", "on", "disk", "family", "context", "runs", "here"]
+    assert [line.split()[0] for line in lines[1:3]] == ["pocket", "someone/tiny-llama"]
+    assert [line.split()[3] for line in lines[1:3]] == ["qwen3", "llama"]
+    assert all("1,024  yes, takes" in line for line in lines[1:3])
+
+
+def test_a_folder_of_models_lists_each_and_a_models_folder_itself(capsys, tmp_path):
+    for family in ("llama", "qwen2"):
+        tiny_model(tmp_path / "all" / family, family)
+    (tmp_path / "all" / "notes").mkdir()
+    assert [line.split()[3] for line in listed(capsys, tmp_path / "all")[1][1:3]] == ["llama", "qwen2"]
+    assert len(listed(capsys, tmp_path / "all" / "llama")[1]) == 4
+
+
+def test_a_model_that_would_not_load_says_why_on_its_line(capsys, tmp_path):
+    path = tiny_model(tmp_path / "odd", "llama") / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"architectures": ["HeliumForCausalLM"]}))
+    status, lines = listed(capsys, tmp_path / "odd")
+    assert status == 1
+    assert lines[1].endswith("no: config.json names the architecture HeliumForCausalLM")
+
+
+def test_a_model_too_large_says_how_much_is_missing(capsys, tmp_path, monkeypatch):
+    tiny_model(tmp_path / "large", "qwen3")
+    answered(monkeypatch, FITS, available=GIB)
+    status, lines = listed(capsys, tmp_path / "large")
+    assert status == 1
+    assert lines[1].endswith("no: takes 2.2 GiB, 1.2 GiB more than are free")
+
+
+def test_with_a_card_its_free_memory_counts_and_the_weights_as_stored(capsys, tmp_path, monkeypatch):
+    tiny_model(tmp_path / "model", "qwen3")
+    answered(monkeypatch, FITS, available=GIB, torch=TorchSurvey(cards=[Card("A card", 10 * GIB, 3 * GIB)]))
+    status, lines = listed(capsys, tmp_path / "model")
+    assert status == 0
+    assert lines[1].endswith("yes, takes 1.2 GiB")
+    assert lines[-1].startswith("2.0 GiB are free on A card.")
+
+
+@pytest.mark.parametrize("name, sentence", [("nowhere", "is no folder"), ("empty", "holds no model")])
+def test_a_folder_that_is_none_or_holds_none_is_a_wrong_command_line(name, sentence, capsys, tmp_path):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(SystemExit) as end:
+        cli.main(["models", str(tmp_path / name)])
+    assert end.value.code == 2
+    assert sentence in capsys.readouterr().err

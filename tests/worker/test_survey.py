@@ -1,0 +1,75 @@
+"""What a worker says of the machine and of models' folders without loading any."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from builders.tiny_model import FAMILIES, tiny_model
+
+from penstock.protocol.survey import ModelSurvey
+from penstock.worker import survey as worker_survey
+from penstock.worker.survey import survey
+
+
+def surveyed(folder: Path) -> ModelSurvey:
+    return survey([str(folder)], with_torch=False).models[0]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_has_its_figures(family, tmp_path):
+    found = surveyed(tiny_model(tmp_path, family))
+    assert (found.refusal, found.family, found.dtype, found.context) == (None, family, "float32", 1024)
+    assert found.stored_bytes == (tmp_path / "model.safetensors").stat().st_size
+    config = FAMILIES[family]
+    assert found.kv_bytes_per_token == 2 * 2 * config["num_key_value_heads"] * config.get("head_dim", 8) * 4
+
+
+@pytest.mark.parametrize("flags, widening", [("avx2", 2), ("avx2 avx512bw avx512vl avx512dq", 1)])
+def test_bfloat16_takes_twice_the_memory_where_the_processor_cannot_multiply_it(flags, widening, tmp_path, monkeypatch):
+    monkeypatch.setattr(worker_survey, "_cpu_flags", lambda: set(flags.split()))
+    found = surveyed(tiny_model(tmp_path, "llama", dtype="bfloat16"))
+    assert found.cpu_bytes == widening * found.stored_bytes
+
+
+def test_a_head_that_shares_its_table_counts_it_twice(tmp_path):
+    found = surveyed(tiny_model(tmp_path, "qwen3"))
+    assert found.cpu_bytes - found.stored_bytes == 307 * 64 * 4
+
+
+@pytest.mark.parametrize(
+    "config, sentence",
+    [
+        ({"architectures": ["HeliumForCausalLM"]}, "config.json names the architecture HeliumForCausalLM"),
+        ({"quantization_config": {"quant_method": "awq"}}, "is quantized (awq)"),
+        ({"hidden_size": "many"}, "hidden_size must be a positive whole number"),
+        ({"rope_parameters": "none"}, "config.json"),
+    ],
+)
+def test_a_model_that_would_not_load_is_refused_with_the_reason(config, sentence, tmp_path):
+    path = tiny_model(tmp_path, "llama") / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | config))
+    found = surveyed(tmp_path)
+    assert sentence in (found.refusal or "")
+    assert found.stored_bytes == 0
+
+
+def test_a_model_without_weights_is_refused(tmp_path):
+    (tiny_model(tmp_path, "llama") / "model.safetensors").unlink()
+    assert surveyed(tmp_path).refusal == "it holds no *.safetensors files."
+
+
+def test_torch_is_imported_only_where_it_was_asked_for():
+    code = "import sys\nfrom penstock.worker.survey import main\nmain(sys.argv[1:])\nprint('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout.splitlines()[-1] == "False", done
+
+
+def test_a_torch_that_cannot_be_imported_is_what_was_found(tmp_path):
+    (tmp_path / "torch.py").write_text("raise ImportError('libcudart.so.12: no such file')")
+    code = (
+        f"import sys\nsys.path.insert(0, {str(tmp_path)!r})\nfrom penstock.worker.survey import main\nmain(['--torch'])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert json.loads(done.stdout)["torch"]["error"] == "ImportError: libcudart.so.12: no such file", done

@@ -1,0 +1,97 @@
+"""A look at this machine and at models' folders, as `python -m penstock.worker.survey [--torch] [FOLDER ...]`.
+
+Prints one `Survey` as JSON. Reads configs and the sizes of files, loads no weights, and imports torch only where asked.
+Knows nothing of what the figures are wanted for.
+"""
+
+import sys
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import msgspec
+
+from ..protocol.errors import PenstockError
+from ..protocol.survey import Card, ModelSurvey, Survey, TorchSurvey
+from .available_memory import available_memory
+from .models.config import ModelConfig, read_config
+from .models.families import FAMILIES
+
+_ITEM_SIZES = {"float32": 4, "float16": 2, "bfloat16": 2}
+# What torch asks of a processor before it multiplies bfloat16 there.
+_BFLOAT16_UNITS = {"avx512bw", "avx512vl", "avx512dq"}
+
+
+def survey(folders: list[str], *, with_torch: bool) -> Survey:
+    return Survey(
+        available_bytes=available_memory(),
+        families=list(FAMILIES),
+        models=[_model(Path(folder)) for folder in folders],
+        torch=_torch() if with_torch else None,
+    )
+
+
+def _model(folder: Path) -> ModelSurvey:
+    stored = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+    try:
+        config = read_config(folder)
+    except PenstockError as error:
+        return ModelSurvey(refusal=str(error).removeprefix(f"{folder}/").removeprefix(f"{folder} "))
+    except (ArithmeticError, AttributeError, TypeError, ValueError) as error:  # a config of no known form
+        return ModelSurvey(refusal=f"config.json cannot be read: {type(error).__name__}: {error}")
+    if not stored:
+        return ModelSurvey(refusal="it holds no *.safetensors files.")
+    item_size = _ITEM_SIZES.get(config.dtype, 4)
+    return ModelSurvey(
+        family=config.family.name,
+        dtype=config.dtype,
+        context=config.max_position,
+        stored_bytes=stored,
+        cpu_bytes=_bytes_on_cpu(config, stored, item_size),
+        kv_bytes_per_token=2 * config.num_layers * config.num_kv_heads * config.head_dim * item_size,
+    )
+
+
+def _bytes_on_cpu(config: ModelConfig, stored: int, item_size: int) -> int:
+    """Half formats that the processor cannot multiply are widened; a tied head is a second copy of the embedding."""
+    has_units = config.dtype == "bfloat16" and _cpu_flags() >= _BFLOAT16_UNITS
+    widening = 4 // item_size if not has_units else 1
+    tied = config.vocab_size * config.hidden_size * item_size if config.tie_word_embeddings else 0
+    return (stored + tied) * widening
+
+
+def _cpu_flags() -> set[str]:
+    with open("/proc/cpuinfo") as lines:
+        return next((set(line.split()) for line in lines if line.startswith("flags")), set())
+
+
+def _torch() -> TorchSurvey:
+    try:
+        import torch
+
+        cards = []
+        if torch.cuda.is_available():
+            for number in range(torch.cuda.device_count()):
+                free, total = torch.cuda.mem_get_info(number)
+                cards.append(Card(torch.cuda.get_device_name(number), total, free))
+    except Exception as error:  # whatever a broken installation does is what was found
+        return TorchSurvey(error=f"{type(error).__name__}: {error}")
+    return TorchSurvey(
+        version=str(torch.__version__), cuda=torch.version.cuda, triton=_installed("triton"), cards=cards
+    )
+
+
+def _installed(distribution: str) -> str | None:
+    with suppress(PackageNotFoundError):
+        return version(distribution)
+    return None
+
+
+def main(words: list[str]) -> None:
+    folders = [word for word in words if word != "--torch"]
+    found = survey(folders, with_torch="--torch" in words)
+    print(msgspec.json.encode(found).decode())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
