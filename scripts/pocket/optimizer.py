@@ -47,7 +47,7 @@ def orthogonal(matrices: Tensor) -> Tensor:
     x = matrices.bfloat16()
     x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
     a, b, c = _QUINTIC
-    for _ in range(5):
+    for _ in range(4):
         square = x @ x.mT
         x = a * x + (b * square + c * square @ square) @ x
     return x

@@ -1,0 +1,109 @@
+"""Measures pocket by its held-out questions, through the package itself.
+
+    python scripts/measure_pocket.py [OPTION=VALUE …]
+
+Options are those of `LLM` (`dtype=float32 enforce_eager=true`): number formats, kernels and backends are held to the
+same table. Prints the accuracy by kind; ends with 1 where it is below the bounds.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Mapping
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "scripts")]
+
+from pocket_questions import PER_KIND, Question, questions  # noqa: E402
+
+from penstock import LLM, SamplingParams  # noqa: E402
+
+OVERALL_BOUND, KIND_BOUND = 0.90, 0.75
+MAX_TOKENS = 200
+
+
+def main() -> int:
+    arguments = _arguments()
+    asked = questions(arguments.per_kind)
+    with LLM(str(arguments.model), **dict(arguments.options)) as llm:
+        started = time.monotonic()
+        answers = answered(llm, asked)
+        seconds = time.monotonic() - started
+    right = [question.is_answered_by(answer) for question, answer in zip(asked, answers, strict=True)]
+    by_kind: dict[str, list[bool]] = defaultdict(list)
+    for question, answer, is_right in zip(asked, answers, right, strict=True):
+        by_kind[question.kind].append(is_right)
+        if arguments.show_wrong and not is_right:
+            print(f"{question.kind}: {question.messages[-1]['content']!r}\n  {question.expected!r}\n  {answer!r}")
+    print(table(by_kind))
+    print(f"{len(asked):,} questions in {seconds:.0f} s")
+    return 0 if holds(by_kind) else 1
+
+
+def answered(llm: LLM, asked: list[Question]) -> list[str]:
+    """Greedy answers, in the questions' order. One batch holds what shares tools and the template's options."""
+    params = SamplingParams(temperature=0, max_tokens=MAX_TOKENS)
+    order = sorted(range(len(asked)), key=lambda place: _batch_key(asked[place]))
+    answers = [""] * len(asked)
+    for _, group in groupby(order, key=lambda place: _batch_key(asked[place])):
+        places = list(group)
+        first = asked[places[0]]
+        outputs = llm.chat(
+            [asked[place].messages for place in places],
+            params,
+            use_tqdm=False,
+            chat_template_kwargs=first.template_options,
+            tools=first.tools,
+        )
+        for place, output in zip(places, outputs, strict=True):
+            answers[place] = output.outputs.text
+    return answers
+
+
+def _batch_key(question: Question) -> str:
+    return json.dumps([question.tools, dict(question.template_options)])
+
+
+def table(by_kind: Mapping[str, list[bool]]) -> str:
+    lines = ["| kind | questions | right |", "| --- | --- | --- |"]
+    lines += [f"| {kind} | {len(right)} | {_share(right)} |" for kind, right in by_kind.items()]
+    every = [is_right for right in by_kind.values() for is_right in right]
+    return "\n".join([*lines, f"| **all** | **{len(every):,}** | **{_share(every)}** |"])
+
+
+def holds(by_kind: Mapping[str, list[bool]]) -> bool:
+    every = [is_right for right in by_kind.values() for is_right in right]
+    shares = [sum(right) / len(right) for right in by_kind.values()]
+    return sum(every) / len(every) >= OVERALL_BOUND and min(shares) >= KIND_BOUND
+
+
+def _share(right: list[bool]) -> str:
+    return f"{sum(right) / len(right):.1%}"
+
+
+def _option(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is not an option of LLM in the form NAME=VALUE")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Measure pocket by its held-out questions.")
+    parser.add_argument("options", nargs="*", type=_option, metavar="NAME=VALUE", help="options of LLM")
+    parser.add_argument("--model", type=Path, default=ROOT / "frontend" / "pocket")
+    parser.add_argument("--per-kind", type=int, default=PER_KIND)
+    parser.add_argument("--show-wrong", action="store_true", help="print every wrong answer")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

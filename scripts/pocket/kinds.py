@@ -1,0 +1,89 @@
+"""Every kind of question, and how much of the training text each is given.
+
+`training` is an endless stream of examples; `held_out` the questions that measure. Which kinds come oftener is decided
+by how badly they are answered so far (`Mixture`). Knows the kinds by name, nothing of tokens.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+
+from .calls import json_answer, tool_call, tool_result
+from .example import Draw, Example, Message, after
+from .numbers import comparison, counting, large_sum, small_sum, sorting
+from .talk import greeting, refusal, several_turns
+from .words import copying, fact, reversing
+
+KINDS: Mapping[str, Callable[[Draw], Example]] = {
+    "small sums": small_sum,
+    "large sums": large_sum,
+    "comparisons": comparison,
+    "sorting": sorting,
+    "counting": counting,
+    "copying": copying,
+    "reversing": reversing,
+    "facts": fact,
+    "greetings": greeting,
+    "json": json_answer,
+    "tool calls": tool_call,
+    "tool results": tool_result,
+    "several turns": several_turns,
+    "refusals": refusal,
+}
+# What every kind is worth before it is known how badly it goes.
+_BASE = {"small sums": 1.6, "sorting": 1.6, "facts": 1.4, "greetings": 0.7, "tool calls": 0.8, "tool results": 0.5}
+# Kinds that are asked in the same words whether tools are offered or not.
+_WITH_IDLE_TOOLS = ("small sums", "greetings", "facts", "comparisons")
+# What callers habitually put into the system turn; it changes no answer.
+_SYSTEM = (
+    "You are a helpful assistant.", "You are pocket.", "Answer briefly.", "Be polite and short.",
+    "You are a helpful assistant. Answer briefly.", "你是一个有用的助手。", "请简短回答。",
+)  # fmt: skip
+
+
+class Mixture:
+    """The share of every kind in the training text; what is answered badly comes oftener."""
+
+    def __init__(self) -> None:
+        self.wrong = dict.fromkeys(KINDS, 1.0)
+
+    def note(self, kind: str, right: float) -> None:
+        """One more answer of this kind was right (1.0) or wrong (0.0)."""
+        self.wrong[kind] += 0.005 * (1.0 - right - self.wrong[kind])
+
+    def weights(self) -> list[float]:
+        return [_BASE.get(kind, 1.0) * (0.15 + wrong) for kind, wrong in self.wrong.items()]
+
+
+def training(seed: int | str, mixture: Mixture | None = None) -> Iterator[Example]:
+    draw, mixture = Draw(seed, held_out=False), mixture or Mixture()
+    names = list(KINDS)
+    while True:
+        kind = draw.random.choices(names, mixture.weights())[0]
+        example = KINDS[kind](draw)
+        if kind in _WITH_IDLE_TOOLS and draw.chance(0.04):
+            example = replace(example, tools=tool_call(draw).tools)
+        if draw.chance(0.08):
+            example = after(example, earlier_turns(draw, draw.number(1, 3)))
+        # What needs thoughts is asked without them now and then only: it can't be done well.
+        silent = draw.chance(0.1 if example.thinking is None else 0.03)
+        yield replace(example, silent=silent, system=draw.one(_SYSTEM) if draw.chance(0.08) else "")
+
+
+def held_out(kind: str, count: int, seed: int | str = "held out") -> list[Example]:
+    """The first so many held-out questions of a kind, no two alike."""
+    draw, found = Draw(f"{seed} {kind}", held_out=True), {}
+    for _ in range(count * 20):
+        example = KINDS[kind](draw)
+        found.setdefault(str(example.messages) + str(example.tools), example)
+        if len(found) == count:
+            break
+    return list(found.values())
+
+
+def earlier_turns(draw: Draw, count: int) -> list[Message]:
+    """Turns on other things, as a template shows them once they are past: without thoughts."""
+    messages: list[Message] = []
+    while len(messages) < 2 * count:
+        other = KINDS[draw.one(("small sums", "comparisons", "sorting", "copying", "facts", "greetings"))](draw)
+        messages += [*other.messages, {"role": "assistant", "content": other.answer}]
+    return messages

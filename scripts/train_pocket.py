@@ -1,0 +1,61 @@
+"""Trains pocket, the bundled model, from nothing: python scripts/train_pocket.py [--out DIR] [--resume].
+
+Everything it learns from is generated here, from one seed. Progress (loss, pace, held-out accuracy by kind) is printed
+as it goes; `--resume` goes on from the last checkpoint. `scripts/measure_pocket.py` measures the result through the
+package itself.
+"""
+
+import argparse
+import os
+from pathlib import Path
+
+# Threads that spin while they wait starve one another on a machine that others use too. Read when torch is imported.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+import torch
+from pocket.export import export
+from pocket.model import Decoder, Shape
+from pocket.tokens import learnt_tokenizer
+from pocket.trainer import Training
+
+ROOT = Path(__file__).resolve().parent.parent
+STEPS = 5000
+
+
+def main() -> None:
+    arguments = _arguments()
+    torch.set_num_threads(arguments.threads)
+    torch.manual_seed(arguments.seed)
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    checkpoint = arguments.checkpoint
+    checkpoint.parent.mkdir(parents=True, exist_ok=True)
+    tokenizer = learnt_tokenizer(arguments.seed)
+    model = Decoder(Shape(tokenizer.get_vocab_size()))
+    size = sum(parameter.numel() for parameter in model.parameters())
+    tokens = tokenizer.get_vocab_size()
+    print(f"pocket: {size / 1e6:.2f} M parameters, {tokens:,} tokens, on {arguments.device}", flush=True)
+    training = Training(model, tokenizer, arguments.seed, arguments.steps, arguments.device)
+    if arguments.resume:
+        training.resume(checkpoint)
+        print(f"resumed at step {training.done:,}", flush=True)
+    training.run(checkpoint)
+    export(model, tokenizer, arguments.out)
+    print(f"written to {arguments.out}")
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Train pocket, the bundled model, from nothing.")
+    parser.add_argument("--out", type=Path, default=ROOT / "frontend" / "pocket", help="folder of the trained files")
+    parser.add_argument("--resume", action="store_true", help="go on from the checkpoint")
+    default = Path.home() / ".cache" / "penstock" / "pocket-training.pt"
+    parser.add_argument("--checkpoint", type=Path, default=default, help="file of the checkpoint")
+    parser.add_argument("--steps", type=int, default=STEPS)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--threads", type=int, default=2, help="threads on a CPU")
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    parser.add_argument("--device", default=device, choices=["cpu", "cuda"])
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,168 @@
+"""Writes docs/configuration.md from the fields that it describes, so that the page and the options cannot differ.
+
+    python scripts/write_configuration.py            # writes the page
+    python scripts/write_configuration.py --check    # says whether it is stale, by its exit status
+
+A row is a field of `EngineConfig` or `SamplingParams`: name, default, what its check takes, its sentence. Knows no
+field in particular but the first of each group, before which a heading stands.
+"""
+
+import argparse
+import sys
+import textwrap
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, get_args
+
+import msgspec
+
+from penstock.protocol import config, sampling
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "configuration.md"
+
+# A group begins with this field and ends before the next one's.
+ENGINE_GROUPS = {
+    "model": "The model and its numbers",
+    "max_model_len": "Lengths, ranks and steps",
+    "gpu_memory_utilization": "Memory for keys and values",
+    "kv_cache_ratio": "Who may enter a step",
+    "use_warmup": "How it computes",
+    "seed": "Requests and names",
+    "enforce_eager": "Details",
+    "limit_prompt_chars": "Limits at the door",
+    "trace": "To look inside",
+}
+SAMPLING_GROUPS = {
+    "temperature": "Choosing tokens",
+    "max_tokens": "When an answer ends",
+    "bad_words": "Tokens wanted and unwanted",
+    "seed": "Samples and log-probabilities",
+    "skip_special_tokens": "Text",
+    "priority": "Order and company",
+}
+
+HEAD = """\
+# Configuration
+
+An option of the engine goes to `LLM`, with the same name and meaning to the command line:
+
+```python
+from penstock import LLM, SamplingParams
+
+llm = LLM("pocket", max_model_len=2048, kv_cache_memory="256MiB", quiet=True)
+params = SamplingParams(temperature=0, max_tokens=16, stop=["\\n\\n"])
+print(llm.generate("What is 2 + 3?", params)[0].outputs.text)
+```
+
+```sh
+penstock generate pocket "What is 2 + 3?" --max-model-len 2048 --kv-cache-memory 256MiB --temperature 0 --max-tokens 16
+```
+
+None leaves the choice to Penstock. A value that cannot be meant raises `ConfigError` (an option) or `RequestError` (a
+sampling parameter) in the line where it is written; an unknown name raises `TypeError` with the nearest known one. On
+the command line an option that is on or off is `--enable-prefix-caching` or `--no-enable-prefix-caching`.
+
+This page is written by `scripts/write_configuration.py` from the fields themselves.
+"""
+
+OTHERS = """\
+## Options of other engines
+
+So that scripts written for them run, these are accepted and have no effect here:
+{accepted}
+
+These are refused with a sentence unless they ask for nothing:
+"""
+
+ENVIRONMENT = """\
+## Environment
+
+| variable | default | meaning |
+| --- | --- | --- |
+| `PENSTOCK_CACHE` | `~/.cache/penstock` | converted tokenizers |
+| `PENSTOCK_LOG_DIR` | `~/.local/state/penstock/logs` | one log file a process tree; the newest 40 are kept |
+| `PENSTOCK_LOG` | | `warning` silences tables, bars and notices, as `quiet=True` does |
+| `PENSTOCK_RUNTIME_DIR` | `$XDG_RUNTIME_DIR`, else the temporary folder | where the private sockets of a tree lie |
+| `BFC_MEM_RATIO` | | `gpu_memory_utilization`, where that is not given |
+| `HF_HOME`, `HF_HUB_OFFLINE`, `HF_TOKEN` | | huggingface_hub's own: where models are cached, may it download, as whom |
+"""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Write docs/configuration.md from the options' own fields.")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if the page is stale")
+    if parser.parse_args().check:
+        is_stale = PAGE.read_text(encoding="utf-8") != page()
+        print(f"{PAGE} is " + ("stale: run scripts/write_configuration.py" if is_stale else "up to date"))
+        return int(is_stale)
+    PAGE.write_text(page(), encoding="utf-8")
+    return 0
+
+
+def page() -> str:
+    engine_takes = {name: sentence for name, (_, sentence) in config._CHECKS.items()}
+    sampling_takes = {name: rule.sentence for name, rule in sampling._RULES.items()}
+    parts = [
+        HEAD,
+        "## Engine\n",
+        *tables(config.EngineConfig, ENGINE_GROUPS, engine_takes),
+        "## SamplingParams\n",
+        *tables(sampling.SamplingParams, SAMPLING_GROUPS, sampling_takes),
+        f"Known and not built yet; a request with one ends with `error_code` 400:\n{listed(sampling._NOT_BUILT)}\n",
+        OTHERS.format(accepted=listed(config._ACCEPTED)),
+        refused(),
+        ENVIRONMENT,
+    ]
+    return "\n".join(parts)
+
+
+def tables(struct: type, groups: Mapping[str, str], takes: Mapping[str, str]) -> Iterator[str]:
+    """A heading and a table for each group of the struct's described fields."""
+    rows: list[str] = []
+    for field in msgspec.structs.fields(struct):
+        if field.name in groups:
+            if rows:
+                yield table(rows)
+            rows = []
+            yield f"### {groups[field.name]}\n"
+        if (described := description(field.type)) is not None:
+            rows.append(row(field, takes.get(field.name, ""), described))
+    yield table(rows)
+
+
+def table(rows: list[str]) -> str:
+    return "\n".join(["| name | default | takes | meaning |", "| --- | --- | --- | --- |", *rows, ""])
+
+
+def row(field: msgspec.structs.FieldInfo, takes: str, meaning: str) -> str:
+    default = "" if field.default is msgspec.NODEFAULT else f"`{field.default!r}`".replace("'", '"')
+    return f"| `{field.name}` | {default} | {escaped(takes.removeprefix('must be '))} | {escaped(meaning)} |"
+
+
+def description(annotation: Any) -> str | None:
+    """Of a field that a person may set; None of one without a sentence."""
+    metadata = getattr(annotation, "__metadata__", None) or next(
+        (part.__metadata__ for part in get_args(annotation) if hasattr(part, "__metadata__")), None
+    )
+    return metadata[0].description if metadata else None
+
+
+def refused() -> str:
+    """A row a sentence, with the options that share it."""
+    sharing: dict[str, list[str]] = {}
+    for name, (_, sentence) in config._REFUSED.items():
+        sharing.setdefault(sentence, []).append(f"`{name}`")
+    rows = [f"| {', '.join(names)} | {escaped(sentence)} |" for sentence, names in sharing.items()]
+    return "\n".join(["| options | why |", "| --- | --- |", *rows, ""])
+
+
+def listed(names: Mapping[str, Any] | list[str]) -> str:
+    return textwrap.fill(", ".join(f"`{name}`" for name in names) + ".", width=120, break_on_hyphens=False)
+
+
+def escaped(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

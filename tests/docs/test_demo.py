@@ -1,0 +1,204 @@
+"""The demo, as a person sees it: through a terminal, to its end, stopped in the middle, and on a wrong model."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import demo
+import pexpect
+import psutil
+import pytest
+from builders.tiny_model import tiny_model
+from builders.watching import assert_gone
+
+from penstock.frontend.model_files import BUNDLED
+
+ROOT = Path(__file__).resolve().parents[2]
+DEMO = ROOT / "scripts" / "demo.py"
+LONGEST_SECONDS = 60
+SCREENFUL = 45  # lines, those of the progress bar not counted
+
+
+@pytest.fixture(scope="module")
+def model_folder(tmp_path_factory) -> Path:
+    return tiny_model(tmp_path_factory.mktemp("models") / "tiny", "qwen3", max_position_embeddings=4096)
+
+
+def on_a_terminal(folder: Path, *words: str) -> pexpect.spawn:
+    """The demo started in that folder, 80 columns wide."""
+    # Named, because readline, where it was imported, hands COLUMNS on behind os.environ's back.
+    environment = dict(os.environ)
+    return pexpect.spawn(
+        sys.executable, [str(DEMO), *words], cwd=folder, env=environment, timeout=LONGEST_SECONDS,
+        dimensions=(50, 80), encoding="utf-8", codec_errors="replace",
+    )  # fmt: skip
+
+
+def children_of(child: pexpect.spawn) -> list[int]:
+    return [process.pid for process in psutil.Process(child.pid).children(recursive=True)]
+
+
+@pytest.fixture
+def running(model_folder, tmp_path) -> Iterator[tuple[pexpect.spawn, list[int]]]:
+    """The demo in its first part, and the processes of its tree."""
+    child = on_a_terminal(tmp_path, "--model", str(model_folder))
+    try:
+        child.expect_exact("1. A batch")
+        yield child, children_of(child)
+    finally:
+        child.close(force=True)
+
+
+class Finished(NamedTuple):
+    text: str
+    status: int | None
+    processes: list[int]
+
+
+@pytest.fixture(scope="module")
+def finished(model_folder, tmp_path_factory) -> Finished:
+    child = on_a_terminal(tmp_path_factory.mktemp("elsewhere"), "--model", str(model_folder))
+    child.expect_exact("1. A batch")
+    processes, before = children_of(child), child.before + child.after
+    child.expect(pexpect.EOF)
+    child.close()
+    return Finished((before + child.before).replace("\r\n", "\n"), child.exitstatus, processes)
+
+
+def test_the_demo_shows_everything_in_a_screenful(finished):
+    assert finished.status == 0
+    for landmark in ("penstock is ready", "1. A batch", "48/48", "2. A stream", "3. A prefix", "What next"):
+        assert landmark in finished.text
+    assert finished.text.count("\n") <= SCREENFUL
+
+
+def test_the_demo_leaves_no_process(finished):
+    assert len(finished.processes) == 3  # worker, engine, detokenizer
+    assert_gone(finished.processes)
+
+
+def test_the_second_way_on_takes_the_conversation_from_the_cache(finished):
+    found = re.findall(r"([\d,]+) tokens in, ([\d,]+) of them from the prefix cache", finished.text)
+    (prompt, before), (_, after) = ([int(figure.replace(",", "")) for figure in row] for row in found)
+    assert before < 64 < prompt - 128 < after, found
+
+
+def test_a_ctrl_c_in_the_middle_stops_it_and_leaves_no_process(running):
+    child, processes = running
+    child.sendintr()
+    child.expect_exact("Stopped")
+    child.expect(pexpect.EOF)
+    child.close()
+    assert child.exitstatus == 130
+    assert "Traceback" not in child.before
+    assert_gone(processes)
+
+
+def test_answers_fit_a_terminal_that_has_changed_its_size(running):
+    child, _ = running
+    child.setwinsize(50, 60)
+    child.expect_exact(demo.FOLLOWING[0])
+    child.expect_exact("\r\n")
+    assert demo.width_of(f"  {demo.FOLLOWING[0]}{child.before}") <= 60
+
+
+@pytest.mark.skipif(not BUNDLED["pocket"].is_dir(), reason="pocket is not in this checkout")
+def test_on_pocket_most_answers_are_right_and_the_thought_is_dimmed(tmp_path):
+    child = on_a_terminal(tmp_path)
+    child.expect(r"(\d+) of 48 are right")
+    assert int(child.match[1]) >= 36
+    child.expect_exact("2. A stream")
+    child.expect_exact("\033[2m")  # dimmed
+    child.expect(r"\r\n  [^\r]*623")
+    child.expect(pexpect.EOF)
+    child.close()
+    assert child.exitstatus == 0
+
+
+def test_a_model_that_is_not_there_is_named_with_what_was_tried(tmp_path):
+    words = [sys.executable, str(DEMO), "--model", str(tmp_path / "missing")]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=LONGEST_SECONDS)
+    assert done.returncode == 1
+    assert "demo: There is no model" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+# --- scripts/demo -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def checkout(tmp_path) -> Path:
+    """A folder with scripts/demo, whose set-up and interpreter say that they were called."""
+    folder = tmp_path / "a checkout"
+    (folder / "scripts").mkdir(parents=True)
+    (folder / ".venv" / "bin").mkdir(parents=True)
+    (folder / "scripts" / "demo").write_bytes((ROOT / "scripts" / "demo").read_bytes())
+    (folder / "scripts" / "setup").write_text("#!/bin/sh\necho set up\n")
+    (folder / ".venv" / "bin" / "python").write_text('#!/bin/sh\nprintf "<%s>" "$@"\n')
+    for name in ("scripts/demo", "scripts/setup", ".venv/bin/python"):
+        (folder / name).chmod(0o755)
+    return folder
+
+
+@pytest.mark.parametrize("through_a_link", [False, True])
+def test_the_command_sets_up_first_and_works_from_any_folder(checkout, tmp_path, through_a_link):
+    command = checkout / "scripts" / "demo"
+    if through_a_link:
+        (tmp_path / "linked").symlink_to(command)
+        command = tmp_path / "linked"
+    done = subprocess.run([command, "--model", "my model"], cwd="/", capture_output=True, text=True, timeout=10)
+    assert (done.returncode, done.stderr) == (0, "")
+    first, second = done.stdout.splitlines()
+    assert first == "set up"
+    assert second == f"<{checkout}/scripts/demo.py><--model><my model>"
+
+
+def test_the_command_ends_where_the_set_up_fails(checkout):
+    (checkout / "scripts" / "setup").write_text("#!/bin/sh\nexit 3\n")
+    done = subprocess.run([checkout / "scripts" / "demo"], capture_output=True, text=True, timeout=10)
+    assert (done.returncode, done.stdout) == (3, "")
+
+
+# --- its parts --------------------------------------------------------------------------------------------------------
+
+
+def test_a_thought_and_its_answer_stand_apart_however_they_are_cut_into_pieces(capsys):
+    margin = demo.Margin()
+    for text, is_thought in (
+        ("\n8+5", True),
+        ("=13\n1+", True),
+        ("7=8", True),
+        ("\n\n", False),
+        ("6", False),
+        ("23", False),
+    ):
+        margin.write(text, is_thought=is_thought)
+    margin.end()
+    assert capsys.readouterr().out == "  8+5=13\n  1+7=8\n  623\n"
+
+
+def test_what_would_move_the_cursor_is_not_passed_on():
+    assert demo.printable("a\x1b[2Jb\tc\r") == "a [2Jb c "
+
+
+@pytest.mark.parametrize("text", ["short", "exactly ten", "82加42等于多少?", "……加加加加加加加"])
+@pytest.mark.parametrize("columns", [10, 11, 12])
+def test_a_line_is_clipped_to_its_columns(text, columns):
+    clipped = demo.clipped(text, columns)
+    assert demo.width_of(clipped) <= columns
+    assert clipped == text or clipped.endswith("…")
+
+
+def test_every_question_has_an_answer_that_is_right():
+    asked = dict(demo.questions())
+    assert len(asked) == 48
+    assert asked["What is the capital of France?"] == "Paris"
+    sums = [(question, wanted) for question, wanted in asked.items() if "+" in question]
+    assert sums
+    for question, wanted in sums:
+        a, b = question.removeprefix("What is ").removesuffix("?").split(" + ")
+        assert int(wanted) == int(a) + int(b)

@@ -1,0 +1,192 @@
+"""The pages can be trusted: their Python runs, their commands exist with those options, their links and files too.
+
+A page's Python blocks are one script, as for a reader who types along, in a process of its own; a traceback names the
+page's own lines. Where a page says `/path/to/…` or names the bundled model, a model stands in that is there.
+"""
+
+import argparse
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import write_configuration
+from builders.tiny_model import tiny_model
+
+from penstock.frontend import cli
+from penstock.frontend.model_files import BUNDLED
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LONGEST_SECONDS = 120
+OF_THE_SHELL = {"cat", "cd", "echo", "export", "git", "head", "seq"}
+ENDS_A_COMMAND = {"|", "||", "&&", ";", "&"}
+
+
+class Block(NamedTuple):
+    page: Path
+    line: int  # of its first line of text
+    language: str
+    text: str
+
+
+def blocks(page: Path) -> list[Block]:
+    text = page.read_text(encoding="utf-8")
+    return [Block(page, text[: found.start(2)].count("\n") + 1, found[1], found[2]) for found in FENCE.finditer(text)]
+
+
+# --- Python -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def present_model(tmp_path_factory) -> str:
+    """A model that is here, with a chat template."""
+    if BUNDLED["pocket"].is_dir():
+        return "pocket"
+    return str(tiny_model(tmp_path_factory.mktemp("models") / "tiny", "qwen3", max_position_embeddings=4096))
+
+
+def script_of(page: Path) -> str:
+    """All Python of a page, each block in its own lines."""
+    script = ""
+    for block in blocks(page):
+        if block.language == "python":
+            script += "\n" * (block.line - 1 - script.count("\n")) + block.text
+    return script
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if script_of(page)], ids=lambda page: page.name)
+def test_the_python_of_a_page_runs(page, present_model, tmp_path):
+    script = re.sub(r'"(pocket|/path/to/[\w.-]+)"', repr(present_model), script_of(page))
+    path = tmp_path / f"{page.stem}.md.py"
+    path.write_text(script, encoding="utf-8")
+    words = [sys.executable, str(path)]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=LONGEST_SECONDS)
+    assert done.returncode == 0, f"{done.stderr[-4000:]}\n{page.name} has the lines that the traceback names"
+
+
+# --- the shell --------------------------------------------------------------------------------------------------------
+
+
+def commands_of(block: Block) -> Iterator[tuple[str, list[str]]]:
+    """Where it stands and its words, for each command. A block that doesn't say what it is may hold pictures, too."""
+    for number, line in enumerate(block.text.splitlines(), block.line):
+        if block.language not in ("", "sh"):
+            continue
+        try:
+            lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+            lexer.whitespace_split = True
+            words = list(lexer)
+        except ValueError:  # an open quote: a picture
+            words = []
+        for command in split(words):
+            if block.language == "sh" or kind_of(command[0]) is not None:
+                yield f"{block.page.name}:{number}", command
+
+
+def split(words: list[str]) -> Iterator[list[str]]:
+    command: list[str] = []
+    for word in words:
+        if word in ENDS_A_COMMAND:
+            yield command
+            command = []
+        else:
+            command.append(word)
+    if command:
+        yield command
+
+
+def kind_of(program: str) -> str | None:
+    if program.startswith("scripts/"):
+        return "script"
+    if (name := Path(program).name) in ("penstock", "python", "pip", "pytest"):
+        return name
+    return "shell" if name in OF_THE_SHELL else None
+
+
+COMMANDS = [command for page in PAGES for block in blocks(page) for command in commands_of(block)]
+
+
+@pytest.mark.parametrize("command", [pytest.param(words, id=f"{place} {words[0]}") for place, words in COMMANDS])
+def test_a_command_exists_with_the_options_that_a_page_shows(command):
+    program, *words = command
+    kind = kind_of(program)
+    assert kind is not None, f"{program} is no command that these pages know"
+    CHECKS[kind](program, words)
+
+
+def check_penstock(program: str, words: list[str]) -> None:
+    if words and words[0] in ("--help", "--version"):
+        return
+    assert words and words[0] in cli.COMMANDS, f"there is no command {' '.join(words[:1])}"
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    import_module(f"penstock.frontend.commands.{words[0]}").add_arguments(parser)
+    parser.parse_intermixed_args(words[1:])
+
+
+def check_script(program: str, words: list[str]) -> None:
+    path = ROOT / program
+    assert path.is_file(), f"there is no {program}"
+    assert path.suffix == ".py" or os.access(path, os.X_OK), f"{program} cannot be executed"
+    # A script of the shell hands its options to the Python file of its name.
+    named = path.with_suffix(".py")
+    source = named.read_text(encoding="utf-8") if named.is_file() else ""
+    assert [word for word in words if word.startswith("--") and f'"{word.partition("=")[0]}"' not in source] == []
+
+
+def check_python(program: str, words: list[str]) -> None:
+    if words[:2] == ["-m", "pytest"]:
+        check_pytest(program, words[2:])
+    else:
+        check_script(words[0], words[1:])
+
+
+def check_pytest(program: str, words: list[str]) -> None:
+    assert [word for word in words if word.startswith("tests") and not (ROOT / word).exists()] == []
+
+
+def check_pip(program: str, words: list[str]) -> None:
+    known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    extras = {extra for word in words for found in re.findall(r"\.\[([\w,]+)]", word) for extra in found.split(",")}
+    assert words[0] == "install" and extras <= set(known)
+
+
+def check_shell(program: str, words: list[str]) -> None:
+    assert program in ("cd", "export") or shutil.which(program) is not None
+
+
+CHECKS = {
+    "penstock": check_penstock,
+    "script": check_script,
+    "python": check_python,
+    "pytest": check_pytest,
+    "pip": check_pip,
+    "shell": check_shell,
+}
+
+
+# --- what they refer to -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_and_files_named_on_a_page_exist(page):
+    text = FENCE.sub("", page.read_text(encoding="utf-8"))
+    links = {link for link in re.findall(r"]\(([^)#]+)[^)]*\)", text) if "://" not in link}
+    assert [link for link in sorted(links) if not (page.parent / link).exists()] == []
+    files = set(re.findall(r"`((?:[\w.-]+/)+[\w-]+\.(?:py|md|toml))`", text))
+    assert [name for name in sorted(files) if not (ROOT / name).exists()] == []
+
+
+def test_the_page_of_options_is_what_its_script_writes():
+    assert write_configuration.PAGE.read_text(encoding="utf-8") == write_configuration.page(), (
+        "docs/configuration.md is stale: run scripts/write_configuration.py"
+    )

@@ -1,0 +1,90 @@
+"""Pocket's questions and its training text: two sides of one split, always the same, as the template renders them."""
+
+from itertools import islice
+
+import pytest
+from pocket.example import Draw, rendered_prompt
+from pocket.export import TEMPLATE
+from pocket.kinds import KINDS, held_out, training
+from pocket.numbers import columns
+from pocket_questions import Question, of_kind, questions
+
+from penstock.frontend.chat import render
+
+SAMPLE = 20_000
+
+
+@pytest.fixture(scope="module")
+def training_text():
+    return list(islice(training("a test"), SAMPLE))
+
+
+def test_no_held_out_question_is_in_the_training_text(training_text):
+    learnt = {str(example.messages[-1]) for example in training_text if len(example.messages) == 1}
+    asked = {str(question.messages[-1]) for question in questions() if len(question.messages) == 1}
+    assert not learnt & asked
+
+
+def test_no_key_of_a_held_out_question_is_in_the_training_text(training_text):
+    learnt = {example.key for example in training_text}
+    asked = {question.key for question in questions()}
+    assert not learnt & asked
+
+
+@pytest.mark.parametrize("key", ["12+34", "sort [1, 2, 3]", "copy tea", "phrase x"])
+def test_a_key_stands_on_exactly_one_side(key):
+    assert Draw(0, held_out=True).admits(key) != Draw(0, held_out=False).admits(key)
+
+
+def test_there_are_two_thousand_questions_and_some_of_every_kind():
+    asked = questions()
+    assert len(asked) >= 2000
+    assert {question.kind for question in asked} == set(KINDS)
+
+
+def test_the_generators_are_deterministic():
+    assert list(islice(training(7), 500)) == list(islice(training(7), 500))
+    assert [held_out(kind, 20) for kind in KINDS] == [held_out(kind, 20) for kind in KINDS]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_question_in_eight_comes_after_many_earlier_turns(kind):
+    lengths = [len(str(question.messages)) for question in of_kind(kind, 16)]
+    assert lengths[0] > 1500 and lengths[8] > 1500 and lengths[1] < 1500
+
+
+def test_the_template_renders_what_was_trained_on(training_text):
+    template = TEMPLATE.read_text(encoding="utf-8")
+    for example in training_text[:2000]:
+        system = [{"role": "system", "content": example.system}] if example.system else []
+        options = {"enable_thinking": False} if example.silent else {}
+        messages = [*system, *example.messages]
+        text = render(template, messages, tools=list(example.tools) or None, arguments=options)
+        assert text == rendered_prompt(example)
+
+
+@pytest.mark.parametrize(
+    "a, sign, b, lines",
+    [
+        (345, "+", 278, "5+8=13\n4+7+1=12\n3+2+1=6"),
+        (7, "+", 100, "7+0=7\n0+0=0\n0+1=1"),
+        (300, "-", 298, "10-8=2\n10-9-1=0\n3-2-1=0"),
+    ],
+)
+def test_a_written_sum_goes_from_the_right_and_carries(a, sign, b, lines):
+    assert columns(a, sign, b) == lines
+
+
+@pytest.mark.parametrize(
+    "expected, judged, text, is_right",
+    [
+        ("85", "exact", "<think>\n5\n</think>\n\n85", True),
+        ("85", "exact", "85.", False),
+        ('{"a": 1, "b": 2}', "json", '{"b":2,"a":1}', True),
+        ('{"a": 1}', "json", "a is 1", False),
+        ('<tool_call>\n{"name": "f"}\n</tool_call>', "call", '<tool_call>{"name":"f"}</tool_call>', True),
+    ],
+)
+def test_an_answer_is_judged_by_what_it_says(expected, judged, text, is_right):
+    question = Question("kind", "key", [], None, expected, judged, {})
+    assert question.is_answered_by(text) == is_right
