@@ -34,9 +34,11 @@ def main() -> None:
     config = EngineConfig.from_options(arguments.model, **options)
     files = find_model(config.model)
     recorded = list(read_recording(arguments.recording, Allocate | StepPlan | MaskFrame | StepResult | Stop))
-    with TemporaryDirectory() as ranks:
+    with TemporaryDirectory() as folder:
+        directory = Path(folder) / "tree"
+        directory.mkdir()
         launch = Launch(config, str(files.folder), str(files.tokenizer_folder), config.num_threads or 2)
-        start = Start(launch, 0, Path(ranks))
+        start = Start(launch, 0, directory)
         start.plan()
         different = replay(start, recorded)
         start.close()

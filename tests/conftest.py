@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -20,8 +21,10 @@ settings.load_profile("repeatable")
 
 @pytest.fixture(scope="session", autouse=True)
 def folders_of_this_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Caches and logs of the trees under test stay away from the user's own."""
-    with pytest.MonkeyPatch.context() as environment:
+    """Caches, logs and sockets of the trees under test stay away from the user's own."""
+    with pytest.MonkeyPatch.context() as environment, TemporaryDirectory(prefix="pt") as runtime:
+        # Short: a socket's path has 107 bytes at most.
+        environment.setenv("PENSTOCK_RUNTIME_DIR", runtime)
         environment.setenv("PENSTOCK_CACHE", str(tmp_path_factory.mktemp("cache")))
         environment.setenv("PENSTOCK_LOG_DIR", str(tmp_path_factory.mktemp("logs")))
         yield

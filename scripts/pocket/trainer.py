@@ -1,6 +1,6 @@
 """The training itself: steps, schedule, checkpoints, progress.
 
-The rate rises, stays, and falls to nothing over the last two fifths, so a run's length may still be chosen while it is
+The rate rises, stays, and falls to nothing over the last fifth, so a run's length may still be chosen while it is
 at its height. A checkpoint holds all that a later start needs to go on as if nothing had happened. Knows nothing of
 kinds but their names.
 """
@@ -22,7 +22,7 @@ from .optimizer import optimizers
 
 MATRIX_RATE, OTHER_RATE = 0.02, 0.003
 WARM_UP_STEPS = 100
-FALLING_SHARE = 0.4
+FALLING_SHARE = 0.2
 REPORT_EVERY, MEASURE_EVERY = 100, 500
 HELD_OUT_PER_KIND = 24
 

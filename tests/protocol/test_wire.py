@@ -27,8 +27,7 @@ from penstock.protocol.trace import Trace
 
 
 @pytest.fixture
-def directory(tmp_path, monkeypatch):
-    monkeypatch.setenv("PENSTOCK_RUNTIME_DIR", f"/tmp/penstock-test-{os.getpid()}")
+def directory():
     directory = RuntimeDirectory()
     yield directory.path
     directory.remove()
