@@ -31,6 +31,7 @@ def export(model: Decoder, tokenizer: Tokenizer, folder: Path) -> None:
     weights = model.state_dict().items()
     tensors = {f"model.{name}": tensor.detach().to("cpu", torch.bfloat16) for name, tensor in weights}
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    (folder / "model.safetensors").chmod(0o644)  # safetensors writes it for its owner alone
 
 
 def _tokenizer_config() -> dict[str, Any]:

@@ -15,8 +15,6 @@ import pytest
 from builders.tiny_model import tiny_model
 from builders.watching import assert_gone
 
-from penstock.frontend.model_files import BUNDLED
-
 ROOT = Path(__file__).resolve().parents[2]
 DEMO = ROOT / "scripts" / "demo.py"
 LONGEST_SECONDS = 60
@@ -106,7 +104,6 @@ def test_answers_fit_a_terminal_that_has_changed_its_size(running):
     assert demo.width_of(f"  {demo.FOLLOWING[0]}{child.before}") <= 60
 
 
-@pytest.mark.skipif(not BUNDLED["pocket"].is_dir(), reason="pocket is not in this checkout")
 def test_on_pocket_most_answers_are_right_and_the_thought_is_dimmed(tmp_path):
     child = on_a_terminal(tmp_path)
     child.expect(r"(\d+) of 48 are right")
