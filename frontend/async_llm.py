@@ -14,10 +14,8 @@ from typing import Any
 
 from ..protocol.outputs import RequestOutput
 from ..protocol.sampling import SamplingParams
-from .client import same_error
-from .door import Rendered
 from .pending import Pending
-from .session import Messages, Session, as_batch, as_conversations, is_conversation
+from .session import Messages, Session, as_batch, as_conversations
 from .tokenizer import Tokenizer
 from .window import Window
 
@@ -80,11 +78,7 @@ class AsyncLLM:
         """One prompt or conversation; yields outputs that hold what is new. Leaving the loop aborts the request."""
         await self.ready()
         session, arrived = self._session, _LoopQueue()
-        if is_conversation(prompt):
-            prompt = Rendered(session.render(prompt, tools=tools, template_options=chat_template_kwargs))
-        [request] = session.door.admit(
-            list(session.door.asked([prompt], sampling_params)), arrived.put, is_streamed=True
-        )
+        request = session.admit_streamed(prompt, sampling_params, arrived.put, tools, chat_template_kwargs)
         if request.is_finished:  # refused at the door
             yield session.take(request)
             return
@@ -93,10 +87,7 @@ class AsyncLLM:
             is_finished = False
             while not is_finished:
                 await arrived.get()
-                if request.error is not None:
-                    raise same_error(request.error)
-                if request.is_fresh:
-                    output = session.take(request)
+                if (output := session.news(request)) is not None:
                     is_finished = output.finished
                     yield output
         finally:

@@ -17,11 +17,9 @@ from ..protocol.errors import EngineDeadError
 from ..protocol.messages import Stats
 from ..protocol.outputs import RequestOutput
 from ..protocol.sampling import SamplingParams
-from .client import same_error
-from .door import Rendered
 from .pending import Pending
 from .progress import Progress
-from .session import Messages, Session, as_batch, as_conversations, is_conversation
+from .session import Messages, Session, as_batch, as_conversations
 from .tokenizer import Tokenizer
 from .window import Window
 
@@ -92,12 +90,8 @@ class LLM:
         """One prompt or conversation; yields outputs that hold what is new. Leaving the loop aborts the request."""
         session = self._session
         session.client.check()
-        if is_conversation(prompt):
-            prompt = Rendered(session.render(prompt, tools=tools, template_options=chat_template_kwargs))
         arrived: queue.SimpleQueue[Pending] = queue.SimpleQueue()
-        [request] = session.door.admit(
-            list(session.door.asked([prompt], sampling_params)), arrived.put, is_streamed=True
-        )
+        request = session.admit_streamed(prompt, sampling_params, arrived.put, tools, chat_template_kwargs)
         return self._streamed(request, arrived)
 
     def _streamed(self, request: Pending, arrived: "queue.SimpleQueue[Pending]") -> Iterator[RequestOutput]:
@@ -110,10 +104,7 @@ class LLM:
             is_finished = False
             while not is_finished:
                 arrived.get()
-                if request.error is not None:
-                    raise same_error(request.error)
-                if request.is_fresh:
-                    output = session.take(request)
+                if (output := session.news(request)) is not None:
                     is_finished = output.finished
                     yield output
         finally:

@@ -7,10 +7,9 @@ Knows nothing of sockets, of how deltas are made, or of how thoughts and calls a
 """
 
 import threading
-from array import array
 from collections.abc import Callable, Sequence
 
-from ..protocol.messages import Delta, Logprobs, Prompt, request_and_sample, sequence_id, values
+from ..protocol.messages import Delta, Logprobs, Prompt, float_values, request_and_sample, sequence_id, values
 from ..protocol.outputs import CompletionOutput, Logprob, LogprobsByToken, RequestMetrics, RequestOutput, Samples
 from .parsing import AnswerReader
 
@@ -142,13 +141,13 @@ def _add_logprobs(output: RequestOutput, part: Logprobs, decode_token: DecodeTok
         return
     answer = output.outputs[request_and_sample(part.owner)[1]]
     answer.logprobs = (answer.logprobs or []) + positions
-    chosen = _floats(part.logprobs)[:: part.width]
+    chosen = float_values(part.logprobs)[:: part.width]
     answer.cumulative_logprob = (answer.cumulative_logprob or 0.0) + sum(chosen)
 
 
 def _positions(part: Logprobs, decode_token: DecodeToken) -> list[LogprobsByToken]:
     """Column 0 is the chosen token with its own rank; the columns after it are ranks 1, 2, …"""
-    token_ids, logprobs, ranks = values(part.token_ids), _floats(part.logprobs), values(part.ranks)
+    token_ids, logprobs, ranks = values(part.token_ids), float_values(part.logprobs), values(part.ranks)
     result: list[LogprobsByToken] = []
     for position, rank in enumerate(ranks):
         start = position * part.width
@@ -159,9 +158,3 @@ def _positions(part: Logprobs, decode_token: DecodeToken) -> list[LogprobsByToke
                 entry[token] = Logprob(logprobs[start + column], column, decode_token(token))
         result.append(entry)
     return result
-
-
-def _floats(packed: bytes) -> array:
-    unpacked = array("f")
-    unpacked.frombytes(packed)
-    return unpacked

@@ -16,11 +16,11 @@ from ..protocol.outputs import RequestOutput
 from ..protocol.sampling import SamplingParams
 from . import logs
 from .chat import template_text
-from .client import Client
+from .client import Client, same_error
 from .door import Door, Rendered
 from .model_files import find_model
 from .parsing import settled
-from .pending import Pending
+from .pending import Notify, Pending
 from .start_table import start_table
 from .tokenizer import Tokenizer, chat_templates
 
@@ -83,8 +83,28 @@ class Session:
                 prompts.append(error)
         return prompts
 
+    def admit_streamed(
+        self,
+        prompt: Any,
+        params: SamplingParams | None,
+        notify: Notify,
+        tools: Sequence[Any] | None,
+        template_options: Mapping[str, Any] | None,
+    ) -> Pending:
+        """One prompt or conversation whose deltas are wanted as they come."""
+        if is_conversation(prompt):
+            prompt = Rendered(self.render(prompt, tools=tools, template_options=template_options))
+        [request] = self.door.admit(list(self.door.asked([prompt], params)), notify, is_streamed=True)
+        return request
+
     def take(self, request: Pending) -> RequestOutput:
         return request.take(self.decode_token)
+
+    def news(self, request: Pending) -> RequestOutput | None:
+        """What has come of a streamed request since it was last looked at; raises what ended its tree."""
+        if request.error is not None:
+            raise same_error(request.error)
+        return self.take(request) if request.is_fresh else None
 
     def decode_token(self, token: int) -> str:
         return self.tokenizer.decode_token(token)

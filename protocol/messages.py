@@ -44,6 +44,12 @@ def values(packed: bytes) -> array:
     return unpacked
 
 
+def float_values(packed: bytes) -> array:
+    unpacked = array("f")
+    unpacked.frombytes(packed)
+    return unpacked
+
+
 def wide_values(packed: bytes) -> array:
     unpacked = array("q")
     unpacked.frombytes(packed)

@@ -25,9 +25,7 @@ def reckoned_activations(config: ModelConfig, size: Size, max_model_len: int, ra
     return _FLOAT * (size.max_num_batched_tokens * a_token + _LOGITS_AT_ONCE * rows * config.vocab_size) + histories
 
 
-def measured_activations(
-    model: Model, size: Size, block_size: int, max_model_len: int, device: torch.device, *, deterministic: bool
-) -> int:
+def measured_activations(model: Model, size: Size, block_size: int, max_model_len: int, device: torch.device) -> int:
     """Bytes that one step of the largest size takes on a GPU beyond what stays.
 
     All its rows write to one and the same block: what they compute is of no interest.
@@ -36,7 +34,7 @@ def measured_activations(
     torch.cuda.synchronize(device)
     torch.cuda.reset_peak_memory_stats(device)
     before = torch.cuda.memory_allocated(device)
-    hidden = model.forward(_largest_batch(kv, size, max_model_len, device, deterministic))
+    hidden = model.forward(_largest_batch(kv, size, max_model_len, device))
     logits = model.logits(hidden[: size.num_slots])
     spare = [torch.empty_like(logits) for _ in range(_LOGITS_AT_ONCE - 1)]
     torch.cuda.synchronize(device)
@@ -46,7 +44,7 @@ def measured_activations(
     return peak + size.num_slots * max_model_len * _FLOAT
 
 
-def _largest_batch(kv: KVCache, size: Size, max_model_len: int, device: torch.device, deterministic: bool) -> Batch:
+def _largest_batch(kv: KVCache, size: Size, max_model_len: int, device: torch.device) -> Batch:
     """Prompts as long as may be, until the budget of tokens is used up."""
     length = min(size.max_num_batched_tokens, max_model_len)
     lengths = [length] * min(size.num_slots, size.max_num_batched_tokens // length)
@@ -60,5 +58,4 @@ def _largest_batch(kv: KVCache, size: Size, max_model_len: int, device: torch.de
         kv_slots=positions % kv.block_size,
         logit_rows=torch.arange(1, len(lengths) + 1, device=device) * length - 1,
         kv=kv,
-        deterministic=deterministic,
     )

@@ -25,7 +25,6 @@ class Batch:
     kv_slots: Tensor  # [T] int64: block × block_size + offset where each token's key and value go
     logit_rows: Tensor  # [S] int64: the tokens whose hidden states go to the head
     kv: KVCache
-    deterministic: bool = False
     rotation: tuple[Tensor, Tensor] | None = None  # cos and sin of the tokens, set by the model for its layers
 
     @cached_property

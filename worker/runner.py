@@ -48,14 +48,11 @@ class Outcome(NamedTuple):
 
 
 class Runner:
-    def __init__(
-        self, model: Model, kv: KVCache, table: SlotTable, ranks: Parallel, *, deterministic: bool, trace: Trace
-    ) -> None:
+    def __init__(self, model: Model, kv: KVCache, table: SlotTable, ranks: Parallel, *, trace: Trace) -> None:
         self.model = model
         self.kv = kv
         self.table = table
         self.ranks = ranks
-        self.deterministic = deterministic
         self.trace = trace
 
     @torch.inference_mode()
@@ -72,7 +69,7 @@ class Runner:
         return _result(plan.step, rows, outcome, time.perf_counter() - start)
 
     def _compute(self, plan: StepPlan, rows: StepRows, await_mask: AwaitMask) -> Outcome:
-        batch = step_batch(self.table, rows, self.kv, self.deterministic)
+        batch = step_batch(self.table, rows, self.kv)
         with self.trace.span("forward", step=plan.step, rows=len(rows), tokens=len(batch.positions)):
             hidden = self.model.forward(batch)
         logprobs = self._prompt_logprobs(rows, batch, hidden)

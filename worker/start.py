@@ -41,7 +41,6 @@ class Start:
         self.touch: BackgroundTouch | None = None
         resident = _resident_bytes()
         # None asks for it where it is free, which the plain torch operations on a CPU are not.
-        self.deterministic = bool(self.config.deterministic)
         self.model = load_model(
             Path(launch.model_folder),
             device=self.device,
@@ -49,7 +48,7 @@ class Start:
             ranks=self.ranks,
             max_model_len=self.config.max_model_len,
             load_format=self.config.load_format,
-            deterministic=self.deterministic,
+            deterministic=bool(self.config.deterministic),
         )
         if self.device.type == "cuda":
             self.weight_bytes = torch.cuda.memory_allocated(self.device)
@@ -77,7 +76,7 @@ class Start:
             device=self.device,
         )
         kv = self._kv_memory(allocate.num_blocks)
-        return Runner(self.model, kv, table, self.ranks, deterministic=self.deterministic, trace=trace)
+        return Runner(self.model, kv, table, self.ranks, trace=trace)
 
     def touch_memory(self, kv: KVCache) -> None:
         if self.device.type == "cpu":
@@ -111,9 +110,7 @@ class Start:
         longest = self.config.max_model_len or self.model.max_position
         block_size, activations = self.config.block_size, 0
         if self.config.use_warmup:
-            activations = measured_activations(
-                self.model, self.size, block_size, longest, self.device, deterministic=self.deterministic
-            )
+            activations = measured_activations(self.model, self.size, block_size, longest, self.device)
         free, total = torch.cuda.mem_get_info(self.device)
         # What others hold counts as used, so that trees can share a card.
         available = int(self.config.gpu_memory_utilization * total) - (total - free)

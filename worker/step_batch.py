@@ -12,7 +12,7 @@ from .kv_cache import KVCache
 from .slots import SlotTable, StepRows
 
 
-def step_batch(table: SlotTable, rows: StepRows, kv: KVCache, deterministic: bool) -> Batch:
+def step_batch(table: SlotTable, rows: StepRows, kv: KVCache) -> Batch:
     query_starts = numpy.concatenate(([0], numpy.cumsum(rows.num_tokens)))
     row_of_token = numpy.repeat(numpy.arange(len(rows)), rows.num_tokens)
     positions = numpy.arange(query_starts[-1]) - query_starts[row_of_token] + rows.starts[row_of_token]
@@ -30,5 +30,4 @@ def step_batch(table: SlotTable, rows: StepRows, kv: KVCache, deterministic: boo
         kv_slots=blocks.long() * table.block_size + on_device(positions % table.block_size, table.device),
         logit_rows=on_device(query_starts[1:][rows.is_sampling] - 1, table.device),
         kv=kv,
-        deterministic=deterministic,
     )

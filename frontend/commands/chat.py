@@ -8,15 +8,11 @@ import argparse
 import sys
 from contextlib import closing
 
-import msgspec
-
 from ...protocol.config import EngineConfig
-from ...protocol.errors import ConfigError, RequestError
 from ...protocol.sampling import SamplingParams
 from ..llm import LLM
-from ..model_files import find_model
-from ..session import default_params
-from .options import add_options, given
+from .chosen import checked_options, with_model_defaults
+from .options import add_options
 from .repl.conversation import Conversation
 from .repl.pipe import Pipe
 from .repl.slash import Leave, command_word, run_command
@@ -37,16 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
-    options = {name: value for name, value in given(arguments, EngineConfig).items() if name != "model"}
-    options.setdefault("reasoning_parser", "auto")
-    chosen = {name: value for name, value in given(arguments, SamplingParams).items() if name != "seed"}
-    try:
-        config = EngineConfig.from_options(arguments.model, **options)
-        SamplingParams(**chosen)
-    except (ConfigError, RequestError, TypeError) as error:
-        parser.error(str(error))
-    files = find_model(config.model, config.tokenizer, config.revision)
-    params = msgspec.structs.replace(default_params(files.folder), **chosen)
+    config, options, chosen = checked_options(arguments, parser, reasoning_parser="auto")
+    params = with_model_defaults(config, chosen)
     for stream in (sys.stdin, sys.stdout):  # a stray byte or character is shown as such and ends nothing
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]
     # With either end in a pipe readline would write its marks into it.

@@ -12,17 +12,13 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import TextIO
 
-import msgspec
-
 from ...protocol.config import EngineConfig
-from ...protocol.errors import ConfigError, RequestError
 from ...protocol.outputs import RequestOutput
 from ...protocol.sampling import SamplingParams
 from ..llm import LLM
-from ..model_files import find_model
-from ..session import default_params
 from .answers import as_json, as_text, write
-from .options import add_options, given
+from .chosen import checked_options, with_model_defaults
+from .options import add_options
 from .prompts import Row, from_arguments, from_json_lines, from_lines
 
 USAGE = "MODEL [PROMPT ...] [options]"
@@ -44,30 +40,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     if arguments.prompts and arguments.input:
         parser.error("give prompts as arguments or in a file (--input), not both")
-    options = {name: value for name, value in given(arguments, EngineConfig).items() if name != "model"}
-    chosen = {name: value for name, value in given(arguments, SamplingParams).items() if name != "seed"}
-    try:
-        config = EngineConfig.from_options(arguments.model, **options)
-        SamplingParams(**chosen)
-    except (ConfigError, RequestError, TypeError) as error:
-        parser.error(str(error))
+    config, options, chosen = checked_options(arguments, parser)
     with ExitStack() as files:
         try:
             lines = sys.stdin if arguments.input in (None, "-") else files.enter_context(open(arguments.input))
             target = files.enter_context(open(arguments.output, "w")) if arguments.output else sys.stdout
         except OSError as error:
             parser.error(f"{error.filename}: {error.strerror}")
-        params = _with_model_defaults(config, chosen)
+        params = with_model_defaults(config, chosen)
         if arguments.prompts:
             rows = from_arguments(arguments.prompts, params)
         else:
             rows = from_json_lines(lines, params) if arguments.input else from_lines(lines, params)
         return _generate(config.model, options, rows, target, arguments.format)
-
-
-def _with_model_defaults(config: EngineConfig, chosen: dict[str, object]) -> SamplingParams:
-    folder = find_model(config.model, config.tokenizer, config.revision).folder
-    return msgspec.structs.replace(default_params(folder), **chosen)
 
 
 def _generate(model: str, options: dict[str, object], rows: Iterator[Row], target: TextIO, form: str) -> int:

@@ -50,7 +50,7 @@ class ChainModel:
 def chain_runner() -> Runner:
     kv = KVCache.allocate(KVShape(1, 1, 1), NUM_BLOCKS, BLOCK_SIZE, torch.float32, "cpu")
     table = SlotTable(6, MAX_MODEL_LEN, NUM_BLOCKS, BLOCK_SIZE, VOCABULARY, torch.device("cpu"))
-    return Runner(ChainModel(), kv, table, Parallel(), deterministic=False, trace=Trace(None, "test"))
+    return Runner(ChainModel(), kv, table, Parallel(), trace=Trace(None, "test"))
 
 
 def new(slot: int, token_ids: Sequence[int], *, num_computed: int = 0, **params) -> NewSlot:

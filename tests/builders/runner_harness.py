@@ -42,12 +42,11 @@ def slotted_runner(
     block_size: int = 16,
     max_model_len: int = 256,
     num_slots: int = 16,
-    deterministic: bool = False,
     device: str = "cpu",
 ) -> Runner:
     kv = KVCache.allocate(model.kv_shape, num_blocks, block_size, model.dtype, device)
     table = SlotTable(num_slots, max_model_len, num_blocks, block_size, model.vocab_size, torch.device(device))
-    return Runner(model, kv, table, Parallel(), deterministic=deterministic, trace=Trace(None, "test"))
+    return Runner(model, kv, table, Parallel(), trace=Trace(None, "test"))
 
 
 def prompt(request_id: int, token_ids: Sequence[int], seed: int = 0, **params) -> Prompt:

@@ -49,7 +49,7 @@ def requests(first_id: int = 0) -> list[Prompt]:
 
 def answers(model: Model, *, asked: list[Prompt] | None = None, **options) -> list[Answer]:
     shape = {name: options.pop(name) for name in ("num_blocks", "block_size", "num_slots") if name in options}
-    engine = TinyEngine(slotted_runner(model, deterministic=True, **shape), **options)
+    engine = TinyEngine(slotted_runner(model, **shape), **options)
     return engine.run(*(asked or requests()))
 
 
@@ -89,14 +89,14 @@ def test_few_at_a_time_as_alone(model, alone, num_slots):
 
 
 def test_preempted_as_alone(model, alone):
-    runner = slotted_runner(model, deterministic=True, num_blocks=12)
+    runner = slotted_runner(model, num_blocks=12)
     engine = TinyEngine(runner, max_num_batched_tokens=40)
     assert engine.run(*requests()) == alone
     assert engine.scheduler.stats().preemptions > 0, "the pool was meant to be too small"
 
 
 def test_with_the_prefix_cached_as_alone(model, alone):
-    engine = TinyEngine(slotted_runner(model, deterministic=True, num_blocks=256))
+    engine = TinyEngine(slotted_runner(model, num_blocks=256))
     assert engine.run(*requests()) == alone
     assert engine.run(*requests(first_id=100)) == alone
     assert engine.scheduler.stats().cached_tokens > 0
@@ -120,7 +120,7 @@ class TestNaN:
     """One request's NaN stays its own, in both forms of the operations."""
 
     def engine(self, model: Model, deterministic: bool) -> TinyEngine:
-        return TinyEngine(slotted_runner(model, deterministic=deterministic, num_blocks=24), max_num_batched_tokens=64)
+        return TinyEngine(slotted_runner(model, num_blocks=24), max_num_batched_tokens=64)
 
     def test_a_request_that_ends_in_nan_harms_no_other(self, tmp_path, deterministic):
         model = load_model(tiny_model(tmp_path, "qwen3"), deterministic=deterministic)

@@ -1,0 +1,40 @@
+"""What a person chose on the command line of a subcommand that runs a model, checked before anything starts.
+
+Knows nothing of what the subcommand does with it.
+"""
+
+import argparse
+from typing import Any
+
+import msgspec
+
+from ...protocol.config import EngineConfig
+from ...protocol.errors import ConfigError, RequestError
+from ...protocol.sampling import SamplingParams
+from ..model_files import find_model
+from ..session import default_params
+from .options import given
+
+
+def checked_options(
+    arguments: argparse.Namespace, parser: argparse.ArgumentParser, **defaults: Any
+) -> tuple[EngineConfig, dict[str, Any], dict[str, Any]]:
+    """The config, and the engine and sampling options that were given; what cannot work ends the command.
+
+    `seed` is the engine's: it gives every prompt one of its own. `defaults` are this command's own engine options.
+    """
+    options = {name: value for name, value in given(arguments, EngineConfig).items() if name != "model"}
+    options = {**defaults, **options}
+    chosen = {name: value for name, value in given(arguments, SamplingParams).items() if name != "seed"}
+    try:
+        config = EngineConfig.from_options(arguments.model, **options)
+        SamplingParams(**chosen)
+    except (ConfigError, RequestError, TypeError) as error:
+        parser.error(str(error))
+    return config, options, chosen
+
+
+def with_model_defaults(config: EngineConfig, chosen: dict[str, Any]) -> SamplingParams:
+    """What the model asks for itself holds where nothing else was chosen."""
+    folder = find_model(config.model, config.tokenizer, config.revision).folder
+    return msgspec.structs.replace(default_params(folder), **chosen)
