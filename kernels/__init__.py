@@ -4,8 +4,24 @@
 never on the company that it is computed in. Knows nothing of models, requests or processes.
 """
 
+from .operations import DTYPES, HeadForm, LayerKV, Operations, TorchOperations, WeightForm
 from .opset import FAST, INVARIANT, OpSet
 from .reference.linear import PackedWeight, multiplies_bfloat16, pack
 from .rows import Rows, Scratch
 
-__all__ = ["FAST", "INVARIANT", "OpSet", "PackedWeight", "Rows", "Scratch", "multiplies_bfloat16", "pack"]
+__all__ = [
+    "DTYPES",
+    "FAST",
+    "INVARIANT",
+    "HeadForm",
+    "LayerKV",
+    "OpSet",
+    "Operations",
+    "PackedWeight",
+    "Rows",
+    "Scratch",
+    "TorchOperations",
+    "WeightForm",
+    "multiplies_bfloat16",
+    "pack",
+]

@@ -16,7 +16,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from ..kernels import OpSet
+from ..kernels import Operations, WeightForm
 from ..protocol.errors import ConfigError, ModelNotFoundError
 from .parallel import Parallel
 
@@ -41,9 +41,10 @@ class Placement:
     """What all layers of one rank have in common."""
 
     device: torch.device
-    weights: torch.dtype  # of the matrices, and of what is multiplied with them
+    form: WeightForm  # of the matrices that are multiplied with
+    table_form: WeightForm  # of an embedding's table
     activations: torch.dtype  # between the products
-    ops: OpSet
+    ops: Operations
     ranks: Parallel = field(default_factory=Parallel)
 
 
@@ -62,15 +63,12 @@ class Weights:
         return self.source.has(self.prefix + name)
 
     def matrix(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
-        """A tensor for products, [its part of] `shape`. It may be a view of the file, which packing copies."""
-        return self._read(name, shape, part).to(self.placement.device, self.placement.weights)
-
-    def table(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
-        """A matrix of which single rows are read. A copy: the file may be replaced while the model runs."""
-        return self._read(name, shape, part).to(self.placement.device, self.placement.weights, copy=True)
+        """A tensor for products, [its part of] `shape`, as it is stored. It may be a view of the file: pack it."""
+        return self._read(name, shape, part)
 
     def vector(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
-        """A tensor that meets the activations: a norm's weight, a bias. A copy, as a table is."""
+        """A tensor that meets the activations: a norm's weight, a bias. A copy: the file may be replaced
+        while the model runs."""
         return self._read(name, shape, part).to(self.placement.device, self.placement.activations, copy=True)
 
     def _read(self, name: str, shape: tuple[int, ...], part: Part | None) -> Tensor:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..kernels import Scratch
+from ..kernels import LayerKV, Scratch
 from .host_memory import fresh_zeros
 
 
@@ -51,6 +51,9 @@ class KVCache:
     @property
     def block_size(self) -> int:
         return self.keys.shape[3]
+
+    def of_layer(self, layer: int) -> LayerKV:
+        return LayerKV(self.keys[layer], self.values[layer])
 
     def copy_blocks(self, sources: Tensor, targets: Tensor) -> None:
         """Copy whole blocks in every layer; no block is both source and target."""

@@ -62,6 +62,7 @@ def _is_multiplied(dtype: torch.dtype) -> bool:
 
 
 def _product(x: Tensor, weight: PackedWeight, bias: Tensor | None) -> Tensor:
+    bias = None if bias is None else bias.to(weight.dtype)
     if weight.is_reordered:
         return torch.ops.mkldnn._linear_pointwise(x, weight.values, bias, "none", [], "")
     return F.linear(x, weight.values, bias)

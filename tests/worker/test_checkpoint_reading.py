@@ -7,7 +7,7 @@ import pytest
 import torch
 from builders.tiny_model import tiny_model, write_safetensors
 
-from penstock.kernels import FAST
+from penstock.kernels import FAST, TorchOperations, WeightForm
 from penstock.protocol.errors import ConfigError, ModelNotFoundError
 from penstock.worker.checkpoint import Checkpoint, DummySource, Placement, Weights
 from penstock.worker.models.load import load_model
@@ -16,7 +16,8 @@ CPU = torch.device("cpu")
 
 
 def _weights(source):
-    return Weights(source, Placement(CPU, torch.float32, torch.float32, FAST))
+    form, ops = WeightForm("fp32"), TorchOperations(FAST, CPU, torch.float32, lambda x: x)
+    return Weights(source, Placement(CPU, form, form, torch.float32, ops))
 
 
 @pytest.mark.parametrize("part", [None, (0, 10, 20), (1, 5, 6)])

@@ -36,7 +36,7 @@ def test_what_was_planned_is_allocated_and_computes(model_folder, tmp_path):
     assert plan.block_bytes == 32 * 2 * 2 * 2 * 8 * 2  # tokens × keys and values × layers × heads × size × bytes
     runner = start.allocated(Allocate(plan.num_blocks, plan.max_model_len), Trace(None, ""))
     assert runner.kv.keys.dtype == torch.bfloat16 and runner.kv.num_blocks == 12
-    assert len(runner.table.is_taken) == 3 and runner.model.decoder.placement.ops is INVARIANT
+    assert len(runner.table.is_taken) == 3 and runner.model.decoder.placement.ops.set is INVARIANT
     start.touch_memory(runner.kv)
     answers = TinyEngine(runner).run(prompt(0, [5, 6, 7]), prompt(1, [5, 6], max_tokens=30))
     assert [len(answer.tokens) for answer in answers] == [8, 30]

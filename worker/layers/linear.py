@@ -5,10 +5,11 @@ inputs, and adds the ranks' sums up. A bias is there if the checkpoint has one. 
 the number of ranks. Knows nothing of what the projections mean.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
-from ...kernels import pack
 from ...protocol.errors import ConfigError
 from ..checkpoint import Part, Weights
 
@@ -16,13 +17,13 @@ from ..checkpoint import Part, Weights
 class Linear:
     """One product with a packed weight."""
 
-    def __init__(self, weight: Tensor, bias: Tensor | None, weights: Weights) -> None:
-        self.multiply = weights.placement.ops.linear
-        self.weight = pack(weight)
-        self.bias = None if bias is None else bias.to(self.weight.dtype)
+    def __init__(self, weight: Any, biases: list[Tensor], weights: Weights) -> None:
+        self.ops = weights.placement.ops
+        self.weight = weight
+        self.bias = torch.cat(biases) if biases else None
 
-    def __call__(self, x: Tensor) -> Tensor:
-        return self.multiply(x, self.weight, self.bias)
+    def __call__(self, x: Any) -> Any:
+        return self.ops.linear(x, self.weight, self.bias)
 
 
 class MergedLinear(Linear):
@@ -39,7 +40,7 @@ class MergedLinear(Linear):
                 biases.append(at.vector("bias", (total,), rows))
         if biases and len(biases) < len(names):
             raise ConfigError(f"{weights.prefix}: of {', '.join(names)} only {len(biases)} have a bias, not all.")
-        super().__init__(_joined(merged), _joined(biases) if biases else None, weights)
+        super().__init__(weights.placement.ops.pack(merged, weights.placement.form), biases, weights)
 
 
 class GateUpLinear(MergedLinear):
@@ -71,24 +72,19 @@ class RowLinear:
 
     def __init__(self, weights: Weights, in_features: int, out_features: int, granularity: int = 1) -> None:
         """This rank holds its span of in_features / granularity units."""
-        self.ranks = weights.placement.ranks
-        first, last = (edge * granularity for edge in self.ranks.span(in_features // granularity))
+        placement = weights.placement
+        first, last = (edge * granularity for edge in placement.ranks.span(in_features // granularity))
         weight = weights.matrix("weight", (out_features, in_features), (1, first, last))
-        bias = weights.vector("bias", (out_features,)) if weights.has("bias") else None
-        # With several ranks the bias belongs to the sum, not to each part of it.
-        self.own = Linear(weight, bias if self.ranks.size == 1 else None, weights)
-        self.bias = bias if self.ranks.size > 1 else None
+        # The bias belongs to the sum, so one rank adds it.
+        has_bias = weights.has("bias") and placement.ranks.rank == 0
+        biases = [weights.vector("bias", (out_features,))] if has_bias else []
+        self.own = Linear(placement.ops.pack([weight], placement.form), biases, weights)
 
-    def __call__(self, x: Tensor) -> Tensor:
-        total = self.ranks.all_reduce(self.own(x))
-        return total if self.bias is None else total.add_(self.bias)
+    def __call__(self, x: Any) -> Any:
+        return self.own.ops.all_reduce(self.own(x))
 
 
 def local_kv_heads(rank: int, size: int, num_kv_heads: int) -> tuple[int, int]:
     """First and last + 1 of a rank's key-value heads: its share, or the one that its query heads look at."""
     first = rank * num_kv_heads // size
     return first, max((rank + 1) * num_kv_heads // size, first + 1)
-
-
-def _joined(parts: list[Tensor]) -> Tensor:
-    return parts[0] if len(parts) == 1 else torch.cat(parts)

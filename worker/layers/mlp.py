@@ -1,6 +1,6 @@
 """The gated MLP: down(silu(gate(x)) × up(x)). Knows nothing of what surrounds it in a layer."""
 
-from torch import Tensor
+from typing import Any
 
 from ..checkpoint import Weights
 from .linear import GateUpLinear, RowLinear
@@ -8,9 +8,9 @@ from .linear import GateUpLinear, RowLinear
 
 class MLP:
     def __init__(self, weights: Weights, hidden_size: int, intermediate_size: int) -> None:
-        self.activate = weights.placement.ops.silu_mul
+        self.ops = weights.placement.ops
         self.gate_up = GateUpLinear(weights, ["gate_proj", "up_proj"], hidden_size, intermediate_size)
         self.down = RowLinear(weights.at("down_proj"), intermediate_size, hidden_size)
 
-    def __call__(self, x: Tensor) -> Tensor:
-        return self.down(self.activate(self.gate_up(x)))
+    def __call__(self, x: Any) -> Any:
+        return self.down(self.ops.silu_mul(self.gate_up(x)))

@@ -3,6 +3,8 @@
 Knows nothing of requests, sampling or where its weights come from.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -25,9 +27,10 @@ class DecoderLayer:
         self.mlp_norm = RMSNorm(weights.at("post_attention_layernorm"), config.hidden_size, config.rms_norm_eps)
         self.mlp = MLP(weights.at("mlp"), config.hidden_size, config.intermediate_size)
 
-    def __call__(self, stream: Tensor, batch: Batch) -> Tensor:
-        stream = stream.add_(self.attention(self.attention_norm(stream), batch))
-        return stream.add_(self.mlp(self.mlp_norm(stream)))
+    def __call__(self, stream: Any, update: Any | None, batch: Batch) -> Any:
+        """Adds the last layer's update to the stream; gives this layer's."""
+        update = self.attention(self.attention_norm(stream, update), batch)
+        return self.mlp(self.mlp_norm(stream, update))
 
 
 class Decoder:
@@ -35,24 +38,32 @@ class Decoder:
 
     def __init__(self, weights: Weights, config: ModelConfig, max_model_len: int) -> None:
         inner = weights.at("model")
+        is_tied = config.tie_word_embeddings
         self.placement = weights.placement
-        self.embedding = Embedding(inner.at("embed_tokens"), config.vocab_size, config.hidden_size)
+        self.embedding = Embedding(inner.at("embed_tokens"), config.vocab_size, config.hidden_size, is_tied)
         self.rope = Rope(config.rope, max_model_len, config.family.rotates_pairs, self.placement.device)
         self.layers = [DecoderLayer(inner.at("layers").at(n), config, n) for n in range(config.num_layers)]
         self.norm = RMSNorm(inner.at("norm"), config.hidden_size, config.rms_norm_eps)
-        tied = self.embedding if config.tie_word_embeddings else None
+        tied = self.embedding if is_tied else None
         self.head = Head(weights.at("lm_head"), config.vocab_size, config.hidden_size, tied)
 
     @torch.inference_mode()
     def forward(self, batch: Batch) -> Tensor:
         """[T, hidden]: the stream behind the last layer, for `logits`."""
         batch.rotation = self.rope.at(batch.positions, max(batch.context_lengths), self.placement.activations)
-        stream = self.embedding(batch.token_ids)
-        for layer in self.layers:
-            stream = layer(stream, batch)
-        return stream
+        return self.stream(batch)
 
     @torch.inference_mode()
     def logits(self, hidden: Tensor) -> Tensor:
         """[S, vocabulary] in float32, on every rank."""
+        return self.head.gathered(self.own_logits(hidden))
+
+    def stream(self, batch: Batch) -> Any:
+        stream, update = self.embedding(batch.token_ids), None
+        for layer in self.layers:
+            update = layer(stream, update, batch)
+        return self.placement.ops.add(stream, update)
+
+    def own_logits(self, hidden: Any) -> Any:
+        """Of this rank's share of the vocabulary."""
         return self.head(self.norm(hidden))

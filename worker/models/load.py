@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ...kernels import FAST, INVARIANT, multiplies_bfloat16
+from ...kernels import FAST, INVARIANT, TorchOperations, WeightForm, multiplies_bfloat16
 from ...protocol.errors import ConfigError
 from ..batch import Batch
 from ..checkpoint import Checkpoint, DummySource, Placement, Source, Weights
@@ -75,7 +75,9 @@ def load_model(
     device = torch.device(device)
     number = resolve_dtype(dtype, config)
     matrices, activations = number_formats(number, device)
-    placement = Placement(device, matrices, activations, INVARIANT if deterministic else FAST, ranks)
+    ops = TorchOperations(INVARIANT if deterministic else FAST, device, activations, ranks.all_reduce)
+    form = WeightForm.of(matrices)
+    placement = Placement(device, form, form, activations, ops, ranks)
     source: Source = DummySource(device, _absent(config)) if load_format == "dummy" else Checkpoint(model_folder)
     decoder = Decoder(Weights(source, placement), config, max_model_len or config.max_position)
     first, last = local_kv_heads(ranks.rank, ranks.size, config.num_kv_heads)

@@ -1,0 +1,139 @@
+"""What layers call, as one face over two ways of computing.
+
+On tensors (`TorchOperations`) a call computes at once; where a step is recorded for native kernels
+(`cpu/operations.py`), the same call notes down what is to be computed, and tensors stand aside for buffers. Layers
+can't tell the difference. Knows the shapes of a decoder's layers, nothing of models.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from .opset import OpSet
+from .reference.linear import PackedWeight, pack
+from .rows import Rows
+
+Kind = Literal["fp32", "fp16", "bf16", "int8", "int4"]
+DTYPES: dict[str, torch.dtype] = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+
+
+@dataclass(frozen=True)
+class WeightForm:
+    """How matrices are stored for products."""
+
+    kind: Kind
+    group_size: int = 0  # of int4: neighbours along the input that share a scale
+
+    @classmethod
+    def of(cls, dtype: torch.dtype) -> "WeightForm":
+        return cls(next(kind for kind, held in DTYPES.items() if held == dtype))  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, eq=False)
+class HeadForm:
+    """How the heads of one layer are made ready for attention."""
+
+    num_queries: int  # on this rank, as the other figures
+    num_keys: int
+    head_dim: int
+    rotates_pairs: bool
+    norms: tuple[Tensor, Tensor] | None = None  # of query and key heads, [head_dim] each
+    epsilon: float = 0.0
+
+
+class LayerKV(NamedTuple):
+    """One layer's part of the KV memory."""
+
+    keys: Tensor
+    values: Tensor
+    key_scales: Tensor | None = None
+    value_scales: Tensor | None = None
+
+
+class Operations(Protocol):
+    """Rows are [tokens, width]; `stream` is changed in place, all else is new."""
+
+    def pack(self, parts: list[Tensor], form: WeightForm) -> Any:
+        """A weight from blocks of its outputs, [out, in] each; they may be views of a file."""
+
+    def table(self, part: Tensor, form: WeightForm) -> Any:
+        """An embedding's table, of which rows are read."""
+
+    def tied_weight(self, table: Any, form: WeightForm) -> Any:
+        """The weight of a head that is tied to this table."""
+
+    def embedding(self, token_ids: Any, table: Any, first: int) -> Any: ...
+
+    def linear(self, x: Any, weight: Any, bias: Tensor | None) -> Any: ...
+
+    def add_rms_norm(self, stream: Any, update: Any | None, weight: Tensor, epsilon: float) -> Any:
+        """Adds the update, if any, to the stream; gives the stream's norm."""
+
+    def store_heads(self, heads: Any, form: HeadForm, rotation: Any, kv: LayerKV, rows: Any) -> Any:
+        """Norms and rotates query and key heads, stores keys and values in their slots, gives the query."""
+
+    def attention(self, query: Any, form: HeadForm, kv: LayerKV, rows: Any, window: int | None) -> Any: ...
+
+    def silu_mul(self, gate_up: Any) -> Any: ...
+
+    def add(self, stream: Any, update: Any) -> Any: ...
+
+    def all_reduce(self, x: Any) -> Any:
+        """The sum over the ranks."""
+
+
+@dataclass(frozen=True)
+class TorchOperations:
+    """Every call computes at once, on tensors."""
+
+    set: OpSet
+    device: torch.device
+    activations: torch.dtype
+    reduce: Callable[[Tensor], Tensor]
+
+    def pack(self, parts: list[Tensor], form: WeightForm) -> PackedWeight:
+        placed = [part.to(self.device, DTYPES[form.kind]) for part in parts]
+        return pack(placed[0] if len(placed) == 1 else torch.cat(placed))
+
+    def table(self, part: Tensor, form: WeightForm) -> Tensor:
+        return part.to(self.device, DTYPES[form.kind], copy=True)
+
+    def tied_weight(self, table: Tensor, form: WeightForm) -> PackedWeight:
+        return self.pack([table], form)
+
+    def embedding(self, token_ids: Tensor, table: Tensor, first: int) -> Tensor:
+        return self.set.embedding(token_ids, table, first).to(self.activations)
+
+    def linear(self, x: Tensor, weight: PackedWeight, bias: Tensor | None) -> Tensor:
+        return self.set.linear(x, weight, bias)
+
+    def add_rms_norm(self, stream: Tensor, update: Tensor | None, weight: Tensor, epsilon: float) -> Tensor:
+        return self.set.rms_norm(stream if update is None else stream.add_(update), weight, epsilon)
+
+    def store_heads(
+        self, heads: Tensor, form: HeadForm, rotation: tuple[Tensor, Tensor], kv: LayerKV, rows: Rows
+    ) -> Tensor:
+        by_head = heads.view(heads.shape[0], -1, form.head_dim)
+        query, key, value = by_head.split((form.num_queries, form.num_keys, form.num_keys), 1)
+        if form.norms is not None:
+            query = self.set.rms_norm(query, form.norms[0], form.epsilon)
+            key = self.set.rms_norm(key, form.norms[1], form.epsilon)
+        rotate = self.set.rotate_pairs if form.rotates_pairs else self.set.rotate_halves
+        # Every row's keys and values are stored before any row attends: rows may share blocks within a step.
+        self.set.write_kv(rotate(key, *rotation), value, kv.keys, kv.values, rows)
+        return rotate(query, *rotation)
+
+    def attention(self, query: Tensor, form: HeadForm, kv: LayerKV, rows: Rows, window: int | None) -> Tensor:
+        return self.set.attention(query, kv.keys, kv.values, rows, form.head_dim**-0.5, window).flatten(1)
+
+    def silu_mul(self, gate_up: Tensor) -> Tensor:
+        return self.set.silu_mul(gate_up)
+
+    def add(self, stream: Tensor, update: Tensor) -> Tensor:
+        return stream.add_(update)
+
+    def all_reduce(self, x: Tensor) -> Tensor:
+        return self.reduce(x)
