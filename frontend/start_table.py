@@ -13,6 +13,7 @@ def start_table(config: EngineConfig, plan: MemoryPlan) -> str:
     rows = [
         ("model", config.served_model_name or config.model),
         ("device", f"{plan.device_name}" + (f" x {ranks} ranks" if ranks > 1 else "")),
+        ("kernels", plan.kernels),
         ("weights", f"{size(plan.weight_bytes)} {plan.dtype}" + (" a rank" if ranks > 1 else "")),
         ("KV cache", f"{size(plan.num_blocks * plan.block_bytes)} {plan.kv_dtype}, total_block_num:{plan.num_blocks} "
                      f"x {config.block_size} = {tokens:,} tokens"),

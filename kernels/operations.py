@@ -5,7 +5,6 @@ On tensors (`TorchOperations`) a call computes at once; where a step is recorded
 can't tell the difference. Knows the shapes of a decoder's layers, nothing of models.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -49,8 +48,22 @@ class LayerKV(NamedTuple):
 
     keys: Tensor
     values: Tensor
-    key_scales: Tensor | None = None
-    value_scales: Tensor | None = None
+
+
+class Ranks(Protocol):
+    """The processes that share a model, as operations see them."""
+
+    rank: int
+    size: int
+
+    def all_reduce(self, x: Tensor) -> Tensor: ...
+
+    def all_gather(self, x: Tensor, total: int) -> Tensor: ...
+
+    def span(self, total: int) -> tuple[int, int]: ...
+
+    def exchange(self, numbers: list[int]) -> list[list[int]]:
+        """Everyone's numbers, in the order of the ranks."""
 
 
 class Operations(Protocol):
@@ -84,6 +97,9 @@ class Operations(Protocol):
     def all_reduce(self, x: Any) -> Any:
         """The sum over the ranks."""
 
+    def all_gather(self, x: Any, total: int) -> Any:
+        """[rows, total] in float32 from every rank's share of it; rank 0 at least has it all."""
+
 
 @dataclass(frozen=True)
 class TorchOperations:
@@ -92,7 +108,7 @@ class TorchOperations:
     set: OpSet
     device: torch.device
     activations: torch.dtype
-    reduce: Callable[[Tensor], Tensor]
+    ranks: Ranks
 
     def pack(self, parts: list[Tensor], form: WeightForm) -> PackedWeight:
         placed = [part.to(self.device, DTYPES[form.kind]) for part in parts]
@@ -136,4 +152,7 @@ class TorchOperations:
         return stream.add_(update)
 
     def all_reduce(self, x: Tensor) -> Tensor:
-        return self.reduce(x)
+        return self.ranks.all_reduce(x)
+
+    def all_gather(self, x: Tensor, total: int) -> Tensor:
+        return self.ranks.all_gather(x.float(), total)

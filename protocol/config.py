@@ -18,7 +18,8 @@ from .errors import ConfigError
 
 BLOCK_SIZES = (16, 32, 64, 128)
 DTYPES = ("auto", "float32", "float16", "bfloat16")
-KV_DTYPES = ("auto", "fp32", "fp16", "bf16")
+KV_DTYPES = ("auto", "fp32", "fp16", "bf16", "int8", "uint4")
+QUANTIZATIONS = ("int8", "int4", "wint8", "wint4")
 # "auto" is what the chat template shows; the others are rows of the front end's tables.
 REASONING_PARSERS = ("auto", "qwen3")
 TOOL_CALL_PARSERS = ("auto", "hermes")
@@ -31,7 +32,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     tokenizer: Annotated[str | None, Meta(description="where the tokenizer is, if not with the model")] = None
     revision: Annotated[str | None, Meta(description="branch, tag or commit of a hub id")] = None
     dtype: Annotated[str, Meta(description="auto (the checkpoint's), float32, float16 or bfloat16")] = "auto"
-    kv_cache_dtype: Annotated[str, Meta(description="auto (= dtype), fp32, fp16 or bf16")] = "auto"
+    quantization: Annotated[str | None, Meta(description="of weights: int8, int4, wint8 or wint4")] = None
+    kv_cache_dtype: Annotated[str, Meta(description="auto (= dtype), fp32, fp16, bf16, int8 or uint4")] = "auto"
     load_format: Annotated[str, Meta(description="auto, dummy (random weights) or stand-in (no model)")] = "auto"
     max_model_len: Annotated[int | None, Meta(description="prompt and output tokens together")] = None
     tensor_parallel_size: Annotated[int, Meta(description="processes that share each layer")] = 1
@@ -214,6 +216,7 @@ _CHECKS: dict[str, Check] = {
     "tokenizer": _TEXT,
     "revision": _TEXT,
     "dtype": (_dtype, "must be one of " + ", ".join(DTYPES)),
+    "quantization": _one_of(*QUANTIZATIONS),
     "kv_cache_dtype": _one_of(*KV_DTYPES),
     "load_format": _one_of("auto", "safetensors", "dummy", "stand-in"),
     "max_model_len": (_whole(-1), "must be a whole number; None or -1 is the model's own"),
@@ -279,7 +282,6 @@ _ACCEPTED: dict[str, str] = {
 _NOT_YET = "is not built yet; leave it out"
 # The values that ask for nothing, and the sentence for any other.
 _REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
-    "quantization": ((None,), _NOT_YET),
     "reasoning_parser_plugin": ((None,), _NOT_YET),
     "tool_parser_plugin": ((None,), _NOT_YET),
     "early_stop_config": ((None,), _NOT_YET),

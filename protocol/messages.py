@@ -91,6 +91,7 @@ class MemoryPlan(Part):
     vocab_size: int
     dtype: str
     kv_dtype: str
+    kernels: str = ""  # what computes: "native, avx512_bf16", "torch"
     notes: list[str] = []  # sentences for the start-up table
 
 

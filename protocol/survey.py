@@ -35,8 +35,18 @@ class TorchSurvey(msgspec.Struct):
     cards: list[Card] = msgspec.field(default_factory=list)
 
 
+class NativeSurvey(msgspec.Struct):
+    """The processor's own kernels; `problem` says why there can be none here."""
+
+    variant: str = ""  # the instruction set that they are for
+    is_compiled: bool = False
+    can_compile: bool = False
+    problem: str | None = None
+
+
 class Survey(msgspec.Struct):
     available_bytes: int  # of memory, the limits of control groups counted
     families: list[str]  # architectures that can be loaded
     models: list[ModelSurvey]  # in the order of the folders asked for
     torch: TorchSurvey | None = None  # where it was asked for
+    native: NativeSurvey | None = None  # likewise, and where torch can be imported

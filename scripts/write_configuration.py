@@ -79,7 +79,8 @@ ENVIRONMENT = """\
 
 | variable | default | meaning |
 | --- | --- | --- |
-| `PENSTOCK_CACHE` | `~/.cache/penstock` | converted tokenizers |
+| `PENSTOCK_CACHE` | `~/.cache/penstock` | converted tokenizers, packed weights |
+| `PENSTOCK_CPU_VARIANT` | the processor's best | which [native kernels](cpu-kernels.md) compute: `avx2`, …, or `none` |
 | `PENSTOCK_LOG_DIR` | `~/.local/state/penstock/logs` | one log file a process tree; the newest 40 are kept |
 | `PENSTOCK_LOG` | | `warning` silences tables, bars and notices, as `quiet=True` does |
 | `PENSTOCK_RUNTIME_DIR` | `$XDG_RUNTIME_DIR`, else the temporary folder | where the private sockets of a tree lie |

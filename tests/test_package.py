@@ -1,5 +1,6 @@
 """What is shipped: every folder of the package, its data, light imports and the names that a user is promised."""
 
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -10,9 +11,12 @@ from pathlib import Path
 import pytest
 
 import penstock
+from penstock.kernels.cpu import build as native
+from penstock.kernels.cpu.variants import VARIANTS, is_known_machine
 
 ROOT = Path(__file__).parents[1]
 NOT_SHIPPED = {"tests", "scripts", "docs", "build", "dist"}
+IS_NATIVE = is_known_machine() and native.compiler() is not None
 SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
@@ -28,11 +32,14 @@ def package_folders() -> dict[str, Path]:
 
 def shipped_files() -> set[str]:
     """Sources and data of the package, as they lie below site-packages."""
-    return {
+    native_sources = {f"penstock/kernels/cpu/source/{path.name}" for path in native.SOURCE.iterdir()}
+    return native_sources | {
         f"{name.replace('.', '/')}/{path.name}"
         for name, folder in package_folders().items()
         for path in folder.iterdir()
-        if path.is_file() and (path.suffix in (".py", ".jinja", ".json", ".cpp", ".h") or path.name == "py.typed")
+        if path.is_file()
+        and path != ROOT / "setup.py"
+        and (path.suffix in (".py", ".jinja", ".json") or path.name == "py.typed")
     }
 
 
@@ -41,11 +48,13 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A wheel and a source archive, made from a copy of the tree, without network."""
     folder = tmp_path_factory.mktemp("package")
     source = copied_tree(folder / "source")
+    if IS_NATIVE:
+        compile_all_variants(source / "kernels" / "cpu" / "objects")
     build = (
         "import setuptools.build_meta as b, sys; [_, target] = sys.argv; b.build_wheel(target); b.build_sdist(target)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", build, str(folder)], cwd=source, capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", build, str(folder)], cwd=source, capture_output=True, text=True, timeout=600
     )
     assert done.returncode == 0, done.stderr
     return {"wheel": next(folder.glob("*.whl")), "source": next(folder.glob("*.tar.gz"))}
@@ -55,12 +64,19 @@ def copied_tree(target: Path) -> Path:
     """The shipped files alone: a build writes beside its sources, and others may be at work in the tree."""
     for name in [
         *shipped_files(),
-        *(f"penstock/{name}" for name in ("pyproject.toml", "MANIFEST.in", "LICENSE", "README.md")),
+        *(f"penstock/{name}" for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "LICENSE", "README.md")),
     ]:
         relative = Path(name).relative_to("penstock")
         (target / relative).parent.mkdir(parents=True, exist_ok=True)
         (target / relative).write_bytes((ROOT / relative).read_bytes())
     return target
+
+
+def compile_all_variants(objects: Path) -> None:
+    """In the checkout, where most have been compiled before, and other tests find the rest."""
+    for variant in VARIANTS:
+        native.build(variant)
+        shutil.copytree(native.Place().objects / variant, objects / variant)
 
 
 def in_a_new_process(code: str) -> str:
@@ -79,7 +95,24 @@ def test_every_folder_of_the_package_says_what_it_is():
 
 def test_the_wheel_holds_all_sources_and_data_and_nothing_else(built):
     inside = {name for name in zipfile.ZipFile(built["wheel"]).namelist() if ".dist-info/" not in name}
-    assert inside == shipped_files()
+    libraries = {f"penstock/kernels/cpu/{native.library_path(variant).name}" for variant in VARIANTS if IS_NATIVE}
+    assert inside == shipped_files() | libraries
+
+
+@pytest.mark.skipif(not IS_NATIVE, reason="needs a C++ compiler")
+def test_the_wheel_is_for_any_python_3_on_this_kind_of_machine(built):
+    assert built["wheel"].name.endswith("-py3-none-linux_x86_64.whl")
+
+
+def test_without_a_compiler_the_wheel_is_pure_python(tmp_path):
+    source = copied_tree(tmp_path / "source")
+    build = "import setuptools.build_meta as b; print(b.build_wheel('..'))"
+    surroundings = {"PATH": str(tmp_path / "nothing"), "HOME": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", build], cwd=source, env=surroundings, capture_output=True, text=True, timeout=120
+    )
+    assert done.stdout.splitlines()[-1].endswith("-py3-none-any.whl"), done.stderr
+    assert "WARNING: native kernels are not compiled" in done.stderr
 
 
 def test_the_wheel_holds_the_license_and_the_command(built):
@@ -93,7 +126,8 @@ def test_the_wheel_holds_the_license_and_the_command(built):
 def test_the_source_archive_can_be_built_again(built):
     with tarfile.open(built["source"]) as archive:
         inside = {name.partition("/")[2] for name in archive.getnames()}
-    wanted = {name.removeprefix("penstock/") for name in shipped_files()} | {"pyproject.toml", "LICENSE", "README.md"}
+    wanted = {name.removeprefix("penstock/") for name in shipped_files()}
+    wanted |= {"pyproject.toml", "setup.py", "LICENSE", "README.md"}
     assert wanted - inside == set()
 
 

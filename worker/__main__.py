@@ -61,7 +61,7 @@ def main(child: Child) -> None:
         engine.send(Loaded(child.rank, start.plan()))
         runner = start.allocated(plans.next(), trace)
         engine.send(Allocated(child.rank))
-        start.touch_memory(runner.kv)
+        start.begin_background_work(runner.kv)
         # What was imported and loaded lives as long as the process: no collection need look at it again.
         gc.freeze()
         while True:

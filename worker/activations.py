@@ -30,7 +30,7 @@ def measured_activations(model: Model, size: Size, block_size: int, max_model_le
 
     All its rows write to one and the same block: what they compute is of no interest.
     """
-    kv = KVCache.allocate(model.kv_shape, 1, block_size, model.dtype, device)
+    kv = model.kv_memory(1, block_size)
     torch.cuda.synchronize(device)
     torch.cuda.reset_peak_memory_stats(device)
     before = torch.cuda.memory_allocated(device)

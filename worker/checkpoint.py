@@ -2,26 +2,39 @@
 
 A layer holds a `Weights`: a place in the checkpoint (`model.layers.3.self_attn`) with what is the same for all layers
 of a tree (device, number formats, ranks, operations). Reads are lazy and sliced, so a rank touches its own share
-only. `DummySource` makes the numbers up on the device instead. Knows nothing of architectures.
+only; what was packed before and kept is not read at all. `DummySource` makes the numbers up on the device instead.
+Knows nothing of architectures.
 """
 
 import json
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from ..kernels import Operations, WeightForm
+from ..kernels.quantized_part import QuantizedPart
 from ..protocol.errors import ConfigError, ModelNotFoundError
+from .models.quantization import Quantization
+from .packed_cache import PackedCache
 from .parallel import Parallel
+from .quantized_checkpoint import COMPANIONS, Share, is_quantized, read_part
 
 # A part of a tensor: of dimension `dim` the entries from first to last + 1.
 Part = tuple[int, int, int]  # dim, first, last + 1
+
+
+class Piece(NamedTuple):
+    """[A part of] a matrix in the checkpoint."""
+
+    name: str
+    shape: tuple[int, ...]
+    part: Part | None = None
 
 
 class Source(Protocol):
@@ -32,6 +45,12 @@ class Source(Protocol):
     def has(self, name: str) -> bool: ...
 
     def read(self, name: str, shape: tuple[int, ...], part: Part | None) -> Tensor: ...
+
+    def matrix(self, name: str, shape: tuple[int, ...], part: Part | None) -> Tensor | QuantizedPart:
+        """What `read` gives, or integers with their scales where it is stored so."""
+
+    def pass_over(self, name: str) -> None:
+        """Asked for, and not read, because what would be made of it is there."""
 
     def leftovers(self) -> list[str]: ...
 
@@ -46,6 +65,7 @@ class Placement:
     activations: torch.dtype  # between the products
     ops: Operations
     ranks: Parallel = field(default_factory=Parallel)
+    cache: PackedCache | None = None  # of packed weights, where they are worth keeping
 
 
 @dataclass(frozen=True)
@@ -62,9 +82,18 @@ class Weights:
     def has(self, name: str) -> bool:
         return self.source.has(self.prefix + name)
 
-    def matrix(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
+    def matrix(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor | QuantizedPart:
         """A tensor for products, [its part of] `shape`, as it is stored. It may be a view of the file: pack it."""
-        return self._read(name, shape, part)
+        return self.source.matrix(self.prefix + name, shape, part)
+
+    def packed(self, pieces: list[Piece]) -> Any:
+        """The weight of products whose outputs are those of all pieces, one after the other."""
+        ops, form = self.placement.ops, self.placement.form
+        return self._kept("weight", form, pieces, lambda: ops.pack([self.matrix(*piece) for piece in pieces], form))
+
+    def table(self, piece: Piece, form: WeightForm) -> Any:
+        """An embedding's table."""
+        return self._kept("table", form, [piece], lambda: self.placement.ops.table(self.matrix(*piece), form))
 
     def vector(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
         """A tensor that meets the activations: a norm's weight, a bias. A copy: the file may be replaced
@@ -74,12 +103,27 @@ class Weights:
     def _read(self, name: str, shape: tuple[int, ...], part: Part | None) -> Tensor:
         return self.source.read(self.prefix + name, shape, part)
 
+    def _kept(self, use: str, form: WeightForm, pieces: list[Piece], make: Callable[[], Any]) -> Any:
+        """What `make` gives, or what it gave when this model was loaded before."""
+        cache = self.placement.cache
+        if cache is None:
+            return make()
+        named = [piece._replace(name=self.prefix + piece.name) for piece in pieces]
+        key = f"{use} {form.kind} {form.group_size} {[tuple(piece) for piece in named]}"
+        kept = cache.weight(key)
+        if kept is None:
+            return cache.add(key, make())
+        for piece in named:
+            self.source.pass_over(piece.name)
+        return kept
+
 
 class Checkpoint:
     """The safetensors files of a model folder."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, quantization: Quantization | None = None) -> None:
         self.folder = folder
+        self.quantization = quantization
         self.bytes_read = 0
         self._open: dict[str, Any] = {}
         self._file_of = self._indexed()
@@ -90,17 +134,34 @@ class Checkpoint:
 
     def read(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
         """The tensor `name`, which must have `shape`, or a part of it; in the checkpoint's own number format."""
-        if name not in self._file_of:
-            raise ConfigError(f"{self.folder} holds no tensor {name}, which this model's config.json asks for.")
-        stored = self._handle(self._file_of[name]).get_slice(name)
+        stored = self.stored(name)
         if tuple(stored.get_shape()) != shape:
             raise ConfigError(self._misshapen(name, tuple(stored.get_shape()), shape))
-        self._used.add(name)
         tensor = stored[_index(part)]
         if not tensor.is_floating_point() or tensor.element_size() < 2:
             raise ConfigError(f"{name} is stored as {tensor.dtype}. Use a float32, float16 or bfloat16 checkpoint.")
         self.bytes_read += tensor.nbytes
         return tensor
+
+    def matrix(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor | QuantizedPart:
+        module = _StoredModule(self, name.removesuffix(".weight"))
+        if self.quantization is None or not is_quantized(module, self.quantization):
+            return self.read(name, shape, part)
+        found = read_part(module, Share.of(shape, part), self.quantization)
+        self.pass_over(name)
+        self.bytes_read += found.nbytes
+        return found
+
+    def pass_over(self, name: str) -> None:
+        module = name.removesuffix("weight")
+        self._used.update((name, *(module + companion for companion in COMPANIONS)))
+
+    def stored(self, name: str) -> Any:
+        """A tensor in its file, to be sliced."""
+        if name not in self._file_of:
+            raise ConfigError(f"{self.folder} holds no tensor {name}, which this model's config.json asks for.")
+        self._used.add(name)
+        return self._handle(self._file_of[name]).get_slice(name)
 
     def leftovers(self) -> list[str]:
         """What no layer asked for. Angles that old exporters saved are computed here and don't count."""
@@ -146,6 +207,23 @@ class Checkpoint:
         return f"{self.folder} holds no safetensors file.{hint}"
 
 
+@dataclass(frozen=True)
+class _StoredModule:
+    """The tensors of one projection, in the files of a checkpoint."""
+
+    checkpoint: Checkpoint
+    name: str
+
+    def has(self, tensor: str) -> bool:
+        return self.checkpoint.has(f"{self.name}.{tensor}")
+
+    def shape(self, tensor: str) -> tuple[int, ...]:
+        return tuple(self.checkpoint.stored(f"{self.name}.{tensor}").get_shape())
+
+    def tensor(self, tensor: str, *spans: tuple[int, int]) -> Tensor:
+        return self.checkpoint.stored(f"{self.name}.{tensor}")[tuple(slice(*span) for span in spans) or ...]
+
+
 class DummySource:
     """Made-up weights: the same for a name, whatever the number of ranks."""
 
@@ -166,6 +244,12 @@ class DummySource:
         tensor = tensor[_index(part)]
         self.bytes_read += tensor.nbytes
         return tensor
+
+    def matrix(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
+        return self.read(name, shape, part)
+
+    def pass_over(self, name: str) -> None:
+        """Nothing is left over here."""
 
     def leftovers(self) -> list[str]:
         return []

@@ -1,4 +1,4 @@
-"""The memory of keys and values: per layer [num_blocks, num_kv_heads, block_size, head_dim].
+"""The memory of keys and values: plain tensors for torch's operations, packed bytes for the native kernels.
 
 Which block belongs to whom is the engine's business. Fresh memory is zeros, so that the unwritten end of a block
 holds numbers. Knows nothing of requests or attention.
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ..kernels import LayerKV, Scratch
+from ..kernels.cpu.kv_layout import KV_FORMATS, KVMemory, plain_keys, plain_values
 from .host_memory import fresh_zeros
 
 
@@ -24,6 +25,10 @@ class KVShape(NamedTuple):
     def bytes_per_token(self, dtype: torch.dtype) -> int:
         """Bytes of its key and value over all layers."""
         return 2 * self.num_layers * self.num_kv_heads * self.head_dim * dtype.itemsize
+
+    def native_bytes_per_token(self, kind: str) -> int:
+        """The same in the native kernels' format of this name, scales included."""
+        return 2 * self.num_layers * self.num_kv_heads * KV_FORMATS[kind].bytes_per_token(self.head_dim)
 
 
 @dataclass
@@ -45,6 +50,11 @@ class KVCache:
         return cls(torch.zeros(size, dtype=dtype, device=device), torch.zeros(size, dtype=dtype, device=device))
 
     @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """All that it holds."""
+        return self.keys, self.values
+
+    @property
     def num_blocks(self) -> int:
         return self.keys.shape[1]
 
@@ -59,3 +69,65 @@ class KVCache:
         """Copy whole blocks in every layer; no block is both source and target."""
         self.keys[:, targets] = self.keys[:, sources]
         self.values[:, targets] = self.values[:, sources]
+
+
+@dataclass
+class NativeKVCache:
+    """The blocks of all layers as the native kernels keep them; `kind` names a row of KV_FORMATS."""
+
+    kind: str
+    block_size: int
+    head_dim: int
+    keys: Tensor  # uint8 [layers, num_blocks, num_kv_heads, bytes of a block and head]
+    values: Tensor
+    key_scales: Tensor | None  # float16 [layers, num_blocks, num_kv_heads, parts, block_size]
+    value_scales: Tensor | None
+
+    @classmethod
+    def allocate(cls, shape: KVShape, num_blocks: int, block_size: int, kind: str) -> "NativeKVCache":
+        """Zeros for `num_blocks`; the kernel hands out the pages as they are touched."""
+        form = KV_FORMATS[kind]
+        blocks = (shape.num_layers, num_blocks, shape.num_kv_heads)
+        size = (*blocks, block_size * shape.head_dim * form.bits // 8)
+        stored = [fresh_zeros(size, torch.uint8) for _ in range(2)]
+        scales: list[Tensor | None] = [None, None]
+        if form.scale_parts:
+            scales = [fresh_zeros((*blocks, form.scale_parts, block_size), torch.float16) for _ in range(2)]
+        return cls(kind, block_size, shape.head_dim, stored[0], stored[1], scales[0], scales[1])
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """All that it holds."""
+        return tuple(
+            tensor for tensor in (self.keys, self.values, self.key_scales, self.value_scales) if tensor is not None
+        )
+
+    @property
+    def num_blocks(self) -> int:
+        return self.keys.shape[1]
+
+    def of_layer(self, layer: int) -> KVMemory:
+        """One layer's blocks, as kernels are told of them; valid while this cache is."""
+        pointers = [
+            None if tensor is None else tensor[layer].data_ptr()
+            for tensor in (self.keys, self.values, self.key_scales, self.value_scales)
+        ]
+        number, num_heads = KV_FORMATS[self.kind].number, self.keys.shape[2]
+        return KVMemory(*pointers, number, self.block_size, num_heads, self.head_dim)
+
+    def stored(self, layer: int, blocks: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values of these blocks as float32 [blocks, heads, block_size, head_dim]."""
+        key_scales = None if self.key_scales is None else self.key_scales[layer, blocks]
+        value_scales = None if self.value_scales is None else self.value_scales[layer, blocks]
+        return (
+            plain_keys(self.keys[layer, blocks], key_scales, self.kind, self.block_size),
+            plain_values(self.values[layer, blocks], value_scales, self.kind, self.head_dim),
+        )
+
+    def copy_blocks(self, sources: Tensor, targets: Tensor) -> None:
+        """Copy whole blocks in every layer; no block is both source and target."""
+        for tensor in self.tensors:
+            tensor[:, targets] = tensor[:, sources]
+
+
+AnyKVCache = KVCache | NativeKVCache

@@ -11,9 +11,8 @@ import numpy
 import torch
 from torch import Tensor
 
-from ..kernels import FAST
+from ..kernels.sampling import ranked_logprobs
 from ..protocol.messages import Logprobs
-from .sampler.order import most_likely
 
 _PIECE_BYTES = 64 << 20  # of logits
 
@@ -47,11 +46,11 @@ class TokenLogprobs:
 
 def token_logprobs(logits: Tensor, chosen: Tensor, num_top: int) -> TokenLogprobs:
     """For each row of logits, its chosen token's and those of the `num_top` most likely."""
-    logprobs = FAST.log_softmax(logits)
-    _, top = most_likely(logits, num_top) if num_top else (None, chosen.new_empty(len(chosen), 0))
-    token_ids = torch.cat((chosen[:, None], top), 1)
-    columns = (token_ids.to(torch.int32), logprobs.gather(1, token_ids).view(torch.int32), _rank(logits, chosen))
-    return _on_host(torch.cat(columns, 1), 1 + num_top)
+    found = ranked_logprobs(logits, chosen, num_top)
+    # One copy brings all three.
+    columns = (found.token_ids, found.logprobs.view(torch.int32), found.ranks[:, None])
+    on_host, width = torch.cat(columns, 1).cpu().numpy(), 1 + num_top
+    return TokenLogprobs(on_host[:, :width], on_host[:, width : 2 * width].copy().view(numpy.float32), on_host[:, -1])
 
 
 def joined(pieces: list[TokenLogprobs]) -> TokenLogprobs:
@@ -60,17 +59,3 @@ def joined(pieces: list[TokenLogprobs]) -> TokenLogprobs:
         numpy.concatenate([piece.logprobs for piece in pieces]),
         numpy.concatenate([piece.ranks for piece in pieces]),
     )
-
-
-def _rank(logits: Tensor, chosen: Tensor) -> Tensor:
-    """[rows, 1]: how many tokens come before the chosen one, and itself."""
-    value = logits.gather(1, chosen[:, None])
-    before = torch.arange(logits.shape[1], device=logits.device) < chosen[:, None]
-    ahead = (logits > value).sum(-1) + ((logits == value) & before).sum(-1)
-    return (ahead + 1).to(torch.int32)[:, None]
-
-
-def _on_host(packed: Tensor, width: int) -> TokenLogprobs:
-    """One copy brings all three."""
-    on_host = packed.cpu().numpy()
-    return TokenLogprobs(on_host[:, :width], on_host[:, width : 2 * width].copy().view(numpy.float32), on_host[:, -1])

@@ -46,6 +46,7 @@ class Found:
     vocab_size: int
     dtype: str
     kv_dtype: str
+    kernels: str = ""
     notes: tuple[str, ...] = ()
 
 
@@ -79,6 +80,7 @@ def memory_plan(config: EngineConfig, size: Size, found: Found) -> MemoryPlan:
         vocab_size=found.vocab_size,
         dtype=found.dtype,
         kv_dtype=found.kv_dtype,
+        kernels=found.kernels,
         notes=notes,
     )
 

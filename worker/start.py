@@ -13,17 +13,17 @@ from ..protocol.launch import Launch
 from ..protocol.messages import Allocate, MemoryPlan
 from ..protocol.trace import Trace
 from .activations import measured_activations, reckoned_activations
+from .affinity import pin
 from .available_memory import Reservation, available_memory
 from .device import chosen_device, device_name
 from .host_memory import BackgroundTouch
-from .kv_cache import KVCache
+from .kv_cache import AnyKVCache
 from .memory import Found, Size, memory_plan
 from .models.load import load_model
 from .parallel import Parallel
 from .runner import Runner
 from .slots import SlotTable
 
-_KV_DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 _LIBRARIES = 256 << 20  # what a GPU's libraries take when they are first used
 
 
@@ -35,12 +35,14 @@ class Start:
         self.rank = rank
         torch.set_num_threads(launch.threads_per_rank)
         self.device = chosen_device(self.config, rank)
+        if self.device.type == "cpu":
+            pin(rank, self.config.tensor_parallel_size, self.config.devices)
         self.size = Size.settled(self.config, self.device.type)
         self.ranks = Parallel.join(rank, self.config.tensor_parallel_size, directory / "ranks", self.device)
         self.reservation = Reservation(directory, rank)
         self.touch: BackgroundTouch | None = None
         resident = _resident_bytes()
-        # None asks for it where it is free, which the plain torch operations on a CPU are not.
+        # None asks for it where it is free: native kernels always are so, torch's operations never.
         self.model = load_model(
             Path(launch.model_folder),
             device=self.device,
@@ -49,12 +51,18 @@ class Start:
             max_model_len=self.config.max_model_len,
             load_format=self.config.load_format,
             deterministic=bool(self.config.deterministic),
+            quantization=self.config.quantization,
         )
+        if (library := self.model.backend.library) is not None:
+            library.set_threads(launch.threads_per_rank)
+            self.ranks = self.ranks.through_memory(library)
+            # Two pools in one process fight over the cores.
+            torch.set_num_threads(1)
         if self.device.type == "cuda":
             self.weight_bytes = torch.cuda.memory_allocated(self.device)
         else:
-            self.weight_bytes = max(0, _resident_bytes() - resident)
-        self.kv_dtype = _KV_DTYPES.get(self.config.kv_cache_dtype, self.model.dtype)
+            self.weight_bytes = max(0, _resident_bytes() - resident) + self._mapped_bytes
+        self.kv_kind = self.model.kv_kind(self.config.kv_cache_dtype)
 
     def plan(self) -> MemoryPlan:
         """What this rank intends to take; its part of the machine's memory is set aside from now on."""
@@ -78,22 +86,26 @@ class Start:
         kv = self._kv_memory(allocate.num_blocks)
         return Runner(self.model, kv, table, self.ranks, trace=trace)
 
-    def touch_memory(self, kv: KVCache) -> None:
+    def begin_background_work(self, kv: AnyKVCache) -> None:
+        """What may as well be done while the first requests are served."""
         if self.device.type == "cpu":
-            self.touch = BackgroundTouch((kv.keys, kv.values), self.reservation.hold)
+            self.touch = BackgroundTouch(kv.tensors, self.reservation.hold)
             self.touch.start()
+        if self.model.cache is not None:
+            self.model.cache.write_in_background()
 
     def close(self) -> None:
         if self.touch is not None:
             self.touch.stop()
+        if self.model.cache is not None:
+            self.model.cache.close()
         self.reservation.release()
         self.ranks.leave()
 
-    def _kv_memory(self, num_blocks: int) -> KVCache:
+    def _kv_memory(self, num_blocks: int) -> AnyKVCache:
         try:
             point("worker.allocate")
-            shape = self.model.kv_shape
-            return KVCache.allocate(shape, num_blocks, self.config.block_size, self.kv_dtype, self.device)
+            return self.model.kv_memory(num_blocks, self.config.block_size, self.kv_kind)
         except (MemoryError, OSError, RuntimeError) as error:
             raise OutOfMemoryError(
                 f"{num_blocks:,} KV blocks were planned and could not be allocated on {self.device} ({error}). "
@@ -103,7 +115,12 @@ class Start:
     def _found_on_cpu(self, set_aside: int) -> Found:
         longest = self.config.max_model_len or self.model.max_position
         activations = reckoned_activations(self.model.config, self.size, longest, self.ranks.size)
-        return self._found("cpu", available_memory() - set_aside, activations)
+        # The kernel counts a mapped file as free, but its weights are read in every step.
+        return self._found("cpu", available_memory() - set_aside - self._mapped_bytes, activations)
+
+    @property
+    def _mapped_bytes(self) -> int:
+        return 0 if self.model.cache is None else self.model.cache.mapped_bytes
 
     @torch.inference_mode()
     def _found_on_card(self) -> Found:
@@ -124,12 +141,13 @@ class Start:
             weight_bytes=self.weight_bytes,
             activation_bytes=activation_bytes,
             available_bytes=available_bytes,
-            block_bytes=model.kv_shape.bytes_per_token(self.kv_dtype) * self.config.block_size,
+            block_bytes=model.kv_bytes_per_token(self.kv_kind) * self.config.block_size,
             model_context=model.max_position,
             vocab_size=model.vocab_size,
-            dtype=_name(model.dtype),
-            kv_dtype=_name(self.kv_dtype),
-            notes=_notes(model.report.leftovers),
+            dtype=self.config.quantization or _name(model.dtype),
+            kv_dtype=self.kv_kind,
+            kernels=f"native, {model.backend.library.variant}" if model.backend.library else "torch",
+            notes=_notes(model.report.leftovers, model.backend.missing),
         )
 
 
@@ -137,11 +155,12 @@ def _name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def _notes(unread: list[str]) -> tuple[str, ...]:
-    if not unread:
-        return ()
-    named = ", ".join(unread[:3]) + (", …" if len(unread) > 3 else "")
-    return (f"{len(unread)} tensors of the checkpoint belong to no layer: {named}",)
+def _notes(unread: list[str], missing: str) -> tuple[str, ...]:
+    notes = [f"No native kernels, so this runs many times slower than it could: {missing}"] if missing else []
+    if unread:
+        named = ", ".join(unread[:3]) + (", …" if len(unread) > 3 else "")
+        notes.append(f"{len(unread)} tensors of the checkpoint belong to no layer: {named}")
+    return tuple(notes)
 
 
 def _resident_bytes() -> int:

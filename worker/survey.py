@@ -12,22 +12,26 @@ from pathlib import Path
 import msgspec
 
 from ..protocol.errors import PenstockError
-from ..protocol.survey import Card, ModelSurvey, Survey, TorchSurvey
+from ..protocol.survey import Card, ModelSurvey, NativeSurvey, Survey, TorchSurvey
 from .available_memory import available_memory
 from .models.config import ModelConfig, read_config
 from .models.families import FAMILIES
 
 _ITEM_SIZES = {"float32": 4, "float16": 2, "bfloat16": 2}
+# What the native kernels ask of a processor at least.
+_NATIVE_UNITS = {"avx2", "fma", "f16c"}
 # What torch asks of a processor before it multiplies bfloat16 there.
 _BFLOAT16_UNITS = {"avx512bw", "avx512vl", "avx512dq"}
 
 
 def survey(folders: list[str], *, with_torch: bool) -> Survey:
+    torch = _torch() if with_torch else None
     return Survey(
         available_bytes=available_memory(),
         families=list(FAMILIES),
         models=[_model(Path(folder)) for folder in folders],
-        torch=_torch() if with_torch else None,
+        torch=torch,
+        native=_native() if torch is not None and torch.error is None else None,
     )
 
 
@@ -53,7 +57,11 @@ def _model(folder: Path) -> ModelSurvey:
 
 
 def _bytes_on_cpu(config: ModelConfig, stored: int, item_size: int) -> int:
-    """Half formats that the processor cannot multiply are widened; a tied head is a second copy of the embedding."""
+    """Native kernels take what is stored. Without them half formats that the processor cannot multiply are widened, and
+    a tied head is a second copy of the embedding.
+    """
+    if _cpu_flags() >= _NATIVE_UNITS:
+        return stored
     has_units = config.dtype == "bfloat16" and _cpu_flags() >= _BFLOAT16_UNITS
     widening = 4 // item_size if not has_units else 1
     tied = config.vocab_size * config.hidden_size * item_size if config.tie_word_embeddings else 0
@@ -79,6 +87,18 @@ def _torch() -> TorchSurvey:
     return TorchSurvey(
         version=str(torch.__version__), cuda=torch.version.cuda, triton=_installed("triton"), cards=cards
     )
+
+
+def _native() -> NativeSurvey:
+    """What a worker would load, found without compiling anything."""
+    from ..kernels.cpu.build import compiler
+    from ..kernels.cpu.library import LibraryError, chosen_variant, is_compiled
+
+    try:
+        variant = chosen_variant()
+    except LibraryError as error:
+        return NativeSurvey(problem=str(error))
+    return NativeSurvey(variant, is_compiled(variant), can_compile=compiler() is not None)
 
 
 def _installed(distribution: str) -> str | None:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from ... import __version__
 from ...protocol.errors import PenstockError
 from ...protocol.runtime_directory import runtime_base
-from ...protocol.survey import Survey, TorchSurvey
+from ...protocol.survey import NativeSurvey, Survey, TorchSurvey
 from ..convert_tokenizer import cache_folder
 from ..logs import log_folder
 from ..start_table import size
@@ -30,6 +30,8 @@ _COLOURS = {OK: "\x1b[32m", WARN: "\x1b[33m", FAIL: "\x1b[31m"}
 _PYTHONS = ((3, 11), (3, 12))  # what it is tested on; pyproject.toml has the lower bound
 _TORCHES = ((2, 11), (2, 13))
 _LITTLE_MEMORY = 1 << 30
+_SLOWLY = "models run on torch's operations, several times slower"
+_BUILD = "python -m penstock.kernels.cpu.build"
 
 
 class Line(NamedTuple):
@@ -73,6 +75,8 @@ def _lines() -> Iterator[Line]:
     else:
         yield _memory(survey.available_bytes, machine.total_memory(), machine.memory_limit())
         yield from _torch_and_cards(survey)
+        if survey.native is not None:
+            yield _kernels(survey.native)
     yield _compiler(machine.compiler())
     yield from _folders()
     yield _bundled()
@@ -146,9 +150,21 @@ def _cards(torch: TorchSurvey) -> Line:
     return Line(WARN, "GPU", names, advice)
 
 
+def _kernels(native: NativeSurvey) -> Line:
+    """Without kernels of its own a model runs on the processor all the same, at a fraction of the speed."""
+    if native.problem is not None:
+        return Line(WARN, "kernels", f"NONE of our own for this processor: {native.problem}", _SLOWLY)
+    if native.is_compiled:
+        return Line(OK, "kernels", f"our own for this processor, with {native.variant}")
+    if native.can_compile:
+        return Line(WARN, "kernels", f"not compiled yet for {native.variant}", f"the first start does, or: {_BUILD}")
+    missing = f"NONE of our own for this processor: not compiled for {native.variant}, and no compiler"
+    return Line(WARN, "kernels", missing, f"{_SLOWLY}; install g++ (Debian: apt install g++), then {_BUILD}")
+
+
 def _compiler(found: str | None) -> Line:
     if found is None:
-        return Line(WARN, "compiler", "none", "without one the processor's kernels are plain torch; install g++")
+        return Line(WARN, "compiler", "none", "kernels for the processor cannot be compiled here; install g++")
     return Line(OK, "compiler", found)
 
 

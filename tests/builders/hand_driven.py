@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from penstock.worker.batch import Batch
-from penstock.worker.kv_cache import KVCache
 from penstock.worker.models.load import Model
 
 
@@ -16,7 +15,7 @@ class HandDriven:
 
     def __init__(self, model: Model, num_blocks: int = 256, block_size: int = 16) -> None:
         self.model = model
-        self.kv = KVCache.allocate(model.kv_shape, num_blocks, block_size, model.dtype, "cpu")
+        self.kv = model.kv_memory(num_blocks, block_size)
         # Neither in order nor from 0, so that a block's number and its place in a row differ.
         self.free = torch.randperm(num_blocks, generator=torch.Generator().manual_seed(1)).tolist()
         self.histories: list[list[int]] = []
@@ -58,7 +57,8 @@ class HandDriven:
             logit_rows=torch.tensor(asked),
             kv=self.kv,
         )
-        return self.model.logits(self.model.forward(batch)[batch.logit_rows])
+        # A copy: the next step may write its own in the same place.
+        return self.model.logits(self.model.forward(batch)[batch.logit_rows]).clone()
 
     def greedy(self, rows: list[int], count: int, budget: int = 10_000) -> list[Tensor]:
         """Extend each row by `count` greedy tokens, prompts in chunks within the budget; logits of every choice."""

@@ -28,7 +28,6 @@ from penstock.protocol.messages import (
 )
 from penstock.protocol.sampling import SamplingParams
 from penstock.protocol.trace import Trace
-from penstock.worker.kv_cache import KVCache
 from penstock.worker.models.load import Model
 from penstock.worker.parallel import Parallel
 from penstock.worker.runner import Runner
@@ -44,7 +43,7 @@ def slotted_runner(
     num_slots: int = 16,
     device: str = "cpu",
 ) -> Runner:
-    kv = KVCache.allocate(model.kv_shape, num_blocks, block_size, model.dtype, device)
+    kv = model.kv_memory(num_blocks, block_size)
     table = SlotTable(num_slots, max_model_len, num_blocks, block_size, model.vocab_size, torch.device(device))
     return Runner(model, kv, table, Parallel(), trace=Trace(None, "test"))
 

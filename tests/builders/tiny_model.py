@@ -38,26 +38,26 @@ _COMMON: dict[str, Any] = {
 FAMILIES: dict[str, dict[str, Any]] = {
     "llama": dict(
         architectures=["LlamaForCausalLM"], model_type="llama", hidden_size=48, intermediate_size=88,
-        num_attention_heads=6, num_key_value_heads=2, head_dim=8, rms_norm_eps=1e-5,
+        num_attention_heads=6, num_key_value_heads=2, head_dim=16, rms_norm_eps=1e-5,
         attention_bias=False, mlp_bias=False,
     ),
     "mistral": dict(
         architectures=["MistralForCausalLM"], model_type="mistral", hidden_size=40, intermediate_size=72,
-        num_attention_heads=5, num_key_value_heads=1, head_dim=12, sliding_window=None,
+        num_attention_heads=5, num_key_value_heads=1, head_dim=16, sliding_window=None,
     ),
     "qwen2": dict(
-        architectures=["Qwen2ForCausalLM"], model_type="qwen2", hidden_size=56, intermediate_size=100,
+        architectures=["Qwen2ForCausalLM"], model_type="qwen2", hidden_size=112, intermediate_size=100,
         num_attention_heads=7, num_key_value_heads=7, sliding_window=None, use_sliding_window=False,
         max_window_layers=2,
     ),
     "qwen3": dict(
         architectures=["Qwen3ForCausalLM"], model_type="qwen3", hidden_size=64, intermediate_size=112,
-        num_attention_heads=4, num_key_value_heads=2, head_dim=24, attention_bias=False, sliding_window=None,
+        num_attention_heads=4, num_key_value_heads=2, head_dim=32, attention_bias=False, sliding_window=None,
         use_sliding_window=False, max_window_layers=2, tie_word_embeddings=True,
     ),
     "ernie4_5": dict(
         architectures=["Ernie4_5ForCausalLM"], model_type="ernie4_5", hidden_size=48, intermediate_size=80,
-        num_attention_heads=6, num_key_value_heads=3, head_dim=10, use_bias=False, tie_word_embeddings=True,
+        num_attention_heads=6, num_key_value_heads=3, head_dim=16, use_bias=False, tie_word_embeddings=True,
     ),
 }  # fmt: skip
 _STORED_AS = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}
@@ -74,18 +74,19 @@ def tiny_model(
     rope: dict[str, Any] | None = None,
     config_style: int = 5,
     adds_bos: bool | None = None,
+    poison: int | None = None,
     **overrides: Any,
 ) -> Path:
     """Write a checkpoint of `family` into `folder`; `overrides` are keys of config.json, `rope` a variant's figures.
 
     `config_style` is the major version of transformers whose spelling config.json follows. `adds_bos` defaults to what
-    the family's tokenizers do.
+    the family's tokenizers do. The embedding of the token `poison` is NaN.
     """
     folder.mkdir(parents=True, exist_ok=True)
     config = {**_COMMON, **FAMILIES[family], **overrides}
     written = {**config, **_spelled(family, dtype, rope or {}, config_style)}
     _write_json(folder / "config.json", written)
-    _write_weights(folder, _shapes(family, config), dtype, shards, seed)
+    _write_weights(folder, _shapes(family, config), dtype, shards, seed, poison)
     _write_tokenizer(folder, family in ("llama", "mistral") if adds_bos is None else adds_bos)
     ends = [config["eos_token_id"], SPECIAL_TOKENS.index("<|im_end|>")]
     _write_json(folder / "generation_config.json", {"bos_token_id": 1, "eos_token_id": ends, "pad_token_id": 0})
@@ -155,7 +156,9 @@ def _stored(values: numpy.ndarray, dtype: str) -> bytes:
     return values.astype(dtype).tobytes()
 
 
-def _write_weights(folder: Path, shapes: dict[str, tuple[int, ...]], dtype: str, shards: int, seed: int) -> None:
+def _write_weights(
+    folder: Path, shapes: dict[str, tuple[int, ...]], dtype: str, shards: int, seed: int, poison: int | None
+) -> None:
     names = list(shapes)
     files = ["model.safetensors"]
     if shards > 1:
@@ -163,7 +166,10 @@ def _write_weights(folder: Path, shapes: dict[str, tuple[int, ...]], dtype: str,
     weight_map = {}
     for number, file in enumerate(files):
         own = names[number::shards]
-        write_safetensors(folder / file, {name: _values(name, shapes[name], seed) for name in own}, dtype)
+        tensors = {name: _values(name, shapes[name], seed) for name in own}
+        if poison is not None and "model.embed_tokens.weight" in tensors:
+            tensors["model.embed_tokens.weight"][poison] = numpy.nan
+        write_safetensors(folder / file, tensors, dtype)
         weight_map |= dict.fromkeys(own, file)
     if shards > 1:
         _write_json(folder / "model.safetensors.index.json", {"metadata": {}, "weight_map": weight_map})

@@ -8,17 +8,18 @@ from penstock.frontend import cli
 from penstock.frontend.commands import doctor, machine
 from penstock.frontend.commands.survey import ask_survey
 from penstock.protocol.errors import EngineDeadError
-from penstock.protocol.survey import Card, Survey, TorchSurvey
+from penstock.protocol.survey import Card, NativeSurvey, Survey, TorchSurvey
 
 GIB = 1 << 30
 TORCH = TorchSurvey(version="2.13.0+cpu")
+NATIVE = NativeSurvey("avx2", is_compiled=True, can_compile=True)
 CARD = Card("A card", 80 * GIB, 79 * GIB)
 
 
 @pytest.fixture(autouse=True)
 def found_without_torch(monkeypatch) -> None:
     """No test here waits for torch; one asks the real survey."""
-    answer = Survey(available_bytes=8 * GIB, families=[], models=[], torch=TORCH)
+    answer = Survey(available_bytes=8 * GIB, families=[], models=[], torch=TORCH, native=NATIVE)
     monkeypatch.setattr(doctor, "ask_survey", lambda with_torch: answer)
 
 
@@ -36,7 +37,7 @@ def test_a_machine_that_runs_these_tests_can_run_a_model(capsys):
     said = capsys.readouterr().out
     assert said.splitlines()[-1] == "A model can run here."
     assert "FAIL" not in verdicts(said).values()
-    assert {"python", "processor", "features", "memory", "torch", "GPU", "compiler", "logs", "hub"} <= set(
+    assert {"python", "processor", "features", "memory", "torch", "GPU", "kernels", "compiler", "logs", "hub"} <= set(
         verdicts(said)
     )
 
@@ -74,6 +75,7 @@ def test_the_real_survey_finds_torch_in_a_process_of_its_own():
     assert found.torch is not None and found.torch.error is None
     assert found.torch.version[0].isdigit()
     assert found.available_bytes > 0
+    assert found.native is not None and bool(found.native.variant) != bool(found.native.problem)
 
 
 # --- judgement --------------------------------------------------------------------------------------------------------
@@ -132,6 +134,20 @@ def test_a_driver_without_a_card_is_noticed(monkeypatch):
     monkeypatch.setattr(machine, "cards", list)
     monkeypatch.setattr(machine, "has_driver", lambda: True)
     assert "nvidia-smi" in doctor._cards(TORCH).advice
+
+
+@pytest.mark.parametrize(
+    "native, verdict, found, advice",
+    [
+        (NATIVE, "ok", "avx2", ""),
+        (NativeSurvey("avx2", can_compile=True), "warn", "not compiled yet", "penstock.kernels.cpu.build"),
+        (NativeSurvey("avx2"), "warn", "NONE", "install g++"),
+        (NativeSurvey(problem="It is too old."), "warn", "NONE of our own for this processor: It is too", "slower"),
+    ],
+)
+def test_a_processor_without_kernels_of_our_own_is_told_loudly(native, verdict, found, advice):
+    line = doctor._kernels(native)
+    assert line.verdict == verdict and found in line.found and advice in line.advice
 
 
 def test_no_compiler_is_a_warning():

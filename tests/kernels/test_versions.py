@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-import penstock.kernels  # noqa: F401  registers the operations
+import penstock.kernels.sampling  # noqa: F401  registers its operations
 from penstock.kernels import FAST, INVARIANT
 from penstock.kernels.registry import OPS, op
 

@@ -11,12 +11,13 @@ from penstock.kernels import FAST, TorchOperations, WeightForm
 from penstock.protocol.errors import ConfigError, ModelNotFoundError
 from penstock.worker.checkpoint import Checkpoint, DummySource, Placement, Weights
 from penstock.worker.models.load import load_model
+from penstock.worker.parallel import Parallel
 
 CPU = torch.device("cpu")
 
 
 def _weights(source):
-    form, ops = WeightForm("fp32"), TorchOperations(FAST, CPU, torch.float32, lambda x: x)
+    form, ops = WeightForm("fp32"), TorchOperations(FAST, CPU, torch.float32, Parallel())
     return Weights(source, Placement(CPU, form, form, torch.float32, ops))
 
 
@@ -24,7 +25,7 @@ def _weights(source):
 def test_a_part_of_a_tensor_is_what_slicing_the_whole_gives(tmp_path, part):
     tiny_model(tmp_path, "llama", shards=2)
     checkpoint = Checkpoint(tmp_path)
-    name, shape = "model.layers.1.self_attn.q_proj.weight", (48, 48)
+    name, shape = "model.layers.1.self_attn.q_proj.weight", (96, 48)
     whole = checkpoint.read(name, shape)
     before = checkpoint.bytes_read
     found = checkpoint.read(name, shape, part)
@@ -136,7 +137,7 @@ def test_a_place_in_the_checkpoint_names_its_tensors_by_their_path(tmp_path):
     at = _weights(Checkpoint(tmp_path)).at("model").at("layers").at(1).at("self_attn")
     assert at.at("q_proj").has("bias")
     assert not at.at("o_proj").has("bias")
-    assert at.at("q_proj").vector("bias", (56,)).shape == (56,)
+    assert at.at("q_proj").vector("bias", (112,)).shape == (112,)
 
 
 def test_a_loaded_model_keeps_no_hold_of_its_files(tmp_path):

@@ -5,16 +5,29 @@ log-probabilities must be equal bit for bit.
 """
 
 import random
+from dataclasses import replace
 
 import pytest
 import torch
+from builders.backends import BACKENDS, NAN_BYTE, load_on
 from builders.runner_harness import Answer, TinyEngine, prompt, slotted_runner
 from builders.tiny_model import tiny_model
 
 from penstock.protocol.messages import Prompt
-from penstock.worker.models.load import Model, load_model
+from penstock.worker.models.load import Model
 
-MODELS = {"qwen3": {}, "llama in bfloat16": {"dtype": "bfloat16"}, "mistral with a window": {"sliding_window": 24}}
+WINDOW = {"sliding_window": 24}
+# The backend, the family, what its checkpoint has otherwise, how it is loaded, and the format of keys and values.
+MODELS: dict[str, tuple[str, str, dict, dict, str | None]] = {
+    "native qwen3": ("native", "qwen3", {}, {}, None),
+    "native llama in bfloat16": ("native", "llama", {"dtype": "bfloat16"}, {}, None),
+    "native mistral with a window": ("native", "mistral", WINDOW, {}, "fp16"),
+    "native qwen3 in int8": ("native", "qwen3", {"dtype": "bfloat16"}, {"quantization": "int8"}, "int8"),
+    "native ernie in int4": ("native", "ernie4_5", {}, {"quantization": "int4"}, "uint4"),
+    "torch qwen3": ("invariant", "qwen3", {}, {}, None),
+    "torch llama in bfloat16": ("invariant", "llama", {"dtype": "bfloat16"}, {}, None),
+    "torch mistral with a window": ("invariant", "mistral", WINDOW, {}, None),
+}
 COMMON = [(7 * place) % 290 + 5 for place in range(50)]
 SAMPLED = [
     {},
@@ -28,8 +41,9 @@ SAMPLED = [
 
 @pytest.fixture(scope="module", params=MODELS)
 def model(request, tmp_path_factory) -> Model:
-    folder = tmp_path_factory.mktemp("model")
-    return load_model(tiny_model(folder, request.param.split()[0], **MODELS[request.param]), deterministic=True)
+    backend, family, given, loaded, kv_kind = MODELS[request.param]
+    model = load_on(backend, tiny_model(tmp_path_factory.mktemp("model"), family, **given), **loaded)
+    return replace(model, kv_default=kv_kind) if kv_kind else model
 
 
 def requests(first_id: int = 0) -> list[Prompt]:
@@ -107,36 +121,40 @@ def test_other_blocks_hold_the_same_answers(model, alone):
     assert tokens == [answer.tokens for answer in alone]
 
 
-def test_with_one_thread_as_with_two(model, alone):
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1 if threads > 1 else 2)
-    found = answers(model)
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_with_any_number_of_threads_as_alone(model, alone, threads):
+    before, library = torch.get_num_threads(), model.backend.library
     torch.set_num_threads(threads)
+    if library is not None:
+        library.set_threads(threads)
+    found = answers(model)
+    torch.set_num_threads(before)
+    if library is not None:
+        library.set_threads(1)
     assert found == alone
 
 
-@pytest.mark.parametrize("deterministic", [True, False])
+@pytest.mark.parametrize("backend", BACKENDS)
 class TestNaN:
-    """One request's NaN stays its own, in both forms of the operations."""
+    """One request's NaN stays its own, whatever computes it."""
 
-    def engine(self, model: Model, deterministic: bool) -> TinyEngine:
+    def engine(self, model: Model) -> TinyEngine:
         return TinyEngine(slotted_runner(model, num_blocks=24), max_num_batched_tokens=64)
 
-    def test_a_request_that_ends_in_nan_harms_no_other(self, tmp_path, deterministic):
-        model = load_model(tiny_model(tmp_path, "qwen3"), deterministic=deterministic)
+    def test_a_request_that_ends_in_nan_harms_no_other(self, tmp_path, backend):
         poison = 306
-        model.decoder.embedding.table[poison] = torch.nan
+        model = load_on(backend, tiny_model(tmp_path, "llama", poison=poison))
         right = requests()[:6]
         broken = prompt(50, [5, 6, 7, 8, 9] * 8 + [poison] + [3] * 30)
-        expected = self.engine(model, deterministic).run(*right)
-        found = self.engine(model, deterministic).run(*right[:3], broken, *right[3:])
+        expected = self.engine(model).run(*right)
+        found = self.engine(model).run(*right[:3], broken, *right[3:])
         assert found[3].error is not None and "not finite" in found[3].error and found[3].tokens == []
         assert [answer.tokens for answer in found[:3] + found[4:]] == [answer.tokens for answer in expected]
 
-    def test_what_an_earlier_tenant_left_in_a_block_is_never_read(self, tmp_path, deterministic):
-        model = load_model(tiny_model(tmp_path, "llama"), deterministic=deterministic)
-        expected = self.engine(model, deterministic).run(*requests()[:6])
-        engine = self.engine(model, deterministic)
-        engine.runner.kv.keys.fill_(torch.nan)
-        engine.runner.kv.values.fill_(torch.nan)
+    def test_what_an_earlier_tenant_left_in_a_block_is_never_read(self, tmp_path, backend):
+        model = load_on(backend, tiny_model(tmp_path, "llama"))
+        expected = self.engine(model).run(*requests()[:6])
+        engine = self.engine(model)
+        for memory in engine.runner.kv.tensors:
+            memory.view(torch.uint8).fill_(NAN_BYTE)
         assert engine.run(*requests()[:6]) == expected

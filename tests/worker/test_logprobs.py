@@ -7,6 +7,8 @@ from builders.sampled_rows import logits_like
 
 from penstock.worker.logprobs import joined, token_logprobs
 
+pytestmark = pytest.mark.usefixtures("sampling_form")
+
 VOCABULARY = 5003
 
 

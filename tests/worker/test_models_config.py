@@ -63,7 +63,6 @@ def test_windows_follow_the_layers_that_have_one(tmp_path):
         ({"hidden_size": "absent"}, "hidden_size must be a positive whole number, and is None"),
         ({"num_key_value_heads": 4}, "6 attention heads can't share 4 key-value heads"),
         ({"hidden_act": "gelu"}, "hidden_act='gelu' is not supported"),
-        ({"quantization_config": {"quant_method": "gptq"}}, r"quantized \(gptq\)"),
         ({"rope_parameters": {"rope_type": "longrope", "rope_theta": 1e4}}, "rope type 'longrope' is not supported"),
         ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4}}, "rope type 'yarn' needs factor"),
         ({"rope_parameters": {"rope_theta": 1e4, "partial_rotary_factor": 0.5}}, "of which 50% rotate"),

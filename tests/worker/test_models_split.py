@@ -43,7 +43,7 @@ SPLITS = {
         ("qwen3", {}),
         ("llama", {"attention_bias": True, "mlp_bias": True}),
         ("ernie4_5", {"num_attention_heads": 6, "num_key_value_heads": 1}),
-        ("qwen2", {"num_attention_heads": 14, "num_key_value_heads": 2, "hidden_size": 112}),
+        ("qwen2", {"num_attention_heads": 14, "num_key_value_heads": 2, "hidden_size": 224}),
     ],
     3: [("llama", {"num_key_value_heads": 3}), ("mistral", {"num_attention_heads": 9})],
 }
@@ -113,4 +113,4 @@ def test_a_rank_reads_its_own_share_only(tmp_path):
 def test_more_ranks_than_key_heads_keep_one_head_each(tmp_path):
     tiny_model(tmp_path, "mistral")
     shapes = {load_model(tmp_path, ranks=Parallel(rank, 5)).kv_shape for rank in range(5)}
-    assert shapes == {(2, 1, 12)}
+    assert shapes == {(2, 1, 16)}

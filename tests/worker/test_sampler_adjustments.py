@@ -9,7 +9,9 @@ from builders.sampled_rows import logits_like, sampled_rows
 
 from penstock.protocol.sampling import SamplingParams
 from penstock.worker.sampler import Mask
-from penstock.worker.sampler.adjustments import adjust, apply_mask
+from penstock.worker.sampler.adjustments import adjust, allow
+
+pytestmark = pytest.mark.usefixtures("sampling_form")
 
 VOCABULARY = 97
 HISTORY = [5, 6, 7, 5, 90, 6, 5]  # the first three are prompt
@@ -135,5 +137,5 @@ def test_a_mask_leaves_the_tokens_whose_bit_is_set():
     bits = torch.from_numpy(numpy.array([words], numpy.uint32).view(numpy.int32))
     expected = logits.clone()
     expected[1, [token for token in range(VOCABULARY) if token not in allowed]] = -math.inf
-    apply_mask(logits, Mask(numpy.array([1]), bits))
+    allow(logits, Mask(numpy.array([1]), bits))
     assert torch.equal(logits, expected)

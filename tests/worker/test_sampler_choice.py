@@ -7,10 +7,13 @@ import pytest
 import torch
 from builders.sampled_rows import logits_like, sampled_rows
 
+from penstock.kernels import sampling
+from penstock.kernels.reference import choice
+from penstock.kernels.reference.uniform import uniform
 from penstock.protocol.sampling import SamplingParams
-from penstock.worker.random import uniform
-from penstock.worker.sampler import choice, sample
-from penstock.worker.sampler.choice import choose
+from penstock.worker.sampler import SamplingRows, sample
+
+pytestmark = pytest.mark.usefixtures("sampling_form")
 
 TRUNCATIONS = [
     {"top_k": 5},
@@ -27,6 +30,10 @@ TRUNCATIONS = [
     {"top_k": 100_000, "top_p": 0.5},
     {},
 ]
+
+
+def choose(logits: torch.Tensor, rows: SamplingRows) -> torch.Tensor:
+    return sampling.choose(logits, sampling.scan(logits), rows.draws())
 
 
 def kept_probabilities(logits: numpy.ndarray, params: SamplingParams) -> dict[int, float]:

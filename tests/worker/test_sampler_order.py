@@ -6,7 +6,9 @@ import pytest
 import torch
 from builders.sampled_rows import logits_like
 
-from penstock.worker.sampler.order import best, most_likely
+from penstock.kernels.sampling import most_likely, scan
+
+pytestmark = pytest.mark.usefixtures("sampling_form")
 
 WIDTHS = (1, 7, 300, 4096, 5003, 50257)
 
@@ -31,11 +33,13 @@ def test_the_most_likely_are_those_of_a_stable_sort(width, ties):
 def test_the_best_is_the_lowest_id_among_the_largest(width):
     values = logits_like(4, width, ties=True)
     values[0] = -math.inf
-    assert torch.equal(best(values), by_plain_sort(values, 1)[:, 0])
+    found = scan(values)
+    assert torch.equal(found.best, by_plain_sort(values, 1)[:, 0])
+    assert torch.equal(found.largest, values.amax(-1))
 
 
 def test_zeros_of_both_signs_are_equal():
     values = torch.zeros(1, 5000)
     values[0, ::2] = -0.0
     assert most_likely(values, 4)[1].tolist() == [[0, 1, 2, 3]]
-    assert best(values).tolist() == [0]
+    assert scan(values).best.tolist() == [0]

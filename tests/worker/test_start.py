@@ -7,7 +7,6 @@ import torch
 from builders.runner_harness import TinyEngine, prompt
 from builders.tiny_model import tiny_model
 
-from penstock.kernels import INVARIANT
 from penstock.protocol import faults
 from penstock.protocol.config import EngineConfig
 from penstock.protocol.errors import ConfigError, OutOfMemoryError
@@ -33,11 +32,11 @@ def test_what_was_planned_is_allocated_and_computes(model_folder, tmp_path):
     )
     plan = start.plan()
     assert (plan.device, plan.num_blocks, plan.max_model_len, plan.model_context) == ("cpu", 12, 100, 1024)
-    assert plan.block_bytes == 32 * 2 * 2 * 2 * 8 * 2  # tokens × keys and values × layers × heads × size × bytes
+    assert plan.block_bytes == 32 * 2 * 2 * 2 * 16 * 2  # tokens × keys and values × layers × heads × size × bytes
     runner = start.allocated(Allocate(plan.num_blocks, plan.max_model_len), Trace(None, ""))
-    assert runner.kv.keys.dtype == torch.bfloat16 and runner.kv.num_blocks == 12
-    assert len(runner.table.is_taken) == 3 and runner.model.decoder.placement.ops.set is INVARIANT
-    start.touch_memory(runner.kv)
+    assert plan.kv_dtype == "bf16" and runner.kv.num_blocks == 12
+    assert len(runner.table.is_taken) == 3 and runner.model.backend.is_deterministic
+    start.begin_background_work(runner.kv)
     answers = TinyEngine(runner).run(prompt(0, [5, 6, 7]), prompt(1, [5, 6], max_tokens=30))
     assert [len(answer.tokens) for answer in answers] == [8, 30]
     start.close()

@@ -23,17 +23,18 @@ def test_every_family_has_its_figures(family, tmp_path):
     assert (found.refusal, found.family, found.dtype, found.context) == (None, family, "float32", 1024)
     assert found.stored_bytes == (tmp_path / "model.safetensors").stat().st_size
     config = FAMILIES[family]
-    assert found.kv_bytes_per_token == 2 * 2 * config["num_key_value_heads"] * config.get("head_dim", 8) * 4
+    assert found.kv_bytes_per_token == 2 * 2 * config["num_key_value_heads"] * config.get("head_dim", 16) * 4
 
 
-@pytest.mark.parametrize("flags, widening", [("avx2", 2), ("avx2 avx512bw avx512vl avx512dq", 1)])
-def test_bfloat16_takes_twice_the_memory_where_the_processor_cannot_multiply_it(flags, widening, tmp_path, monkeypatch):
+@pytest.mark.parametrize("flags, widening", [("avx2", 2), ("avx512bw avx512vl avx512dq", 1), ("avx2 fma f16c", 1)])
+def test_bfloat16_takes_twice_the_memory_where_nothing_multiplies_it(flags, widening, tmp_path, monkeypatch):
     monkeypatch.setattr(worker_survey, "_cpu_flags", lambda: set(flags.split()))
     found = surveyed(tiny_model(tmp_path, "llama", dtype="bfloat16"))
     assert found.cpu_bytes == widening * found.stored_bytes
 
 
-def test_a_head_that_shares_its_table_counts_it_twice(tmp_path):
+def test_a_head_that_shares_its_table_counts_it_twice_without_native_kernels(tmp_path, monkeypatch):
+    monkeypatch.setattr(worker_survey, "_cpu_flags", set)
     found = surveyed(tiny_model(tmp_path, "qwen3"))
     assert found.cpu_bytes - found.stored_bytes == 307 * 64 * 4
 
@@ -42,7 +43,7 @@ def test_a_head_that_shares_its_table_counts_it_twice(tmp_path):
     "config, sentence",
     [
         ({"architectures": ["HeliumForCausalLM"]}, "config.json names the architecture HeliumForCausalLM"),
-        ({"quantization_config": {"quant_method": "awq"}}, "is quantized (awq)"),
+        ({"quantization_config": {"quant_method": "awq"}}, "quantization_config is not as awq writes it"),
         ({"hidden_size": "many"}, "hidden_size must be a positive whole number"),
         ({"rope_parameters": "none"}, "config.json"),
     ],

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ...protocol.errors import ConfigError
-from ..checkpoint import Part, Weights
+from ..checkpoint import Part, Piece, Weights
 
 
 class Linear:
@@ -31,16 +31,15 @@ class MergedLinear(Linear):
 
     def __init__(self, weights: Weights, names: list[str], in_features: int, parts: list[tuple[int, int, int]]) -> None:
         """`parts` holds for each name its full number of outputs and this rank's first and last + 1."""
-        merged, biases = [], []
+        pieces, biases = [], []
         for name, (total, first, last) in zip(names, parts, strict=True):
             rows: Part = (0, first, last)
-            at = weights.at(name)
-            merged.append(at.matrix("weight", (total, in_features), rows))
-            if at.has("bias"):
-                biases.append(at.vector("bias", (total,), rows))
+            pieces.append(Piece(f"{name}.weight", (total, in_features), rows))
+            if weights.has(f"{name}.bias"):
+                biases.append(weights.vector(f"{name}.bias", (total,), rows))
         if biases and len(biases) < len(names):
             raise ConfigError(f"{weights.prefix}: of {', '.join(names)} only {len(biases)} have a bias, not all.")
-        super().__init__(weights.placement.ops.pack(merged, weights.placement.form), biases, weights)
+        super().__init__(weights.packed(pieces), biases, weights)
 
 
 class GateUpLinear(MergedLinear):
@@ -74,11 +73,11 @@ class RowLinear:
         """This rank holds its span of in_features / granularity units."""
         placement = weights.placement
         first, last = (edge * granularity for edge in placement.ranks.span(in_features // granularity))
-        weight = weights.matrix("weight", (out_features, in_features), (1, first, last))
+        weight = weights.packed([Piece("weight", (out_features, in_features), (1, first, last))])
         # The bias belongs to the sum, so one rank adds it.
         has_bias = weights.has("bias") and placement.ranks.rank == 0
         biases = [weights.vector("bias", (out_features,))] if has_bias else []
-        self.own = Linear(placement.ops.pack([weight], placement.form), biases, weights)
+        self.own = Linear(weight, biases, weights)
 
     def __call__(self, x: Any) -> Any:
         return self.own.ops.all_reduce(self.own(x))

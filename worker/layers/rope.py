@@ -26,9 +26,12 @@ class Rope:
 
     def at(self, positions: Tensor, longest: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """[T, 1, head_dim] each; no position reaches `longest`. The sine carries the rotation's sign."""
+        self.grow_to(longest)
+        return self.cos[positions].unsqueeze_(1).to(dtype), self.sin[positions].unsqueeze_(1).to(dtype)
+
+    def grow_to(self, longest: int) -> None:
         while len(self.cos) < longest:
             self._grow()
-        return self.cos[positions].unsqueeze_(1).to(dtype), self.sin[positions].unsqueeze_(1).to(dtype)
 
     def _grow(self) -> None:
         positions = torch.arange(len(self.cos), len(self.cos) + CHUNK, dtype=torch.float32)

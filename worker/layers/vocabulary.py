@@ -5,9 +5,7 @@ Knows nothing of what lies between them.
 
 from typing import Any
 
-from torch import Tensor
-
-from ..checkpoint import Weights
+from ..checkpoint import Piece, Weights
 from .linear import Linear
 
 
@@ -18,33 +16,28 @@ class Embedding:
         placement = weights.placement
         self.ops = placement.ops
         self.first, last = placement.ranks.span(vocab_size)
-        part = weights.matrix("weight", (vocab_size, hidden_size), (0, self.first, last))
+        piece = Piece("weight", (vocab_size, hidden_size), (0, self.first, last))
         # A tied table is multiplied with, too; a table of its own keeps the model's number format.
-        self.table = self.ops.table(part, placement.form if is_tied else placement.table_form)
+        self.table = weights.table(piece, placement.form if is_tied else placement.table_form)
 
     def __call__(self, token_ids: Any) -> Any:
         return self.ops.all_reduce(self.ops.embedding(token_ids, self.table, self.first))
 
 
 class Head:
-    """Logits of this rank's share of the vocabulary; `gathered` makes them whole, in float32, on every rank."""
+    """Logits over the whole vocabulary, from every rank's share of it."""
 
     def __init__(self, weights: Weights, vocab_size: int, hidden_size: int, tied: Embedding | None) -> None:
         """With `tied` the head multiplies with the embedding's table."""
         placement = weights.placement
-        self.ranks = placement.ranks
         self.vocab_size = vocab_size
-        first, last = self.ranks.span(vocab_size)
+        first, last = placement.ranks.span(vocab_size)
         if tied:
             weight, biases = placement.ops.tied_weight(tied.table, placement.form), []
         else:
-            part = weights.matrix("weight", (vocab_size, hidden_size), (0, first, last))
-            weight = placement.ops.pack([part], placement.form)
+            weight = weights.packed([Piece("weight", (vocab_size, hidden_size), (0, first, last))])
             biases = [weights.vector("bias", (vocab_size,), (0, first, last))] if weights.has("bias") else []
         self.own = Linear(weight, biases, weights)
 
     def __call__(self, hidden: Any) -> Any:
-        return self.own(hidden)
-
-    def gathered(self, own: Tensor) -> Tensor:
-        return self.ranks.all_gather(own.float(), self.vocab_size)
+        return self.own.ops.all_gather(self.own(hidden), self.vocab_size)

@@ -11,6 +11,7 @@ from typing import Any
 
 from ...protocol.errors import ConfigError, ModelNotFoundError
 from .families import FAMILIES, Family, Windows
+from .quantization import Quantization, read_quantization
 from .rope_config import RopeConfig, read_rope
 
 
@@ -33,6 +34,7 @@ class ModelConfig:
     rope: RopeConfig
     max_position: int  # tokens of context that the config gives
     dtype: str  # of the checkpoint: float32, float16 or bfloat16
+    quantization: Quantization | None = None  # of the matrices that the checkpoint has as integers
 
 
 def read_config(model_folder: Path) -> ModelConfig:
@@ -48,9 +50,6 @@ def read_config(model_folder: Path) -> ModelConfig:
         raise ConfigError(f"{path} holds no JSON object.")
     _refuse_paddle(model_folder, config)
     family = _family(config, path)
-    if "quantization_config" in config:
-        method = config["quantization_config"].get("quant_method", "an unnamed method")
-        raise ConfigError(f"{model_folder} is quantized ({method}). Use its float32, float16 or bfloat16 original.")
     if config.get("hidden_act", "silu") != "silu":
         raise ConfigError(f"{path}: hidden_act={config['hidden_act']!r} is not supported, only 'silu'.")
     return _described(config, family, path)
@@ -81,6 +80,7 @@ def _described(config: dict[str, Any], family: Family, path: Path) -> ModelConfi
         rope=rope,
         max_position=rope.max_position,
         dtype=str(config.get("dtype") or config.get("torch_dtype") or "float32").removeprefix("torch."),
+        quantization=read_quantization(config, path),
     )
 
 

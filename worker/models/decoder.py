@@ -55,15 +55,11 @@ class Decoder:
 
     @torch.inference_mode()
     def logits(self, hidden: Tensor) -> Tensor:
-        """[S, vocabulary] in float32, on every rank."""
-        return self.head.gathered(self.own_logits(hidden))
+        """[S, vocabulary] in float32."""
+        return self.head(self.norm(hidden))
 
     def stream(self, batch: Batch) -> Any:
         stream, update = self.embedding(batch.token_ids), None
         for layer in self.layers:
             update = layer(stream, update, batch)
         return self.placement.ops.add(stream, update)
-
-    def own_logits(self, hidden: Any) -> Any:
-        """Of this rank's share of the vocabulary."""
-        return self.head(self.norm(hidden))

@@ -9,15 +9,18 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ...kernels import FAST, INVARIANT, TorchOperations, WeightForm, multiplies_bfloat16
+from ...kernels import WeightForm
 from ...protocol.errors import ConfigError
 from ..batch import Batch
 from ..checkpoint import Checkpoint, DummySource, Placement, Source, Weights
-from ..kv_cache import KVShape
+from ..kv_cache import AnyKVCache, KVShape
 from ..layers.linear import local_kv_heads
+from ..packed_cache import PackedCache
 from ..parallel import Parallel
+from .backend import Backend, chosen_backend
 from .config import ModelConfig, read_config
 from .decoder import Decoder
+from .recorded import RecordedDecoder
 
 _DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
@@ -36,9 +39,13 @@ class Model:
 
     config: ModelConfig
     decoder: Decoder
+    runs: Decoder | RecordedDecoder  # what computes a batch: the decoder, or the record of its calls
+    backend: Backend
     dtype: torch.dtype  # the model's number format, in which its keys and values are stored by default
     kv_shape: KVShape
     report: LoadReport
+    cache: PackedCache | None = None  # of packed weights; what is new in it waits to be written
+    kv_default: str = ""  # the format of keys and values that "auto" means
 
     @property
     def vocab_size(self) -> int:
@@ -49,13 +56,24 @@ class Model:
         """Tokens of context that the config gives."""
         return self.config.max_position
 
+    def kv_kind(self, wanted: str = "auto") -> str:
+        """The number format of keys and values: the one asked for, or the model's own."""
+        own = self.kv_default or WeightForm.of(self.dtype).kind
+        return self.backend.kv_kind(own if wanted == "auto" else wanted)
+
+    def kv_bytes_per_token(self, kind: str) -> int:
+        return self.backend.kv_bytes_per_token(self.kv_shape, kind)
+
+    def kv_memory(self, num_blocks: int, block_size: int, kind: str | None = None) -> AnyKVCache:
+        return self.backend.kv_memory(self.kv_shape, num_blocks, block_size, kind or self.kv_kind())
+
     def forward(self, batch: Batch) -> Tensor:
         """[T, hidden] of a step."""
-        return self.decoder.forward(batch)
+        return self.runs.forward(batch)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """[S, vocabulary] float32 of some rows of `forward`'s result."""
-        return self.decoder.logits(hidden)
+        return self.runs.logits(hidden)
 
 
 def load_model(
@@ -67,6 +85,7 @@ def load_model(
     max_model_len: int | None = None,
     load_format: str = "auto",
     deterministic: bool = False,
+    quantization: str | None = None,
 ) -> Model:
     """Read this rank's share of the model in `model_folder`; `dtype` "auto" is the checkpoint's."""
     config = read_config(model_folder)
@@ -74,11 +93,13 @@ def load_model(
     check_split(config, ranks.size)
     device = torch.device(device)
     number = resolve_dtype(dtype, config)
-    matrices, activations = number_formats(number, device)
-    ops = TorchOperations(INVARIANT if deterministic else FAST, device, activations, ranks.all_reduce)
-    form = WeightForm.of(matrices)
-    placement = Placement(device, form, form, activations, ops, ranks)
-    source: Source = DummySource(device, _absent(config)) if load_format == "dummy" else Checkpoint(model_folder)
+    backend = chosen_backend(config, device, number, ranks, deterministic)
+    form = backend.quantized(quantization) if quantization else backend.form
+    cache = None if load_format == "dummy" else backend.cache(model_folder, ranks)
+    placement = Placement(device, form, backend.form, backend.activations, backend.ops, ranks, cache)
+    source: Source = DummySource(device, _absent(config))
+    if load_format != "dummy":
+        source = Checkpoint(model_folder, config.quantization)
     decoder = Decoder(Weights(source, placement), config, max_model_len or config.max_position)
     first, last = local_kv_heads(ranks.rank, ranks.size, config.num_kv_heads)
     unread = source.leftovers()
@@ -87,9 +108,12 @@ def load_model(
     return Model(
         config=config,
         decoder=decoder,
+        runs=backend.runs(decoder),
+        backend=backend,
         dtype=number,
         kv_shape=KVShape(config.num_layers, last - first, config.head_dim),
         report=LoadReport(source.bytes_read, unread),
+        cache=cache,
     )
 
 
@@ -101,18 +125,6 @@ def resolve_dtype(dtype: torch.dtype | str, config: ModelConfig) -> torch.dtype:
     if name not in _DTYPES:
         raise ConfigError(f"The number format {name!r} is not supported. Use one of {', '.join(_DTYPES)}.")
     return _DTYPES[name]
-
-
-def number_formats(dtype: torch.dtype, device: torch.device) -> tuple[torch.dtype, torch.dtype]:
-    """Of the matrices and of the activations between products.
-
-    On a CPU activations are float32, and so are the matrices of a half format that its units can't multiply: torch
-    multiplies those at a fraction of float32's speed.
-    """
-    if device.type != "cpu":
-        return dtype, dtype
-    is_multiplied = dtype == torch.bfloat16 and multiplies_bfloat16()
-    return (torch.bfloat16 if is_multiplied else torch.float32), torch.float32
 
 
 def check_split(config: ModelConfig, size: int) -> None:

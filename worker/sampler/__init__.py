@@ -9,8 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .adjustments import Mask, adjust, apply_mask
-from .choice import choose
+from ...kernels.sampling import choose, scan
+from .adjustments import Mask, adjust, allow
 from .parameters import ParameterTable
 from .rows import SamplingRows
 
@@ -31,11 +31,13 @@ class Sampled(NamedTuple):
 
 def sample(logits: Tensor, rows: SamplingRows, mask: Mask | None = None) -> Sampled:
     """One token for each row of `logits` ([rows, vocabulary] float32, contiguous, overwritten)."""
-    is_finite = torch.isfinite(logits.amax(-1)) & torch.isfinite(logits.amin(-1))
+    scanned = scan(logits)
+    is_finite = scanned.is_finite
     if mask is not None:
-        apply_mask(logits, mask)
-    adjust(logits, rows)
-    is_choosable = torch.isfinite(logits.amax(-1))
-    token_ids = choose(logits, rows)
+        allow(logits, mask)
+    if adjust(logits, rows) or mask is not None:
+        scanned = scan(logits)
+    is_choosable = torch.isfinite(scanned.largest)
+    token_ids = choose(logits, scanned, rows.draws())
     faults = torch.where(is_finite, torch.where(is_choosable, 0, 2), 1)
     return Sampled(torch.where(faults == 0, token_ids, 0), faults)

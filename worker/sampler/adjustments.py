@@ -11,6 +11,8 @@ import numpy
 import torch
 from torch import Tensor
 
+from ...kernels import sampling
+from ...kernels.sampling import Histories
 from ..device import on_device
 from . import parameters
 from .parameters import Additions, Sequences
@@ -29,18 +31,19 @@ class Mask(NamedTuple):
     bits: Tensor  # [rows, ceil(vocabulary / 32)] int32, lowest bit first; 1 allows
 
 
-def apply_mask(logits: Tensor, mask: Mask) -> None:
-    bit = torch.arange(32, dtype=torch.int32, device=logits.device)
-    allowed = ((mask.bits[:, :, None] >> bit) & 1).flatten(1)[:, : logits.shape[1]]
-    index = on_device(mask.rows, logits.device)
-    logits[index] = logits[index].masked_fill_(allowed == 0, -torch.inf)
+def allow(logits: Tensor, mask: Mask) -> None:
+    sampling.apply_mask(logits, on_device(mask.rows, logits.device), mask.bits)
 
 
-def adjust(logits: Tensor, rows: SamplingRows) -> None:
+def adjust(logits: Tensor, rows: SamplingRows) -> bool:
+    """Whether any row wanted it."""
+    if not rows.wants.any():
+        return False
     for adjustment in ADJUSTMENTS:
         wanting = adjustment.wanting(rows)
         if len(wanting):
             adjustment.apply(logits, rows.only(wanting), wanting)
+    return True
 
 
 def add_biases(logits: Tensor, rows: SamplingRows, indices: numpy.ndarray) -> None:
@@ -75,9 +78,8 @@ def _ban_where_rest_stands(
 
 
 def before_first_end(rows: SamplingRows) -> numpy.ndarray:
-    early = numpy.flatnonzero(rows.positions < rows.parameters.first_end[rows.slots])
-    ends = rows.parameters.rare.ends
-    return early[[slot in ends for slot in rows.slots[early].tolist()]] if len(early) else early
+    with_ends = rows.wanting(parameters.ENDS)
+    return with_ends[rows.positions[with_ends] < rows.parameters.first_end[rows.slots[with_ends]]]
 
 
 def ban_ends(logits: Tensor, rows: SamplingRows, indices: numpy.ndarray) -> None:
@@ -87,33 +89,20 @@ def ban_ends(logits: Tensor, rows: SamplingRows, indices: numpy.ndarray) -> None
 
 
 def penalize_repetition(logits: Tensor, rows: SamplingRows, indices: numpy.ndarray) -> None:
-    """`repetition_penalty`: tokens of prompt and answer; positive logits are divided by it, others multiplied.
-
-    A token that stands in the history several times is written several times, each time with the same value.
-    """
-    tokens, _ = _history(rows)
-    flat = rows.column(indices) * logits.shape[1] + tokens
-    before = logits.view(-1)[flat]
-    penalty = rows.real("repetition_penalty")
-    logits.view(-1)[flat] = torch.where(before > 0, before / penalty, before * penalty)
+    """`repetition_penalty`: tokens of prompt and answer."""
+    sampling.penalize_repetition(logits, _histories(rows, indices), rows.real("repetition_penalty"))
 
 
 def penalize_generated(logits: Tensor, rows: SamplingRows, indices: numpy.ndarray) -> None:
     """`frequency_penalty` per time that a token was generated, `presence_penalty` once."""
-    tokens, positions = _history(rows)
-    generated = (positions >= rows.column(rows.num_prompt)) & (positions < rows.column(rows.positions))
-    counts = torch.zeros(len(rows), logits.shape[1], dtype=torch.int32, device=logits.device)
-    count = counts.scatter_add_(1, tokens, generated.to(torch.int32)).gather(1, tokens)
-    penalty = count * rows.real("frequency_penalty") + (count > 0) * rows.real("presence_penalty")
-    flat = rows.column(indices) * logits.shape[1] + tokens
-    logits.view(-1)[flat] = logits.view(-1)[flat] - penalty
+    penalties = rows.real("frequency_penalty"), rows.real("presence_penalty")
+    starts = on_device(rows.num_prompt, logits.device)
+    sampling.penalize_generated(logits, _histories(rows, indices), starts, *penalties)
 
 
-def _history(rows: SamplingRows) -> tuple[Tensor, Tensor]:
-    """All tokens of these rows, padded to the longest by repeating a row's first one, and their positions."""
-    tokens = rows.history(numpy.zeros(len(rows), numpy.int64), int(rows.positions.max()))
-    positions = torch.arange(tokens.shape[1], device=tokens.device)
-    return torch.where(positions < rows.column(rows.positions), tokens, tokens[:, :1]), positions
+def _histories(rows: SamplingRows, indices: numpy.ndarray) -> Histories:
+    of_logits, lengths = (on_device(column, rows.parameters.device) for column in (indices, rows.positions))
+    return Histories(of_logits, rows.histories, rows.device_slots, lengths, int(rows.positions.max()))
 
 
 def _add(logits: Tensor, indices: numpy.ndarray, additions: Sequence[Additions]) -> None:

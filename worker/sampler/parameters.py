@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy
 import torch
 
+from ...kernels.sampling import BEST, OF_ALL, OF_TOP_K, OF_TOP_P, Draws
 from ...protocol.sampling import SamplingParams
 
 # What a row wants of a step, as bits of the column `wants`.
@@ -17,9 +18,11 @@ BIASES = 1
 BAD_SEQUENCES = 2
 REPETITION = 4
 GENERATED = 8  # presence or frequency penalty
-RANDOM = 16  # not greedy
+ENDS = 16  # tokens that end the answer, and a length before which they may not
 
-_REALS = ("temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
+# `Draws` takes its columns in this order.
+_DRAW_REALS = ("temperature", "top_p", "min_p")
+_REALS = (*_DRAW_REALS, "repetition_penalty", "presence_penalty", "frequency_penalty")
 _WHOLES = ("top_k", "seed", "sample")
 _TINY, _HUGE = (float(bound) for bound in (numpy.finfo("f4").tiny, numpy.finfo("f4").max))
 NO_LOGPROBS = -1
@@ -54,12 +57,14 @@ class ParameterTable:
     def __init__(self, num_slots: int, vocab_size: int, device: torch.device) -> None:
         self.vocab_size = vocab_size
         self.device = device
-        self.reals = numpy.zeros((num_slots, len(_REALS)), numpy.float32)
-        self.wholes = numpy.zeros((num_slots, len(_WHOLES)), numpy.int64)
+        # Stored column by column, written line by line.
+        self.reals = numpy.zeros((len(_REALS), num_slots), numpy.float32).T
+        self.wholes = numpy.zeros((len(_WHOLES), num_slots), numpy.int64).T
         # On a CPU the device's columns are these very arrays.
         self.device_reals = torch.from_numpy(self.reals).to(device)
         self.device_wholes = torch.from_numpy(self.wholes).to(device)
         self.wants = numpy.zeros(num_slots, numpy.int64)
+        self.kinds = numpy.zeros(num_slots, numpy.int64)  # how a token is chosen
         self.first_end = numpy.zeros(num_slots, numpy.int64)  # position before which no token may end the answer
         self.logprobs = numpy.full(num_slots, NO_LOGPROBS, numpy.int64)  # how many beside the chosen one
         self.prompt_logprobs = numpy.full(num_slots, NO_LOGPROBS, numpy.int64)
@@ -75,16 +80,19 @@ class ParameterTable:
         self.logprobs[slot] = self._width(params.logprobs)
         self.prompt_logprobs[slot] = self._width(params.prompt_logprobs)
         self._enter_rare(slot, params)
+        self.kinds[slot] = _kind(params, self.vocab_size)
         self.wants[slot] = (
             BIASES * (slot in self.rare.biases)
             + BAD_SEQUENCES * (slot in self.rare.bad_sequences)
             + REPETITION * (params.repetition_penalty != 1)
             + GENERATED * (params.presence_penalty != 0 or params.frequency_penalty != 0)
-            + RANDOM * (not params.is_greedy)
+            + ENDS * (slot in self.rare.ends and self.first_end[slot] > num_prompt)
         )
 
     def copy(self, source: int, target: int, sample: int) -> None:
-        for column in (self.reals, self.wholes, self.wants, self.first_end, self.logprobs, self.prompt_logprobs):
+        for column in (self.reals, self.wholes, self.wants, self.kinds, self.first_end):
+            column[target] = column[source]
+        for column in (self.logprobs, self.prompt_logprobs):
             column[target] = column[source]
         self.wholes[target, _WHOLES.index("sample")] = sample
         self._to_device(target)
@@ -96,14 +104,14 @@ class ParameterTable:
     def device_real(self, name: str, slots: torch.Tensor) -> torch.Tensor:
         return self.device_reals[slots, _REALS.index(name)]
 
-    def device_whole(self, name: str, slots: torch.Tensor) -> torch.Tensor:
-        return self.device_wholes[slots, _WHOLES.index(name)]
-
-    def real(self, name: str, slots: numpy.ndarray) -> numpy.ndarray:
-        return self.reals[slots, _REALS.index(name)]
-
-    def whole(self, name: str, slots: numpy.ndarray) -> numpy.ndarray:
-        return self.wholes[slots, _WHOLES.index(name)]
+    def draws(self, slots: numpy.ndarray, device_slots: torch.Tensor, positions: torch.Tensor) -> Draws:
+        return Draws(
+            kinds=self.kinds[slots],
+            top_k=self.wholes[slots, 0],
+            reals=self.device_reals.T[: len(_DRAW_REALS)].index_select(1, device_slots),
+            wholes=self.device_wholes.T.index_select(1, device_slots),
+            positions=positions,
+        )
 
     def _to_device(self, slot: int) -> None:
         if self.device.type != "cpu":
@@ -136,6 +144,14 @@ class ParameterTable:
         if not added:
             return None
         return Additions(numpy.fromiter(added.keys(), numpy.int64), numpy.fromiter(added.values(), numpy.float32))
+
+
+def _kind(params: SamplingParams, vocab_size: int) -> int:
+    if params.is_greedy:
+        return BEST
+    if 0 < params.top_k < vocab_size:
+        return OF_TOP_K
+    return OF_TOP_P if params.top_p < 1 else OF_ALL
 
 
 def _by_length(words: list[list[int]]) -> dict[int, Sequences]:

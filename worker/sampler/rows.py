@@ -10,6 +10,7 @@ import numpy
 import torch
 from torch import Tensor
 
+from ...kernels.sampling import Draws
 from ..device import on_device
 from .parameters import ParameterTable
 
@@ -25,9 +26,14 @@ class SamplingRows:
     def __len__(self) -> int:
         return len(self.slots)
 
+    @cached_property
+    def wants(self) -> numpy.ndarray:
+        """Bits: which work each row wants."""
+        return self.parameters.wants[self.slots]
+
     def wanting(self, bit: int) -> numpy.ndarray:
         """Indices of the rows that want this piece of work."""
-        return numpy.flatnonzero(self.parameters.wants[self.slots] & bit)
+        return numpy.flatnonzero(self.wants & bit)
 
     def only(self, indices: numpy.ndarray) -> "SamplingRows":
         if len(indices) == len(self):
@@ -44,11 +50,13 @@ class SamplingRows:
         return on_device(self.slots, self.parameters.device)
 
     def real(self, name: str) -> Tensor:
-        """A parameter, one per row, shaped to act on rows of logits."""
-        return self.parameters.device_real(name, self.device_slots)[:, None]
+        """A parameter, one per row."""
+        return self.parameters.device_real(name, self.device_slots)
 
-    def whole(self, name: str) -> Tensor:
-        return self.parameters.device_whole(name, self.device_slots)[:, None]
+    def draws(self) -> Draws:
+        """How each row wants to be chosen."""
+        positions = on_device(self.positions, self.parameters.device)
+        return self.parameters.draws(self.slots, self.device_slots, positions)
 
     def history(self, start: numpy.ndarray, length: int) -> Tensor:
         """`length` tokens of every row's history, from `start` on, as int64 ids."""

@@ -1,32 +1,58 @@
-"""The most likely tokens of each row, exactly: largest first, and among equals the lowest token id first.
+"""The best token of each row and its most likely ones, exactly: largest first, among equals the lowest id first.
 
 `torch.topk` leaves open which of several equal values it takes, and a sort of a whole vocabulary takes milliseconds;
 here only the chunks that can hold a winner are looked at. Knows nothing of sampling parameters.
 """
 
 import math
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-_CHUNK = 64  # tokens; a maximum over so many costs nearly nothing
+from ..registry import op
+
+BLOCK = 128  # tokens; divides most vocabularies
 _SMALLEST_VOCABULARY = 4096  # below it plain operations are as fast
 _MOST_BY_CHUNK = 256  # beyond, the chunks that can hold a winner are most of them
 
 
-def best(values: Tensor) -> Tensor:
-    """The id of each row's largest value, the lowest id among equals: `argmax`, several times faster on a CPU."""
-    rows, width = values.shape
-    if width < _SMALLEST_VOCABULARY or width % _CHUNK:
-        return values.argmax(-1)
-    chunks = values.view(rows, -1, _CHUNK)
-    chunk = chunks.amax(-1).argmax(-1)
-    within = chunks[torch.arange(rows, device=values.device), chunk].argmax(-1)
-    return chunk * _CHUNK + within
+class Scan(NamedTuple):
+    """What one pass over logits finds out."""
+
+    largest: Tensor  # [rows]
+    best: Tensor  # [rows] int64: the lowest id among the largest
+    is_finite: Tensor  # [rows] bool: every logit is a finite number
+    maxima: Tensor  # [rows, blocks]: the largest of every BLOCK neighbours
 
 
+def _logit_inputs(seed: int) -> Iterator[tuple[Tensor]]:
+    generator = torch.Generator().manual_seed(seed)
+    for shape in ((1, 515), (3, 9001), (5, 131)):
+        yield (torch.randn(shape, generator=generator) * 3,)
+    yield (torch.tensor([[0.0, -0.0, torch.inf, 1.0], [-torch.inf, -0.0, 0.0, -1.0]]),)
+
+
+@op(_logit_inputs)
+def scan(logits: Tensor) -> Scan:
+    blocks = in_chunks(logits, BLOCK, -math.inf)
+    maxima = blocks.amax(-1)
+    largest, block = maxima.max(-1).values, maxima.argmax(-1)
+    within = blocks[torch.arange(len(logits), device=logits.device), block].argmax(-1)
+    is_finite = torch.isfinite(largest) & torch.isfinite(logits.amin(-1))
+    return Scan(largest, block * BLOCK + within, is_finite, maxima)
+
+
+def _most_likely_inputs(seed: int) -> Iterator[tuple[Tensor, int]]:
+    for (logits,) in _logit_inputs(seed):
+        yield from ((logits, min(count, logits.shape[1])) for count in (1, 7, 300))
+        yield (logits * 2).round() / 2, 3
+
+
+@op(_most_likely_inputs)
 def most_likely(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """The `count` largest values of each row and their ids, in order."""
     width = values.shape[-1]

@@ -1,0 +1,110 @@
+"""Write a model with smaller weights, as plain safetensors that Penstock and other engines load.
+
+A worker's process does it, which may import torch; this one shows how far it is. The target appears under its name
+when it is complete: whatever ends either process before leaves nothing there.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+from tqdm import tqdm
+
+from ...protocol.conversion import Conversion, Converted, Refused, Said
+from ...protocol.errors import ConfigError, EngineDeadError
+from ...protocol.process import inherited_path
+from ..model_files import find_model
+
+USAGE = "MODEL OUT --quantization int8|int4 [options]"
+_KINDS = {"int8": "int8", "wint8": "int8", "int4": "int4", "wint4": "int4"}
+_MODULE = "penstock.worker.convert"
+_SECONDS_TO_END = 10
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="MODEL", help="bundled name, folder, or hub id")
+    parser.add_argument("out", metavar="OUT", help="folder to be made; it must not exist")
+    parser.add_argument("--quantization", required=True, choices=_KINDS, help="int8 or int4")
+    parser.add_argument("--group-size", type=int, default=64, metavar="N", help="of int4: 32, 64 (default) or 128")
+    parser.add_argument(
+        "--tensor-parallel-size", type=int, default=1, metavar="N", help="check that so many ranks can share the groups"
+    )
+    parser.add_argument("--revision", metavar="TEXT", help="branch, tag or commit of a hub id")
+    parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
+
+
+def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+    for name in ("group_size", "tensor_parallel_size"):
+        if getattr(arguments, name) < 1:
+            parser.error(f"--{name.replace('_', '-')} must be 1 or more")
+    target = Path(arguments.out).expanduser().absolute()
+    if target.exists():
+        raise ConfigError(f"{target} exists, and is not written over. Remove it, or name another folder.")
+    files = find_model(arguments.model, revision=arguments.revision)
+    asked = Conversion(
+        source=str(files.folder),
+        tokenizer=str(files.tokenizer_folder),
+        target=str(target),
+        kind=_KINDS[arguments.quantization],
+        group_size=arguments.group_size,
+        tensor_parallel_size=arguments.tensor_parallel_size,
+    )
+    made = _shown(_said(asked), arguments.quiet)
+    print(f"{target}: {made.after / 1e9:.2f} GB of weights, {made.before / 1e9:.2f} GB before")
+    return 0
+
+
+def _shown(said: Iterator[Said], is_quiet: bool) -> Converted:
+    """Follows the worker to its end, with a bar."""
+    with tqdm(desc="Weights", unit="B", unit_scale=True, dynamic_ncols=True, disable=is_quiet) as bar:
+        for each in said:
+            if isinstance(each, Converted):
+                return each
+            if isinstance(each, Refused):
+                bar.disable = True
+                raise ConfigError(each.text)
+            bar.total = each.total
+            bar.update(each.done - bar.n)
+    raise EngineDeadError("The converting process ended without a word.")
+
+
+def _said(asked: Conversion) -> Iterator[Said]:
+    """What the worker's process says; it ends with this one, because its standard input does."""
+    with tempfile.TemporaryFile() as errors:
+        worker = subprocess.Popen(
+            [sys.executable, "-P", "-m", _MODULE],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            start_new_session=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(inherited_path())},
+        )
+        try:
+            worker.stdin.write(msgspec.json.encode(asked) + b"\n")
+            worker.stdin.flush()
+            for line in worker.stdout:
+                yield msgspec.json.decode(line, type=Said)
+            if worker.wait() != 0:
+                errors.seek(0)
+                last = (errors.read().decode(errors="replace").strip().splitlines() or ["it said nothing"])[-1]
+                raise EngineDeadError(f"The converting process ended with status {worker.returncode}: {last}")
+        finally:
+            _end(worker)
+
+
+def _end(worker: "subprocess.Popen[bytes]") -> None:
+    """It removes what it has begun."""
+    for pipe in (worker.stdin, worker.stdout):
+        with suppress(BrokenPipeError):
+            pipe.close()
+    try:
+        worker.wait(_SECONDS_TO_END)
+    except subprocess.TimeoutExpired:
+        worker.kill()
+        worker.wait()

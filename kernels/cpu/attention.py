@@ -1,0 +1,106 @@
+"""The arguments of attention on the CPU, as the kernels read them, and the memory that a step's plan needs.
+
+Field for field the structures of source/store_heads.cpp and source/attention.hpp. Knows nothing of layers, and not how
+a step is planned.
+"""
+
+from ctypes import Structure, addressof, c_float, c_int64, c_void_p
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .kv_layout import KVMemory
+from .linear import Quantized
+
+ROTATIONS = {None: 0, "halves": 1, "pairs": 2}
+# Room for so many (token, split of 256 keys) pairs: rows that share a prefix or are alone need it. Without it they are
+# computed in fewer, larger pieces, to the same bits. Memory that no step uses is never touched.
+MAX_PARTS = 4096
+_TILE_INTS = 6
+
+
+class StoreHeads(Structure):
+    """Norm and rotation of queries and keys; keys and values into their slots. Arguments of penstock_store_heads."""
+
+    _fields_ = [
+        ("step", c_void_p),
+        ("heads", c_void_p),  # float32 [T, query heads + 2 × key heads, head_dim]; the queries are overwritten
+        ("num_query_heads", c_int64),
+        ("query_norm", c_void_p),  # [head_dim], or null
+        ("key_norm", c_void_p),
+        ("epsilon", c_float),
+        ("rotation", c_int64),  # of ROTATIONS
+        ("kv", KVMemory),
+    ]
+
+
+class AttentionPlan(Structure):
+    """Arguments of penstock_plan_attention, which writes what the pointers from `counts` on lead to."""
+
+    _fields_ = [
+        ("step", c_void_p),
+        ("window", c_int64),  # keys that a query sees, its own included; 0: all
+        ("block_size", c_int64),
+        ("num_heads", c_int64),  # of keys
+        ("num_shared", c_int64),  # query heads to each of them
+        ("max_parts", c_int64),
+        ("counts", c_void_p),
+        ("tiles", c_void_p),
+        ("tile_tokens", c_void_p),
+        ("parts", c_void_p),
+        ("parted_tokens", c_void_p),
+        ("row_order", c_void_p),
+    ]
+
+
+class Attention(Structure):
+    """Arguments of penstock_attention."""
+
+    _fields_ = [
+        ("plan", c_void_p),
+        ("kv", KVMemory),
+        ("query", c_void_p),  # float32 [T, query_stride]
+        ("query_stride", c_int64),
+        ("scale", c_float),
+        ("parts", c_void_p),  # float32, as many as num_part_floats says
+        ("output", c_void_p),  # float32 [T, query heads × head_dim]
+        ("quantized", Quantized),
+    ]
+
+
+@dataclass
+class PlanMemory:
+    """A plan's arguments and the memory behind them; one for each window that a model's layers have."""
+
+    arguments: AttentionPlan
+    memory: Tensor  # int32
+
+    @classmethod
+    def allocate(
+        cls,
+        step: int,
+        max_tokens: int,
+        max_rows: int,
+        block_size: int,
+        num_heads: int,
+        num_query_heads: int,
+        window: int | None = None,
+        max_parts: int = MAX_PARTS,
+    ) -> "PlanMemory":
+        """For steps of up to so many tokens and rows; `step` is the address of the `Step`."""
+        most = max_tokens + max_parts
+        sizes = (2, most * _TILE_INTS, most, max_tokens, max_tokens, 2 * max_rows)
+        memory = torch.zeros(sum(sizes), dtype=torch.int32)
+        places = [piece.data_ptr() for piece in memory.split(sizes)]
+        sharing = num_query_heads // num_heads
+        return cls(AttentionPlan(step, window or 0, block_size, num_heads, sharing, max_parts, *places), memory)
+
+    @property
+    def address(self) -> int:
+        return addressof(self.arguments)
+
+
+def num_part_floats(num_query_heads: int, head_dim: int, max_parts: int = MAX_PARTS) -> int:
+    """How many floats the parts of one layer take; layers run one after another and use the same ones."""
+    return max_parts * num_query_heads * (head_dim + 2)

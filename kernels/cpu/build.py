@@ -1,0 +1,212 @@
+"""Compiles the kernels, each variant into a library of its own; only what changed, by the content of the files.
+
+    python -m penstock.kernels.cpu.build                  the variant that this processor uses
+    python -m penstock.kernels.cpu.build --variants all   every one
+
+A library carries a digest of the sources that it was made from, so an outdated one is recognized without loading it.
+The standard library alone: `setup.py` uses this file before Penstock is installed. Knows no kernel.
+"""
+
+import argparse
+import contextlib
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from .variants import VARIANTS, executable_variants
+
+HERE = Path(__file__).resolve().parent
+SOURCE = HERE / "source"
+# Bits must not depend on what a compiler chooses to fuse; fused products are written as intrinsics.
+_COMPILE = ["-std=c++17", "-O3", "-fPIC", "-ffp-contract=off", "-fno-math-errno", "-fno-semantic-interposition"]
+# g++ takes the undefined values in its own headers of intrinsics for forgotten ones (its bug 105593).
+_WARNINGS = ["-Wall", "-Wextra", "-Wno-maybe-uninitialized", "-Wno-uninitialized"]
+_LINK = ["-shared", "-pthread", "-Wl,-Bsymbolic", "-Wl,-z,nodelete", f"-Wl,--version-script={SOURCE / 'exports.map'}"]
+_INCLUDE = re.compile(rb'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
+_MARK = b"penstock sources "
+_WITH_DIGEST = "identity.cpp"
+
+
+class BuildError(Exception):
+    """No compiler, or one that refused."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where libraries and objects go, and what is compiled in beside a variant's own flags."""
+
+    libraries: Path = HERE
+    objects: Path = HERE / "objects"
+    flags: tuple[str, ...] = ()  # a sanitizer's, say; for objects and libraries
+
+    @classmethod
+    def chosen(cls) -> "Place":
+        """PENSTOCK_CPU_LIBRARIES names another folder, PENSTOCK_CPU_FLAGS what is compiled in there."""
+        folder = os.environ.get("PENSTOCK_CPU_LIBRARIES")
+        if not folder:
+            return cls()
+        libraries = Path(folder).resolve()
+        return cls(libraries, libraries / "objects", tuple(os.environ.get("PENSTOCK_CPU_FLAGS", "").split()))
+
+
+class _Object(NamedTuple):
+    target: Path
+    is_there: bool
+    is_new: bool
+    said: str  # by the compiler
+
+
+def library_path(variant: str, folder: Path = HERE) -> Path:
+    return folder / f"libpenstock_{variant}.so"
+
+
+def compiler() -> str | None:
+    """$CXX, or the first of g++ and clang++ that is found; None where there is none."""
+    for name in (os.environ.get("CXX"), "g++", "clang++"):
+        if name and (found := shutil.which(name)):
+            return found
+    return None
+
+
+def sources() -> list[Path]:
+    """The large ones first, since they take longest and the others fill the cores beside them."""
+    return sorted(SOURCE.glob("*.cpp"), key=lambda path: (-path.stat().st_size, path.name))
+
+
+def digest(variant: str, place: Place = Place()) -> str:
+    """Of everything that a library is made from, the compiler aside."""
+    files = sorted((*SOURCE.glob("*.[ch]pp"), SOURCE / "exports.map"))
+    return _digest(*_flags(variant, place), *((path.name, path.read_bytes()) for path in files))
+
+
+def is_current(variant: str, place: Place = Place()) -> bool:
+    """Whether the library is there and was made from the sources that are there now."""
+    try:
+        content = library_path(variant, place.libraries).read_bytes()
+    except OSError:
+        return False
+    return _MARK + digest(variant, place).encode() in content
+
+
+def build(variant: str, place: Place = Place(), keep_going: bool = False) -> list[str]:
+    """Make one library; returns what the compiler said. Raises `BuildError` where a file does not compile.
+
+    With `keep_going` the library is made of those that do, for work on one kernel while another one is broken.
+    """
+    chosen = compiler()
+    if chosen is None:
+        raise BuildError("No C++ compiler was found ($CXX, g++, clang++); install g++ 11 or newer.")
+    objects = place.objects / variant
+    objects.mkdir(parents=True, exist_ok=True)
+    with _alone(objects):
+        mark = digest(variant, place)
+        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+            results = list(pool.map(lambda path: _compile(chosen, variant, path, objects, place, mark), sources()))
+        failed = [result.said for result in results if not result.is_there]
+        if failed and not keep_going:
+            raise BuildError(f"{Path(chosen).name} refused sources for {variant}:\n" + "\n".join(failed))
+        if any(result.is_new for result in results) or not is_current(variant, place):
+            made = [result.target for result in results if result.is_there]
+            _link(chosen, made, library_path(variant, place.libraries), place, is_whole=not failed)
+    return [result.said for result in results if result.said]
+
+
+def _compile(chosen: str, variant: str, path: Path, objects: Path, place: Place, mark: str) -> _Object:
+    """Make one object, unless it was made from the same text by the same compiler."""
+    command = [chosen, *_flags(variant, place), "-c", path.name]
+    if path.name == _WITH_DIGEST:
+        command.append(f'-DPENSTOCK_DIGEST="{mark}"')
+    key = _digest(_version(chosen), *command, *((name, text) for name, text in _texts(path)))
+    target, stamp = objects / f"{path.stem}.o", objects / f"{path.stem}.key"
+    if target.exists() and stamp.exists() and stamp.read_text() == key:
+        return _Object(target, is_there=True, is_new=False, said="")
+    stamp.unlink(missing_ok=True)
+    done = subprocess.run([*command, "-o", str(target)], cwd=SOURCE, capture_output=True, text=True)
+    is_there = done.returncode == 0
+    if is_there:
+        stamp.write_text(key)
+    return _Object(target, is_there, is_there, done.stderr.strip())
+
+
+def _link(chosen: str, objects: list[Path], target: Path, place: Place, is_whole: bool) -> None:
+    """A process that has the old library loaded keeps it: the new one takes its name, not its file."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    complete = ["-Wl,--no-undefined"] if is_whole and not place.flags else []  # sanitizers' names come with the program
+    handle, name = tempfile.mkstemp(prefix=f".{target.stem}-", suffix=".so", dir=target.parent)
+    os.close(handle)
+    try:
+        command = [chosen, *_LINK, *complete, *place.flags, "-o", name, *map(str, objects)]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode != 0:
+            raise BuildError(f"{Path(chosen).name} could not link {target.name}:\n{done.stderr.strip()}")
+        os.chmod(name, 0o755)
+        os.replace(name, target)
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+def _flags(variant: str, place: Place) -> tuple[str, ...]:
+    return (*_COMPILE, *_WARNINGS, *VARIANTS[variant].flags, *place.flags)
+
+
+def _texts(path: Path) -> Iterator[tuple[str, bytes]]:
+    """A file and all that it includes of ours, each once."""
+    waiting, seen = [path.name], set()
+    while waiting:
+        name = waiting.pop()
+        if name in seen or not (SOURCE / name).is_file():
+            continue
+        seen.add(name)
+        text = (SOURCE / name).read_bytes()
+        waiting += [found.decode() for found in _INCLUDE.findall(text)]
+        yield name, text
+
+
+def _digest(*parts: object) -> str:
+    return hashlib.sha256("\n".join(map(repr, parts)).encode()).hexdigest()[:32]
+
+
+@cache
+def _version(chosen: str) -> str:
+    return subprocess.run([chosen, "--version"], capture_output=True, text=True).stdout
+
+
+@contextlib.contextmanager
+def _alone(objects: Path) -> Iterator[None]:
+    """One build of a variant at a time, whichever processes want it; the others find it done."""
+    with open(objects / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m penstock.kernels.cpu.build", description=__doc__.splitlines()[0])
+    best = executable_variants()[:1]
+    parser.add_argument("--variants", nargs="+", default=best, choices=[*VARIANTS, "all"], metavar="VARIANT")
+    parser.add_argument("--keep-going", action="store_true", help="leave out sources that do not compile")
+    chosen = parser.parse_args(arguments)
+    place = Place.chosen()
+    for variant in VARIANTS if "all" in chosen.variants else chosen.variants:
+        try:
+            for said in build(variant, place, keep_going=chosen.keep_going):
+                print(said, file=sys.stderr)
+        except BuildError as error:
+            print(error, file=sys.stderr)
+            return 1
+        print(library_path(variant, place.libraries))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,122 @@
+"""Loads the library of one variant and calls its functions: each takes one pointer to a struct of its own.
+
+Without a name the best variant for this processor is taken; PENSTOCK_CPU_VARIANT forces one, or "none". A library that
+is missing or older than its sources is compiled first where there is a compiler. Knows no kernel.
+"""
+
+import ctypes
+import logging
+import os
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+from .build import BuildError, Place, build, compiler, is_current, library_path
+from .variants import VARIANTS, executable_variants, is_known_machine
+
+_LOG = logging.getLogger(__name__)
+
+# Takes the address of the function's arguments.
+Function = Callable[[int], None]
+
+
+class LibraryError(Exception):
+    """Why there are no native kernels here, and what to do about it."""
+
+
+class Library:
+    """One variant, loaded. Functions are looked up once and kept."""
+
+    def __init__(self, variant: str, path: Path) -> None:
+        self.variant = variant
+        self.path = path
+        self._loaded = ctypes.CDLL(str(path))
+        self._functions: dict[str, Function] = {}
+
+    def function(self, name: str) -> Function:
+        """The function itself, for the address of a struct (or of an array of them, whatever it expects)."""
+        if name not in self._functions:
+            found = self._symbol(name)
+            found.argtypes, found.restype = [ctypes.c_void_p], None
+            self._functions[name] = found
+        return self._functions[name]
+
+    def call(self, name: str, arguments: ctypes.Structure) -> None:
+        self.function(name)(ctypes.addressof(arguments))
+
+    def address(self, name: str) -> int:
+        """Where the function lies, for a recorded list of calls."""
+        return ctypes.cast(self._symbol(name), ctypes.c_void_p).value or 0
+
+    def size_of(self, operation: str) -> int:
+        """The size of an operation's arguments as the compiler sees it."""
+        function = self._symbol(f"penstock_size_of_{operation}")
+        function.argtypes, function.restype = [], ctypes.c_int64
+        return function()
+
+    def set_threads(self, count: int) -> None:
+        """How many threads share the work of a kernel, the caller among them."""
+        function = self._symbol("penstock_set_threads")
+        function.argtypes, function.restype = [ctypes.c_int64], None
+        function(count)
+
+    def _symbol(self, name: str) -> "ctypes._NamedFuncPointer":
+        try:
+            # Not by attribute: that would hand out one object, and whoever sets its types sets them for all.
+            return self._loaded[name]
+        except AttributeError:
+            raise LibraryError(
+                f"{self.path.name} has no {name}. If its source did not compile, "
+                "python -m penstock.kernels.cpu.build says why."
+            ) from None
+
+
+def is_compiled(variant: str) -> bool:
+    """Whether a library is there that fits the sources, so that loading it compiles nothing."""
+    return is_current(variant, Place.chosen())
+
+
+def available_variants() -> tuple[str, ...]:
+    """The variants that this processor can execute and that are compiled or can be, best first; or the forced one."""
+    can_compile = compiler() is not None
+    forced = os.environ.get("PENSTOCK_CPU_VARIANT")
+    wanted = (name for name in executable_variants() if forced in (None, "", name))
+    return tuple(name for name in wanted if can_compile or is_compiled(name))
+
+
+@cache
+def load(variant: str | None = None) -> Library:
+    """The library of this variant, or of the best one; raises `LibraryError` where there is none."""
+    place = Place.chosen()
+    name = variant or chosen_variant()
+    if not is_current(name, place):
+        _compile(name, place)
+    return Library(name, library_path(name, place.libraries))
+
+
+def chosen_variant() -> str:
+    """The variant for this processor, or the one that is asked for; raises `LibraryError` where there can be none."""
+    wanted = os.environ.get("PENSTOCK_CPU_VARIANT")
+    if wanted == "none":
+        raise LibraryError("PENSTOCK_CPU_VARIANT=none: native kernels are switched off; unset it to use them.")
+    executable = executable_variants()
+    if not executable:
+        missing = "AVX2 and FMA" if is_known_machine() else "an x86-64 processor"
+        raise LibraryError(f"The native kernels need {missing}; torch's own operations serve instead.")
+    if wanted and wanted not in executable:
+        what = "this processor cannot execute it" if wanted in VARIANTS else "there is no such variant"
+        raise LibraryError(f"PENSTOCK_CPU_VARIANT={wanted}: {what}. Choose none or one of {', '.join(executable)}.")
+    return wanted or executable[0]
+
+
+def _compile(variant: str, place: Place) -> None:
+    if variant not in VARIANTS:
+        raise LibraryError(f"There is no variant {variant!r} of the native kernels, only {', '.join(VARIANTS)}.")
+    _LOG.warning("Compiling the native kernels for %s; this happens once", variant)
+    try:
+        for said in build(variant, place, keep_going=True):
+            _LOG.warning("%s", said)
+    except BuildError as error:
+        raise LibraryError(f"The native kernels are not compiled for {variant}: {error}") from None
+    except OSError as error:
+        raise LibraryError(f"The native kernels are not compiled for {variant}, and cannot be: {error}") from None

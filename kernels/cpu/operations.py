@@ -1,0 +1,197 @@
+"""The operations of a layer as native calls: each notes down in the program that is being recorded what it would do.
+
+The face is `kernels/operations.py`; here `Buffer`s take the place of tensors. Knows which arguments a kernel wants,
+nothing of when it runs.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from ctypes import addressof
+
+import torch
+from torch import Tensor
+
+from ..operations import HeadForm, Ranks, WeightForm
+from ..quantized_part import QuantizedPart
+from . import attention as attending
+from . import layer
+from .arguments import Step
+from .kv_layout import KVMemory
+from .library import Library
+from .linear import Linear, Quantize, Quantized
+from .program import Buffer, Program
+from .quantized import OrderedWeight, pack_parts
+from .shared import AllReduce, SharedMemory
+from .weights import NativeWeight
+
+_INTEGERS = ("int8", "int4")
+_SUM_AREAS = 3
+
+
+class NativeOperations:
+    """Records into the program that stands in `recording`."""
+
+    def __init__(self, library: Library, ranks: Ranks) -> None:
+        self.library = library
+        self.ranks = ranks
+        self.program: Program
+        self.step: Step
+        self._plans: dict[int | None, attending.PlanMemory] = {}
+        self._parts: Tensor | None = None
+        self._shared: SharedMemory | None = None
+        self._num_sums = 0
+
+    @contextmanager
+    def recording(self, program: Program, step: Step) -> Iterator[None]:
+        self.program, self.step, self._plans = program, step, {}
+        self._parts, self._shared, self._num_sums = None, None, 0
+        yield
+        program.seal()
+
+    # --- weights, while a model loads ---------------------------------------------------------------------------------
+
+    def pack(self, parts: list[Tensor | QuantizedPart], form: WeightForm) -> NativeWeight:
+        return pack_parts(parts, form.kind, form.group_size)
+
+    def table(self, part: Tensor | QuantizedPart, form: WeightForm) -> NativeWeight:
+        return self.pack([part], form)
+
+    def tied_weight(self, table: NativeWeight, form: WeightForm) -> NativeWeight:
+        return table
+
+    # --- what layers call, while a step is recorded -------------------------------------------------------------------
+
+    def embedding(self, token_ids: int, table: NativeWeight, first: int) -> Buffer:
+        """`token_ids` is the step's field, as all that a step's batch gives."""
+        found = self.program.buffer(table.in_features)
+        arguments = layer.Embedding.of(self.program.num_rows, token_ids, first, table, found.address)
+        self.program.call("penstock_embedding", arguments, found, keep=table)
+        return found
+
+    def linear(self, x: Buffer, weight: NativeWeight, bias: Tensor | None) -> Buffer:
+        product = self.program.buffer(weight.out_features)
+        arguments = Linear(
+            num_rows=self.program.num_rows,
+            weight=weight.structure(),
+            bias=None if bias is None else bias.data_ptr(),
+            output=product.address,
+            output_stride=product.width,
+        )
+        if weight.kind in _INTEGERS:
+            arguments.quantized_input = self._in_order(x, weight) or x.quantized()
+        else:
+            arguments.input = x.address
+        self.program.call(f"penstock_linear_{weight.kind}", arguments, product, keep=(weight, bias))
+        return product
+
+    def _in_order(self, x: Buffer, weight: NativeWeight) -> Quantized | None:
+        """The input as an act-order weight wants it, which no other weight can share."""
+        if not isinstance(weight, OrderedWeight):
+            return None
+        quantized = x.another_quantized()
+        quantized.order = weight.order.data_ptr()
+        arguments = Quantize(num_rows=self.program.num_rows, input=x.address, width=x.width, quantized=quantized)
+        self.program.call("penstock_quantize", arguments)
+        return quantized
+
+    def add_rms_norm(self, stream: Buffer, update: Buffer | None, weight: Tensor, epsilon: float) -> Buffer:
+        normed = self.program.buffer(stream.width)
+        arguments = layer.AddRmsNorm(
+            num_rows=self.program.num_rows,
+            stream=stream.address,
+            update=update.address if update else None,
+            weight=weight.data_ptr(),
+            epsilon=epsilon,
+            width=stream.width,
+            output=normed.address,
+        )
+        self.program.call("penstock_add_rms_norm", arguments, normed, keep=weight)
+        return normed
+
+    def store_heads(self, heads: Buffer, form: HeadForm, rotation: None, kv: KVMemory, rows: None) -> Buffer:
+        """The query comes back where it was: at the beginning of each token's heads."""
+        query_norm, key_norm = form.norms or (None, None)
+        arguments = attending.StoreHeads(
+            step=addressof(self.step),
+            heads=heads.address,
+            num_query_heads=form.num_queries,
+            query_norm=None if query_norm is None else query_norm.data_ptr(),
+            key_norm=None if key_norm is None else key_norm.data_ptr(),
+            epsilon=form.epsilon,
+            rotation=attending.ROTATIONS["pairs" if form.rotates_pairs else "halves"],
+            kv=kv,
+        )
+        self.program.call("penstock_store_heads", arguments, keep=form.norms)
+        return heads
+
+    def attention(self, query: Buffer, form: HeadForm, kv: KVMemory, rows: None, window: int | None) -> Buffer:
+        attended = self.program.buffer(form.num_queries * form.head_dim)
+        if window not in self._plans:
+            self._plans[window] = self._recorded_plan(form, kv, window)
+        if self._parts is None:
+            self._parts = torch.empty(attending.num_part_floats(form.num_queries, form.head_dim))
+        arguments = attending.Attention(
+            plan=self._plans[window].address,
+            kv=kv,
+            query=query.address,
+            query_stride=query.width,
+            scale=form.head_dim**-0.5,
+            parts=self._parts.data_ptr(),
+            output=attended.address,
+        )
+        self.program.call("penstock_attention", arguments, attended, keep=self._parts)
+        return attended
+
+    def _recorded_plan(self, form: HeadForm, kv: KVMemory, window: int | None) -> attending.PlanMemory:
+        """Made before the first layer that asks for it, once a step."""
+        capacity = self.program.capacity
+        plan = attending.PlanMemory.allocate(
+            addressof(self.step), capacity, capacity, kv.block_size, form.num_keys, form.num_queries, window
+        )
+        self.program.call("penstock_plan_attention", plan.arguments, keep=plan)
+        return plan
+
+    def silu_mul(self, gate_up: Buffer) -> Buffer:
+        activated = self.program.buffer(gate_up.width // 2)
+        arguments = layer.SiluMultiply(
+            num_rows=self.program.num_rows, gate_up=gate_up.address, width=activated.width, output=activated.address
+        )
+        self.program.call("penstock_silu_multiply", arguments, activated)
+        return activated
+
+    def add(self, stream: Buffer, update: Buffer) -> Buffer:
+        arguments = layer.Add(
+            num_rows=self.program.num_rows, stream=stream.address, update=update.address, width=stream.width
+        )
+        self.program.call("penstock_add", arguments)
+        return stream
+
+    def all_reduce(self, x: Buffer) -> Buffer:
+        if self.ranks.size == 1:
+            return x
+        if self._shared is None:
+            self._shared = self._shared_memory(_SUM_AREAS, 4 * x.width * self.program.capacity)
+        # In turn, and the first one in an area of its own, because a step may end with either of the others.
+        number = 2 if self._num_sums == 0 else self._num_sums % 2
+        self._num_sums += 1
+        x.writer.output = self._shared.area(number).data_ptr()  # type: ignore[union-attr]
+        total, parts = self.program.buffer(x.width), self._shared.parts(number)
+        arguments = AllReduce(self._shared.meeting, self.program.num_rows, x.width, addressof(parts), total.address)
+        self.program.call("penstock_all_reduce", arguments, keep=(self._shared, parts))
+        return total
+
+    def all_gather(self, x: Buffer, total: int) -> Buffer:
+        """Every rank writes its columns into rank 0's memory."""
+        if self.ranks.size == 1:
+            return x
+        shared = self._shared_memory(1, 4 * total * self.program.capacity)
+        whole = self.program.buffer_in(shared.area(0, rank=0), total)
+        x.writer.output = whole.address + 4 * self.ranks.span(total)[0]  # type: ignore[union-attr]
+        x.writer.output_stride = total  # type: ignore[union-attr]
+        # Before anyone writes, rank 0 must have read what was written last.
+        self.program.call_first("penstock_meet", shared.meeting, keep=shared)
+        self.program.call("penstock_meet", shared.meeting)
+        return whole
+
+    def _shared_memory(self, num_areas: int, area_bytes: int) -> SharedMemory:
+        return SharedMemory(self.ranks.rank, self.ranks.size, self.ranks.exchange, num_areas, area_bytes)

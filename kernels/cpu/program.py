@@ -1,0 +1,117 @@
+"""A step as a list of kernel calls: recorded once, while layers are called with buffers, and replayed by one call.
+
+A `Buffer` stands for rows of float32 that one kernel writes and later ones read. When the last reference to it is
+dropped while recording, no later call can name it, so its memory serves the next buffer. A consumer that wants rows
+as 8-bit integers asks the buffer for them, and the kernel that wrote it is told to write those as well.
+Knows nothing of layers or models.
+"""
+
+import ctypes
+import weakref
+
+import torch
+from torch import Tensor
+
+from .library import Library
+from .linear import ROW_ALIGN, SUM_WIDTH, Quantized
+
+
+class _Call(ctypes.Structure):
+    _fields_ = [("kernel", ctypes.c_void_p), ("arguments", ctypes.c_void_p)]
+
+
+class _Recording(ctypes.Structure):
+    _fields_ = [("calls", ctypes.c_void_p), ("count", ctypes.c_int64)]
+
+
+class Arena:
+    """Memory for buffers, lent and taken back; it is never touched here, so what no step uses costs nothing."""
+
+    def __init__(self) -> None:
+        self._free: list[Tensor] = []
+
+    def lend(self, owner: object, num_bytes: int) -> Tensor:
+        """At least so many bytes, 64-byte aligned, until `owner` is dropped."""
+        fitting = [memory for memory in self._free if num_bytes <= memory.numel() <= 2 * num_bytes]
+        if fitting:
+            memory = min(fitting, key=Tensor.numel)
+            self._free[:] = [other for other in self._free if other is not memory]
+        else:
+            memory = torch.empty(num_bytes, dtype=torch.uint8)
+        weakref.finalize(owner, self._free.append, memory).atexit = False
+        return memory
+
+
+class Buffer:
+    """Rows of float32 between two kernels."""
+
+    def __init__(self, program: "Program", width: int, memory: Tensor | None = None) -> None:
+        self.program = program
+        self.width = width
+        self.memory = program.arena.lend(self, 4 * width * program.capacity) if memory is None else memory
+        self.writer: ctypes.Structure | None = None  # the arguments of the kernel that writes it
+        self._quantized: Quantized | None = None
+
+    @property
+    def address(self) -> int:
+        return self.memory.data_ptr()
+
+    def rows(self, count: int) -> Tensor:
+        """The first rows, in place."""
+        return self.memory[: 4 * count * self.width].view(torch.float32).view(count, self.width)
+
+    def quantized(self) -> Quantized:
+        """The same rows as 8-bit integers, which the writer makes as well from now on."""
+        if self._quantized is None:
+            self._quantized = self.another_quantized()
+            self.writer.quantized = self._quantized  # type: ignore[union-attr]
+        return self._quantized
+
+    def another_quantized(self) -> Quantized:
+        """Memory for the rows as 8-bit integers, for as long as this buffer is in use."""
+        width, capacity = -(-self.width // ROW_ALIGN) * ROW_ALIGN, self.program.capacity
+        sizes = (capacity * width, 4 * capacity, 4 * capacity, 4 * capacity * (width // SUM_WIDTH))
+        parts = [self.program.arena.lend(self, size).data_ptr() for size in sizes]
+        return Quantized(*parts, width)
+
+
+class Program:
+    """Calls in their order, for steps of up to `capacity` rows."""
+
+    def __init__(self, library: Library, capacity: int, num_rows: int, arena: Arena | None = None) -> None:
+        self.library = library
+        self.capacity = capacity
+        self.num_rows = num_rows  # the address of the step's number of rows, int32
+        self.arena = arena or Arena()
+        self._calls: list[tuple[int, int]] = []
+        self._kept: list[object] = []  # what calls point to
+        self._recording = _Recording()
+
+    def buffer(self, width: int) -> Buffer:
+        return Buffer(self, width)
+
+    def buffer_in(self, memory: Tensor, width: int) -> Buffer:
+        """A buffer in memory that others share."""
+        return Buffer(self, width, memory)
+
+    def call(self, kernel: str, arguments: ctypes.Structure, writes: Buffer | None = None, keep: object = None) -> None:
+        """Note a call down; `keep` is what its arguments point to."""
+        if writes is not None:
+            writes.writer = arguments
+        self._calls.append((self.library.address(kernel), ctypes.addressof(arguments)))
+        self._kept += [arguments, keep]
+
+    def call_first(self, kernel: str, arguments: ctypes.Structure, keep: object = None) -> None:
+        """Note a call down that comes before all others."""
+        self.call(kernel, arguments, keep=keep)
+        self._calls.insert(0, self._calls.pop())
+
+    def seal(self) -> "Program":
+        calls = (_Call * len(self._calls))(*self._calls)
+        self._kept.append(calls)
+        self._recording = _Recording(ctypes.addressof(calls), len(calls))
+        self._replay, self._address = self.library.function("penstock_replay"), ctypes.addressof(self._recording)
+        return self
+
+    def replay(self) -> None:
+        self._replay(self._address)

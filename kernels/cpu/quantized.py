@@ -1,0 +1,131 @@
+"""Packs matrices that may come from a quantized checkpoint into the kernels' own formats, and takes them out again.
+
+4-bit values in groups, and 8-bit values with a scale per row, are taken over as they are. What no kernel multiplies (8
+bits in groups or with zeros, groups of odd sizes, rows merged from unlike parts) becomes int8 with a scale per row,
+which costs less than the step from the original to 4 bits did. Knows nothing of files or layers.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..quantized_part import MIDDLE, QuantizedPart
+from .weights import GROUP_SIZES, PANEL, ROW_ALIGN, Kind, NativeWeight, pack, pack_int4_from, pack_int8_from
+
+_LARGEST_GROUP = max(GROUP_SIZES)
+
+
+@dataclass
+class OrderedWeight(NativeWeight):
+    """A weight whose inputs are not in their natural order."""
+
+    order: Tensor  # int32 [in_features]: which input meets value k
+
+
+def pack_parts(parts: Sequence[Tensor | QuantizedPart], kind: Kind, group_size: int) -> NativeWeight:
+    """Pack the rows of all parts; `kind` and `group_size` are for those in floats."""
+    integers = [part for part in parts if isinstance(part, QuantizedPart)]
+    if not integers:
+        return pack(parts, kind, group_size)  # type: ignore[arg-type]
+    if len(integers) == len(parts) and all(map(_has_int8_kernel, integers)):
+        return pack_int8_from([(part.values, part.scales[:, 0]) for part in integers])
+    if len(integers) == len(parts) and _have_int4_kernel(integers):
+        return _packed_int4(integers)
+    floats = [part.dequantized() if isinstance(part, QuantizedPart) else part for part in parts]
+    return pack(floats, "int8")
+
+
+def unpacked(weight: NativeWeight) -> QuantizedPart:
+    """What an integer weight holds, out of the kernels' order."""
+    return _unpacked_int8(weight) if weight.kind == "int8" else _unpacked_int4(weight)
+
+
+def _unpacked_int8(weight: NativeWeight) -> QuantizedPart:
+    width = -(-weight.in_features // ROW_ALIGN) * ROW_ALIGN
+    values_end = -(-weight.out_features // PANEL) * PANEL * width
+    # Four values of one output are neighbours, and move as one word.
+    words = weight.data[:values_end].view(torch.int32).view(-1, width // 4, PANEL)
+    values = words.transpose(1, 2).contiguous().view(torch.uint8).view(-1, width)
+    scales = weight.data[values_end:].view(torch.float32)[: weight.out_features, None]
+    return QuantizedPart.of(8, values[: weight.out_features, : weight.in_features], scales, None, weight.in_features)
+
+
+def _unpacked_int4(weight: NativeWeight) -> QuantizedPart:
+    header = 2 * PANEL * (2 if weight.has_zeros else 1)
+    panels = -(-weight.out_features // PANEL)
+    groups = weight.data.view(panels, -1, header + weight.group_size * PANEL // 2)
+    words = groups[..., header:].view(torch.int32).unflatten(2, (-1, PANEL))
+    octets = words.permute(0, 3, 1, 2).contiguous().view(torch.uint8).unflatten(-1, (-1, 4))
+    # Of four octets the low halves come first.
+    values = torch.stack((octets & 15, octets >> 4), -2).view(panels * PANEL, -1)
+    num_groups = -(-weight.in_features // weight.group_size)
+    rows = slice(weight.out_features)
+    scales = _by_row(groups[..., : 2 * PANEL], torch.float16)[rows, :num_groups]
+    zeros = None
+    if weight.has_zeros:
+        zeros = _by_row(groups[..., 2 * PANEL : header], torch.int16)[rows, :num_groups].to(torch.uint8)
+    return QuantizedPart.of(4, values[rows, : weight.in_features], scales, zeros, weight.group_size)
+
+
+def _by_row(octets: Tensor, dtype: torch.dtype) -> Tensor:
+    """[out, groups] from one number a lane in every group of every panel."""
+    return octets.contiguous().view(dtype).transpose(1, 2).flatten(0, 1)
+
+
+def _has_int8_kernel(part: QuantizedPart) -> bool:
+    return part.bits == 8 and part.zeros is None and part.scales.shape[1] == 1
+
+
+def _have_int4_kernel(parts: list[QuantizedPart]) -> bool:
+    first = parts[0]
+    is_grouped = (
+        first.group_size in GROUP_SIZES
+        or first.group_size >= first.values.shape[1]
+        or first.group_size % _LARGEST_GROUP == 0
+    )
+    return is_grouped and all(
+        part.bits == 4 and part.group_size == first.group_size and _same_order(part.order, first.order)
+        for part in parts
+    )
+
+
+def _same_order(one: Tensor | None, other: Tensor | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return torch.equal(one, other)
+
+
+def _packed_int4(parts: list[QuantizedPart]) -> NativeWeight:
+    in_features, group_size = parts[0].values.shape[1], parts[0].group_size
+    times = 1
+    if group_size < in_features and group_size > _LARGEST_GROUP:
+        times, group_size = group_size // _LARGEST_GROUP, _LARGEST_GROUP
+    width = -(-in_features // ROW_ALIGN) * ROW_ALIGN
+    num_groups = 1 if group_size >= in_features else -(-width // group_size)
+    has_zeros = any(part.zeros is not None for part in parts)
+    packed = pack_int4_from(
+        [
+            (part.values, _groups(part.scales, times, num_groups), _zeros(part, has_zeros, times, num_groups))
+            for part in parts
+        ],
+        group_size,
+    )
+    if parts[0].order is None:
+        return packed
+    return OrderedWeight(**{field.name: getattr(packed, field.name) for field in fields(packed)}, order=parts[0].order)
+
+
+def _groups(per_group: Tensor, times: int, num_groups: int) -> Tensor:
+    """One column for each group of the kernel's: what stands for several is repeated, what pads the inputs is 0."""
+    columns = per_group.repeat_interleave(times, 1)[:, :num_groups]
+    return F.pad(columns, (0, num_groups - columns.shape[1]))
+
+
+def _zeros(part: QuantizedPart, has_zeros: bool, times: int, num_groups: int) -> Tensor | None:
+    if not has_zeros:
+        return None
+    zeros = part.zeros if part.zeros is not None else torch.full(part.scales.shape, MIDDLE, dtype=torch.uint8)
+    return _groups(zeros, times, num_groups)

@@ -1,0 +1,99 @@
+"""Memory that the ranks of one machine share, and the kernels that meet in it.
+
+Every rank makes one piece of memory without a name, which ends with the processes that map it, and maps the others'.
+At its beginning stands the rank's counter, by which ranks wait for one another; behind it lie areas of one size, which
+whoever uses them divides among its calls. Knows how ranks meet, nothing of what they compute.
+"""
+
+import ctypes
+import mmap
+import os
+from collections.abc import Callable
+from ctypes import c_int64, c_void_p
+
+import torch
+from torch import Tensor
+
+# From this rank's own numbers to those of all ranks, in their order.
+Exchange = Callable[[list[int]], list[list[int]]]
+
+_PAGE = 4096
+
+
+class Meeting(ctypes.Structure):
+    """Arguments of penstock_meet."""
+
+    _fields_ = [("rank", c_int64), ("size", c_int64), ("arrivals", c_void_p)]
+
+
+class AllReduce(ctypes.Structure):
+    """Arguments of penstock_all_reduce."""
+
+    _fields_ = [
+        ("meeting", Meeting),
+        ("num_rows", c_void_p),  # int32
+        ("width", c_int64),
+        ("parts", c_void_p),  # each rank's rows
+        ("output", c_void_p),
+    ]
+
+
+class SharedMemory:
+    """`num_areas` areas of `area_bytes` in each rank's memory."""
+
+    def __init__(self, rank: int, size: int, exchange: Exchange, num_areas: int, area_bytes: int) -> None:
+        self.rank = rank
+        self.size = size
+        self.area_bytes = -(-area_bytes // _PAGE) * _PAGE
+        total = _PAGE + num_areas * self.area_bytes
+        own = os.memfd_create("penstock-ranks", os.MFD_CLOEXEC)
+        os.ftruncate(own, total)
+        found = exchange([os.getpid(), own])
+        self._maps = [_mapped(f"/proc/{process}/fd/{descriptor}", total) for process, descriptor in found]
+        exchange([])  # everyone has mapped everyone's
+        os.close(own)
+        self._memories = [torch.frombuffer(each, dtype=torch.uint8) for each in self._maps]
+        self._arrivals = (c_void_p * size)(*(memory.data_ptr() for memory in self._memories))
+        self.meeting = Meeting(rank, size, ctypes.addressof(self._arrivals))
+
+    def area(self, number: int, rank: int | None = None) -> Tensor:
+        """An area's bytes in a rank's memory, its own if not said."""
+        first = _PAGE + number * self.area_bytes
+        return self._memories[self.rank if rank is None else rank][first : first + self.area_bytes]
+
+    def parts(self, number: int) -> "ctypes.Array[c_void_p]":
+        """The addresses of an area in all ranks' memories."""
+        return (c_void_p * self.size)(*(self.area(number, rank).data_ptr() for rank in range(self.size)))
+
+
+def _mapped(path: str, total: int) -> mmap.mmap:
+    descriptor = os.open(path, os.O_RDWR)
+    try:
+        return mmap.mmap(descriptor, total, mmap.MAP_SHARED)
+    finally:
+        os.close(descriptor)
+
+
+class Board:
+    """What rank 0 says and all others read."""
+
+    _BYTES = 64 << 10
+
+    def __init__(self, rank: int, size: int, exchange: Exchange, meet: Callable[[int], None]) -> None:
+        self._memory = SharedMemory(rank, size, exchange, 2, self._BYTES)
+        self._meet = meet
+        self._turn = 0
+
+    def broadcast(self, x: Tensor) -> Tensor:
+        """Rank 0's `x`, in place, on every rank."""
+        flat = x.view(-1).view(torch.uint8)
+        for piece in flat.split(self._BYTES):
+            # Two areas in turn: who meets here again has read what was said before.
+            self._turn ^= 1
+            said = self._memory.area(self._turn, rank=0)[: len(piece)]
+            if self._memory.rank == 0:
+                said.copy_(piece)
+            self._meet(ctypes.addressof(self._memory.meeting))
+            if self._memory.rank > 0:
+                piece.copy_(said)
+        return x

@@ -1,0 +1,66 @@
+// Attention's arguments, and the plan of a step that all layers with the same window share.
+//
+// A context is cut into splits of kSplit absolute positions; within a split all is computed at once, and splits are
+// folded in ascending order. A tile is a few tokens that look at the same blocks in a range of splits. It either covers
+// all that its tokens see and writes the output, or leaves a part for each token and split, which are folded later by
+// the same operations. So how a step is cut into tiles changes speed, never bits. Knows nothing of layers.
+#pragma once
+#include <cstdint>
+
+#include "kv_layout.hpp"
+#include "quantize.hpp"
+#include "step.hpp"
+
+namespace penstock {
+
+constexpr int64_t kSplit = 256;       // a multiple of every block size
+constexpr int64_t kTileQueries = 48;  // tokens × query heads to a key head, where more than one token fits
+constexpr int32_t kNoParts = INT32_MIN;
+
+struct Tile {
+    int32_t first_token;  // in tile_tokens
+    int32_t num_tokens;
+    int32_t row;  // whose block table serves all of them
+    int32_t first_split;
+    int32_t end_split;
+    int32_t leaves_parts;
+};
+
+struct AttentionPlan {
+    const Step* step;
+    int64_t window;  // keys that a query sees, its own included; 0: all
+    int64_t block_size;
+    int64_t num_heads;   // of keys
+    int64_t num_shared;  // query heads to each of them
+    int64_t max_parts;   // (token, split) pairs that there is room for
+    int32_t* counts;      // [2], written: tiles, tokens that left parts
+    Tile* tiles;          // [max tokens + max_parts], written
+    int32_t* tile_tokens;   // [max tokens + max_parts], written
+    int32_t* parts;         // [max tokens], written: a token's part of split s is number parts[token] + s, or kNoParts
+    int32_t* parted_tokens;  // [max tokens], written: those that left parts
+    int32_t* row_order;      // [2 × max rows]: memory for planning
+};
+
+struct Attention {
+    const AttentionPlan* plan;
+    KVMemory kv;
+    const float* query;  // [T, query_stride]: heads × head_dim of each token
+    int64_t query_stride;
+    float scale;
+    float* parts;      // [max_parts, query heads, head_dim + 2]: what a split gave, then its maximum and its sum
+    float* output;     // [T, query heads × head_dim]
+    Quantized quantized;
+};
+
+// The keys that a token sees: [first, end).
+struct Sight {
+    int64_t first, end;
+};
+inline Sight sight_of(const Step& step, int64_t token, int64_t window) {
+    const int64_t end = step.positions[token] + 1;
+    return {window > 0 && end > window ? end - window : 0, end};
+}
+inline int64_t first_split(Sight sight) { return sight.first / kSplit; }
+inline int64_t end_split(Sight sight) { return (sight.end + kSplit - 1) / kSplit; }
+
+}  // namespace penstock

@@ -1,0 +1,67 @@
+// How what the splits of a context gave is put together: in ascending order, by the same operations wherever it
+// happens. Knows nothing of tiles or of how a split is computed.
+#pragma once
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "attention.hpp"
+#include "vector.hpp"
+
+namespace penstock {
+
+constexpr float kLowest = -std::numeric_limits<float>::infinity();
+
+// 2^x for x up to 0, to 2 units in the last place: 0 from -150 down (and for -inf), NaN for NaN. Scores are in powers
+// of two, for the query's scale takes in what turns e^x into that.
+constexpr float kLog2OfE = 1.44269504088896341f;
+
+inline Vec exp2(Vec x) {
+    const Vec within_range = maximum(broadcast(-160.0f), x);
+    const Vec power = round_to_even(within_range);
+    const Vec rest = within_range - power;
+    Vec series = broadcast(1.535336188319500e-4f);
+    series = fma(series, rest, broadcast(1.339887440266574e-3f));
+    series = fma(series, rest, broadcast(9.618437357674640e-3f));
+    series = fma(series, rest, broadcast(5.550332471162809e-2f));
+    series = fma(series, rest, broadcast(2.402264791363012e-1f));
+    series = fma(series, rest, broadcast(6.931472028550421e-1f));
+    return times_power_of_two(fma(series, rest, broadcast(1.0f)), power);
+}
+
+inline float exp2_of(float x) {
+    float lanes[kLanes];
+    store(lanes, exp2(broadcast(x)));
+    return lanes[0];
+}
+
+// What the splits so far gave for one row: Σ 2^(score - maximum), beside it the same sum over values.
+struct Running {
+    float maximum = kLowest;
+    float sum = 0;
+
+    void fold(float* totals, const float* part, float part_maximum, float part_sum, int64_t head_dim) {
+        const float highest = std::max(maximum, part_maximum);
+        const float kept = exp2_of(maximum - highest), added = exp2_of(part_maximum - highest);
+        for (int64_t i = 0; i < head_dim; i += kLanes)
+            store(totals + i, fma(load(part + i), broadcast(added), load(totals + i) * broadcast(kept)));
+        maximum = highest;
+        sum = std::fma(part_sum, added, sum * kept);
+    }
+
+    void finish(float* output, const float* totals, int64_t head_dim) const {
+        const Vec share = broadcast(1.0f / sum);
+        for (int64_t i = 0; i < head_dim; i += kLanes) store(output + i, load(totals + i) * share);
+    }
+};
+
+inline int64_t num_query_heads(const Attention& a) { return a.plan->num_heads * a.plan->num_shared; }
+
+inline float* part_of(const Attention& a, int64_t token, int64_t head, int64_t split) {
+    return a.parts + ((a.plan->parts[token] + split) * num_query_heads(a) + head) * (a.kv.head_dim + 2);
+}
+inline float* output_of(const Attention& a, int64_t token, int64_t head) {
+    return a.output + (token * num_query_heads(a) + head) * a.kv.head_dim;
+}
+
+}  // namespace penstock

@@ -1,0 +1,281 @@
+// One tile of tokens and one key head: its query heads are the tile's rows.
+//
+// Split by split: scores of all rows, their weights, then weights × values, then the fold into what earlier splits
+// gave, or a part for later. Both products are attention_products.hpp's, weights attention_weights.hpp's; what the
+// formats do differently is attention_formats.hpp's. Of other tiles it knows only where the next one begins.
+#pragma once
+#include "attention_products.hpp"
+#include "attention_weights.hpp"
+#include "pool.hpp"
+
+namespace penstock {
+
+// A tile and a key head: what a thread does at a time.
+struct Piece {
+    const Tile& tile;
+    int64_t head;
+};
+
+// `next` is the piece that the thread probably does afterwards.
+using AttendTile = void(const Attention& attention, Piece piece, Piece next);
+AttendTile attend_fp32, attend_fp16, attend_bf16, attend_int8, attend_uint4;
+
+// Hands out pieces of a thread's scratch; measured first, with no memory behind it.
+struct Carver {
+    uint8_t* memory;
+    int64_t used = 0;
+    template <class T>
+    T* take(int64_t count) {
+        T* piece = reinterpret_cast<T*>(memory + used);
+        used += (count * static_cast<int64_t>(sizeof(T)) + 63) / 64 * 64;
+        return piece;
+    }
+};
+
+template <class Format>
+class TileOfHead {
+public:
+    TileOfHead(const Attention& attention, Piece piece, Piece next)
+        : a_(attention),
+          step_(*attention.plan->step),
+          tile_(piece.tile),
+          key_head_(piece.head),
+          next_(next),
+          head_dim_(attention.kv.head_dim),
+          num_rows_(tile_.num_tokens * attention.plan->num_shared),
+          block_shift_(__builtin_ctzll(attention.kv.block_size)),
+          block_bytes_(bytes_of_block_head(attention.kv)) {
+        Carver measure{nullptr};
+        carve(measure);
+        Carver carver{static_cast<uint8_t*>(thread_scratch(measure.used))};
+        carve(carver);
+    }
+
+    void run() {
+        prepare_rows();
+        for (int64_t split = tile_.first_split; split < tile_.end_split; ++split) attend_split(split);
+        if (tile_.leaves_parts) return;
+        for (int64_t i = 0; i < num_rows_; ++i) {
+            const Row& row = rows_[i];
+            row.running.finish(output_of(a_, row.token, row.head), totals_ + i * head_dim_, head_dim_);
+        }
+    }
+
+private:
+    using Number = typename Format::Number;
+    static constexpr int64_t kColumns = kMostColumns / Format::kRegisters;
+
+    void carve(Carver& carver) {
+        rows_ = carver.template take<Row>(num_rows_);
+        queries_ = carver.template take<Number>(num_rows_ * head_dim_);
+        scores_ = carver.template take<float>(num_rows_ * kSplit);
+        weights_ = carver.template take<Number>(num_rows_ * Format::kPlanes * kSplit);
+        if (!tile_.leaves_parts) {
+            parts_ = carver.template take<float>(kMostRows * head_dim_);
+            totals_ = carver.template take<float>(num_rows_ * head_dim_);
+        }
+    }
+
+    void prepare_rows() {
+        const int64_t shared = a_.plan->num_shared;
+        for (int64_t i = 0; i < num_rows_; ++i) {
+            Row& row = rows_[i] = Row{};
+            row.token = a_.plan->tile_tokens[tile_.first_token + i / shared];
+            row.head = key_head_ * shared + i % shared;
+            row.sight = sight_of(step_, row.token, a_.plan->window);
+            const float* query = a_.query + row.token * a_.query_stride + row.head * head_dim_;
+            if constexpr (kIsInteger<Format>) quantize_query(query, row, i);
+            else scale_query(query, i);
+        }
+        if (!tile_.leaves_parts) std::fill(totals_, totals_ + num_rows_ * head_dim_, 0.0f);
+    }
+
+    void scale_query(const float* query, int64_t i) {
+        Number* to = queries_ + i * head_dim_;
+        for (int64_t d = 0; d < head_dim_; d += kLanes)
+            Format::store_numbers(to + d, load(query + d) * broadcast(a_.scale * kLog2OfE));
+    }
+
+    void quantize_query(const float* query, Row& row, int64_t i) {
+        auto* to = reinterpret_cast<int8_t*>(queries_ + i * head_dim_);
+        Vec most = zero(), poison = zero();
+        for (int64_t d = 0; d < head_dim_; d += kLanes) {
+            most = maximum(absolute(load(query + d)), most);
+            poison = fma(load(query + d), zero(), poison);  // NaN where a number is not finite
+        }
+        const float largest_number = largest(most);
+        const Vec inverse = broadcast(largest_number > 0 ? 127.0f / largest_number : 0.0f);
+        int32_t total = 0;
+        for (int64_t d = 0; d < head_dim_; d += kLanes) store_signed_bytes(to + d, load(query + d) * inverse);
+        for (int64_t d = 0; d < head_dim_; ++d) total += to[d];
+        row.query_scale = (largest_number / 127.0f + sum(poison)) * a_.scale * kLog2OfE;
+        row.query_total = static_cast<float>(total);
+    }
+
+    // The part of a split that a row sees, and of all rows the union.
+    Sight look_at(int64_t split) {
+        Sight all{kSplit, 0};
+        for (int64_t i = 0; i < num_rows_; ++i) {
+            Row& row = rows_[i];
+            row.first = std::clamp<int64_t>(row.sight.first - split * kSplit, 0, kSplit);
+            row.end = std::clamp<int64_t>(row.sight.end - split * kSplit, 0, kSplit);
+            if (!row.sees()) continue;
+            all = {std::min(all.first, row.first), std::max(all.end, row.end)};
+        }
+        return {all.first / kLanes * kLanes, all.end};
+    }
+
+    void attend_split(int64_t split) {
+        const Sight seen = look_at(split);
+        if (seen.first >= seen.end) return;
+        find(split, seen);
+        score();
+        for (int64_t i = 0; i < num_rows_; ++i)
+            weigh<Format>(rows_[i], scores_ + i * kSplit, weights_ + i * Format::kPlanes * kSplit, seen, scales_);
+        multiply_values(split);
+    }
+
+    // Where the split's keys and values lie, and their scales.
+    void find(int64_t split, Sight seen) {
+        memory_.key_step = a_.kv.block_size * Format::kUnitBytes;
+        memory_.value_step = head_dim_ * Format::kUnitBytes;
+        memory_.first = seen.first / kLanes;
+        memory_.end = (seen.end + kLanes - 1) / kLanes;
+        const int64_t count = memory_.end - memory_.first;
+        for (int64_t i = 0; i < count; ++i) {
+            const int64_t key = (memory_.first + i) * kLanes;
+            const Place place = place_of(tile_, key_head_, split * kSplit + key);
+            memory_.keys[memory_.first + i] = a_.kv.keys + place.bytes + place.offset * Format::kUnitBytes;
+            memory_.stretches[i] = a_.kv.keys + place.stretch;
+            memory_.stretches[count + i] = a_.kv.values + place.stretch;
+            if constexpr (kIsInteger<Format>) widen_scales(place, key);
+        }
+        if (split + 1 < tile_.end_split) fetch_following({tile_, key_head_}, split + 1, memory_.stretches + 2 * count);
+        else fetch_following(next_, next_.tile.first_split, memory_.stretches + 2 * count);
+    }
+
+    // Where a split's keys begin, for the values before them to fetch meanwhile; its scales are fetched at once.
+    void fetch_following(Piece piece, int64_t split, const uint8_t** stretches) {
+        const int64_t first = split * kSplit, context = step_.context_lengths[piece.tile.row];
+        const int64_t end = std::min(first + kSplit, context);
+        for (int64_t i = 0; i < kAhead; ++i)
+            stretches[i] = a_.kv.keys + place_of(piece.tile, piece.head, std::min(first + i * kLanes, end - 1)).stretch;
+        if constexpr (kIsInteger<Format>)
+            for (int64_t position = first; position < end; position += a_.kv.block_size) {
+                const int64_t numbers = (kHasMinimum<Format> ? 2 : 1) * a_.kv.block_size;
+                const int64_t at = place_of(piece.tile, piece.head, position).block_head * numbers;
+                fetch(a_.kv.key_scales + at, numbers * sizeof(uint16_t));
+                fetch(a_.kv.value_scales + at, numbers * sizeof(uint16_t));
+            }
+    }
+
+    struct Place {
+        int64_t block_head;  // block and head, counted together
+        int64_t offset;      // the token in them
+        int64_t bytes;       // where they begin
+        int64_t stretch;     // where the token's values begin
+    };
+
+    Place place_of(const Tile& tile, int64_t head, int64_t position) const {
+        const int32_t* table = step_.block_tables + tile.row * static_cast<int64_t>(step_.table_width);
+        const int64_t number = block_head(a_.kv, table[position >> block_shift_], head);
+        const int64_t offset = position & (a_.kv.block_size - 1), bytes = number * block_bytes_;
+        return {number, offset, bytes, bytes + offset / Format::kPerUnit * memory_.value_step};
+    }
+
+    void widen_scales(Place place, int64_t key) {
+        constexpr int64_t kParts = kHasMinimum<Format> ? 2 : 1;
+        const int64_t at = place.block_head * kParts * a_.kv.block_size + place.offset;
+        store(scales_.keys + key, load_fp16(a_.kv.key_scales + at));
+        store(scales_.values + key, load_fp16(a_.kv.value_scales + at));
+        if constexpr (kHasMinimum<Format>) {
+            store(scales_.key_minima + key, load_fp16(a_.kv.key_scales + at + a_.kv.block_size));
+            store(scales_.value_minima + key, load_fp16(a_.kv.value_scales + at + a_.kv.block_size));
+        }
+    }
+
+    // The keys that any of these rows sees.
+    Sight seen_by(int64_t first_row, int64_t count) const {
+        Sight all{kSplit, 0};
+        for (const Row* row = rows_ + first_row; row < rows_ + first_row + count; ++row)
+            if (row->sees()) all = {std::min(all.first, row->first), std::max(all.end, row->end)};
+        return {all.first / kLanes * kLanes, all.end};
+    }
+
+    void score() {
+        const int64_t first = memory_.first, num_vectors = memory_.end - first;
+        in_pieces<kColumns>(num_vectors, [&](int64_t vector, auto columns) {
+            const int64_t key = (first + vector) * kLanes;
+            in_pieces<kMostRows>(num_rows_, [&](int64_t row, auto count) {
+                const Sight of_rows = seen_by(row, count());
+                if (of_rows.end <= key || of_rows.first >= key + columns() * kLanes) return;
+                score_tile<Format, count(), columns()>(memory_, first + vector, head_dim_, queries_ + row * head_dim_,
+                                                       scores_ + row * kSplit, row == 0);
+            });
+        });
+    }
+
+    float* part_at(int64_t i, int64_t split) const {
+        if (!tile_.leaves_parts) return parts_ + i % kMostRows * head_dim_;
+        return part_of(a_, rows_[i].token, rows_[i].head, split);
+    }
+
+    void multiply_values(int64_t split) {
+        if (num_rows_ * Format::kPlanes <= kFewRows) multiply_values<kFewRows, 2 * kColumns>(split);
+        else multiply_values<kMostRows, kColumns>(split);
+    }
+
+    template <int64_t kRows, int64_t kVectors>
+    void multiply_values(int64_t split) {
+        constexpr int64_t kPlanes = Format::kPlanes;
+        in_pieces<kRows / kPlanes>(num_rows_, [&](int64_t first_row, auto count) {
+            const Sight seen = seen_by(first_row, count());
+            if (seen.first >= seen.end) return;
+            const auto store_sums = [&](int64_t row, int64_t dimension, Vec sums) {
+                const Row& own = rows_[first_row + row];
+                if (!own.sees()) return;
+                if constexpr (kIsInteger<Format>)
+                    sums = fma(sums, broadcast(own.weight_scale), broadcast(own.minimum_share));
+                store(part_at(first_row + row, split) + dimension, sums);
+            };
+            in_pieces<kVectors>(head_dim_ / kLanes, [&](int64_t vector, auto columns) {
+                value_tile<Format, count() * kPlanes, columns()>(
+                    memory_, seen.first, seen.end, vector * kLanes, weights_ + first_row * kPlanes * kSplit,
+                    first_row == 0 && vector == 0, store_sums);
+            });
+            for (int64_t row = first_row; row < first_row + count(); ++row) keep_part(row, split);
+        });
+    }
+
+    void keep_part(int64_t i, int64_t split) {
+        Row& row = rows_[i];
+        if (!row.sees()) return;
+        float* part = part_at(i, split);
+        if (tile_.leaves_parts) {
+            part[head_dim_] = row.maximum;
+            part[head_dim_ + 1] = row.sum;
+        } else {
+            row.running.fold(totals_ + i * head_dim_, part, row.maximum, row.sum, head_dim_);
+        }
+    }
+
+    const Attention& a_;
+    const Step& step_;
+    const Tile& tile_;
+    const int64_t key_head_;
+    const Piece next_;
+    const int64_t head_dim_;
+    const int64_t num_rows_;
+    const int block_shift_;  // blocks have 2^block_shift_ tokens
+    const int64_t block_bytes_;
+    Row* rows_;
+    Number* queries_;   // [rows, head_dim] as the format multiplies them
+    float* scores_;     // [rows, kSplit]
+    Number* weights_;   // [rows, planes, kSplit] as the format multiplies them
+    float* parts_ = nullptr;   // [kMostRows, head_dim]: what the split at hand gave rows that are multiplied together
+    float* totals_ = nullptr;  // [rows, head_dim]: what all splits so far gave
+    SplitMemory memory_;
+    SplitScales scales_;
+};
+
+}  // namespace penstock

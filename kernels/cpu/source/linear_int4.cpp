@@ -1,0 +1,145 @@
+// Products of 8-bit rows with 4-bit weights in groups, one scale per group and output feature.
+//
+//   output[m, n] = (Σ_g weight_scale[g, n] × Σ_k in g (u[n, k] - zero[g, n]) × x[m, k]) × scale[m] + bias[n]
+//
+// Groups are added in ascending order, one fused product each; what is inside a group is exact. A tile is up to
+// kGroupTileRows rows times one panel: half of what int8 has, for the integer sums of a group and the float32 sums of
+// all groups before it both stay in registers. Nibbles become bytes in registers, anew for every tile: unpacking a
+// panel once for many rows was no faster (Zen 5), the units that multiply are not those that shift.
+#include "int4.hpp"
+#include "step.hpp"
+#include "tiles.hpp"
+
+namespace penstock {
+namespace {
+
+// A tile's rows.
+struct Int4Tile {
+    const int8_t* inputs;
+    int64_t width;
+    const int32_t* offsets;  // [rows, groups]
+    int64_t num_groups;
+};
+
+// What a group's integer sums start from, in each row of the block: -zero × Σ inputs where one zero serves all output
+// features, else the Σ that their zeros are multiplied with later.
+void find_offsets(int32_t* offsets, const Quantized& inputs, const Int4Shape& shape, bool has_zeros, RowRange block) {
+    const int64_t sums_per_row = inputs.width / kSumWidth;
+    const int64_t sums_per_group = shape.group_size / kSumWidth;
+    for (int64_t r = 0; r < block.count; ++r) {
+        const int32_t* sums = inputs.sums + (block.first + r) * sums_per_row;
+        for (int64_t group = 0; group < shape.num_groups; ++group) {
+            const int64_t end = std::min(sums_per_row, (group + 1) * sums_per_group);
+            int32_t total = 0;
+            for (int64_t i = group * sums_per_group; i < end; ++i) total += sums[i];
+            offsets[r * shape.num_groups + group] = has_zeros ? total : -static_cast<int32_t>(kInt4Zero) * total;
+        }
+    }
+}
+
+// sums += panel × rows over `count` inputs; `nibbles` is [count / 8][32][4].
+template <int Rows, int Lines>
+PENSTOCK_INLINE inline void dot_nibbles(TileOf<Ints, Rows>& sums, const uint8_t* nibbles, const int8_t* inputs,
+                                        int64_t stride, int64_t count, Fetch& ahead) {
+    const int8_t* end = inputs + count;
+    for (; inputs < end; inputs += 8, nibbles += kPanel * 4) {
+        fetch<Lines>(ahead);
+        Bytes pairs[kVectors], weights[kVectors];
+        unrolled<kVectors>([&](auto v) PENSTOCK_INLINE { pairs[v] = load_bytes(nibbles + v * kLanes * 4); });
+        unrolled<kVectors>([&](auto v) PENSTOCK_INLINE { weights[v] = low_nibbles(pairs[v]); });
+        dot_step(sums, weights, inputs, stride);
+        unrolled<kVectors>([&](auto v) PENSTOCK_INLINE { weights[v] = high_nibbles(pairs[v]); });
+        dot_step(sums, weights, inputs + 4, stride);
+    }
+}
+
+template <int Rows, bool HasZeros>
+PENSTOCK_INLINE inline void end_group(TileOf<Vec, Rows>& totals, const TileOf<Ints, Rows>& sums, const Int4Tile& tile,
+                                      const int32_t* offsets, const uint8_t* header) {
+    unrolled<kVectors>([&](auto v) PENSTOCK_INLINE {
+        const Vec scale = load_fp16(reinterpret_cast<const uint16_t*>(header) + v * kLanes);
+        const auto* zeros = reinterpret_cast<const int16_t*>(header + kHeaderBytes) + v * kLanes;
+        unrolled<Rows>([&](auto r) PENSTOCK_INLINE {
+            Ints sum = sums.of[r][v];
+            if constexpr (HasZeros) sum = sum - load_int16(zeros) * broadcast_int(offsets[r * tile.num_groups]);
+            totals.of[r][v] = fma(to_float(sum), scale, totals.of[r][v]);
+        });
+    });
+}
+
+template <int Rows>
+PENSTOCK_INLINE inline void write_tile(const Linear& linear, const TileOf<Vec, Rows>& totals, int64_t panel,
+                                       int64_t first_row) {
+    const int64_t first_output = panel * kPanel;
+    over_outputs(first_output, linear.weight.out_features, [&](auto v, auto lanes) PENSTOCK_INLINE {
+        const int64_t output = first_output + v * kLanes;
+        const Vec bias = linear.bias ? load(linear.bias + output, lanes) : zero();
+        unrolled<Rows>([&](auto r) PENSTOCK_INLINE {
+            const int64_t row = first_row + r;
+            const Vec product = fma(totals.of[r][v], broadcast(linear.quantized_input.scales[row]), bias);
+            store(linear.output + row * linear.output_stride + output, product, lanes);
+        });
+    });
+}
+
+template <int Rows, bool HasZeros, int Lines>
+void multiply_tile(const Linear& linear, const Int4Shape& shape, const Int4Tile tile, int64_t panel, int64_t first_row,
+                   Fetch ahead) {
+    fetch_output<Rows>(linear, first_row, panel * kPanel);
+    TileOf<Vec, Rows> totals;
+    over_tile<Rows>([&](auto r, auto v) PENSTOCK_INLINE { totals.of[r][v] = zero(); });
+    const uint8_t* group = linear.weight.panels + panel * shape.panel_bytes;
+    for (int64_t index = 0; index < tile.num_groups; ++index, group += shape.group_bytes) {
+        const int64_t first = index * shape.group_size;
+        const int64_t count = std::min(shape.group_size, shape.width - first);
+        const int32_t* offsets = tile.offsets + index;
+        TileOf<Ints, Rows> sums;
+        unrolled<Rows>([&](auto r) PENSTOCK_INLINE {
+            const Ints start = HasZeros ? zero_ints() : broadcast_int(offsets[r * tile.num_groups]);
+            unrolled<kVectors>([&](auto v) PENSTOCK_INLINE { sums.of[r][v] = start; });
+        });
+        fetch<Lines>(ahead);
+        dot_nibbles<Rows, Lines>(sums, group + shape.header_bytes, tile.inputs + first, tile.width, count, ahead);
+        end_group<Rows, HasZeros>(totals, sums, tile, offsets, group);
+    }
+    write_tile<Rows>(linear, totals, panel, first_row);
+}
+
+void multiply_panel(const Linear& linear, const Int4Shape& shape, int64_t panel, RowRange block,
+                    const int32_t* offsets) {
+    const Quantized& inputs = linear.quantized_input;
+    const uint8_t* weights = linear.weight.panels + panel * shape.panel_bytes;
+    over_tiles<kGroupTileRows>(block, [&](RowRange rows, int64_t index, int64_t num_tiles) {
+        const Int4Tile tile{inputs.values + rows.first * inputs.width, inputs.width,
+                            offsets + (rows.first - block.first) * shape.num_groups, shape.num_groups};
+        const Fetch ahead = fetch_for(weights, shape.panel_bytes, kPanel * 4, index, num_tiles);
+        with_rows<kGroupTileRows>(rows.count, [&](auto count) {
+            const auto multiply_rows = [&](auto has_zeros, auto lines) {
+                multiply_tile<count, has_zeros, lines>(linear, shape, tile, panel, rows.first, ahead);
+            };
+            using One = std::integral_constant<int, 1>;
+            using Two = std::integral_constant<int, 2>;
+            if (linear.weight.has_zeros) {
+                num_tiles == 1 ? multiply_rows(std::true_type{}, Two{}) : multiply_rows(std::true_type{}, One{});
+            } else {
+                num_tiles == 1 ? multiply_rows(std::false_type{}, Two{}) : multiply_rows(std::false_type{}, One{});
+            }
+        });
+    });
+}
+
+void linear_int4(const Linear& linear) {
+    const Int4Shape shape(linear.weight);
+    over_chunks(linear.weight, shape.panel_bytes, *linear.num_rows, [&](int64_t first, int64_t end, RowRange block) {
+        auto* offsets = static_cast<int32_t*>(thread_scratch(block.count * shape.num_groups * sizeof(int32_t)));
+        find_offsets(offsets, linear.quantized_input, shape, linear.weight.has_zeros, block);
+        for (int64_t panel = first; panel < end; ++panel) multiply_panel(linear, shape, panel, block, offsets);
+    });
+}
+
+}  // namespace
+}  // namespace penstock
+
+extern "C" void penstock_linear_int4(const void* arguments) {
+    penstock::linear_int4(*static_cast<const penstock::Linear*>(arguments));
+}

@@ -1,0 +1,66 @@
+// Products of 8-bit rows with 8-bit weights, one scale per row and one per output feature.
+//
+//   output[m, n] = (Σ_k u[n, k] × x[m, k] - 128 × total[m]) × (weight_scale[n] × scale[m]) + bias[n]
+//
+// The sum is exact, so no order matters; what follows is one fixed expression. A tile is up to kTileRows rows times one
+// panel, its sums in registers over the whole of K.
+#include "step.hpp"
+#include "tiles.hpp"
+
+namespace penstock {
+namespace {
+
+template <int Rows>
+PENSTOCK_INLINE inline void write_tile(const Linear& linear, const TileOf<Ints, Rows>& sums, int64_t panel,
+                                       int64_t first_row) {
+    const int64_t first_output = panel * kPanel;
+    over_outputs(first_output, linear.weight.out_features, [&](auto v, auto lanes) PENSTOCK_INLINE {
+        const int64_t output = first_output + v * kLanes;
+        const Vec weight_scale = load(linear.weight.scales + output);
+        const Vec bias = linear.bias ? load(linear.bias + output, lanes) : zero();
+        unrolled<Rows>([&](auto r) PENSTOCK_INLINE {
+            const int64_t row = first_row + r;
+            const Ints offset = broadcast_int(static_cast<int32_t>(kInt8Zero) * linear.quantized_input.totals[row]);
+            const Vec scale = weight_scale * broadcast(linear.quantized_input.scales[row]);
+            const Vec product = fma(to_float(sums.of[r][v] - offset), scale, bias);
+            store(linear.output + row * linear.output_stride + output, product, lanes);
+        });
+    });
+}
+
+template <int Rows, int Lines>
+void multiply_tile(const Linear& linear, const uint8_t* weights, int64_t panel, int64_t first_row, Fetch ahead) {
+    const int64_t width = linear.quantized_input.width;
+    TileOf<Ints, Rows> sums;
+    over_tile<Rows>([&](auto r, auto v) PENSTOCK_INLINE { sums.of[r][v] = zero_ints(); });
+    fetch_output<Rows>(linear, first_row, panel * kPanel);
+    dot_tile<Rows, Lines>(sums, weights, linear.quantized_input.values + first_row * width, width, width / 4, ahead);
+    write_tile<Rows>(linear, sums, panel, first_row);
+}
+
+void linear_int8(const Linear& linear) {
+    const int64_t panel_bytes = padded_in(linear.weight) * kPanel;
+    over_chunks(linear.weight, panel_bytes, *linear.num_rows, [&](int64_t first, int64_t end, RowRange block) {
+        for (int64_t panel = first; panel < end; ++panel) {
+            const uint8_t* weights = linear.weight.panels + panel * panel_bytes;
+            over_tiles<kTileRows>(block, [&](RowRange rows, int64_t tile, int64_t num_tiles) {
+                const Fetch ahead = fetch_for(weights, panel_bytes, kPanel * 4, tile, num_tiles);
+                with_rows<kTileRows>(rows.count, [&](auto count) {
+                    if (num_tiles == 1) {
+                        multiply_tile<count, 2>(linear, weights, panel, rows.first, ahead);
+                    } else {
+                        multiply_tile<count, 1>(linear, weights, panel, rows.first, ahead);
+                    }
+                });
+            });
+        }
+    });
+}
+
+}  // namespace
+}  // namespace penstock
+
+extern "C" void penstock_linear_int8(const void* arguments) {
+    penstock::linear_int8(*static_cast<const penstock::Linear*>(arguments));
+}
+extern "C" int64_t penstock_size_of_linear() { return sizeof(penstock::Linear); }

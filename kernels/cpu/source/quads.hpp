@@ -1,0 +1,28 @@
+// Lanes of 32 bits that hold two numbers of 16 bits, four of 8 or eight of 4: what packed keys and values are read as.
+//
+// As many lanes as `Vec`; `quads_avx512.hpp` and `quads_avx2.hpp` differ in nothing but their instructions.
+//   dot(sum, u, s)            sum + Σ u × s over a lane's four bytes, u unsigned and s signed, exact
+//   dot_bf16(sum, a, b)       sum + a₀ b₀ + a₁ b₁ over a lane's two bf16, where the processor has it
+//   join_planes(high, low)    256 × high + low
+//   store_planes(h, l, x)     the two bytes of each of x's whole numbers in [0, 65535], apart
+//   swap_neighbours(x)        lanes 1, 0, 3, 2, …
+//   within(x, y, first, end)  x in the lanes [first, end), y in the others
+// and `fetch(from, bytes)`, which asks for memory that will be read soon. Knows nothing of what is computed.
+#pragma once
+#include <algorithm>
+
+#include "vector.hpp"
+
+#if defined(__AVX512F__)
+#include "quads_avx512.hpp"
+#else
+#include "quads_avx2.hpp"
+#endif
+
+namespace penstock {
+
+inline void fetch(const void* from, int64_t bytes) {
+    for (int64_t at = 0; at < bytes; at += 64) _mm_prefetch(static_cast<const char*>(from) + at, _MM_HINT_T0);
+}
+
+}  // namespace penstock

@@ -1,0 +1,69 @@
+// `Quads` as one AVX-512 register. Included by quads.hpp alone, which says what the functions mean.
+#pragma once
+
+namespace penstock {
+
+struct Quads {
+    __m512i lanes;
+};
+
+inline Quads zero_quads() { return {_mm512_setzero_si512()}; }
+inline Quads load_quads(const void* from) { return {_mm512_loadu_si512(from)}; }
+inline void store_quads(void* to, Quads x) { _mm512_storeu_si512(to, x.lanes); }
+inline Quads broadcast_quad(const void* from) {
+    int32_t quad;
+    std::memcpy(&quad, from, sizeof quad);
+    return {_mm512_set1_epi32(quad)};
+}
+
+inline Quads dot(Quads sum, Quads u, Quads s) {
+#if defined(__AVX512VNNI__)
+    // Not the intrinsic: g++ 12 copies sums from register to register around it, at half the speed.
+    asm("vpdpbusd %2, %1, %0" : "+v"(sum.lanes) : "v"(u.lanes), "v"(s.lanes));
+    return sum;
+#else
+    // Pairs of products would not fit into 16 bits, so even and odd bytes are widened apart.
+    const __m512i even = _mm512_madd_epi16(_mm512_and_si512(u.lanes, _mm512_set1_epi16(0xff)),
+                                           _mm512_srai_epi16(_mm512_slli_epi16(s.lanes, 8), 8));
+    const __m512i odd = _mm512_madd_epi16(_mm512_srli_epi16(u.lanes, 8), _mm512_srai_epi16(s.lanes, 8));
+    return {_mm512_add_epi32(sum.lanes, _mm512_add_epi32(even, odd))};
+#endif
+}
+#if defined(__AVX512BF16__)
+inline Vec dot_bf16(Vec sum, Quads a, Quads b) {
+    asm("vdpbf16ps %2, %1, %0" : "+v"(sum.lanes) : "v"(a.lanes), "v"(b.lanes));
+    return sum;
+}
+#endif
+
+inline Quads low_nibbles(Quads x) { return {_mm512_and_si512(x.lanes, _mm512_set1_epi8(15))}; }
+inline Quads high_nibbles(Quads x) { return low_nibbles(Quads{_mm512_srli_epi16(x.lanes, 4)}); }
+inline Vec first_of_pairs(Quads x) { return {_mm512_castsi512_ps(_mm512_slli_epi32(x.lanes, 16))}; }
+inline Vec second_of_pairs(Quads x) {
+    return {_mm512_castsi512_ps(_mm512_and_si512(x.lanes, _mm512_set1_epi32(static_cast<int32_t>(0xffff0000))))};
+}
+inline Quads only_first_of_pairs(Quads x) { return {_mm512_and_si512(x.lanes, _mm512_set1_epi32(0xffff))}; }
+
+inline Quads join_planes(Quads high, Quads low) {
+    return {_mm512_add_epi32(_mm512_slli_epi32(high.lanes, 8), low.lanes)};
+}
+inline Quads minus(Quads x, int32_t y) { return {_mm512_sub_epi32(x.lanes, _mm512_set1_epi32(y))}; }
+inline Vec to_float(Quads x) { return {_mm512_cvtepi32_ps(x.lanes)}; }
+
+inline void store_planes(uint8_t* high, uint8_t* low, Vec x) {
+    const __m512i whole = _mm512_cvtps_epi32(x.lanes);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(low), _mm512_cvtepi32_epi8(whole));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(high), _mm512_cvtepi32_epi8(_mm512_srli_epi32(whole, 8)));
+}
+inline void store_signed_bytes(int8_t* to, Vec x) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(x.lanes)));
+}
+
+inline Vec swap_neighbours(Vec x) { return {_mm512_permute_ps(x.lanes, 0xb1)}; }
+inline Vec within(Vec x, Vec y, int64_t first, int64_t end) {
+    const uint32_t kept = first_lanes(std::clamp<int64_t>(end, 0, Vec::kLanes)) &
+                          ~first_lanes(std::clamp<int64_t>(first, 0, Vec::kLanes));
+    return {_mm512_mask_blend_ps(static_cast<__mmask16>(kept), y.lanes, x.lanes)};
+}
+
+}  // namespace penstock

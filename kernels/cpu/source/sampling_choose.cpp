@@ -1,0 +1,81 @@
+// One token per row: the best, or one drawn by the inverse of the cumulative distribution.
+//
+//     weight = exp((logit - largest) / temperature)
+//     top_k: the draw is among the first k tokens in order, top_p then keeps of these a share of their sum
+//     top_p: the draw is among the first tokens in order that hold this share of all weights
+//     else:  the draw is among all tokens, in the order of their ids
+//
+// min_p leaves out weights below it. Where all weights must be summed, blocks are summed in float32 and shared among
+// the threads, and the blocks' sums are added in float64, in order; a row is then drawn by one thread.
+#include "random.hpp"
+#include "sampling_draw.hpp"
+
+namespace penstock {
+
+struct Choose {
+    Logits logits;  // with their maxima
+    const float* largest;
+    const int64_t* best;
+    const int64_t* kinds;
+    const float* temperatures;
+    const float* top_ps;
+    const float* min_ps;
+    const int64_t* top_ks;
+    const int64_t* seeds;
+    const int64_t* samples;
+    const int64_t* positions;
+    double* sums;  // [rows, blocks], to work in
+    int64_t* token_ids;
+};
+
+static Draw draw_of(const Choose& choose, int64_t row) {
+    return {choose.logits,
+            row,
+            choose.largest[row],
+            choose.temperatures[row],
+            choose.top_ps[row],
+            choose.min_ps[row],
+            choose.top_ks[row],
+            choose.sums + row * choose.logits.num_blocks(),
+            uniform(choose.seeds[row], choose.samples[row], choose.positions[row])};
+}
+
+static int64_t token_of(const Choose& choose, int64_t row) {
+    switch (choose.kinds[row]) {
+        case kOfTopK: return draw_of_top_k(draw_of(choose, row));
+        case kOfTopP: return draw_of_top_p(draw_of(choose, row));
+        case kOfAll: return draw_of_all(draw_of(choose, row));
+        default: return choose.best[row];
+    }
+}
+
+static void sum_blocks(const Choose& choose) {
+    const Logits& logits = choose.logits;
+    const auto wants_sums = [&](int64_t row) {
+        return choose.kinds[row] == kOfTopP || choose.kinds[row] == kOfAll;
+    };
+    over_blocks(logits, wants_sums, [&](int64_t row, int64_t block) {
+        // Of all tokens' weights top_p asks for a share; a draw among all has no use for those that min_p leaves out.
+        const float least = choose.kinds[row] == kOfAll ? choose.min_ps[row] : 0;
+        float weights[kBlock];
+        const int64_t count = logits.block_size(block);
+        weigh(logits.row(row) + block * kBlock, count, choose.largest[row], choose.temperatures[row], weights);
+        leave_out(weights, count, least);
+        choose.sums[row * logits.num_blocks() + block] = sum_of(weights, count);
+    });
+}
+
+static void choose(const Choose& choose) {
+    sum_blocks(choose);
+    parallel(choose.logits.num_rows, [&](int64_t row) {
+        // Where nothing may be chosen, or a logit is broken, the caller marks the row.
+        choose.token_ids[row] = std::isfinite(choose.largest[row]) ? token_of(choose, row) : 0;
+    });
+}
+
+}  // namespace penstock
+
+extern "C" void penstock_choose(const void* arguments) {
+    penstock::choose(*static_cast<const penstock::Choose*>(arguments));
+}
+extern "C" int64_t penstock_size_of_choose() { return sizeof(penstock::Choose); }

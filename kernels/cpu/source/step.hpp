@@ -1,0 +1,34 @@
+// What the kernels of one step share: how many rows there are and where they lie.
+//
+// Every kernel is a function of one pointer to its own arguments, which are filled once when a model is loaded and
+// never change; whatever changes from step to step stands here, and arguments point to it. Knows no kernel.
+#pragma once
+#include <cstdint>
+
+namespace penstock {
+
+struct Step {
+    int32_t num_tokens;  // T, flat over the rows
+    int32_t num_rows;    // R: a row is one request's share of the step
+    int32_t num_logits;  // S: tokens whose hidden states go to the head
+    int32_t table_width;
+    const int64_t* token_ids;        // [T]
+    const int64_t* positions;        // [T]
+    const int64_t* kv_slots;         // [T]: block × block_size + offset where each token's key and value go
+    const int64_t* logit_rows;       // [S]
+    const int32_t* query_starts;     // [R + 1]: the tokens of row r are query_starts[r] up to query_starts[r + 1]
+    const int32_t* context_lengths;  // [R]: tokens that the row's last query sees, itself included
+    const int32_t* block_tables;     // [R, table_width]
+    const float* cosines;            // [positions, head_dim]
+    const float* sines;              // [positions, head_dim], with the rotation's sign
+};
+
+// A function of one pointer to its arguments, as Python and a recorded list of calls see it.
+using Kernel = void (*)(const void*);
+
+struct Call {
+    Kernel kernel;
+    const void* arguments;
+};
+
+}  // namespace penstock

@@ -1,0 +1,146 @@
+// How integer products are cut into chunks for threads and into tiles for registers.
+//
+// A chunk is some whole panels times some rows, chosen by shapes alone. Within it a panel meets the rows tile by tile,
+// so many at a time as registers hold, and as even as they go. Each of the T tiles that meet a panel fetches the T-th
+// part of what comes next, so that memory never rests: tile t at step k fetches what lies (t + T - 1) / T panels
+// + k / T steps + kFetchAhead bytes further on.
+// Knows nothing of a weight's format but the size of its panels.
+#pragma once
+#include <algorithm>
+#include <utility>
+
+#include "linear.hpp"
+#include "pool.hpp"
+#include "unrolled.hpp"
+
+namespace penstock {
+
+constexpr int64_t kVectors = kPanel / kLanes;  // vectors of a panel's lanes
+constexpr int64_t kMinChunkBytes = 64 << 10;
+constexpr int64_t kMaxChunkBytes = 256 << 10;
+constexpr int64_t kBlockBytes = 256 << 10;  // quantized rows that stay in the second cache beside a panel
+constexpr int64_t kMaxBlockRows = 144;
+constexpr int64_t kFetchAhead = 8192;
+
+struct RowRange {
+    int64_t first, count;
+};
+
+// Where the weights' bytes of the near future lie, and how many of them a step of this tile fetches.
+struct Fetch {
+    const char* next;
+    int64_t bytes_per_step;
+};
+
+template <int Lines>
+inline void fetch(Fetch& ahead) {
+    if constexpr (Lines > 0) {
+        for (int line = 0; line < Lines; ++line) __builtin_prefetch(ahead.next + 64 * line);
+        ahead.next += ahead.bytes_per_step;
+    }
+}
+
+// Calls body(std::integral_constant<int, rows>) for 1 ≤ rows ≤ MostRows.
+template <class Body, int... Rows>
+inline void with_rows_among(int rows, const Body& body, std::integer_sequence<int, Rows...>) {
+    (void)((rows == Rows + 1 && (body(std::integral_constant<int, Rows + 1>{}), true)) || ...);
+}
+template <int MostRows, class Body>
+inline void with_rows(int64_t rows, const Body& body) {
+    with_rows_among(static_cast<int>(rows), body, std::make_integer_sequence<int, MostRows>{});
+}
+
+// Calls body(rows, tile, num_tiles) for each tile of the block.
+template <int MostRows, class Body>
+inline void over_tiles(RowRange block, const Body& body) {
+    const int64_t num_tiles = (block.count + MostRows - 1) / MostRows;
+    for (int64_t tile = 0; tile < num_tiles; ++tile) {
+        const int64_t first = tile * block.count / num_tiles;
+        const int64_t end = (tile + 1) * block.count / num_tiles;
+        body(RowRange{block.first + first, end - first}, tile, num_tiles);
+    }
+}
+
+inline Fetch fetch_for(const uint8_t* panel, int64_t panel_bytes, int64_t step_bytes, int64_t tile, int64_t num_tiles) {
+    const int64_t lead = (tile + num_tiles - 1) * panel_bytes / num_tiles;
+    return {reinterpret_cast<const char*>(panel) + lead + kFetchAhead, step_bytes / num_tiles};
+}
+
+// Calls body(first_panel, end_panel, rows) for each chunk, shared among the threads.
+template <class Body>
+inline void over_chunks(const Weight& weight, int64_t panel_bytes, int64_t num_rows, const Body& body) {
+    const int64_t panels = num_panels(weight);
+    const int64_t bytes = std::clamp(panels * panel_bytes / 8, kMinChunkBytes, kMaxChunkBytes);
+    const int64_t panels_per_chunk = std::max<int64_t>(1, bytes / panel_bytes);
+    const int64_t fitting = kBlockBytes / padded_in(weight) / kTileRows * kTileRows;
+    const int64_t rows_per_block = std::clamp<int64_t>(fitting, kTileRows, kMaxBlockRows);
+    const int64_t blocks = (num_rows + rows_per_block - 1) / rows_per_block;
+    const int64_t groups = (panels + panels_per_chunk - 1) / panels_per_chunk;
+    // Neighbouring chunks share their weights.
+    parallel(groups * blocks, [&](int64_t chunk) {
+        const int64_t first_panel = chunk / blocks * panels_per_chunk;
+        const int64_t first_row = chunk % blocks * rows_per_block;
+        body(first_panel, std::min(panels, first_panel + panels_per_chunk),
+             RowRange{first_row, std::min(rows_per_block, num_rows - first_row)});
+    });
+}
+
+// A tile's sums: one vector for each row and each vector of the panel.
+template <class Lanes, int Rows>
+struct TileOf {
+    Lanes of[Rows][kVectors];
+};
+
+// Calls body(row, vector) for each vector of a tile, both constants.
+template <int Rows, class Body>
+PENSTOCK_INLINE inline void over_tile(const Body& body) {
+    unrolled<Rows>([&](auto r) PENSTOCK_INLINE { unrolled<kVectors>([&](auto v) PENSTOCK_INLINE { body(r, v); }); });
+}
+
+// One step: sums += weights × four inputs of each row.
+template <int Rows>
+PENSTOCK_INLINE inline void dot_step(TileOf<Ints, Rows>& sums, const Bytes (&weights)[kVectors], const int8_t* inputs,
+                                     int64_t stride) {
+    unrolled<Rows>([&](auto r) PENSTOCK_INLINE {
+        const Inputs four = broadcast_inputs(inputs + r * stride);
+        unrolled<kVectors>([&](auto v) PENSTOCK_INLINE { sums.of[r][v] = dot(sums.of[r][v], weights[v], four); });
+    });
+}
+
+// sums += panel × rows over `num_steps` steps of four inputs; `panel` is [step][32][4].
+template <int Rows, int Lines>
+PENSTOCK_INLINE inline void dot_tile(TileOf<Ints, Rows>& sums, const uint8_t* panel, const int8_t* inputs,
+                                     int64_t stride, int64_t num_steps, Fetch& ahead) {
+    const int8_t* end = inputs + num_steps * 4;
+    for (; inputs < end; inputs += 4, panel += kPanel * 4) {
+        fetch<Lines>(ahead);
+        Bytes weights[kVectors];
+        unrolled<kVectors>([&](auto v) PENSTOCK_INLINE { weights[v] = load_bytes(panel + v * kLanes * 4); });
+        dot_step(sums, weights, inputs, stride);
+    }
+}
+
+// Fetches the lines of the output that a tile will write, while it multiplies.
+template <int Rows>
+PENSTOCK_INLINE inline void fetch_output(const Linear& linear, int64_t first_row, int64_t first_output) {
+    const float* output = linear.output + first_row * linear.output_stride + first_output;
+    unrolled<Rows>([&](auto r) PENSTOCK_INLINE {
+        __builtin_prefetch(output + r * linear.output_stride, 1);
+        __builtin_prefetch(output + r * linear.output_stride + kPanel / 2, 1);
+    });
+}
+
+// Calls body(index of the vector, lanes) for the vectors of a panel that have output features.
+template <class Body>
+PENSTOCK_INLINE inline void over_outputs(int64_t first_output, int64_t out_features, const Body& body) {
+    unrolled<kVectors>([&](auto v) PENSTOCK_INLINE {
+        const int64_t left = out_features - first_output - v * kLanes;
+        if (left >= kLanes) {
+            body(v, AllLanes{});
+        } else if (left > 0) {
+            body(v, FirstLanes{left});
+        }
+    });
+}
+
+}  // namespace penstock

@@ -1,0 +1,76 @@
+"""Which instruction sets the kernels are compiled for, and which of them this processor can execute.
+
+One source serves all: a variant is a name, the compiler's flags and the processor's features that they rely on. The
+standard library alone, so that a build can read the table before anything is installed. Knows no kernel.
+"""
+
+import ctypes
+import functools
+import platform
+from pathlib import Path
+from typing import NamedTuple
+
+# x86-64's number of the system call, and what it asks: leave to use the tiles' state of 8 KiB a thread.
+_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18
+
+
+class Variant(NamedTuple):
+    name: str
+    features: tuple[str, ...]  # as /proc/cpuinfo names them; the system lists none that it does not save and restore
+    flags: tuple[str, ...]  # as g++ and clang++ name them
+
+
+def _wider(base: Variant, name: str, features: str, flags: str) -> Variant:
+    return Variant(name, (*base.features, *features.split()), (*base.flags, *flags.split()))
+
+
+_AVX2 = Variant("avx2", ("avx2", "fma", "f16c", "bmi2"), ("-mavx2", "-mfma", "-mf16c", "-mbmi2"))
+_AVX512 = _wider(
+    _AVX2,
+    "avx512",
+    "avx512f avx512bw avx512vl avx512dq avx512cd",
+    "-mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512cd -mprefer-vector-width=512",
+)
+_AVX512_VNNI = _wider(_AVX512, "avx512_vnni", "avx512_vnni", "-mavx512vnni")
+_AVX512_BF16 = _wider(_AVX512_VNNI, "avx512_bf16", "avx512_bf16", "-mavx512bf16")
+
+# The last one that a processor can execute is the best for it.
+VARIANTS: dict[str, Variant] = {
+    variant.name: variant
+    for variant in (
+        _AVX2,
+        _wider(_AVX2, "avx_vnni", "avx_vnni", "-mavxvnni"),
+        _AVX512,
+        _AVX512_VNNI,
+        _AVX512_BF16,
+        _wider(_AVX512_BF16, "amx", "amx_tile amx_int8 amx_bf16", "-mamx-tile -mamx-int8 -mamx-bf16"),
+    )
+}
+
+
+def is_known_machine() -> bool:
+    """Whether there is any variant for processors of this kind."""
+    return platform.machine() in ("x86_64", "AMD64")
+
+
+def processor_features(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
+    """What the first core has; empty where the list cannot be read."""
+    try:
+        lines = cpuinfo.read_text().splitlines()
+    except OSError:
+        return frozenset()
+    return frozenset(next((line.partition(":")[2].split() for line in lines if line.startswith("flags")), ()))
+
+
+def executable_variants(features: frozenset[str] | None = None) -> tuple[str, ...]:
+    """The variants that a processor with these features (default: this one) can execute, best first."""
+    has = processor_features() if features is None else features
+    fitting = [variant.name for variant in VARIANTS.values() if is_known_machine() and has.issuperset(variant.features)]
+    return tuple(name for name in reversed(fitting) if name != "amx" or may_use_tiles())
+
+
+@functools.cache
+def may_use_tiles() -> bool:
+    """Ask the system for AMX's tiles, for this process and the threads that it starts from now on."""
+    system = ctypes.CDLL(None)
+    return system.syscall(_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA) == 0

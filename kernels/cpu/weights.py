@@ -1,0 +1,204 @@
+"""Weight matrices in the order in which the CPU kernels multiply them, in five number formats.
+
+A matrix is packed once, straight from its parts (views of mapped files, say), which need not be joined before; nothing
+in full precision is kept. Everything a packed weight has lies in one piece of memory, so that it can be written to a
+file and mapped again. The orders are described in source/linear.hpp. Knows nothing of layers or checkpoints.
+"""
+
+import mmap
+from collections.abc import Sequence
+from ctypes import Structure, c_int64, c_void_p
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from .library import load
+
+Kind = Literal["fp32", "fp16", "bf16", "int8", "int4"]
+
+PANEL = 32  # kPanel
+ROW_ALIGN = 64  # kRowAlign
+DEFAULT_GROUP_SIZE = 64
+GROUP_SIZES = (32, 64, 128)
+_FLOAT_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2}
+_SOURCE_TYPES = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}
+_HUGE_PAGE = 2 << 20
+
+
+class Weight(Structure):
+    """A packed weight as kernels see it."""
+
+    _fields_ = [
+        ("panels", c_void_p),
+        ("scales", c_void_p),  # int8: float32, one per output feature; null otherwise
+        ("out_features", c_int64),
+        ("in_features", c_int64),
+        ("group_size", c_int64),
+        ("has_zeros", c_int64),
+    ]
+
+
+class Pack(Structure):
+    """Arguments of penstock_pack_<kind>."""
+
+    _fields_ = [
+        ("source", c_void_p),
+        ("source_type", c_int64),
+        ("source_stride", c_int64),
+        ("num_rows", c_int64),
+        ("first_row", c_int64),
+        ("weight", Weight),
+    ]
+
+
+class PackValues(Structure):
+    """Arguments of penstock_pack_<kind>_from: integers that a checkpoint brings, with their scales."""
+
+    _fields_ = [
+        ("values", c_void_p),  # int8: s8 [out, in]; int4: u8 0..15 [out, in]
+        ("scales", c_void_p),  # float32 [out] or [out, groups]
+        ("zeros", c_void_p),  # int4: u8 [out, groups], or null
+        ("num_rows", c_int64),
+        ("first_row", c_int64),
+        ("weight", Weight),
+    ]
+
+
+@dataclass
+class NativeWeight:
+    """A packed matrix [out_features, in_features]."""
+
+    kind: Kind
+    out_features: int
+    in_features: int
+    group_size: int  # int4: inputs that share a scale; else 0
+    has_zeros: bool  # int4: each group has its own zero
+    data: Tensor  # uint8: panels, then int8's scales
+
+    @property
+    def address(self) -> int:
+        return self.data.data_ptr()
+
+    @property
+    def nbytes(self) -> int:
+        return self.data.numel()
+
+    def structure(self) -> Weight:
+        """What kernels read; valid as long as `data` lives."""
+        scales = None
+        if self.kind == "int8":
+            scales = self.address + _panel_bytes(self.kind, self.in_features, 0, False) * _num_panels(self.out_features)
+        return Weight(self.address, scales, self.out_features, self.in_features, self.group_size, int(self.has_zeros))
+
+
+def packed_bytes(kind: Kind, out_features: int, in_features: int, group_size: int = 0, has_zeros: bool = False) -> int:
+    """The memory that a packed weight takes."""
+    panels = _num_panels(out_features)
+    scales = 4 * PANEL * panels if kind == "int8" else 0
+    return panels * _panel_bytes(kind, in_features, group_size, has_zeros) + scales
+
+
+def empty(
+    kind: Kind, out_features: int, in_features: int, group_size: int = 0, has_zeros: bool = False
+) -> NativeWeight:
+    """A weight of zeros, for packers to fill."""
+    nbytes = packed_bytes(kind, out_features, in_features, group_size, has_zeros)
+    return NativeWeight(kind, out_features, in_features, group_size, has_zeros, _allocate(nbytes))
+
+
+def pack(parts: Sequence[Tensor], kind: Kind, group_size: int = DEFAULT_GROUP_SIZE) -> NativeWeight:
+    """Pack the rows of all parts [out_i, in], one below the other, quantizing them if `kind` says so.
+
+    Reads each part once and keeps none of them.
+    """
+    in_features = parts[0].shape[1]
+    weight = empty(
+        kind, sum(part.shape[0] for part in parts), in_features, _checked_group(kind, group_size, in_features)
+    )
+    library, structure, first_row = load(), weight.structure(), 0
+    for part in parts:
+        rows = part if part.stride(1) == 1 else part.contiguous()
+        arguments = Pack(
+            rows.data_ptr(), _SOURCE_TYPES[rows.dtype], rows.stride(0), rows.shape[0], first_row, structure
+        )
+        library.call(f"penstock_pack_{kind}", arguments)
+        first_row += rows.shape[0]
+    return weight
+
+
+def pack_int8_from(parts: Sequence[tuple[Tensor, Tensor]]) -> NativeWeight:
+    """Pack integers that a checkpoint brings: (values s8 [out_i, in], scales [out_i]) a part."""
+    return _pack_values("int8", [(values, scales, None) for values, scales in parts], group_size=0)
+
+
+def pack_int4_from(parts: Sequence[tuple[Tensor, Tensor, Tensor | None]], group_size: int) -> NativeWeight:
+    """The same in groups: (values u8 0..15 [out_i, in], scales [out_i, groups], zeros u8 [out_i, groups]) a part.
+
+    Zeros are None where they are all 8.
+    """
+    in_features = parts[0][0].shape[1]
+    return _pack_values("int4", parts, _checked_group("int4", group_size, in_features))
+
+
+def _pack_values(
+    kind: Literal["int8", "int4"], parts: Sequence[tuple[Tensor, Tensor, Tensor | None]], group_size: int
+) -> NativeWeight:
+    in_features = parts[0][0].shape[1]
+    has_zeros = any(zeros is not None for _, _, zeros in parts)
+    weight = empty(kind, sum(values.shape[0] for values, _, _ in parts), in_features, group_size, has_zeros)
+    library, structure, first_row = load(), weight.structure(), 0
+    for values, scales, zeros in parts:
+        values, scales = values.contiguous(), scales.float().contiguous()
+        zeros = None if zeros is None else zeros.contiguous()
+        arguments = PackValues(
+            values.data_ptr(),
+            scales.data_ptr(),
+            None if zeros is None else zeros.data_ptr(),
+            values.shape[0],
+            first_row,
+            structure,
+        )
+        library.call(f"penstock_pack_{kind}_from", arguments)
+        first_row += values.shape[0]
+    return weight
+
+
+def _checked_group(kind: Kind, group_size: int, in_features: int) -> int:
+    """The group size of a weight: 0 if its kind has no groups, whole rows as one group if asked for as many or more."""
+    if kind != "int4":
+        return 0
+    if group_size >= in_features:
+        return _padded(in_features)
+    if group_size not in GROUP_SIZES:
+        raise ValueError(
+            f"group_size={group_size} is not supported by the int4 kernels. Use 32, 64, 128, or whole rows "
+            f"({in_features} or more here)."
+        )
+    return group_size
+
+
+def _padded(in_features: int) -> int:
+    return -(-in_features // ROW_ALIGN) * ROW_ALIGN
+
+
+def _num_panels(out_features: int) -> int:
+    return -(-out_features // PANEL)
+
+
+def _panel_bytes(kind: Kind, in_features: int, group_size: int, has_zeros: bool) -> int:
+    width = _padded(in_features)
+    if kind == "int4":
+        return -(-width // group_size) * ((128 if has_zeros else 64) + group_size * PANEL // 2)
+    return width * PANEL * _FLOAT_BYTES.get(kind, 1)
+
+
+def _allocate(nbytes: int) -> Tensor:
+    """Zeroed memory, in huge pages where it is large: reading it is up to a seventh faster."""
+    if nbytes < _HUGE_PAGE:
+        return torch.zeros(nbytes, dtype=torch.uint8)
+    memory = mmap.mmap(-1, nbytes)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    return torch.frombuffer(memory, dtype=torch.uint8)

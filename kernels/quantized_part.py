@@ -1,0 +1,69 @@
+"""Rows of a weight matrix as a quantized checkpoint stores them: small integers, with scales for groups of inputs.
+
+One form for what several tools write: [out, in] in integers that are centred on 0 (8 bits, signed) or on 8 (4 bits,
+unsigned), whatever the file's own packing. Knows nothing of files or layers.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+MIDDLE = 8  # the zero of 4-bit values, where groups have none of their own
+
+
+@dataclass(frozen=True, eq=False)
+class QuantizedPart:
+    """weight[n, order[k]] = (values[n, k] - zero) × scales[n, k // group_size]"""
+
+    values: Tensor  # [out, in]: uint8 0..15, or int8
+    scales: Tensor  # [out, groups]
+    zeros: Tensor | None  # [out, groups]: uint8 for 4 bits, int16 for 8; None: all 8, or all 0
+    group_size: int  # inputs that share a scale; the last group may be shorter
+    order: Tensor | None = None  # int32 [in], of an act-order checkpoint: which input meets value k
+
+    @classmethod
+    def of(
+        cls,
+        bits: int,
+        values: Tensor,
+        scales: Tensor,
+        zeros: Tensor | None,
+        group_size: int,
+        order: Tensor | None = None,
+    ) -> "QuantizedPart":
+        """From unsigned values and zeros (uint8) of 4 or 8 bits; None: zeros in the middle of the range."""
+        if bits == 8:
+            values = values.bitwise_xor(128).view(torch.int8)
+            zeros = None if zeros is None else zeros.to(torch.int16) - 128
+        if zeros is not None and bool((zeros == (MIDDLE if bits == 4 else 0)).all()):
+            zeros = None
+        return cls(values.contiguous(), scales.contiguous(), zeros, group_size, order)
+
+    @property
+    def bits(self) -> int:
+        return 4 if self.values.dtype == torch.uint8 else 8
+
+    @property
+    def nbytes(self) -> int:
+        """As the file stores it, 4-bit values two a byte."""
+        zeros = 0 if self.zeros is None else self.zeros.numel() * self.bits // 8
+        return self.values.numel() * self.bits // 8 + self.scales.nbytes + zeros
+
+    def to(self, device: torch.device, dtype: torch.dtype) -> Tensor:
+        """As floats, on a device: what a tensor's method of this name gives of a matrix that is not quantized."""
+        return self.dequantized(dtype).to(device)
+
+    def dequantized(self, dtype: torch.dtype = torch.float32) -> Tensor:
+        """[out, in] as floats, the inputs in their natural order."""
+        zeros = self.zeros if self.zeros is not None else torch.tensor([[MIDDLE if self.bits == 4 else 0]])
+        scales = self._per_input(self.scales.float())
+        weight = (self.values.float() - self._per_input(zeros.float())).mul_(scales)
+        if self.order is not None:
+            weight = torch.empty_like(weight).index_copy_(1, self.order.long(), weight)
+        return weight.to(dtype)
+
+    def _per_input(self, per_group: Tensor) -> Tensor:
+        if per_group.shape[1] == 1:
+            return per_group
+        return per_group.repeat_interleave(self.group_size, 1)[:, : self.values.shape[1]]

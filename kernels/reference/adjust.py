@@ -1,0 +1,92 @@
+"""Masks and penalties: what changes logits of some rows, in place, by what may come and by what came before.
+
+Nothing here sums over a row or looks at another row. Knows nothing of sampling parameters.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..registry import op
+
+
+class Histories(NamedTuple):
+    """The tokens before some of the rows of logits; columns have one value for each of these rows."""
+
+    rows: Tensor  # int64, of the logits
+    tokens: Tensor  # [slots, longest possible] int32
+    slots: Tensor  # int64: each row's line of `tokens`
+    lengths: Tensor  # int64, at least 1
+    longest: int  # of `lengths`, known on the host
+
+    def padded(self) -> tuple[Tensor, Tensor]:
+        """All tokens of these rows, padded to the longest by repeating a row's first one, and their positions."""
+        positions = torch.arange(self.longest, device=self.tokens.device)
+        tokens = self.tokens[self.slots[:, None], positions].to(torch.int64)
+        return torch.where(positions < self.lengths[:, None], tokens, tokens[:, :1]), positions
+
+
+def _history_inputs(seed: int) -> Iterator[tuple[Tensor, Histories]]:
+    generator = torch.Generator().manual_seed(seed)
+    for width, rows in ((5, [0, 2]), (300, [3, 1, 0]), (64, [1])):
+        lengths = torch.randint(2, 40, (len(rows),), generator=generator)
+        tokens = torch.randint(0, width, (6, 64), generator=generator, dtype=torch.int32)
+        logits = torch.randn(4, width, generator=generator)
+        slots = torch.randperm(6, generator=generator)[: len(rows)]
+        yield logits, Histories(torch.tensor(rows), tokens, slots, lengths, int(lengths.max()))
+
+
+def _repetition_inputs(seed: int) -> Iterator[tuple[Tensor, Histories, Tensor]]:
+    for logits, histories in _history_inputs(seed):
+        yield logits, histories, torch.linspace(0.8, 1.3, len(histories.rows))
+
+
+@op(_repetition_inputs, tolerance=0)
+def penalize_repetition(logits: Tensor, histories: Histories, penalty: Tensor) -> Tensor:
+    """Positive logits of tokens that came before are divided by the penalty, others multiplied.
+
+    A token that stands in the history several times is written several times, each time with the same value.
+    """
+    tokens, _ = histories.padded()
+    flat = histories.rows[:, None] * logits.shape[1] + tokens
+    before, penalty = logits.view(-1)[flat], penalty[:, None]
+    logits.view(-1)[flat] = torch.where(before > 0, before / penalty, before * penalty)
+    return logits
+
+
+def _generated_inputs(seed: int) -> Iterator[tuple[Tensor, Histories, Tensor, Tensor, Tensor]]:
+    for logits, histories, penalty in _repetition_inputs(seed):
+        yield logits, histories, histories.lengths // 3, penalty, penalty - 1
+
+
+@op(_generated_inputs, tolerance=0)
+def penalize_generated(
+    logits: Tensor, histories: Histories, starts: Tensor, frequency: Tensor, presence: Tensor
+) -> Tensor:
+    """Tokens at positions from `starts` on: less `frequency` for each time, and less `presence` once."""
+    tokens, positions = histories.padded()
+    generated = (positions >= starts[:, None]) & (positions < histories.lengths[:, None])
+    counts = torch.zeros(len(tokens), logits.shape[1], dtype=torch.int32, device=logits.device)
+    count = counts.scatter_add_(1, tokens, generated.to(torch.int32)).gather(1, tokens)
+    penalty = count * frequency[:, None] + (count > 0) * presence[:, None]
+    flat = histories.rows[:, None] * logits.shape[1] + tokens
+    logits.view(-1)[flat] = logits.view(-1)[flat] - penalty
+    return logits
+
+
+def _mask_inputs(seed: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    generator = torch.Generator().manual_seed(seed)
+    for width, rows in ((5, [0, 2]), (300, [3]), (64, [1, 0])):
+        bits = torch.randint(-(2**31), 2**31, (len(rows), -(-width // 32)), generator=generator)
+        yield torch.randn(4, width, generator=generator), torch.tensor(rows), bits.to(torch.int32)
+
+
+@op(_mask_inputs, tolerance=0)
+def apply_mask(logits: Tensor, rows: Tensor, bits: Tensor) -> Tensor:
+    """Minus infinity where a row's bit ([rows, ceil(width / 32)] int32, lowest first) is 0."""
+    bit = torch.arange(32, dtype=torch.int32, device=logits.device)
+    allowed = ((bits[:, :, None] >> bit) & 1).flatten(1)[:, : logits.shape[1]]
+    logits[rows] = logits[rows].masked_fill_(allowed == 0, -torch.inf)
+    return logits

@@ -1,0 +1,46 @@
+"""Log-probabilities and ranks of chosen tokens, and of the most likely ones.
+
+Ranks and the order of the most likely count equal tokens by their id. Knows nothing of rows and requests.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..registry import op
+from .order import most_likely
+from .pointwise import log_softmax
+
+
+class RankedLogprobs(NamedTuple):
+    """The chosen token in column 0, the most likely ones after it."""
+
+    token_ids: Tensor  # [rows, 1 + num_top] int32
+    logprobs: Tensor  # [rows, 1 + num_top] float32
+    ranks: Tensor  # [rows] int32, of the chosen token; 1 is the most likely
+
+
+def _inputs(seed: int) -> Iterator[tuple[Tensor, Tensor, int]]:
+    generator = torch.Generator().manual_seed(seed)
+    for rows, width, num_top in ((1, 515, 5), (4, 9001, 0), (5, 131, 131)):
+        logits = torch.randn(rows, width, generator=generator) * 3
+        yield logits, torch.randint(0, width, (rows,), generator=generator), num_top
+        yield (logits * 2).round() / 2, torch.zeros(rows, dtype=torch.int64), num_top
+
+
+@op(_inputs)
+def ranked_logprobs(logits: Tensor, chosen: Tensor, num_top: int) -> RankedLogprobs:
+    logprobs = log_softmax(logits)
+    top = most_likely(logits, num_top)[1] if num_top else chosen.new_empty(len(chosen), 0)
+    token_ids = torch.cat((chosen[:, None], top), 1)
+    return RankedLogprobs(token_ids.to(torch.int32), logprobs.gather(1, token_ids), _ranks(logits, chosen))
+
+
+def _ranks(logits: Tensor, chosen: Tensor) -> Tensor:
+    """How many tokens come before the chosen one, and itself."""
+    value = logits.gather(1, chosen[:, None])
+    before = torch.arange(logits.shape[1], device=logits.device) < chosen[:, None]
+    ahead = (logits > value).sum(-1) + ((logits == value) & before).sum(-1)
+    return (ahead + 1).to(torch.int32)

@@ -1,0 +1,29 @@
+"""Operations on logits: mask, penalize, find the best, order the most likely, choose a token, weigh chosen ones.
+
+Importing this file registers their native versions too. Knows nothing of requests.
+"""
+
+from .cpu import adjust as _native_adjust  # noqa: F401  registers
+from .cpu import sampling as _native_sampling  # noqa: F401  registers
+from .reference.adjust import Histories, apply_mask, penalize_generated, penalize_repetition
+from .reference.choice import BEST, OF_ALL, OF_TOP_K, OF_TOP_P, Draws, choose
+from .reference.logprobs import RankedLogprobs, ranked_logprobs
+from .reference.order import Scan, most_likely, scan
+
+__all__ = [
+    "BEST",
+    "OF_ALL",
+    "OF_TOP_K",
+    "OF_TOP_P",
+    "Draws",
+    "Histories",
+    "RankedLogprobs",
+    "Scan",
+    "apply_mask",
+    "choose",
+    "most_likely",
+    "penalize_generated",
+    "penalize_repetition",
+    "ranked_logprobs",
+    "scan",
+]

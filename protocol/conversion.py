@@ -1,0 +1,38 @@
+"""What `python -m penstock.worker.convert` is asked for and says: one JSON object in, then one a line.
+
+Only a worker may import torch, so the front end has it convert. Knows nothing of how that is done.
+"""
+
+import msgspec
+
+
+class Conversion(msgspec.Struct, omit_defaults=True):
+    """What is to be made of which model."""
+
+    source: str  # folder
+    tokenizer: str  # folder
+    target: str  # a folder that does not exist yet
+    kind: str  # int8 or int4
+    group_size: int = 64  # of int4: inputs that share a scale
+    tensor_parallel_size: int = 1  # over how many ranks the groups must divide
+
+
+class Converting(msgspec.Struct, tag="converting"):
+    """So many bytes of the source's weights are done."""
+
+    done: int
+    total: int
+
+
+class Converted(msgspec.Struct, tag="converted"):
+    before: int  # bytes of weights
+    after: int
+
+
+class Refused(msgspec.Struct, tag="refused"):
+    """Why there is no conversion."""
+
+    text: str
+
+
+Said = Converting | Converted | Refused

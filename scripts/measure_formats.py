@@ -1,0 +1,93 @@
+"""What number formats cost in accuracy: the distributions of every format against float32, on random tokens.
+
+    python scripts/measure_formats.py [MODEL] [--tokens 512]
+
+Prints, for each format of weights and of keys and values, the mean and the largest KL divergence (in nats) from the
+float32 model's distribution of the next token, and how often the likeliest token is the same. Without MODEL a Qwen3 of
+0.6 billion random parameters is made. Random weights give flat distributions, so the figures compare
+formats with each other; what a format costs in answers, `scripts/measure_pocket.py quantization=int4` measures.
+"""
+
+import argparse
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+from bench_harness import machine
+from bench_models import SHAPES, write_config
+from torch import Tensor
+
+from penstock.worker.batch import Batch
+from penstock.worker.models.load import Model, load_model
+
+BLOCK_SIZE, CHUNK = 32, 128
+# Of weights (None: as the model's dtype says), the dtype, and of keys and values.
+FORMATS = (
+    (None, "float32", "fp32"),
+    (None, "float16", "fp16"),
+    (None, "bfloat16", "bf16"),
+    (None, "float32", "int8"),
+    (None, "float32", "uint4"),
+    ("int8", "float32", "fp32"),
+    ("int8", "bfloat16", "int8"),
+    ("int4", "float32", "fp32"),
+    ("int4", "bfloat16", "uint4"),
+)
+
+
+def main() -> None:
+    arguments = _arguments()
+    with TemporaryDirectory() as made:
+        if arguments.model is None:
+            write_config(Path(made), SHAPES["0.6b"])
+        compare(arguments.model or Path(made), "auto" if arguments.model else "dummy", arguments.tokens)
+
+
+def compare(folder: Path, load_format: str, num_tokens: int) -> None:
+    print(f"{machine()}\n\n{num_tokens} random tokens in chunks of {CHUNK}\n")
+    print("| weights | KV | mean KL | largest KL | same likeliest token |\n| --- | --- | --- | --- | --- |")
+    exact: Tensor | None = None
+    for quantization, dtype, kind in FORMATS:
+        model = load_model(folder, dtype=dtype, quantization=quantization, load_format=load_format)
+        found = distributions(model, kind, num_tokens)
+        if exact is None:
+            exact = found
+            continue
+        divergence = (exact.exp() * (exact - found)).sum(-1)
+        same = (exact.argmax(-1) == found.argmax(-1)).float().mean()
+        weights = quantization or dtype
+        print(f"| {weights} | {kind} | {divergence.mean():.2e} | {divergence.max():.2e} | {same:.1%} |", flush=True)
+
+
+def distributions(model: Model, kind: str, num_tokens: int) -> Tensor:
+    """Log-probabilities [tokens, vocabulary] after each of the same random tokens."""
+    if model.backend.library is not None:
+        model.backend.library.set_threads(torch.get_num_threads())
+    token_ids = torch.randint(0, model.vocab_size, (num_tokens,), generator=torch.Generator().manual_seed(7))
+    kv = model.kv_memory(-(-num_tokens // BLOCK_SIZE), BLOCK_SIZE, kind)
+    found = []
+    for start in range(0, num_tokens, CHUNK):
+        positions = torch.arange(start, min(start + CHUNK, num_tokens))
+        batch = Batch(
+            token_ids=token_ids[positions],
+            positions=positions,
+            query_starts=[0, len(positions)],
+            context_lengths=[int(positions[-1]) + 1],
+            block_tables=torch.arange(kv.num_blocks, dtype=torch.int32)[None],
+            kv_slots=positions,
+            logit_rows=torch.arange(len(positions)),
+            kv=kv,
+        )
+        found.append(model.logits(model.forward(batch)).log_softmax(-1))
+    return torch.cat(found)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Measure what number formats cost in accuracy.")
+    parser.add_argument("model", nargs="?", type=Path)
+    parser.add_argument("--tokens", type=int, default=512)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

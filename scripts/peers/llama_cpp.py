@@ -1,0 +1,160 @@
+"""llama.cpp as an engine of the benchmark, through llama-cpp-python's low-level calls.
+
+The high-level class runs one sequence at a time, so the batch is formed here: all prompts in batches of 2,048 tokens,
+then one step after another for every sequence that isn't done, each with a KV stream of its own. A prefix that all
+requests share is computed once and copied, as llama.cpp's own `batched-bench` does.
+"""
+
+import ctypes
+import os
+from pathlib import Path
+from typing import Any
+
+from .serve import Request, ServedEngine, Settings, serve
+
+FILE_TYPES = {"none": "LLAMA_FTYPE_MOSTLY_BF16", "int8": "LLAMA_FTYPE_MOSTLY_Q8_0", "int4": "LLAMA_FTYPE_MOSTLY_Q4_0"}
+MODEL_FILE = "model.gguf"
+BATCH_TOKENS = 2048
+CONTEXT_STEP = 256
+SHARED_AT_LEAST = 64  # tokens that make a common beginning worth copying
+
+Entry = tuple[int, int, int, bool]  # token, position, sequence, whether its logits are wanted
+
+
+class LlamaCpp(ServedEngine):
+    def __init__(self) -> None:
+        self._settings: Settings
+        self._model: Any = None
+        self._context: Any = None
+        self._batch: Any = None
+        self._shape = (0, 0)  # sequences, tokens a sequence
+
+    def prepare(self, checkpoint: Path, folder: Path, quantization: str) -> None:
+        import llama_cpp
+
+        from .gguf_file import write_gguf
+
+        folder.mkdir()
+        whole = folder / "whole.gguf"
+        write_gguf(checkpoint, whole)
+        options = llama_cpp.llama_model_quantize_default_params()
+        options.ftype = getattr(llama_cpp, FILE_TYPES[quantization])
+        options.nthread = len(os.sched_getaffinity(0))
+        quantized = str(folder / MODEL_FILE).encode()
+        if llama_cpp.llama_model_quantize(str(whole).encode(), quantized, ctypes.byref(options)):
+            raise RuntimeError(f"llama_model_quantize failed on {whole}")
+        whole.unlink()
+
+    def load(self, folder: Path, settings: Settings) -> dict[str, Any]:
+        import llama_cpp
+
+        self._settings = settings
+        llama_cpp.llama_backend_init()
+        self._model = llama_cpp.llama_model_load_from_file(
+            str(folder / MODEL_FILE).encode(), llama_cpp.llama_model_default_params()
+        )
+        if not self._model:
+            raise RuntimeError(f"llama.cpp could not load {folder / MODEL_FILE}")
+        self._num_vocabulary = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(self._model))
+        self._batch = llama_cpp.llama_batch_init(BATCH_TOKENS, 0, 1)
+        return {"system": llama_cpp.llama_print_system_info().decode()}
+
+    def make_room(self, requests: list[Request]) -> None:
+        import llama_cpp
+
+        longest = max(len(ids) + count for ids, count in requests)
+        shape = (len(requests), -(-longest // CONTEXT_STEP) * CONTEXT_STEP)
+        if shape == self._shape:
+            return
+        self._free_context()
+        options = llama_cpp.llama_context_default_params()
+        options.n_seq_max, tokens = shape
+        options.n_ctx = options.n_seq_max * tokens
+        options.n_batch = BATCH_TOKENS
+        options.n_threads = options.n_threads_batch = self._settings.threads
+        options.kv_unified = False
+        self._context = llama_cpp.llama_init_from_model(self._model, options)
+        if not self._context:
+            raise RuntimeError(f"llama.cpp has no room for {shape[0]} sequences of {shape[1]} tokens")
+        self._shape = shape
+
+    def run(self, requests: list[Request]) -> list[list[int]]:
+        import llama_cpp
+
+        memory = llama_cpp.llama_get_memory(self._context)
+        llama_cpp.llama_memory_clear(memory, True)
+        shared = common_beginning([ids for ids, _ in requests])
+        if shared:
+            self._decode([(token, position, 0, False) for position, token in enumerate(requests[0][0][:shared])])
+            for sequence in range(1, len(requests)):
+                llama_cpp.llama_memory_seq_cp(memory, 0, sequence, -1, -1)
+        rest = [
+            (token, position, sequence, position == len(ids) - 1)
+            for sequence, (ids, _) in enumerate(requests)
+            for position, token in enumerate(ids)
+            if position >= shared
+        ]
+        answers = [[token] for _, token in sorted(self._decode(rest).items())]
+        while unfinished := [number for number, (_, count) in enumerate(requests) if len(answers[number]) < count]:
+            step = [
+                (answers[number][-1], len(requests[number][0]) + len(answers[number]) - 1, number, True)
+                for number in unfinished
+            ]
+            for number, token in self._decode(step).items():
+                answers[number].append(token)
+        return answers
+
+    def _decode(self, entries: list[Entry]) -> dict[int, int]:
+        """Compute the entries; the likeliest next token of each sequence whose logits were wanted."""
+        import llama_cpp
+        import numpy
+
+        found: dict[int, int] = {}
+        for start in range(0, len(entries), BATCH_TOKENS):
+            part = entries[start : start + BATCH_TOKENS]
+            self._fill(part)
+            if status := llama_cpp.llama_decode(self._context, self._batch):
+                raise RuntimeError(f"llama_decode failed with status {status} at {len(part)} tokens")
+            for number, (_, _, sequence, wanted) in enumerate(part):
+                if wanted:
+                    logits = llama_cpp.llama_get_logits_ith(self._context, number)
+                    found[sequence] = int(numpy.ctypeslib.as_array(logits, (self._num_vocabulary,)).argmax())
+        return found
+
+    def _fill(self, entries: list[Entry]) -> None:
+        batch = self._batch
+        batch.n_tokens = len(entries)
+        for number, (token, position, sequence, wanted) in enumerate(entries):
+            batch.token[number] = token
+            batch.pos[number] = position
+            batch.n_seq_id[number] = 1
+            batch.seq_id[number][0] = sequence
+            batch.logits[number] = wanted
+
+    def _free_context(self) -> None:
+        import llama_cpp
+
+        if self._context:
+            llama_cpp.llama_free(self._context)
+        self._context, self._shape = None, (0, 0)
+
+    def close(self) -> None:
+        import llama_cpp
+
+        self._free_context()
+        if self._model:
+            llama_cpp.llama_batch_free(self._batch)
+            llama_cpp.llama_model_free(self._model)
+
+
+def common_beginning(prompts: list[list[int]]) -> int:
+    """Tokens that several prompts begin with alike, short of a whole prompt; 0 where copying them doesn't pay."""
+    if len(prompts) < 2:
+        return 0
+    most = min(map(len, prompts)) - 1
+    shared = next((n for n in range(most) if any(ids[n] != prompts[0][n] for ids in prompts)), most)
+    return shared if shared >= SHARED_AT_LEAST else 0
+
+
+if __name__ == "__main__":
+    serve(LlamaCpp())

@@ -1,0 +1,55 @@
+"""Penstock as an engine of the benchmark: an `LLM` with a tree of its own."""
+
+from pathlib import Path
+from typing import Any
+
+from .serve import Request, ServedEngine, Settings, serve
+
+BLOCK_SIZE = 32
+
+
+class Penstock(ServedEngine):
+    def __init__(self) -> None:
+        self._llm: Any = None
+
+    def prepare(self, checkpoint: Path, folder: Path, quantization: str) -> None:
+        """It reads the checkpoint as it is."""
+        folder.symlink_to(checkpoint, target_is_directory=True)
+
+    def load(self, folder: Path, settings: Settings) -> dict[str, Any]:
+        from penstock import LLM
+
+        precision = (
+            {"dtype": "bfloat16"} if settings.quantization == "none" else {"quantization": settings.quantization}
+        )
+        self._llm = LLM(
+            str(folder),
+            max_model_len=settings.max_model_len,
+            max_num_seqs=settings.max_num_seqs,
+            num_threads=settings.threads,
+            kv_cache_memory="2GiB",
+            block_size=BLOCK_SIZE,
+            quiet=True,
+            **precision,
+        )
+        plan = self._llm._session.client.plan
+        return {
+            "weight_bytes": plan.weight_bytes,
+            "kv_bytes_per_token": plan.block_bytes // BLOCK_SIZE,
+            "kv_bytes": plan.block_bytes * plan.num_blocks,
+        }
+
+    def run(self, requests: list[Request]) -> list[list[int]]:
+        from penstock import SamplingParams
+
+        params = [SamplingParams(temperature=0, max_tokens=count, ignore_eos=True) for _, count in requests]
+        outputs = self._llm.generate([ids for ids, _ in requests], params, use_tqdm=False)
+        return [list(output.outputs.token_ids) for output in outputs]
+
+    def close(self) -> None:
+        if self._llm is not None:
+            self._llm.close()
+
+
+if __name__ == "__main__":
+    serve(Penstock())

@@ -1,0 +1,68 @@
+"""vLLM's CPU build as an engine of the benchmark: its offline `LLM`, token ids in and out."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from .serve import Request, ServedEngine, Settings, serve
+
+ENVIRONMENT = {
+    "VLLM_CPU_KVCACHE_SPACE": "2",  # GiB
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_LOGGING_LEVEL": "WARNING",
+    "HF_HUB_OFFLINE": "1",
+}
+
+
+def with_intel_openmp() -> None:
+    """Start anew with Intel's OpenMP loaded first, as vLLM asks for; it comes with its packages."""
+    library = Path(sys.prefix) / "lib" / "libiomp5.so"
+    if library.exists() and str(library) not in os.environ.get("LD_PRELOAD", ""):
+        environment = {**os.environ, "LD_PRELOAD": str(library)}
+        os.execve(sys.executable, [sys.executable, "-m", "peers.vllm"], environment)
+
+
+class Vllm(ServedEngine):
+    def __init__(self) -> None:
+        self._llm: Any = None
+
+    def prepare(self, checkpoint: Path, folder: Path, quantization: str) -> None:
+        from .quantized_checkpoint import write_quantized
+
+        if quantization == "none":
+            folder.symlink_to(checkpoint, target_is_directory=True)
+        else:
+            write_quantized(checkpoint, folder, quantization)
+
+    def load(self, folder: Path, settings: Settings) -> dict[str, Any]:
+        cores = sorted(os.sched_getaffinity(0))[: settings.threads]
+        os.environ.update(ENVIRONMENT, VLLM_CPU_OMP_THREADS_BIND=",".join(map(str, cores)))
+        import vllm
+
+        self._llm = vllm.LLM(
+            model=str(folder),
+            dtype="bfloat16",
+            skip_tokenizer_init=True,
+            max_model_len=settings.max_model_len,
+            max_num_seqs=settings.max_num_seqs,
+            enable_prefix_caching=True,
+        )
+        return {"version": vllm.__version__}
+
+    def run(self, requests: list[Request]) -> list[list[int]]:
+        from vllm import SamplingParams
+
+        params = [
+            SamplingParams(temperature=0, max_tokens=count, ignore_eos=True, detokenize=False) for _, count in requests
+        ]
+        outputs = self._llm.generate([{"prompt_token_ids": ids} for ids, _ in requests], params, use_tqdm=False)
+        return [list(output.outputs[0].token_ids) for output in outputs]
+
+    def close(self) -> None:
+        self._llm = None
+
+
+if __name__ == "__main__":
+    with_intel_openmp()
+    serve(Vllm())

@@ -1,0 +1,78 @@
+"""The native half of the package: `pip install .` compiles the kernels for processors where a compiler is found.
+
+A wheel holds every variant and is tagged for its platform; an editable install makes the one variant that this
+processor uses, in place. Without a compiler the package is pure Python, torch's own operations serve, and
+`penstock doctor` says so. Everything else stands in pyproject.toml.
+"""
+
+import sys
+from collections.abc import Iterable
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+from setuptools import Distribution, setup
+from setuptools.command.bdist_wheel import bdist_wheel
+from setuptools.command.build_py import build_py
+
+NATIVE = Path(__file__).resolve().parent / "kernels" / "cpu"
+
+# The folder as a package of its own: its files need neither Penstock nor torch.
+sys.modules["native"] = ModuleType("native")
+sys.modules["native"].__path__ = [str(NATIVE)]
+build = import_module("native.build")
+variants = import_module("native.variants")
+
+
+def can_compile() -> bool:
+    return variants.is_known_machine() and build.compiler() is not None
+
+
+class BuildWithKernels(build_py):
+    """Beside the Python files, the libraries: in place for an editable install, else into the package that is built."""
+
+    def find_package_modules(self, package: str, package_dir: str) -> list[tuple[str, str, str]]:
+        """This file lies in the package's folder and is no part of it."""
+        return [module for module in super().find_package_modules(package, package_dir) if module[1] != "setup"]
+
+    def run(self) -> None:
+        super().run()
+        if not can_compile():
+            warn("no C++ compiler was found ($CXX, g++, clang++)")
+        elif self.editable_mode:
+            compile_kernels(variants.executable_variants()[:1], build.Place())
+        else:
+            target = Path(self.build_lib) / "penstock" / "kernels" / "cpu"
+            compile_kernels(variants.VARIANTS, build.Place(libraries=target))
+
+
+class PlatformWheel(bdist_wheel):
+    """Any Python 3 loads the libraries, on this kind of machine only."""
+
+    def get_tag(self) -> tuple[str, str, str]:
+        python, binary, machine = super().get_tag()
+        return ("py3", "none", machine) if can_compile() else (python, binary, machine)
+
+
+class NativeDistribution(Distribution):
+    def has_ext_modules(self) -> bool:
+        return can_compile()
+
+
+def compile_kernels(names: Iterable[str], place: build.Place) -> None:
+    """A variant that an older compiler refuses is left out; those who need it compile it when they first load it."""
+    for name in names:
+        try:
+            build.build(name, place)
+        except (build.BuildError, OSError) as error:
+            warn(f"the variant {name} is left out: {error}")
+
+
+def warn(reason: str) -> None:
+    print(f"\nWARNING: native kernels are not compiled: {reason}\n", file=sys.stderr)
+
+
+setup(
+    distclass=NativeDistribution,
+    cmdclass={"build_py": BuildWithKernels, "bdist_wheel": PlatformWheel},
+)

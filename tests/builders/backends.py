@@ -1,0 +1,35 @@
+"""The ways in which a CPU computes a model, for tests that hold all of them to the same behaviour."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.kernels.cpu import library
+from penstock.worker.models.load import Model, load_model
+
+# Native kernels, and torch's operations in their row-invariant and in their fast form.
+BACKENDS = ("native", "invariant", "fast")
+# Those whose answers are free of their company's influence.
+INVARIANT_BACKENDS = ("native", "invariant")
+NAN_BYTE = 0xFF  # so filled, memory is NaN in every float format
+
+
+def load_on(backend: str, folder: Path, **options: Any) -> Model:
+    if backend == "native":
+        if not library.available_variants():
+            pytest.skip("no compiler here, or no variant for this processor")
+        model = load_model(folder, **options)
+        assert model.backend.library is not None, model.backend.missing
+        return model
+    before = os.environ.get("PENSTOCK_CPU_VARIANT")
+    os.environ["PENSTOCK_CPU_VARIANT"] = "none"
+    library.load.cache_clear()
+    try:
+        return load_model(folder, deterministic=backend == "invariant", **options)
+    finally:
+        os.environ.pop("PENSTOCK_CPU_VARIANT")
+        if before is not None:
+            os.environ["PENSTOCK_CPU_VARIANT"] = before
+        library.load.cache_clear()

@@ -1,0 +1,193 @@
+"""A tiny checkpoint as GPTQ, AWQ and compressed-tensors write it, and its twin in floats with the same values.
+
+The packers are written from the formats' definitions, one number at a time, independently of the reader that they
+test. The head and the embedding stay floats.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy
+from builders.tiny_model import tiny_model
+from safetensors.numpy import load_file, save_file
+
+AWQ_OUTPUTS = (0, 2, 4, 6, 1, 3, 5, 7)  # from a word's lowest bits to its highest
+Tensors = dict[str, numpy.ndarray]
+
+
+@dataclass(frozen=True)
+class Form:
+    """One way of quantizing, and of writing it down."""
+
+    layout: str  # gptq, gptq_v2, awq, pack-quantized, int-quantized
+    bits: int = 4
+    group_size: int = 32  # 0: a whole row
+    is_symmetric: bool = True
+    is_ordered: bool = False  # groups in the order of activations
+
+    def __str__(self) -> str:
+        words = [self.layout, str(self.bits), f"group{self.group_size}"]
+        words += ["zeros"] * (not self.is_symmetric) + ["ordered"] * self.is_ordered
+        return "-".join(words)
+
+
+@dataclass(frozen=True)
+class Integers:
+    """A quantized matrix before it is written."""
+
+    values: numpy.ndarray  # unsigned, [out, in]
+    scales: numpy.ndarray  # float16 [out, groups]
+    zeros: numpy.ndarray  # unsigned, [out, groups]
+    group_of: numpy.ndarray  # [in]
+
+    @property
+    def floats(self) -> numpy.ndarray:
+        centred = self.values - self.zeros[:, self.group_of].astype(numpy.float32)
+        return (centred * self.scales[:, self.group_of].astype(numpy.float32)).astype(numpy.float32)
+
+
+FORMS = [
+    Form("gptq"),
+    Form("gptq", is_symmetric=False),
+    Form("gptq", is_ordered=True),
+    Form("gptq", is_symmetric=False, is_ordered=True, group_size=16),
+    Form("gptq", group_size=0),
+    Form("gptq", bits=8),
+    Form("gptq", bits=8, is_symmetric=False, group_size=0),
+    Form("gptq_v2", is_symmetric=False),
+    Form("awq", is_symmetric=False),
+    Form("awq", group_size=16),
+    Form("awq", group_size=0),
+    Form("pack-quantized"),
+    Form("pack-quantized", is_symmetric=False),
+    Form("pack-quantized", is_ordered=True),
+    Form("pack-quantized", bits=8, group_size=0),
+    Form("int-quantized", bits=8, group_size=0),
+    Form("int-quantized", bits=8, group_size=0, is_symmetric=False),
+    Form("int-quantized", bits=8),
+]
+
+
+def quantized_model(folder: Path, form: Form, family: str = "qwen3", **options: Any) -> tuple[Path, Path]:
+    """The quantized checkpoint, and its twin in float32. Query projections are [128, 64], keys and values [64, 64]."""
+    options = {"head_dim": 32} | options
+    twin, quantized = tiny_model(folder / "twin", family, **options), tiny_model(folder / "model", family, **options)
+    written: Tensors = {}
+    floats: Tensors = {}
+    for name, tensor in load_file(twin / "model.safetensors").items():
+        written[name] = floats[name] = tensor
+        if name.endswith("_proj.weight"):
+            integers = _quantized(tensor, form)
+            floats[name] = integers.floats
+            del written[name]
+            module = name.removesuffix("weight")
+            written |= {module + part: each for part, each in _WRITERS[form.layout](integers, form).items()}
+    save_file(floats, twin / "model.safetensors", {"format": "pt"})
+    save_file({name: numpy.ascontiguousarray(each) for name, each in written.items()}, quantized / "model.safetensors")
+    config = json.loads((quantized / "config.json").read_text())
+    (quantized / "config.json").write_text(json.dumps(config | {"quantization_config": _config(form)}))
+    return quantized, twin
+
+
+def _quantized(weight: numpy.ndarray, form: Form) -> Integers:
+    inputs = weight.shape[1]
+    size, most = form.group_size or inputs, 2**form.bits - 1
+    group_of = numpy.arange(inputs) // size
+    if form.is_ordered:
+        # By the inputs' weight, so that projections of one input have one order, as GPTQ's have.
+        group_of = group_of[numpy.random.default_rng(inputs).permutation(inputs)]
+    groups = [weight[:, group_of == group] for group in range(group_of.max() + 1)]
+    if form.is_symmetric:
+        scales = [numpy.abs(group).max(1) / (most // 2) for group in groups]
+        zeros = [numpy.full(len(weight), 2 ** (form.bits - 1)) for _ in groups]
+    else:
+        lows, highs = ([edge(group, 1) for group in groups] for edge in (numpy.min, numpy.max))
+        scales = [(high - low) / most for low, high in zip(lows, highs)]
+        zeros = [numpy.clip(numpy.round(-low / scale), 0, most) for low, scale in zip(lows, scales)]
+    rounded = numpy.stack(scales, 1).astype(numpy.float16)
+    zero = numpy.stack(zeros, 1).astype(numpy.int64)
+    values = numpy.round(weight / rounded[:, group_of].astype(numpy.float32)) + zero[:, group_of]
+    return Integers(numpy.clip(values, 0, most).astype(numpy.int64), rounded, zero, group_of)
+
+
+def _packed(values: numpy.ndarray, bits: int, places: tuple[int, ...] | None = None) -> numpy.ndarray:
+    """int32 [rows, columns × bits / 32, rounded up]; place i of a word holds its column places[i]."""
+    per_word = 32 // bits
+    rows, columns = values.shape
+    words = numpy.zeros((rows, -(-columns // per_word)), numpy.uint32)
+    for word in range(words.shape[1]):
+        for place in range(per_word):
+            column = word * per_word + (places[place] if places else place)
+            if column < columns:
+                words[:, word] |= (values[:, column].astype(numpy.uint32) & (2**bits - 1)) << (place * bits)
+    return words.view(numpy.int32)
+
+
+def _gptq(integers: Integers, form: Form) -> Tensors:
+    less = 1 if form.layout == "gptq" else 0
+    return {
+        "qweight": _packed(integers.values, form.bits).T,
+        "qzeros": _packed(integers.zeros.T - less, form.bits),
+        "scales": integers.scales.T,
+        "g_idx": integers.group_of.astype(numpy.int32),
+    }
+
+
+def _awq(integers: Integers, form: Form) -> Tensors:
+    return {
+        "qweight": _packed(integers.values.T, 4, AWQ_OUTPUTS),
+        "qzeros": _packed(integers.zeros.T, 4, AWQ_OUTPUTS),
+        "scales": integers.scales.T,
+    }
+
+
+def _pack_quantized(integers: Integers, form: Form) -> Tensors:
+    written = {
+        "weight_packed": _packed(integers.values, form.bits),
+        "weight_scale": integers.scales,
+        "weight_shape": numpy.array(integers.values.shape, numpy.int64),
+    }
+    if not form.is_symmetric:
+        written["weight_zero_point"] = _packed(integers.zeros.T, form.bits).T
+    if form.is_ordered:
+        written["weight_g_idx"] = integers.group_of.astype(numpy.int32)
+    return written
+
+
+def _int_quantized(integers: Integers, form: Form) -> Tensors:
+    middle = 2 ** (form.bits - 1)
+    written = {"weight": (integers.values - middle).astype(numpy.int8), "weight_scale": integers.scales}
+    if not form.is_symmetric:
+        written["weight_zero_point"] = (integers.zeros - middle).astype(numpy.int8)
+    return written
+
+
+_WRITERS = {
+    "gptq": _gptq,
+    "gptq_v2": _gptq,
+    "awq": _awq,
+    "pack-quantized": _pack_quantized,
+    "int-quantized": _int_quantized,
+}
+
+
+def _config(form: Form) -> dict[str, Any]:
+    size = form.group_size or -1
+    if form.layout.startswith("gptq"):
+        return {
+            "quant_method": "gptq", "bits": form.bits, "group_size": size, "desc_act": form.is_ordered,
+            "sym": form.is_symmetric, "checkpoint_format": form.layout,
+        }  # fmt: skip
+    if form.layout == "awq":
+        return {"quant_method": "awq", "bits": 4, "group_size": size, "zero_point": True, "version": "gemm"}
+    weights = {
+        "num_bits": form.bits, "type": "int", "symmetric": form.is_symmetric, "dynamic": False,
+        "strategy": "group" if form.group_size else "channel", "group_size": form.group_size or None,
+    }  # fmt: skip
+    return {
+        "quant_method": "compressed-tensors", "format": form.layout, "ignore": ["lm_head"],
+        "config_groups": {"group_0": {"targets": ["Linear"], "weights": weights, "input_activations": None}},
+        "quantization_status": "compressed",
+    }  # fmt: skip

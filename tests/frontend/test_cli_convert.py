@@ -1,0 +1,76 @@
+"""`penstock convert`: the command from its words to the folder that it makes."""
+
+import json
+import signal
+import subprocess
+import sys
+
+import pytest
+from builders.tiny_model import tiny_model
+
+from penstock.frontend import cli
+from penstock.frontend.commands import convert
+from penstock.protocol.process import inherited_path
+
+
+@pytest.fixture
+def model(tmp_path):
+    return tiny_model(tmp_path / "model", "qwen3", dtype="bfloat16", intermediate_size=128, head_dim=32)
+
+
+def test_it_makes_a_model_of_smaller_weights(model, tmp_path, capsys):
+    out = tmp_path / "small"
+    assert cli.main(["convert", str(model), str(out), "--quantization", "int4", "--group-size", "32"]) == 0
+    assert f"{out}: 0.00 GB of weights" in capsys.readouterr().out
+    weights = json.loads((out / "config.json").read_text())["quantization_config"]["config_groups"]["group_0"][
+        "weights"
+    ]
+    assert (weights["num_bits"], weights["group_size"]) == (4, 32)
+    assert (out / "tokenizer.json").is_file()
+
+
+@pytest.mark.parametrize(
+    "words, sentence",
+    [
+        (["--quantization", "int4", "--group-size", "48"], "group_size=48"),
+        (["--quantization", "int8", "--tensor-parallel-size", "3"], "tensor_parallel_size=3 can't share"),
+    ],
+)
+def test_what_the_worker_refuses_is_said_here(model, tmp_path, capsys, words, sentence):
+    assert cli.main(["convert", str(model), str(tmp_path / "out"), "--quiet", *words]) == 1
+    assert sentence in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_that_exists_is_left_alone(model, capsys):
+    assert cli.main(["convert", str(model), str(model), "--quantization", "int8"]) == 1
+    assert "is not written over" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words", [[], ["--quantization", "int3"], ["--quantization", "int4", "--group-size", "0"]], ids=str
+)
+def test_a_wrong_command_line_ends_with_status_2(model, tmp_path, words):
+    with pytest.raises(SystemExit) as end:
+        cli.main(["convert", str(model), str(tmp_path / "out"), *words])
+    assert end.value.code == 2
+
+
+def test_a_worker_that_dies_is_an_error_with_its_last_words(model, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(convert, "_MODULE", "penstock_that_is_not_there")
+    assert cli.main(["convert", str(model), str(tmp_path / "out"), "--quantization", "int8", "--quiet"]) == 1
+    assert "No module named" in capsys.readouterr().err
+
+
+def test_the_worker_ends_with_its_caller_and_leaves_nothing(model, tmp_path):
+    """The caller's end closes the worker's standard input, here before it began."""
+    asked = convert.Conversion(str(model), str(model), str(tmp_path / "out"), "int8")
+    worker = subprocess.run(
+        [sys.executable, "-P", "-m", "penstock.worker.convert"],
+        input=convert.msgspec.json.encode(asked) + b"\n",
+        stdout=subprocess.DEVNULL,
+        env={"PYTHONPATH": ":".join(inherited_path()), "PATH": "/usr/bin:/bin"},
+        timeout=120,
+    )
+    assert worker.returncode in (3, -signal.SIGTERM)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model"]

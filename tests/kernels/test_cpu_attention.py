@@ -1,0 +1,368 @@
+"""Attention on the CPU against its formula in float64, in every format; the same bits whatever a query's company."""
+
+from ctypes import addressof, sizeof
+from dataclasses import dataclass, field
+
+import pytest
+import torch
+from builders.native_variants import quick_or_long
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from penstock.kernels.cpu.arguments import Step
+from penstock.kernels.cpu.attention import ROTATIONS, Attention, AttentionPlan, PlanMemory, StoreHeads, num_part_floats
+from penstock.kernels.cpu.kv_layout import KV_FORMATS
+from penstock.kernels.cpu.library import Library, available_variants, load
+from penstock.kernels.cpu.linear import Quantized, QuantizedRows
+from penstock.kernels.reference.pointwise import rms_norm, rotate_halves, rotate_pairs
+from penstock.worker.kv_cache import KVShape, NativeKVCache
+
+VARIANTS = [
+    name for name in ("avx512_bf16", "avx512_vnni", "avx512", "avx_vnni", "avx2") if name in available_variants()
+]
+pytestmark = pytest.mark.skipif(not VARIANTS, reason="this processor executes none of the native variants")
+
+# Of the output's norm, against the formula on what is stored: queries, and weights of keys, are rounded in between.
+TOLERANCES = {"fp32": 1e-5, "fp16": 1e-5, "bf16": 8e-3, "int8": 1.5e-2, "uint4": 1.5e-2}
+# Of the stored number's range in its head, for what is read back.
+STEPS = {"fp32": 0.0, "fp16": 2**-11, "bf16": 2**-8, "int8": 0.6 / 127, "uint4": 0.6 / 15}
+
+
+@dataclass(frozen=True)
+class Shape:
+    kind: str = "fp32"
+    query_heads: int = 4
+    heads: int = 2
+    head_dim: int = 32
+    block_size: int = 16
+    window: int | None = None
+
+
+@dataclass
+class Row:
+    """One request's share of a step: its blocks, its first token's position, and its tokens' projected heads."""
+
+    table: list[int]
+    start: int
+    heads: Tensor  # [tokens, query heads + 2 × key heads, head_dim]
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.heads)
+
+
+def normal(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+@dataclass
+class Machine:
+    """One layer's memory, full of NaN to begin with, and the two kernels that work on it."""
+
+    library: Library
+    shape: Shape
+    num_blocks: int
+    max_parts: int = 64
+    rotation: str | None = None
+    norms: tuple[Tensor, Tensor] | None = None
+    kv: NativeKVCache = field(init=False)
+
+    def __post_init__(self) -> None:
+        shape = KVShape(1, self.shape.heads, self.shape.head_dim)
+        self.kv = NativeKVCache.allocate(shape, self.num_blocks, self.shape.block_size, self.shape.kind)
+        for tensor in self.kv.tensors:
+            tensor.view(torch.uint8).fill_(0xFF)
+
+    def step(self, rows: list[Row], quantized: Quantized | None = None) -> Tensor:
+        """Stores and attends; [tokens, query heads × head_dim]."""
+        shape, heads = self.shape, torch.cat([row.heads for row in rows]).contiguous()
+        step, kept = self._step(rows)
+        norms = [norm.data_ptr() for norm in self.norms] if self.norms else [None, None]
+        self.library.call(
+            "penstock_store_heads",
+            StoreHeads(addressof(step), heads.data_ptr(), shape.query_heads, *norms, 1e-6, ROTATIONS[self.rotation],
+                       self.kv.of_layer(0)),
+        )  # fmt: skip
+        self.heads = heads
+        plan = PlanMemory.allocate(
+            addressof(step), len(heads), len(rows), shape.block_size, shape.heads, shape.query_heads, shape.window,
+            self.max_parts,
+        )  # fmt: skip
+        self.library.call("penstock_plan_attention", plan.arguments)
+        parts = torch.full((num_part_floats(shape.query_heads, shape.head_dim, self.max_parts) + 1,), torch.nan)
+        output = torch.full((len(heads), shape.query_heads * shape.head_dim), torch.nan)
+        arguments = Attention(
+            plan.address, self.kv.of_layer(0), heads.data_ptr(), heads[0].numel(), shape.head_dim**-0.5,
+            parts.data_ptr(), output.data_ptr(), quantized or Quantized(),
+        )  # fmt: skip
+        self.library.call("penstock_attention", arguments)
+        self.plan, self.kept = plan, kept
+        return output
+
+    def _step(self, rows: list[Row]) -> tuple[Step, list[Tensor]]:
+        size, longest = self.shape.block_size, max(row.end for row in rows)
+        tables = torch.zeros(len(rows), max(len(row.table) for row in rows), dtype=torch.int32)
+        starts, positions, slots = [0], [], []
+        for i, row in enumerate(rows):
+            tables[i, : len(row.table)] = torch.tensor(row.table)
+            starts.append(starts[-1] + len(row.heads))
+            positions += range(row.start, row.end)
+            slots += [row.table[position // size] * size + position % size for position in range(row.start, row.end)]
+        cos, sin = angles(longest, self.shape.head_dim, self.rotation)
+        kept = [
+            torch.tensor(positions), torch.tensor(slots), torch.tensor(starts, dtype=torch.int32),
+            torch.tensor([row.end for row in rows], dtype=torch.int32), tables, cos, sin,
+        ]  # fmt: skip
+        names = ("positions", "kv_slots", "query_starts", "context_lengths", "block_tables", "cosines", "sines")
+        step = Step(num_tokens=starts[-1], num_rows=len(rows), table_width=tables.shape[1])
+        for name, tensor in zip(names, kept, strict=True):
+            setattr(step, name, tensor.data_ptr())
+        return step, kept
+
+    def expected(self, row: Row) -> Tensor:
+        """The formula in float64, on what the memory holds for this row."""
+        shape = self.shape
+        keys, values = (
+            stored.transpose(1, 2).flatten(0, 1)[: row.end].double()
+            for stored in self.kv.stored(0, torch.tensor(row.table))
+        )
+        shared = shape.query_heads // shape.heads
+        query = row.heads[:, : shape.query_heads].double()
+        scores = torch.einsum("thd,khd->htk", query, keys.repeat_interleave(shared, 1)) * shape.head_dim**-0.5
+        own, seen = torch.arange(row.start, row.end)[:, None], torch.arange(row.end)[None]
+        hidden = (seen > own) | (seen <= own - (shape.window or row.end + 1))
+        weights = scores.masked_fill_(hidden, -torch.inf).softmax(-1)
+        return torch.einsum("htk,khd->thd", weights, values.repeat_interleave(shared, 1)).flatten(1)
+
+
+def angles(longest: int, head_dim: int, rotation: str | None) -> tuple[Tensor, Tensor]:
+    angle = torch.arange(longest)[:, None] * torch.rand(head_dim // 2, generator=torch.Generator().manual_seed(5))
+    cos, sin = angle.cos(), angle.sin()
+    if rotation == "pairs":
+        return cos.repeat_interleave(2, -1), torch.stack((-sin, sin), -1).flatten(-2)
+    return torch.cat((cos, cos), -1), torch.cat((-sin, sin), -1)
+
+
+def heads_of(shape: Shape, tokens: int, seed: int) -> Tensor:
+    return normal(tokens, shape.query_heads + 2 * shape.heads, shape.head_dim, seed=seed) * 1.5
+
+
+def handed_out(contexts: list[int], block_size: int, seed: int = 0) -> tuple[list[list[int]], int]:
+    """Block tables in random order, and how many blocks there are; block 0 belongs to nobody."""
+    counts = [-(-context // block_size) for context in contexts]
+    order = (torch.randperm(sum(counts), generator=torch.Generator().manual_seed(seed)) + 1).tolist()
+    return [[order.pop() for _ in range(count)] for count in counts], sum(counts) + 1
+
+
+def pieces_of(heads: Tensor, table: list[int], cuts: list[int]) -> list[Row]:
+    """A request's tokens as one row after another, cut at these positions."""
+    borders = [0, *sorted({cut for cut in cuts if 0 < cut < len(heads)}), len(heads)]
+    return [Row(table, a, heads[a:b]) for a, b in zip(borders, borders[1:], strict=False)]
+
+
+def assert_near(found: Tensor, expected: Tensor, tolerance: float) -> None:
+    error = (found.double() - expected).norm() / expected.norm()
+    assert error <= tolerance, f"off by {error:.2e} of the output's norm, {tolerance:.0e} allowed"
+
+
+shapes = st.builds(
+    lambda kind, shared, heads, head_dim, block_size, window: Shape(
+        kind, shared * heads, heads, head_dim, block_size, window
+    ),
+    st.sampled_from(list(KV_FORMATS)),
+    st.sampled_from([1, 2, 3, 7]),
+    st.integers(1, 3),
+    st.sampled_from([16, 32, 48, 64, 80, 128, 256]),
+    st.sampled_from([16, 32, 64, 128]),
+    st.sampled_from([None, None, 1, 17, 100, 300]),
+)
+# (tokens already stored, tokens of the step)
+row_sizes = st.lists(st.tuples(st.integers(0, 600), st.integers(1, 70)), min_size=1, max_size=5)
+quick = settings(max_examples=8, deadline=None, derandomize=True)
+
+
+@pytest.fixture(params=quick_or_long(VARIANTS), scope="module")
+def library(request: pytest.FixtureRequest) -> Library:
+    return load(request.param)
+
+
+@pytest.fixture(scope="module")
+def best() -> Library:
+    return load(VARIANTS[0])
+
+
+@quick
+@given(shape=shapes, sizes=row_sizes)
+def test_attention_agrees_with_its_formula_in_every_format(library: Library, shape: Shape, sizes) -> None:
+    tables, num_blocks = handed_out([before + now for before, now in sizes], shape.block_size)
+    machine = Machine(library, shape, num_blocks)
+    requests = [heads_of(shape, before + now, seed) for seed, (before, now) in enumerate(sizes)]
+    earlier = [Row(t, 0, r[:before]) for t, r, (before, _) in zip(tables, requests, sizes, strict=True) if before]
+    if earlier:
+        machine.step(earlier)
+    rows = [Row(t, before, r[before:]) for t, r, (before, _) in zip(tables, requests, sizes, strict=True)]
+    found = machine.step(rows)
+    assert_near(found, torch.cat([machine.expected(row) for row in rows]), TOLERANCES[shape.kind])
+
+
+@quick
+@given(shape=shapes, length=st.integers(2, 700), cuts=st.lists(st.integers(1, 700), max_size=6))
+def test_a_prompt_has_the_same_bits_in_one_piece_and_in_any_pieces(library, shape: Shape, length: int, cuts) -> None:
+    heads = heads_of(shape, length, 1)
+    tables, num_blocks = handed_out([length], shape.block_size)
+    whole = Machine(library, shape, num_blocks).step([Row(tables[0], 0, heads)])
+    machine = Machine(library, shape, num_blocks)
+    found = torch.cat([machine.step([piece]) for piece in pieces_of(heads, tables[0], cuts)])
+    assert torch.equal(found, whole)
+
+
+@pytest.mark.parametrize("kind", KV_FORMATS)
+def test_a_prompt_has_the_same_bits_token_by_token(library: Library, kind: str) -> None:
+    shape = Shape(kind, query_heads=6, heads=2, head_dim=64, block_size=32)
+    heads = heads_of(shape, 300, 2)
+    tables, num_blocks = handed_out([300], shape.block_size)
+    whole = Machine(library, shape, num_blocks).step([Row(tables[0], 0, heads)])
+    machine = Machine(library, shape, num_blocks)
+    found = torch.cat([machine.step([piece]) for piece in pieces_of(heads, tables[0], list(range(300)))])
+    assert torch.equal(found, whole)
+
+
+@quick
+@given(shape=shapes, sizes=row_sizes)
+def test_a_row_has_the_same_bits_alone_and_in_company(library: Library, shape: Shape, sizes) -> None:
+    tables, num_blocks = handed_out([before + now for before, now in sizes], shape.block_size)
+    requests = [heads_of(shape, before + now, seed) for seed, (before, now) in enumerate(sizes)]
+    together, alone = (Machine(library, shape, num_blocks, max_parts) for max_parts in (64, 500))
+    for machine in (together, alone):
+        for table, request, (before, _) in zip(tables, requests, sizes, strict=True):
+            if before:
+                machine.step([Row(table, 0, request[:before])])
+    rows = [Row(t, before, r[before:]) for t, r, (before, _) in zip(tables, requests, sizes, strict=True)]
+    found = together.step(rows)
+    assert torch.equal(found, torch.cat([alone.step([row]) for row in rows]))
+
+
+@quick
+@given(
+    shape=shapes,
+    own=st.lists(st.tuples(st.integers(0, 400), st.integers(1, 9)), min_size=2, max_size=6),
+    prefix=st.sampled_from([255, 256, 512, 640, 770]),
+)
+def test_rows_that_share_a_prefix_have_the_bits_of_rows_with_copies_of_it(library, shape: Shape, own, prefix) -> None:
+    size = shape.block_size
+    common = heads_of(shape, prefix, 99)
+    requests = [torch.cat((common, heads_of(shape, before + now, seed))) for seed, (before, now) in enumerate(own)]
+    tables, num_blocks = handed_out([len(request) for request in requests], size)
+    shared_tables = [tables[0][: prefix // size] + table[prefix // size :] for table in tables]
+    found = []
+    for chosen, max_parts in ((shared_tables, 200), (tables, 0)):
+        machine = Machine(library, shape, num_blocks, max_parts)
+        rows = [Row(table, 0, request) for table, request in zip(chosen, requests, strict=True)]
+        for row, (_, now) in zip(rows, own, strict=True):
+            machine.step([Row(row.table, 0, row.heads[:-now])])
+        found.append(
+            machine.step([Row(r.table, r.end - now, r.heads[-now:]) for r, (_, now) in zip(rows, own, strict=True)])
+        )
+    assert torch.equal(found[0], found[1])
+
+
+@pytest.mark.parametrize("kind", KV_FORMATS)
+def test_the_number_of_threads_changes_no_bit(best: Library, kind: str) -> None:
+    shape = Shape(kind, query_heads=4, heads=1, head_dim=64, block_size=32)
+    tables, num_blocks = handed_out([1500, 40, 1], shape.block_size)
+    found = []
+    for threads in (1, 2, 3):
+        best.set_threads(threads)
+        machine = Machine(best, shape, num_blocks)
+        lengths = enumerate((1500, 40, 1))
+        rows = [Row(table, 0, heads_of(shape, length, i)) for table, (i, length) in zip(tables, lengths, strict=True)]
+        machine.step(rows)
+        found.append(machine.step([Row(row.table, row.end - 1, row.heads[-1:]) for row in rows]))
+    best.set_threads(1)
+    assert torch.equal(found[0], found[1]) and torch.equal(found[0], found[2])
+
+
+def test_rows_with_a_common_prefix_look_at_it_in_one_tile(best: Library) -> None:
+    shape = Shape(block_size=32)
+    heads = heads_of(shape, 600, 0)
+    tables, num_blocks = handed_out([600, 600], shape.block_size)
+    tables[1] = tables[0][:16] + tables[1][16:]
+    machine = Machine(best, shape, num_blocks)
+    for table in tables:
+        machine.step([Row(table, 0, heads)])
+    machine.step([Row(table, 599, heads[599:]) for table in tables])
+    num_tiles, num_parted = machine.plan.memory[:2].tolist()
+    tiles = machine.plan.memory[2 : 2 + num_tiles * 6].view(num_tiles, 6)
+    shared = sum((end - first) for _, tokens, _, first, end, _ in tiles.tolist() if tokens == 2)
+    assert shared == 2 and num_parted == 2, f"tiles: {tiles.tolist()}"
+
+
+@pytest.mark.parametrize("kind", KV_FORMATS)
+@pytest.mark.parametrize("rotation", ["halves", "pairs"])
+@pytest.mark.parametrize("has_norms", [False, True])
+def test_heads_are_normed_rotated_and_stored(library: Library, kind: str, rotation: str, has_norms: bool) -> None:
+    shape = Shape(kind, query_heads=6, heads=3, head_dim=48, block_size=16)
+    norms = (normal(48, seed=1).abs(), normal(48, seed=2).abs()) if has_norms else None
+    heads = heads_of(shape, 150, 3)
+    tables, num_blocks = handed_out([150], shape.block_size)
+    machine = Machine(library, shape, num_blocks, rotation=rotation, norms=norms)
+    machine.step([Row(tables[0], 0, heads)])
+    query, key, value = heads.split((6, 3, 3), 1)
+    if norms:
+        query, key = rms_norm(query, norms[0], 1e-6), rms_norm(key, norms[1], 1e-6)
+    cos, sin = (table[:, None] for table in angles(150, 48, rotation))
+    rotate = rotate_pairs if rotation == "pairs" else rotate_halves
+    query, key = rotate(query, cos, sin), rotate(key, cos, sin)
+    torch.testing.assert_close(machine.heads[:, :6], query, rtol=1e-5, atol=1e-5)
+    for stored, before in zip(machine.kv.stored(0, torch.tensor(tables[0])), (key, value), strict=True):
+        written = stored.transpose(1, 2).flatten(0, 1)[:150]
+        error = (written - before).abs() / (before.amax(-1, keepdim=True) - before.amin(-1, keepdim=True))
+        assert error.max() <= STEPS[kind] + 1e-6, f"off by {error.max():.2e} of a head's range"
+
+
+@pytest.mark.parametrize("kind", KV_FORMATS)
+@pytest.mark.parametrize("head", [0, 4, 6], ids=["query", "key", "value"])
+def test_what_is_not_finite_in_one_request_reaches_its_output_and_no_other(library, kind: str, head: int) -> None:
+    shape = Shape(kind, head_dim=64)
+    tables, num_blocks = handed_out([40, 40], shape.block_size)
+    rows = [Row(table, 0, heads_of(shape, 40, seed)) for seed, table in enumerate(tables)]
+    rows[0].heads[7, head, 5] = torch.nan
+    found = Machine(library, shape, num_blocks).step(rows)
+    assert found[7].isnan().any() and not found[40:].isnan().any()
+    assert head == 0 or found[8:40].isnan().any(1).all()
+
+
+def test_the_output_is_also_given_as_integers(library: Library) -> None:
+    shape = Shape(query_heads=3, heads=1, head_dim=48)
+    rows = QuantizedRows.empty(5, 144)
+    tables, num_blocks = handed_out([5], shape.block_size)
+    found = Machine(library, shape, num_blocks).step([Row(tables[0], 0, heads_of(shape, 5, 0))], rows.structure())
+    restored = rows.values[:, :144].float() * rows.scales[:, None]
+    assert (restored - found).abs().max() <= 0.51 * found.abs().max() / 127
+
+
+def test_copied_blocks_hold_what_their_sources_hold(best: Library) -> None:
+    shape = Shape("uint4")
+    machine = Machine(best, shape, num_blocks=8)
+    machine.step([Row([3, 1], 0, heads_of(shape, 30, 0))])
+    machine.kv.copy_blocks(torch.tensor([3, 1]), torch.tensor([6, 7]))
+    for copied, source in zip(
+        machine.kv.stored(0, torch.tensor([6])), machine.kv.stored(0, torch.tensor([3])), strict=True
+    ):
+        assert torch.equal(copied, source)
+
+
+@pytest.mark.parametrize(
+    "name, structure", [("store_heads", StoreHeads), ("plan_attention", AttentionPlan), ("attention", Attention)]
+)
+def test_python_and_c_agree_on_the_arguments(best: Library, name: str, structure: type) -> None:
+    assert sizeof(structure) == best.size_of(name)
+
+
+def test_bytes_a_token_are_what_the_memory_takes() -> None:
+    shape = KVShape(num_layers=2, num_kv_heads=3, head_dim=64)
+    for kind in KV_FORMATS:
+        held = NativeKVCache.allocate(shape, 5, 32, kind)
+        taken = sum(tensor.numel() * tensor.element_size() for tensor in held.tensors)
+        assert taken == 5 * 32 * shape.native_bytes_per_token(kind), kind

@@ -1,0 +1,197 @@
+"""Which variant is chosen, when it is compiled, and what a caller is told where there is none."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from builders.native_variants import quick_or_long
+
+from penstock.kernels.cpu import build, library, variants
+from penstock.kernels.cpu.library import LibraryError, available_variants, load
+
+HAS_COMPILER = build.compiler() is not None
+needs_compiler = pytest.mark.skipif(not HAS_COMPILER, reason="needs a C++ compiler")
+AVX2 = frozenset({"avx2", "fma", "f16c", "bmi2"})
+AVX512 = AVX2 | {"avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512cd"}
+
+
+@pytest.fixture
+def sources(tmp_path, monkeypatch) -> Path:
+    """A little source folder of the test's own; its library has one kernel, which writes a number."""
+    folder = tmp_path / "source"
+    folder.mkdir()
+    for name in ("identity.cpp", "exports.map"):
+        shutil.copy(build.SOURCE / name, folder / name)
+    (folder / "number.hpp").write_text("constexpr int number = 1;\n")
+    (folder / "kernel.cpp").write_text(
+        '#include "number.hpp"\nextern "C" void penstock_write(const void* to) { **(int* const*)to = number; }\n'
+    )
+    monkeypatch.setattr(build, "SOURCE", folder)
+    return folder
+
+
+@pytest.fixture
+def place(tmp_path) -> build.Place:
+    return build.Place(tmp_path / "libraries", tmp_path / "objects")
+
+
+def written_by(place: build.Place) -> int:
+    """In a process of its own, as a start would load it."""
+    path = build.library_path("avx2", place.libraries)
+    code = (
+        f"import ctypes; n = ctypes.c_int(); to = ctypes.c_void_p(ctypes.addressof(n))\n"
+        f"ctypes.CDLL({str(path)!r}).penstock_write(ctypes.byref(to)); print(n.value)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True)
+    return int(done.stdout)
+
+
+def objects_of(place: build.Place) -> dict[str, int]:
+    return {path.name: path.stat().st_mtime_ns for path in (place.objects / "avx2").glob("*.o")}
+
+
+# --- choosing ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not variants.is_known_machine(), reason="the table is of x86-64")
+@pytest.mark.parametrize(
+    "features, wanted",
+    [
+        (frozenset({"sse4_2", "avx"}), ()),
+        (AVX2 - {"f16c"}, ()),
+        (AVX2, ("avx2",)),
+        (AVX2 | {"avx_vnni"}, ("avx_vnni", "avx2")),
+        (AVX512, ("avx512", "avx2")),
+        (AVX512 | {"avx512_vnni"}, ("avx512_vnni", "avx512", "avx2")),
+        (
+            AVX512 | {"avx512_vnni", "avx512_bf16", "avx_vnni"},
+            ("avx512_bf16", "avx512_vnni", "avx512", "avx_vnni", "avx2"),
+        ),
+    ],
+)
+def test_the_widest_instructions_that_a_processor_has_come_first(features, wanted):
+    assert variants.executable_variants(features) == wanted
+
+
+@pytest.mark.parametrize("may_use_tiles", [True, False])
+def test_tiles_are_used_only_if_the_system_allows_them(may_use_tiles, monkeypatch):
+    monkeypatch.setattr(variants, "may_use_tiles", lambda: may_use_tiles)
+    monkeypatch.setattr(variants, "is_known_machine", lambda: True)
+    everything = frozenset(variants.VARIANTS["amx"].features)
+    assert ("amx" in variants.executable_variants(everything)) == may_use_tiles
+
+
+def test_features_are_read_from_the_kernels_list(tmp_path):
+    path = tmp_path / "cpuinfo"
+    path.write_text("processor\t: 0\nflags\t\t: fpu avx2 fma\n\nprocessor\t: 1\nflags\t\t: fpu\n")
+    assert variants.processor_features(path) == {"fpu", "avx2", "fma"}
+    assert variants.processor_features(tmp_path / "nothing") == frozenset()
+
+
+@pytest.mark.parametrize(
+    "wanted, sentence", [("none", "switched off"), ("sse2", "there is no such variant"), ("amx", "cannot execute it")]
+)
+def test_a_variant_that_cannot_be_had_is_refused_with_the_reason(wanted, sentence, monkeypatch):
+    monkeypatch.setenv("PENSTOCK_CPU_VARIANT", wanted)
+    monkeypatch.setattr(library, "executable_variants", lambda: ("avx2",))
+    with pytest.raises(LibraryError, match=sentence):
+        library.chosen_variant()
+
+
+def test_a_processor_without_any_variant_is_told_what_is_missing(monkeypatch):
+    monkeypatch.delenv("PENSTOCK_CPU_VARIANT", raising=False)
+    monkeypatch.setattr(library, "executable_variants", tuple)
+    with pytest.raises(LibraryError, match="need"):
+        library.chosen_variant()
+
+
+# --- compiling --------------------------------------------------------------------------------------------------------
+
+
+@needs_compiler
+def test_only_what_changed_is_compiled_again(sources, place):
+    build.build("avx2", place)
+    before = objects_of(place)
+    assert set(before) == {"identity.o", "kernel.o"} and written_by(place) == 1
+    build.build("avx2", place)
+    assert objects_of(place) == before
+    (sources / "other.cpp").write_text('extern "C" void penstock_nothing(const void*) {}\n')
+    build.build("avx2", place)
+    assert objects_of(place)["kernel.o"] == before["kernel.o"]
+    (sources / "number.hpp").write_text("constexpr int number = 2;\n")
+    build.build("avx2", place)
+    assert objects_of(place)["kernel.o"] != before["kernel.o"] and written_by(place) == 2
+
+
+@needs_compiler
+def test_a_library_is_current_until_a_source_changes(sources, place):
+    assert not build.is_current("avx2", place)
+    build.build("avx2", place)
+    assert build.is_current("avx2", place)
+    (sources / "number.hpp").write_text("constexpr int number = 3;\n")
+    assert not build.is_current("avx2", place)
+
+
+@needs_compiler
+def test_a_source_that_does_not_compile_is_named_and_can_be_left_out(sources, place):
+    (sources / "broken.cpp").write_text("int broken( { return 1; }\n")
+    with pytest.raises(build.BuildError, match=r"broken\.cpp:1"):
+        build.build("avx2", place)
+    assert "broken.cpp:1" in "".join(build.build("avx2", place, keep_going=True))
+    assert written_by(place) == 1
+    with pytest.raises(build.BuildError):
+        build.build("avx2", place)
+
+
+def test_without_a_compiler_the_error_says_what_to_install(place, monkeypatch):
+    monkeypatch.setattr(build, "compiler", lambda: None)
+    with pytest.raises(build.BuildError, match=r"install g\+\+"):
+        build.build("avx2", place)
+
+
+@needs_compiler
+def test_the_compiler_of_the_environment_goes_first(monkeypatch, tmp_path):
+    own = tmp_path / "my-compiler"
+    own.write_text("#!/bin/sh\n")
+    own.chmod(0o755)
+    monkeypatch.setenv("CXX", str(own))
+    assert build.compiler() == str(own)
+    monkeypatch.setenv("CXX", str(tmp_path / "missing"))
+    assert build.compiler() not in (None, str(own))
+
+
+# --- loading ----------------------------------------------------------------------------------------------------------
+
+needs_variant = pytest.mark.skipif(not available_variants(), reason="no variant can be executed or compiled here")
+
+
+@needs_variant
+@pytest.mark.parametrize("variant", quick_or_long(available_variants()))
+def test_every_variant_that_this_processor_can_execute_loads(variant):
+    found = load(variant)
+    assert (found.variant, load(variant)) == (variant, found)
+    assert found.address("penstock_replay") > 0
+
+
+@needs_variant
+def test_a_function_that_is_not_there_is_named():
+    with pytest.raises(LibraryError, match="has no penstock_perpetuum_mobile"):
+        load(available_variants()[0]).function("penstock_perpetuum_mobile")
+
+
+def test_a_library_that_is_not_there_and_cannot_be_made_is_an_error_with_advice(tmp_path, monkeypatch):
+    monkeypatch.setenv("PENSTOCK_CPU_LIBRARIES", str(tmp_path))
+    monkeypatch.setattr(build, "compiler", lambda: None)
+    load.cache_clear()
+    try:
+        with pytest.raises(LibraryError, match=r"not compiled for avx2: No C\+\+ compiler"):
+            load("avx2")
+    finally:
+        load.cache_clear()
+
+
+def test_a_variant_that_does_not_exist_is_refused():
+    with pytest.raises(LibraryError, match="no variant 'sse2'"):
+        load("sse2")

@@ -1,0 +1,92 @@
+"""Recorded calls: buffers share memory only where no later call can tell, and a replay computes what was recorded."""
+
+import ctypes
+
+import pytest
+import torch
+
+from penstock.kernels.cpu import library
+from penstock.kernels.cpu.layer import Add, AddRmsNorm
+from penstock.kernels.cpu.linear import Quantized
+from penstock.kernels.cpu.program import Arena, Buffer, Program
+
+WIDTH, CAPACITY = 48, 8
+
+
+@pytest.fixture
+def num_rows() -> ctypes.c_int32:
+    return ctypes.c_int32(3)
+
+
+@pytest.fixture
+def program(num_rows) -> Program:
+    if not library.available_variants():
+        pytest.skip("no compiler here, or no variant for this processor")
+    return Program(library.load(), CAPACITY, ctypes.addressof(num_rows))
+
+
+def added(program: Program, stream: Buffer, update: Buffer) -> None:
+    program.call("penstock_add", Add(program.num_rows, stream.address, update.address, WIDTH))
+
+
+def test_a_replay_computes_the_rows_that_the_step_has_and_no_others(program, num_rows):
+    stream, update = program.buffer(WIDTH), program.buffer(WIDTH)
+    added(program, stream, update)
+    added(program, stream, update)
+    program.seal()
+    for rows in (3, 1, CAPACITY):
+        num_rows.value = rows
+        stream.rows(CAPACITY).fill_(1)
+        update.rows(CAPACITY).fill_(2)
+        program.replay()
+        assert stream.rows(CAPACITY)[:, 0].tolist() == [5.0] * rows + [1.0] * (CAPACITY - rows)
+
+
+def test_what_no_later_call_can_name_is_used_again(program):
+    first = program.buffer(WIDTH)
+    address = first.address
+    kept = program.buffer(WIDTH)
+    del first
+    again, another = program.buffer(WIDTH), program.buffer(WIDTH)
+    assert again.address == address
+    assert len({again.address, another.address, kept.address}) == 3
+
+
+def test_memory_comes_back_to_an_arena_that_was_asked_meanwhile():
+    arena = Arena()
+    owners = [type("Owner", (), {})() for _ in range(3)]
+    addresses = [arena.lend(owner, 4096).data_ptr() for owner in owners]
+    del owners[0]
+    last = type("Owner", (), {})()
+    assert arena.lend(last, 4096).data_ptr() == addresses[0]
+    owners.clear()
+    del last
+    owner, other = type("Owner", (), {})(), type("Owner", (), {})()
+    found = {arena.lend(owner, 4096).data_ptr(), arena.lend(other, 4096).data_ptr()}
+    assert found < set(addresses)
+
+
+def test_a_buffer_serves_no_rows_much_smaller_than_itself():
+    arena, large = Arena(), type("Owner", (), {})()
+    arena.lend(large, 1 << 20)
+    del large
+    small = type("Owner", (), {})()
+    assert arena.lend(small, 64).numel() == 64
+
+
+def test_whoever_writes_a_buffer_also_makes_the_integers_that_a_consumer_asks_for(program, num_rows):
+    stream, normed = program.buffer(WIDTH), program.buffer(WIDTH)
+    weight = torch.ones(WIDTH)
+    arguments = AddRmsNorm(
+        program.num_rows, stream.address, None, weight.data_ptr(), 1e-6, WIDTH, normed.address, Quantized()
+    )
+    program.call("penstock_add_rms_norm", arguments, normed, keep=weight)
+    wanted = normed.quantized()
+    assert ctypes.addressof(normed.quantized()) == ctypes.addressof(wanted), "asked twice, made once"
+    program.seal()
+    stream.rows(3).copy_(torch.randn(3, WIDTH, generator=torch.Generator().manual_seed(0)))
+    program.replay()
+    values = (ctypes.c_int8 * (3 * wanted.width)).from_address(wanted.values)
+    scales = torch.tensor((ctypes.c_float * 3).from_address(wanted.scales))
+    found = torch.tensor(values).view(3, -1)[:, :WIDTH] * scales[:, None]
+    torch.testing.assert_close(found, normed.rows(3), atol=float(scales.max()), rtol=0)

@@ -1,0 +1,113 @@
+"""Matrices of quantized checkpoints in the kernels' order: what a kernel multiplies is taken over, the rest is int8."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from penstock.kernels.cpu.library import available_variants
+from penstock.kernels.cpu.quantized import OrderedWeight, pack_parts, unpacked
+from penstock.kernels.cpu.weights import NativeWeight, pack
+from penstock.kernels.quantized_part import QuantizedPart
+from penstock.kernels.reference.quantized import quantize_int8
+
+pytestmark = pytest.mark.skipif(not available_variants(), reason="there are no native kernels here")
+quick = settings(max_examples=25, deadline=None, derandomize=True)
+
+
+def draws(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def part(
+    outputs: int = 40,
+    inputs: int = 128,
+    group_size: int = 32,
+    bits: int = 4,
+    has_zeros: bool = False,
+    order: Tensor | None = None,
+    seed: int = 0,
+) -> QuantizedPart:
+    generator = torch.Generator().manual_seed(seed)
+    groups = -(-inputs // group_size)
+    values = torch.randint(0, 2**bits, (outputs, inputs), dtype=torch.uint8, generator=generator)
+    zeros = torch.randint(0, 2**bits, (outputs, groups), dtype=torch.uint8, generator=generator) if has_zeros else None
+    scales = torch.rand(outputs, groups, generator=generator).half()
+    return QuantizedPart.of(bits, values, scales, zeros, group_size, order)
+
+
+def packed(*parts: QuantizedPart | Tensor) -> NativeWeight:
+    return pack_parts(parts, "fp32", 0)
+
+
+def floats(*parts: QuantizedPart | Tensor) -> Tensor:
+    return torch.cat([each.dequantized() if isinstance(each, QuantizedPart) else each for each in parts])
+
+
+@quick
+@given(
+    st.integers(1, 90), st.integers(1, 50), st.integers(1, 400), st.sampled_from((32, 64, 128, 256, 384, 1000)),
+    st.booleans(), st.booleans(),
+)  # fmt: skip
+def test_four_bits_in_groups_are_taken_over_as_they_are(first, second, inputs, group_size, has_zeros, has_more_zeros):
+    parts = [part(first, inputs, group_size, 4, has_zeros), part(second, inputs, group_size, 4, has_more_zeros, seed=1)]
+    weight = packed(*parts)
+    assert weight.kind == "int4"
+    assert torch.equal(unpacked(weight).dequantized(), floats(*parts))
+
+
+@quick
+@given(st.integers(1, 90), st.integers(1, 50), st.integers(1, 300))
+def test_eight_bits_with_a_scale_per_row_are_taken_over_as_they_are(first, second, inputs):
+    parts = [part(each, inputs, inputs, 8) for each in (first, second)]
+    weight = packed(*parts)
+    assert weight.kind == "int8"
+    assert torch.equal(unpacked(weight).dequantized(), floats(*parts))
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        (part(bits=8),),
+        (part(bits=8, group_size=128, has_zeros=True),),
+        (part(group_size=16),),
+        (part(group_size=48, inputs=144),),
+        (part(), part(group_size=64)),
+        (part(), part(bits=8, group_size=128)),
+        (part(), draws(3, 128)),
+        (part(order=torch.randperm(128).int()), part()),
+        (part(order=torch.arange(128).flip(0).int()), part(order=torch.arange(128).roll(1).int())),
+    ],
+    ids=["groups of 8 bits", "zeros of 8 bits", "small groups", "odd groups", "unlike groups", "unlike bits",
+         "some floats", "some ordered", "unlike orders"],
+)  # fmt: skip
+def test_what_no_kernel_multiplies_becomes_int8_with_a_scale_per_row(parts):
+    weight, expected = packed(*parts), floats(*parts)
+    assert weight.kind == "int8"
+    assert torch.equal(unpacked(weight).values, quantize_int8(expected).values)
+
+
+def test_the_order_of_activations_stays_with_the_weight():
+    order = torch.randperm(128, generator=torch.Generator().manual_seed(3)).int()
+    parts = [part(order=order), part(order=order.clone(), seed=1)]
+    weight = packed(*parts)
+    assert isinstance(weight, OrderedWeight)
+    assert torch.equal(weight.order, order)
+    natural = torch.empty(80, 128)
+    natural[:, order.long()] = unpacked(weight).dequantized()
+    assert torch.equal(natural, floats(*parts))
+
+
+@pytest.mark.parametrize("kind", ["int8", "int4", "bf16"])
+def test_floats_are_packed_in_the_form_that_is_asked_for(kind):
+    weight = draws(40, 128)
+    assert torch.equal(pack_parts([weight], kind, 64).data, pack([weight], kind, 64).data)
+
+
+def test_a_product_with_dequantized_values_is_the_product_with_reordered_inputs():
+    order = torch.randperm(128, generator=torch.Generator().manual_seed(3)).int()
+    ordered, x = part(order=order, has_zeros=True), draws(5, 128)
+    plain = QuantizedPart(ordered.values, ordered.scales, ordered.zeros, ordered.group_size)
+    expected = x[:, order.long()] @ plain.dequantized().T
+    assert torch.allclose(x @ ordered.dequantized().T, expected, rtol=1e-4, atol=1e-4)

@@ -1,0 +1,181 @@
+"""Converting a model: what is written is what quantizing while loading gives, and it appears whole or not at all."""
+
+import fcntl
+import json
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from builders.hand_driven import HandDriven
+from builders.tiny_model import tiny_model
+from safetensors.torch import load_file
+
+from penstock.kernels.cpu.library import available_variants
+from penstock.kernels.cpu.quantized import pack_parts
+from penstock.protocol.conversion import Conversion, Converted, Converting
+from penstock.protocol.errors import ConfigError
+from penstock.worker import conversion_plan, convert
+from penstock.worker.checkpoint import Checkpoint
+from penstock.worker.models.config import read_config
+from penstock.worker.models.load import load_model
+
+PROJECTION, SHAPE = "model.layers.1.mlp.down_proj.weight", (64, 128)
+
+
+@pytest.fixture
+def source(tmp_path) -> Path:
+    return tiny_model(tmp_path / "source", "qwen3", dtype="bfloat16", head_dim=32, intermediate_size=128)
+
+
+def converted(source: Path, kind: str = "int8", **options: object) -> Path:
+    target = source.parent / f"{kind}-{len(list(source.parent.iterdir()))}"
+    convert.convert(Conversion(str(source), str(source), str(target), kind, **options), lambda said: None)
+    return target
+
+
+def part_of(folder: Path):
+    return Checkpoint(folder, read_config(folder).quantization).matrix(PROJECTION, SHAPE)
+
+
+@pytest.mark.skipif(not available_variants(), reason="compares what the native kernels pack")
+@pytest.mark.parametrize("kind, group_size", [("int8", 0), ("int4", 32), ("int4", 64)])
+def test_loading_it_packs_the_bytes_that_quantizing_while_loading_packs(source, kind, group_size):
+    found = part_of(converted(source, kind, group_size=group_size or 64))
+    weight = Checkpoint(source).matrix(PROJECTION, SHAPE)
+    assert torch.equal(pack_parts([found], "fp32", 0).data, pack_parts([weight], kind, group_size).data)
+
+
+@pytest.mark.parametrize("kind, error", [("int8", 0.005), ("int4", 0.25)])
+def test_without_native_kernels_it_is_close_to_the_original_all_the_same(source, kind, error, monkeypatch):
+    monkeypatch.setattr(convert, "load", _no_library)
+    weight = Checkpoint(source).matrix(PROJECTION, SHAPE).float()
+    assert (part_of(converted(source, kind)).dequantized() - weight).abs().max() < error * weight.abs().max()
+
+
+def _no_library() -> None:
+    raise convert.LibraryError("no compiler")
+
+
+@pytest.mark.parametrize("kind", ["int8", "int4"])
+def test_it_loads_and_computes_nearly_what_the_original_does(source, kind):
+    models = [load_model(folder, max_model_len=64) for folder in (source, converted(source, kind))]
+    assert models[1].report.leftovers == []
+    logits = []
+    for model in models:
+        driven = HandDriven(model)
+        logits.append(driven.step([(driven.add(list(range(5, 29))), 24)], every_token=True))
+    assert torch.cosine_similarity(*logits).min() > (0.995 if kind == "int8" else 0.85)
+
+
+def test_what_is_no_projection_is_copied_bit_for_bit(source):
+    before, after = (load_file(folder / "model.safetensors") for folder in (source, converted(source)))
+    same = [name for name in before if not name.endswith("_proj.weight")]
+    assert "model.embed_tokens.weight" in same
+    assert all(torch.equal(before[name], after[name]) for name in same)
+    assert sorted(after) == sorted(same + [name for name in after if "_proj.weight" in name])
+
+
+def test_all_that_a_model_needs_beside_its_weights_comes_along(source):
+    (source / "LICENSE").write_text("free")
+    (source / "pytorch_model.bin").write_bytes(b"weights in another layout")
+    target = converted(source)
+    assert {path.name for path in target.iterdir()} == {path.name for path in source.iterdir()} - {"pytorch_model.bin"}
+    config = json.loads((target / "config.json").read_text())
+    assert config.pop("quantization_config")["format"] == "int-quantized"
+    assert config == json.loads((source / "config.json").read_text())
+
+
+def test_a_tokenizer_that_was_converted_comes_along(source, tmp_path):
+    tokenizer = tmp_path / "cached"
+    tokenizer.mkdir()
+    (source / "tokenizer.json").rename(tokenizer / "tokenizer.json")
+    asked = Conversion(str(source), str(tokenizer), str(tmp_path / "out"), "int8")
+    convert.convert(asked, lambda said: None)
+    assert (tmp_path / "out" / "tokenizer.json").is_file()
+
+
+def test_pieces_make_the_same_bytes_as_whole_tensors(source, monkeypatch):
+    whole = converted(source, "int4")
+    monkeypatch.setattr(convert, "_PIECE", 7 * 128 * 2)
+    assert (converted(source, "int4") / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+
+
+def test_large_models_are_cut_into_files_that_an_index_names(source, monkeypatch):
+    monkeypatch.setattr(conversion_plan, "_LARGEST_FILE", 50_000)
+    target = converted(source)
+    assert len(list(target.glob("model-*.safetensors"))) > 2
+    assert load_model(target, max_model_len=64).report.leftovers == []
+
+
+def test_it_says_how_far_it_is(source, tmp_path):
+    said = []
+    made = convert.convert(Conversion(str(source), str(source), str(tmp_path / "out"), "int8"), said.append)
+    total = sum(each.nbytes for each in load_file(source / "model.safetensors").values())
+    assert [each.total for each in said] == [total] * len(said)
+    assert sorted(each.done for each in said) == [each.done for each in said]
+    assert said[-1] == Converting(total, total)
+    assert isinstance(made, Converted) and made.before == total > made.after
+
+
+@pytest.mark.parametrize(
+    "options, sentence",
+    [
+        (dict(group_size=128), r"group_size=128 .* inputs, 64, 128\. Use 32 or 64\."),
+        (dict(group_size=48), "Use 32 or 64"),
+        (dict(group_size=64, tensor_parallel_size=4), r"on each of 4 ranks, 32, 64\. Use 32\."),
+        (dict(tensor_parallel_size=3), "tensor_parallel_size=3 can't share 4 attention heads"),
+    ],
+)
+def test_groups_that_do_not_divide_the_inputs_are_refused_with_those_that_do(source, options, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        converted(source, "int4", **options)
+    assert [path.name for path in source.parent.iterdir()] == ["source"]
+
+
+def test_a_model_that_is_quantized_already_is_refused(source):
+    with pytest.raises(ConfigError, match=r"quantized already \(compressed-tensors, 8 bits, a scale per row\)"):
+        converted(converted(source))
+
+
+def test_nothing_is_written_over(source, tmp_path):
+    (tmp_path / "out").mkdir()
+    with pytest.raises(ConfigError, match="exists, and is not written over"):
+        convert.convert(Conversion(str(source), str(source), str(tmp_path / "out"), "int8"), lambda said: None)
+
+
+@pytest.mark.parametrize("end", [OSError("disk full"), SystemExit(3)])
+def test_an_end_on_the_way_leaves_nothing(source, monkeypatch, end):
+    def ends(*_: object) -> None:
+        raise end
+
+    monkeypatch.setattr(convert, "_write_config", ends)
+    with pytest.raises(type(end)):
+        converted(source)
+    assert [path.name for path in source.parent.iterdir()] == ["source"]
+
+
+def test_what_a_killed_conversion_left_is_removed_by_the_next(source, tmp_path):
+    left = tmp_path / ".out.converting"
+    left.mkdir()
+    (left / "model.safetensors").write_bytes(b"half")
+    convert.convert(Conversion(str(source), str(source), str(tmp_path / "out"), "int8"), lambda said: None)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "source"]
+    assert load_model(tmp_path / "out", max_model_len=64)
+
+
+def test_two_conversions_to_one_folder_do_not_meet(source, tmp_path):
+    going_on = tmp_path / ".out.converting"
+    going_on.mkdir()
+    lock = os.open(going_on, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    with pytest.raises(ConfigError, match="Another process is converting"):
+        convert.convert(Conversion(str(source), str(source), str(tmp_path / "out"), "int8"), lambda said: None)
+    os.close(lock)
+    assert going_on.is_dir()
+
+
+def test_a_disk_that_is_too_small_is_said_before_anything_is_written(source, monkeypatch):
+    monkeypatch.setattr(convert.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 1_000_000}))
+    with pytest.raises(ConfigError, match=r"0\.0 GB are free at"):
+        converted(source)

@@ -1,0 +1,233 @@
+"""Packed weights on disk: what was kept comes back as it was, in memory of the file; doubt means to pack once more."""
+
+import fcntl
+import os
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+from builders.tiny_model import tiny_model
+
+from penstock.kernels import WeightForm
+from penstock.kernels.cpu.quantized import OrderedWeight
+from penstock.kernels.cpu.weights import NativeWeight
+from penstock.worker import kept_files, packed_file
+from penstock.worker.checkpoint import Checkpoint, Piece, Placement, Weights
+from penstock.worker.kept_files import NoRoom, open_kept, write_kept
+from penstock.worker.packed_cache import PackedCache
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch) -> Path:
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "weights"
+
+
+@pytest.fixture
+def model(tmp_path) -> Path:
+    return tiny_model(tmp_path / "model", "qwen3", shards=2)
+
+
+def weight(number: int, size: int = 1000) -> NativeWeight:
+    generator = torch.Generator().manual_seed(number)
+    content = torch.randint(0, 256, (size,), dtype=torch.uint8, generator=generator)
+    return NativeWeight("int4", number, 7, 64, False, content)
+
+
+def opened(model: Path, kernels: str = "here", form: str = "int4", rank: int = 0) -> PackedCache:
+    return PackedCache.of(model, kernels, WeightForm(form), rank)
+
+
+def kept(model: Path, count: int = 3) -> PackedCache:
+    """A cache whose weights "0", "1", … were packed now and written."""
+    cache = opened(model)
+    for number in range(count):
+        cache.add(str(number), weight(number, 1000 + number))
+    cache.write_in_background()
+    cache.wait()
+    return cache
+
+
+def test_what_was_kept_comes_back_as_it_was(model):
+    first = kept(model)
+    assert first.weight("0") is None
+    second = opened(model)
+    for number in range(3):
+        found, made = second.weight(str(number)), weight(number, 1000 + number)
+        assert (found.kind, found.out_features, found.in_features) == ("int4", number, 7)
+        assert torch.equal(found.data, made.data)
+        assert found.address % 64 == 0
+    assert second.weight("3") is None
+
+
+def test_it_lies_in_the_files_own_memory(model):
+    path = kept(model).path
+    found = opened(model).weight("1")
+    mappings = [line.split() for line in Path("/proc/self/maps").read_text().splitlines() if str(path) in line]
+    spans = [[int(edge, 16) for edge in span.split("-")] for span, *_ in mappings]
+    assert any(first <= found.address < last for first, last in spans)
+    assert {access for _, access, *_ in mappings} == {"r--s"}
+
+
+def test_a_weight_with_further_tensors_keeps_them(model):
+    cache = opened(model)
+    plain = weight(1)
+    ordered = OrderedWeight("int4", 1, 7, 64, False, plain.data, torch.randperm(7, dtype=torch.int32))
+    cache.add("plain", plain)
+    cache.add("ordered", ordered)
+    cache.write_in_background()
+    cache.wait()
+    again = opened(model)
+    assert type(again.weight("plain")) is NativeWeight
+    assert torch.equal(again.weight("ordered").order, ordered.order)
+
+
+def test_what_changes_the_weights_changes_the_file(model, tmp_path):
+    path = kept(model).path
+    others = [opened(model, kernels="others"), opened(model, form="int8"), opened(model, rank=1)]
+    changed = model / "model-00001-of-00002.safetensors"
+    before = changed.stat()
+    content = bytearray(changed.read_bytes())
+    content[-1] ^= 1
+    changed.write_bytes(content)
+    os.utime(changed, ns=(before.st_atime_ns, before.st_mtime_ns))  # as if nothing had happened
+    others.append(opened(model))
+    assert all(cache.path != path and cache.weight("0") is None for cache in others)
+
+
+class Packing:
+    """Operations that pack a matrix as it is."""
+
+    def pack(self, parts: list[torch.Tensor], form: WeightForm) -> NativeWeight:
+        return NativeWeight(form.kind, len(parts[0]), 64, 0, False, parts[0].flatten().view(torch.uint8))
+
+    def table(self, part: torch.Tensor, form: WeightForm) -> NativeWeight:
+        return self.pack([part], form)
+
+
+def test_what_was_kept_is_not_read_again_and_counts_as_asked_for(model):
+    found, form = [], WeightForm("fp32")
+    for _ in range(2):
+        source, cache = Checkpoint(model), opened(model)
+        place = Weights(source, Placement(torch.device("cpu"), form, form, torch.float32, Packing(), cache=cache))
+        made = [
+            place.at("model").at("norm").packed([Piece("weight", (64,))]),
+            place.at("model").at("embed_tokens").table(Piece("weight", (307, 64), (0, 5, 9)), form),
+            place.at("model").at("embed_tokens").table(Piece("weight", (307, 64), (0, 5, 9)), WeightForm("bf16")),
+        ]
+        found.append((source.bytes_read, source.leftovers(), [(each.kind, each.data.tolist()) for each in made]))
+        cache.write_in_background()
+        cache.wait()
+    (read, unread, weights), (read_again, *again) = found
+    assert (read > 0, read_again) == (True, 0)
+    assert again == [unread, weights]
+
+
+@pytest.mark.parametrize("place", ["mark", "header", "contents", "end", "everything"])
+def test_a_damaged_file_is_noticed_and_made_again(model, place, monkeypatch, caplog):
+    path = kept(model).path
+    content = bytearray(path.read_bytes())
+    at = {"mark": 3, "header": 4100, "contents": (2 << 20) + 500}.get(place)
+    if at is not None:
+        content[at] ^= 4
+    path.write_bytes({"end": content[:-100], "everything": b""}.get(place, content))
+    monkeypatch.setattr(packed_file, "_boot", lambda: b"after the machine was started once more")
+    assert opened(model).weight("0") is None
+    assert "are made again" in caplog.text
+    assert not path.exists()
+    kept(model)
+    assert opened(model).weight("0") is not None
+
+
+def test_contents_are_checked_once_after_each_start_of_the_machine(model, monkeypatch):
+    checked = []
+    monkeypatch.setattr(packed_file, "_check", lambda *_: checked.append(1))
+    kept(model)
+    opened(model)
+    assert checked == []
+    monkeypatch.setattr(packed_file, "_boot", lambda: b"b" * 36)
+    opened(model)
+    opened(model)
+    assert checked == [1]
+
+
+def test_a_file_of_another_form_is_made_again(model, monkeypatch):
+    kept(model)
+    monkeypatch.setattr(packed_file, "KINDS", {"NativeWeight": OrderedWeight})
+    assert opened(model).weight("0") is None
+
+
+def test_a_second_tree_that_writes_the_same_leaves_it_to_the_first(model, folder):
+    cache = opened(model)
+    started, leave = threading.Event(), threading.Event()
+
+    def slowly(file: int) -> None:
+        started.set()
+        leave.wait(10)
+        os.write(file, b"whole")
+
+    first = threading.Thread(target=write_kept, args=(cache.path, 10, slowly))
+    first.start()
+    started.wait(10)
+    assert write_kept(cache.path, 10, lambda file: pytest.fail("both write")) is False
+    leave.set()
+    first.join()
+    assert [path.read_bytes() for path in folder.iterdir()] == [b"whole"]
+
+
+def test_an_interrupted_write_leaves_no_file_under_its_name(model, folder):
+    cache = opened(model)
+    cache.add("0", weight(0))
+    cache.close()
+    cache.write_in_background()
+    cache.wait()
+    assert list(folder.iterdir()) == []
+
+
+def test_what_an_ended_process_left_unfinished_is_removed(model, folder):
+    folder.mkdir(parents=True)
+    abandoned = folder / "abc.writing"
+    abandoned.write_bytes(b"half")
+    kept(model)
+    assert not abandoned.exists()
+
+
+def test_a_disk_that_is_full_is_no_error(model, monkeypatch, caplog):
+    monkeypatch.setattr(packed_file.os, "posix_fallocate", _full)
+    with caplog.at_level("INFO"):
+        cache = kept(model)
+    assert "not kept for the next start: [Errno 28]" in caplog.text
+    assert not cache.path.exists()
+
+
+def _full(*_: object) -> None:
+    raise OSError(28, "No space left on device")
+
+
+def test_the_folder_stays_within_its_share_of_the_disk(folder, monkeypatch):
+    def bounded(free: int) -> None:
+        monkeypatch.setattr(kept_files.shutil, "disk_usage", lambda _: type("Usage", (), {"free": free}))
+
+    bounded(4000)
+    for number in range(3):
+        assert write_kept(folder / str(number), 300, lambda file: os.write(file, bytes(300)))
+        os.utime(folder / str(number), (number, number))
+    bounded(4000 - 900)
+    in_use = open_kept(folder / "0")
+    os.utime(folder / "0", (0, 0))
+    assert write_kept(folder / "new", 300, lambda file: os.write(file, bytes(300)))
+    assert sorted(path.name for path in folder.iterdir()) == ["0", "2", "new"]
+    os.close(in_use)
+    with pytest.raises(NoRoom, match="1,100 bytes are more than the 1,000"):
+        write_kept(folder / "larger", 1100, lambda file: None)
+    assert not (folder / "larger.writing").exists()
+
+
+def test_a_file_that_another_process_uses_is_not_removed(folder):
+    folder.mkdir(parents=True)
+    (folder / "used").write_bytes(b"used")
+    file = open_kept(folder / "used")
+    with open(folder / "used") as other, pytest.raises(OSError):
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(file)

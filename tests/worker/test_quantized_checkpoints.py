@@ -1,0 +1,197 @@
+"""Checkpoints that are quantized already: what is read from each layout is what its tool meant, whole or in parts."""
+
+import json
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+
+import numpy
+import pytest
+import torch
+from builders.quantized_model import FORMS, Form, quantized_model
+from builders.tiny_model import tiny_model
+from safetensors.numpy import save_file
+from safetensors.torch import load_file
+
+from penstock.kernels.quantized_part import QuantizedPart
+from penstock.protocol.errors import ConfigError
+from penstock.worker.checkpoint import Checkpoint
+from penstock.worker.models.config import read_config
+
+MATRICES = {"self_attn.q_proj": (128, 64), "self_attn.v_proj": (64, 64), "mlp.down_proj": (64, 112)}
+
+
+def arrays(model: Path) -> dict[str, numpy.ndarray]:
+    return {name: each.numpy() for name, each in load_file(model / "model.safetensors").items()}
+
+
+def save(tensors: dict[str, numpy.ndarray], model: Path) -> None:
+    save_file({name: numpy.ascontiguousarray(each) for name, each in tensors.items()}, model / "model.safetensors")
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory) -> Callable[[Form], tuple[Path, Path]]:
+    """The checkpoint in a form, and its twin in floats; each is made once, so tests leave them as they are."""
+    return cache(lambda form: quantized_model(tmp_path_factory.mktemp(str(form)), form))
+
+
+@pytest.fixture(params=FORMS, ids=str)
+def form(request) -> Form:
+    return request.param
+
+
+def opened(folder) -> Checkpoint:
+    return Checkpoint(folder, read_config(folder).quantization)
+
+
+@pytest.mark.parametrize("module", MATRICES)
+def test_a_matrix_means_what_its_tool_wrote(written, form, module):
+    model, twin = written(form)
+    name = f"model.layers.1.{module}.weight"
+    part = opened(model).matrix(name, MATRICES[module])
+    assert isinstance(part, QuantizedPart)
+    assert part.bits == form.bits
+    assert torch.equal(part.dequantized(), load_file(twin / "model.safetensors")[name])
+
+
+def shares() -> Iterator[tuple[Form, tuple[int, int, int]]]:
+    """Some outputs, or some inputs where they can be divided."""
+    for form in FORMS:
+        yield from ((form, (0, first, last)) for first, last in ((0, 48), (21, 43), (95, 96)))
+        if not form.is_ordered:
+            yield from ((form, (1, first, last)) for first, last in ((0, 32), (32, 64)))
+
+
+@pytest.mark.parametrize("form, share", list(shares()), ids=str)
+def test_a_ranks_share_is_what_slicing_the_whole_gives(written, form, share):
+    model, _ = written(form)
+    name, shape = "model.layers.0.self_attn.q_proj.weight", (128, 64)
+    whole = opened(model).matrix(name, shape).dequantized()
+    dim, first, last = share
+    assert torch.equal(opened(model).matrix(name, shape, share).dequantized(), whole.narrow(dim, first, last - first))
+
+
+def test_the_last_ranks_share_of_inputs_ends_in_a_shorter_group(written):
+    model, _ = written(Form("gptq"))
+    name, shape = "model.layers.0.mlp.down_proj.weight", (64, 112)
+    whole = opened(model).matrix(name, shape).dequantized()
+    assert torch.equal(opened(model).matrix(name, shape, (1, 64, 112)).dequantized(), whole[:, 64:])
+
+
+@pytest.mark.parametrize("layout", ["gptq", "awq", "pack-quantized"])
+def test_inputs_are_divided_between_groups_only(written, layout):
+    model, _ = written(Form(layout))
+    with pytest.raises(ConfigError, match=r"down_proj .* 32 inputs.* at 56 and 112, within such a group"):
+        opened(model).matrix("model.layers.0.mlp.down_proj.weight", (64, 112), (1, 56, 112))
+
+
+def test_inputs_in_the_order_of_activations_are_not_divided(written):
+    model, _ = written(Form("gptq", is_ordered=True))
+    with pytest.raises(ConfigError, match="tensor_parallel_size=1, or a checkpoint made with desc_act=False"):
+        opened(model).matrix("model.layers.0.mlp.down_proj.weight", (64, 112), (1, 0, 64))
+
+
+def test_symmetric_weights_bring_no_zeros(written, form):
+    model, _ = written(form)
+    part = opened(model).matrix("model.layers.0.self_attn.q_proj.weight", (128, 64))
+    assert (part.zeros is None) == form.is_symmetric
+
+
+def test_a_stored_zero_of_the_largest_value_is_zero(tmp_path):
+    """GPTQ's first version stores a zero less 1, in four bits."""
+    model, _ = quantized_model(tmp_path, Form("gptq"))
+    tensors = arrays(model)
+    tensors["model.layers.0.self_attn.q_proj.qzeros"].fill(-1)
+    save(tensors, model)
+    part = opened(model).matrix("model.layers.0.self_attn.q_proj.weight", (128, 64))
+    assert part.zeros is not None and not part.zeros.any()
+
+
+def test_what_a_tool_left_in_floats_is_read_as_floats(tmp_path):
+    model, twin = quantized_model(tmp_path, Form("awq"), tie_word_embeddings=False)
+    head = opened(model).matrix("lm_head.weight", (307, 64))
+    assert torch.equal(head, load_file(twin / "model.safetensors")["lm_head.weight"])
+
+
+@pytest.mark.parametrize(
+    "damage, sentence",
+    [
+        ("scales", r"q_proj has 3 scales for 64 inputs, and config\.json says groups of 32"),
+        ("g_idx", r"q_proj\.g_idx does not give every group 32 of the 64 inputs"),
+        ("qweight", r"q_proj fills 10 words with 64 values"),
+    ],
+)
+def test_what_does_not_fit_together_is_named(tmp_path, damage, sentence):
+    model, _ = quantized_model(tmp_path, Form("gptq"))
+    tensors = arrays(model)
+    name = f"model.layers.0.self_attn.q_proj.{damage}"
+    if damage == "g_idx":
+        tensors[name] = tensors[name] * 0
+    else:
+        tensors[name] = numpy.concatenate((tensors[name], tensors[name][: 1 if damage == "scales" else 2]))
+    save(tensors, model)
+    with pytest.raises(ConfigError, match=sentence):
+        opened(model).matrix("model.layers.0.self_attn.q_proj.weight", (128, 64))
+
+
+@pytest.mark.parametrize("layout", ["gptq", "awq", "pack-quantized", "int-quantized"])
+def test_another_number_of_outputs_than_the_config_asks_for_is_named(written, layout):
+    model, _ = written(Form(layout, bits=8 if layout == "int-quantized" else 4))
+    with pytest.raises(ConfigError, match=r"q_proj has 128 outputs, and config\.json asks for 256"):
+        opened(model).matrix("model.layers.0.self_attn.q_proj.weight", (256, 64))
+
+
+WEIGHTS = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 32, "symmetric": True}
+
+
+@pytest.mark.parametrize(
+    "quantization_config, sentence",
+    [
+        ({"quant_method": "fp8"}, r"quantized \(fp8\), and its methods are not among gptq, awq, compressed-tensors"),
+        ({}, r"quantized \(an unnamed method\)"),
+        ({"quant_method": "gptq", "bits": 3}, r"gptq, 3 bits\), and 4 and 8 bits are read"),
+        ({"quant_method": "gptq", "bits": 4, "checkpoint_format": "marlin"}, r"\(gptq, marlin\)"),
+        ({"quant_method": "gptq"}, "not as gptq writes it"),
+        ({"quant_method": "awq", "bits": 4, "version": "gemv"}, r"awq, version gemv\), and only version gemm"),
+        (
+            {"quant_method": "compressed-tensors", "format": "float-quantized"},
+            r"\(compressed-tensors, float-quantized\)",
+        ),
+        (
+            {"quant_method": "compressed-tensors", "format": "pack-quantized", "config_groups": {"a": {}}},
+            "not as compressed-tensors writes it",
+        ),
+        (
+            {
+                "quant_method": "compressed-tensors",
+                "format": "pack-quantized",
+                "config_groups": {"a": {"weights": WEIGHTS | {"num_bits": 2}}},
+            },
+            r"\(compressed-tensors, 2 bits\)",
+        ),
+        (
+            {
+                "quant_method": "compressed-tensors",
+                "format": "pack-quantized",
+                "config_groups": {"a": {"weights": WEIGHTS}},
+                "sparsity_config": {"format": "sparse-24-bitmask"},
+            },
+            "sparse weights are not read",
+        ),
+    ],
+)
+def test_a_quantization_that_is_not_read_is_named_with_a_way_out(tmp_path, quantization_config, sentence):
+    folder = tiny_model(tmp_path, "llama")
+    config = json.loads((folder / "config.json").read_text())
+    config["quantization_config"] = quantization_config
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ConfigError, match=sentence):
+        read_config(folder)
+
+
+def test_the_first_name_of_compressed_tensors_configs_is_known(tmp_path):
+    model, _ = quantized_model(tmp_path, Form("pack-quantized"))
+    config = json.loads((model / "config.json").read_text())
+    config["compression_config"] = config.pop("quantization_config")
+    (model / "config.json").write_text(json.dumps(config))
+    assert str(read_config(model).quantization) == "compressed-tensors, 4 bits, in groups of 32"

@@ -1,0 +1,189 @@
+"""Writes a model with its projections as integers, in the layout of compressed-tensors, which other engines read too.
+
+`python -m penstock.worker.convert` takes a `Conversion` as one line of JSON on its standard input, says how far it is
+on its output, and ends when its input does. Weights are read, quantized and written some rows at a time. The target
+appears under its name when it is complete. The head, the embedding and the norms stay as they are.
+"""
+
+import fcntl
+import json
+import os
+import shutil
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+from safetensors import safe_open
+from torch import Tensor
+
+from ..kernels.cpu.library import LibraryError, load
+from ..kernels.cpu.quantized import unpacked
+from ..kernels.cpu.weights import pack
+from ..kernels.quantized_part import QuantizedPart
+from ..kernels.reference.quantized import quantize_int4, quantize_int8
+from ..protocol.conversion import Conversion, Converted, Converting, Refused, Said
+from ..protocol.errors import ConfigError, PenstockError
+from .conversion_plan import Stored, TargetFile, check_groups, planned_files, stored_tensors
+from .models.config import read_config
+from .quantized_checkpoint.compressed_writer import quantization_config, written_rows
+from .safetensors_file import SafetensorsFile
+
+_PIECE = 64 << 20  # bytes of a source's rows at a time
+_WEIGHTS = {".safetensors", ".bin", ".pt", ".pth", ".gguf", ".onnx", ".h5", ".msgpack", ".ot"}
+_SPARE = 256 << 20  # bytes of disk to be left over
+
+Quantize = Callable[[Tensor], QuantizedPart]
+Say = Callable[[Said], None]
+
+
+def convert(asked: Conversion, say: Say) -> Converted:
+    """Make the target folder; raises `PenstockError`."""
+    source, target = Path(asked.source), Path(asked.target)
+    config = read_config(source)
+    if config.quantization is not None:
+        raise ConfigError(f"{source} is quantized already ({config.quantization}). Convert its original.")
+    stored = stored_tensors(source)
+    check_groups(stored, config, asked)
+    files = planned_files(stored, asked)
+    before, after = (sum(each.nbytes for each in some) for some in (stored, files))
+    with _appearing(target, after) as folder:
+        _write_weights(folder, files, _quantizer(asked), before, say)
+        _write_config(folder, source, asked)
+        _copy_the_rest(folder, source, Path(asked.tokenizer))
+    return Converted(before, after)
+
+
+def _quantizer(asked: Conversion) -> Quantize:
+    """As a load with `quantization` would: by the kernels' packer, where there is one."""
+    try:
+        load()
+    except LibraryError:
+        if asked.kind == "int8":
+            return quantize_int8
+        return lambda rows: quantize_int4(rows, asked.group_size)
+    return lambda rows: unpacked(pack([rows], asked.kind, asked.group_size))  # type: ignore[arg-type]
+
+
+@contextmanager
+def _appearing(target: Path, size: int) -> Iterator[Path]:
+    """A folder beside the target that takes its name at the end; what an ended process left there is removed."""
+    if target.exists():
+        raise ConfigError(f"{target} exists, and is not written over. Remove it, or name another folder.")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(target.parent).free
+    if free < size + _SPARE:
+        raise ConfigError(f"{size / 1e9:.1f} GB are to be written, and {free / 1e9:.1f} GB are free at {target}.")
+    folder = target.with_name(f".{target.name}.converting")
+    folder.mkdir(exist_ok=True)
+    lock = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(lock)
+        raise ConfigError(f"Another process is converting to {target} now. Wait for it, or end it.") from None
+    try:
+        for path in folder.iterdir():
+            path.unlink()
+        yield folder
+        if target.exists():
+            raise ConfigError(f"{target} was made by someone else meanwhile, and is not written over.")
+        folder.rename(target)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    finally:
+        os.close(lock)
+
+
+def _write_weights(folder: Path, files: list[TargetFile], quantize: Quantize, total: int, say: Say) -> None:
+    names = ["model.safetensors"]
+    if len(files) > 1:
+        names = [f"model-{number + 1:05}-of-{len(files):05}.safetensors" for number in range(len(files))]
+    done = 0
+    for name, file in zip(names, files):
+        output = SafetensorsFile(folder / name, file.tensors)
+        for source in file.sources:
+            for nbytes in _write_tensor(output, source, quantize):
+                done += nbytes
+                say(Converting(done, total))
+        output.close()
+    if len(files) > 1:
+        weight_map = {tensor: name for name, file in zip(names, files) for tensor in file.tensors}
+        index = {"metadata": {"total_size": sum(file.nbytes for file in files)}, "weight_map": weight_map}
+        _write_json(folder / "model.safetensors.index.json", index)
+
+
+def _write_tensor(output: SafetensorsFile, source: Stored, quantize: Quantize) -> Iterator[int]:
+    """Gives the bytes of the source that are done."""
+    if not source.shape or not source.nbytes:
+        with safe_open(source.file, framework="pt") as file:
+            output.rows(source.name, file.get_tensor(source.name))
+        return
+    module = source.name.removesuffix("weight")
+    num_rows = source.shape[0]
+    step = max(1, _PIECE * num_rows // source.nbytes)
+    for first in range(0, num_rows, step):
+        # Opened anew for each piece: what was read of a mapped file counts as memory as long as it is mapped.
+        with safe_open(source.file, framework="pt") as file:
+            rows = file.get_slice(source.name)[first : first + step]
+            made = {source.name: rows}
+            if source.is_projection:
+                made = {module + name: each for name, each in written_rows(quantize(rows)).items()}
+            for name, each in made.items():
+                output.rows(name, each, first)
+            yield rows.nbytes
+            del rows, made
+    if f"{module}weight_shape" in output.tensors:
+        output.whole(f"{module}weight_shape", list(source.shape))
+
+
+def _write_config(folder: Path, source: Path, asked: Conversion) -> None:
+    config = json.loads((source / "config.json").read_text(encoding="utf-8"))
+    _write_json(
+        folder / "config.json", config | {"quantization_config": quantization_config(asked.kind, asked.group_size)}
+    )
+
+
+def _copy_the_rest(folder: Path, source: Path, tokenizer: Path) -> None:
+    """Tokenizer, templates, licence: all files that are neither weights nor written here."""
+    for place in (source, tokenizer):
+        for path in sorted(place.iterdir()):
+            is_weights = path.suffix in _WEIGHTS or path.name.endswith(".index.json")
+            if path.is_file() and not is_weights and path.name[0] != "." and not (folder / path.name).exists():
+                shutil.copyfile(path, folder / path.name)
+
+
+def _write_json(path: Path, content: object) -> None:
+    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def main() -> None:
+    asked = msgspec.json.decode(sys.stdin.buffer.readline(), type=Conversion)
+    signal.signal(signal.SIGTERM, _end)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+    def say(said: Said) -> None:
+        print(msgspec.json.encode(said).decode(), flush=True)
+
+    try:
+        say(convert(asked, say))
+    except (PenstockError, OSError) as error:
+        say(Refused(str(error)))
+
+
+def _end_with_parent() -> None:
+    sys.stdin.buffer.read()  # returns when the parent's end of the pipe closes
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _end(*_: object) -> None:
+    """In the main thread, so that what was begun is removed on the way out."""
+    sys.exit(3)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+"""What a config.json says of quantized weights: GPTQ, AWQ and compressed-tensors, with 4 or 8 bits.
+
+Only what the tensors don't show by themselves is kept; which matrices are quantized, and with how many bits, is seen
+in the files. Knows nothing of tensors, imports no torch.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from ...protocol.errors import ConfigError
+
+Layout = Literal["gptq", "gptq_v2", "awq", "compressed-tensors"]
+
+_BITS = (4, 8)
+_COMPRESSED_FORMATS = ("pack-quantized", "int-quantized", "naive-quantized", "mixed-precision")
+
+
+@dataclass(frozen=True)
+class Quantization:
+    """How a checkpoint's quantized matrices are laid out."""
+
+    layout: Layout
+    bits: int  # of most of them
+    group_size: int  # inputs that share a scale; 0: a whole row
+
+    def __str__(self) -> str:
+        groups = f"in groups of {self.group_size}" if self.group_size else "a scale per row"
+        return f"{self.layout}, {self.bits} bits, {groups}"
+
+
+def read_quantization(config: dict[str, Any], path: Path) -> Quantization | None:
+    """None for a checkpoint in floats; an error names what is not supported."""
+    # The latter name is that of the first compressed-tensors checkpoints.
+    given = config.get("quantization_config", config.get("compression_config"))
+    if given is None:
+        return None
+    method = given.get("quant_method", "an unnamed method")
+    if method not in _METHODS:
+        _refuse(path, f"{method}", f"its methods are not among {', '.join(_METHODS)}")
+    try:
+        return _METHODS[method](given, path)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise ConfigError(f"{path}: its quantization_config is not as {method} writes it ({error!r}).") from error
+
+
+def _gptq(given: dict[str, Any], path: Path) -> Quantization:
+    layout = given.get("checkpoint_format") or "gptq"
+    if layout not in ("gptq", "gptq_v2") or given.get("is_marlin_format"):
+        _refuse(path, f"gptq, {layout}", "that layout is made for one kernel of GPUs")
+    return Quantization(layout, _bits(given["bits"], "gptq", path), _group_size(given.get("group_size")))
+
+
+def _awq(given: dict[str, Any], path: Path) -> Quantization:
+    version = str(given.get("version", "gemm")).lower()
+    if version != "gemm":
+        _refuse(path, f"awq, version {version}", "only version gemm is read")
+    bits = _bits(given.get("bits", given.get("w_bit")), "awq", path)
+    if bits != 4:
+        _refuse(path, f"awq, {bits} bits", "awq is read with 4 bits")
+    return Quantization("awq", bits, _group_size(given.get("group_size", given.get("q_group_size"))))
+
+
+def _compressed_tensors(given: dict[str, Any], path: Path) -> Quantization:
+    form = given.get("format")
+    if form not in _COMPRESSED_FORMATS:
+        _refuse(path, f"compressed-tensors, {form}", f"its formats that are read are {', '.join(_COMPRESSED_FORMATS)}")
+    if (given.get("sparsity_config") or {}).get("format", "dense") != "dense":
+        _refuse(path, "compressed-tensors, sparse", "sparse weights are not read")
+    if given.get("transform_config"):
+        _refuse(path, "compressed-tensors, transformed", "weights behind a rotation are not read")
+    groups = [group["weights"] for group in given["config_groups"].values()]
+    for weights in groups:
+        if weights.get("type", "int") != "int":
+            _refuse(path, f"compressed-tensors, {weights['type']}{weights.get('num_bits', '')}", "only int is read")
+        _bits(weights["num_bits"], "compressed-tensors", path)
+    return Quantization("compressed-tensors", groups[0]["num_bits"], _group_size(groups[0].get("group_size")))
+
+
+_METHODS = {"gptq": _gptq, "awq": _awq, "compressed-tensors": _compressed_tensors}
+
+
+def _bits(bits: Any, method: str, path: Path) -> int:
+    if bits not in _BITS:
+        _refuse(path, f"{method}, {bits} bits", "4 and 8 bits are read")
+    return int(bits)
+
+
+def _group_size(size: Any) -> int:
+    """-1 and None are written for a whole row."""
+    size = int(size or 0)
+    return max(size, 0)
+
+
+def _refuse(path: Path, what: str, why: str) -> None:
+    raise ConfigError(
+        f"{path.parent} is quantized ({what}), and {why}. Use its float32, float16 or bfloat16 original, with "
+        "quantization='int8' or 'int4' if it should be small."
+    )

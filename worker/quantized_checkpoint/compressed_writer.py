@@ -1,0 +1,56 @@
+"""The layout of compressed-tensors from the other side: which tensors a matrix becomes, and what config.json says.
+
+8 bits are written as int-quantized with a scale per row, 4 bits as pack-quantized in groups, both symmetric.
+Scales keep the kernels' own format, so that nothing is rounded twice. Knows nothing of files.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...kernels.quantized_part import QuantizedPart
+
+Planned = tuple[torch.dtype, tuple[int, ...]]
+_VALUES_PER_WORD = 8
+
+
+def planned_tensors(kind: str, shape: tuple[int, int], group_size: int) -> dict[str, Planned]:
+    """The tensors of a module whose weight had this shape."""
+    rows, columns = shape
+    if kind == "int8":
+        return {"weight": (torch.int8, shape), "weight_scale": (torch.float32, (rows, 1))}
+    return {
+        "weight_packed": (torch.int32, (rows, columns // _VALUES_PER_WORD)),
+        "weight_scale": (torch.float16, (rows, columns // group_size)),
+        "weight_shape": (torch.int64, (2,)),
+    }
+
+
+def written_rows(part: QuantizedPart) -> dict[str, Tensor]:
+    """Rows of those tensors; what has no rows is `weight_shape`."""
+    if part.bits == 8:
+        return {"weight": part.values, "weight_scale": part.scales.float()}
+    return {"weight_packed": packed_words(part.values), "weight_scale": part.scales.half()}
+
+
+def packed_words(values: Tensor) -> Tensor:
+    """int32 [rows, columns / 8] from uint8 0..15, the first one in the lowest bits."""
+    return (values[:, 0::2] | values[:, 1::2] << 4).contiguous().view(torch.int32)
+
+
+def quantization_config(kind: str, group_size: int) -> dict[str, Any]:
+    weights: dict[str, Any] = {"type": "int", "symmetric": True, "dynamic": False}
+    rows: dict[str, Any] | None = None
+    if kind == "int8":
+        weights |= {"num_bits": 8, "strategy": "channel"}
+        rows = {"num_bits": 8, "type": "int", "symmetric": True, "strategy": "token", "dynamic": True}
+    else:
+        weights |= {"num_bits": 4, "strategy": "group", "group_size": group_size}
+    return {
+        "quant_method": "compressed-tensors",
+        "format": "int-quantized" if kind == "int8" else "pack-quantized",
+        "quantization_status": "compressed",
+        "ignore": ["lm_head"],
+        "config_groups": {"group_0": {"targets": ["Linear"], "weights": weights, "input_activations": rows}},
+    }
