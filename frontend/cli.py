@@ -17,6 +17,7 @@ from .. import __version__
 COMMANDS = {
     "generate": "complete prompts from arguments, standard input or a JSONL file",
     "chat": "talk with a model, line by line",
+    "convert": "write a model with smaller weights, as plain safetensors",
     "models": "list bundled and cached models, and whether they fit",
     "doctor": "say what was found on this machine, and what to do about it",
 }

@@ -16,6 +16,7 @@ import tempfile
 import threading
 from pathlib import Path
 
+from ..protocol.cache_folder import cache_folder
 from ..protocol.errors import ConfigError, ModelNotFoundError
 from ..protocol.process import inherited_path
 
@@ -60,12 +61,6 @@ def converted(folder: Path) -> Path:
                 raise
     _remove_oldest(cache)
     return target
-
-
-def cache_folder() -> Path:
-    """Where Penstock keeps what it can make again."""
-    chosen = os.environ.get("PENSTOCK_CACHE")
-    return Path(chosen).expanduser() if chosen else Path.home() / ".cache" / "penstock"
 
 
 def _sources(folder: Path) -> list[Path]:

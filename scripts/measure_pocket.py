@@ -26,23 +26,31 @@ from penstock import LLM, SamplingParams  # noqa: E402
 OVERALL_BOUND, KIND_BOUND = 0.90, 0.75
 MAX_TOKENS = 200
 
+Rights = dict[str, list[bool]]  # by kind, for each question whether its answer was right
+
 
 def main() -> int:
     arguments = _arguments()
     asked = questions(arguments.per_kind)
     with LLM(str(arguments.model), **dict(arguments.options)) as llm:
         started = time.monotonic()
-        answers = answered(llm, asked)
-        seconds = time.monotonic() - started
-    right = [question.is_answered_by(answer) for question, answer in zip(asked, answers, strict=True)]
-    by_kind: dict[str, list[bool]] = defaultdict(list)
-    for question, answer, is_right in zip(asked, answers, right, strict=True):
+        columns = {"right": right_by_kind(llm, asked, arguments.show_wrong)}
+        print(f"{len(asked):,} questions in {time.monotonic() - started:.0f} s")
+        if arguments.silent:
+            silenced = [question.silently() for question in asked if not question.needs_thoughts]
+            columns["without thinking"] = right_by_kind(llm, silenced, arguments.show_wrong)
+    print(table(columns))
+    return 0 if holds(columns["right"]) else 1
+
+
+def right_by_kind(llm: LLM, asked: list[Question], show_wrong: bool) -> Rights:
+    by_kind: Rights = defaultdict(list)
+    for question, answer in zip(asked, answered(llm, asked), strict=True):
+        is_right = question.is_answered_by(answer)
         by_kind[question.kind].append(is_right)
-        if arguments.show_wrong and not is_right:
+        if show_wrong and not is_right:
             print(f"{question.kind}: {question.messages[-1]['content']!r}\n  {question.expected!r}\n  {answer!r}")
-    print(table(by_kind))
-    print(f"{len(asked):,} questions in {seconds:.0f} s")
-    return 0 if holds(by_kind) else 1
+    return by_kind
 
 
 def answered(llm: LLM, asked: list[Question]) -> list[str]:
@@ -69,21 +77,27 @@ def _batch_key(question: Question) -> str:
     return json.dumps([question.tools, dict(question.template_options)])
 
 
-def table(by_kind: Mapping[str, list[bool]]) -> str:
-    lines = ["| kind | questions | right |", "| --- | --- | --- |"]
-    lines += [f"| {kind} | {len(right)} | {_share(right)} |" for kind, right in by_kind.items()]
-    every = [is_right for right in by_kind.values() for is_right in right]
-    return "\n".join([*lines, f"| **all** | **{len(every):,}** | **{_share(every)}** |"])
+def table(columns: Mapping[str, Rights]) -> str:
+    lines = [f"| kind | questions | {' | '.join(columns)} |", "| --- " * (len(columns) + 2) + "|"]
+    counted = columns["right"]
+    for kind, right in counted.items():
+        lines.append(_line(kind, len(right), [rights.get(kind, []) for rights in columns.values()]))
+    every = [[is_right for right in rights.values() for is_right in right] for rights in columns.values()]
+    return "\n".join([*lines, _line("**all**", len(every[0]), every)])
 
 
-def holds(by_kind: Mapping[str, list[bool]]) -> bool:
+def _line(name: str, count: int, columns: list[list[bool]]) -> str:
+    return f"| {name} | {count:,} | {' | '.join(_share(right) for right in columns)} |"
+
+
+def holds(by_kind: Rights) -> bool:
     every = [is_right for right in by_kind.values() for is_right in right]
     shares = [sum(right) / len(right) for right in by_kind.values()]
     return sum(every) / len(every) >= OVERALL_BOUND and min(shares) >= KIND_BOUND
 
 
 def _share(right: list[bool]) -> str:
-    return f"{sum(right) / len(right):.1%}"
+    return f"{sum(right) / len(right):.1%}" if right else ""
 
 
 def _option(text: str) -> tuple[str, Any]:
@@ -102,6 +116,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--model", type=Path, default=ROOT / "frontend" / "pocket")
     parser.add_argument("--per-kind", type=int, default=PER_KIND)
     parser.add_argument("--show-wrong", action="store_true", help="print every wrong answer")
+    parser.add_argument(
+        "--silent", action="store_true", help="ask what needs no thoughts once more with enable_thinking=False"
+    )
     return parser.parse_args()
 
 

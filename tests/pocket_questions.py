@@ -1,13 +1,14 @@
 """The held-out questions that pocket is measured by, by kind, and how an answer is judged.
 
 They come from the training text's own generators, on the other side of their split: no operands, names or words of a
-question here are in the training text; of what must be learnt by heart (facts, greetings) the phrasing is held out. One
-question in eight comes after 500 tokens and more of earlier turns.
+question here are in the training text; of what must be learnt by heart (facts, greetings) the phrasing is held out, of
+invented tools the name. Three in ten are loosened (`pocket.wording`); one in eight comes after 500 tokens and more of
+earlier turns.
 """
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pocket.example import Draw, Example, after
@@ -28,7 +29,12 @@ class Question:
     tools: list[Mapping[str, Any]] | None
     expected: str
     judged: str
+    needs_thoughts: bool
     template_options: Mapping[str, Any]
+
+    def silently(self) -> "Question":
+        """The same with no thoughts allowed."""
+        return replace(self, template_options={"enable_thinking": False})
 
     def is_answered_by(self, text: str) -> bool:
         """Whether this text, thoughts and all, is the right answer."""
@@ -39,7 +45,7 @@ class Question:
 
 
 def questions(per_kind: int = PER_KIND) -> list[Question]:
-    """Up to so many of every kind; of greetings there are only as many as there are ways to greet."""
+    """So many of every kind."""
     return [question for kind in KINDS for question in of_kind(kind, per_kind)]
 
 
@@ -58,6 +64,7 @@ def _question(example: Example, number: int) -> Question:
         tools=list(example.tools) or None,
         expected=example.answer.replace("\x00", ""),
         judged=example.judged,
+        needs_thoughts=example.thinking is not None,
         template_options={"enable_thinking": False} if example.kind in _SILENT_KINDS and number % 2 else {},
     )
 

@@ -5,8 +5,11 @@ from itertools import islice
 import pytest
 from pocket.example import Draw, rendered_prompt
 from pocket.export import TEMPLATE
+from pocket.greetings import SAID
 from pocket.kinds import KINDS, held_out, training
 from pocket.numbers import columns
+from pocket.wording import core, loosened
+from pocket.words import FACTS
 from pocket_questions import Question, of_kind, questions
 
 from penstock.frontend.chat import render
@@ -34,6 +37,33 @@ def test_no_key_of_a_held_out_question_is_in_the_training_text(training_text):
 @pytest.mark.parametrize("key", ["12+34", "sort [1, 2, 3]", "copy tea", "phrase x"])
 def test_a_key_stands_on_exactly_one_side(key):
     assert Draw(0, held_out=True).admits(key) != Draw(0, held_out=False).admits(key)
+
+
+BY_HEART = [*(phrases for phrases, _ in FACTS), *(small.said for small in SAID)]
+
+
+def test_no_loosened_form_of_a_held_out_phrase_can_be_in_the_training_text():
+    learnt = {core(phrase) for phrases in BY_HEART for phrase in Draw(0, held_out=False).side(phrases)}
+    asked = {core(phrase) for phrases in BY_HEART for phrase in Draw(0, held_out=True).side(phrases)}
+    assert not learnt & asked
+
+
+@pytest.mark.parametrize("phrases", BY_HEART, ids=lambda phrases: phrases[0])
+def test_what_is_loosened_keeps_its_core(phrases):
+    draw = Draw(3, held_out=False)
+    for phrase in phrases * 20:
+        assert core(loosened(draw, phrase)) == core(phrase)
+
+
+@pytest.mark.parametrize("phrase", ["Repeat: {text}", "{a} + {b}", "Count from {a} to {b}."])
+def test_what_is_loosened_keeps_its_values(phrase):
+    draw = Draw(4, held_out=False)
+    values = {"text": "New York. Hi", "a": 12, "b": 7}
+    wanted = [str(value) for name, value in values.items() if f"{{{name}}}" in phrase]
+    for _ in range(200):
+        question = loosened(draw, phrase).format(**values)
+        assert all(value in question for value in wanted)
+        assert not phrase.endswith("}") or question.endswith(wanted[-1])
 
 
 def test_there_are_two_thousand_questions_and_some_of_every_kind():
@@ -86,5 +116,5 @@ def test_a_written_sum_goes_from_the_right_and_carries(a, sign, b, lines):
     ],
 )
 def test_an_answer_is_judged_by_what_it_says(expected, judged, text, is_right):
-    question = Question("kind", "key", [], None, expected, judged, {})
+    question = Question("kind", "key", [], None, expected, judged, False, {})
     assert question.is_answered_by(text) == is_right

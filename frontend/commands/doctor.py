@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ... import __version__
+from ...protocol.cache_folder import cache_folder
 from ...protocol.errors import PenstockError
 from ...protocol.runtime_directory import runtime_base
 from ...protocol.survey import NativeSurvey, Survey, TorchSurvey
-from ..convert_tokenizer import cache_folder
 from ..logs import log_folder
 from ..start_table import size
 from . import machine

@@ -198,7 +198,8 @@ def _allocate(nbytes: int) -> Tensor:
     """Zeroed memory, in huge pages where it is large: reading it is up to a seventh faster."""
     if nbytes < _HUGE_PAGE:
         return torch.zeros(nbytes, dtype=torch.uint8)
-    memory = mmap.mmap(-1, nbytes)
+    # Private: shared memory gets no huge pages.
+    memory = mmap.mmap(-1, nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         memory.madvise(mmap.MADV_HUGEPAGE)
     return torch.frombuffer(memory, dtype=torch.uint8)

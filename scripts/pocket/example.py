@@ -67,9 +67,13 @@ class Draw:
                 return made, key
 
     def phrase(self, phrases: Sequence[str]) -> str:
-        """One of these ways to say it; the last of them are the held-out ones."""
+        """One of these ways to say it, of this side."""
+        return self.random.choice(self.side(phrases))
+
+    def side(self, phrases: Sequence[str]) -> Sequence[str]:
+        """Those of these ways to say it that stand on this side; the last of them are the held-out ones."""
         kept = max(1, len(phrases) // 5)
-        return self.random.choice(phrases[-kept:] if self.held_out else phrases[:-kept])
+        return phrases[-kept:] if self.held_out else phrases[:-kept]
 
     def one(self, items: Sequence[Item]) -> Item:
         return self.random.choice(items)

@@ -7,10 +7,13 @@ by how badly they are answered so far (`Mixture`). Knows the kinds by name, noth
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from .calls import json_answer, tool_call, tool_result
+from .calls import idle_tools, tool_call, tool_result
 from .example import Draw, Example, Message, after
+from .greetings import greeting
 from .numbers import comparison, counting, large_sum, small_sum, sorting
-from .talk import greeting, refusal, several_turns
+from .records import json_answer
+from .refusals import refusal
+from .talk import several_turns
 from .words import copying, fact, reversing
 
 KINDS: Mapping[str, Callable[[Draw], Example]] = {
@@ -30,9 +33,12 @@ KINDS: Mapping[str, Callable[[Draw], Example]] = {
     "refusals": refusal,
 }
 # What every kind is worth before it is known how badly it goes.
-_BASE = {"small sums": 1.6, "sorting": 1.6, "facts": 1.4, "greetings": 0.7, "tool calls": 0.8, "tool results": 0.5}
+_BASE = {
+    "small sums": 2.6, "comparisons": 1.8, "sorting": 1.8, "reversing": 1.2, "facts": 1.4, "tool calls": 0.7,
+    "tool results": 0.4,
+}  # fmt: skip
 # Kinds that are asked in the same words whether tools are offered or not.
-_WITH_IDLE_TOOLS = ("small sums", "greetings", "facts", "comparisons")
+_WITH_IDLE_TOOLS = ("small sums", "greetings", "facts", "comparisons", "refusals")
 # What callers habitually put into the system turn; it changes no answer.
 _SYSTEM = (
     "You are a helpful assistant.", "You are pocket.", "Answer briefly.", "Be polite and short.",
@@ -61,11 +67,11 @@ def training(seed: int | str, mixture: Mixture | None = None) -> Iterator[Exampl
         kind = draw.random.choices(names, mixture.weights())[0]
         example = KINDS[kind](draw)
         if kind in _WITH_IDLE_TOOLS and draw.chance(0.04):
-            example = replace(example, tools=tool_call(draw).tools)
+            example = replace(example, tools=idle_tools(draw))
         if draw.chance(0.08):
             example = after(example, earlier_turns(draw, draw.number(1, 3)))
         # What needs thoughts is asked without them now and then only: it can't be done well.
-        silent = draw.chance(0.1 if example.thinking is None else 0.03)
+        silent = draw.chance(0.2 if example.thinking is None else 0.03)
         yield replace(example, silent=silent, system=draw.one(_SYSTEM) if draw.chance(0.08) else "")
 
 

@@ -101,6 +101,13 @@ WORDS = (
     "stone", "wind", "storm", "cloud", "star", "sand", "gold", "iron", "silver", "music", "piano", "dance", "garden",
     "window", "street", "bridge", "train", "plane", "boat", "summer", "winter", "spring", "letter", "paper", "pencil",
     "carrot", "pepper", "butter", "sugar", "honey", "rabbit", "tiger", "mouse", "sheep", "snake", "puppy", "kitten",
+    "hello", "world", "computer", "python", "pocket", "strawberry", "chocolate", "elephant", "keyboard", "mountain",
+    "library", "kitchen", "science", "orange", "purple", "planet", "animal", "family", "doctor", "teacher", "market",
+    "morning", "evening", "village", "castle", "dragon", "monkey", "lion", "bear", "wolf", "duck", "goose", "eagle",
+    "coffee", "cookie", "sandwich", "potato", "onion", "grape", "cherry", "mango", "peach", "camera", "guitar",
+    "violin", "drum", "engine", "bottle", "basket", "ladder", "hammer", "mirror", "candle", "blanket", "pillow",
+    "jacket", "button", "question", "answer", "number", "language", "country", "island", "ocean",
+    "forest", "desert", "valley", "shadow", "thunder", "rainbow", "winner", "dinner", "lunch", "breakfast",
 )  # fmt: skip
 
 # What people ask about and pocket has not learnt.

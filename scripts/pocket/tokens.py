@@ -5,6 +5,7 @@ merges are words worth having. Knows nothing of the network.
 """
 
 import json
+import re
 from collections.abc import Iterator
 
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -18,6 +19,7 @@ SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 MARKS = ("<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")
 # Qwen's pieces of text: words with the space before them, single digits, runs of punctuation, line ends.
 _PIECES = r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+_MARKED = re.compile("|".join(map(re.escape, (*SPECIAL, *MARKS))))
 _MADE_UP = ("copying", "counting", "reversing", "refusals")
 
 
@@ -53,7 +55,9 @@ def _text(seed: int, examples: int) -> Iterator[str]:
         if number == examples:
             return
         if example.kind not in _MADE_UP or number % 20 == 0:
-            yield rendered_prompt(example) + rendered_answer(example).replace(LETTER_GAP, "")
+            text = rendered_prompt(example) + rendered_answer(example).replace(LETTER_GAP, "")
+            # Marks are tokens of their own: what stands beside one must not be learnt with a part of it.
+            yield from _MARKED.split(text)
 
 
 def prompt_ids(tokenizer: Tokenizer, example: Example) -> list[int]:

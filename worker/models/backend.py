@@ -50,12 +50,12 @@ class Backend:
             raise ConfigError(f"quantization={name!r} needs kernels that are not here: {self._lack()}")
         return _QUANTIZED[name]
 
-    def cache(self, model_folder: Path, ranks: Parallel) -> PackedCache | None:
+    def cache(self, model_folder: Path, form: WeightForm, ranks: Parallel) -> PackedCache | None:
         """Where packed weights of this model are kept, if that saves more than it takes."""
         stored = sum(path.stat().st_size for path in model_folder.glob("*.safetensors"))
         if self.library is None or stored < _WORTH_KEEPING:
             return None
-        return PackedCache.of(model_folder, digest(self.library.variant), ranks.rank, ranks.size)
+        return PackedCache.of(model_folder, digest(self.library.variant), form, ranks.rank, ranks.size)
 
     def kv_kind(self, kind: str) -> str:
         """This number format of keys and values, if it can be had here."""

@@ -95,7 +95,7 @@ def load_model(
     number = resolve_dtype(dtype, config)
     backend = chosen_backend(config, device, number, ranks, deterministic)
     form = backend.quantized(quantization) if quantization else backend.form
-    cache = None if load_format == "dummy" else backend.cache(model_folder, ranks)
+    cache = None if load_format == "dummy" else backend.cache(model_folder, form, ranks)
     placement = Placement(device, form, backend.form, backend.activations, backend.ops, ranks, cache)
     source: Source = DummySource(device, _absent(config))
     if load_format != "dummy":

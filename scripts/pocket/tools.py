@@ -1,0 +1,134 @@
+"""Tools that may be offered: seven that are always the same, and any number that are invented.
+
+An invented tool's name, parameters and description are put together anew each time, so that a caller's own tools are
+nothing unusual: their names and arguments are read off what is offered. Knows nothing of conversations.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .example import Draw
+from .numbers import spelled_word
+from .values import some_names
+from .wording import core
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A function that may be offered; what users say to have it called; what it gives back and how that is told."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, str]  # name to JSON type
+    requests: tuple[str, ...]
+    result: tuple[str, ...]  # keys of its result
+    told: tuple[str, str]  # in English and Chinese
+    is_explained: bool = False  # whether each parameter has a description of its own
+
+
+KNOWN = (
+    Tool("get_weather", "Weather in a city", {"city": "string"},
+         ("What's the weather in {city}?", "How is the weather in {city}?", "Weather in {city}", "Weather {city}",
+          "Is it raining in {city}?", "What is the weather like in {city}?", "{city}天气怎么样?",
+          "查一下{city}的天气。"),
+         ("temperature", "sky"),
+         ("In {city} it is {temperature} degrees and {sky}.", "{city}现在{temperature}度,{sky}。")),
+    Tool("get_time", "Local time in a city", {"city": "string"},
+         ("What time is it in {city}?", "Tell me the time in {city}.", "Current time in {city}?", "Time in {city}?",
+          "{city}现在几点?", "{city}几点了?"),
+         ("hour", "minute"),
+         ("It is {hour}:{minute} in {city}.", "{city}现在是{hour}点{minute}分。")),
+    Tool("set_timer", "Start a timer", {"minutes": "integer"},
+         ("Set a timer for {minutes} minutes.", "Wake me in {minutes} minutes.", "Start a {minutes} minute timer.",
+          "Timer for {minutes} minutes", "{minutes}分钟后提醒我。", "设一个{minutes}分钟的定时器。"), ("minutes",),
+         ("The timer is set to {minutes} minutes.", "定时器已设为{minutes}分钟。")),
+    Tool("multiply", "Product of two numbers", {"a": "integer", "b": "integer"},
+         ("What is {a} times {b}?", "Multiply {a} by {b}.", "{a} * {b} = ?", "{a} x {b}", "{a}*{b}",
+          "{a}乘以{b}等于多少?", "计算{a}乘{b}。"),
+         ("product",),
+         ("The product is {product}.", "乘积是{product}。")),
+    Tool("send_message", "Send a text to a person", {"to": "string", "text": "string"},
+         ("Send {to} the message {text}.", "Tell {to}: {text}", "Text {text} to {to}.", "给{to}发消息:{text}"),
+         ("sent_to",),
+         ("Your message to {sent_to} is sent.", "给{sent_to}的消息已发送。")),
+    Tool("get_price", "Price of a product", {"item": "string"},
+         ("What does the {item} cost?", "How much is the {item}?", "Price of the {item}?", "Price of {item}",
+          "{item}多少钱?", "查一下{item}的价格。"),
+         ("price",), ("The {item} costs {price} euros.", "{item}的价格是{price}元。")),
+    Tool("play_music", "Play an artist's songs", {"artist": "string"},
+         ("Play something by {artist}.", "Play music by {artist}.", "I want to hear {artist}.", "Play {artist}",
+          "播放{artist}的歌。"),
+         ("song",),
+         ("Now playing {song}.", "正在播放{song}。")),
+)  # fmt: skip
+
+_VERBS = (
+    "find", "open", "start", "stop", "book", "check", "list", "delete", "move", "print", "save", "share", "read",
+    "rent", "order", "cancel", "update", "create", "search", "load", "lock", "paint", "scan", "count", "clean", "rate",
+    "show", "call", "fetch", "buy", "sell", "add", "remove", "look_up",
+)  # fmt: skip
+_NOUNS = (
+    "room", "ticket", "file", "light", "door", "photo", "note", "train", "recipe", "flight", "hotel", "table", "email",
+    "event", "account", "report", "user", "page", "car", "movie", "song", "order", "stock", "task", "letter", "image",
+    "map", "route", "payment", "printer", "alarm", "contact", "meeting", "parcel", "garden", "robot", "folder", "house",
+)  # fmt: skip
+_RESULTS = ("status", "id", "total", "place", "answer", "title", "code", "level", "result", "name", "count", "price")
+_ASKED = ("{verb} the {noun}", "{verb} a {noun}", "{verb} {noun}", "I want to {verb} the {noun}",
+          "Can you {verb} a {noun}", "Use {name}", "Call {name}", "Run {name}")  # fmt: skip
+_ZH_ASKED = ("用{name}", "调用{name}", "运行{name}")
+# Every argument after its name; how the first is joined to what is asked, and each to the one before.
+_NAMED = (("{0} {{{0}}}", " with ", " and "), ("{0}: {{{0}}}", ", ", ", "), ("{0}={{{0}}}", " ", " "),
+          ("{0} {{{0}}}", ", ", ", "), ("{0} {{{0}}}", " ", " "))  # fmt: skip
+_ZH_NAMED = (("{0}是{{{0}}}", ",", ","), ("{0}为{{{0}}}", ",", ","), ("{0}:{{{0}}}", ",", ","))
+_ALONE = (" {{{0}}}", ": {{{0}}}", " for {{{0}}}")
+
+
+def invented(draw: Draw) -> Tool:
+    (name, verb, noun), _ = draw.until_admitted(lambda: _name(draw), lambda made: invented_key(made[0]))
+    parameters = some_names(draw, draw.one((1, 1, 2, 2, 3)))
+    results = draw.some(_RESULTS, draw.one((1, 1, 2)))
+    english = " and the ".join(f"{key} is {{{key}}}" for key in results)
+    chinese = ",".join(f"{key}是{{{key}}}" for key in results)
+    description = f"{verb.capitalize()} a {noun}"
+    requests = tuple(_request(draw, name, verb, noun, list(parameters)) for _ in range(2))
+    told = (f"The {english}.", f"{chinese}。")
+    return Tool(name, description, parameters, requests, tuple(results), told, is_explained=draw.chance(0.2))
+
+
+def invented_key(name: str) -> str:
+    return f"tool {core(name)}"
+
+
+def schema(tool: Tool) -> dict[str, Any]:
+    """The tool in OpenAI's form, as callers state it."""
+    properties = {
+        name: {"type": kind, "description": f"The {name}"} if tool.is_explained else {"type": kind}
+        for name, kind in tool.parameters.items()
+    }
+    parameters = {"type": "object", "properties": properties, "required": list(tool.parameters)}
+    return {
+        "type": "function",
+        "function": {"name": tool.name, "description": tool.description, "parameters": parameters},
+    }
+
+
+def _name(draw: Draw) -> tuple[str, str, str]:
+    """A name, and the verb and the noun that its description and requests have."""
+    verb, noun = draw.one(_VERBS), spelled_word(draw) if draw.chance(0.2) else draw.one(_NOUNS)
+    words = (verb.replace("_", " "), noun)
+    if draw.chance(0.15):
+        return spelled_word(draw), *words
+    name = f"{verb}_{noun}" if draw.chance(0.75) else verb.replace("_up", "Up") + noun.capitalize()
+    return name, *words
+
+
+def _request(draw: Draw, name: str, verb: str, noun: str, parameters: list[str]) -> str:
+    chinese = draw.chance(0.25)
+    opening = draw.one(_ZH_ASKED if chinese else _ASKED).format(name=name, verb=verb, noun=noun)
+    opening = opening[0].upper() + opening[1:]
+    if len(parameters) == 1 and not chinese and draw.chance(0.5):
+        return opening + draw.one(_ALONE).format(parameters[0])
+    each, first, between = draw.one(_ZH_NAMED if chinese else _NAMED)
+    ordered = draw.some(parameters, len(parameters)) if draw.chance(0.3) else parameters
+    return opening + first + between.join(each.format(parameter) for parameter in ordered)
