@@ -29,6 +29,8 @@ namespace {
 
 using Task = void (*)(void*, int64_t);
 constexpr auto kSpin = std::chrono::microseconds(50);
+// Longer than a step's share of Python: a helper that sleeps between two steps comes late to the next one.
+constexpr auto kYield = std::chrono::microseconds(2000);
 constexpr int64_t kMaxThreads = 1024;
 constexpr int64_t kMaxChunks = UINT32_MAX;
 
@@ -85,6 +87,19 @@ bool spin_until(const Condition& condition) {
     return condition();
 }
 
+// Whether it came true while others that want the core had it first.
+template <class Condition>
+bool yield_until(const Condition& condition) {
+    const auto until = std::chrono::steady_clock::now() + kYield;
+    do {
+        for (int i = 0; i < 8; ++i) {
+            if (condition()) return true;
+            sched_yield();
+        }
+    } while (std::chrono::steady_clock::now() < until);
+    return condition();
+}
+
 // Does chunks of the region that is open now until none is left to claim.
 void work() {
     uint32_t done = 0;
@@ -136,7 +151,8 @@ void* help(void* index) {
         work();
         const uint32_t seen = region_of(pool.word.load());
         const auto has_work = [&] { return unclaimed_of(pool.word.load(std::memory_order_acquire)) > 0; };
-        if (!spin_until(has_work) && own < pool.threads.load()) sleep_until_region_changes(seen);
+        if (!spin_until(has_work) && !yield_until(has_work) && own < pool.threads.load())
+            sleep_until_region_changes(seen);
     }
     pool.helpers.fetch_sub(1);
     futex_wake(&pool.helpers, INT_MAX);
