@@ -46,9 +46,10 @@ def main() -> None:
 def compare(folder: Path, load_format: str, num_tokens: int) -> None:
     print(f"{machine()}\n\n{num_tokens} random tokens in chunks of {CHUNK}\n")
     print("| weights | KV | mean KL | largest KL | same likeliest token |\n| --- | --- | --- | --- | --- |")
-    exact: Tensor | None = None
+    exact, threads = None, torch.get_num_threads()
     for quantization, dtype, kind in FORMATS:
-        model = load_model(folder, dtype=dtype, quantization=quantization, load_format=load_format)
+        form = {"dtype": dtype, "quantization": quantization}
+        model = load_model(folder, load_format=load_format, num_threads=threads, **form)
         found = distributions(model, kind, num_tokens)
         if exact is None:
             exact = found
@@ -61,8 +62,6 @@ def compare(folder: Path, load_format: str, num_tokens: int) -> None:
 
 def distributions(model: Model, kind: str, num_tokens: int) -> Tensor:
     """Log-probabilities [tokens, vocabulary] after each of the same random tokens."""
-    if model.backend.library is not None:
-        model.backend.library.set_threads(torch.get_num_threads())
     token_ids = torch.randint(0, model.vocab_size, (num_tokens,), generator=torch.Generator().manual_seed(7))
     kv = model.kv_memory(-(-num_tokens // BLOCK_SIZE), BLOCK_SIZE, kind)
     found = []

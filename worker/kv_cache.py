@@ -4,6 +4,7 @@ Which block belongs to whom is the engine's business. Fresh memory is zeros, so 
 holds numbers. Knows nothing of requests or attention.
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -31,8 +32,26 @@ class KVShape(NamedTuple):
         return 2 * self.num_layers * self.num_kv_heads * KV_FORMATS[kind].bytes_per_token(self.head_dim)
 
 
+class Blocks(ABC):
+    """What a memory of blocks can do, however they are kept."""
+
+    @property
+    @abstractmethod
+    def tensors(self) -> tuple[Tensor, ...]:
+        """All that it holds, each [layers, num_blocks, …]."""
+
+    @property
+    def num_blocks(self) -> int:
+        return self.tensors[0].shape[1]
+
+    def copy_blocks(self, sources: Tensor, targets: Tensor) -> None:
+        """Copy whole blocks in every layer; no block is both source and target."""
+        for tensor in self.tensors:
+            tensor[:, targets] = tensor[:, sources]
+
+
 @dataclass
-class KVCache:
+class KVCache(Blocks):
     """The blocks of all layers; `keys[layer]` and `values[layer]` are views of one allocation each."""
 
     keys: Tensor  # [layers, num_blocks, num_kv_heads, block_size, head_dim]
@@ -51,12 +70,7 @@ class KVCache:
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """All that it holds."""
         return self.keys, self.values
-
-    @property
-    def num_blocks(self) -> int:
-        return self.keys.shape[1]
 
     @property
     def block_size(self) -> int:
@@ -65,14 +79,9 @@ class KVCache:
     def of_layer(self, layer: int) -> LayerKV:
         return LayerKV(self.keys[layer], self.values[layer])
 
-    def copy_blocks(self, sources: Tensor, targets: Tensor) -> None:
-        """Copy whole blocks in every layer; no block is both source and target."""
-        self.keys[:, targets] = self.keys[:, sources]
-        self.values[:, targets] = self.values[:, sources]
-
 
 @dataclass
-class NativeKVCache:
+class NativeKVCache(Blocks):
     """The blocks of all layers as the native kernels keep them; `kind` names a row of KV_FORMATS."""
 
     kind: str
@@ -97,14 +106,9 @@ class NativeKVCache:
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """All that it holds."""
         return tuple(
             tensor for tensor in (self.keys, self.values, self.key_scales, self.value_scales) if tensor is not None
         )
-
-    @property
-    def num_blocks(self) -> int:
-        return self.keys.shape[1]
 
     def of_layer(self, layer: int) -> KVMemory:
         """One layer's blocks, as kernels are told of them; valid while this cache is."""
@@ -123,11 +127,6 @@ class NativeKVCache:
             plain_keys(self.keys[layer, blocks], key_scales, self.kind, self.block_size),
             plain_values(self.values[layer, blocks], value_scales, self.kind, self.head_dim),
         )
-
-    def copy_blocks(self, sources: Tensor, targets: Tensor) -> None:
-        """Copy whole blocks in every layer; no block is both source and target."""
-        for tensor in self.tensors:
-            tensor[:, targets] = tensor[:, sources]
 
 
 AnyKVCache = KVCache | NativeKVCache

@@ -33,7 +33,6 @@ class Start:
     def __init__(self, launch: Launch, rank: int, directory: Path) -> None:
         self.config = launch.config
         self.rank = rank
-        torch.set_num_threads(launch.threads_per_rank)
         self.device = chosen_device(self.config, rank)
         if self.device.type == "cpu":
             pin(rank, self.config.tensor_parallel_size, self.config.devices)
@@ -52,12 +51,10 @@ class Start:
             load_format=self.config.load_format,
             deterministic=bool(self.config.deterministic),
             quantization=self.config.quantization,
+            num_threads=launch.threads_per_rank,
         )
         if (library := self.model.backend.library) is not None:
-            library.set_threads(launch.threads_per_rank)
             self.ranks = self.ranks.through_memory(library)
-            # Two pools in one process fight over the cores.
-            torch.set_num_threads(1)
         if self.device.type == "cuda":
             self.weight_bytes = torch.cuda.memory_allocated(self.device)
         else:

@@ -54,6 +54,11 @@ class Library:
         function.argtypes, function.restype = [], ctypes.c_int64
         return function()
 
+    @property
+    def identity(self) -> str:
+        """A digest of what it was made from, as it carries it itself."""
+        return ctypes.string_at(self.address("penstock_identity")).decode()
+
     def set_threads(self, count: int) -> None:
         """How many threads share the work of a kernel, the caller among them."""
         function = self._symbol("penstock_set_threads")

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .weights import NativeWeight, Weight
+from .weights import NativeWeight, Weight, padded
 
 SUM_WIDTH = 32  # kSumWidth
-ROW_ALIGN = 64  # kRowAlign
 
 
 class Quantized(Structure):
@@ -65,7 +64,7 @@ class QuantizedRows:
 
     @classmethod
     def empty(cls, rows: int, features: int) -> "QuantizedRows":
-        width = -(-features // ROW_ALIGN) * ROW_ALIGN
+        width = padded(features)
         return cls(
             values=torch.zeros(rows, width, dtype=torch.int8),
             scales=torch.zeros(rows, dtype=torch.float32),

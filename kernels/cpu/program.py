@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from .library import Library
-from .linear import ROW_ALIGN, SUM_WIDTH, Quantized
+from .linear import SUM_WIDTH, Quantized
+from .weights import padded
 
 
 class _Call(ctypes.Structure):
@@ -69,7 +70,7 @@ class Buffer:
 
     def another_quantized(self) -> Quantized:
         """Memory for the rows as 8-bit integers, for as long as this buffer is in use."""
-        width, capacity = -(-self.width // ROW_ALIGN) * ROW_ALIGN, self.program.capacity
+        width, capacity = padded(self.width), self.program.capacity
         sizes = (capacity * width, 4 * capacity, 4 * capacity, 4 * capacity * (width // SUM_WIDTH))
         parts = [self.program.arena.lend(self, size).data_ptr() for size in sizes]
         return Quantized(*parts, width)
@@ -78,11 +79,11 @@ class Buffer:
 class Program:
     """Calls in their order, for steps of up to `capacity` rows."""
 
-    def __init__(self, library: Library, capacity: int, num_rows: int, arena: Arena | None = None) -> None:
+    def __init__(self, library: Library, capacity: int, num_rows: int) -> None:
         self.library = library
         self.capacity = capacity
         self.num_rows = num_rows  # the address of the step's number of rows, int32
-        self.arena = arena or Arena()
+        self.arena = Arena()
         self._calls: list[tuple[int, int]] = []
         self._kept: list[object] = []  # what calls point to
         self._recording = _Recording()

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..quantized_part import MIDDLE, QuantizedPart
-from .weights import GROUP_SIZES, PANEL, ROW_ALIGN, Kind, NativeWeight, pack, pack_int4_from, pack_int8_from
+from .weights import GROUP_SIZES, PANEL, Kind, NativeWeight, pack, pack_int4_from, pack_int8_from, padded
 
 _LARGEST_GROUP = max(GROUP_SIZES)
 
@@ -44,7 +44,7 @@ def unpacked(weight: NativeWeight) -> QuantizedPart:
 
 
 def _unpacked_int8(weight: NativeWeight) -> QuantizedPart:
-    width = -(-weight.in_features // ROW_ALIGN) * ROW_ALIGN
+    width = padded(weight.in_features)
     values_end = -(-weight.out_features // PANEL) * PANEL * width
     # Four values of one output are neighbours, and move as one word.
     words = weight.data[:values_end].view(torch.int32).view(-1, width // 4, PANEL)
@@ -103,7 +103,7 @@ def _packed_int4(parts: list[QuantizedPart]) -> NativeWeight:
     times = 1
     if group_size < in_features and group_size > _LARGEST_GROUP:
         times, group_size = group_size // _LARGEST_GROUP, _LARGEST_GROUP
-    width = -(-in_features // ROW_ALIGN) * ROW_ALIGN
+    width = padded(in_features)
     num_groups = 1 if group_size >= in_features else -(-width // group_size)
     has_zeros = any(part.zeros is not None for part in parts)
     packed = pack_int4_from(

@@ -170,7 +170,7 @@ def _checked_group(kind: Kind, group_size: int, in_features: int) -> int:
     if kind != "int4":
         return 0
     if group_size >= in_features:
-        return _padded(in_features)
+        return padded(in_features)
     if group_size not in GROUP_SIZES:
         raise ValueError(
             f"group_size={group_size} is not supported by the int4 kernels. Use 32, 64, 128, or whole rows "
@@ -179,7 +179,8 @@ def _checked_group(kind: Kind, group_size: int, in_features: int) -> int:
     return group_size
 
 
-def _padded(in_features: int) -> int:
+def padded(in_features: int) -> int:
+    """Inputs as kernels want them, filled up with zeros."""
     return -(-in_features // ROW_ALIGN) * ROW_ALIGN
 
 
@@ -188,7 +189,7 @@ def _num_panels(out_features: int) -> int:
 
 
 def _panel_bytes(kind: Kind, in_features: int, group_size: int, has_zeros: bool) -> int:
-    width = _padded(in_features)
+    width = padded(in_features)
     if kind == "int4":
         return -(-width // group_size) * ((128 if has_zeros else 64) + group_size * PANEL // 2)
     return width * PANEL * _FLOAT_BYTES.get(kind, 1)

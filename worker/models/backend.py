@@ -3,17 +3,16 @@
 Chosen once, when a model loads; with it go the number formats that it multiplies. Knows nothing of layers.
 """
 
-import logging
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 from ...kernels import DTYPES, FAST, INVARIANT, Operations, TorchOperations, WeightForm, multiplies_bfloat16
-from ...kernels.cpu.build import digest
 from ...kernels.cpu.kv_layout import HEAD_DIM_STEP, LARGEST_HEAD_DIM
 from ...kernels.cpu.library import Library, LibraryError, load
 from ...kernels.cpu.operations import NativeOperations
+from ...kernels.cpu.weights import DEFAULT_GROUP_SIZE
 from ...protocol.errors import ConfigError
 from ..kv_cache import AnyKVCache, KVCache, KVShape, NativeKVCache
 from ..packed_cache import PackedCache
@@ -22,12 +21,9 @@ from .config import ModelConfig
 from .decoder import Decoder
 from .recorded import RecordedDecoder
 
-_LOG = logging.getLogger(__name__)
-
-_GROUP_SIZE = 64  # of int4, by which the figures in docs/quantization.md were measured
 _WORTH_KEEPING = 64 << 20  # bytes of a checkpoint; less is packed in a blink
 # By the option's value. "w" asks for weights alone, and on a CPU the products take activations as int8 anyway.
-_QUANTIZED = {"int8": WeightForm("int8"), "int4": WeightForm("int4", _GROUP_SIZE)}
+_QUANTIZED = {"int8": WeightForm("int8"), "int4": WeightForm("int4", DEFAULT_GROUP_SIZE)}
 _QUANTIZED |= {f"w{kind}": form for kind, form in _QUANTIZED.items()}
 
 
@@ -45,6 +41,12 @@ class Backend:
         """Whether answers are free of their company's influence."""
         return self.library is not None or (isinstance(self.ops, TorchOperations) and self.ops.set is INVARIANT)
 
+    def use_threads(self, count: int) -> None:
+        """Two pools in one process would fight over the cores, so torch's rests where the library has one."""
+        torch.set_num_threads(count if self.library is None else 1)
+        if self.library is not None:
+            self.library.set_threads(count)
+
     def quantized(self, name: str) -> WeightForm:
         if self.library is None:
             raise ConfigError(f"quantization={name!r} needs kernels that are not here: {self._lack()}")
@@ -55,7 +57,7 @@ class Backend:
         stored = sum(path.stat().st_size for path in model_folder.glob("*.safetensors"))
         if self.library is None or stored < _WORTH_KEEPING:
             return None
-        return PackedCache.of(model_folder, digest(self.library.variant), form, ranks.rank, ranks.size)
+        return PackedCache.of(model_folder, self.library.identity, form, ranks.rank, ranks.size)
 
     def kv_kind(self, kind: str) -> str:
         """This number format of keys and values, if it can be had here."""

@@ -86,14 +86,20 @@ def load_model(
     load_format: str = "auto",
     deterministic: bool = False,
     quantization: str | None = None,
+    num_threads: int | None = None,
 ) -> Model:
-    """Read this rank's share of the model in `model_folder`; `dtype` "auto" is the checkpoint's."""
+    """Read this rank's share of the model in `model_folder`; `dtype` "auto" is the checkpoint's.
+
+    `num_threads` pack the weights and compute afterwards; None leaves the threads as they are.
+    """
     config = read_config(model_folder)
     ranks = ranks or Parallel()
     check_split(config, ranks.size)
     device = torch.device(device)
     number = resolve_dtype(dtype, config)
     backend = chosen_backend(config, device, number, ranks, deterministic)
+    if num_threads is not None:
+        backend.use_threads(num_threads)
     form = backend.quantized(quantization) if quantization else backend.form
     cache = None if load_format == "dummy" else backend.cache(model_folder, form, ranks)
     placement = Placement(device, form, backend.form, backend.activations, backend.ops, ranks, cache)

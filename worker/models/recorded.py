@@ -45,7 +45,6 @@ class RecordedDecoder:
     def __init__(self, decoder: Decoder, ops: NativeOperations) -> None:
         self.decoder = decoder
         self.ops = ops
-        self.placement = decoder.placement
         self.step = Step()
         self._kv: NativeKVCache | None = None
         self._layers: Record | None = None

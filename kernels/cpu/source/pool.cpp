@@ -74,30 +74,29 @@ inline void pause() {
 #endif
 }
 
-// Whether it came true while spinning.
-template <class Condition>
-bool spin_until(const Condition& condition) {
-    const auto until = std::chrono::steady_clock::now() + kSpin;
+// Whether it came true in that time; `looks` times between two looks at the clock, with a rest after each.
+template <int looks, class Condition, class Rest>
+bool watch(std::chrono::microseconds time, const Condition& condition, const Rest& rest) {
+    const auto until = std::chrono::steady_clock::now() + time;
     do {
-        for (int i = 0; i < 32; ++i) {
+        for (int i = 0; i < looks; ++i) {
             if (condition()) return true;
-            pause();
+            rest();
         }
     } while (std::chrono::steady_clock::now() < until);
     return condition();
 }
 
-// Whether it came true while others that want the core had it first.
+// While spinning.
+template <class Condition>
+bool spin_until(const Condition& condition) {
+    return watch<32>(kSpin, condition, [] { pause(); });
+}
+
+// While others that want the core have it first.
 template <class Condition>
 bool yield_until(const Condition& condition) {
-    const auto until = std::chrono::steady_clock::now() + kYield;
-    do {
-        for (int i = 0; i < 8; ++i) {
-            if (condition()) return true;
-            sched_yield();
-        }
-    } while (std::chrono::steady_clock::now() < until);
-    return condition();
+    return watch<8>(kYield, condition, [] { sched_yield(); });
 }
 
 // Does chunks of the region that is open now until none is left to claim.
