@@ -49,7 +49,9 @@ class Person:
         return self.sees(lambda lines: any(text in line for line in lines))
 
     def sees_end(self) -> int:
+        deadline = time.monotonic() + BOUND
         while not self.child.eof():
+            assert time.monotonic() < deadline, "\n".join(self.lines)
             self._look()
         self.left_echo_on = self.child.getecho()
         self.child.close()

@@ -107,7 +107,9 @@ def test_many_ctrl_cs_end_no_more_than_one_does(chat):
     for _ in range(20):
         os.kill(person.child.pid, signal.SIGINT)
     person.sees(lambda lines: any("stopped" in line for line in lines) and lines[-1] == ">")
-    person.type("/quit\r")
+    # A signal that comes in the instant before readline waits for a key is handled after the next line only, and drops
+    # that line: let it be an empty one.
+    person.type("\r/quit\r")
     assert person.sees_end() == 0
 
 
