@@ -94,6 +94,9 @@ class Operations(Protocol):
 
     def add(self, stream: Any, update: Any) -> Any: ...
 
+    def gather_rows(self, x: Any, indices: Any) -> Any:
+        """The rows of `x` with these indices."""
+
     def all_reduce(self, x: Any) -> Any:
         """The sum over the ranks."""
 
@@ -150,6 +153,9 @@ class TorchOperations:
 
     def add(self, stream: Tensor, update: Tensor) -> Tensor:
         return stream.add_(update)
+
+    def gather_rows(self, x: Tensor, indices: Tensor) -> Tensor:
+        return x[indices]
 
     def all_reduce(self, x: Tensor) -> Tensor:
         return self.ranks.all_reduce(x)

@@ -35,7 +35,7 @@ def measured_activations(model: Model, size: Size, block_size: int, max_model_le
     torch.cuda.reset_peak_memory_stats(device)
     before = torch.cuda.memory_allocated(device)
     hidden = model.forward(_largest_batch(kv, size, max_model_len, device))
-    logits = model.logits(hidden[: size.num_slots])
+    logits = model.logits(hidden, torch.arange(min(size.num_slots, len(hidden)), device=device))
     spare = [torch.empty_like(logits) for _ in range(_LOGITS_AT_ONCE - 1)]
     torch.cuda.synchronize(device)
     peak = torch.cuda.max_memory_allocated(device) - before

@@ -36,7 +36,7 @@ class Model(Protocol):
 
     def forward(self, batch: Batch) -> Tensor: ...
 
-    def logits(self, hidden: Tensor) -> Tensor: ...
+    def logits(self, hidden: Tensor, rows: Tensor) -> Tensor: ...
 
 
 class Outcome(NamedTuple):
@@ -76,7 +76,7 @@ class Runner:
         if not rows.is_sampling.any():
             return Outcome(numpy.empty(0, numpy.int64), numpy.empty(0, numpy.int64), logprobs)
         with self.trace.span("sample", step=plan.step):
-            logits = self.model.logits(hidden[batch.logit_rows])
+            logits = self.model.logits(hidden, batch.logit_rows)
             mask = self._mask(plan, rows, await_mask) if plan.masked and self.ranks.rank == 0 else None
             return self._sample(rows, logits, mask, logprobs)
 
@@ -123,15 +123,16 @@ class Runner:
         for row in asking.tolist():
             first, count = batch.query_starts[row], int(lasts[row] - rows.starts[row])
             following = self.table.histories[int(slots[row]), int(rows.starts[row]) + 1 : int(lasts[row]) + 1]
-            found = self._logprobs_of(hidden[first : first + count], following.long(), int(wanted[row]))
+            positions = torch.arange(first, first + count, device=hidden.device)
+            found = self._logprobs_of(hidden, positions, following.long(), int(wanted[row]))
             parts.append(found.part(row, True, slice(None), int(wanted[row])))
         return parts
 
-    def _logprobs_of(self, hidden: Tensor, following: Tensor, num_top: int) -> TokenLogprobs:
+    def _logprobs_of(self, hidden: Tensor, positions: Tensor, following: Tensor, num_top: int) -> TokenLogprobs:
         length = piece_length(self.table.vocab_size)
         pieces = []
         for start in range(0, len(following), length):
-            logits = self.model.logits(hidden[start : start + length])
+            logits = self.model.logits(hidden, positions[start : start + length])
             pieces.append(token_logprobs(logits, following[start : start + length], num_top))
         return joined(pieces)
 

@@ -166,6 +166,13 @@ class NativeOperations:
         self.program.call("penstock_add", arguments)
         return stream
 
+    def gather_rows(self, x: Buffer, indices: int) -> Buffer:
+        """`indices` is the step's field."""
+        gathered = self.program.buffer(x.width)
+        arguments = layer.GatherRows(self.program.num_rows, indices, x.address, x.width, gathered.address)
+        self.program.call("penstock_gather_rows", arguments, gathered, keep=x)
+        return gathered
+
     def all_reduce(self, x: Buffer) -> Buffer:
         if self.ranks.size == 1:
             return x

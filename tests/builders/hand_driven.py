@@ -58,7 +58,7 @@ class HandDriven:
             kv=self.kv,
         )
         # A copy: the next step may write its own in the same place.
-        return self.model.logits(self.model.forward(batch)[batch.logit_rows]).clone()
+        return self.model.logits(self.model.forward(batch), batch.logit_rows).clone()
 
     def greedy(self, rows: list[int], count: int, budget: int = 10_000) -> list[Tensor]:
         """Extend each row by `count` greedy tokens, prompts in chunks within the budget; logits of every choice."""

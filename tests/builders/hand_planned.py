@@ -41,7 +41,8 @@ class ChainModel:
         batch.kv.keys[0, blocks, 0, places, 0] = batch.token_ids.float()
         return torch.stack((batch.token_ids, batch.positions), 1)
 
-    def logits(self, hidden: Tensor) -> Tensor:
+    def logits(self, hidden: Tensor, rows: Tensor) -> Tensor:
+        hidden = hidden[rows]
         best = (3 * hidden[:, 0] + hidden[:, 1] + 1) % VOCABULARY
         distance = (torch.arange(VOCABULARY) - best[:, None]).abs().float()
         return torch.where(hidden[:, :1] == self.nan_after, torch.nan, -distance)

@@ -74,7 +74,9 @@ def test_a_row_of_nan_spoils_no_other_row_and_no_block_that_is_used_again(tmp_pa
 
 def test_no_rows_give_no_logits(tmp_path):
     model = load_model(tiny_model(tmp_path, "qwen2"))
-    assert model.logits(torch.empty(0, 112)).shape == (0, 307)
+    driven = HandDriven(model)
+    driven.step([(driven.add(_prompt(3)), 3)])
+    assert model.logits(torch.empty(3, 112), torch.empty(0, dtype=torch.int64)).shape == (0, 307)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

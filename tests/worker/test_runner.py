@@ -189,7 +189,8 @@ def test_prompt_logprobs_cover_every_token_but_the_first(runner, monkeypatch, po
     assert tokens[0::2] == prompt[1:]
     assert tokens[1::2] == [follower(token, position) for position, token in enumerate(prompt[:-1])]
     given = [value for entry in found for value in numpy.frombuffer(entry.logprobs, numpy.float32)]
-    expected = torch.log_softmax(runner.model.logits(torch.tensor(list(zip(prompt, range(6), strict=True)))), -1)
+    seen = torch.tensor(list(zip(prompt, range(6), strict=True)))
+    expected = torch.log_softmax(runner.model.logits(seen, torch.arange(6)), -1)
     assert given[0::2] == pytest.approx([expected[place, prompt[place + 1]].item() for place in range(5)], abs=1e-6)
     assert step(runner, 5, [(0, 1, [])]) == [chain(60, 5, 2)[1:]], "and none for what is sampled after the prompt"
 

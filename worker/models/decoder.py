@@ -54,9 +54,9 @@ class Decoder:
         return self.stream(batch)
 
     @torch.inference_mode()
-    def logits(self, hidden: Tensor) -> Tensor:
-        """[S, vocabulary] in float32."""
-        return self.head(self.norm(hidden))
+    def logits(self, hidden: Any, rows: Any) -> Any:
+        """[S, vocabulary] in float32, of these rows."""
+        return self.head(self.norm(self.placement.ops.gather_rows(hidden, rows)))
 
     def stream(self, batch: Batch) -> Any:
         stream, update = self.embedding(batch.token_ids), None

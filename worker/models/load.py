@@ -71,9 +71,9 @@ class Model:
         """[T, hidden] of a step."""
         return self.runs.forward(batch)
 
-    def logits(self, hidden: Tensor) -> Tensor:
-        """[S, vocabulary] float32 of some rows of `forward`'s result."""
-        return self.runs.logits(hidden)
+    def logits(self, hidden: Tensor, rows: Tensor) -> Tensor:
+        """[S, vocabulary] float32 of these rows of what `forward` gave last."""
+        return self.runs.logits(hidden, rows)
 
 
 def load_model(

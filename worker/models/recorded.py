@@ -32,11 +32,10 @@ class RecordedBatch:
 
 @dataclass
 class Record:
-    """A part of a model's step for up to `capacity` rows, and where its input and output lie."""
+    """A part of a model's step for up to `capacity` rows, and where its output lies."""
 
     program: Program
     output: Buffer
-    input: Buffer | None = None
 
 
 class RecordedDecoder:
@@ -56,17 +55,17 @@ class RecordedDecoder:
         tokens = len(batch.positions)
         if self._layers is None or self._kv is not batch.kv or tokens > self._layers.program.capacity:
             self._kv, self._layers = batch.kv, self._recorded_layers(batch.kv, _capacity(tokens))
+            self._head = None  # it reads where the layers wrote
         self._point_to(batch)
         self._layers.program.replay()
         return self._layers.output.rows(tokens)
 
-    def logits(self, hidden: Tensor) -> Tensor:
-        """[S, vocabulary] in float32, until the next call overwrites them."""
-        count = len(hidden)
+    def logits(self, hidden: Tensor, rows: Tensor) -> Tensor:
+        """[S, vocabulary] in float32 of rows of the last step's `hidden`, until the next call overwrites them."""
+        count = len(rows)
         if self._head is None or count > self._head.program.capacity:
-            self._head = self._recorded_head(hidden.shape[1], _capacity(count))
-        self.step.num_logits = count
-        self._head.input.rows(count).copy_(hidden)  # type: ignore[union-attr]
+            self._head = self._recorded_head(_capacity(count))
+        self.step.num_logits, self.step.logit_rows = count, rows.data_ptr()
         self._head.program.replay()
         return self._head.output.rows(count)
 
@@ -75,11 +74,11 @@ class RecordedDecoder:
         with self.ops.recording(program, self.step):
             return Record(program, self.decoder.stream(RecordedBatch(self.step.address_of("token_ids"), kv)))
 
-    def _recorded_head(self, width: int, capacity: int) -> Record:
+    def _recorded_head(self, capacity: int) -> Record:
         program = Program(self.ops.library, capacity, self.step.address_of("num_logits"))
-        hidden = program.buffer(width)
+        hidden = self._layers.output  # type: ignore[union-attr]
         with self.ops.recording(program, self.step):
-            return Record(program, self.decoder.logits(hidden), hidden)
+            return Record(program, self.decoder.logits(hidden, self.step.address_of("logit_rows")))
 
     def _point_to(self, batch: Batch) -> None:
         rope, step = self.decoder.rope, self.step
