@@ -103,9 +103,6 @@ def _processor(found: machine.Processor) -> Iterator[Line]:
     if not {"avx2", "asimd"} & set(found.features):
         advice = "without AVX2 a model runs at a fraction of the speed; choose a machine that has it"
         yield Line(WARN, "features", features, advice)
-    elif not {"avx512f", "avx512_bf16", "amx_bf16", "bf16"} & set(found.features):
-        advice = "no units for bfloat16: such models are widened to float32 and take twice the memory"
-        yield Line(WARN, "features", features, advice)
     else:
         yield Line(OK, "features", features)
 

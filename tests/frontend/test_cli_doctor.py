@@ -90,7 +90,7 @@ def test_pythons(version, verdict):
 
 @pytest.mark.parametrize(
     "features, verdict",
-    [((), "warn"), (("avx2",), "warn"), (("avx2", "avx512f"), "ok"), (("asimd", "bf16"), "ok"), (("asimd",), "warn")],
+    [((), "warn"), (("avx2",), "ok"), (("asimd", "bf16"), "ok")],
 )
 def test_processors(features, verdict):
     lines = list(doctor._processor(machine.Processor("A processor", 8, 2, features)))
