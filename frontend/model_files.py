@@ -18,6 +18,7 @@ BUNDLED = {"pocket": Path(__file__).with_name("pocket")}
 
 _DESCRIPTIONS = ["*.json", "*.jinja"]
 _WEIGHTS = ["*.safetensors"]
+_CUT_WEIGHTS = ["rank-*-of-*/*.safetensors"]  # by `penstock convert --per-rank`, each with a list of its pieces
 # The same weights again, in other layouts.
 _DUPLICATES = ["consolidated*", "original/*", "onnx/*", "openvino/*", "*/*.safetensors"]
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
@@ -47,6 +48,8 @@ def find_model(
             f"{folder} has no config.json, so it is not a model's folder. Give the folder that holds config.json and "
             "the *.safetensors files."
         )
+    if needs_weights and _is_from_hub(name) and any(folder.glob("rank-*-of-*/pieces.json")):
+        folder = _from_hub(name, revision, _CUT_WEIGHTS, [], duplicates=[])
     if tokenizer is not None:
         return ModelFiles(name, folder, find_tokenizer(tokenizer))
     return ModelFiles(name, folder, _with_tokenizer(folder, name, revision))
@@ -83,13 +86,18 @@ def find_folder(name: str, revision: str | None, patterns: list[str]) -> Path:
 def _with_tokenizer(folder: Path, name: str, revision: str | None) -> Path:
     if (folder / "tokenizer.json").is_file():
         return folder
-    is_from_hub = name not in BUNDLED and not Path(name).expanduser().is_dir()
-    if is_from_hub:
+    if _is_from_hub(name):
         folder = _from_hub(name, revision, [*_DESCRIPTIONS, *VOCABULARY_FILES], [])
     return converted(folder)
 
 
-def _from_hub(name: str, revision: str | None, patterns: list[str], tried: list[str]) -> Path:
+def _is_from_hub(name: str) -> bool:
+    return name not in BUNDLED and not Path(name).expanduser().is_dir()
+
+
+def _from_hub(
+    name: str, revision: str | None, patterns: list[str], tried: list[str], duplicates: list[str] = _DUPLICATES
+) -> Path:
     # Here, not above: a model in a folder needs none of it.
     from huggingface_hub import constants, snapshot_download
     from huggingface_hub.errors import (
@@ -102,7 +110,7 @@ def _from_hub(name: str, revision: str | None, patterns: list[str], tried: list[
 
     shown = name if revision is None else f"{name} at revision {revision}"
     try:
-        return Path(snapshot_download(name, revision=revision, allow_patterns=patterns, ignore_patterns=_DUPLICATES))
+        return Path(snapshot_download(name, revision=revision, allow_patterns=patterns, ignore_patterns=duplicates))
     except GatedRepoError:
         reason = f"the hub: {shown} needs its owner's consent; ask for it on its page and log in with `hf auth login`"
     except RepositoryNotFoundError:

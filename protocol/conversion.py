@@ -15,6 +15,7 @@ class Conversion(msgspec.Struct, omit_defaults=True):
     kind: str  # int8 or int4
     group_size: int = 64  # of int4: inputs that share a scale
     tensor_parallel_size: int = 1  # over how many ranks the groups must divide
+    is_cut: bool = False  # for these ranks: each gets a folder with its share
 
 
 class Converting(msgspec.Struct, tag="converting"):

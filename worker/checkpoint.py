@@ -36,6 +36,14 @@ class Piece(NamedTuple):
     shape: tuple[int, ...]
     part: Part | None = None
 
+    @property
+    def held(self) -> tuple[int, ...]:
+        """The shape of the part."""
+        if self.part is None:
+            return self.shape
+        dim, first, last = self.part
+        return (*self.shape[:dim], last - first, *self.shape[dim + 1 :])
+
 
 class Source(Protocol):
     """Where tensors come from."""
@@ -134,10 +142,7 @@ class Checkpoint:
 
     def read(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
         """The tensor `name`, which must have `shape`, or a part of it; in the checkpoint's own number format."""
-        stored = self.stored(name)
-        if tuple(stored.get_shape()) != shape:
-            raise ConfigError(self._misshapen(name, tuple(stored.get_shape()), shape))
-        tensor = stored[_index(part)]
+        tensor = self.shaped(name, shape)[_index(part)]
         if not tensor.is_floating_point() or tensor.element_size() < 2:
             raise ConfigError(f"{name} is stored as {tensor.dtype}. Use a float32, float16 or bfloat16 checkpoint.")
         self.bytes_read += tensor.nbytes
@@ -155,6 +160,13 @@ class Checkpoint:
     def pass_over(self, name: str) -> None:
         module = name.removesuffix("weight")
         self._used.update((name, *(module + companion for companion in COMPANIONS)))
+
+    def shaped(self, name: str, shape: tuple[int, ...]) -> Any:
+        """A tensor in its file that must have this shape, to be sliced."""
+        stored = self.stored(name)
+        if tuple(stored.get_shape()) != shape:
+            raise ConfigError(self._misshapen(name, tuple(stored.get_shape()), shape))
+        return stored
 
     def stored(self, name: str) -> Any:
         """A tensor in its file, to be sliced."""

@@ -1,6 +1,6 @@
-"""What a conversion will write: for each tensor of the source its file in the target, and what becomes of it.
+"""What a conversion will write: which tensors of the source, whole or a rank's pieces of them, into which files.
 
-Knows shapes and names, reads no weights.
+Knows shapes and names, reads no weights. Which pieces a rank holds it is told.
 """
 
 from collections.abc import Iterator
@@ -13,14 +13,16 @@ from safetensors import safe_open
 
 from ..protocol.conversion import Conversion
 from ..protocol.errors import ConfigError
-from .models.config import ModelConfig
+from .checkpoint import Piece
 from .quantized_checkpoint.compressed_writer import planned_tensors
 from .safetensors_file import DTYPES, Planned
+from .weight_files import rank_folder
 
 _LARGEST_FILE = 5 << 30  # as others cut theirs
 _GROUP_SIZES = (32, 64, 128)
-# Projections whose inputs tensor parallelism divides; of the others it divides the outputs.
-_DIVIDED_INPUTS = ("o_proj", "down_proj")
+
+TargetFile = dict[str, Planned]  # one safetensors file to be
+Pieces = dict[str, Piece]  # by the source's names
 
 
 class Stored(NamedTuple):
@@ -37,20 +39,43 @@ class Stored(NamedTuple):
 
     @property
     def is_projection(self) -> bool:
-        """What compressed-tensors calls a Linear, the head left out."""
-        return self.name.startswith("model.layers.") and self.name.endswith("_proj.weight")
+        return is_projection(self.name)
 
 
 @dataclass
-class TargetFile:
-    """One safetensors file to be."""
+class TargetFolder:
+    """A set of files to be: the whole model, or what one rank holds of it."""
 
-    sources: list[Stored] = field(default_factory=list)
-    tensors: dict[str, Planned] = field(default_factory=dict)
+    name: str  # within the target
+    pieces: Pieces = field(default_factory=dict)
+    files: list[TargetFile] = field(default_factory=list)
 
     @property
     def nbytes(self) -> int:
-        return sum(planned.nbytes for planned in self.tensors.values())
+        return sum(map(size_of, self.files))
+
+    @property
+    def file_names(self) -> list[str]:
+        count = len(self.files)
+        if count == 1:
+            return ["model.safetensors"]
+        return [f"model-{number:05}-of-{count:05}.safetensors" for number in range(1, count + 1)]
+
+    def add(self, piece: Piece, tensors: TargetFile) -> None:
+        """What a piece of the source becomes."""
+        if not self.files or (self.files[-1] and size_of(self.files[-1]) + size_of(tensors) > _LARGEST_FILE):
+            self.files.append({})
+        self.files[-1] |= tensors
+        self.pieces[piece.name] = piece
+
+
+def is_projection(name: str) -> bool:
+    """What compressed-tensors calls a Linear, the head left out."""
+    return name.startswith("model.layers.") and name.endswith("_proj.weight")
+
+
+def size_of(file: TargetFile) -> int:
+    return sum(planned.nbytes for planned in file.values())
 
 
 def stored_tensors(folder: Path) -> list[Stored]:
@@ -64,50 +89,46 @@ def stored_tensors(folder: Path) -> list[Stored]:
     return found
 
 
-def planned_files(stored: list[Stored], asked: Conversion) -> list[TargetFile]:
-    files = [TargetFile()]
-    for source in stored:
-        made = _planned(source, asked)
-        size = sum(planned.nbytes for planned in made.values())
-        if files[-1].tensors and files[-1].nbytes + size > _LARGEST_FILE:
-            files.append(TargetFile())
-        files[-1].sources.append(source)
-        files[-1].tensors |= made
-    return files
+def planned_folders(stored: list[Stored], asked: Conversion, by_rank: list[Pieces]) -> list[TargetFolder]:
+    """One for each rank with its pieces, where the target is to be cut, else one with all of the source."""
+    wanted = {".": {source.name: Piece(source.name, source.shape) for source in stored}}
+    if asked.is_cut:
+        wanted = {rank_folder(rank, len(by_rank)): pieces for rank, pieces in enumerate(by_rank)}
+    folders = []
+    for name, pieces in wanted.items():
+        folder = TargetFolder(name)
+        for source in stored:
+            if piece := pieces.get(source.name):
+                folder.add(piece, _planned(source, piece, asked))
+        folders.append(folder)
+    return folders
 
 
-def _planned(source: Stored, asked: Conversion) -> dict[str, Planned]:
+def _planned(source: Stored, piece: Piece, asked: Conversion) -> TargetFile:
     if not source.is_projection:
-        return {source.name: Planned(source.dtype, source.shape)}
+        return {source.name: Planned(source.dtype, piece.held)}
     module = source.name.removesuffix("weight")
-    made = planned_tensors(asked.kind, (source.shape[0], source.shape[1]), asked.group_size)
+    rows, inputs = piece.held
+    made = planned_tensors(asked.kind, (rows, inputs), asked.group_size)
     return {module + name: Planned(*planned) for name, planned in made.items()}
 
 
-def check_groups(stored: list[Stored], config: ModelConfig, asked: Conversion) -> None:
+def check_groups(by_rank: list[Pieces], asked: Conversion) -> None:
     """Refuse groups that don't divide the inputs of every rank, and say which do."""
-    ranks = asked.tensor_parallel_size
-    if config.num_heads % ranks or config.intermediate_size % ranks:
-        raise ConfigError(
-            f"tensor_parallel_size={ranks} can't share {config.num_heads} attention heads and a width of "
-            f"{config.intermediate_size:,} evenly."
-        )
     if asked.kind != "int4":
         return
-    widths = set(_input_widths(stored, ranks))
+    widths = set(_input_widths(by_rank))
     if all(width % asked.group_size == 0 for width in widths) and asked.group_size in _GROUP_SIZES:
         return
     fitting = [size for size in _GROUP_SIZES if all(width % size == 0 for width in widths)]
     way_out = f"Use {' or '.join(map(str, fitting))}." if fitting else "None of 32, 64 and 128 does; use int8."
-    among = f" on each of {ranks} ranks" if ranks > 1 else ""
+    among = f" on each of {len(by_rank)} ranks" if len(by_rank) > 1 else ""
     raise ConfigError(
         f"group_size={asked.group_size} is no size that the kernels have and that divides the projections' inputs"
         f"{among}, {', '.join(f'{width:,}' for width in sorted(widths))}. {way_out}"
     )
 
 
-def _input_widths(stored: list[Stored], ranks: int) -> Iterator[int]:
-    for source in stored:
-        if source.is_projection:
-            is_divided = source.name.split(".")[-2] in _DIVIDED_INPUTS
-            yield source.shape[1] // ranks if is_divided else source.shape[1]
+def _input_widths(by_rank: list[Pieces]) -> Iterator[int]:
+    for pieces in by_rank:
+        yield from (piece.held[1] for piece in pieces.values() if is_projection(piece.name))

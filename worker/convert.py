@@ -1,8 +1,9 @@
 """Writes a model with its projections as integers, in the layout of compressed-tensors, which other engines read too.
 
 `python -m penstock.worker.convert` takes a `Conversion` as one line of JSON on its standard input, says how far it is
-on its output, and ends when its input does. Weights are read, quantized and written some rows at a time. The target
-appears under its name when it is complete. The head, the embedding and the norms stay as they are.
+on its output, and ends when its input does. Weights are read, quantized and written some rows at a time, whole or cut
+for the ranks. The target appears under its name when it is complete. The head, the embedding and the norms stay as
+they are.
 """
 
 import fcntl
@@ -27,10 +28,11 @@ from ..kernels.quantized_part import QuantizedPart
 from ..kernels.reference.quantized import quantize_int4, quantize_int8
 from ..protocol.conversion import Conversion, Converted, Converting, Refused, Said
 from ..protocol.errors import ConfigError, PenstockError
-from .conversion_plan import Stored, TargetFile, check_groups, planned_files, stored_tensors
+from .conversion_plan import Stored, check_groups, planned_folders, stored_tensors
+from .converted_folder import ConvertedFolder, write_json
 from .models.config import read_config
-from .quantized_checkpoint.compressed_writer import quantization_config, written_rows
-from .safetensors_file import SafetensorsFile
+from .quantized_checkpoint.compressed_writer import quantization_config
+from .rank_pieces import rank_pieces
 
 _PIECE = 64 << 20  # bytes of a source's rows at a time
 _WEIGHTS = {".safetensors", ".bin", ".pt", ".pth", ".gguf", ".onnx", ".h5", ".msgpack", ".ot"}
@@ -46,12 +48,14 @@ def convert(asked: Conversion, say: Say) -> Converted:
     config = read_config(source)
     if config.quantization is not None:
         raise ConfigError(f"{source} is quantized already ({config.quantization}). Convert its original.")
+    by_rank = rank_pieces(source, config, asked.tensor_parallel_size)
+    check_groups(by_rank, asked)
     stored = stored_tensors(source)
-    check_groups(stored, config, asked)
-    files = planned_files(stored, asked)
-    before, after = (sum(each.nbytes for each in some) for some in (stored, files))
+    folders = planned_folders(stored, asked, by_rank)
+    stored = [each for each in stored if any(each.name in folder.pieces for folder in folders)]
+    before, after = (sum(each.nbytes for each in some) for some in (stored, folders))
     with _appearing(target, after) as folder:
-        _write_weights(folder, files, _quantizer(asked), before, say)
+        _write_weights([ConvertedFolder(folder / each.name, each) for each in folders], stored, _quantizer(asked), say)
         _write_config(folder, source, asked)
         _copy_the_rest(folder, source, Path(asked.tokenizer))
     return Converted(before, after)
@@ -87,7 +91,10 @@ def _appearing(target: Path, size: int) -> Iterator[Path]:
         raise ConfigError(f"Another process is converting to {target} now. Wait for it, or end it.") from None
     try:
         for path in folder.iterdir():
-            path.unlink()
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
         yield folder
         if target.exists():
             raise ConfigError(f"{target} was made by someone else meanwhile, and is not written over.")
@@ -99,51 +106,42 @@ def _appearing(target: Path, size: int) -> Iterator[Path]:
         os.close(lock)
 
 
-def _write_weights(folder: Path, files: list[TargetFile], quantize: Quantize, total: int, say: Say) -> None:
-    names = ["model.safetensors"]
-    if len(files) > 1:
-        names = [f"model-{number + 1:05}-of-{len(files):05}.safetensors" for number in range(len(files))]
-    done = 0
-    for name, file in zip(names, files):
-        output = SafetensorsFile(folder / name, file.tensors)
-        for source in file.sources:
-            for nbytes in _write_tensor(output, source, quantize):
-                done += nbytes
-                say(Converting(done, total))
-        output.close()
-    if len(files) > 1:
-        weight_map = {tensor: name for name, file in zip(names, files) for tensor in file.tensors}
-        index = {"metadata": {"total_size": sum(file.nbytes for file in files)}, "weight_map": weight_map}
-        _write_json(folder / "model.safetensors.index.json", index)
+def _write_weights(targets: list[ConvertedFolder], stored: list[Stored], quantize: Quantize, say: Say) -> None:
+    """Each tensor is read and quantized once, for all ranks."""
+    done, total = 0, sum(source.nbytes for source in stored)
+    for source in stored:
+        holders = [target for target in targets if target.holds(source.name)]
+        for nbytes in _write_tensor(holders, source, quantize):
+            done += nbytes
+            say(Converting(done, total))
+    for target in targets:
+        target.close()
 
 
-def _write_tensor(output: SafetensorsFile, source: Stored, quantize: Quantize) -> Iterator[int]:
+def _write_tensor(holders: list[ConvertedFolder], source: Stored, quantize: Quantize) -> Iterator[int]:
     """Gives the bytes of the source that are done."""
     if not source.shape or not source.nbytes:
         with safe_open(source.file, framework="pt") as file:
-            output.rows(source.name, file.get_tensor(source.name))
+            for holder in holders:
+                holder.whole(source.name, file.get_tensor(source.name))
         return
-    module = source.name.removesuffix("weight")
     num_rows = source.shape[0]
     step = max(1, _PIECE * num_rows // source.nbytes)
     for first in range(0, num_rows, step):
         # Opened anew for each piece: what was read of a mapped file counts as memory as long as it is mapped.
         with safe_open(source.file, framework="pt") as file:
             rows = file.get_slice(source.name)[first : first + step]
-            made = {source.name: rows}
-            if source.is_projection:
-                made = {module + name: each for name, each in written_rows(quantize(rows)).items()}
-            for name, each in made.items():
-                output.rows(name, each, first)
-            yield rows.nbytes
+            nbytes = rows.nbytes
+            made = quantize(rows) if source.is_projection else rows
+            for holder in holders:
+                holder.rows(source.name, made, first)
             del rows, made
-    if f"{module}weight_shape" in output.tensors:
-        output.whole(f"{module}weight_shape", list(source.shape))
+        yield nbytes
 
 
 def _write_config(folder: Path, source: Path, asked: Conversion) -> None:
     config = json.loads((source / "config.json").read_text(encoding="utf-8"))
-    _write_json(
+    write_json(
         folder / "config.json", config | {"quantization_config": quantization_config(asked.kind, asked.group_size)}
     )
 
@@ -155,10 +153,6 @@ def _copy_the_rest(folder: Path, source: Path, tokenizer: Path) -> None:
             is_weights = path.suffix in _WEIGHTS or path.name.endswith(".index.json")
             if path.is_file() and not is_weights and path.name[0] != "." and not (folder / path.name).exists():
                 shutil.copyfile(path, folder / path.name)
-
-
-def _write_json(path: Path, content: object) -> None:
-    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
 def main() -> None:

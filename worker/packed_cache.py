@@ -18,6 +18,7 @@ from ..kernels.cpu.weights import NativeWeight
 from ..protocol.cache_folder import cache_folder
 from .kept_files import NoRoom, open_kept, remove_kept, write_kept
 from .packed_file import DamagedFile, Stopped, packed_size, read_weights, write_weights
+from .weight_files import weight_files
 
 _LOG = logging.getLogger(__name__)
 _FORMAT = "1"  # a new number makes every file anew
@@ -120,6 +121,6 @@ class _Pause:
 
 
 def _identity(model_folder: Path) -> list[str]:
-    files = sorted(model_folder.glob("*.safetensors")) + [model_folder / "config.json"]
-    found = ((path.name, path.stat()) for path in files)
+    files = [*weight_files(model_folder), model_folder / "config.json"]
+    found = ((path.relative_to(model_folder), path.stat()) for path in files)
     return [f"{name} {stat.st_size} {stat.st_ino} {stat.st_mtime_ns} {stat.st_ctime_ns}" for name, stat in found]

@@ -16,6 +16,7 @@ from ..protocol.survey import Card, ModelSurvey, NativeSurvey, Survey, TorchSurv
 from .available_memory import available_memory
 from .models.config import ModelConfig, read_config
 from .models.families import FAMILIES
+from .weight_files import ranks_cut_for, weight_files
 
 _ITEM_SIZES = {"float32": 4, "float16": 2, "bfloat16": 2}
 # What the native kernels ask of a processor at least.
@@ -36,7 +37,7 @@ def survey(folders: list[str], *, with_torch: bool) -> Survey:
 
 
 def _model(folder: Path) -> ModelSurvey:
-    stored = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+    stored = sum(path.stat().st_size for path in weight_files(folder))
     try:
         config = read_config(folder)
     except PenstockError as error:
@@ -53,6 +54,7 @@ def _model(folder: Path) -> ModelSurvey:
         stored_bytes=stored,
         cpu_bytes=_bytes_on_cpu(config, stored, item_size),
         kv_bytes_per_token=2 * config.num_layers * config.num_kv_heads * config.head_dim * item_size,
+        cut_for=ranks_cut_for(folder),
     )
 
 

@@ -35,6 +35,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tensor-parallel-size", type=int, default=1, metavar="N", help="check that so many ranks can share the groups"
     )
+    parser.add_argument(
+        "--per-rank", action="store_true", help="cut the weights for exactly so many ranks, into a folder for each"
+    )
     parser.add_argument("--revision", metavar="TEXT", help="branch, tag or commit of a hub id")
     parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
 
@@ -43,6 +46,8 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     for name in ("group_size", "tensor_parallel_size"):
         if getattr(arguments, name) < 1:
             parser.error(f"--{name.replace('_', '-')} must be 1 or more")
+    if arguments.per_rank and arguments.tensor_parallel_size == 1:
+        parser.error("--per-rank needs --tensor-parallel-size 2 or more")
     target = Path(arguments.out).expanduser().absolute()
     if target.exists():
         raise ConfigError(f"{target} exists, and is not written over. Remove it, or name another folder.")
@@ -54,6 +59,7 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         kind=_KINDS[arguments.quantization],
         group_size=arguments.group_size,
         tensor_parallel_size=arguments.tensor_parallel_size,
+        is_cut=arguments.per_rank,
     )
     made = _shown(_said(asked), arguments.quiet)
     print(f"{target}: {made.after / 1e9:.2f} GB of weights, {made.before / 1e9:.2f} GB before")

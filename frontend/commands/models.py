@@ -84,7 +84,7 @@ def _row(model: Found, survey: ModelSurvey, place: _Place) -> tuple[str, ...]:
         # Its first clause; what to do stands in the error that `LLM` raises.
         return model.name, size(model.size), "-", "-", f"no: {survey.refusal.partition(';')[0]}"
     need = place.need(survey)
-    verdict = f"yes, takes {size(need)}"
+    verdict = f"yes, takes {size(need)}" + (f" with tensor_parallel_size={survey.cut_for}" if survey.cut_for else "")
     if not place.holds(survey):
         verdict = f"no: takes {size(need)}, {size(need - place.free)} more than are free"
     return model.name, size(model.size), survey.family, f"{survey.context:,}", verdict

@@ -29,6 +29,14 @@ def test_it_makes_a_model_of_smaller_weights(model, tmp_path, capsys):
     assert (out / "tokenizer.json").is_file()
 
 
+def test_it_cuts_the_weights_for_the_ranks_that_it_is_told(model, tmp_path):
+    out = tmp_path / "cut"
+    words = ["--quantization", "int8", "--tensor-parallel-size", "2", "--per-rank", "--quiet"]
+    assert cli.main(["convert", str(model), str(out), *words]) == 0
+    assert sorted(path.name for path in out.glob("rank-*")) == ["rank-0-of-2", "rank-1-of-2"]
+    assert not list(out.glob("*.safetensors"))
+
+
 @pytest.mark.parametrize(
     "words, sentence",
     [
@@ -48,7 +56,14 @@ def test_a_folder_that_exists_is_left_alone(model, capsys):
 
 
 @pytest.mark.parametrize(
-    "words", [[], ["--quantization", "int3"], ["--quantization", "int4", "--group-size", "0"]], ids=str
+    "words",
+    [
+        [],
+        ["--quantization", "int3"],
+        ["--quantization", "int4", "--group-size", "0"],
+        ["--quantization", "int8", "--per-rank"],
+    ],
+    ids=str,
 )
 def test_a_wrong_command_line_ends_with_status_2(model, tmp_path, words):
     with pytest.raises(SystemExit) as end:

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 from builders.tiny_model import tiny_model
 from huggingface_hub import constants
@@ -79,6 +80,12 @@ def test_a_model_that_would_not_load_says_why_on_its_line(capsys, tmp_path):
     status, lines = listed(capsys, tmp_path / "odd")
     assert status == 1
     assert lines[1].endswith("no: config.json names the architecture HeliumForCausalLM")
+
+
+def test_weights_that_are_cut_for_ranks_say_for_how_many(capsys, tmp_path, monkeypatch):
+    tiny_model(tmp_path / "cut", "qwen3")
+    answered(monkeypatch, msgspec.structs.replace(FITS, cut_for=2))
+    assert listed(capsys, tmp_path / "cut")[1][1].endswith("yes, takes 2.2 GiB with tensor_parallel_size=2")
 
 
 def test_a_model_too_large_says_how_much_is_missing(capsys, tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
 """What a worker says of the machine and of models' folders without loading any."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -24,6 +25,17 @@ def test_every_family_has_its_figures(family, tmp_path):
     assert found.stored_bytes == (tmp_path / "model.safetensors").stat().st_size
     config = FAMILIES[family]
     assert found.kv_bytes_per_token == 2 * 2 * config["num_key_value_heads"] * config.get("head_dim", 16) * 4
+
+
+def test_weights_that_are_cut_count_all_together(tmp_path):
+    whole = surveyed(tiny_model(tmp_path, "qwen3"))
+    for rank in range(2):
+        (tmp_path / f"rank-{rank}-of-2").mkdir()
+        shutil.copyfile(tmp_path / "model.safetensors", tmp_path / f"rank-{rank}-of-2" / "model.safetensors")
+    (tmp_path / "model.safetensors").unlink()
+    found = surveyed(tmp_path)
+    assert (whole.cut_for, found.cut_for, found.refusal) == (0, 2, None)
+    assert found.stored_bytes == 2 * whole.stored_bytes
 
 
 @pytest.mark.parametrize("flags, widening", [("avx2", 2), ("avx512bw avx512vl avx512dq", 1), ("avx2 fma f16c", 1)])

@@ -17,6 +17,7 @@ from ...protocol.errors import ConfigError
 from ..kv_cache import AnyKVCache, KVCache, KVShape, NativeKVCache
 from ..packed_cache import PackedCache
 from ..parallel import Parallel
+from ..weight_files import weight_files
 from .config import ModelConfig
 from .decoder import Decoder
 from .recorded import RecordedDecoder
@@ -54,7 +55,7 @@ class Backend:
 
     def cache(self, model_folder: Path, form: WeightForm, ranks: Parallel) -> PackedCache | None:
         """Where packed weights of this model are kept, if that saves more than it takes."""
-        stored = sum(path.stat().st_size for path in model_folder.glob("*.safetensors"))
+        stored = sum(path.stat().st_size for path in weight_files(model_folder))
         if self.library is None or stored < _WORTH_KEEPING:
             return None
         return PackedCache.of(model_folder, self.library.identity, form, ranks.rank, ranks.size)

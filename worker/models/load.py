@@ -13,10 +13,12 @@ from ...kernels import WeightForm
 from ...protocol.errors import ConfigError
 from ..batch import Batch
 from ..checkpoint import Checkpoint, DummySource, Placement, Source, Weights
+from ..cut_checkpoint import CutCheckpoint
 from ..kv_cache import AnyKVCache, KVShape
 from ..layers.linear import local_kv_heads
 from ..packed_cache import PackedCache
 from ..parallel import Parallel
+from ..weight_files import check_cut, ranks_cut_for
 from .backend import Backend, chosen_backend
 from .config import ModelConfig, read_config
 from .decoder import Decoder
@@ -105,7 +107,7 @@ def load_model(
     placement = Placement(device, form, backend.form, backend.activations, backend.ops, ranks, cache)
     source: Source = DummySource(device, _absent(config))
     if load_format != "dummy":
-        source = Checkpoint(model_folder, config.quantization)
+        source = _opened(model_folder, config, ranks)
     decoder = Decoder(Weights(source, placement), config, max_model_len or config.max_position)
     first, last = local_kv_heads(ranks.rank, ranks.size, config.num_kv_heads)
     unread = source.leftovers()
@@ -146,6 +148,14 @@ def check_split(config: ModelConfig, size: int) -> None:
 def _fits(config: ModelConfig, size: int) -> bool:
     kv_heads = config.num_kv_heads
     return config.num_heads % size == 0 and (kv_heads % size == 0 or size % kv_heads == 0)
+
+
+def _opened(model_folder: Path, config: ModelConfig, ranks: Parallel) -> Source:
+    """The whole checkpoint, or where it is cut what this rank has of it."""
+    check_cut(model_folder, ranks.size)
+    if ranks_cut_for(model_folder):
+        return CutCheckpoint(model_folder, config.quantization, ranks.rank, ranks.size)
+    return Checkpoint(model_folder, config.quantization)
 
 
 def _absent(config: ModelConfig) -> tuple[str, ...]:

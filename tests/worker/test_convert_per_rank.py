@@ -1,0 +1,199 @@
+"""Weights cut for their ranks: each rank loads from its own folder what it would have taken from the whole."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+import torch
+from builders.backends import load_on
+from builders.tiny_model import tiny_model, write_safetensors
+from safetensors.torch import load_file
+
+from penstock.protocol.conversion import Conversion
+from penstock.protocol.errors import ConfigError
+from penstock.worker import conversion_plan, convert
+from penstock.worker.models import backend
+from penstock.worker.models.load import load_model
+from penstock.worker.parallel import Parallel
+
+# Tied and untied heads, biases, more ranks than key heads, widths that ranks cannot share evenly.
+MODELS: dict[str, tuple[str, dict[str, Any]]] = {
+    "qwen3": ("qwen3", {"intermediate_size": 128}),
+    "llama": ("llama", {"attention_bias": True, "mlp_bias": True}),
+    "ernie": ("ernie4_5", {}),
+}
+CASES = [("qwen3", 2, "int8"), ("qwen3", 2, "int4"), ("qwen3", 4, "int4"), ("llama", 6, "int8"), ("ernie", 3, "int8")]
+
+
+def source_of(folder: Path, model: str = "qwen3") -> Path:
+    family, options = MODELS[model]
+    return tiny_model(folder / "source", family, dtype="bfloat16", **options)
+
+
+def converted(source: Path, name: str, kind: str = "int8", **options: Any) -> Path:
+    target = source.with_name(name)
+    asked = Conversion(str(source), str(source), str(target), kind, group_size=32, **options)
+    convert.convert(asked, lambda said: None)
+    return target
+
+
+def cut(source: Path, size: int, kind: str = "int8", name: str = "cut") -> Path:
+    return converted(source, name, kind, tensor_parallel_size=size, is_cut=True)
+
+
+def held(value: Any, path: str = "decoder") -> Iterator[tuple[str, torch.Tensor]]:
+    """Every tensor that a loaded model keeps, with the way to it."""
+    if isinstance(value, torch.Tensor):
+        yield path, value.to_dense() if value.is_mkldnn else value
+    elif isinstance(value, (list, tuple)):
+        for number, each in enumerate(value):
+            yield from held(each, f"{path}[{number}]")
+    elif is_dataclass(value):
+        for field in fields(value):
+            yield from held(getattr(value, field.name), f"{path}.{field.name}")
+    elif type(value).__module__.startswith(("penstock.worker.layers", "penstock.worker.models.decoder")):
+        for name, each in vars(value).items():
+            yield from held(each, f"{path}.{name}")
+
+
+@pytest.mark.parametrize("backend_name", ["native", "invariant"])
+@pytest.mark.parametrize("model, size, kind", CASES)
+def test_every_rank_holds_the_bits_that_it_would_take_from_the_whole(tmp_path, model, size, kind, backend_name):
+    source = source_of(tmp_path, model)
+    folders = converted(source, "whole", kind), cut(source, size, kind)
+    for rank in range(size):
+        whole, own = (load_on(backend_name, folder, ranks=Parallel(rank, size)) for folder in folders)
+        found, right = dict(held(own.decoder)), dict(held(whole.decoder))
+        assert found.keys() == right.keys() and len(right) > 15
+        assert [name for name, tensor in right.items() if not torch.equal(found[name], tensor)] == []
+        assert own.report.leftovers == []
+
+
+def test_a_rank_stores_its_share_and_what_all_of_them_need(tmp_path):
+    source = source_of(tmp_path, "llama")
+    whole = load_file(converted(source, "whole") / "model.safetensors")
+    ranks = [load_file(folder / "model.safetensors") for folder in sorted(cut(source, 2).glob("rank-*-of-2"))]
+    layer = "model.layers.1."
+    for name in ("self_attn.q_proj.weight", "mlp.up_proj.weight_scale", "mlp.gate_proj.bias"):
+        assert torch.equal(torch.cat([rank[layer + name] for rank in ranks]), whole[layer + name]), name
+    for name in ("model.embed_tokens.weight", "lm_head.weight"):
+        assert torch.equal(torch.cat([rank[name] for rank in ranks]), whole[name]), name
+    for name in ("self_attn.o_proj.weight", "mlp.down_proj.weight"):
+        assert torch.equal(torch.cat([rank[layer + name] for rank in ranks], 1), whole[layer + name]), name
+    for name in ("input_layernorm.weight", "mlp.down_proj.weight_scale"):
+        assert all(torch.equal(rank[layer + name], whole[layer + name]) for rank in ranks), name
+    # The sum's bias is added by one rank.
+    assert [layer + "mlp.down_proj.bias" in rank for rank in ranks] == [True, False]
+
+
+def test_the_folders_of_the_ranks_lie_beside_what_they_share(tmp_path):
+    source = source_of(tmp_path)
+    target = cut(source, 2)
+    shared = {path.name for path in source.iterdir()} - {"model.safetensors"}
+    assert {path.name for path in target.iterdir()} == shared | {"rank-0-of-2", "rank-1-of-2"}
+    assert {path.name for path in (target / "rank-1-of-2").iterdir()} == {"model.safetensors", "pieces.json"}
+    assert json.loads((target / "rank-1-of-2" / "pieces.json").read_text())[0] == [
+        "model.embed_tokens.weight", [307, 64], [0, 153, 307]
+    ]  # fmt: skip
+
+
+def test_pieces_make_the_same_bytes_as_whole_tensors(tmp_path, monkeypatch):
+    source = source_of(tmp_path)
+    once = cut(source, 2, "int4")
+    monkeypatch.setattr(convert, "_PIECE", 7 * 128 * 2)
+    again = cut(source, 2, "int4", name="again")
+    for path in once.glob("rank-*/model.safetensors"):
+        assert (again / path.relative_to(once)).read_bytes() == path.read_bytes()
+
+
+def test_a_large_rank_is_cut_into_files_that_its_own_index_names(tmp_path, monkeypatch):
+    monkeypatch.setattr(conversion_plan, "_LARGEST_FILE", 30_000)
+    target = cut(source_of(tmp_path), 2)
+    assert len(list((target / "rank-1-of-2").glob("model-*.safetensors"))) > 2
+    assert load_model(target, ranks=Parallel(1, 2)).report.leftovers == []
+
+
+def test_it_says_how_far_it_is_and_reads_nothing_twice(tmp_path):
+    source, said = source_of(tmp_path), []
+    asked = Conversion(str(source), str(source), str(tmp_path / "cut"), "int8", tensor_parallel_size=2, is_cut=True)
+    made = convert.convert(asked, said.append)
+    assert said[-1].done == said[-1].total == made.before
+    assert made.before == sum(each.nbytes for each in load_file(source / "model.safetensors").values())
+    files = (tmp_path / "cut").rglob("*.safetensors")
+    assert made.after == sum(each.nbytes for path in files for each in load_file(path).values())
+
+
+def test_what_no_layer_asks_for_is_left_out(tmp_path):
+    source = source_of(tmp_path)
+    write_safetensors(source / "more.safetensors", {"lm_head.weight": numpy.ones((307, 64))}, "float32")
+    assert "lm_head.weight" not in load_file(cut(source, 2) / "rank-0-of-2" / "model.safetensors")
+
+
+@pytest.mark.parametrize("size", [1, 4])
+def test_another_number_of_ranks_is_refused_with_the_one_that_it_is_for(tmp_path, size):
+    target = cut(source_of(tmp_path), 2)
+    sentence = rf"cut for 2 ranks, .* is {size}\. Use tensor_parallel_size=2, or .* again for {size}, or"
+    with pytest.raises(ConfigError, match=sentence):
+        load_model(target, ranks=Parallel(0, size))
+
+
+def test_pieces_that_are_not_what_the_layers_want_are_refused_by_name(tmp_path):
+    target = cut(source_of(tmp_path), 2)
+    for name in ("model.safetensors", "pieces.json"):
+        shutil.copyfile(target / "rank-1-of-2" / name, target / "rank-0-of-2" / name)
+    sentence = r"holds \(0, 153, 307\) of \(307, 64\) of model.embed_tokens.weight, .* want \(0, 0, 153\)"
+    with pytest.raises(ConfigError, match=sentence):
+        load_model(target, ranks=Parallel(0, 2))
+
+
+@pytest.mark.parametrize("broken", [None, "[", '[["name"]]'])
+def test_a_rank_without_its_list_of_pieces_is_refused(tmp_path, broken):
+    target = cut(source_of(tmp_path), 2)
+    path = target / "rank-1-of-2" / "pieces.json"
+    if broken is None:
+        shutil.rmtree(path.parent)
+    else:
+        path.write_text(broken)
+    with pytest.raises(ConfigError, match=r"rank-1-of-2 should hold .* Copy the converted folder again"):
+        load_model(target, ranks=Parallel(1, 2))
+
+
+def test_a_source_that_lacks_a_tensor_is_refused_before_anything_is_written(tmp_path):
+    source = source_of(tmp_path)
+    content = (source / "model.safetensors").read_bytes().replace(b"layers.1.mlp.up_proj", b"layers.1.mlp.xx_proj")
+    (source / "model.safetensors").write_bytes(content)
+    with pytest.raises(ConfigError, match=r"holds no tensor model\.layers\.1\.mlp\.up_proj\.weight"):
+        cut(source, 2)
+    assert [path.name for path in tmp_path.iterdir()] == ["source"]
+
+
+def test_what_a_killed_conversion_left_is_removed_by_the_next(tmp_path):
+    source = source_of(tmp_path)
+    left = tmp_path / ".cut.converting" / "rank-2-of-4"
+    left.mkdir(parents=True)
+    (left / "model.safetensors").write_bytes(b"half")
+    assert not (cut(source, 2) / "rank-2-of-4").exists()
+
+
+@pytest.mark.parametrize("changed", ["rank-0-of-2/model.safetensors", "config.json"])
+def test_packed_weights_are_kept_until_its_files_change(tmp_path, monkeypatch, changed):
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(backend, "_WORTH_KEEPING", 1)
+    target = cut(source_of(tmp_path), 2)
+
+    def matrices_read() -> bool:
+        model = load_on("native", target, ranks=Parallel(0, 2))
+        model.cache.write_in_background()
+        model.cache.wait()
+        return model.report.bytes_read > 10_000
+
+    assert [matrices_read(), matrices_read()] == [True, False]
+    copy = tmp_path / "copy"
+    shutil.copyfile(target / changed, copy)
+    copy.replace(target / changed)
+    assert matrices_read()

@@ -1,0 +1,39 @@
+"""Where the weights of a model folder lie: in the folder itself, or cut for a number of ranks, in a folder for each.
+
+A cut model has `rank-0-of-2`, `rank-1-of-2` and so on beside its config.json. Reads no weights and imports no torch.
+"""
+
+import re
+from pathlib import Path
+
+from ..protocol.errors import ConfigError
+
+_RANK_FOLDER = re.compile(r"rank-\d+-of-(\d+)")
+
+
+def rank_folder(rank: int, size: int) -> str:
+    """The name of what one of `size` ranks reads."""
+    return f"rank-{rank}-of-{size}"
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """All safetensors files of a model, those of all its ranks where it is cut."""
+    return sorted(folder.glob("*.safetensors")) or sorted(folder.glob("rank-*-of-*/*.safetensors"))
+
+
+def ranks_cut_for(folder: Path) -> int:
+    """How many ranks the weights are cut for; 0 where they are whole, and any number can share them."""
+    if any(folder.glob("*.safetensors")):
+        return 0
+    found = (_RANK_FOLDER.fullmatch(path.name) for path in folder.glob("rank-*-of-*"))
+    return max((int(match[1]) for match in found if match), default=0)
+
+
+def check_cut(folder: Path, size: int) -> None:
+    """Refuse a number of ranks that the weights are not cut for."""
+    cut_for = ranks_cut_for(folder)
+    if cut_for not in (0, size):
+        raise ConfigError(
+            f"The weights in {folder} are cut for {cut_for} ranks, and tensor_parallel_size is {size}. Use "
+            f"tensor_parallel_size={cut_for}, or convert the original again for {size}, or without --per-rank for any."
+        )
