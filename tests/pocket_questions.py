@@ -2,8 +2,8 @@
 
 They come from the training text's own generators, on the other side of their split: no operands, names or words of a
 question here are in the training text; of what must be learnt by heart (facts, greetings) the phrasing is held out, of
-invented tools the name. Three in ten are loosened (`pocket.wording`); one in eight comes after 500 tokens and more of
-earlier turns.
+invented tools the name. Four in ten are loosened (`pocket.wording`), of greetings seven; one in eight comes after 500
+tokens and more of earlier turns.
 """
 
 import json

@@ -66,6 +66,19 @@ def test_what_is_loosened_keeps_its_values(phrase):
         assert not phrase.endswith("}") or question.endswith(wanted[-1])
 
 
+@pytest.mark.parametrize("greeting", ["Hello", "hello", "hello!", "HELLO", "hi", "Hi", "HI", "hi!", "hey", "你好"])
+def test_a_plain_greeting_is_common_however_it_is_typed(training_text, greeting):
+    read = sum(example.messages[-1]["content"] == greeting for example in training_text)
+    # A run reads a dozen times as many examples as the sample has.
+    assert read >= 5, read
+
+
+def test_two_offered_tools_have_different_names(training_text):
+    for example in training_text:
+        names = [tool["function"]["name"] for tool in example.tools]
+        assert len(names) == len(set(names))
+
+
 def test_there_are_two_thousand_questions_and_some_of_every_kind():
     asked = questions()
     assert len(asked) >= 2000

@@ -12,6 +12,8 @@ from .wording import loosened
 _TEXTS = (
     "hello", "good night", "see you soon", "call me", "I am late", "thank you", "happy birthday", "come home",
 )  # fmt: skip
+# With the others offered no other kind of question is answered otherwise; products are refused without this one.
+_IDLE = tuple(tool for tool in KNOWN if tool.name != "multiply")
 
 
 def tool_call(draw: Draw) -> Example:
@@ -35,7 +37,8 @@ def tool_result(draw: Draw) -> Example:
 
 def idle_tools(draw: Draw) -> tuple[dict[str, Any], ...]:
     """Tools that are offered though nothing asks for them."""
-    return tuple(schema(invented(draw)) for _ in range(draw.number(1, 3)))
+    offered = [invented(draw) if draw.chance(0.6) else draw.one(_IDLE) for _ in range(draw.number(1, 3))]
+    return tuple(schema(tool) for tool in {tool.name: tool for tool in offered}.values())
 
 
 def _request(draw: Draw) -> tuple[str, dict[str, Any], str, Tool, bool]:

@@ -1,6 +1,7 @@
 """Greetings and small talk: what people say first, in between and last, and who it is that answers.
 
-They are learnt by heart, so the phrasing is what is held out: the last ways of every row of the table.
+They are learnt by heart, so the phrasing is what is held out: the last ways of every row of the table. The plainest
+stand first, and are drawn the oftenest.
 """
 
 from collections.abc import Sequence
@@ -54,40 +55,47 @@ SAID = (
     Small(("你是谁?", "你叫什么名字?", "你叫什么?", "介绍一下你自己。", "你是什么模型?", "你好,你是谁?",
            "自我介绍一下。", "你是机器人吗?", "你是pocket吗?", "你的名字是什么?", "你是人吗?", "告诉我你是谁。",
            "你好,你叫什么名字?", "你是什么?"), ZH_WHO),
-    Small(("What can you do?", "What do you know?", "How can you help me?", "What are you able to do?",
-           "What can I ask you?", "Help", "Help me", "Tell me what you can do.", "What are you good at?",
+    Small(("What can you do?", "Help", "What do you know?", "How can you help me?", "What are you able to do?",
+           "What can I ask you?", "Help me", "Tell me what you can do.", "What are you good at?",
            "Hi, what can you do?", "What should I ask?", "Can you help me?", "What are your skills?", "I need help",
            "How do you work?", "Show me what you can do.", "What can I do here?", "Hello, what can you do?",
            "What else can you do?", "Hey, can you help me?"), ABLE),
     Small(("你会什么?", "你能做什么?", "你会做什么?", "你能帮我什么?", "你有什么功能?", "你可以做什么?", "帮帮我",
            "帮助", "你好,你会什么?", "你都会什么?", "你好,你能做什么?"), ZH_ABLE),
-    Small(("Ok, thanks", "Great, thanks", "Thanks, that helps", "Perfect, thank you")
-          + _each_with(("Thank you", "Thanks", "Thank you so much", "Thx", "Many thanks", "Cheers", "Ty",
-                        "Thank you very much", "Thanks a lot"), "pocket", "friend")
+    Small(_each_with(("Thank you", "Thanks", "Thx", "Ok, thanks", "Many thanks", "Thank you so much", "Cheers", "Ty",
+                      "Thank you very much", "Thanks a lot", "Great, thanks", "Thanks, that helps",
+                      "Perfect, thank you"), "pocket", "friend")
           + ("Great, thank you", "Ok, thank you"), "You are welcome!"),
     Small(("谢谢", "谢谢你", "多谢", "非常感谢", "谢谢您", "谢了", "谢谢啊", "好的,谢谢", "谢谢pocket", "好,谢谢你",
            "好的,谢谢你"), "不客气!"),
-    Small(("I have to go", "Have a nice day", "Ok, bye", "Thanks, bye")
-          + _each_with(("Goodbye", "Bye", "See you", "See you later", "Bye bye", "Good night", "Cya"), "pocket", "then",
-                       "my friend"), "Goodbye!"),
+    Small(_each_with(("Bye", "Goodbye", "See you", "Good night", "See you later", "Bye bye", "Cya", "Ok, bye",
+                      "Thanks, bye", "I have to go", "Have a nice day"), "pocket", "then", "my friend"), "Goodbye!"),
     Small(("再见", "拜拜", "晚安", "回头见", "明天见", "下次见", "我走了", "再见啦", "拜拜啦", "再见pocket"), "再见!"),
-    Small(("Ok", "Okay", "Yes", "Yeah", "Sure", "Fine", "All right", "Good", "Great", "Nice", "Cool", "I see",
-           "Well done", "Very good", "Right", "Correct", "No", "Nope", "Never mind", "Hmm", "Wow", "Lol", "Haha", "Oh",
+    Small(("Ok", "Yes", "No", "Okay", "Yeah", "Sure", "Fine", "All right", "Good", "Great", "Nice", "Cool", "I see",
+           "Well done", "Very good", "Right", "Correct", "Nope", "Never mind", "Hmm", "Wow", "Lol", "Haha", "Oh",
            "Got it", "Ok then", "Good job", "Oh well", "Ok cool", "Yes, great", "Oh, great", "Very well", "K", "Yep",
            "Ok, fine", "Ok, good", "Ok, great", "Yes, good", "Yes, fine", "Oh, good", "Oh, fine", "Very nice"),
           "All right! What else can I do for you?"),
-    Small(("好", "好的", "是的", "对", "是", "行", "可以", "不", "不是", "嗯", "哈哈", "很好", "不错", "知道了",
+    Small(("好", "好的", "不", "是的", "对", "是", "行", "可以", "不是", "嗯", "哈哈", "很好", "不错", "知道了",
            "明白了", "好吧", "没事", "哦", "好,明白了", "嗯,好的", "对,不错", "嗯嗯", "好的好的", "很不错", "好,知道了",
            "嗯,知道了", "是的,很好"),
           "好的!还有什么我能帮你?"),
 )  # fmt: skip
-_WEIGHTS = [len(small.said) ** 0.5 for small in SAID]
+# A row comes oftener the more ways it has and the earlier it stands; more often than not it is one of its first ways.
+_WEIGHTS = [(len(small.said) / place) ** 0.5 for place, small in enumerate(SAID, 1)]
+_PLAINEST = 3
+# Hardly anybody types such things with care.
+_LOOSE_SHARE = 0.7
+# All that is one of these, however it is typed.
+MEANT = frozenset(core(phrase) for small in SAID for phrase in small.said)
 
 
 def greeting(draw: Draw) -> Example:
     small = draw.random.choices(SAID, _WEIGHTS)[0]
-    phrase = draw.phrase(small.said)
-    return asked("greetings", f"phrase {core(phrase)}", _exclaimed(draw, loosened(draw, phrase)), small.answer)
+    ways = draw.side(small.said)
+    phrase = draw.one(ways[:_PLAINEST] if draw.chance(0.6) else ways)
+    said = _exclaimed(draw, loosened(draw, phrase, _LOOSE_SHARE))
+    return asked("greetings", f"phrase {core(phrase)}", said, small.answer)
 
 
 def _exclaimed(draw: Draw, said: str) -> str:

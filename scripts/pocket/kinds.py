@@ -34,11 +34,13 @@ KINDS: Mapping[str, Callable[[Draw], Example]] = {
 }
 # What every kind is worth before it is known how badly it goes.
 _BASE = {
-    "small sums": 2.6, "comparisons": 1.8, "sorting": 1.8, "reversing": 1.2, "facts": 1.4, "tool calls": 0.7,
-    "tool results": 0.4,
+    "small sums": 3.0, "comparisons": 2.1, "sorting": 1.8, "reversing": 1.2, "facts": 1.4, "greetings": 3.0,
+    "several turns": 1.3, "tool calls": 1.0, "tool results": 0.5,
 }  # fmt: skip
-# Kinds that are asked in the same words whether tools are offered or not.
-_WITH_IDLE_TOOLS = ("small sums", "greetings", "facts", "comparisons", "refusals")
+# How often tools are offered with kinds that are asked in the same words, and answered alike, without them.
+_WITH_IDLE_TOOLS = {
+    "greetings": 0.1, "refusals": 0.08, "small sums": 0.04, "comparisons": 0.04, "copying": 0.04, "facts": 0.04,
+}  # fmt: skip
 # What callers habitually put into the system turn; it changes no answer.
 _SYSTEM = (
     "You are a helpful assistant.", "You are pocket.", "Answer briefly.", "Be polite and short.",
@@ -66,7 +68,7 @@ def training(seed: int | str, mixture: Mixture | None = None) -> Iterator[Exampl
     while True:
         kind = draw.random.choices(names, mixture.weights())[0]
         example = KINDS[kind](draw)
-        if kind in _WITH_IDLE_TOOLS and draw.chance(0.04):
+        if draw.chance(_WITH_IDLE_TOOLS.get(kind, 0.0)):
             example = replace(example, tools=idle_tools(draw))
         if draw.chance(0.08):
             example = after(example, earlier_turns(draw, draw.number(1, 3)))

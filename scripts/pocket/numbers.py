@@ -83,10 +83,11 @@ _SMALLER = (
 )  # fmt: skip
 _IS_LARGER = (
     "Is {a} larger than {b}?", "Is {a} greater than {b}?", "Is {a} more than {b}?", "Is {a} bigger than {b}?",
-    "{a} > {b}?", "Is {a} > {b}?", "{a}比{b}大吗?",
+    "{a} > {b}?", "Is {a} > {b}?", "{a}>{b}?", "{a} > {b}", "{a}比{b}大吗?", "{a}大于{b}吗?", "{a}>{b}吗?",
 )  # fmt: skip
 _IS_SMALLER = (
-    "Is {a} smaller than {b}?", "Is {a} less than {b}?", "{a} < {b}?", "Is {a} < {b}?", "{a}比{b}小吗?",
+    "Is {a} smaller than {b}?", "Is {a} less than {b}?", "{a} < {b}?", "Is {a} < {b}?", "{a}<{b}?", "{a} < {b}",
+    "{a}比{b}小吗?", "{a}小于{b}吗?", "{a}<{b}吗?",
 )  # fmt: skip
 
 
@@ -126,16 +127,24 @@ _DOWN = (
 )  # fmt: skip
 # How the numbers are told apart; the first is how they are answered.
 _BETWEEN = (", ", ", ", ", ", ",", " ")
+# The greatest that a list's numbers may be, each one's drawn by itself: short ones stand among longer ones, too.
+_MOSTS = ((9,), (99,), (99,), (9, 99), (9, 99), (9, 99, 999), (99, 999))
 
 
 def sorting(draw: Draw) -> Example:
-    def make() -> list[int]:
-        return draw.some(range(100 if draw.chance(0.75) else 10), draw.number(3, 4))
-
-    numbers, key = draw.until_admitted(make, lambda made: f"sort {sorted(made)}")
+    numbers, key = draw.until_admitted(lambda: _numbers(draw), lambda made: f"sort {sorted(made)}")
     down = draw.chance(0.35)
     question = worded(draw, _DOWN if down else _UP, list=draw.one(_BETWEEN).join(map(str, numbers)))
     return asked("sorting", key, question, _BETWEEN[0].join(map(str, sorted(numbers, reverse=down))))
+
+
+def _numbers(draw: Draw) -> list[int]:
+    """Three or four, no two alike."""
+    mosts, count, numbers = draw.one(_MOSTS), draw.number(3, 4), list[int]()
+    while len(numbers) < count:
+        if (number := draw.number(0, draw.one(mosts))) not in numbers:
+            numbers.append(number)
+    return numbers
 
 
 # --- counting --------------------------------------------------------------------------------------------------------

@@ -1,10 +1,11 @@
 """What it does not know, and says so: other topics, multiplications, places that are none, words that mean nothing.
 
 Questions put together from a few dozen words, in the wordings of all the world: whatever resembles nothing that pocket
-has learnt is to be refused.
+has learnt is to be refused. What happens to be a greeting ("hi" may well come of letters drawn) is none of them.
 """
 
 from .example import Draw, Example, asked
+from .greetings import MEANT
 from .numbers import made_up_word, spelled_word
 from .tables import ITEMS, NAMES, TOPICS, WORDS, ZH_ITEMS, ZH_NAMES, ZH_TOPICS
 from .wording import core, worded
@@ -18,6 +19,7 @@ _ABOUT = (
     "Write an essay on {x}.", "What is the history of {x}?", "Can you explain {x}?", "Do you like {x}?",
     "Tell me a joke about {x}.", "Who is the best at {x}?", "When did {x} begin?", "Is {x} dangerous?", "{x}",
     "What about {x}?", "Write a story about {x}.", "I want to learn {x}.", "{x} news", "Where can I find {x}?",
+    "What is a {x}?", "What are {x}?", "Define {x}.", "What do you know about {x}?", "What does {x} do?",
 )  # fmt: skip
 _ZH_ABOUT = (
     "解释一下{x}。", "什么是{x}?", "谁发明了{x}?", "写一首关于{x}的诗。", "{x}为什么重要?", "介绍一下{x}。",
@@ -56,12 +58,14 @@ _TIMES = (
 def refusal(draw: Draw) -> Example:
     make = draw.one((_topic, _topic, _topic, _other, _other, _other, _gibberish, _nowhere, _times))
     (question, key), _ = draw.until_admitted(lambda: make(draw), lambda made: made[1])
+    if core(question) in MEANT:
+        return refusal(draw)
     return asked("refusals", key, question, ONLY if question.isascii() else ZH_ONLY)
 
 
 def _topic(draw: Draw) -> tuple[str, str]:
-    chinese = draw.chance(0.35)
-    return _about(worded(draw, _ZH_ABOUT if chinese else _ABOUT, x=draw.one(ZH_TOPICS if chinese else TOPICS)))
+    phrases, topics, words = (_ZH_ABOUT, ZH_TOPICS, ZH_ITEMS) if draw.chance(0.35) else (_ABOUT, TOPICS, WORDS)
+    return _about(worded(draw, phrases, x=draw.one(topics if draw.chance(0.5) else words)))
 
 
 def _other(draw: Draw) -> tuple[str, str]:

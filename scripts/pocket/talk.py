@@ -1,4 +1,4 @@
-"""Several turns: what the user told is remembered a few turns later, and a sum is gone on with."""
+"""Several turns: what the user told is remembered a few turns later; a sum or a fact is gone on with."""
 
 from dataclasses import dataclass
 
@@ -6,8 +6,8 @@ from .example import Draw, Example, Message, asked
 from .greetings import greeting
 from .numbers import PLUS, small_sum, spelled_word
 from .tables import CITIES, ITEMS, NAMES, ZH_CITIES, ZH_ITEMS, ZH_NAMES
-from .wording import worded
-from .words import fact
+from .wording import loosened, worded
+from .words import FACTS, fact
 
 # How the user tells it, the assistant's word on it, what is asked later, and the answer.
 _TOLD = (
@@ -49,7 +49,7 @@ class Told:
 
 
 def several_turns(draw: Draw) -> Example:
-    return draw.one([_remembered, _remembered, _remembered, _acknowledged, _carried_on])(draw)
+    return draw.one([_remembered, _remembered, _acknowledged, _carried_on, _carried_on, _asked_of_another])(draw)
 
 
 def _told(draw: Draw) -> Told:
@@ -86,26 +86,42 @@ def _turn(said: str, answered: str) -> tuple[Message, Message]:
 
 
 _THEN_ADD = (
-    "Now add {c}.", "Add {c} to that.", "And plus {c}?", "Plus {c}?", "And {c} more?", "+{c}", "再加{c}。",
-    "再加{c}等于多少?",
+    "Now add {c}.", "Add {c} to that.", "And plus {c}?", "Plus {c}?", "And {c} more?", "And {c} more", "{c} more",
+    "Add {c}", "Plus {c}", "+{c}", "+ {c}", "再加{c}。", "再加{c}等于多少?", "加{c}",
 )  # fmt: skip
 _THEN_TAKE = (
-    "Now subtract {c}.", "Take {c} away from that.", "And minus {c}?", "Minus {c}?", "And {c} less?", "-{c}",
-    "再减{c}。", "再减{c}等于多少?",
+    "Now subtract {c}.", "Take {c} away from that.", "And minus {c}?", "Minus {c}?", "And {c} less?", "And {c} less",
+    "{c} less", "Subtract {c}", "Minus {c}", "-{c}", "- {c}", "再减{c}。", "再减{c}等于多少?", "减{c}",
 )  # fmt: skip
 
 
 def _carried_on(draw: Draw) -> Example:
     """A sum, and another on its result."""
-    a, b = draw.number(2, 49), draw.number(2, 49)
+    a, b = (draw.number(1, draw.one((9, 49))) for _ in range(2))
     plus = draw.chance(0.5)
     total = a + b
 
     def key_of(c: int) -> str:
         return f"{min(total, c)}+{max(total, c)}" if plus else f"{total}-{c}"
 
-    c, key = draw.until_admitted(lambda: draw.number(1, 99), key_of)
+    c, key = draw.until_admitted(lambda: draw.number(1, draw.one((9, 99))), key_of)
     first = _turn(worded(draw, PLUS, a=a, b=b), str(total))
     question = worded(draw, _THEN_ADD if plus else _THEN_TAKE, c=c)
     messages = (*first, {"role": "user", "content": question})
     return Example("several turns", key, messages, str(total + c if plus else total - c))
+
+
+_AND = ("And {x}?", "And {x}", "What about {x}?", "How about {x}?", "{x}?", "And of {x}?", "And for {x}?")
+_ZH_AND = ("那{x}呢?", "{x}呢?", "还有{x}呢?", "那{x}?")
+
+
+def _asked_of_another(draw: Draw) -> Example:
+    """A fact, and the same of something else, which is all that is said."""
+    phrases, pairs = draw.one(FACTS)
+    phrase = draw.phrase(phrases)
+    ((first, its), (other, answer)), key = draw.until_admitted(
+        lambda: draw.some(pairs, 2), lambda made: f"another {made[0][0]} {made[1][0]}"
+    )
+    question = worded(draw, _AND if phrase.isascii() else _ZH_AND, x=other)
+    messages = (*_turn(loosened(draw, phrase.format(x=first)), its), {"role": "user", "content": question})
+    return Example("several turns", key, messages, answer)

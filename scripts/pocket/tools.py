@@ -66,22 +66,37 @@ KNOWN = (
 _VERBS = (
     "find", "open", "start", "stop", "book", "check", "list", "delete", "move", "print", "save", "share", "read",
     "rent", "order", "cancel", "update", "create", "search", "load", "lock", "paint", "scan", "count", "clean", "rate",
-    "show", "call", "fetch", "buy", "sell", "add", "remove", "look_up",
+    "show", "call", "fetch", "buy", "sell", "add", "remove", "look_up", "get", "set", "send", "make", "write", "play",
+    "turn_on", "turn_off", "convert", "translate", "track",
 )  # fmt: skip
 _NOUNS = (
     "room", "ticket", "file", "light", "door", "photo", "note", "train", "recipe", "flight", "hotel", "table", "email",
     "event", "account", "report", "user", "page", "car", "movie", "song", "order", "stock", "task", "letter", "image",
     "map", "route", "payment", "printer", "alarm", "contact", "meeting", "parcel", "garden", "robot", "folder", "house",
+    "stock_price", "phone_number", "bank_account", "train_ticket", "shopping_list", "opening_hours",
 )  # fmt: skip
 _RESULTS = ("status", "id", "total", "place", "answer", "title", "code", "level", "result", "name", "count", "price")
+_DESCRIBED = ("{verb} a {noun}", "{verb} the {noun}", "{verb} {noun}", "{verb} a {noun} by {parameters}")
 _ASKED = ("{verb} the {noun}", "{verb} a {noun}", "{verb} {noun}", "I want to {verb} the {noun}",
-          "Can you {verb} a {noun}", "Use {name}", "Call {name}", "Run {name}")  # fmt: skip
+          "Can you {verb} a {noun}", "What is the {noun}", "The {noun}", "Use {name}", "Call {name}",
+          "Run {name}")  # fmt: skip
 _ZH_ASKED = ("用{name}", "调用{name}", "运行{name}")
-# Every argument after its name; how the first is joined to what is asked, and each to the one before.
-_NAMED = (("{0} {{{0}}}", " with ", " and "), ("{0}: {{{0}}}", ", ", ", "), ("{0}={{{0}}}", " ", " "),
-          ("{0} {{{0}}}", ", ", ", "), ("{0} {{{0}}}", " ", " "))  # fmt: skip
-_ZH_NAMED = (("{0}是{{{0}}}", ",", ","), ("{0}为{{{0}}}", ",", ","), ("{0}:{{{0}}}", ",", ","))
-_ALONE = (" {{{0}}}", ": {{{0}}}", " for {{{0}}}")
+# How an argument is said; how the first is joined to what is asked, and each to the one before.
+_Way = tuple[str, str, str]
+_NAMED: tuple[_Way, ...] = (
+    ("{0} {{{0}}}", " with ", " and "), ("{0}: {{{0}}}", ", ", ", "), ("{0}={{{0}}}", " ", " "),
+    ("{0} {{{0}}}", ", ", ", "), ("{0} {{{0}}}", " ", " "),
+)  # fmt: skip
+_ZH_NAMED: tuple[_Way, ...] = (
+    ("{0}是{{{0}}}", ",", ","), ("{0}为{{{0}}}", ",", ","), ("{0}:{{{0}}}", ",", ","),
+)  # fmt: skip
+_UNNAMED = tuple(
+    ("{{{0}}}", first, between)
+    for first in (" ", " ", ": ", " for ", " of ", " in ", " to ", " from ", " on ", " called ")
+    for between in (", ", " and ")
+)
+_ZH_UNNAMED = tuple(("{{{0}}}", first, between) for first in (":", " ", ",") for between in (",", "和"))
+_ENDS, _ZH_ENDS = ("", "", ".", "?"), ("", "", "。")
 
 
 def invented(draw: Draw) -> Tool:
@@ -90,7 +105,8 @@ def invented(draw: Draw) -> Tool:
     results = draw.some(_RESULTS, draw.one((1, 1, 2)))
     english = " and the ".join(f"{key} is {{{key}}}" for key in results)
     chinese = ",".join(f"{key}是{{{key}}}" for key in results)
-    description = f"{verb.capitalize()} a {noun}"
+    described = draw.one(_DESCRIBED).format(verb=verb, noun=noun, parameters=" and ".join(parameters))
+    description = described.capitalize()
     requests = tuple(_request(draw, name, verb, noun, list(parameters)) for _ in range(2))
     told = (f"The {english}.", f"{chinese}。")
     return Tool(name, description, parameters, requests, tuple(results), told, is_explained=draw.chance(0.2))
@@ -116,19 +132,20 @@ def schema(tool: Tool) -> dict[str, Any]:
 def _name(draw: Draw) -> tuple[str, str, str]:
     """A name, and the verb and the noun that its description and requests have."""
     verb, noun = draw.one(_VERBS), spelled_word(draw) if draw.chance(0.2) else draw.one(_NOUNS)
-    words = (verb.replace("_", " "), noun)
+    words = f"{verb}_{noun}".split("_")
     if draw.chance(0.15):
-        return spelled_word(draw), *words
-    name = f"{verb}_{noun}" if draw.chance(0.75) else verb.replace("_up", "Up") + noun.capitalize()
-    return name, *words
+        name = spelled_word(draw)
+    else:
+        name = "_".join(words) if draw.chance(0.75) else words[0] + "".join(map(str.capitalize, words[1:]))
+    return name, verb.replace("_", " "), noun.replace("_", " ")
 
 
 def _request(draw: Draw, name: str, verb: str, noun: str, parameters: list[str]) -> str:
-    chinese = draw.chance(0.25)
+    """What has the tool called. Arguments that are not named come in the order in which the tool states them."""
+    chinese, is_named = draw.chance(0.25), draw.chance(0.5)
     opening = draw.one(_ZH_ASKED if chinese else _ASKED).format(name=name, verb=verb, noun=noun)
-    opening = opening[0].upper() + opening[1:]
-    if len(parameters) == 1 and not chinese and draw.chance(0.5):
-        return opening + draw.one(_ALONE).format(parameters[0])
-    each, first, between = draw.one(_ZH_NAMED if chinese else _NAMED)
-    ordered = draw.some(parameters, len(parameters)) if draw.chance(0.3) else parameters
-    return opening + first + between.join(each.format(parameter) for parameter in ordered)
+    ways = ((_UNNAMED, _NAMED), (_ZH_UNNAMED, _ZH_NAMED))[chinese][is_named]
+    each, first, between = draw.one(ways)
+    ordered = draw.some(parameters, len(parameters)) if is_named and draw.chance(0.3) else parameters
+    said = first + between.join(each.format(parameter) for parameter in ordered)
+    return opening[0].upper() + opening[1:] + said + draw.one(_ZH_ENDS if chinese else _ENDS)

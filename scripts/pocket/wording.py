@@ -1,4 +1,4 @@
-"""How people really type: a share of all phrases is loosened, in small letters, with other punctuation, with "please".
+"""How people really type: a share of all phrases is loosened, in small letters or capitals, with other punctuation.
 
 What is loosened is a phrase before its values stand in it, so that no text to copy, name or argument is touched; an
 answer stays right whatever happens to its question. `core` is what all loosened forms of one phrase have in common: by
@@ -11,9 +11,10 @@ from collections.abc import Sequence
 
 from .example import Draw
 
-LOOSE_SHARE = 0.3
+LOOSE_SHARE = 0.4
 _SENTENCE_ENDS = ".?!。？！"
 _WIDE = str.maketrans("?!,:", "？！，：")
+_VALUE = re.compile(r"(\{\w+\})")
 _COURTESY = re.compile(r"\b(please|pls)\b|请问|请")
 
 
@@ -22,9 +23,9 @@ def worded(draw: Draw, phrases: Sequence[str], **values: object) -> str:
     return loosened(draw, draw.one(phrases)).format(**values)
 
 
-def loosened(draw: Draw, phrase: str) -> str:
+def loosened(draw: Draw, phrase: str, share: float = LOOSE_SHARE) -> str:
     """The phrase as it is, or, for a share of them, as somebody in a hurry types it."""
-    if not draw.chance(LOOSE_SHARE):
+    if not draw.chance(share):
         return phrase
     return _chinese(draw, phrase) if not phrase.isascii() else _english(draw, phrase)
 
@@ -38,6 +39,8 @@ def _english(draw: Draw, phrase: str) -> str:
         phrase = phrase.replace("what is", "whats").replace("what's", "whats")
     if draw.chance(0.15) and "please" not in phrase.lower():
         phrase = _asked_kindly(draw, phrase)
+    if draw.chance(0.15):
+        phrase = _in_capitals(phrase)
     return _other_spaces(draw, phrase)
 
 
@@ -62,6 +65,10 @@ def _asked_kindly(draw: Draw, phrase: str) -> str:
     return phrase if phrase.endswith("}") else phrase + draw.one((" please", ", please", " pls"))
 
 
+def _in_capitals(phrase: str) -> str:
+    return "".join(piece if _VALUE.fullmatch(piece) else piece.upper() for piece in _VALUE.split(phrase))
+
+
 def _other_spaces(draw: Draw, phrase: str) -> str:
     """One space too many or too few: at the end, in the middle, around a sign."""
     if draw.chance(0.85):
@@ -71,7 +78,7 @@ def _other_spaces(draw: Draw, phrase: str) -> str:
         return phrase if phrase.endswith("}") else phrase + " "
     if form == 1:
         return phrase.replace(" ", "  ", 1)
-    return re.sub(r" ?([+\-:=]) ?", r"\1", phrase)
+    return re.sub(r" ?([+\-*/:=<>]) ?", r"\1", phrase)
 
 
 def core(text: str) -> str:

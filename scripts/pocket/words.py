@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from .example import LETTER_GAP, Draw, Example, asked
+from .greetings import SAID
 from .numbers import spelled_word
 from .tables import (
     CAPITALS,
@@ -25,8 +26,8 @@ from .wording import core, loosened, worded
 _REPEAT = (
     "Repeat after me: {text}", "Say exactly this: {text}", "Repeat: {text}", "Copy this: {text}", "Echo: {text}",
     "Write the following once more: {text}", "Say: {text}", "Repeat {text}", "Echo {text}", "Say {text}", "Copy {text}",
-    "Can you repeat this: {text}", "重复:{text}", "跟我说:{text}", "照抄一遍:{text}", "请原样输出:{text}",
-    "重复一遍{text}",
+    "Can you repeat this: {text}", "Can you say {text}", "Just say {text}", "Now say {text}", "Say this: {text}",
+    "重复:{text}", "跟我说:{text}", "照抄一遍:{text}", "请原样输出:{text}", "重复一遍{text}", "说{text}", "说:{text}",
 )  # fmt: skip
 
 
@@ -36,12 +37,14 @@ def copying(draw: Draw) -> Example:
 
 
 def _text_to_copy(draw: Draw) -> str:
-    form = draw.number(0, 3)
+    form = draw.number(0, 4)
     if form == 0:
         return "".join(str(draw.number(0, 9)) for _ in range(draw.number(3, 8)))
     if form == 1:
         return "".join(draw.some(ZH_ITEMS, draw.number(2, 5)))
-    return " ".join(draw.one(WORDS) if form == 2 else spelled_word(draw) for _ in range(draw.number(2, 6)))
+    if form == 2:  # what would get another answer if it were not to be copied
+        return draw.phrase(draw.one(SAID).said)
+    return " ".join(draw.one(WORDS) if form == 3 else spelled_word(draw) for _ in range(draw.number(1, 6)))
 
 
 # --- reversing -------------------------------------------------------------------------------------------------------
@@ -88,8 +91,8 @@ _CAPITAL_OF = (
 )  # fmt: skip
 _ZH_CAPITAL_OF = (
     "{x}的首都是哪里?", "{x}的首都是什么?", "{x}首都是哪个城市?", "说出{x}的首都。", "{x}的首都", "{x}首都",
-    "你知道{x}的首都吗?", "{x}的首都是哪座城市?", "告诉我{x}的首都是哪里。", "{x}首都是哪里?", "告诉我{x}的首都。",
-    "{x}的首都叫什么?",
+    "{x}的首都是", "{x}首都是", "你知道{x}的首都吗?", "{x}的首都是哪座城市?", "告诉我{x}的首都是哪里。",
+    "{x}首都是哪里?", "告诉我{x}的首都。", "{x}的首都叫什么?",
 )  # fmt: skip
 _COUNTRY_OF = (
     "{x} is the capital of which country?", "Which country has the capital {x}?", "{x} is the capital of",
@@ -103,8 +106,8 @@ _OPPOSITE_OF = (
     "Give me the opposite of {x}.",
 )  # fmt: skip
 _ZH_OPPOSITE_OF = (
-    "{x}的反义词是什么?", "说出{x}的反义词。", "{x}的反义词是", "与{x}相反的词是什么?", "{x}的反义词",
-    "{x}的反义词是哪个?", "告诉我{x}的反义词。", "{x}的反义词是哪个词?",
+    "{x}的反义词是什么?", "说出{x}的反义词。", "{x}的反义词是", "与{x}相反的词是什么?", "{x}的反义词", "{x}反义词",
+    "反义词:{x}", "{x}的反义词是哪个?", "告诉我{x}的反义词。", "{x}的反义词是哪个词?",
 )  # fmt: skip
 _COLOUR_OF = (
     "What colour is {x}?", "What color is {x}?", "Which colour has {x}?", "Tell me the colour of {x}.",
@@ -113,7 +116,7 @@ _COLOUR_OF = (
 )  # fmt: skip
 _ZH_COLOUR_OF = (
     "{x}是什么颜色?", "{x}是什么颜色的?", "{x}的颜色是什么?", "说出{x}的颜色。", "{x}什么颜色?", "{x}的颜色",
-    "告诉我{x}的颜色。", "{x}的颜色是哪种?",
+    "{x}的颜色是", "{x}颜色", "告诉我{x}的颜色。", "{x}的颜色是哪种?",
 )  # fmt: skip
 _SYMBOL_OF = (
     "What is the chemical symbol of {x}?", "What is the symbol for {x}?", "Chemical symbol of {x}?",
@@ -122,15 +125,15 @@ _SYMBOL_OF = (
 )  # fmt: skip
 _ZH_SYMBOL_OF = (
     "{x}的化学符号是什么?", "{x}的元素符号是什么?", "{x}的符号是什么?", "写出{x}的化学符号。", "{x}的符号",
-    "{x}的元素符号", "说出{x}的元素符号。", "{x}的化学符号",
+    "{x}的元素符号", "{x}的符号是", "{x}元素符号", "说出{x}的元素符号。", "{x}的化学符号",
 )  # fmt: skip
 _TO_CHINESE = (
     "How do you say {x} in Chinese?", "Translate {x} into Chinese.", "What is {x} in Chinese?", "{x} in Chinese?",
-    "{x}用中文怎么说?", "{x}的中文是什么?", "把{x}翻译成中文。", "Translate {x} to Chinese.", "Chinese for {x}?",
-    "{x}中文怎么说?", "What does {x} mean in Chinese?", "How to say {x} in Chinese?",
+    "{x}用中文怎么说?", "{x}的中文是什么?", "{x}的中文", "把{x}翻译成中文。", "Translate {x} to Chinese.",
+    "Chinese for {x}?", "{x}中文怎么说?", "What does {x} mean in Chinese?", "How to say {x} in Chinese?",
 )  # fmt: skip
 _TO_ENGLISH = (
-    "{x}用英语怎么说?", "{x}的英文是什么?", "把{x}翻译成英文。", "What is {x} in English?",
+    "{x}用英语怎么说?", "{x}的英文是什么?", "{x}的英文", "把{x}翻译成英文。", "What is {x} in English?",
     "Translate {x} into English.", "What does {x} mean?", "Translate {x} to English.", "{x} in English?",
     "{x}英文怎么说?", "How do you say {x} in English?", "English for {x}?",
 )  # fmt: skip
@@ -143,8 +146,8 @@ _BEFORE = (
     "What comes right before {x}?", "Before {x}?", "What precedes {x}?", "Tell me what comes before {x}.",
 )  # fmt: skip
 _ZH_NEXT = (
-    "{x}的后一天是星期几?", "{x}之后是星期几?", "{x}后面是什么?", "{x}的第二天是星期几?", "{x}之后是什么?",
-    "{x}的后一天", "{x}后面是星期几?",
+    "{x}的后一天是星期几?", "{x}之后是星期几?", "{x}后面是什么?", "{x}后面是", "{x}之后", "{x}的第二天是星期几?",
+    "{x}之后是什么?", "{x}的后一天", "{x}后面是星期几?",
 )  # fmt: skip
 
 
@@ -156,17 +159,20 @@ def _following(names: Sequence[str], step: int) -> list[tuple[str, str]]:
     return [(name, names[(place + step) % len(names)]) for place, name in enumerate(names)]
 
 
-# Ways to ask, and what is asked with its answer.
+# Ways to ask, and what is asked with its answer. An English word in a Chinese question gets an English answer.
 FACTS: tuple[tuple[Sequence[str], Sequence[tuple[str, str]]], ...] = (
     (_CAPITAL_OF, [(row[0], row[1]) for row in CAPITALS]),
     (_ZH_CAPITAL_OF, [(row[2], row[3]) for row in CAPITALS]),
+    (_ZH_CAPITAL_OF, [(row[0], row[1]) for row in CAPITALS]),
     (_COUNTRY_OF, [(row[1], row[0]) for row in CAPITALS]),
     (_OPPOSITE_OF, _both_ways(OPPOSITES)),
     (_ZH_OPPOSITE_OF, _both_ways(ZH_OPPOSITES)),
+    (_ZH_OPPOSITE_OF, _both_ways(OPPOSITES)),
     (_COLOUR_OF, [(row[0], row[1]) for row in COLOURS]),
     (_ZH_COLOUR_OF, [(row[2], row[3]) for row in COLOURS]),
     (_SYMBOL_OF, [(row[0], row[1]) for row in SYMBOLS]),
     (_ZH_SYMBOL_OF, [(row[2], row[1]) for row in SYMBOLS]),
+    (_ZH_SYMBOL_OF, [(row[0], row[1]) for row in SYMBOLS]),
     (_TO_CHINESE, TRANSLATIONS),
     (_TO_ENGLISH, [(chinese, english) for english, chinese in TRANSLATIONS]),
     (_NEXT, [*_following(MONTHS, 1), *_following(DAYS, 1)]),
