@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from .frontend.async_llm import AsyncLLM
     from .frontend.llm import LLM
     from .frontend.tokenizer import Tokenizer
+    from .protocol.beams import BeamSearchParams
     from .protocol.errors import (
+        AdapterError,
         ClosedError,
         ConfigError,
         EngineDeadError,
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
         PenstockError,
         RequestError,
     )
+    from .protocol.guided import GuidedDecodingParams
     from .protocol.outputs import CompletionOutput, Logprob, RequestMetrics, RequestOutput
     from .protocol.sampling import SamplingParams
 
@@ -32,7 +35,9 @@ _HOMES = {
     "frontend.async_llm": ("AsyncLLM",),
     "frontend.llm": ("LLM",),
     "frontend.tokenizer": ("Tokenizer",),
+    "protocol.beams": ("BeamSearchParams",),
     "protocol.errors": (
+        "AdapterError",
         "ClosedError",
         "ConfigError",
         "EngineDeadError",
@@ -41,6 +46,7 @@ _HOMES = {
         "PenstockError",
         "RequestError",
     ),
+    "protocol.guided": ("GuidedDecodingParams",),
     "protocol.outputs": ("CompletionOutput", "Logprob", "RequestMetrics", "RequestOutput"),
     "protocol.sampling": ("SamplingParams",),
 }

@@ -1,11 +1,15 @@
 """The engine's process: agree with the workers on a memory plan, say ready, and run the loop."""
 
 import gc
+from pathlib import Path
 
 from ..protocol.child import Child, run_child
-from ..protocol.messages import EngineInbox, Ready, Stop
+from ..protocol.messages import EngineInbox, GrammarsReady, Ready, Stop
 from ..protocol.sockets import Inbox, Outbox
 from ..protocol.trace import Trace
+from .adapters import Adapters
+from .grammar.compiler import Compiler
+from .grammar.guides import Guides
 from .limits import Limits
 from .loop import Loop
 from .scheduler import Scheduler
@@ -22,7 +26,18 @@ def main(child: Child) -> None:
     except Stopped:
         detokenizer.send(Stop())
         return
-    scheduler = Scheduler(Limits.settled(config, plan), shares_prefixes=config.enable_prefix_caching)
+    max_loras = config.max_loras if config.enable_lora else 0
+    adapters = Adapters(max_loras, config.tensor_parallel_size, workers.send, child.frontend.send)
+    own_inbox = Outbox(child.directory, "engine")
+    compiler = Compiler(
+        Path(child.launch.tokenizer_folder), plan.vocab_size, wake=lambda: own_inbox.send(GrammarsReady())
+    )
+    scheduler = Scheduler(
+        Limits.settled(config, plan),
+        shares_prefixes=config.enable_prefix_caching,
+        adapters=adapters,
+        guides=Guides(compiler, plan.vocab_size, may_force=not config.logits_processors),
+    )
     loop = Loop(scheduler, inbox, workers, detokenizer, child.frontend, Trace(config.trace, "engine"))
     # What was imported lives as long as the process: no collection need look at it again.
     gc.freeze()

@@ -26,10 +26,19 @@ class Cache:
     def num_free(self) -> int:
         return self.pool.num_free
 
-    def root_of(self, prompt: Prompt) -> bytes:
+    def root_of(self, prompt: Prompt, adapter: int | None = None) -> bytes:
+        """`adapter` is the key of the one that it uses."""
         # Without prefix caching the samples of one request still share their prompt.
         only_request = None if self.shares_prefixes else prompt.request_id
-        return root_key(prompt.params.cache_salt, prompt.params.lora_name, only_request)
+        return root_key(prompt.params.cache_salt, adapter, only_request)
+
+    def outgrown(self, num_tokens: int) -> str:
+        """What is to say of a sequence of so many tokens that the whole pool can't hold any more."""
+        return (
+            f"The request has grown to {num_tokens:,} tokens and fills the whole KV cache "
+            f"({self.num_blocks:,} blocks of {self.block_size}). "
+            "Use a smaller max_tokens or raise kv_cache_memory."
+        )
 
     def blocks_for(self, num_tokens: int) -> int:
         return -(-num_tokens // self.block_size)
@@ -65,6 +74,19 @@ class Cache:
         sequence.block_ids.append(block)
         self._set_horizon(sequence)
         return block
+
+    def fork(self, parent: Sequence, child: Sequence) -> tuple[int, int] | None:
+        """The child shares the parent's full blocks and gets one of its own; (source, target) if that is to be a copy
+        of what the parent has computed into its last."""
+        num_full, rest = divmod(parent.num_computed, self.block_size)
+        shared = parent.block_ids[:num_full]
+        self.pool.hold(shared)
+        child.block_ids = shared + self.pool.allocate(1)
+        child.num_findable = min(parent.num_findable, num_full)
+        child.output_keys = parent.output_keys[: max(0, num_full - parent.num_prompt // self.block_size)]
+        child.num_computed = parent.num_computed
+        self._set_horizon(child)
+        return (parent.block_ids[num_full], child.block_ids[num_full]) if rest else None
 
     def publish(self, sequence: Sequence, num_tokens: int) -> None:
         """Let others find the full blocks among its first `num_tokens`, which are known and planned."""

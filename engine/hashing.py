@@ -12,7 +12,7 @@ import msgspec
 _DIGEST_BYTES = 32
 
 
-def root_key(cache_salt: str | None, adapter: str | None, only_request: int | None) -> bytes:
+def root_key(cache_salt: str | None, adapter: int | None, only_request: int | None) -> bytes:
     """The first link: whoever differs in one of these shares nothing. `only_request` shuts out all other requests."""
     parts = msgspec.msgpack.encode((cache_salt, adapter, only_request))
     return blake2b(parts, digest_size=_DIGEST_BYTES, person=b"penstock kv root").digest()

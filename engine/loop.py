@@ -4,8 +4,9 @@ Two steps are in flight, so that the workers never wait for the engine: it plans
 nothing to do it sleeps in its inbox. Knows nothing of policy, which is the scheduler's.
 """
 
+from ..protocol.adapter_messages import AboutAdapters
 from ..protocol.faults import point
-from ..protocol.messages import Abort, Generate, StatsQuery, StepResult, Stop, Tokens
+from ..protocol.messages import Abort, Generate, GrammarsReady, StatsQuery, StepResult, Stop, Tokens
 from ..protocol.sockets import Inbox, Outbox
 from ..protocol.trace import Trace
 from .scheduler import Scheduler
@@ -54,12 +55,15 @@ class Loop:
             wait = 0
         return True
 
-    def _take(self, message: StepResult | Generate | Abort | StatsQuery) -> None:
+    def _take(self, message: StepResult | Generate | Abort | StatsQuery | GrammarsReady | AboutAdapters) -> None:
         match message:
             case StepResult():
                 self.workers.note_answer(message)
                 with self.trace.span("finish", step=message.step):
-                    self._publish(self.scheduler.finish(message))
+                    tokens = self.scheduler.finish(message)
+                    # First of all: the workers may be waiting for it, half-way through their step.
+                    self._send_mask()
+                self._publish(tokens)
             case Generate(prompts):
                 for prompt in prompts:
                     self.scheduler.add(prompt)
@@ -67,6 +71,11 @@ class Loop:
                 self.scheduler.abort(sequence_ids)
             case StatsQuery():
                 self.frontend.send(self.scheduler.stats())
+            case GrammarsReady():
+                self.scheduler.let_in_held()
+            case message if isinstance(message, AboutAdapters):
+                sequences = self.scheduler.sequences.values()
+                self.scheduler.adapters.take(message, (each.request.adapter for each in sequences))
 
     def _plan_ahead(self) -> None:
         while len(self.scheduler.in_flight) < STEPS_IN_FLIGHT:
@@ -76,6 +85,12 @@ class Loop:
             if plan is None:
                 return
             self.workers.send(plan)
+            self._send_mask()
+
+    def _send_mask(self) -> None:
+        """That of the oldest step in flight, once: all tokens before it are here."""
+        if (frame := self.scheduler.take_mask()) is not None:
+            self.workers.send(frame)
 
     def _publish(self, tokens: Tokens | None) -> None:
         if tokens is not None:

@@ -20,6 +20,7 @@ class Publisher:
         self._resumed: list[Resumed] = []
         self._ended: list[Ended] = []
         self._logprobs: list[Logprobs] = []
+        self._runs: dict[int, array] = {}
 
     @property
     def has_ends(self) -> bool:
@@ -36,6 +37,10 @@ class Publisher:
         sequence.silent_time = 0.0
         sequence.untold_preemptions = 0
         sequence.has_news = False
+
+    def run(self, sequence: Sequence, token_ids: array) -> None:
+        """All the tokens of a sequence at once."""
+        self._runs[sequence.id] = token_ids
 
     def end(self, sequence: Sequence, ended: Ended) -> None:
         if sequence.has_news:
@@ -58,10 +63,11 @@ class Publisher:
 
     def take(self, sequence_ids: list[int], token_ids: array, forward_time: float) -> Tokens:
         """All that was gathered, with one token for each of the sequences listed."""
+        runs, self._runs = self._runs, {}
         message = Tokens(
-            wide_column(sequence_ids),
-            column([1] * len(sequence_ids)),
-            token_ids.tobytes(),
+            wide_column([*sequence_ids, *runs]),
+            column([1] * len(sequence_ids) + [len(run) for run in runs.values()]),
+            token_ids.tobytes() + b"".join(run.tobytes() for run in runs.values()),
             forward_time,
             self._opened,
             self._resumed,

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from .request import Sequence
 
-_Lane = list[tuple[tuple[int, int], Sequence]]
+_Lane = list[tuple[tuple[int, ...], Sequence]]
 
 
 class WaitingQueue:
@@ -40,7 +40,7 @@ class WaitingQueue:
         self.leave(sequence)
 
     def leave(self, sequence: Sequence) -> None:
-        """It waits no more. One that has ended is still named in its lane, and skipped when its turn comes."""
+        """It waits no more. It may still be named in its lane, and is skipped when its turn comes."""
         sequence.is_waiting = False
         self._num_waiting -= 1
 
@@ -48,7 +48,7 @@ class WaitingQueue:
         return self._long if sequence.is_long else self._short
 
     def _head(self, lane: _Lane) -> Sequence | None:
-        while lane and lane[0][1].has_ended:
+        while lane and not lane[0][1].is_waiting:
             heapq.heappop(lane)
         return lane[0][1] if lane else None
 

@@ -7,11 +7,17 @@ Knows nothing of policy; `scheduler.py` moves the counters.
 """
 
 from array import array
+from typing import TYPE_CHECKING
 
 import msgspec
 
+from ..protocol.adapter_messages import NO_ADAPTER
 from ..protocol.messages import Prompt, sequence_id
 from ..protocol.sampling import SamplingParams
+
+if TYPE_CHECKING:
+    from .beams import BeamSearch
+    from .grammar.guide import Guide
 
 NO_SLOT = -1
 
@@ -19,9 +25,19 @@ NO_SLOT = -1
 class Request:
     """What the samples of one prompt have in common."""
 
-    __slots__ = ("prompt", "num_prompt", "max_total", "min_total", "endings", "num_cached", "root", "prompt_keys")
+    __slots__ = (
+        "prompt",
+        "num_prompt",
+        "max_total",
+        "min_total",
+        "endings",
+        "num_cached",
+        "root",
+        "prompt_keys",
+        "adapter",
+    )
 
-    def __init__(self, prompt: Prompt, max_model_len: int, root: bytes) -> None:
+    def __init__(self, prompt: Prompt, max_model_len: int, root: bytes, adapter: int = NO_ADAPTER) -> None:
         params = prompt.params
         self.prompt = prompt
         self.num_prompt = len(prompt.token_ids) // 4
@@ -38,6 +54,7 @@ class Request:
         self.num_cached: int | None = None  # prompt tokens found in the cache when its first sample was admitted
         self.root = root
         self.prompt_keys: list[bytes] = []  # of the prompt's full blocks, as far as anyone asked
+        self.adapter = adapter  # the place of its LoRA weights
 
 
 class Sequence:
@@ -56,11 +73,15 @@ class Sequence:
         "horizon",
         "max_total",
         "endings",
+        "search",
+        "guide",
+        "is_held",
         "is_waiting",
         "slot",
         "block_ids",
         "output_keys",
         "num_findable",
+        "num_certain",
         "has_ended",
         "has_news",
         "is_opened",
@@ -78,7 +99,7 @@ class Sequence:
         self.id = sequence_id(request.prompt.request_id, sample)
         self.request = request
         self.sample = sample
-        self.rank = (params.priority, arrival)  # lower goes first; unique
+        self.rank: tuple[int, ...] = (params.priority, arrival)  # lower goes first; unique
         self.is_long = is_long
         self.output = array("i")
         self.num_known = request.num_prompt  # tokens whose value is here
@@ -86,11 +107,15 @@ class Sequence:
         self.horizon = 0  # positions that may be computed before a block or a decision is needed
         self.max_total = request.max_total
         self.endings = request.endings
+        self.search: BeamSearch | None = None  # that decides which token comes next, a result at a time
+        self.guide: Guide | None = None  # that says which tokens may come next
+        self.is_held = False  # until there is one
         self.is_waiting = False
         self.slot = NO_SLOT
         self.block_ids: list[int] = []
         self.output_keys: list[bytes] = []  # of full blocks behind the prompt's
         self.num_findable = 0  # blocks at the table's head that have their key
+        self.num_certain = 0  # tokens at its end that the model had no doubt of, where somebody counts them
         self.has_ended = False
         self.has_news = True  # an Opened or Resumed is due with its next token
         self.is_opened = False
@@ -121,6 +146,11 @@ class Sequence:
     def num_left(self) -> int:
         """Known tokens that are not computed."""
         return self.num_known - self.num_computed
+
+    @property
+    def waits_for_host(self) -> bool:
+        """Its next step depends on a result that is in flight, so it is not planned ahead."""
+        return self.search is not None and self.num_computed >= self.num_known
 
     @property
     def is_running(self) -> bool:

@@ -31,6 +31,11 @@ class Running:
         self.cache.admit(sequence, found)
         self.prefilling.append(sequence)
 
+    def join(self, sequence: Sequence) -> None:
+        """Give a slot to one that was forked: it has its blocks, and is as far as the one that it was forked from."""
+        sequence.slot = self.slots.take()
+        self.decoding.append(sequence)
+
     def advance(self, sequence: Sequence, budget: int) -> int:
         """Plan the next chunk of known tokens of one that is prefilling; how many those are."""
         num_tokens = min(budget, sequence.num_left)

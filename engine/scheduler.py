@@ -9,22 +9,35 @@ Knows nothing of tensors, text and sockets.
 import time
 from array import array
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
-from ..protocol.messages import Ended, FailedRow, NewSlot, Prompt, Stats, StepPlan, StepResult, Tokens, values
+from ..protocol.messages import Ended, FailedRow, MaskFrame, Prompt, Stats, StepPlan, StepResult, Tokens, values
+from .adapters import Adapters
 from .cache import Cache
+from .grammar.guides import Guides
 from .limits import Candidate, Limits, Load, gates
 from .publisher import Publisher
-from .queue import WaitingQueue
+from .queue import WaitingQueue, victim
+from .repetition import repetitive
 from .request import Request, Sequence
 from .running import Running
+from .searches import Searches
 from .stats import Counters
-from .step import Step
+from .step import Step, new_slot
 
 
 class Scheduler:
-    def __init__(self, limits: Limits, *, shares_prefixes: bool = True) -> None:
+    def __init__(
+        self,
+        limits: Limits,
+        *,
+        shares_prefixes: bool = True,
+        adapters: Adapters | None = None,
+        guides: Guides | None = None,
+    ) -> None:
         self.limits = limits
+        self.adapters = adapters or Adapters.none()
+        self.guides = guides or Guides.none()
         self.gates = gates(limits)
         self.cache = Cache(limits.num_blocks, limits.block_size, shares_prefixes=shares_prefixes)
         self.sequences: dict[int, Sequence] = {}  # all that have not ended
@@ -33,27 +46,47 @@ class Scheduler:
         self.in_flight: deque[Step] = deque()
         self.publisher = Publisher()
         self.counters = Counters()
+        self.searches = Searches(self.sequences, self.cache, self.running, self.waiting, self.publisher, self.counters)
         self._arrivals = 0
 
     # --- requests come and go ---------------------------------------------------------------------------------------
 
     def add(self, prompt: Prompt) -> None:
         """Accept a request; one that can never be served ends at once."""
-        request = Request(prompt, self.limits.max_model_len, self.cache.root_of(prompt))
-        refusal = self.limits.refusal(request)
+        adapter = self.adapters.find(prompt.params.lora_name)
+        root = self.cache.root_of(prompt, adapter.key)
+        request = Request(prompt, self.limits.max_model_len, root, adapter.place)
+        refusal = self.adapters.refusal(prompt.params.lora_name) or self.limits.refusal(request)
         is_long = self.limits.is_long(request.num_prompt)
-        for sample in range(prompt.params.n):
-            self._arrivals += 1
-            sequence = Sequence(request, sample, self._arrivals, is_long)
+        for sequence in self._sequences_of(request, is_long):
             self.sequences[sequence.id] = sequence
+            self._let_in(sequence, refusal or self.guides.begin(sequence))
+
+    def _let_in(self, sequence: Sequence, refusal: str | None) -> None:
+        if refusal is not None:
+            self._end(sequence, Ended(sequence.id, "error", error_code=400, error_msg=refusal))
+        elif not sequence.is_held:
             self.waiting.push(sequence)
-            if refusal is not None:
-                self._end(sequence, Ended(sequence.id, "error", error_code=400, error_msg=refusal))
+
+    def let_in_held(self) -> None:
+        """Grammars have been compiled: who was held for them joins the queue, in its old place."""
+        for sequence, refusal in self.guides.ready():
+            self._let_in(sequence, refusal)
+
+    def _sequences_of(self, request: Request, is_long: bool) -> Iterator[Sequence]:
+        """One for each sample, or the first beam of a search."""
+        is_search = request.prompt.beams is not None
+        for sample in range(1 if is_search else request.prompt.params.n):
+            self._arrivals += 1
+            if is_search:
+                yield self.searches.begin(request, self._arrivals, is_long)
+            else:
+                yield Sequence(request, sample, self._arrivals, is_long)
 
     def abort(self, sequence_ids: Iterable[int]) -> None:
         """End these; those that have ended already are unknown here and ignored."""
         for sequence_id in sequence_ids:
-            if (sequence := self.sequences.get(sequence_id)) is not None:
+            if (sequence := self.searches.beam_for(sequence_id) or self.sequences.get(sequence_id)) is not None:
                 self._end(sequence, Ended(sequence.id, "abort", error_code=499, error_msg="The request was aborted."))
 
     def take_ends(self) -> Tokens | None:
@@ -63,7 +96,7 @@ class Scheduler:
     def stats(self) -> Stats:
         return self.counters.snapshot(
             running=len(self.running),
-            waiting=len(self.waiting),
+            waiting=len(self.waiting) + self.guides.num_held,
             blocks=self.cache.num_blocks,
             free_blocks=self.cache.num_free,
         )
@@ -72,24 +105,42 @@ class Scheduler:
 
     def plan(self) -> StepPlan | None:
         """The next step; None when there is nothing to compute before a result or a request comes."""
-        step = Step(self.counters.steps)
-        self.running.settle()
-        new_blocks = self._make_room()
-        self._plan_decodes(step, new_blocks)
-        load = self._load(step)
-        self._plan_prefills(step, load)
-        self._admit(step, load)
-        self.running.settle()
-        if not step.rows:
-            return None
+        while not (step := self._gathered()).rows:
+            if not self._unblock():
+                return None
         self.counters.steps += 1
         self.in_flight.append(step)
         return step.plan(self.running.slots.take_freed())
 
+    def _gathered(self) -> Step:
+        step = Step(self.counters.steps)
+        self.running.settle()
+        new_blocks = self._make_room()
+        self.searches.plan(step)
+        self._plan_decodes(step, new_blocks)
+        load = self._load(step)
+        self._plan_prefills(step, load)
+        self._admit(step, load)
+        self.guides.mark(step)
+        self.running.settle()
+        return step
+
+    def _unblock(self) -> bool:
+        """Where all that run are beams that wait for others of theirs, the youngest makes room for who is next."""
+        idle = [sequence for sequence in self.running.decoding if sequence.waits_for_host]
+        if self.in_flight or not idle or not self.waiting:
+            return False
+        self._preempt(victim(idle))
+        return True
+
     def _make_room(self) -> dict[int, int]:
         """A block for each sequence whose table is full, others preempted if need be: {slot: block}."""
         new_blocks: dict[int, int] = {}
-        at_horizon = [sequence for sequence in self.running.decoding if sequence.num_computed == sequence.horizon]
+        at_horizon = [
+            sequence
+            for sequence in self.running.decoding
+            if sequence.num_computed == sequence.horizon and not sequence.waits_for_host
+        ]
         for sequence in at_horizon:
             if sequence.num_tokens >= sequence.max_total:
                 # Its last token is in flight: it needs slot and blocks no more.
@@ -121,13 +172,21 @@ class Scheduler:
         sequence.untold_preemptions += 1
         sequence.has_news = True
         self.counters.preemptions += 1
-        self.waiting.push(sequence)
+        if sequence.search is not None:
+            sequence.search.preemptions += 1
+        if not self.searches.is_idle(sequence):
+            self.waiting.push(sequence)
 
     def _plan_decodes(self, step: Step, new_blocks: dict[int, int]) -> None:
-        rows = [sequence for sequence in self.running.decoding if sequence.num_computed < sequence.horizon]
+        rows = [
+            sequence
+            for sequence in self.running.decoding
+            if sequence.num_computed < sequence.horizon and not sequence.waits_for_host
+        ]
         for sequence in rows:
             sequence.num_computed += 1
         step.add_decodes(rows, new_blocks)
+        self.guides.force(step, self.limits.max_num_batched_tokens - len(rows))
 
     def _plan_prefills(self, step: Step, load: Load) -> None:
         for sequence in self.running.prefilling:
@@ -141,7 +200,7 @@ class Scheduler:
         return Load(
             num_running=len(self.running),
             num_free=self.cache.num_free,
-            tokens_left=self.limits.max_num_batched_tokens - len(step.rows),
+            tokens_left=self.limits.max_num_batched_tokens - sum(step.num_tokens),
             num_prompts=len(prompts),
             num_long=sum(sequence.is_long for sequence in prompts),
             prompt_blocks=sum(len(sequence.block_ids) for sequence in prompts),
@@ -181,7 +240,7 @@ class Scheduler:
             self._count_start(sequence, len(found) * self.cache.block_size)
         sequence.prompt_logprobs_to_skip = sequence.prompt_logprobs_sent
         self.running.enter(sequence, found)
-        new = _new_slot(sequence)
+        new = new_slot(sequence)
         num_tokens = self.running.advance(sequence, budget)
         step.add_new(sequence, num_tokens, new)
         return num_tokens
@@ -215,14 +274,46 @@ class Scheduler:
                 continue
             if sequence.has_news:
                 self.publisher.news(sequence)
+            if sequence.guide is not None:
+                self._take_guided(step, sequence, token)
+                continue
             sequence_ids.append(sequence.id)
             tokens.append(token)
             sequence.output.append(token)
             sequence.num_known = num_known = sequence.num_known + 1
             if token in sequence.endings or num_known >= sequence.max_total:
                 self._end_at(sequence, token)
+        for entry in result.candidates:
+            self.searches.hear(step.rows[entry.row], entry, result.forward_time)
+        for sequence in repetitive(step, result):
+            self._end(sequence, Ended(sequence.id, "stop", "repetition"))
         self.counters.generated_tokens += len(tokens)
         return self.publisher.take(sequence_ids, tokens, result.forward_time)
+
+    def _take_guided(self, step: Step, sequence: Sequence, token: int) -> None:
+        """Of one that isn't free in what it says: with the token that was sampled come those that were certain."""
+        tokens = step.forced.get(sequence, array("i")) + array("i", (token,))
+        self.publisher.run(sequence, tokens)
+        self.counters.generated_tokens += len(tokens)
+        sequence.output.extend(tokens)
+        sequence.num_known += len(tokens)
+        if token in sequence.endings or sequence.num_known >= sequence.max_total:
+            self._end_at(sequence, token)
+        if not sequence.has_ended:
+            self.guides.follow(sequence, tokens)
+            self._end_if_guided_to(sequence)
+
+    def take_mask(self) -> MaskFrame | None:
+        """Which tokens the oldest step in flight may sample, once that is known and if it isn't all."""
+        if not self.in_flight or not self.in_flight[0].masked:
+            return None
+        step = self.in_flight[0]
+        frame = self.guides.frame(step)
+        for row in step.masked:
+            if not step.rows[row].has_ended:
+                self._end_if_guided_to(step.rows[row])
+        step.masked = []
+        return frame
 
     def _step_of(self, result: StepResult) -> Step:
         if not self.in_flight or self.in_flight[0].number != result.step:
@@ -247,19 +338,28 @@ class Scheduler:
         elif sequence.num_known >= sequence.max_total:
             self._end(sequence, Ended(sequence.id, "length"))
 
+    def _end_if_guided_to(self, sequence: Sequence) -> None:
+        """Its grammar may leave nothing to say, or may have become too much to follow."""
+        guide = sequence.guide
+        if guide is None:
+            return
+        if guide.error is not None:
+            self._end(sequence, Ended(sequence.id, "error", error_code=400, error_msg=guide.error))
+        elif guide.is_complete and (not sequence.endings or sequence.num_known < sequence.request.min_total):
+            self._end(sequence, Ended(sequence.id, "stop"))  # no token says so
+
     def _end_outgrown(self, sequence: Sequence) -> None:
         """Alone it fills the whole pool. What is in flight still counts, so that its end does not depend on timing."""
         if self._is_awaited(sequence):
             return
-        message = (
-            f"The request has grown to {sequence.num_known:,} tokens and fills the whole KV cache "
-            f"({self.cache.num_blocks:,} blocks of {self.cache.block_size}). "
-            "Use a smaller max_tokens or raise kv_cache_memory."
-        )
+        message = self.cache.outgrown(sequence.num_known)
         self._end(sequence, Ended(sequence.id, "error", error_code=429, error_msg=message))
 
     def _end(self, sequence: Sequence, ended: Ended) -> None:
         """The one way out, whatever it was doing."""
+        if sequence.search is not None:
+            self.searches.end(sequence.search, ended)
+            return
         sequence.has_ended = True
         del self.sequences[sequence.id]
         if sequence.is_running:
@@ -278,18 +378,6 @@ class Scheduler:
         if len(waiting) != len(self.waiting):
             raise RuntimeError(f"{len(self.waiting)} sequences are counted as waiting, and {len(waiting)} are.")
         for sequence in self.sequences.values():
-            if sequence.is_running == sequence.is_waiting and not self._is_awaited(sequence):
+            is_somewhere = self._is_awaited(sequence) or self.searches.is_idle(sequence)
+            if sequence.is_running == sequence.is_waiting and not is_somewhere and not sequence.is_held:
                 raise RuntimeError(f"Sequence {sequence.id} is nowhere: {sequence.num_known} tokens are known.")
-
-
-def _new_slot(sequence: Sequence) -> NewSlot:
-    prompt = sequence.request.prompt
-    return NewSlot(
-        slot=sequence.slot,
-        token_ids=sequence.packed_tokens(0, sequence.num_known),
-        num_prompt=sequence.num_prompt,
-        num_computed=sequence.num_computed,
-        params=sequence.params,
-        seed=prompt.seed,
-        sample=sequence.sample,
-    )

@@ -3,15 +3,19 @@
 Knows nothing of why a row is in it.
 """
 
+from array import array
 from collections.abc import Sequence as Columns
 from itertools import repeat
 
-from ..protocol.messages import NewSlot, StepPlan, column
+from ..protocol.messages import Forced, Fork, NewSlot, StepPlan, column
 from .request import Sequence
 
 
 class Step:
-    __slots__ = ("number", "rows", "slots", "num_tokens", "new", "_added")
+    __slots__ = (
+        "number", "rows", "slots", "num_tokens", "new", "forks", "copies", "decided", "forced", "masked",
+        "_added",
+    )  # fmt: skip
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -19,6 +23,11 @@ class Step:
         self.slots: list[int] = []
         self.num_tokens: list[int] = []
         self.new: list[NewSlot] = []
+        self.forks: list[Fork] = []
+        self.copies: list[int] = []  # pairs of source block, target block
+        self.decided: list[Forced] = []  # tokens that no worker samples
+        self.forced: dict[Sequence, array] = {}  # those among them that come with this step's result
+        self.masked: list[int] = []  # rows
         self._added: list[tuple[int, Columns[int]]] = []  # (row, blocks appended to its table), by row
 
     def add_decodes(self, sequences: list[Sequence], new_blocks: dict[int, int]) -> None:
@@ -42,6 +51,20 @@ class Step:
         self.new.append(new)
         self.add(sequence, num_tokens)
 
+    def fork(self, parent: Sequence, child: Sequence, copied: tuple[int, int] | None) -> None:
+        self.forks.append(Fork(parent.slot, child.slot, child.sample, column(child.block_ids)))
+        self.copies += copied or ()
+
+    def decide(self, sequence: Sequence) -> None:
+        """Tell the worker its newest token, which was chosen here."""
+        self.decided.append(Forced(sequence.slot, column(sequence.output[-1:])))
+
+    def force(self, row: int, token_ids: array) -> None:
+        """A row computes these, too, before it samples."""
+        self.forced[self.rows[row]] = token_ids
+        self.decided.append(Forced(self.slots[row], token_ids.tobytes()))
+        self.num_tokens[row] += len(token_ids)
+
     def plan(self, freed: list[int]) -> StepPlan:
         block_ids, offsets = self._block_columns()
         return StepPlan(
@@ -52,6 +75,10 @@ class Step:
             block_offsets=column(offsets),
             freed=column(freed),
             new=self.new,
+            forced=self.decided,
+            forks=self.forks,
+            copies=column(self.copies),
+            masked=column(self.masked),
         )
 
     def _block_columns(self) -> tuple[list[int], list[int]]:
@@ -63,3 +90,18 @@ class Step:
             block_ids += blocks
         offsets.extend(repeat(len(block_ids), len(self.rows) + 1 - len(offsets)))
         return block_ids, offsets
+
+
+def new_slot(sequence: Sequence) -> NewSlot:
+    prompt = sequence.request.prompt
+    return NewSlot(
+        slot=sequence.slot,
+        token_ids=sequence.packed_tokens(0, sequence.num_known),
+        num_prompt=sequence.num_prompt,
+        num_computed=sequence.num_computed,
+        params=sequence.params,
+        seed=prompt.seed,
+        sample=sequence.sample,
+        adapter=sequence.request.adapter,
+        num_candidates=0 if sequence.search is None else sequence.search.num_candidates,
+    )

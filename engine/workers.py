@@ -10,8 +10,9 @@ from typing import Any
 
 import msgspec
 
+from ..protocol.adapter_messages import AdapterOrder
 from ..protocol.config import EngineConfig
-from ..protocol.messages import Allocate, Allocated, Loaded, MemoryPlan, StepPlan, StepResult, Stop
+from ..protocol.messages import Allocate, Allocated, Loaded, MaskFrame, MemoryPlan, StepPlan, StepResult, Stop
 from ..protocol.recording import Recorder
 from ..protocol.sockets import Inbox, Outbox
 
@@ -34,7 +35,7 @@ class Workers:
         self._one_from_each(inbox, Allocated, lambda allocated: allocated.rank)
         return plan
 
-    def send(self, message: StepPlan | Allocate | Stop) -> None:
+    def send(self, message: StepPlan | MaskFrame | Allocate | AdapterOrder | Stop) -> None:
         if self._recorder is not None:
             self._recorder.write(message, is_answer=False)
         for outbox in self._outboxes:

@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from threading import Thread
 from typing import Any
 
+from ..protocol.beams import BeamSearchParams, beams_of
 from ..protocol.outputs import RequestOutput
 from ..protocol.sampling import SamplingParams
 from .pending import Pending
@@ -93,6 +94,10 @@ class AsyncLLM:
         finally:
             session.client.abort([request])
 
+    async def beam_search(self, prompts: Any, params: BeamSearchParams) -> list[RequestOutput]:
+        """Search each prompt's likeliest answers: `outputs` are `beam_width` of them, the best first."""
+        return await self.generate(prompts, beams_of(params))  # type: ignore[arg-type]
+
     async def abort(self, request_id: str) -> None:
         """End a running request; whoever waits for it gets what it has, with `error_code` 499."""
         await self.ready()
@@ -109,6 +114,21 @@ class AsyncLLM:
     ) -> str:
         """The exact text that `chat` would send."""
         return self._session.render(messages, chat_template, tools, add_generation_prompt, template_options)
+
+    async def load_lora(self, name: str, path: str | os.PathLike[str]) -> None:
+        """Load a LoRA adapter that PEFT saved in the folder `path`; requests may then give `lora_name=name`."""
+        await self.ready()
+        await asyncio.to_thread(self._session.adapters.load, name, path)
+
+    async def unload_lora(self, name: str) -> None:
+        """Forget an adapter; refused while requests use it."""
+        await self.ready()
+        await asyncio.to_thread(self._session.adapters.unload, name)
+
+    async def list_loras(self) -> list[str]:
+        """The names that requests may use."""
+        await self.ready()
+        return await asyncio.to_thread(self._session.adapters.names)
 
     def get_tokenizer(self) -> Tokenizer:
         return self._session.tokenizer

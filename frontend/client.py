@@ -8,10 +8,11 @@ Knows nothing of prompts as people write them, and nothing of waiting: a `Pendin
 import os
 import queue
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
+from ..protocol.adapter_messages import LoraAnswer
 from ..protocol.config import EngineConfig
 from ..protocol.errors import ClosedError, PenstockError
 from ..protocol.messages import (
@@ -42,6 +43,7 @@ class Client:
         self._pending: dict[int, Pending] = {}
         self._lock = threading.Lock()
         self._stats: queue.SimpleQueue[Stats] = queue.SimpleQueue()
+        self.on_lora_answer: Callable[[LoraAnswer], None] = lambda answer: None
         self._wake_read, self._wake_write = os.pipe()
         self._thread = threading.Thread(target=self._receive, name="penstock-client", daemon=True)
 
@@ -135,6 +137,8 @@ class Client:
             self._hand_out(message)
         elif isinstance(message, Stats):
             self._stats.put(message)
+        elif isinstance(message, LoraAnswer):
+            self.on_lora_answer(message)
         else:
             self.tree.note(message)
 

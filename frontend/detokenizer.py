@@ -27,6 +27,7 @@ from ..protocol.messages import (
     Logprobs,
     Opened,
     Ready,
+    Score,
     Stop,
     Timing,
     Tokens,
@@ -36,7 +37,6 @@ from ..protocol.messages import (
 from ..protocol.sockets import Inbox, Outbox
 from ..protocol.trace import Trace
 from .incremental import Decoding, IncrementalDecoder
-from .parsing import Parsing
 from .stop_strings import StopChecker
 from .tokenizer import Tokenizer
 
@@ -154,7 +154,7 @@ class _Sequence:
         if self._stops is not None and self._stops.found is not None:
             return self._sent("stop", self._stops.found)
         if end is not None:
-            return self._sent(end.finish_reason, end.stop_reason, end.error_code, end.error_msg)
+            return self._sent(end.finish_reason, end.stop_reason, end.error_code, end.error_msg, end.score)
         return self._sent() if self._opened.is_streamed else None
 
     def _new_text(self, end: Ended | None) -> str:
@@ -162,7 +162,7 @@ class _Sequence:
         if self._decoder is None:
             return ""
         border = len(self.token_ids)
-        if end is not None and end.finish_reason == "stop" and not self._opened.params.include_stop_str_in_output:
+        if end is not None and end.finish_reason == "stop" and self._ends_with_an_ending:
             border -= 1  # the token that ended the answer is none of its text
         new = self.token_ids[self._num_decoded : border]
         text = self._decoder.feed(new) if self._stops is None else self._checked_text(new)
@@ -170,6 +170,14 @@ class _Sequence:
         if end is not None and (self._stops is None or self._stops.found is None):
             text += self._last_text()
         return text
+
+    @property
+    def _ends_with_an_ending(self) -> bool:
+        """Its newest token ends it and isn't to be shown. Not all ends have one: a grammar may leave nothing to say."""
+        params = self._opened.params
+        if params.include_stop_str_in_output or not self.token_ids:
+            return False
+        return self.token_ids[-1] in (*(params.eos_token_id or ()), *(params.stop_token_ids or ()))
 
     def _checked_text(self, new: array) -> str:
         """Token by token up to a stop string; the tokens behind it were never part of the answer."""
@@ -198,12 +206,13 @@ class _Sequence:
         stop_reason: int | str | None = None,
         error_code: int = 200,
         error_msg: str | None = None,
+        score: Score | None = None,
     ) -> Delta:
         timing = None if finish_reason is None else self._timing()
         opened = self._opened
         delta = Delta(
             opened.sequence_id, self._text, self.token_ids.tobytes(), opened.num_cached,
-            finish_reason, stop_reason, error_code, error_msg, timing, self.logprobs,
+            finish_reason, stop_reason, error_code, error_msg, timing, self.logprobs, score,
         )  # fmt: skip
         if finish_reason is None:
             self.token_ids, self.logprobs, self._text, self._num_decoded = array("i"), [], "", 0
@@ -245,9 +254,8 @@ def main(child: Child) -> None:
     inbox = Inbox(child.directory, "detokenizer", DetokenizerInbox)
     engine = Outbox(child.directory, "engine")
     tokenizer = Tokenizer(Path(child.launch.tokenizer_folder))
-    parsing = Parsing.of(child.launch.config)
-    # The marks of thoughts and calls must come through, for the front end to read.
-    detokenizer = Detokenizer(Decoding(tokenizer.backend, parsing.marks) if parsing else tokenizer.decoding)
+    shown = child.launch.shown
+    detokenizer = Detokenizer(Decoding(tokenizer.backend, shown) if shown else tokenizer.decoding)
     trace = Trace(child.launch.config.trace, child.role)
     gc.collect()
     gc.freeze()  # the tokenizer stays; no collection needs to walk it

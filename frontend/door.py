@@ -8,19 +8,24 @@ Knows nothing of processes; it needs the tokenizer and the agreed memory plan.
 import hashlib
 import itertools
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
+from ..protocol.beams import BeamSearchParams
 from ..protocol.config import EngineConfig
 from ..protocol.errors import RequestError
+from ..protocol.guided import Grammar
 from ..protocol.messages import MemoryPlan, Prompt, column, values
 from ..protocol.sampling import SamplingParams
-from .parsing import AnswerReader, Parsing
+from .asked import Asked, asked_of
+from .door_checks import CHECKS
+from .parsing import AnswerReader, Parsing, ThoughtTokens
 from .pending import Notify, Pending
+from .structured import grammar_of
 from .tokenizer import Tokenizer
 
 _SEED_SPAN = 2**63
@@ -28,22 +33,10 @@ _SEED_SPAN = 2**63
 _END_TOKENS, _END_CHARACTERS = 16, 64
 
 
-@dataclass(frozen=True, slots=True)
-class Rendered:
-    """A conversation as its template renders it: complete, with every special token that it wants."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """One prompt as the caller gave it, sorted into its parts."""
-
-    text: str | None
-    token_ids: Sequence[int] | None
+class _Settled(NamedTuple):
+    given: SamplingParams
     params: SamplingParams
-    refusal: str | None = None
-    is_chat: bool = False  # rendered by a template, so that no special tokens are to be added
+    grammar: Grammar | None
 
 
 class Door:
@@ -55,22 +48,26 @@ class Door:
         self.plan = plan
         self.defaults = defaults
         self.parsing = Parsing.of(config)
+        self._thoughts = ThoughtTokens(self.parsing, partial(tokenizer.encode, add_special_tokens=False))
         self._numbers = itertools.count()
         self._seeds = itertools.count()
-        self._settled: dict[int, tuple[SamplingParams, SamplingParams]] = {}
+        self._settled: dict[int, _Settled] = {}
 
     def asked(
-        self, prompts: Iterable[Any], params: SamplingParams | Iterable[SamplingParams] | None
+        self, prompts: Iterable[Any], params: SamplingParams | BeamSearchParams | Iterable[SamplingParams] | None
     ) -> Iterator[Asked]:
         """Pair prompts with their parameters; lists of different lengths raise before anything runs."""
+        if isinstance(params, BeamSearchParams):
+            sampling = params.as_sampling()
+            return (replace(asked_of(prompt, sampling), beams=params) for prompt in prompts)
         if isinstance(params, SamplingParams) or params is None:
             every = params or self.defaults
-            return (_asked(prompt, every) for prompt in prompts)
+            return (asked_of(prompt, every) for prompt in prompts)
         if isinstance(prompts, Sequence) and isinstance(params, Sequence) and len(prompts) != len(params):
             raise RequestError(
                 f"There are {len(prompts)} prompts and {len(params)} sampling_params; give one for each."
             )
-        return (_asked(prompt, each) for prompt, each in zip(prompts, params, strict=True))
+        return (asked_of(prompt, each) for prompt, each in zip(prompts, params, strict=True))
 
     def admit(self, asked: Sequence[Asked], notify: Notify, *, is_streamed: bool = False) -> list[Pending]:
         """Tokenize and check a group of requests; the refused ones among them are finished already."""
@@ -105,26 +102,34 @@ class Door:
                     "(option limit_prompt_chars)."
                 )
             packed = self._checked_ids(ids)
-            params = self._fitted(self._settle(asked.params), len(ids))
-            refusal = None
+            settled = self._settle(asked.params)
+            params, grammar, refusal = self._fitted(settled.params, len(ids)), settled.grammar, None
         except RequestError as error:
-            packed, params, refusal = b"", asked.params, str(error)
+            packed, params, grammar, refusal = b"", asked.params, None, str(error)
         seed = params.seed if params.seed is not None else self._next_seed()
-        prompt = Prompt(next(self._numbers), packed, params, seed, time.time(), is_streamed)
-        pending = Pending(prompt, asked.text, notify, self._readers(asked, prompt), is_chat=asked.is_chat)
+        end = self._prompt_end(asked, packed)
+        thought = self._thoughts.of(end)
+        number, beams = next(self._numbers), asked.beams
+        prompt = Prompt(number, packed, params, seed, time.time(), is_streamed, beams, thought, grammar)
+        pending = Pending(prompt, asked.text, notify, self._readers(asked, prompt, end), is_chat=asked.is_chat)
         if refusal is not None:
             pending.refuse(400, refusal)
         return pending
 
-    def _readers(self, asked: Asked, prompt: Prompt) -> list[AnswerReader]:
+    def _prompt_end(self, asked: Asked, token_ids: bytes) -> str:
+        """As much of it as says whether a thought has begun; nothing where nobody asks."""
+        if self.parsing is None:
+            return ""
+        if asked.text is not None:
+            return asked.text[-_END_CHARACTERS:]
+        return self.tokenizer.decode(values(token_ids)[-_END_TOKENS:], skip_special_tokens=False)[-_END_CHARACTERS:]
+
+    def _readers(self, asked: Asked, prompt: Prompt, prompt_end: str) -> list[AnswerReader]:
         """What takes each sample's text apart, if this model's answers are to be."""
         if self.parsing is None or not prompt.token_ids:
             return []
-        text = asked.text
-        if text is None:
-            text = self.tokenizer.decode(values(prompt.token_ids)[-_END_TOKENS:], skip_special_tokens=False)
         return [
-            self.parsing.reader(text[-_END_CHARACTERS:], partial(_call_id, prompt, sample))
+            self.parsing.reader(prompt_end, asked.tools, partial(_call_id, prompt, sample))
             for sample in range(prompt.params.n)
         ]
 
@@ -145,20 +150,25 @@ class Door:
         except TypeError:
             raise RequestError("Prompt token ids must be whole numbers.") from None
 
-    def _settle(self, params: SamplingParams) -> SamplingParams:
+    def _settle(self, params: SamplingParams) -> "_Settled":
         """What belongs to the model filled in; remembered, since a batch shares one object."""
         known = self._settled.get(id(params))
-        if known is None or known[0] != params:
+        if known is None or known.given != params:
             if len(self._settled) > 256:
                 self._settled.clear()
             # A copy is kept to compare with: the caller may change the object between two calls.
-            known = (msgspec.structs.replace(params), self._filled_in(params))
+            known = _Settled(msgspec.structs.replace(params), self._filled_in(params), self._grammar(params))
             self._settled[id(params)] = known
-        return known[1]
+        return known
+
+    def _grammar(self, params: SamplingParams) -> Grammar | None:
+        if params.guided_decoding is None:
+            return None
+        return grammar_of(params.guided_decoding, is_compact=self.config.guided_decoding_disable_any_whitespace)
 
     def _filled_in(self, params: SamplingParams) -> SamplingParams:
-        for check in _CHECKS:
-            check(self, params)
+        for check in CHECKS:
+            check(params, self.config, self.plan)
         eos = params.eos_token_id if params.eos_token_id is not None else self.tokenizer.eos_token_ids
         words = list(params.bad_words_ids or [])
         for word in params.bad_words or []:
@@ -167,8 +177,10 @@ class Door:
         return msgspec.structs.replace(
             params,
             eos_token_id=[] if params.ignore_eos else list(eos),
+            early_stop=params.early_stop or self.config.early_stop_config,
             bad_words=None,
             bad_words_ids=[list(ids) for ids in dict.fromkeys(map(tuple, words))] or None,
+            guided_decoding=None,  # the grammar travels beside them
         )
 
     def _fitted(self, params: SamplingParams, num_prompt: int) -> SamplingParams:
@@ -179,8 +191,20 @@ class Door:
             if room < 1:
                 raise RequestError(f"max_length={params.max_length} leaves no token after a prompt of {num_prompt}.")
         most = min(room, params.max_tokens) if params.max_tokens is not None else room
+        self._check_logprobs(params, num_prompt, most)
         least = min(most, max(params.min_tokens, params.min_length - num_prompt))
         return msgspec.structs.replace(params, max_tokens=most, max_length=None, min_tokens=least, min_length=0)
+
+    def _check_logprobs(self, params: SamplingParams, num_prompt: int, num_output: int) -> None:
+        """Whole vocabularies times many positions would fill any memory; the best few never do."""
+        positions = num_prompt * (params.prompt_logprobs == -1) + params.n * num_output * (params.logprobs == -1)
+        count, limit = positions * self.plan.vocab_size, self.config.limit_logprobs
+        if count > limit:
+            raise RequestError(
+                f"Log-probabilities of all {self.plan.vocab_size:,} tokens at up to {positions:,} positions are "
+                f"{count:,} values, and the limit is {limit:,} (option limit_logprobs). Ask for fewer than -1, or for "
+                "fewer max_tokens."
+            )
 
     @property
     def _character_limit(self) -> int:
@@ -194,93 +218,3 @@ def _call_id(prompt: Prompt, sample: int, index: int) -> str:
     """Of the request alone, so that a run repeats; each turn of a conversation has a prompt, and so ids, of its own."""
     place = f"{prompt.seed} {sample} {index} ".encode()
     return "call_" + hashlib.blake2b(place + prompt.token_ids, digest_size=12).hexdigest()
-
-
-def _asked(prompt: Any, params: SamplingParams) -> Asked:
-    if isinstance(prompt, str):
-        return Asked(prompt, None, params)
-    if isinstance(prompt, Rendered):
-        return Asked(prompt.text, None, params, is_chat=True)
-    if isinstance(prompt, RequestError):  # a chat template refused this conversation
-        return Asked(None, None, params, str(prompt))
-    if isinstance(prompt, Mapping):
-        return _asked_in_parts(prompt, params)
-    if hasattr(prompt, "tolist"):
-        prompt = prompt.tolist()
-    if isinstance(prompt, Sequence):
-        return Asked(None, prompt, params)
-    raise TypeError(
-        f"A prompt is text, a list of token ids, or a dict with either; this one is {type(prompt).__name__}."
-    )
-
-
-_PARTS = {"prompt", "prompt_token_ids", "priority", "cache_salt", "lora_name"}
-_MEDIA = {"multimodal_data", "multi_modal_data", "mm_info", "image", "video", "audio"}
-
-
-def _asked_in_parts(prompt: Mapping[str, Any], params: SamplingParams) -> Asked:
-    text, token_ids = prompt.get("prompt"), prompt.get("prompt_token_ids")
-    if media := sorted(_MEDIA & prompt.keys()):
-        return Asked(text, token_ids, params, f"{media[0]}: multimodal prompts are not supported yet.")
-    if unknown := sorted(prompt.keys() - _PARTS):
-        return Asked(
-            text, token_ids, params, f"A prompt has no part {unknown[0]!r}; it may have {', '.join(sorted(_PARTS))}."
-        )
-    if text is None and token_ids is None:
-        return Asked(None, None, params, "A prompt needs `prompt` (text) or `prompt_token_ids`.")
-    if isinstance(token_ids, Sequence) or token_ids is None:
-        own = {name: prompt[name] for name in ("priority", "cache_salt", "lora_name") if prompt.get(name) is not None}
-        try:
-            return Asked(text, token_ids, msgspec.structs.replace(params, **own) if own else params)
-        except RequestError as error:
-            return Asked(text, token_ids, params, str(error))
-    return Asked(text, None, params, "prompt_token_ids must be a list of whole numbers.")
-
-
-# --- what a request may ask of this model: one check each ------------------------------------------------------------
-
-
-def _only_what_is_built(door: Door, params: SamplingParams) -> None:
-    if params.not_built:
-        raise RequestError(f"{params.not_built[0]} is not built yet; leave it out.")
-    if params.lora_name is not None:
-        raise RequestError(f"There is no adapter {params.lora_name!r}: adapters are not built yet.")
-
-
-def _stop_strings_in_bounds(door: Door, params: SamplingParams) -> None:
-    most, longest = door.config.limit_stop_strings, door.config.limit_stop_chars
-    if len(params.stop or []) > most or any(len(text) > longest for text in params.stop or []):
-        raise RequestError(f"stop: at most {most} strings of at most {longest} characters.")
-
-
-def _biases_in_bounds(door: Door, params: SamplingParams) -> None:
-    if len(params.logit_bias or {}) > door.config.limit_logit_bias:
-        raise RequestError(f"logit_bias: at most {door.config.limit_logit_bias:,} entries.")
-
-
-def _bad_words_in_bounds(door: Door, params: SamplingParams) -> None:
-    if len(params.bad_words or []) + len(params.bad_words_ids or []) > door.config.limit_bad_words:
-        raise RequestError(f"bad_words: at most {door.config.limit_bad_words:,} entries.")
-
-
-def _ids_in_vocabulary(door: Door, params: SamplingParams) -> None:
-    named = {
-        "stop_token_ids": params.stop_token_ids or [],
-        "eos_token_id": params.eos_token_id or [],
-        "logit_bias": list(params.logit_bias or {}),
-        "bad_words_ids": [token for word in params.bad_words_ids or [] for token in word],
-    }
-    for name, ids in named.items():
-        if ids and max(ids) >= door.plan.vocab_size:
-            raise RequestError(
-                f"{name}: token id {max(ids)} is not in the vocabulary (0 to {door.plan.vocab_size - 1})."
-            )
-
-
-_CHECKS: tuple[Callable[[Door, SamplingParams], None], ...] = (
-    _only_what_is_built,
-    _stop_strings_in_bounds,
-    _biases_in_bounds,
-    _bad_words_in_bounds,
-    _ids_in_vocabulary,
-)

@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from ..protocol.beams import BeamSearchParams, beams_of
 from ..protocol.errors import EngineDeadError
 from ..protocol.messages import Stats
 from ..protocol.outputs import RequestOutput
@@ -110,6 +111,13 @@ class LLM:
         finally:
             session.client.abort([request])
 
+    def beam_search(self, prompts: Any, params: BeamSearchParams, use_tqdm: bool = True) -> list[RequestOutput]:
+        """Search each prompt's likeliest answers: `outputs` are `beam_width` of them, best first, with their `score`.
+
+        Prompts are what `generate` takes.
+        """
+        return self.generate(prompts, beams_of(params), use_tqdm)  # type: ignore[arg-type]
+
     def apply_chat_template(
         self,
         messages: Messages,
@@ -123,6 +131,21 @@ class LLM:
 
     def get_tokenizer(self) -> Tokenizer:
         return self._session.tokenizer
+
+    def load_lora(self, name: str, path: str | os.PathLike[str]) -> None:
+        """Load a LoRA adapter that PEFT saved in the folder `path`; requests may then give `lora_name=name`.
+
+        Running requests go on meanwhile. Raises `AdapterError` (a `ConfigError`) where it cannot be used.
+        """
+        self._session.adapters.load(name, path)
+
+    def unload_lora(self, name: str) -> None:
+        """Forget an adapter; refused while requests use it."""
+        self._session.adapters.unload(name)
+
+    def list_loras(self) -> list[str]:
+        """The names that requests may use."""
+        return self._session.adapters.names()
 
     def stats(self) -> Stats:
         """What the engine holds and has done: requests, blocks, steps, tokens."""

@@ -19,8 +19,8 @@ Notify = Callable[["Pending"], None]  # called by the receiving thread; must not
 
 class Pending:
     __slots__ = (
-        "_lock", "_logprobs", "_readers", "_taken", "error", "is_chat", "is_finished", "is_fresh", "notify", "output",
-        "position", "prompt", "text", "unfinished",
+        "_lock", "_logprobs", "_parser_error", "_readers", "_taken", "error", "is_chat", "is_finished", "is_fresh",
+        "notify", "output", "position", "prompt", "text", "unfinished",
     )  # fmt: skip
 
     def __init__(
@@ -41,6 +41,7 @@ class Pending:
         self.error: BaseException | None = None  # the tree has died
         self.is_chat = is_chat
         self._readers = readers
+        self._parser_error: str | None = None  # of a plugin
         self._lock = threading.Lock()
         self._taken = 0
         self._start_output(prompt_token_ids=list(values(prompt.token_ids)))
@@ -75,6 +76,8 @@ class Pending:
         answer.stop_reason = delta.stop_reason
         if delta.error_code != 200:
             output.error_code, output.error_msg = delta.error_code, delta.error_msg
+        if delta.score is not None:
+            answer.cumulative_logprob, answer.score = delta.score.cumulative_logprob, delta.score.score
         if delta.timing is not None:
             _add_timing(output.metrics, delta)
         self.unfinished -= 1
@@ -96,7 +99,10 @@ class Pending:
                 self._start_output(output.prompt_token_ids)
             self.is_fresh = False
         for answer, reader in zip(output.outputs, self._readers):
-            self._take_apart(answer, reader)
+            if self._parser_error is None:
+                self._take_apart(answer, reader)
+        if self._parser_error is not None:
+            _fail(output, self._parser_error)
         if output.metrics is not None:
             output.metrics.num_output_tokens = sum(len(answer.token_ids) for answer in output.outputs)
         for part in logprobs:
@@ -104,13 +110,23 @@ class Pending:
         return output
 
     def _take_apart(self, answer: CompletionOutput, reader: AnswerReader) -> None:
-        parts = reader.feed(answer.text, is_last=answer.finish_reason is not None)
+        try:
+            parts = reader.feed(answer.text, is_last=answer.finish_reason is not None)
+        except Exception as error:  # a plugin's; it fails this request, whose text goes on as the model writes it
+            self._parser_error = f"The parser of this model's answers failed: {type(error).__name__}: {error}"
+            return
         answer.text = parts.text
         answer.reasoning_content = parts.thought or None
         answer.tool_calls = parts.calls or None
         ended_by_itself = answer.finish_reason == "stop" and not isinstance(answer.stop_reason, str)
         if self.is_chat and ended_by_itself and reader.has_whole_calls:
             answer.finish_reason = "tool_calls"
+
+
+def _fail(output: RequestOutput, message: str) -> None:
+    output.error_code, output.error_msg = 500, message
+    for answer in output.outputs:
+        answer.finish_reason = answer.finish_reason and "error"
 
 
 def _add_timing(metrics: RequestMetrics | None, delta: Delta) -> None:

@@ -5,6 +5,7 @@ The children start first and load while this process reads the tokenizer. Knows 
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +14,20 @@ import msgspec
 from ..protocol.config import EngineConfig
 from ..protocol.errors import ConfigError, RequestError
 from ..protocol.outputs import RequestOutput
+from ..protocol.plugins import LOGITS_PROCESSORS, require_installed
 from ..protocol.sampling import SamplingParams
 from . import logs
+from .adapters import Adapters
+from .asked import Rendered
 from .chat import template_text
 from .client import Client, same_error
-from .door import Door, Rendered
+from .door import Door
 from .model_files import find_model
 from .parsing import settled
 from .pending import Notify, Pending
 from .start_table import start_table
-from .tokenizer import Tokenizer, chat_templates
+from .tokenizer import Tokenizer, chat_templates, special_tokens
+from .tool_schemas import argument_schemas
 
 Messages = Sequence[Mapping[str, Any]]
 
@@ -34,14 +39,18 @@ class Session:
 
     def __init__(self, model: str | os.PathLike[str], options: dict[str, Any]) -> None:
         self.config = EngineConfig.from_options(model, **options)
+        require_installed("logits_processors", LOGITS_PROCESSORS, self.config.logits_processors or ())
         self.is_quiet = logs.is_quiet(self.config.quiet)
         for notice in EngineConfig.notices(options):
             logs.say(notice, quiet=self.is_quiet)
         self.files = find_model(self.config.model, self.config.tokenizer, self.config.revision)
         self.chat_template = template_text(self.config.chat_template) if self.config.chat_template else None
         # Before the tree starts: its detokenizer must know which marks to show.
-        self.config = settled(self.config, self.chat_template or chat_templates(self.files.tokenizer_folder))
+        folder = self.files.tokenizer_folder
+        template = self.chat_template or chat_templates(folder)
+        self.config = settled(self.config, template, partial(special_tokens, folder))
         self.client = Client(self.config, self.files)
+        self.adapters = Adapters(self.config, self.client)
         try:
             self.tokenizer = Tokenizer(self.files.tokenizer_folder, self.files.folder)
         except BaseException:
@@ -76,9 +85,10 @@ class Session:
     def rendered(self, conversations: Iterable[Messages], **options: Any) -> list[Rendered | RequestError]:
         """One prompt per conversation; one that its template refuses becomes the refusal."""
         prompts: list[Rendered | RequestError] = []
+        schemas = argument_schemas(options.get("tools"))
         for conversation in conversations:
             try:
-                prompts.append(Rendered(self.render(conversation, **options)))
+                prompts.append(Rendered(self.render(conversation, **options), schemas))
             except RequestError as error:
                 prompts.append(error)
         return prompts
@@ -93,7 +103,8 @@ class Session:
     ) -> Pending:
         """One prompt or conversation whose deltas are wanted as they come."""
         if is_conversation(prompt):
-            prompt = Rendered(self.render(prompt, tools=tools, template_options=template_options))
+            text = self.render(prompt, tools=tools, template_options=template_options)
+            prompt = Rendered(text, argument_schemas(tools))
         [request] = self.door.admit(list(self.door.asked([prompt], params)), notify, is_streamed=True)
         return request
 

@@ -18,11 +18,19 @@ def start_table(config: EngineConfig, plan: MemoryPlan) -> str:
         ("KV cache", f"{size(plan.num_blocks * plan.block_bytes)} {plan.kv_dtype}, total_block_num:{plan.num_blocks} "
                      f"x {config.block_size} = {tokens:,} tokens"),
         ("context", f"{plan.max_model_len:,} tokens a request" + _cut(plan)),
+        *_adapters(config, plan),
         ("memory", f"{size(plan.available_bytes)} were free, {size(plan.activation_bytes)} for activations"),
     ]  # fmt: skip
     width = max(len(name) for name, _ in rows)
     lines = [f"  {name:<{width}}  {text}" for name, text in rows]
     return "\n".join(["penstock is ready", *lines, *(f"  {note}" for note in plan.notes)])
+
+
+def _adapters(config: EngineConfig, plan: MemoryPlan) -> list[tuple[str, str]]:
+    if not config.enable_lora:
+        return []
+    most = f"up to {config.max_loras} of rank {config.max_lora_rank} or less"
+    return [("adapters", f"{size(plan.adapter_bytes)} for {most}")]
 
 
 def _cut(plan: MemoryPlan) -> str:

@@ -267,6 +267,13 @@ def chat_templates(folder: Path) -> str:
     return "\n".join(found.values()) if isinstance(found, dict) else found or ""
 
 
+def special_tokens(folder: Path) -> str:
+    """The names of all special tokens, a line each."""
+    added = _json(folder, "tokenizer.json").get("added_tokens") or []
+    settings = _json(folder, "tokenizer_config.json").get("added_tokens_decoder") or {}
+    return "\n".join(token["content"] for token in (*added, *settings.values()))
+
+
 def _well_formed(text: str) -> str:
     """Surrogates, which JSON and file names let through: a pair is its character, a single one U+FFFD."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -7,7 +7,7 @@ import inspect
 import json
 import re
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -46,6 +46,22 @@ def tool_schema(tool: Mapping[str, Any] | Callable[..., Any]) -> Mapping[str, An
         raise RequestError(
             f"The tool {tool.__name__} cannot be described from its signature: {error}. Give its JSON schema instead."
         ) from error
+
+
+def argument_schemas(tools: Sequence[Any] | None) -> dict[str, Mapping[str, Any]]:
+    """Of each tool, by its name, the schemas of its arguments by theirs. What can't be described has none."""
+    schemas: dict[str, Mapping[str, Any]] = {}
+    for tool in tools or ():
+        try:
+            described = tool_schema(tool)
+        except RequestError:  # rendering says so
+            continue
+        function = described.get("function", described)
+        parameters = function.get("parameters") if isinstance(function, Mapping) else None
+        properties = parameters.get("properties") if isinstance(parameters, Mapping) else None
+        if isinstance(properties, Mapping) and isinstance(name := function.get("name"), str):
+            schemas[name] = properties
+    return schemas
 
 
 def _function_schema(function: Callable[..., Any]) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from ..protocol.runtime_directory import RuntimeDirectory
 from ..protocol.sockets import Inbox, Outbox
 from ..protocol.trace import Trace
 from . import logs
+from .parsing import Parsing
 
 # After a child has ended, its last words and those of the others are awaited that long.
 _LAST_WORDS_SECONDS = 0.3
@@ -41,7 +42,9 @@ class Tree:
                 Trace.create(config.trace)
             self.inbox = Inbox(self.directory.path, "frontend", FrontendInbox)
             self.engine = Outbox(self.directory.path, "engine")
-            self._start(Launch(config, str(model_folder), str(tokenizer_folder), threads_per_rank(config)))
+            parsing = Parsing.of(config)
+            shown = parsing.shown if parsing else []
+            self._start(Launch(config, str(model_folder), str(tokenizer_folder), threads_per_rank(config), shown))
         except BaseException:
             self.close()
             raise

@@ -7,8 +7,9 @@ count too. Shared by the blocking and the asynchronous calls, which differ in ho
 import itertools
 from collections.abc import Iterator
 
+from .asked import Asked
 from .client import Client, same_error
-from .door import Asked, Door
+from .door import Door
 from .pending import Notify, Pending
 
 # Prompts tokenized and sent together: large enough to amortize, small enough that the engine starts at once.

@@ -4,6 +4,7 @@
 never on the company that it is computed in. Knows nothing of models, requests or processes.
 """
 
+from .lora import Adapted, LoraForm, LoraWeights
 from .operations import DTYPES, HeadForm, LayerKV, Operations, TorchOperations, WeightForm
 from .opset import FAST, INVARIANT, OpSet
 from .reference.linear import PackedWeight, multiplies_bfloat16, pack
@@ -13,8 +14,11 @@ __all__ = [
     "DTYPES",
     "FAST",
     "INVARIANT",
+    "Adapted",
     "HeadForm",
     "LayerKV",
+    "LoraForm",
+    "LoraWeights",
     "OpSet",
     "Operations",
     "PackedWeight",

@@ -11,8 +11,10 @@ from typing import Any, Literal, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from .lora import Adapted, LoraForm, LoraWeights
 from .opset import OpSet
 from .reference.linear import PackedWeight, pack
+from .reference.lora import TorchLora, add_lora
 from .rows import Rows
 
 Kind = Literal["fp32", "fp16", "bf16", "int8", "int4"]
@@ -78,9 +80,15 @@ class Operations(Protocol):
     def tied_weight(self, table: Any, form: WeightForm) -> Any:
         """The weight of a head that is tied to this table."""
 
+    def lora(self, in_features: int, outputs: list[int], form: LoraForm) -> LoraWeights:
+        """Room for the adapters of one product, whose outputs are parts side by side."""
+
     def embedding(self, token_ids: Any, table: Any, first: int) -> Any: ...
 
     def linear(self, x: Any, weight: Any, bias: Tensor | None) -> Any: ...
+
+    def add_lora(self, product: Any, x: Any, lora: Any, adapted: Any) -> Any:
+        """The product with what the adapters of the step's tokens make of `x` added in place."""
 
     def add_rms_norm(self, stream: Any, update: Any | None, weight: Tensor, epsilon: float) -> Any:
         """Adds the update, if any, to the stream; gives the stream's norm."""
@@ -123,11 +131,17 @@ class TorchOperations:
     def tied_weight(self, table: Tensor, form: WeightForm) -> PackedWeight:
         return self.pack([table], form)
 
+    def lora(self, in_features: int, outputs: list[int], form: LoraForm) -> TorchLora:
+        return TorchLora(in_features, outputs, form, self.device)
+
     def embedding(self, token_ids: Tensor, table: Tensor, first: int) -> Tensor:
         return self.set.embedding(token_ids, table, first).to(self.activations)
 
     def linear(self, x: Tensor, weight: PackedWeight, bias: Tensor | None) -> Tensor:
         return self.set.linear(x, weight, bias)
+
+    def add_lora(self, product: Tensor, x: Tensor, lora: TorchLora, adapted: Adapted | None) -> Tensor:
+        return product if adapted is None else add_lora(self.set.linear, product, x, lora, adapted)
 
     def add_rms_norm(self, stream: Tensor, update: Tensor | None, weight: Tensor, epsilon: float) -> Tensor:
         return self.set.rms_norm(stream if update is None else stream.add_(update), weight, epsilon)

@@ -14,15 +14,14 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from .early_stop import SENTENCE as EARLY_STOP_SENTENCE
+from .early_stop import EarlyStop, as_early_stop
 from .errors import ConfigError
 
 BLOCK_SIZES = (16, 32, 64, 128)
 DTYPES = ("auto", "float32", "float16", "bfloat16")
 KV_DTYPES = ("auto", "fp32", "fp16", "bf16", "int8", "uint4")
 QUANTIZATIONS = ("int8", "int4", "wint8", "wint4")
-# "auto" is what the chat template shows; the others are rows of the front end's tables.
-REASONING_PARSERS = ("auto", "qwen3")
-TOOL_CALL_PARSERS = ("auto", "hermes")
 
 
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -57,9 +56,17 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     num_threads: Annotated[int | None, Meta(description="CPU threads of all ranks together; unset: the cores")] = None
     seed: Annotated[int, Meta(description="for requests that bring none")] = 0
     chat_template: Annotated[str | None, Meta(description="template text or file, instead of the model's")] = None
-    reasoning_parser: Annotated[str | None, Meta(description="how thoughts are written: auto or qwen3")] = None
-    tool_call_parser: Annotated[str | None, Meta(description="how tool calls are written: auto or hermes")] = None
+    reasoning_parser: Annotated[str | None, Meta(description="how thoughts are written: auto or a family")] = None
+    tool_call_parser: Annotated[str | None, Meta(description="how tool calls are written: auto or a family")] = None
+    reasoning_parser_plugin: Annotated[str | None, Meta(description="Python file with further families")] = None
+    tool_parser_plugin: Annotated[str | None, Meta(description="the same for tool calls")] = None
+    early_stop_config: Annotated[EarlyStop | None, Meta(description="early_stop of requests that bring none")] = None
+    logits_processors: Annotated[list[str] | None, Meta(description="entry points that change logits")] = None
+    guided_decoding_disable_any_whitespace: Annotated[bool, Meta(description="guided JSON is compact")] = False
     served_model_name: Annotated[str | None, Meta(description="the name in outputs and logs")] = None
+    enable_lora: Annotated[bool, Meta(description="make room for LoRA adapters")] = False
+    max_loras: Annotated[int, Meta(description="adapters in memory at once")] = 4
+    max_lora_rank: Annotated[int, Meta(description="the largest rank that an adapter may have")] = 64
     enforce_eager: Annotated[bool, Meta(description="no captured graphs on a GPU")] = False
     lm_head_fp32: Annotated[bool, Meta(description="compute logits in float32")] = False
     enable_logprob: Annotated[bool, Meta(description="accepted; log-probabilities are always available")] = True
@@ -69,6 +76,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     limit_stop_chars: Annotated[int, Meta(description="characters a stop string")] = 256
     limit_logit_bias: Annotated[int, Meta(description="logit_bias entries a request")] = 1024
     limit_bad_words: Annotated[int, Meta(description="bad_words a request")] = 1024
+    limit_logprobs: Annotated[int, Meta(description="values where logprobs=-1 asks for whole vocabularies")] = 1 << 26
     window: Annotated[int, Meta(description="requests that a batch call keeps submitted")] = 1024
     trace: Annotated[str | None, Meta(description="write a timeline for Perfetto to this file")] = None
     record: Annotated[str | None, Meta(description="record the engine's messages to this file")] = None
@@ -186,6 +194,13 @@ def _text(value: Any) -> str:
     return os.fspath(value)
 
 
+def _names(value: Any) -> list[str]:
+    names = [value] if isinstance(value, str) else list(value)
+    if not all(isinstance(name, str) for name in names):
+        raise TypeError
+    return names
+
+
 def _one_of(*choices: Any) -> Check:
     def convert(value: Any) -> Any:
         if value not in choices:
@@ -210,6 +225,7 @@ _DTYPE_NAMES = {"fp32": "float32", "float": "float32", "fp16": "float16", "half"
 _COUNT: Check = (_positive, "must be a whole number, 1 or more")
 _FLAG: Check = (_flag, "must be True or False")
 _TEXT: Check = (_text, "must be text or a path")
+_FAMILY: Check = (_text, "must be auto or a family's name")
 _FRACTION: Check = (_fraction, "must be more than 0 and at most 1")
 
 _CHECKS: dict[str, Check] = {
@@ -241,8 +257,16 @@ _CHECKS: dict[str, Check] = {
     "num_threads": _COUNT,
     "seed": (_whole(0), "must be a whole number, 0 or more"),
     "chat_template": _TEXT,
-    "reasoning_parser": _one_of(*REASONING_PARSERS),
-    "tool_call_parser": _one_of(*TOOL_CALL_PARSERS),
+    "reasoning_parser": _FAMILY,
+    "tool_call_parser": _FAMILY,
+    "reasoning_parser_plugin": _TEXT,
+    "tool_parser_plugin": _TEXT,
+    "early_stop_config": (as_early_stop, EARLY_STOP_SENTENCE),
+    "logits_processors": (_names, "must be names of entry points in the group penstock.logits_processors"),
+    "enable_lora": _FLAG,
+    "max_loras": _COUNT,
+    "max_lora_rank": _COUNT,
+    "guided_decoding_disable_any_whitespace": _FLAG,
     "served_model_name": _TEXT,
     "enforce_eager": _FLAG,
     "lm_head_fp32": _FLAG,
@@ -253,6 +277,7 @@ _CHECKS: dict[str, Check] = {
     "limit_stop_chars": _COUNT,
     "limit_logit_bias": _COUNT,
     "limit_bad_words": _COUNT,
+    "limit_logprobs": _COUNT,
     "window": _COUNT,
     "trace": _TEXT,
     "record": _TEXT,
@@ -274,19 +299,11 @@ _ACCEPTED: dict[str, str] = {
     "graph_optimization_config": "",
     "graph_batch_sizes": "",
     "guided_decoding_backend": "",
-    "guided_decoding_disable_any_whitespace": "",
-    "max_loras": "",
-    "max_lora_rank": "",
 }
 
 _NOT_YET = "is not built yet; leave it out"
 # The values that ask for nothing, and the sentence for any other.
 _REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
-    "reasoning_parser_plugin": ((None,), _NOT_YET),
-    "tool_parser_plugin": ((None,), _NOT_YET),
-    "early_stop_config": ((None,), _NOT_YET),
-    "logits_processors": ((None,), _NOT_YET),
-    "enable_lora": ((None, False), _NOT_YET),
     "swap_space": ((None, 0), _NOT_YET),
     "connect": ((None, "never"), "there is no daemon yet; connect='never' is the only form"),
     "enable_mm": ((None, False), "multimodal models are not supported yet"),

@@ -25,6 +25,15 @@ class RequestError(PenstockError, ValueError):
     """One request is wrong in itself, or against this model."""
 
 
+class AdapterError(ConfigError):
+    """A LoRA adapter that cannot be loaded, or not be unloaded now."""
+
+    def __init__(self, message: str, reason: str) -> None:
+        """`reason` for programs: "files", "rank", "number", "loaded", "unknown", "busy" or "disabled"."""
+        super().__init__(message)
+        self.reason = reason
+
+
 class ModelNotFoundError(PenstockError, FileNotFoundError):
     """No model lies where it was looked for; the message lists the places."""
 

@@ -15,6 +15,8 @@ class Launch(msgspec.Struct, frozen=True):
     model_folder: str
     tokenizer_folder: str
     threads_per_rank: int
+    # Tokens that are text even where special ones are left out: the marks of thoughts and calls, for the front end.
+    shown: list[str] = []
 
     def write(self, directory: Path) -> None:
         (directory / "launch").write_bytes(msgspec.msgpack.encode(self))

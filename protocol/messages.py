@@ -12,20 +12,15 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
-import msgspec
-
+from .adapter_messages import NO_ADAPTER, AboutAdapters, AdapterOrder, LoraAnswer
+from .beams import BeamSearchParams
 from .errors import ChildFailure
+from .guided import Grammar
 from .sampling import MAX_SAMPLES, SamplingParams
+from .thought import Thought
+from .wire import Message, Part
 
 FinishReason = Literal["stop", "length", "abort", "error"]
-
-
-class Message(msgspec.Struct, array_like=True, tag=True, gc=False):
-    """Base of all that travels on its own; arrays on the wire, told apart by their class name."""
-
-
-class Part(msgspec.Struct, array_like=True, gc=False):
-    """Base of what travels inside a message."""
 
 
 def column(values: Iterable[int]) -> bytes:
@@ -93,6 +88,7 @@ class MemoryPlan(Part):
     kv_dtype: str
     kernels: str = ""  # what computes: "native, avx512_bf16", "torch"
     notes: list[str] = []  # sentences for the start-up table
+    adapter_bytes: int = 0  # for LoRA adapters, this rank
 
 
 class Loaded(Message):
@@ -145,12 +141,19 @@ class Prompt(Part):
     seed: int
     arrival_time: float
     is_streamed: bool = False  # False: one delta, at the end
+    beams: BeamSearchParams | None = None  # search instead of sampling; params.n is then its width
+    thought: Thought | None = None  # where a reasoning parser says how thoughts are written
+    grammar: Grammar | None = None  # that the answer follows; params carry none, for they travel further
 
 
 class Generate(Message):
     """Front end → engine."""
 
     prompts: list[Prompt]
+
+
+class GrammarsReady(Message):
+    """The engine's own threads → engine: what was compiled can be collected."""
 
 
 class Abort(Message):
@@ -172,6 +175,9 @@ class NewSlot(Part):
     params: SamplingParams
     seed: int
     sample: int
+    # Not 0: it samples nothing. Its result has so many candidates, and its next token comes as a forced one.
+    num_candidates: int = 0
+    adapter: int = NO_ADAPTER  # the place of its LoRA weights
 
 
 class Forced(Part):
@@ -229,6 +235,14 @@ class Logprobs(Part):
     ranks: bytes  # int32, of the chosen token, one per position
 
 
+class Candidates(Part):
+    """The most likely next tokens of a row that samples nothing, best first."""
+
+    row: int
+    token_ids: bytes  # int32
+    logprobs: bytes  # float32, of the model's own distribution
+
+
 class FailedRow(Part):
     row: int
     message: str
@@ -243,6 +257,9 @@ class StepResult(Message):
     forward_time: float
     failed: list[FailedRow] = []
     logprobs: list[Logprobs] = []
+    candidates: list[Candidates] = []
+    # Pairs, of the rows that watch for repetition: the row, and 1 if its token was as likely as its threshold, else 0.
+    certainty: bytes = b""
 
 
 # --- a request on its way out ---------------------------------------------------------------------------------------
@@ -270,12 +287,20 @@ class Resumed(Part):
     preemptions: int
 
 
+class Score(Part):
+    """Of a beam: what the model says of its tokens, and what beams are ordered by."""
+
+    cumulative_logprob: float
+    score: float
+
+
 class Ended(Part):
     sequence_id: int
     finish_reason: FinishReason
-    stop_reason: int | None = None
+    stop_reason: int | str | None = None
     error_code: int = 200
     error_msg: str | None = None
+    score: Score | None = None
 
 
 class Tokens(Message):
@@ -313,6 +338,7 @@ class Delta(Part):
     error_msg: str | None = None
     timing: Timing | None = None  # with the last delta
     logprobs: list[Logprobs] = []
+    score: Score | None = None  # likewise, of a beam
 
 
 class Deltas(Message):
@@ -342,16 +368,29 @@ class Stats(Message):
     preemptions: int
 
 
-EngineInbox = Generate | Abort | StepResult | Loaded | Allocated | Stop | StatsQuery
-WorkerInbox = Allocate | StepPlan | MaskFrame | Stop
+EngineInbox = Generate | Abort | StepResult | Loaded | Allocated | Stop | StatsQuery | AboutAdapters
+EngineInbox |= GrammarsReady
+WorkerInbox = Allocate | StepPlan | MaskFrame | Stop | AdapterOrder
 DetokenizerInbox = Tokens | Stop
-FrontendInbox = Hello | Ready | Notice | Deltas | ChildFailure | Stats
+FrontendInbox = Hello | Ready | Notice | Deltas | ChildFailure | Stats | LoraAnswer
+
+
+_WIRE_FILES = (
+    "messages.py",
+    "adapter_messages.py",
+    "sampling.py",
+    "beams.py",
+    "early_stop.py",
+    "errors.py",
+    "thought.py",
+    "guided.py",
+)
 
 
 def _protocol() -> str:
     """A short hash of the files that define the wire; equal hashes understand each other."""
     digest = hashlib.blake2b(digest_size=8)
-    for name in ("messages.py", "sampling.py", "errors.py"):
+    for name in _WIRE_FILES:
         digest.update(Path(__file__).with_name(name).read_bytes())
     return digest.hexdigest()
 

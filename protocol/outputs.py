@@ -54,6 +54,7 @@ class CompletionOutput:
     stop_reason: int | str | None = None  # the token id or string that stopped it
     send_idx: int = 0
     cumulative_logprob: float | None = None
+    score: float | None = None  # of a beam: cumulative_logprob / length ** length_penalty
     logprobs: list[LogprobsByToken] | None = None
     # Read out of the text where the options reasoning_parser and tool_call_parser say how.
     reasoning_content: str | None = None

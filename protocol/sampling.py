@@ -12,7 +12,10 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 from msgspec import Meta
 
+from .early_stop import SENTENCE as EARLY_STOP_SENTENCE
+from .early_stop import EarlyStop, as_early_stop
 from .errors import RequestError
+from .guided import FORMS, GuidedDecodingParams, as_guided, from_response_format
 
 MAX_SAMPLES = 128
 MAX_LOGPROBS = 20
@@ -29,6 +32,8 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_un
     frequency_penalty: Annotated[float, Meta(description="-2..2, per time that a token was generated")] = 0.0
     frequence_penalty: Annotated[float | None, Meta(description="the same")] = None
     repetition_penalty: Annotated[float, Meta(description="> 1 discourages tokens of prompt and answer")] = 1.0
+    suppress_repetition_in_generation: Annotated[bool, Meta(description="that counts the answer alone")] = False
+    no_repeat_ngram_size: Annotated[int, Meta(description="no run of that many tokens comes twice; 0 is off")] = 0
     max_tokens: Annotated[int | None, Meta(description="output tokens at most; unset: to max_model_len")] = None
     max_length: Annotated[int | None, Meta(description="prompt and output tokens together at most")] = None
     min_tokens: Annotated[int, Meta(description="no end before that many output tokens")] = 0
@@ -37,10 +42,12 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_un
     stop_token_ids: Annotated[list[int] | None, Meta(description="token ids that end the answer")] = None
     ignore_eos: Annotated[bool, Meta(description="go on after the end-of-sequence token")] = False
     eos_token_id: Annotated[list[int] | None, Meta(description="instead of the model's own")] = None
+    early_stop: Annotated[EarlyStop | None, Meta(description="end an answer that has fallen into a loop")] = None
     include_stop_str_in_output: Annotated[bool, Meta(description="keep the stop string in the text")] = False
     bad_words: Annotated[list[str] | None, Meta(description="strings that must not appear")] = None
     bad_words_ids: Annotated[list[list[int]] | None, Meta(description="token sequences that must not appear")] = None
     logit_bias: Annotated[dict[int, float] | None, Meta(description="{token id: -100..100} added to logits")] = None
+    logits_processors_args: Annotated[dict[str, Any] | None, Meta(description="{processor: what it is told}")] = None
     seed: Annotated[int | None, Meta(description="makes a sampled answer repeat")] = None
     n: Annotated[int, Meta(description="answers per prompt")] = 1
     logprobs: Annotated[int | None, Meta(description="log-probabilities of the best n tokens; -1: all")] = None
@@ -51,20 +58,18 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_un
     priority: Annotated[int, Meta(description="lower goes first")] = 0
     cache_salt: Annotated[str | None, Meta(description="share cached prefixes only within this salt")] = None
     lora_name: Annotated[str | None, Meta(description="adapter to use")] = None
-    # Known, and not built yet: `not_built` names them, and the front end ends such a request with 400.
-    reasoning_max_tokens: int | None = None
-    max_thinking_tokens: int | None = None
-    guided_decoding: Any = None
-    guided_json: Any = None
-    guided_regex: Any = None
-    guided_choice: Any = None
-    guided_grammar: Any = None
-    guided_json_object: Any = None
-    structural_tag: Any = None
-    response_format: Any = None
-    no_repeat_ngram_size: int = 0
-    suppress_repetition_in_generation: bool = False
-    early_stop: Any = None
+    reasoning_max_tokens: Annotated[int | None, Meta(description="tokens of thought, which is then closed")] = None
+    max_thinking_tokens: Annotated[int | None, Meta(description="the same")] = None
+    guided_decoding: Annotated[GuidedDecodingParams | None, Meta(description="the shape of the answer")] = None
+    # Other ways to write it, folded into it: at most one may be given.
+    guided_json: Annotated[dict[str, Any] | None, Meta(description="a JSON schema that the answer follows")] = None
+    guided_regex: Annotated[str | None, Meta(description="a regular expression that it matches")] = None
+    guided_choice: Annotated[list[str] | None, Meta(description="the answers that there are")] = None
+    guided_grammar: Annotated[str | None, Meta(description="a grammar that it follows, in EBNF or Lark")] = None
+    guided_json_object: Annotated[bool | None, Meta(description="it is a JSON object")] = None
+    guided_structural_tag: Annotated[dict[str, Any] | None, Meta(description="schemas between tags")] = None
+    structural_tag: Annotated[dict[str, Any] | None, Meta(description="the same")] = None
+    response_format: Annotated[dict[str, Any] | None, Meta(description="OpenAI's way to write one of these")] = None
 
     def __post_init__(self) -> None:
         for alias, name in _ALIASES.items():
@@ -74,6 +79,7 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_un
         for name, default, rule in _CHECKS:
             if (value := getattr(self, name)) is not default and value is not None:
                 setattr(self, name, rule.checked(name, value))
+        self._fold_guided()
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
             raise RequestError(f"min_tokens={self.min_tokens} is more than max_tokens={self.max_tokens}.")
         if self.stop and not self.detokenize:
@@ -83,10 +89,14 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_un
     def is_greedy(self) -> bool:
         return self.temperature == 0.0
 
-    @property
-    def not_built(self) -> list[str]:
-        """Fields that are set and that this version cannot serve."""
-        return [name for name in _NOT_BUILT if getattr(self, name) != _DEFAULTS[name]]
+    def _fold_guided(self) -> None:
+        given = [name for name in _GUIDED if getattr(self, name) not in (None, False)]
+        if len(given) > 1:
+            raise RequestError(f"An answer has one shape: {' and '.join(given)} can't be given together.")
+        if given:
+            self.guided_decoding = _GUIDED[given[0]](getattr(self, given[0]))
+            for name in _GUIDED.keys() - {"guided_decoding"}:
+                setattr(self, name, None)
 
 
 class Rule(NamedTuple):
@@ -169,6 +179,7 @@ _RULES: dict[str, Rule] = {
     "repetition_penalty": Rule(_real, lambda value: 0 < value < math.inf, "must be a finite number above 0"),
     "max_tokens": _at_least(1),
     "max_length": _at_least(1),
+    "reasoning_max_tokens": _at_least(0),
     "min_tokens": _at_least(0),
     "min_length": _at_least(0),
     "stop": Rule(_strings, lambda items: all(items), "must be a string or a list of strings, none of them empty"),
@@ -197,24 +208,32 @@ _RULES: dict[str, Rule] = {
     "priority": Rule(_integer, lambda value: abs(value) < 2**31, "must be a whole number"),
     "cache_salt": _TEXT,
     "lora_name": _TEXT,
+    # A row of so many comparisons for each token of the history.
+    "no_repeat_ngram_size": Rule(_integer, lambda value: 0 <= value <= 1024, "must be 0 to 1024"),
+    "suppress_repetition_in_generation": _BOOLEAN,
+    "early_stop": Rule(as_early_stop, lambda value: True, EARLY_STOP_SENTENCE),
+    "logits_processors_args": Rule(
+        # As it will arrive: a value that no message can carry raises here.
+        lambda value: msgspec.msgpack.decode(msgspec.msgpack.encode(dict(value)), type=dict[str, Any]),
+        lambda value: True,
+        "must be {name: value}, of plain values such as numbers, strings, lists and dicts",
+    ),
 }
 
 _ALIASES = {"frequence_penalty": "frequency_penalty", "max_thinking_tokens": "reasoning_max_tokens"}
 
-_NOT_BUILT = [
-    "reasoning_max_tokens",
-    "guided_decoding",
-    "guided_json",
-    "guided_regex",
-    "guided_choice",
-    "guided_grammar",
-    "guided_json_object",
-    "structural_tag",
-    "response_format",
-    "no_repeat_ngram_size",
-    "suppress_repetition_in_generation",
-    "early_stop",
-]
+
+def _form(name: str) -> Callable[[Any], GuidedDecodingParams]:
+    return lambda value: GuidedDecodingParams(**{name: value})
+
+
+# The ways to write what shape an answer has.
+_GUIDED: dict[str, Callable[[Any], GuidedDecodingParams | None]] = {
+    "guided_decoding": as_guided,
+    **{f"guided_{name}": _form(name) for name in FORMS},
+    "structural_tag": _form("structural_tag"),
+    "response_format": from_response_format,
+}
 
 _DEFAULTS = {item.name: item.default for item in msgspec.structs.fields(SamplingParams)}
 # Fields left at their default are skipped: a params object is decoded several times on its way.

@@ -43,14 +43,15 @@ def main() -> None:
     arguments = parser.parse_args()
     print(json.dumps(machine()), flush=True)
     options = {"load_format": "dummy", "max_model_len": 1024, "kv_cache_memory": "1GiB", "quiet": True}
+    options["num_threads"] = arguments.ranks
     if arguments.quantization != "none":
         options["quantization"] = arguments.quantization
     one, many = f"1 rank, {arguments.ranks} threads", f"{arguments.ranks} ranks, 1 thread each"
     with TemporaryDirectory() as folder, ExitStack() as trees:
         write_config(Path(folder), {**SHAPES["0.6b"], "dtype": "bfloat16"})
         llms = {
-            one: trees.enter_context(LLM(folder, num_threads=arguments.ranks, **options)),
-            many: trees.enter_context(LLM(folder, num_threads=arguments.ranks, tensor_parallel_size=arguments.ranks, **options)),
+            one: trees.enter_context(LLM(folder, **options)),
+            many: trees.enter_context(LLM(folder, tensor_parallel_size=arguments.ranks, **options)),
         }
         for name, shape in SCENARIOS.items():
             variants: dict[str, Callable[[], float]] = {tree: partial(rate, llm, *shape) for tree, llm in llms.items()}

@@ -10,17 +10,21 @@ shown. Runs in this process, without engine or sockets: a fault found once can b
 import argparse
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import msgspec
 
 from penstock.frontend.model_files import find_model
+from penstock.protocol.adapter_messages import LoadAdapter, UnloadAdapter
 from penstock.protocol.config import EngineConfig
+from penstock.protocol.errors import AdapterError
 from penstock.protocol.launch import Launch
-from penstock.protocol.messages import Allocate, MaskFrame, StepPlan, StepResult, Stop, values
+from penstock.protocol.messages import Allocate, MaskFrame, StepPlan, StepResult, WorkerInbox, values
 from penstock.protocol.recording import Recorded, read_recording
 from penstock.protocol.trace import Trace
+from penstock.worker.lora import AdapterBank
 from penstock.worker.start import Start
 
 
@@ -33,7 +37,7 @@ def main() -> None:
     options = {name: msgspec.json.decode(value) for name, value in (item.split("=", 1) for item in arguments.option)}
     config = EngineConfig.from_options(arguments.model, **options)
     files = find_model(config.model)
-    recorded = list(read_recording(arguments.recording, Allocate | StepPlan | MaskFrame | StepResult | Stop))
+    recorded = list(read_recording(arguments.recording, WorkerInbox | StepResult))
     with TemporaryDirectory() as folder:
         directory = Path(folder) / "tree"
         directory.mkdir()
@@ -52,7 +56,7 @@ def replay(start: Start, recorded: list[Recorded]) -> bool:
     answers = {entry.message.step: entry.message for entry in recorded if isinstance(entry.message, StepResult)}
     runner = start.allocated(allocate, Trace(None, "worker 0"))
     steps = 0
-    for plan in plans(recorded):
+    for plan in plans(recorded, start.model.adapters):
         result, answer = runner.step(plan, masks.__getitem__), answers.get(plan.step)
         steps += 1
         if answer is not None and (result.sampled, result.num_sampled) != (answer.sampled, answer.num_sampled):
@@ -62,8 +66,17 @@ def replay(start: Start, recorded: list[Recorded]) -> bool:
     return False
 
 
-def plans(recorded: list[Recorded]) -> Iterator[StepPlan]:
-    return (entry.message for entry in recorded if isinstance(entry.message, StepPlan))
+def plans(recorded: list[Recorded], adapters: AdapterBank | None) -> Iterator[StepPlan]:
+    """One after the other, adapters coming and going between them as they did."""
+    for entry in recorded:
+        match entry.message:
+            case StepPlan() as plan:
+                yield plan
+            case LoadAdapter(place, folder) if adapters is not None:
+                with suppress(AdapterError):  # then no plan uses it
+                    adapters.load(place, Path(folder))
+            case UnloadAdapter(place) if adapters is not None:
+                adapters.unload(place)
 
 
 if __name__ == "__main__":

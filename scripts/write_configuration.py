@@ -28,6 +28,7 @@ ENGINE_GROUPS = {
     "kv_cache_ratio": "Who may enter a step",
     "use_warmup": "How it computes",
     "seed": "Requests and names",
+    "enable_lora": "LoRA adapters",
     "enforce_eager": "Details",
     "limit_prompt_chars": "Limits at the door",
     "trace": "To look inside",
@@ -39,6 +40,7 @@ SAMPLING_GROUPS = {
     "seed": "Samples and log-probabilities",
     "skip_special_tokens": "Text",
     "priority": "Order and company",
+    "reasoning_max_tokens": "Thoughts, and the shape of an answer",
 }
 
 HEAD = """\
@@ -109,7 +111,6 @@ def page() -> str:
         *tables(config.EngineConfig, ENGINE_GROUPS, engine_takes),
         "## SamplingParams\n",
         *tables(sampling.SamplingParams, SAMPLING_GROUPS, sampling_takes),
-        f"Known and not built yet; a request with one ends with `error_code` 400:\n{listed(sampling._NOT_BUILT)}\n",
         OTHERS.format(accepted=listed(config._ACCEPTED)),
         refused(),
         ENVIRONMENT,
@@ -157,7 +158,7 @@ def refused() -> str:
     return "\n".join(["| options | why |", "| --- | --- |", *rows, ""])
 
 
-def listed(names: Mapping[str, Any] | list[str]) -> str:
+def listed(names: Mapping[str, Any]) -> str:
     return textwrap.fill(", ".join(f"`{name}`" for name in names) + ".", width=120, break_on_hyphens=False)
 
 

@@ -32,6 +32,7 @@ AT_HOME = {
     "safetensors": {"worker", "frontend"},
     "huggingface_hub": {"frontend"},
     "tokenizers": {"frontend"},
+    "llguidance": {"engine/grammar/matcher.py"},
     "jinja2": {"frontend"},
     "tqdm": {"frontend"},
 }

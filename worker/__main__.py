@@ -6,6 +6,7 @@ What it does with a plan is the runner's business; here are the sockets and the 
 import gc
 from collections import deque
 
+from ..protocol.adapter_messages import AdapterOrder
 from ..protocol.child import Child, run_child
 from ..protocol.messages import Allocate, Allocated, Loaded, MaskFrame, StepPlan, Stop, WorkerInbox
 from ..protocol.sockets import Inbox, Outbox
@@ -21,10 +22,10 @@ class Plans:
 
     def __init__(self, inbox: Inbox) -> None:
         self.inbox = inbox
-        self._waiting: deque[StepPlan | Allocate] = deque()
+        self._waiting: deque[StepPlan | Allocate | AdapterOrder] = deque()
         self._masks: dict[int, MaskFrame] = {}
 
-    def next(self) -> StepPlan | Allocate:
+    def next(self) -> StepPlan | Allocate | AdapterOrder:
         while not self._waiting:
             self._receive()
         return self._waiting.popleft()
@@ -62,10 +63,14 @@ def main(child: Child) -> None:
         runner = start.allocated(plans.next(), trace)
         engine.send(Allocated(child.rank))
         start.begin_background_work(runner.kv)
+        adapters = start.adapter_thread(engine.send)
         # What was imported and loaded lives as long as the process: no collection need look at it again.
         gc.freeze()
         while True:
             plan = plans.next()
+            if isinstance(plan, AdapterOrder):
+                adapters.take(plan)
+                continue
             result = runner.step(plan, plans.mask)
             if child.rank == 0:
                 engine.send(result)

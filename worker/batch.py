@@ -1,7 +1,7 @@
 """All that a forward pass needs to know of its step.
 
-Made once a step by the runner, read by embedding and attention only. Counts are host integers: no operation has to
-ask a device for a shape. Knows nothing of requests.
+Made once a step by the runner, read by embedding, attention and what hands on the adapters. Counts are host integers:
+no operation has to ask a device for a shape. Knows nothing of requests.
 """
 
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from functools import cached_property
 
 from torch import Tensor
 
-from ..kernels import Rows
+from ..kernels import Adapted, Rows
 from .kv_cache import KVCache
 
 
@@ -25,6 +25,7 @@ class Batch:
     kv_slots: Tensor  # [T] int64: block × block_size + offset where each token's key and value go
     logit_rows: Tensor  # [S] int64: the tokens whose hidden states go to the head
     kv: KVCache
+    adapted: Adapted | None = None  # which tokens have a LoRA adapter, if any
     rotation: tuple[Tensor, Tensor] | None = None  # cos and sin of the tokens, set by the model for its layers
 
     @cached_property

@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -20,29 +20,12 @@ from torch import Tensor
 from ..kernels import Operations, WeightForm
 from ..kernels.quantized_part import QuantizedPart
 from ..protocol.errors import ConfigError, ModelNotFoundError
+from .lora import AdapterBank
 from .models.quantization import Quantization
 from .packed_cache import PackedCache
 from .parallel import Parallel
+from .piece import Part, Piece
 from .quantized_checkpoint import COMPANIONS, Share, is_quantized, read_part
-
-# A part of a tensor: of dimension `dim` the entries from first to last + 1.
-Part = tuple[int, int, int]  # dim, first, last + 1
-
-
-class Piece(NamedTuple):
-    """[A part of] a matrix in the checkpoint."""
-
-    name: str
-    shape: tuple[int, ...]
-    part: Part | None = None
-
-    @property
-    def held(self) -> tuple[int, ...]:
-        """The shape of the part."""
-        if self.part is None:
-            return self.shape
-        dim, first, last = self.part
-        return (*self.shape[:dim], last - first, *self.shape[dim + 1 :])
 
 
 class Source(Protocol):
@@ -74,6 +57,7 @@ class Placement:
     ops: Operations
     ranks: Parallel = field(default_factory=Parallel)
     cache: PackedCache | None = None  # of packed weights, where they are worth keeping
+    adapters: AdapterBank | None = None  # of LoRA, where there may be any
 
 
 @dataclass(frozen=True)
@@ -98,6 +82,12 @@ class Weights:
         """The weight of products whose outputs are those of all pieces, one after the other."""
         ops, form = self.placement.ops, self.placement.form
         return self._kept("weight", form, pieces, lambda: ops.pack([self.matrix(*piece) for piece in pieces], form))
+
+    def adapters_of(self, pieces: list[Piece]) -> Any | None:
+        """Room for the adapters of a product whose outputs are those of these pieces, if there may be any."""
+        if self.placement.adapters is None:
+            return None
+        return self.placement.adapters.room_for([piece._replace(name=self.prefix + piece.name) for piece in pieces])
 
     def table(self, piece: Piece, form: WeightForm) -> Any:
         """An embedding's table."""

@@ -13,13 +13,15 @@ from torch import Tensor
 
 from ..kernels.sampling import ranked_logprobs
 from ..protocol.messages import Logprobs
+from .device import on_device
 
-_PIECE_BYTES = 64 << 20  # of logits
+# Of logits and what is found in them: torch's operations hold some five times that while they look.
+_PIECE_BYTES = 32 << 20
 
 
-def piece_length(vocab_size: int) -> int:
+def piece_length(vocab_size: int, num_top: int = 0) -> int:
     """How many positions of a prompt go to the head at once."""
-    return max(1, _PIECE_BYTES // (4 * vocab_size))
+    return max(1, _PIECE_BYTES // (4 * vocab_size + 8 * num_top))
 
 
 @dataclass
@@ -51,6 +53,19 @@ def token_logprobs(logits: Tensor, chosen: Tensor, num_top: int) -> TokenLogprob
     columns = (found.token_ids, found.logprobs.view(torch.int32), found.ranks[:, None])
     on_host, width = torch.cat(columns, 1).cpu().numpy(), 1 + num_top
     return TokenLogprobs(on_host[:, :width], on_host[:, width : 2 * width].copy().view(numpy.float32), on_host[:, -1])
+
+
+def logprobs_of_rows(logits: Tensor, chosen: Tensor, owners: numpy.ndarray, num_top: numpy.ndarray) -> list[Logprobs]:
+    """One part a row. Those that ask for equally many are done together: one that asks for all slows no other."""
+    parts = []
+    for most in numpy.unique(num_top).tolist():
+        asking = numpy.flatnonzero(num_top == most)
+        index = on_device(asking, logits.device)
+        of_rows = logits if len(asking) == len(logits) else logits[index]
+        found = token_logprobs(of_rows, chosen[index], most)
+        places = enumerate(owners[asking].tolist())
+        parts += [found.part(row, False, slice(place, place + 1), most) for place, row in places]
+    return parts
 
 
 def joined(pieces: list[TokenLogprobs]) -> TokenLogprobs:

@@ -47,6 +47,7 @@ class Found:
     dtype: str
     kv_dtype: str
     kernels: str = ""
+    adapter_bytes: int = 0
     notes: tuple[str, ...] = ()
 
 
@@ -57,7 +58,7 @@ def memory_plan(config: EngineConfig, size: Size, found: Found) -> MemoryPlan:
     if num_blocks < 1:
         raise OutOfMemoryError(
             f"One KV block of {config.block_size} tokens needs {_gib(found.block_bytes)}, and {_gib(_room(found))} are "
-            f"left beside weights and activations. Free memory, or use a smaller model or max_num_batched_tokens."
+            f"left beside {_taken(found)}. Free memory, or use a smaller model or max_num_batched_tokens."
         )
     holds = num_blocks * config.block_size
     if config.max_model_len is not None and holds < wanted_len:
@@ -82,6 +83,7 @@ def memory_plan(config: EngineConfig, size: Size, found: Found) -> MemoryPlan:
         kv_dtype=found.kv_dtype,
         kernels=found.kernels,
         notes=notes,
+        adapter_bytes=found.adapter_bytes,
     )
 
 
@@ -102,8 +104,8 @@ def _num_blocks(config: EngineConfig, size: Size, found: Found, wanted_len: int)
         asked = config.num_gpu_blocks_override or (config.kv_cache_memory or 0) // found.block_bytes
         if asked * found.block_bytes > room:
             raise OutOfMemoryError(
-                f"{asked:,} KV blocks need {_gib(asked * found.block_bytes)}, and {_gib(room)} are left beside weights "
-                f"and activations. Use num_gpu_blocks_override={max(room, 0) // found.block_bytes:,} or less."
+                f"{asked:,} KV blocks need {_gib(asked * found.block_bytes)}, and {_gib(room)} are left beside "
+                f"{_taken(found)}. Use num_gpu_blocks_override={max(room, 0) // found.block_bytes:,} or less."
             )
         return asked
     if found.device != "cpu":
@@ -118,7 +120,13 @@ def _num_blocks(config: EngineConfig, size: Size, found: Found, wanted_len: int)
 
 
 def _room(found: Found) -> int:
-    return found.available_bytes - found.activation_bytes
+    return found.available_bytes - found.activation_bytes - found.adapter_bytes
+
+
+def _taken(found: Found) -> str:
+    if not found.adapter_bytes:
+        return "weights and activations"
+    return f"weights, activations and {_gib(found.adapter_bytes)} for adapters (max_loras x max_lora_rank)"
 
 
 def _too_long(config: EngineConfig, found: Found, wanted_len: int, num_blocks: int) -> Exception:

@@ -14,12 +14,13 @@ import torch
 from torch import Tensor
 
 from ..protocol.faults import point
-from ..protocol.messages import FailedRow, Logprobs, MaskFrame, StepPlan, StepResult, column, values
+from ..protocol.messages import Candidates, FailedRow, Logprobs, MaskFrame, StepPlan, StepResult, column, values
 from ..protocol.trace import Trace
 from .batch import Batch
+from .candidates import candidates
 from .device import on_device
 from .kv_cache import KVCache
-from .logprobs import TokenLogprobs, joined, piece_length, token_logprobs
+from .logprobs import TokenLogprobs, joined, logprobs_of_rows, piece_length, token_logprobs
 from .parallel import Parallel
 from .sampler import FAULTS, Mask, Sampled, SamplingRows, sample
 from .sampler.parameters import NO_LOGPROBS
@@ -39,12 +40,27 @@ class Model(Protocol):
     def logits(self, hidden: Tensor, rows: Tensor) -> Tensor: ...
 
 
+_NONE = numpy.empty(0, numpy.int64)
+
+
 class Outcome(NamedTuple):
     """What a step brought, on the host."""
 
-    token_ids: numpy.ndarray  # one for each row that sampled
-    faults: numpy.ndarray
     logprobs: list[Logprobs]
+    token_ids: numpy.ndarray = _NONE  # one for each row that sampled
+    faults: numpy.ndarray = _NONE
+    failed: list[FailedRow] = []
+    candidates: list[Candidates] = []
+    certainty: bytes = b""
+
+
+class Drawn(NamedTuple):
+    """What sampling brought, its tokens still on the device."""
+
+    sampled: Sampled
+    logprobs: list[Logprobs] = []
+    certainty: bytes = b""
+    errors: dict[int, str] = {}  # by slot
 
 
 class Runner:
@@ -65,7 +81,7 @@ class Runner:
         if len(rows):
             outcome = self._compute(plan, rows, await_mask)
         else:
-            outcome = Outcome(numpy.empty(0, numpy.int64), numpy.empty(0, numpy.int64), [])
+            outcome = Outcome([])
         return _result(plan.step, rows, outcome, time.perf_counter() - start)
 
     def _compute(self, plan: StepPlan, rows: StepRows, await_mask: AwaitMask) -> Outcome:
@@ -73,50 +89,78 @@ class Runner:
         with self.trace.span("forward", step=plan.step, rows=len(rows), tokens=len(batch.positions)):
             hidden = self.model.forward(batch)
         logprobs = self._prompt_logprobs(rows, batch, hidden)
-        if not rows.is_sampling.any():
-            return Outcome(numpy.empty(0, numpy.int64), numpy.empty(0, numpy.int64), logprobs)
+        if not rows.wants_logits.any():
+            return Outcome(logprobs)
         with self.trace.span("sample", step=plan.step):
             logits = self.model.logits(hidden, batch.logit_rows)
             mask = self._mask(plan, rows, await_mask) if plan.masked and self.ranks.rank == 0 else None
-            return self._sample(rows, logits, mask, logprobs)
+            outcome = Outcome(logprobs)
+            if rows.is_searched.any():
+                outcome, logits = self._search(rows, logits, outcome)
+            return self._sample(rows, logits, mask, outcome) if rows.is_sampling.any() else outcome
 
-    def _sample(self, rows: StepRows, logits: Tensor, mask: Mask | None, logprobs: list[Logprobs]) -> Outcome:
+    def _search(self, rows: StepRows, logits: Tensor, outcome: Outcome) -> tuple[Outcome, Tensor]:
+        """Candidates of the rows that sample nothing, and the logits of the others."""
+        is_searched = rows.is_searched[rows.wants_logits]
+        if self.ranks.rank == 0:
+            own = logits[on_device(numpy.flatnonzero(is_searched), logits.device)]
+            counts = self.table.num_candidates[rows.slots[rows.is_searched]]
+            given, failed = candidates(own, numpy.flatnonzero(rows.is_searched), counts)
+            outcome = outcome._replace(candidates=given, failed=failed)
+        # Ranks other than 0 may have no logits, and need none.
+        others = on_device(numpy.flatnonzero(~is_searched), self.table.device)
+        return outcome, logits[others] if self.ranks.rank == 0 else logits
+
+    def _sample(self, rows: StepRows, logits: Tensor, mask: Mask | None, outcome: Outcome) -> Outcome:
         sampling = numpy.flatnonzero(rows.is_sampling)
         slots, positions = rows.slots[sampling], rows.ends[sampling]
         if self.ranks.rank == 0:
-            sampled, own_logprobs = self._sampled(sampling, slots, positions, logits, mask)
+            drawn = self._draw(sampling, slots, positions, logits, mask)
         else:
-            sampled = Sampled(*torch.zeros(2, len(slots), dtype=torch.int64, device=self.table.device))
-            own_logprobs = []
+            drawn = Drawn(Sampled(*torch.zeros(2, len(slots), dtype=torch.int64, device=self.table.device)))
         # All histories agree because all have rank 0's tokens.
-        token_ids = self.ranks.broadcast(sampled.token_ids)
+        token_ids = self.ranks.broadcast(drawn.sampled.token_ids)
         where = (on_device(slots, self.table.device), on_device(positions, self.table.device))
         self.table.histories[where] = token_ids.to(torch.int32)
-        on_host = torch.stack((token_ids, sampled.faults)).cpu().numpy()
-        return Outcome(on_host[0], on_host[1], logprobs + own_logprobs)
+        on_host = torch.stack((token_ids, drawn.sampled.faults)).cpu().numpy()
+        return outcome._replace(
+            logprobs=outcome.logprobs + drawn.logprobs,
+            token_ids=on_host[0],
+            faults=on_host[1],
+            failed=outcome.failed + _failed(sampling, slots, on_host[1], drawn.errors),
+            certainty=drawn.certainty,
+        )
 
-    def _sampled(
+    def _draw(
         self, sampling: numpy.ndarray, slots: numpy.ndarray, positions: numpy.ndarray, logits: Tensor, mask: Mask | None
-    ) -> tuple[Sampled, list[Logprobs]]:
+    ) -> Drawn:
         parameters = self.table.parameters
         if point("worker.logits") == "nan":
             logits[0] = torch.nan
+        rows = SamplingRows(parameters, slots, positions, self.table.num_prompt[slots], self.table.histories)
         asking = numpy.flatnonzero(parameters.logprobs[slots] != NO_LOGPROBS)
-        index = on_device(asking, logits.device)
-        raw = logits[index] if len(asking) else None  # the sampler overwrites them
-        histories, num_prompt = self.table.histories, self.table.num_prompt[slots]
-        sampled = sample(logits, SamplingRows(parameters, slots, positions, num_prompt, histories), mask)
-        if raw is None:
-            return sampled, []
-        num_top = parameters.logprobs[slots[asking]]
-        found = token_logprobs(raw, sampled.token_ids[index], int(num_top.max()))
-        owners = enumerate(zip(sampling[asking].tolist(), num_top.tolist(), strict=True))
-        return sampled, [found.part(row, False, slice(place, place + 1), top) for place, (row, top) in owners]
+        watching = numpy.flatnonzero(~numpy.isnan(parameters.least_logprob[slots]))
+        if not len(asking) and not len(watching):
+            return Drawn(sample(logits, rows, mask), errors=rows.errors)
+        index, watched = on_device(asking, logits.device), on_device(watching, logits.device)
+        raw, raw_watched = logits[index], logits[watched]  # the sampler overwrites them
+        sampled = sample(logits, rows, mask)
+        logprobs, certainty = [], b""
+        if len(asking):
+            owners, num_top = sampling[asking], parameters.logprobs[slots[asking]]
+            logprobs = logprobs_of_rows(raw, sampled.token_ids[index], owners, num_top)
+        if len(watching):
+            least = parameters.least_logprob[slots[watching]]
+            is_certain = token_logprobs(raw_watched, sampled.token_ids[watched], 0).logprobs[:, 0] >= least
+            certainty = column(numpy.stack((sampling[watching], is_certain), 1).ravel().tolist())
+        return Drawn(sampled, logprobs, certainty, rows.errors)
 
     def _prompt_logprobs(self, rows: StepRows, batch: Batch, hidden: Tensor) -> list[Logprobs]:
         """Of the prompt tokens that this step's hidden states speak of: each position's says the next token."""
         slots = rows.slots
         wanted = self.table.parameters.prompt_logprobs[slots]
+        if (wanted == NO_LOGPROBS).all():
+            return []
         lasts = numpy.minimum(rows.ends, self.table.num_prompt[slots] - 1)
         asking = numpy.flatnonzero((wanted != NO_LOGPROBS) & (rows.starts < lasts))
         parts = []
@@ -124,17 +168,20 @@ class Runner:
             first, count = batch.query_starts[row], int(lasts[row] - rows.starts[row])
             following = self.table.histories[int(slots[row]), int(rows.starts[row]) + 1 : int(lasts[row]) + 1]
             positions = torch.arange(first, first + count, device=hidden.device)
-            found = self._logprobs_of(hidden, positions, following.long(), int(wanted[row]))
-            parts.append(found.part(row, True, slice(None), int(wanted[row])))
+            pieces = self._logprobs_of(hidden, positions, following.long(), int(wanted[row]))
+            if pieces:
+                parts.append(joined(pieces).part(row, True, slice(None), int(wanted[row])))
         return parts
 
-    def _logprobs_of(self, hidden: Tensor, positions: Tensor, following: Tensor, num_top: int) -> TokenLogprobs:
-        length = piece_length(self.table.vocab_size)
+    def _logprobs_of(self, hidden: Tensor, positions: Tensor, following: Tensor, num_top: int) -> list[TokenLogprobs]:
+        """In pieces. All ranks compute the logits together; only rank 0 reads them, the others get no pieces."""
+        length = piece_length(self.table.vocab_size, num_top)
         pieces = []
         for start in range(0, len(following), length):
             logits = self.model.logits(hidden, positions[start : start + length])
-            pieces.append(token_logprobs(logits, following[start : start + length], num_top))
-        return joined(pieces)
+            if self.ranks.rank == 0:
+                pieces.append(token_logprobs(logits, following[start : start + length], num_top))
+        return pieces
 
     def _copy_blocks(self, plan: StepPlan) -> None:
         if plan.copies:
@@ -159,9 +206,16 @@ class Runner:
 
 
 def _check_masked(plan: StepPlan, rows: StepRows) -> None:
-    sampling = set(numpy.flatnonzero(rows.is_sampling).tolist())
-    if not sampling.issuperset(values(plan.masked)):
+    if plan.masked and not set(numpy.flatnonzero(rows.is_sampling).tolist()).issuperset(values(plan.masked)):
         raise PlanError(f"The plan masks rows {values(plan.masked).tolist()}, and of these some sample nothing.")
+
+
+def _failed(
+    sampling: numpy.ndarray, slots: numpy.ndarray, faults: numpy.ndarray, errors: dict[int, str]
+) -> list[FailedRow]:
+    """The rows that went wrong, each with what is known of it."""
+    places = numpy.flatnonzero(faults).tolist()
+    return [FailedRow(int(sampling[at]), errors.get(int(slots[at]), FAULTS[faults[at]])) for at in places]
 
 
 def _result(step: int, rows: StepRows, outcome: Outcome, seconds: float) -> StepResult:
@@ -169,13 +223,14 @@ def _result(step: int, rows: StepRows, outcome: Outcome, seconds: float) -> Step
     is_right = outcome.faults == 0
     num_sampled = numpy.zeros(len(rows), numpy.int32)
     num_sampled[sampling[is_right]] = 1
-    failed = numpy.flatnonzero(~is_right).tolist()
-    wrong = {int(sampling[place]) for place in failed}
+    wrong = set(sampling[~is_right].tolist())
     return StepResult(
         step=step,
         num_sampled=num_sampled.tobytes(),
         sampled=column(outcome.token_ids[is_right].tolist()),
         forward_time=seconds,
-        failed=[FailedRow(int(sampling[place]), FAULTS[outcome.faults[place]]) for place in failed],
+        failed=outcome.failed,
         logprobs=[part for part in outcome.logprobs if part.is_prompt or part.owner not in wrong],
+        candidates=outcome.candidates,
+        certainty=outcome.certainty,
     )

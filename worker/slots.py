@@ -10,9 +10,10 @@ from dataclasses import dataclass
 import numpy
 import torch
 
+from ..protocol.adapter_messages import NO_ADAPTER
 from ..protocol.messages import Forced, Fork, NewSlot, StepPlan
 from .device import on_device
-from .sampler import ParameterTable
+from .sampler import ParameterTable, Processors
 
 _Ints = numpy.ndarray
 
@@ -30,9 +31,14 @@ class StepRows:
     starts: _Ints  # position of the first token to compute
     ends: _Ints  # and the one after the last
     is_sampling: _Ints  # bool: the next token is not known yet
+    is_searched: _Ints  # bool: likewise, and the engine chooses it among candidates
 
     def __len__(self) -> int:
         return len(self.slots)
+
+    @property
+    def wants_logits(self) -> _Ints:
+        return self.is_sampling | self.is_searched
 
 
 class SlotTable:
@@ -44,6 +50,7 @@ class SlotTable:
         block_size: int,
         vocab_size: int,
         device: torch.device,
+        processors: Processors | None = None,
     ) -> None:
         self.max_model_len = max_model_len
         self.num_blocks = num_blocks
@@ -55,10 +62,12 @@ class SlotTable:
         self.num_prompt = numpy.zeros(num_slots, numpy.int64)
         self.num_computed = numpy.zeros(num_slots, numpy.int64)
         self.num_table = numpy.zeros(num_slots, numpy.int64)  # blocks in the table
+        self.num_candidates = numpy.zeros(num_slots, numpy.int64)  # not 0: it gives so many, and samples nothing
+        self.adapters = numpy.full(num_slots, NO_ADAPTER, numpy.int64)
         # Beyond its count a history holds what earlier tenants left, never read; a table holds zeros.
         self.histories = torch.zeros(num_slots, max_model_len, dtype=torch.int32, device=device)
         self.tables = torch.zeros(num_slots, -(-max_model_len // block_size), dtype=torch.int32, device=device)
-        self.parameters = ParameterTable(num_slots, vocab_size, device)
+        self.parameters = ParameterTable(num_slots, vocab_size, device, processors)
 
     def apply(self, plan: StepPlan) -> StepRows:
         """Take the plan over, in its stated order; the counts then stand as after the step."""
@@ -91,6 +100,8 @@ class SlotTable:
         self.num_tokens[new.slot] = len(tokens)
         self.num_prompt[new.slot] = new.num_prompt
         self.num_computed[new.slot] = new.num_computed
+        self.num_candidates[new.slot] = new.num_candidates
+        self.adapters[new.slot] = new.adapter
         self._empty_table(new.slot)
         self.histories[new.slot, : len(tokens)] = on_device(tokens.copy(), self.device)
         self.parameters.enter(new.slot, new.params, new.num_prompt, new.seed, new.sample)
@@ -100,8 +111,9 @@ class SlotTable:
         self._check_free(target)
         is_source_taken = 0 <= source < len(self.is_taken) and bool(self.is_taken[source])
         _require(is_source_taken, f"forks slot {source}, which is free")
-        for count in (self.is_taken, self.num_tokens, self.num_prompt, self.num_computed):
-            count[target] = count[source]
+        counts = (self.num_tokens, self.num_prompt, self.num_computed, self.num_candidates)
+        for of_slot in (self.is_taken, *counts, self.adapters):
+            of_slot[target] = of_slot[source]
         self._empty_table(target)
         self.histories[target, : self.num_tokens[source]] = self.histories[source, : self.num_tokens[source]]
         self.parameters.copy(source, target, fork.sample)
@@ -145,7 +157,9 @@ class SlotTable:
 
     def _advance(self, slots: _Ints, num_tokens: _Ints) -> StepRows:
         starts = self.num_computed[slots]
-        rows = StepRows(slots, num_tokens, starts, starts + num_tokens, starts + num_tokens == self.num_tokens[slots])
+        is_at_end = starts + num_tokens == self.num_tokens[slots]
+        is_searched = is_at_end & (self.num_candidates[slots] > 0)
+        rows = StepRows(slots, num_tokens, starts, starts + num_tokens, is_at_end & ~is_searched, is_searched)
         self._check_counts(rows)
         self.num_computed[slots] = rows.ends
         self.num_tokens[slots] += rows.is_sampling
@@ -166,13 +180,13 @@ class SlotTable:
             len(slots) == len(num_tokens) and _all_within(slots, len(self.is_taken)) and self.is_taken[slots].all(),
             "computes a slot that is free",
         )
-        _require(len(numpy.unique(slots)) == len(slots), "computes a slot twice")
+        _require(len(set(slots.tolist())) == len(slots), "computes a slot twice")
         _require((num_tokens > 0).all(), "has a row without tokens")
 
     def _check_counts(self, rows: StepRows) -> None:
         known = self.num_tokens[rows.slots]
         reach = self.num_table[rows.slots] * self.block_size
-        wrong = (rows.ends > known) | (rows.ends > reach) | (rows.is_sampling & (known >= self.max_model_len))
+        wrong = (rows.ends > known) | (rows.ends > reach) | (rows.wants_logits & (known >= self.max_model_len))
         if wrong.any():
             row = int(numpy.flatnonzero(wrong)[0])
             raise PlanError(

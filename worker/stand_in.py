@@ -8,6 +8,7 @@ import json
 import os
 from pathlib import Path
 
+from ..protocol.adapter_messages import AdapterLoaded, LoadAdapter
 from ..protocol.child import Child, run_child
 from ..protocol.launch import Launch
 from ..protocol.messages import Allocate, Allocated, Loaded, MaskFrame, MemoryPlan, StepPlan, Stop, WorkerInbox
@@ -38,6 +39,8 @@ def main(child: Child) -> None:
             engine.send(Allocated(child.rank))
         elif isinstance(message, MaskFrame):
             frames[message.step] = message
+        elif isinstance(message, LoadAdapter):
+            engine.send(AdapterLoaded(child.rank, message.adapter))
         elif isinstance(message, StepPlan) and worker is not None:
             result = worker.step(message, await_mask)
             if child.rank == 0:

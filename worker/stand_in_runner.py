@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 
 from ..protocol.faults import point
 from ..protocol.messages import (
+    Candidates,
     FailedRow,
     Fork,
     Logprobs,
@@ -40,9 +41,11 @@ class Slot:
     """One sequence, and with `verify` the chained hash after each of its tokens."""
 
     __slots__ = (
+        "adapter",
         "chain",
         "endings",
         "min_total",
+        "num_candidates",
         "num_computed",
         "num_prompt",
         "params",
@@ -62,12 +65,14 @@ class Slot:
         self.endings = {*(params.eos_token_id or ()), *(params.stop_token_ids or ())}
         self.min_total = max(new.num_prompt + params.min_tokens, params.min_length)
         self.wants_logprobs = params.logprobs is not None or params.prompt_logprobs is not None
+        self.num_candidates = new.num_candidates
         self.table: list[int] = []
         self.chain: list[int] = []
+        self.adapter = new.adapter  # keys and values depend on it
 
     def chain_up_to(self, end: int) -> list[int]:
         for position in range(len(self.chain), end):
-            previous = self.chain[-1] if self.chain else 0
+            previous = self.chain[-1] if self.chain else self.adapter
             self.chain.append(hash((previous, self.tokens[position])) & 0x7FFFFFFFFFFFFFFF)
         return self.chain
 
@@ -142,6 +147,8 @@ class StandInWorker:
         # The salt of a fork is its source's: the protocol gives it no seed of its own.
         copy = Slot(NewSlot(fork.target, packed, source.num_prompt, source.num_computed, source.params, 0, fork.sample))
         copy.salt = source.salt + fork.sample
+        copy.num_candidates = source.num_candidates
+        copy.adapter = source.adapter
         copy.table = self._within(values(fork.block_ids)).tolist()
         self.slots[fork.target] = copy
 
@@ -227,6 +234,7 @@ class StandInWorker:
     def _sample(self, step: int, rows: list[Slot], allowed: dict[int, IsAllowed]) -> StepResult:
         logprobs: list[Logprobs] = []
         failed: list[FailedRow] = []
+        candidates: list[Candidates] = []
         num_sampled, sampled = array("i"), array("i")
         is_nan = point("worker.logits") == "nan"
         for number, row in enumerate(rows):
@@ -236,6 +244,10 @@ class StandInWorker:
                 continue
             if len(tokens) >= self.max_model_len:
                 raise PlanError(f"Row {number} of step {step} samples a token beyond {self.max_model_len}.")
+            if row.num_candidates:
+                candidates.append(likely_tokens(row, number, self.vocab_size))
+                num_sampled.append(0)
+                continue
             token = next_token(row, self.vocab_size, allowed.get(number) if allowed else None)
             tokens.append(token)
             if is_nan:
@@ -247,7 +259,7 @@ class StandInWorker:
             sampled.append(token)
             if row.wants_logprobs and row.params.logprobs is not None:
                 logprobs.append(_logprobs(number, False, [token], row.params.logprobs, self.vocab_size))
-        return StepResult(step, num_sampled.tobytes(), sampled.tobytes(), 0.0, failed, logprobs)
+        return StepResult(step, num_sampled.tobytes(), sampled.tobytes(), 0.0, failed, logprobs, candidates)
 
     def _prompt_logprobs(self, rows: list[Slot], starts: list[int]) -> Iterator[Logprobs]:
         for number, row in enumerate(rows):
@@ -267,6 +279,16 @@ def next_token(row: Slot, vocab_size: int, is_allowed: IsAllowed | None = None) 
     while (len(tokens) < row.min_total and token in row.endings) or (is_allowed and not is_allowed(token)):
         token = (token + 1) % vocab_size
     return token
+
+
+def likely_tokens(row: Slot, number: int, vocab_size: int) -> Candidates:
+    """As many as the row asks for. How fast their probability falls depends on the history, as does which they are."""
+    tokens = row.tokens
+    first = (tokens[-1] * 48271 + len(tokens) * 16807) % _PRIME
+    falling = 0.03 + first % 97 / 40
+    ids = [(first + place * 37) % vocab_size for place in range(row.num_candidates)]
+    logprobs = array("f", [-0.2 - place * falling for place in range(row.num_candidates)])
+    return Candidates(number, column(ids), logprobs.tobytes())
 
 
 def _salt(params: SamplingParams, seed: int, sample: int) -> int:

@@ -3,10 +3,12 @@
 The engine stands between the plan and the allocation, since all ranks have to agree. Knows nothing of sockets.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
 
+from ..protocol.adapter_messages import AdapterLoaded
 from ..protocol.errors import OutOfMemoryError
 from ..protocol.faults import point
 from ..protocol.launch import Launch
@@ -18,10 +20,12 @@ from .available_memory import Reservation, available_memory
 from .device import chosen_device, device_name
 from .host_memory import BackgroundTouch
 from .kv_cache import AnyKVCache
+from .lora_thread import AdapterThread
 from .memory import Found, Size, memory_plan
 from .models.load import load_model
 from .parallel import Parallel
 from .runner import Runner
+from .sampler import Processors
 from .slots import SlotTable
 
 _LIBRARIES = 256 << 20  # what a GPU's libraries take when they are first used
@@ -40,6 +44,8 @@ class Start:
         self.ranks = Parallel.join(rank, self.config.tensor_parallel_size, directory / "ranks", self.device)
         self.reservation = Reservation(directory, rank)
         self.touch: BackgroundTouch | None = None
+        # Rank 0 samples for all.
+        self.processors = Processors.load(self.config.logits_processors) if rank == 0 else Processors()
         resident = _resident_bytes()
         # None asks for it where it is free: native kernels always are so, torch's operations never.
         self.model = load_model(
@@ -52,6 +58,8 @@ class Start:
             deterministic=bool(self.config.deterministic),
             quantization=self.config.quantization,
             num_threads=launch.threads_per_rank,
+            max_loras=self.config.max_loras if self.config.enable_lora else 0,
+            max_lora_rank=self.config.max_lora_rank,
         )
         if (library := self.model.backend.library) is not None:
             self.ranks = self.ranks.through_memory(library)
@@ -67,7 +75,7 @@ class Start:
             return memory_plan(self.config, self.size, self._found_on_card())
         with self.reservation.turn() as set_aside:
             plan = memory_plan(self.config, self.size, self._found_on_cpu(set_aside))
-            self.reservation.hold(plan.num_blocks * plan.block_bytes)
+            self.reservation.hold(plan.num_blocks * plan.block_bytes + plan.adapter_bytes)
         return plan
 
     def allocated(self, allocate: Allocate, trace: Trace) -> Runner:
@@ -79,6 +87,7 @@ class Start:
             block_size=block_size,
             vocab_size=self.model.vocab_size,
             device=self.device,
+            processors=self.processors,
         )
         kv = self._kv_memory(allocate.num_blocks)
         return Runner(self.model, kv, table, self.ranks, trace=trace)
@@ -86,10 +95,15 @@ class Start:
     def begin_background_work(self, kv: AnyKVCache) -> None:
         """What may as well be done while the first requests are served."""
         if self.device.type == "cpu":
-            self.touch = BackgroundTouch(kv.tensors, self.reservation.hold)
+            adapters = () if self.model.adapters is None else self.model.adapters.tensors
+            self.touch = BackgroundTouch((*kv.tensors, *adapters), self.reservation.hold)
             self.touch.start()
         if self.model.cache is not None:
             self.model.cache.write_in_background()
+
+    def adapter_thread(self, answer: Callable[[AdapterLoaded], None]) -> AdapterThread | None:
+        """What loads LoRA adapters, where there may be any."""
+        return None if self.model.adapters is None else AdapterThread(self.model.adapters, self.rank, answer)
 
     def close(self) -> None:
         if self.touch is not None:
@@ -144,6 +158,7 @@ class Start:
             dtype=self.config.quantization or _name(model.dtype),
             kv_dtype=self.kv_kind,
             kernels=f"native, {model.backend.library.variant}" if model.backend.library else "torch",
+            adapter_bytes=0 if model.adapters is None else model.adapters.nbytes,
             notes=_notes(model.report.leftovers, model.backend.missing),
         )
 

@@ -6,6 +6,7 @@ Knows nothing of plans, parameters or models.
 
 import numpy
 
+from ..kernels import Adapted
 from .batch import Batch
 from .device import on_device
 from .kv_cache import KVCache
@@ -28,6 +29,7 @@ def step_batch(table: SlotTable, rows: StepRows, kv: KVCache) -> Batch:
         context_lengths=rows.ends.tolist(),
         block_tables=table.tables[on_device(rows.slots, table.device), :max_blocks],
         kv_slots=blocks.long() * table.block_size + on_device(positions % table.block_size, table.device),
-        logit_rows=on_device(query_starts[1:][rows.is_sampling] - 1, table.device),
+        logit_rows=on_device(query_starts[1:][rows.wants_logits] - 1, table.device),
         kv=kv,
+        adapted=Adapted.of(table.adapters[rows.slots], rows.num_tokens, table.device),
     )

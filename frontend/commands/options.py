@@ -13,6 +13,9 @@ from typing import Any, NamedTuple, get_args
 
 import msgspec
 
+from ...protocol.early_stop import EarlyStop
+from ...protocol.guided import GuidedDecodingParams
+
 
 class Kind(NamedTuple):
     """How a type of field is written on a command line."""
@@ -51,6 +54,9 @@ _KINDS: dict[Any, Kind] = {
     list[int]: Kind("N,N", _numbers, "extend"),
     list[list[int]]: Kind("JSON", _json),
     dict[int, float]: Kind("JSON", _json),
+    dict[str, Any]: Kind("JSON", _json),
+    EarlyStop: Kind("JSON", _json),
+    GuidedDecodingParams: Kind("JSON", _json),
 }
 
 

@@ -1,6 +1,8 @@
 """Takes an answer apart while it comes: thought, text, calls of tools.
 
-    start ──► thought ──► text ◄──► call
+    start ──► thought ──► text ──► call ──► behind the call
+                           ▲ └──► wrapper ───▲ │
+                           └───────────────────┘
 
 A thought stands only at an answer's beginning. What began with the mark of a call and turns out to be none is text.
 The parts joined don't depend on how the answer was cut into pieces: a decision is made only on what can't change any
@@ -10,47 +12,11 @@ Knows nothing of tokens or requests, and of a call's inside only that a `CallRea
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
 
 from ...protocol.outputs import FunctionCall, ToolCall
-
-
-class CallPiece(NamedTuple):
-    """What is new of a call."""
-
-    name: str | None  # in the first piece only
-    arguments: str
-
-
-class CallReader(Protocol):
-    """Reads what stands between the marks of one call."""
-
-    @property
-    def is_text(self) -> bool:
-        """It can't become a call any more."""
-
-    @property
-    def is_whole(self) -> bool:
-        """Its arguments are complete and well-formed."""
-
-    def feed(self, inside: str) -> CallPiece | None:
-        """What this much more of the inside tells. Whatever has given a piece is a call."""
-
-    def close(self) -> CallPiece | None:
-        """What is left to tell, now that the inside is complete."""
-
-
-@dataclass(frozen=True, slots=True)
-class Marks:
-    """Between which marks something stands in an answer."""
-
-    opening: str
-    closing: str
-
-
-@dataclass(frozen=True, slots=True)
-class CallMarks(Marks):
-    reader: Callable[[], CallReader]
+from .marks import CallForm, CallMarks, CallPiece, CallReader, ThoughtMarks, Tools
+from .search import Search, beginning, search
+from .trimmed import Trimmed
 
 
 @dataclass(slots=True)
@@ -71,31 +37,45 @@ class Parts:
         call.function.arguments += piece.arguments
 
 
+@dataclass(slots=True)
+class _Call:
+    """What is being read as a call, and what it becomes if it is none."""
+
+    form: CallForm
+    reader: CallReader
+    before: str  # its marks as they were written
+    inside: str = ""  # what followed, as long as it can still become text
+    is_told: bool = False
+
+
 class AnswerReader:
     """Reads one answer. Where `thoughts` or `calls` is None, their marks are text like any other."""
 
     def __init__(
         self,
-        thoughts: Marks | None,
+        thoughts: ThoughtMarks | None,
         calls: CallMarks | None,
+        tools: Tools,
         call_id: Callable[[int], str],  # of the call with this index
         *,
-        is_thinking: bool = False,  # the prompt has begun the thought
+        is_thinking: bool = False,  # the answer begins within its thought
     ) -> None:
         self._thoughts = thoughts
-        self._calls = calls
+        self._calls = calls or _NO_CALLS
+        self._tools = tools
         self._call_id = call_id
         self._is_thinking = is_thinking
         self._rest = ""  # not read yet
         self._is_complete = False  # nothing will follow the rest
         self._parts = Parts()
-        self._thought = _Trimmed(drops_beginning=True)
-        self._text = _Trimmed()
-        self._call: CallReader | None = None  # in progress
-        self._inside = ""  # of that call
-        self._is_call = False  # it has given a piece
+        self._thought = Trimmed(drops_beginning=True)
+        self._text = Trimmed()
+        self._is_line_blank = True  # what the text's last line has so far
+        self._answer_end = ""  # a mark that is left out of the text
+        self._call: _Call | None = None  # in progress
         self._num_calls = 0
         self._num_broken = 0
+        self._forms = {form.opening: form for form in self._calls.forms}
         self._state: Callable[[], bool] = self._in_start if thoughts else self._in_text
 
     @property
@@ -114,45 +94,95 @@ class AnswerReader:
             self._parts.text += self._text.ending()
         return self._parts
 
-    # --- states --------------------------------------------------------------------------------------------------
+    # --- states: thought and text --------------------------------------------------------------------------------
 
     def _in_start(self) -> bool:
         """Nothing but white space so far. A model may repeat the opening mark that the prompt ends with."""
-        opening, begun = self._thoughts.opening, self._rest.lstrip()
-        if begun.startswith(opening):
-            self._rest = begun.removeprefix(opening)
-            return self._go_on(self._in_thought)
-        if opening.startswith(begun) and not self._is_complete:
+        begun = self._rest.lstrip()
+        opening = self._beginning(self._thoughts.all_openings, begun)
+        if opening is None:
             return False
-        return self._go_on(self._in_thought if self._is_thinking else self._in_text)
+        if opening:
+            self._rest = begun.removeprefix(opening)
+        return self._go_on(self._in_thought if opening or self._is_thinking else self._before_answer)
 
     def _in_thought(self) -> bool:
-        thought, is_over = self._read_up_to(self._thoughts.closing)
+        thought, closing = self._read_up_to(search(self._thoughts.all_closings))
         self._parts.thought += self._thought.feed(thought)
-        if not is_over:
+        if not closing:
             return False
         self._text.drop_what_follows()
+        return self._go_on(self._before_answer)
+
+    def _before_answer(self) -> bool:
+        """The answer may stand between marks of its own."""
+        if (marks := self._thoughts.answer) is None:
+            return self._go_on(self._in_text)
+        begun = self._rest.lstrip()
+        opening = self._beginning((marks.opening,), begun)
+        if opening is None:
+            return False
+        if opening:
+            self._rest = begun.removeprefix(opening)
+            self._text.drop_what_follows()
+            self._answer_end = marks.closing
         return self._go_on(self._in_text)
 
     def _in_text(self) -> bool:
-        if self._calls is None:
-            text, self._rest, is_call = self._rest, "", False
-        else:
-            text, is_call = self._read_up_to(self._calls.opening)
-        self._parts.text += self._text.feed(text)
-        if not is_call:
+        text, mark = self._read_up_to(self._next_in_text())
+        self._show(text)
+        if not mark:
             return False
-        self._call, self._inside, self._is_call = self._calls.reader(), "", False
-        return self._go_on(self._in_call)
+        if mark == self._answer_end:
+            self._text.drop_held()
+            self._text.drop_what_follows()
+            return True
+        if mark == self._calls.wrapper.opening:
+            return self._go_on(self._in_wrapper)
+        return self._begin_call(mark, mark)
+
+    # --- states: calls -------------------------------------------------------------------------------------------
+
+    def _in_wrapper(self) -> bool:
+        """Behind the mark that opens a row of calls; without a call it is text."""
+        begun = self._rest.lstrip()
+        opening = self._beginning(self._forms, begun)
+        if opening is None:
+            return False
+        wrapper = self._calls.wrapper.opening
+        if not opening:
+            self._show(wrapper)
+            return self._go_on(self._in_text)
+        blanks = self._rest[: len(self._rest) - len(begun)]
+        self._rest = begun.removeprefix(opening)
+        return self._begin_call(opening, wrapper + blanks + opening)
 
     def _in_call(self) -> bool:
-        inside, is_closed = self._read_up_to(self._calls.closing)
-        self._inside += inside
-        self._give(self._call.feed(inside))
-        if is_closed or self._is_complete:
-            self._give(self._call.close())
-            return self._end_call() if self._is_call else self._take_back(self._calls.closing if is_closed else "")
-        return self._call.is_text and self._take_back("")
+        call, reader = self._call, self._call.reader
+        inside, closing = self._inside_of(call)
+        if not call.is_told:
+            call.inside += inside
+        self._give(reader.feed(inside))
+        is_over = call.form.closing is None and reader.is_over
+        if not is_over and (closing or (self._is_complete and not self._rest)):
+            self._give(reader.close(is_cut=not closing))
+            is_over = True
+        if is_over:
+            return self._end_call() if call.is_told else self._take_back(closing)
+        return self._take_back("") if reader.is_text else bool(inside and self._rest)
+
+    def _behind_call(self) -> bool:
+        """Another call may follow at once, or the row of calls be closed."""
+        begun, marks = self._rest.lstrip(), self._calls
+        mark = self._beginning((marks.wrapper.closing, marks.separator, *self._forms), begun)
+        if mark is not None and mark == marks.separator != "":
+            begun = begun.removeprefix(mark).lstrip()
+            mark = self._beginning(self._forms, begun)
+        if mark is None:
+            return False
+        if mark:
+            self._rest = begun.removeprefix(mark)
+        return self._begin_call(mark, mark) if mark in self._forms else self._go_on(self._in_text)
 
     # --- steps ---------------------------------------------------------------------------------------------------
 
@@ -160,64 +190,76 @@ class AnswerReader:
         self._state = state
         return True
 
-    def _read_up_to(self, mark: str) -> tuple[str, bool]:
-        """What stands before the mark, and whether the mark is there. What may be its beginning stays unread."""
-        before, found, after = self._rest.partition(mark)
-        if found:
-            self._rest = after
-            return before, True
-        border = len(before) if self._is_complete else _possible_mark(mark, before)
-        self._rest = before[border:]
-        return before[:border], False
+    def _beginning(self, marks: "tuple[str, ...] | dict[str, CallForm]", text: str) -> str | None:
+        return beginning(marks, text, is_complete=self._is_complete)
 
-    def _give(self, piece: CallPiece | None) -> None:
-        if piece is not None:
-            self._parts.add(self._num_calls, self._call_id(self._num_calls), piece)
-            self._is_call = True
+    def _next_in_text(self) -> Search:
+        plain = [form.opening for form in self._calls.forms if not form.is_bare]
+        bare = tuple(form.opening for form in self._calls.forms if form.is_bare)
+        return search((self._calls.wrapper.opening, self._answer_end, *plain), bare)
+
+    def _read_up_to(self, marks: Search) -> tuple[str, str]:
+        """What stands before the first mark, and the mark. What may be the beginning of one stays unread."""
+        rest = self._rest
+        start, end = marks.first(rest, is_complete=self._is_complete, is_line_blank=self._is_line_blank)
+        self._rest = rest[end:]
+        return rest[:start], rest[start:end]
+
+    def _inside_of(self, call: _Call) -> tuple[str, str]:
+        """What can be read of its inside, and the closing mark if that stands behind it.
+
+        In pieces that grow until it is known to be a call: in a text of nothing but opening marks, each would otherwise
+        be followed to the text's end.
+        """
+        if call.form.closing is None:
+            inside, closing = self._rest, ""
+            self._rest = ""
+        else:
+            inside, closing = self._read_up_to(search((call.form.closing,)))
+        most = max(_PIECE, len(call.inside))
+        if call.is_told or len(inside) <= most:
+            return inside, closing
+        self._rest = inside[most:] + closing + self._rest
+        return inside[:most], ""
+
+    def _show(self, text: str) -> None:
+        self._parts.text += self._text.feed(text)
+        _, line_break, line = text.rpartition("\n")
+        self._is_line_blank = (self._is_line_blank or bool(line_break)) and not line.strip(" \t")
+
+    def _begin_call(self, opening: str, before: str) -> bool:
+        form = self._forms[opening]
+        if form.is_bare:
+            self._rest = opening + self._rest
+        self._call = _Call(form, form.reader(self._tools), before)
+        return self._go_on(self._in_call)
+
+    def _give(self, pieces: list[CallPiece]) -> None:
+        for piece in pieces:
+            self._num_calls += piece.name is not None
+            index = self._num_calls - 1
+            self._parts.add(index, self._call_id(index), piece)
+            self._call.is_told = True
 
     def _end_call(self) -> bool:
-        self._num_calls += 1
-        self._num_broken += not self._call.is_whole
+        reader = self._call.reader
+        self._num_broken += not reader.is_whole
+        if reader.text.strip():
+            self._show(reader.text)
+        if self._call.form.closing is None:
+            self._rest = reader.rest + self._rest
         self._text.drop_what_follows()
-        return self._go_on(self._in_text)
+        self._is_line_blank = True
+        return self._go_on(self._behind_call)
 
     def _take_back(self, closing: str) -> bool:
-        """No call after all: its opening mark is text, and what followed is read again, for a call may stand in it."""
-        self._parts.text += self._text.feed(self._calls.opening)
-        self._rest = self._inside + closing + self._rest
+        """No call after all: its marks are text, and what followed is read again, for a call may stand in it."""
+        call = self._call
+        self._show(call.before)
+        inside = call.inside.removeprefix(call.form.opening) if call.form.is_bare else call.inside
+        self._rest = inside + closing + self._rest
         return self._go_on(self._in_text)
 
 
-class _Trimmed:
-    """Lets text through, its white space only once more text follows."""
-
-    def __init__(self, *, drops_beginning: bool = False) -> None:
-        self._held = ""
-        self._drops = drops_beginning  # white space that comes next
-
-    def drop_what_follows(self) -> None:
-        self._drops = True
-
-    def feed(self, text: str) -> str:
-        if self._drops:
-            text = text.lstrip()
-            self._drops = not text
-        body = text.rstrip()
-        if not body:
-            self._held += text
-            return ""
-        shown, self._held = self._held + body, text[len(body) :]
-        return shown
-
-    def ending(self) -> str:
-        """The white space held, now that nothing follows; none where a thought or a call was the last thing."""
-        held, self._held = "" if self._drops else self._held, ""
-        return held
-
-
-def _possible_mark(mark: str, text: str) -> int:
-    """Where the longest end of the text begins that could become the mark."""
-    for length in range(min(len(mark) - 1, len(text)), 0, -1):
-        if mark.startswith(text[-length:]):
-            return len(text) - length
-    return len(text)
+_NO_CALLS = CallMarks(())
+_PIECE = 64  # characters

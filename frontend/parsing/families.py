@@ -1,67 +1,154 @@
-"""How families of models write their thoughts and their calls: one row a way, and which rows a model gets.
+"""How families of models write their thoughts and their calls: one row a way.
 
-The names of the rows are the values of the options `reasoning_parser` and `tool_call_parser`. A new family is a row; if
-it writes its calls in a way of its own, it also brings a `CallReader`. Knows nothing of requests.
+The names of the rows are the values of the options `reasoning_parser` and `tool_call_parser`; `_` and `-` are the same
+in them, and so are capitals. A new family is a row; if it writes its calls in a way of its own, it also brings a
+`CallReader`. Knows nothing of requests, or of which model has which row.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TypeVar
+import re
+from functools import partial
 
-import msgspec
+from .choice import Choice
+from .json_call import BareJsonCall, HeadedCall, JsonCall, JsonCalls
+from .marks import CallForm, CallMarks, Marks, ThoughtMarks
+from .pythonic_calls import PythonicCalls
+from .tagged_call import TaggedCall, Tags
 
-from ...protocol.config import EngineConfig
-from .answer import AnswerReader, CallMarks, Marks
-from .json_call import JsonCall
-
-Row = TypeVar("Row", bound=Marks)
-
-REASONING: dict[str, Marks] = {
-    "qwen3": Marks("<think>", "</think>"),
+REASONING: dict[str, ThoughtMarks] = {
+    # The prompt or the answer itself says whether there is a thought.
+    "qwen3": ThoughtMarks("<think>", "</think>"),
+    # Thinks unless the prompt has closed the thought, and may leave out the opening mark.
+    "deepseek-r1": ThoughtMarks("<think>", "</think>", begins_open=True),
+    "ernie-45-vl": ThoughtMarks("<think>", "</think>", answer=Marks("<response>", "</response>")),
+    "ernie-x1": ThoughtMarks(
+        "<think>",
+        "</think>",
+        begins_open=True,
+        answer=Marks("<response>", "</response>"),
+        forced="\n</think>\n\n\n",
+    ),
+    "granite": ThoughtMarks(
+        "Here is my thought process:",
+        "Here is my response:",
+        openings=("Here's my thought process:",),
+        closings=("Here's my response:",),
+        forced="\n\nHere is my response:",
+    ),
+    "mistral": ThoughtMarks("[THINK]", "[/THINK]", forced="[/THINK]"),
+    "hunyuan": ThoughtMarks("<think>", "</think>", answer=Marks("<answer>", "</answer>"), forced="\n</think>\n"),
+    "cohere": ThoughtMarks(
+        "<|START_THINKING|>",
+        "<|END_THINKING|>",
+        answer=Marks("<|START_RESPONSE|>", "<|END_RESPONSE|>"),
+        forced="<|END_THINKING|>",
+    ),
+    "seed-oss": ThoughtMarks("<seed:think>", "</seed:think>", begins_open=True, forced="</seed:think>"),
+    "kimi-vl": ThoughtMarks("◁think▷", "◁/think▷", forced="◁/think▷"),
 }
+
+_XML = Tags(">", "<parameter=", ">", "", "</parameter>")
+_GLM = Tags("\n", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>")
+_INVOKE = Tags('">', '<parameter name="', '">', "", "</parameter>")
+
+_NAME = r"(?P<name>[\w.-]+)"
+# `name[ARGS]{…}`, with or without the mark between, and in one version with the call's id.
+_MISTRAL = re.compile(_NAME + r"\s*(?:\[CALL_ID\]\w*\s*)?(?:\[ARGS\])?\s*(?=\{)")
+# `name<｜tool▁sep｜>{…}`, and before that version `function<｜tool▁sep｜>name` with the object in a fence.
+_DEEPSEEK = re.compile(
+    r"(?:function<｜tool▁sep｜>(?=[\w.-]+\s*```))?" + _NAME + r"(?:<｜tool▁sep｜>|\s*```(?:json)?)\s*(?=\{)"
+)
+_KIMI = re.compile(r"(?:functions\.)?" + _NAME + r"(?::\d+)?\s*<\|tool_call_argument_begin\|>\s*(?=\{)")
+
+_JSON_LIST = {"[": JsonCalls, "{": BareJsonCall}
+
+
+def _xml(wrapper: Marks) -> CallMarks:
+    reader = partial(TaggedCall, tags=_XML)
+    return CallMarks((CallForm("<function=", reader, "</function>", _XML.shown),), wrapper)
+
+
 TOOL_CALLS: dict[str, CallMarks] = {
-    "hermes": CallMarks("<tool_call>", "</tool_call>", JsonCall),
+    "hermes": CallMarks((CallForm("<tool_call>", JsonCall, "</tool_call>"),)),
+    "ernie": CallMarks((CallForm("<tool_call>", JsonCall, "</tool_call>"),)),
+    "qwen3-coder": _xml(Marks("<tool_call>", "</tool_call>")),
+    "seed-oss": _xml(Marks("<seed:tool_call>", "</seed:tool_call>")),
+    "glm45": CallMarks((CallForm("<tool_call>", partial(TaggedCall, tags=_GLM), "</tool_call>", _GLM.shown),)),
+    "minimax-m2": CallMarks(
+        (CallForm('<invoke name="', partial(TaggedCall, tags=_INVOKE), "</invoke>", _INVOKE.shown),),
+        Marks("<minimax:tool_call>", "</minimax:tool_call>"),
+    ),
+    "llama3": CallMarks((CallForm("{", BareJsonCall, is_bare=True),), Marks("<|python_tag|>", ""), separator=";"),
+    "mistral": CallMarks(
+        (
+            CallForm(
+                "[TOOL_CALLS]",
+                partial(Choice, readers={**_JSON_LIST, "": partial(HeadedCall, head=_MISTRAL)}),
+                inner=("[ARGS]", "[CALL_ID]"),
+            ),
+        )
+    ),
+    "deepseek": CallMarks(
+        (
+            CallForm(
+                "<｜tool▁call▁begin｜>",
+                partial(HeadedCall, head=_DEEPSEEK),
+                "<｜tool▁call▁end｜>",
+                ("<｜tool▁sep｜>",),
+            ),
+        ),
+        Marks("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"),
+    ),
+    "kimi-k2": CallMarks(
+        (
+            CallForm(
+                "<|tool_call_begin|>",
+                partial(HeadedCall, head=_KIMI),
+                "<|tool_call_end|>",
+                ("<|tool_call_argument_begin|>",),
+            ),
+        ),
+        Marks("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"),
+    ),
+    "granite": CallMarks(
+        (
+            CallForm("<|tool_call|>", partial(Choice, readers=_JSON_LIST)),
+            CallForm("<tool_call>", partial(Choice, readers=_JSON_LIST)),
+        ),
+        Marks("", "</tool_call>"),
+    ),
+    "hunyuan": CallMarks((CallForm("<tool_calls>", JsonCalls, "</tool_calls>"),)),
+    "phi4-mini": CallMarks((CallForm("functools", JsonCalls),)),
+    "pythonic": CallMarks(
+        (CallForm("[", PythonicCalls, is_bare=True),), Marks("<|python_start|>", "<|python_end|>")
+    ),
+}
+
+# Names that other engines, or the models themselves, have for a row.
+REASONING_ALIASES: dict[str, str] = {
+    **dict.fromkeys(("deepseek-v3", "deepseek-v31", "deepseek-v32", "exaone4", "glm45", "glm-45", "glm47"), "qwen3"),
+    **dict.fromkeys(("holo2", "intern-s1", "kimi-k2", "mimo", "phi4-reasoning", "qwen", "qwen35"), "qwen3"),
+    **dict.fromkeys(("deepseek", "minimax-m2", "nemotron-v3", "olmo3", "qwq", "step3", "step3p5"), "deepseek-r1"),
+    **dict.fromkeys(("ernie", "ernie45", "ernie-45", "ernie-45-vl-thinking", "erine-45-vl-thinking"), "ernie-x1"),
+    **dict.fromkeys(("cohere-command3", "cohere-command4", "command-a"), "cohere"),
+    "ernie45-vl": "ernie-45-vl",
+    "hunyuan-a13b": "hunyuan",
+    "magistral": "mistral",
+    "seedoss": "seed-oss",
+}
+TOOL_CALL_ALIASES: dict[str, str] = {
+    **dict.fromkeys(("granite4", "mimo", "qwen", "qwen25", "qwen3"), "hermes"),
+    **dict.fromkeys(("ernie-x1", "ernie45", "ernie-45", "ernie45-vl", "ernie-45-vl", "ernie-45-vl-thinking"), "ernie"),
+    **dict.fromkeys(("qwen3coder", "qwen3-xml", "qwen3xml", "qwen35-coder", "nemotron-v3"), "qwen3-coder"),
+    **dict.fromkeys(("llama", "llama3-json", "llama31", "llama32", "llama33", "llama4-json"), "llama3"),
+    **dict.fromkeys(("deepseek-v3", "deepseek-v31", "deepseek-r1"), "deepseek"),
+    **dict.fromkeys(("glm-45", "glm47", "glm4-moe", "glm47-moe"), "glm45"),
+    **dict.fromkeys(("llama4", "llama4-pythonic"), "pythonic"),
+    **dict.fromkeys(("hunyuan-a13b", "jamba"), "hunyuan"),
+    "phi4-mini-json": "phi4-mini",
+    "seedoss": "seed-oss",
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Parsing:
-    """What is read out of the answers of one model; at least one of the two."""
-
-    thoughts: Marks | None
-    calls: CallMarks | None
-
-    @classmethod
-    def of(cls, config: EngineConfig) -> "Parsing | None":
-        """None where the config asks for neither; a config that says `auto` must have been settled before."""
-        thoughts = REASONING[config.reasoning_parser] if config.reasoning_parser else None
-        calls = TOOL_CALLS[config.tool_call_parser] if config.tool_call_parser else None
-        return cls(thoughts, calls) if thoughts or calls else None
-
-    @property
-    def marks(self) -> frozenset[str]:
-        """What must reach the reader as text, even where the tokenizer would hide it as a special token."""
-        return frozenset(mark for row in (self.thoughts, self.calls) if row for mark in (row.opening, row.closing))
-
-    def reader(self, prompt_end: str, call_id: Callable[[int], str]) -> AnswerReader:
-        """For one answer. A template may have begun the thought already: then the prompt ends with its opening mark."""
-        is_thinking = self.thoughts is not None and prompt_end.rstrip().endswith(self.thoughts.opening)
-        return AnswerReader(self.thoughts, self.calls, call_id, is_thinking=is_thinking)
-
-
-def settled(config: EngineConfig, chat_template: str) -> EngineConfig:
-    """`auto` becomes the row whose marks the model's chat template has, or None."""
-    chosen: dict[str, str | None] = {}
-    if config.reasoning_parser == "auto":
-        chosen["reasoning_parser"] = _written_by(chat_template, REASONING)
-    if config.tool_call_parser == "auto":
-        chosen["tool_call_parser"] = _written_by(chat_template, TOOL_CALLS)
-    return msgspec.structs.replace(config, **chosen)
-
-
-def _written_by(chat_template: str, rows: Mapping[str, Row]) -> str | None:
-    """The first row whose marks both stand in the template."""
-    for name, row in rows.items():
-        if row.opening in chat_template and row.closing in chat_template:
-            return name
-    return None
+def plain_name(name: str) -> str:
+    """However a person writes it."""
+    return name.strip().lower().replace("_", "-").replace(".", "")

@@ -1,7 +1,7 @@
 """The struct that all kernels share, as C lays it out: the step. Mirrors `source/step.hpp`. Knows no kernel."""
 
 import ctypes
-from ctypes import c_int32, c_void_p
+from ctypes import c_int32, c_int64, c_void_p
 
 
 class Step(ctypes.Structure):
@@ -21,6 +21,9 @@ class Step(ctypes.Structure):
         ("block_tables", c_void_p),
         ("cosines", c_void_p),
         ("sines", c_void_p),
+        ("num_adapted", c_int64),
+        ("adapted", c_void_p),  # int32 [num_adapted, 3]
+        ("adapted_tokens", c_void_p),
     ]
 
     def address_of(self, field: str) -> int:

@@ -11,6 +11,7 @@ from ctypes import addressof
 import torch
 from torch import Tensor
 
+from ..lora import LoraForm
 from ..operations import HeadForm, Ranks, WeightForm
 from ..quantized_part import QuantizedPart
 from . import attention as attending
@@ -19,6 +20,7 @@ from .arguments import Step
 from .kv_layout import KVMemory
 from .library import Library
 from .linear import Linear, Quantize, Quantized
+from .lora import Lora, NativeLora
 from .program import Buffer, Program
 from .quantized import OrderedWeight, pack_parts
 from .shared import AllReduce, SharedMemory
@@ -59,6 +61,9 @@ class NativeOperations:
     def tied_weight(self, table: NativeWeight, form: WeightForm) -> NativeWeight:
         return table
 
+    def lora(self, in_features: int, outputs: list[int], form: LoraForm) -> NativeLora:
+        return NativeLora(in_features, outputs, form)
+
     # --- what layers call, while a step is recorded -------------------------------------------------------------------
 
     def embedding(self, token_ids: int, table: NativeWeight, first: int) -> Buffer:
@@ -82,6 +87,23 @@ class NativeOperations:
         else:
             arguments.input = x.address
         self.program.call(f"penstock_linear_{weight.kind}", arguments, product, keep=(weight, bias))
+        return product
+
+    def add_lora(self, product: Buffer, x: Buffer, lora: NativeLora, adapted: None) -> Buffer:
+        """The step says which of its tokens have an adapter."""
+        shrunk, parts = self.program.buffer(lora.shrunk_width()), lora.structures()
+        arguments = Lora(
+            step=addressof(self.step),
+            product=addressof(product.writer),  # type: ignore[arg-type]
+            input=x.address,
+            in_features=x.width,
+            max_rank=lora.form.max_rank,
+            num_parts=len(parts),
+            parts=addressof(parts),
+            shrunk=shrunk.address,
+        )
+        kind = WeightForm.of(lora.form.dtype).kind
+        self.program.call(f"penstock_lora_{kind}", arguments, keep=(lora, parts))
         return product
 
     def _in_order(self, x: Buffer, weight: NativeWeight) -> Quantized | None:

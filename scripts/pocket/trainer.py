@@ -1,8 +1,8 @@
 """The training itself: steps, schedule, checkpoints, progress.
 
 The rate rises, stays, and falls to nothing; then it climbs once more, half as high, and falls all the way to the end:
-what the first stage has left rare and hard is learnt in the second. A checkpoint holds all that a later start needs to go on as if nothing had happened. Knows nothing of
-kinds but their names.
+what the first stage has left rare and hard is learnt in the second. A checkpoint holds all that a later start needs to
+go on as if nothing had happened. Knows nothing of kinds but their names.
 """
 
 import time

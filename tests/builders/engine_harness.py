@@ -146,12 +146,11 @@ class Harness:
         for resumed in told.resumed:
             self.heard[resumed.sequence_id].forward_time += resumed.forward_time
             self.heard[resumed.sequence_id].preemptions += resumed.preemptions
-        ids = wide_values(told.sequence_ids)
-        assert set(values(told.num_tokens)) <= {1}
-        for sequence, token in zip(ids, values(told.token_ids), strict=True):
+        tokens = iter(values(told.token_ids))
+        for sequence, count in zip(wide_values(told.sequence_ids), values(told.num_tokens), strict=True):
             heard = self.heard[sequence]
             assert heard.ended is None, "a token came after the end"
-            heard.tokens.append(token)
+            heard.tokens += [next(tokens) for _ in range(count)]
             heard.forward_time += told.forward_time
         for entry in told.logprobs:
             self.heard[entry.owner].prompt_positions += entry.is_prompt * len(entry.ranks) // 4

@@ -3,9 +3,12 @@
 For tests of what the model computes. Each step is a list of (row, number of tokens), as a scheduler would plan it.
 """
 
+import numpy
 import torch
 from torch import Tensor
 
+from penstock.kernels import Adapted
+from penstock.protocol.adapter_messages import NO_ADAPTER
 from penstock.worker.batch import Batch
 from penstock.worker.models.load import Model
 
@@ -21,9 +24,11 @@ class HandDriven:
         self.histories: list[list[int]] = []
         self.blocks: list[list[int]] = []
         self.computed: list[int] = []
+        self.adapters: list[int] = []
 
-    def add(self, prompt: list[int]) -> int:
+    def add(self, prompt: list[int], adapter: int = NO_ADAPTER) -> int:
         """A new row; returns its number."""
+        self.adapters.append(adapter)
         self.histories.append(list(prompt))
         self.blocks.append([])
         self.computed.append(0)
@@ -56,6 +61,9 @@ class HandDriven:
             kv_slots=torch.tensor(slots),
             logit_rows=torch.tensor(asked),
             kv=self.kv,
+            adapted=Adapted.of(
+                numpy.array([self.adapters[row] for row, _ in plan]), numpy.array([count for _, count in plan])
+            ),
         )
         # A copy: the next step may write its own in the same place.
         return self.model.logits(self.model.forward(batch), batch.logit_rows).clone()

@@ -23,7 +23,7 @@ import write_configuration
 from penstock.frontend import cli
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LONGEST_SECONDS = 120
 OF_THE_SHELL = {"cat", "cd", "echo", "export", "git", "head", "seq"}

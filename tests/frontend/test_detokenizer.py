@@ -129,7 +129,8 @@ def test_the_token_that_ends_an_answer_is_among_its_ids_and_not_in_its_text(is_s
     ids = [*ids_of("hello"), stop_token]
     end = ended("stop", stop_reason=reason)
     messages = [step({1: [token_id]}) for token_id in ids[:-1]] + [step({1: ids[-1:]}, ended=[end])]
-    params = {"is_streamed": is_streamed, "skip_special_tokens": False}
+    ending = {"eos_token_id": [EOS], "stop_token_ids": [stop_token]}
+    params = {"is_streamed": is_streamed, "skip_special_tokens": False, **ending}
     caller = Caller(step(opened=[opened(**params)]), *messages)
     assert (caller.text, caller.token_ids, caller.end) == ("hello", ids, ("stop", reason))
     shown = Caller(step(opened=[opened(**params, include_stop_str_in_output=True)]), *messages)

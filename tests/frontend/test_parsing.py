@@ -1,14 +1,14 @@
 """Answers are taken apart into thought, text and calls, the same however they are cut into pieces."""
 
 import json
-from typing import Any
 
 import pytest
+from builders.answers import parsed, read
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from penstock.frontend.parsing import REASONING, TOOL_CALLS, Parsing, settled
-from penstock.protocol.config import REASONING_PARSERS, TOOL_CALL_PARSERS, EngineConfig
+from penstock.protocol.config import EngineConfig
 from penstock.protocol.errors import ConfigError
 
 BOTH = Parsing(REASONING["qwen3"], TOOL_CALLS["hermes"])
@@ -16,31 +16,6 @@ OPENED = "<|im_start|>assistant\n<think>\n"
 CLOSED = "<|im_start|>assistant\n<think>\n\n</think>\n\n"
 WEATHER = '<tool_call>\n{"name": "weather", "arguments": {"city": "Paris", "days": [1, 2]}}\n</tool_call>'
 CLOCK = '<tool_call>\n{"name": "clock", "arguments": {}}\n</tool_call>'
-
-
-def parsed(*pieces: str, parsing: Parsing = BOTH, prompt: str = "") -> dict[str, Any]:
-    """Everything read, put together as a caller puts deltas together."""
-    reader = parsing.reader(prompt, lambda index: f"id{index}")
-    thought, text, calls = "", "", []
-    for number, piece in enumerate(pieces):
-        parts = reader.feed(piece, is_last=number == len(pieces) - 1)
-        thought += parts.thought
-        text += parts.text
-        for call in parts.calls:
-            if call.function.name is not None:
-                calls.append([call.id, call.function.name, ""])
-            calls[call.index][2] += call.function.arguments
-    return {
-        "thought": thought,
-        "text": text,
-        "calls": [tuple(call) for call in calls],
-        "is_whole": reader.has_whole_calls,
-    }
-
-
-def read(answer: str, **options: Any) -> tuple[str, str, list[tuple[str, Any]]]:
-    found = parsed(answer, **options)
-    return found["thought"], found["text"], [(name, json.loads(text)) for _, name, text in found["calls"]]
 
 
 # --- thoughts --------------------------------------------------------------------------------------------------------
@@ -65,17 +40,17 @@ def read(answer: str, **options: Any) -> tuple[str, str, list[tuple[str, Any]]]:
     ],
 )
 def test_a_thought_stands_at_the_beginning_or_was_begun_by_the_prompt(answer, prompt, thought, text):
-    assert read(answer, prompt=prompt) == (thought, text, [])
+    assert read(BOTH, answer, prompt=prompt) == (thought, text, [])
 
 
 def test_a_question_about_the_mark_does_not_begin_a_thought():
-    assert read("It opens.", prompt="user\nWhat does <think> do?<|im_end|>\nassistant\n") == ("", "It opens.", [])
+    assert read(BOTH, "It opens.", prompt="user\nWhat does <think> do?<|im_end|>\nassistant\n") == ("", "It opens.", [])
 
 
 def test_without_a_row_its_marks_are_text():
     answer = f"<think>Hm.</think>{CLOCK}"
-    assert read(answer, parsing=Parsing(None, TOOL_CALLS["hermes"]))[:2] == ("", "<think>Hm.</think>")
-    assert read(answer, parsing=Parsing(REASONING["qwen3"], None)) == ("Hm.", CLOCK, [])
+    assert read(Parsing(None, TOOL_CALLS["hermes"]), answer)[:2] == ("", "<think>Hm.</think>")
+    assert read(Parsing(REASONING["qwen3"], None), answer) == ("Hm.", CLOCK, [])
 
 
 # --- calls -----------------------------------------------------------------------------------------------------------
@@ -100,8 +75,8 @@ PARIS = ("weather", {"city": "Paris", "days": [1, 2]})
     ],
 )
 def test_calls_are_taken_out_of_the_text(answer, text, calls):
-    assert read(answer) == ("", text, calls)
-    assert parsed(answer)["is_whole"]
+    assert read(BOTH, answer) == ("", text, calls)
+    assert parsed(BOTH, answer)["is_whole"]
 
 
 @pytest.mark.parametrize(
@@ -123,23 +98,23 @@ def test_calls_are_taken_out_of_the_text(answer, text, calls):
     ],
 )
 def test_what_is_no_call_is_handed_over_as_the_text_that_it_is(answer):
-    assert read(answer) == ("", answer, [])
+    assert read(BOTH, answer) == ("", answer, [])
 
 
 def test_a_call_is_found_behind_the_mention_of_its_mark():
     text = "Calls begin with <tool_call> here:"
-    assert read(f"{text} {CLOCK}") == ("", text, [("clock", {})])
-    assert read(f'<tool_call>{{"name": {WEATHER}')[1:] == ('<tool_call>{"name":', [PARIS])
+    assert read(BOTH, f"{text} {CLOCK}") == ("", text, [("clock", {})])
+    assert read(BOTH, f'<tool_call>{{"name": {WEATHER}')[1:] == ('<tool_call>{"name":', [PARIS])
 
 
 def test_a_call_that_is_cut_off_keeps_what_came_and_is_not_whole():
-    found = parsed('<tool_call>{"name": "f", "arguments": {"a": "Par')
+    found = parsed(BOTH, '<tool_call>{"name": "f", "arguments": {"a": "Par')
     assert found["calls"] == [("id0", "f", '{"a": "Par')]
     assert not found["is_whole"]
 
 
 def test_name_and_arguments_come_as_they_are_written():
-    reader = BOTH.reader("", lambda index: f"id{index}")
+    reader = BOTH.reader("", {}, lambda index: f"id{index}")
     pieces = ['<tool_call>\n{"name": "f"', ', "arguments": ', '{"', 'a": [1', ", 2]", "}}\n</tool_call>"]
     calls = [reader.feed(piece).calls for piece in pieces]
     told = [[(call.id, call.function.name, call.function.arguments) for call in new] for new in calls]
@@ -149,7 +124,7 @@ def test_name_and_arguments_come_as_they_are_written():
 
 
 def test_text_is_not_held_back_once_it_can_be_no_mark():
-    reader = BOTH.reader("", str)
+    reader = BOTH.reader("", {}, str)
     shown = [reader.feed(piece).text for piece in ("Is a <", "b> ", "<tool", "_box>?")]
     assert shown == ["Is a", " <b>", "", " <tool_box>?"]
 
@@ -175,15 +150,15 @@ def cut_answers(draw: st.DrawFn) -> tuple[str, list[str]]:
 @settings(max_examples=400)
 def test_the_parts_joined_do_not_depend_on_how_the_answer_was_cut(cut, prompt):
     answer, pieces = cut
-    whole = parsed(answer, prompt=prompt)
-    assert parsed(*pieces, prompt=prompt) == whole
-    assert parsed(*answer, "", prompt=prompt) == whole
+    whole = parsed(BOTH, answer, prompt=prompt)
+    assert parsed(BOTH, *pieces, prompt=prompt) == whole
+    assert parsed(BOTH, *answer, "", prompt=prompt) == whole
 
 
 @given(answers)
 @example(f"<think>Hm.</think>{WEATHER}{CLOCK}")
 def test_what_is_handed_over_stands_in_the_answer_in_its_order(answer):
-    found = parsed(answer)
+    found = parsed(BOTH, answer)
     left = answer[answer.index(found["thought"]) + len(found["thought"]) :]
     if not found["calls"]:
         assert left.endswith(found["text"])
@@ -197,15 +172,10 @@ def test_calls_come_back_as_the_values_that_they_were_written_from(calls):
     if any("tool_call>" in text for text in written):
         return
     answer = "\n".join(f"<tool_call>\n{text}\n</tool_call>" for text in written)
-    assert read(answer) == ("", "", calls)
+    assert read(BOTH, answer) == ("", "", calls)
 
 
 # --- which row -------------------------------------------------------------------------------------------------------
-
-
-def test_every_name_that_the_options_take_has_a_row():
-    assert set(REASONING) == set(REASONING_PARSERS) - {"auto"}
-    assert set(TOOL_CALLS) == set(TOOL_CALL_PARSERS) - {"auto"}
 
 
 @pytest.mark.parametrize(
@@ -217,20 +187,20 @@ def test_every_name_that_the_options_take_has_a_row():
     ],
 )
 def test_auto_is_what_the_chat_template_writes(template, rows):
-    config = settled(EngineConfig.from_options("m", reasoning_parser="auto", tool_parser="auto"), template)
+    config = settled(EngineConfig.from_options("m", reasoning_parser="auto", tool_parser="auto"), template, str)
     assert (config.reasoning_parser, config.tool_call_parser) == rows
     assert (Parsing.of(config) is None) == (rows == (None, None))
 
 
 def test_a_row_that_was_named_is_kept_and_none_stays_none():
-    config = settled(EngineConfig.from_options("m", reasoning_parser="qwen3"), "{{ messages }}")
+    config = settled(EngineConfig.from_options("m", reasoning_parser="qwen3"), "{{ messages }}", str)
     assert (config.reasoning_parser, config.tool_call_parser) == ("qwen3", None)
 
 
 def test_an_unknown_row_is_refused_with_the_known_ones():
-    with pytest.raises(ConfigError, match="reasoning_parser='r1': must be one of auto, qwen3"):
-        EngineConfig.from_options("m", reasoning_parser="r1")
+    with pytest.raises(ConfigError, match="reasoning_parser='qwen33': must be one of auto, .* Did you mean qwen3"):
+        settled(EngineConfig.from_options("m", reasoning_parser="qwen33"), "", str)
     with pytest.raises(ConfigError, match="tool_call_parser='x': must be one of auto, hermes"):
-        EngineConfig.from_options("m", tool_parser="x")
+        settled(EngineConfig.from_options("m", tool_parser="x"), "", str)
     with pytest.raises(ConfigError, match="another name"):
         EngineConfig.from_options("m", tool_parser="auto", tool_call_parser="hermes")

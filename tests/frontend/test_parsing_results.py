@@ -8,8 +8,9 @@ from builders.tokenizer_kinds import KINDS, write_tokenizer
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.frontend.asked import Rendered
 from penstock.frontend.chat import render
-from penstock.frontend.door import Door, Rendered
+from penstock.frontend.door import Door
 from penstock.frontend.incremental import Decoding
 from penstock.frontend.pending import Pending
 from penstock.frontend.tokenizer import Tokenizer
@@ -178,3 +179,50 @@ def test_marks_come_through_though_they_are_special_tokens():
     ids = [backend.token_to_id(token) for token in ("<tool_call>", "<|start|>", "</tool_call>")]
     assert Decoding(backend).decoder().feed(ids) == ""
     assert Decoding(backend, {"<tool_call>", "</tool_call>"}).decoder().feed(ids) == "<tool_call></tool_call>"
+
+
+# --- what the engine is told of thoughts ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("prompt", "is_open", "can_begin"),
+    [("Well?", False, True), ("<think>\n", True, True), ("<think>\n\n</think>\n\n", False, False)],
+)
+def test_a_prompt_says_whether_its_answer_begins_within_a_thought(admit, prompt, is_open, can_begin):
+    thought = admit(Rendered(prompt), reasoning_parser="qwen3").prompt.thought
+    assert (thought.is_open, bool(thought.openings)) == (is_open, can_begin)
+    always = admit(Rendered("Well?"), reasoning_parser="deepseek-r1").prompt.thought
+    assert always.is_open
+    assert admit(Rendered(prompt)).prompt.thought is None
+    assert admit(Rendered(prompt), tool_parser="hermes").prompt.thought is None
+
+
+def test_a_mark_that_is_a_token_has_one_spelling_and_any_other_all_that_are_usual(admit, tokenizer):
+    thought = admit(Rendered("x"), reasoning_parser="qwen3").prompt.thought
+    assert thought.openings == [[tokenizer.token_to_id("<think>")]]
+    for text in ("Hm.\n</think>\n\nYes", "Hm. </think>Yes", "</think>\nYes"):
+        ids = tokenizer.encode(text, add_special_tokens=False)
+        assert any(ids[at : at + len(end)] == end for end in thought.closings for at in range(len(ids))), text
+    assert tokenizer.decode(thought.forced) == "\n</think>\n\n"
+    granite = admit(Rendered("x"), reasoning_parser="granite").prompt.thought
+    assert tokenizer.decode(granite.forced) == "\n\nHere is my response:"
+
+
+# --- a reader that fails ----------------------------------------------------------------------------------------------
+
+
+def test_a_plugins_reader_that_raises_fails_its_request_alone_and_hands_the_text_over(admit, tmp_path):
+    path = tmp_path / "own.py"
+    path.write_text(
+        "from penstock.frontend.parsing import CallForm, CallMarks\n"
+        "def reader(tools): raise KeyError('oh')\n"
+        'TOOL_CALLS = {"own": CallMarks((CallForm("<call>", reader, "</call>"),))}\n'
+    )
+    options = {"tool_parser": "own", "tool_parser_plugin": str(path)}
+    request = admit(Rendered("x"), **options)
+    request.add(delta(request, "<call>", 0))
+    assert request.take(str).error_msg == "The parser of this model's answers failed: KeyError: 'oh'"
+    request.add(delta(request, "f</call>", 0, "stop"))
+    output = request.take(str)
+    assert (output.error_code, output.outputs.text, output.outputs.finish_reason) == (500, "f</call>", "error")
+    assert answered(admit(Rendered("y"), **options), "Hi.").text == "Hi."

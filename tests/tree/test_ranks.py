@@ -30,6 +30,22 @@ def test_ranks_stay_in_step_when_tokens_are_drawn(split):
     assert first == second
 
 
+def test_two_ranks_hold_to_a_grammar_as_one_does(split, llm):
+    params = SamplingParams(temperature=1.0, seed=2, max_tokens=40, guided_regex="(the |and |on ){2,4}(king|queen)")
+    [together], [alone] = (each.generate([[9, 8]], params, use_tqdm=False) for each in (split, llm))
+    assert together.outputs.text == alone.outputs.text and together.outputs.finish_reason == "stop"
+
+
+def test_two_ranks_read_a_prompt_as_one_does(split, llm):
+    params = SamplingParams(temperature=0, max_tokens=4, prompt_logprobs=3, logprobs=3, ignore_eos=True)
+    prompt = [(17 * place) % 290 + 5 for place in range(90)]
+    [together], [alone] = (each.generate([prompt], params, use_tqdm=False) for each in (split, llm))
+    assert len(together.outputs.logprobs) == 4
+    for ours, expected in zip(together.prompt_logprobs[1:], alone.prompt_logprobs[1:], strict=True):
+        found = {token: entry.logprob for token, entry in ours.items()}
+        assert found == pytest.approx({token: entry.logprob for token, entry in expected.items()}, abs=1e-4)
+
+
 def test_a_number_of_ranks_that_does_not_divide_the_heads_is_refused_with_those_that_do(model_folder):
     with pytest.raises(ConfigError, match="tensor_parallel_size"):
         LLM(model_folder, tensor_parallel_size=5, **OPTIONS)

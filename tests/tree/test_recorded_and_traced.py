@@ -19,7 +19,8 @@ def kept(model_folder, tmp_path_factory):
     paths = {"trace": str(folder / "trace.json"), "record": str(folder / "stream")}
     with LLM(model_folder, max_model_len=128, kv_cache_memory="8MiB", quiet=True, **paths) as llm:
         params = SamplingParams(max_tokens=12, seed=1, ignore_eos=True, n=2)
-        llm.generate([[1, 2, 3], [4] * 40], params, use_tqdm=False)
+        guided = SamplingParams(max_tokens=12, seed=1, guided_regex="[a-z]{4}, on the other hand")
+        llm.generate([[1, 2, 3], [4] * 40, [5, 6]], [params, params, guided], use_tqdm=False)
     return paths
 
 

@@ -17,7 +17,9 @@ from penstock.worker.memory import Found, Size, memory_plan
 MIB, GIB = 1 << 20, 1 << 30
 
 
-def plan(*, device="cpu", available=64 * GIB, weights=0, activations=0, block=MIB, context=4096, **options):
+def plan(
+    *, device="cpu", available=64 * GIB, weights=0, activations=0, adapters=0, block=MIB, context=4096, **options
+):
     config = EngineConfig.from_options("m", **options)
     found = Found(
         device=device,
@@ -30,6 +32,7 @@ def plan(*, device="cpu", available=64 * GIB, weights=0, activations=0, block=MI
         vocab_size=10,
         dtype="",
         kv_dtype="",
+        adapter_bytes=adapters,
     )
     return memory_plan(config, Size.settled(config, device.partition(":")[0]), found)
 
@@ -46,6 +49,13 @@ def test_a_cpu_takes_two_gib_at_most_when_nobody_says_how_much():
 def test_a_cpu_takes_a_quarter_of_what_was_free_before_the_weights():
     assert plan(available=2 * GIB, weights=2 * GIB, context=1024).num_blocks == 1024
     assert plan(available=2 * GIB, weights=2 * GIB, context=1024, tensor_parallel_size=2).num_blocks == 512
+
+
+def test_room_for_adapters_is_taken_before_blocks_and_named_where_it_leaves_none():
+    found = plan(available=200 * MIB, adapters=150 * MIB, context=1024, max_num_seqs=64)
+    assert (found.num_blocks, found.adapter_bytes) == (50, 150 * MIB)
+    with pytest.raises(OutOfMemoryError, match=r"0\.20 GiB for adapters \(max_loras"):
+        plan(available=200 * MIB, adapters=200 * MIB)
 
 
 def test_one_request_of_a_length_that_was_given_always_fits():

@@ -177,7 +177,7 @@ def test_another_rank_goes_on_from_the_tokens_of_rank_0(runner):
 
 @pytest.mark.parametrize("positions_a_piece", [1, 2, 100])
 def test_prompt_logprobs_cover_every_token_but_the_first(runner, monkeypatch, positions_a_piece):
-    monkeypatch.setattr(logprobs_module, "_PIECE_BYTES", 4 * VOCABULARY * positions_a_piece)
+    monkeypatch.setattr(logprobs_module, "_PIECE_BYTES", (4 * VOCABULARY + 8) * positions_a_piece)
     prompt = [5, 90, 3, 17, 4, 60]
     chunks = [(0, 4, [1]), (0, 2, [2])]
     found = []

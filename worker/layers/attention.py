@@ -41,8 +41,8 @@ class Attention:
 
     def __call__(self, x: Any, batch: Batch) -> Any:
         kv = batch.kv.of_layer(self.layer)
-        query = self.ops.store_heads(self.qkv(x), self.form, batch.rotation, kv, batch.rows)
-        return self.output(self.ops.attention(query, self.form, kv, batch.rows, self.window))
+        query = self.ops.store_heads(self.qkv(x, batch.adapted), self.form, batch.rotation, kv, batch.rows)
+        return self.output(self.ops.attention(query, self.form, kv, batch.rows, self.window), batch.adapted)
 
 
 def _head_norms(weights: Weights, head_dim: int) -> tuple[Any, Any]:

@@ -15,15 +15,17 @@ from ..checkpoint import Part, Piece, Weights
 
 
 class Linear:
-    """One product with a packed weight."""
+    """One product with a packed weight, and what the adapters of its tokens add to it."""
 
-    def __init__(self, weight: Any, biases: list[Tensor], weights: Weights) -> None:
+    def __init__(self, weight: Any, biases: list[Tensor], weights: Weights, lora: Any | None = None) -> None:
         self.ops = weights.placement.ops
         self.weight = weight
         self.bias = torch.cat(biases) if biases else None
+        self.lora = lora
 
-    def __call__(self, x: Any) -> Any:
-        return self.ops.linear(x, self.weight, self.bias)
+    def __call__(self, x: Any, adapted: Any | None = None) -> Any:
+        product = self.ops.linear(x, self.weight, self.bias)
+        return product if self.lora is None else self.ops.add_lora(product, x, self.lora, adapted)
 
 
 class MergedLinear(Linear):
@@ -39,7 +41,7 @@ class MergedLinear(Linear):
                 biases.append(weights.vector(f"{name}.bias", (total,), rows))
         if biases and len(biases) < len(names):
             raise ConfigError(f"{weights.prefix}: of {', '.join(names)} only {len(biases)} have a bias, not all.")
-        super().__init__(weights.packed(pieces), biases, weights)
+        super().__init__(weights.packed(pieces), biases, weights, weights.adapters_of(pieces))
 
 
 class GateUpLinear(MergedLinear):
@@ -73,14 +75,14 @@ class RowLinear:
         """This rank holds its span of in_features / granularity units."""
         placement = weights.placement
         first, last = (edge * granularity for edge in placement.ranks.span(in_features // granularity))
-        weight = weights.packed([Piece("weight", (out_features, in_features), (1, first, last))])
+        pieces = [Piece("weight", (out_features, in_features), (1, first, last))]
         # The bias belongs to the sum, so one rank adds it.
         has_bias = weights.has("bias") and placement.ranks.rank == 0
         biases = [weights.vector("bias", (out_features,))] if has_bias else []
-        self.own = Linear(weight, biases, weights)
+        self.own = Linear(weights.packed(pieces), biases, weights, weights.adapters_of(pieces))
 
-    def __call__(self, x: Any) -> Any:
-        return self.own.ops.all_reduce(self.own(x))
+    def __call__(self, x: Any, adapted: Any | None = None) -> Any:
+        return self.own.ops.all_reduce(self.own(x, adapted))
 
 
 def local_kv_heads(rank: int, size: int, num_kv_heads: int) -> tuple[int, int]:

@@ -12,5 +12,5 @@ class MLP:
         self.gate_up = GateUpLinear(weights, ["gate_proj", "up_proj"], hidden_size, intermediate_size)
         self.down = RowLinear(weights.at("down_proj"), intermediate_size, hidden_size)
 
-    def __call__(self, x: Any) -> Any:
-        return self.down(self.ops.silu_mul(self.gate_up(x)))
+    def __call__(self, x: Any, adapted: Any | None = None) -> Any:
+        return self.down(self.ops.silu_mul(self.gate_up(x, adapted)), adapted)

@@ -30,7 +30,7 @@ class DecoderLayer:
     def __call__(self, stream: Any, update: Any | None, batch: Batch) -> Any:
         """Adds the last layer's update to the stream; gives this layer's."""
         update = self.attention(self.attention_norm(stream, update), batch)
-        return self.mlp(self.mlp_norm(stream, update))
+        return self.mlp(self.mlp_norm(stream, update), batch.adapted)
 
 
 class Decoder:

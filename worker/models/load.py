@@ -9,13 +9,14 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ...kernels import WeightForm
+from ...kernels import DTYPES, LoraForm, WeightForm
 from ...protocol.errors import ConfigError
 from ..batch import Batch
 from ..checkpoint import Checkpoint, DummySource, Placement, Source, Weights
 from ..cut_checkpoint import CutCheckpoint
 from ..kv_cache import AnyKVCache, KVShape
 from ..layers.linear import local_kv_heads
+from ..lora import AdapterBank
 from ..packed_cache import PackedCache
 from ..parallel import Parallel
 from ..weight_files import check_cut, ranks_cut_for
@@ -47,6 +48,7 @@ class Model:
     kv_shape: KVShape
     report: LoadReport
     cache: PackedCache | None = None  # of packed weights; what is new in it waits to be written
+    adapters: AdapterBank | None = None  # of LoRA, where there may be any
     kv_default: str = ""  # the format of keys and values that "auto" means
 
     @property
@@ -89,10 +91,13 @@ def load_model(
     deterministic: bool = False,
     quantization: str | None = None,
     num_threads: int | None = None,
+    max_loras: int = 0,
+    max_lora_rank: int = 64,
 ) -> Model:
     """Read this rank's share of the model in `model_folder`; `dtype` "auto" is the checkpoint's.
 
-    `num_threads` pack the weights and compute afterwards; None leaves the threads as they are.
+    `num_threads` pack the weights and compute afterwards; None leaves the threads as they are. There is room for
+    `max_loras` adapters.
     """
     config = read_config(model_folder)
     ranks = ranks or Parallel()
@@ -104,7 +109,10 @@ def load_model(
         backend.use_threads(num_threads)
     form = backend.quantized(quantization) if quantization else backend.form
     cache = None if load_format == "dummy" else backend.cache(model_folder, form, ranks)
-    placement = Placement(device, form, backend.form, backend.activations, backend.ops, ranks, cache)
+    # Kept as the model's own weights would be, were they not quantized.
+    lora = LoraForm(DTYPES[backend.form.kind], max_loras, max_lora_rank)
+    adapters = AdapterBank(lora, backend.ops) if max_loras else None
+    placement = Placement(device, form, backend.form, backend.activations, backend.ops, ranks, cache, adapters)
     source: Source = DummySource(device, _absent(config))
     if load_format != "dummy":
         source = _opened(model_folder, config, ranks)
@@ -122,6 +130,7 @@ def load_model(
         kv_shape=KVShape(config.num_layers, last - first, config.head_dim),
         report=LoadReport(source.bytes_read, unread),
         cache=cache,
+        adapters=adapters,
     )
 
 

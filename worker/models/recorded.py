@@ -28,6 +28,7 @@ class RecordedBatch:
     kv: NativeKVCache
     rotation: None = None  # kernels find it by the step's positions
     rows: None = None
+    adapted: None = None  # kernels find them in the step
 
 
 @dataclass
@@ -91,6 +92,10 @@ class RecordedDecoder:
         step.kv_slots, step.block_tables = batch.kv_slots.data_ptr(), tables.data_ptr()
         step.query_starts, step.context_lengths = starts.ctypes.data, lengths.ctypes.data
         step.cosines, step.sines = rope.cos.data_ptr(), rope.sin.data_ptr()
+        step.num_adapted = 0
+        if (adapted := batch.adapted) is not None:
+            step.num_adapted = len(adapted.blocks)
+            step.adapted, step.adapted_tokens = adapted.blocks.data_ptr(), adapted.tokens.data_ptr()
 
 
 def _capacity(rows: int) -> int:

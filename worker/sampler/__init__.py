@@ -12,9 +12,10 @@ from torch import Tensor
 from ...kernels.sampling import choose, scan
 from .adjustments import Mask, adjust, allow
 from .parameters import ParameterTable
+from .processors import Processors
 from .rows import SamplingRows
 
-__all__ = ["FAULTS", "Mask", "ParameterTable", "Sampled", "SamplingRows", "sample"]
+__all__ = ["FAULTS", "Mask", "ParameterTable", "Processors", "Sampled", "SamplingRows", "sample"]
 
 # What can be wrong with a row, by the number in `Sampled.faults`.
 FAULTS = (
@@ -32,12 +33,15 @@ class Sampled(NamedTuple):
 def sample(logits: Tensor, rows: SamplingRows, mask: Mask | None = None) -> Sampled:
     """One token for each row of `logits` ([rows, vocabulary] float32, contiguous, overwritten)."""
     scanned = scan(logits)
-    is_finite = scanned.is_finite
+    is_broken = ~scanned.is_finite
+    faults = is_broken.to(torch.int64)
     if mask is not None:
         allow(logits, mask)
     if adjust(logits, rows) or mask is not None:
         scanned = scan(logits)
-    is_choosable = torch.isfinite(scanned.largest)
-    token_ids = choose(logits, scanned, rows.draws())
-    faults = torch.where(is_finite, torch.where(is_choosable, 0, 2), 1)
-    return Sampled(torch.where(faults == 0, token_ids, 0), faults)
+        is_empty = ~is_broken & ~torch.isfinite(scanned.largest)
+        faults += 2 * is_empty
+        is_broken |= is_empty
+    # Few operations where many steps pass: a greedy row needs no parameters.
+    token_ids = scanned.best if rows.are_greedy else choose(logits, scanned, rows.draws())
+    return Sampled(token_ids.masked_fill(is_broken, 0), faults)

@@ -77,6 +77,19 @@ def _ban_where_rest_stands(
     logits.view(-1).index_add_(0, flat, added)
 
 
+def ban_repeated_runs(logits: Tensor, rows: SamplingRows, indices: numpy.ndarray) -> None:
+    """`no_repeat_ngram_size`: no token that would complete a run which stands in prompt or answer already."""
+    sizes = rows.parameters.ngram_sizes[rows.slots]
+    for index, slot, size, length in zip(indices, rows.slots, sizes, rows.positions, strict=True):
+        if length < size:
+            continue
+        runs = rows.histories[slot, :length].unfold(0, int(size), 1)
+        end = rows.histories[slot, length - size + 1 : length]
+        added = torch.zeros(len(runs), device=logits.device)
+        added.masked_fill_((runs[:, :-1] == end).all(-1), -torch.inf)
+        logits[index].index_add_(0, runs[:, -1].long(), added)
+
+
 def before_first_end(rows: SamplingRows) -> numpy.ndarray:
     with_ends = rows.wanting(parameters.ENDS)
     return with_ends[rows.positions[with_ends] < rows.parameters.first_end[rows.slots[with_ends]]]
@@ -89,8 +102,16 @@ def ban_ends(logits: Tensor, rows: SamplingRows, indices: numpy.ndarray) -> None
 
 
 def penalize_repetition(logits: Tensor, rows: SamplingRows, indices: numpy.ndarray) -> None:
-    """`repetition_penalty`: tokens of prompt and answer."""
-    sampling.penalize_repetition(logits, _histories(rows, indices), rows.real("repetition_penalty"))
+    """`repetition_penalty`: tokens of prompt and answer, or with `suppress_repetition_in_generation` the answer's."""
+    spares_prompt = rows.parameters.spares_prompt[rows.slots]
+    whole = numpy.flatnonzero(~spares_prompt)
+    if len(whole):
+        counted = rows.only(whole)
+        sampling.penalize_repetition(logits, _histories(counted, indices[whole]), counted.real("repetition_penalty"))
+    generated = numpy.flatnonzero(spares_prompt & (rows.positions > rows.num_prompt))
+    if len(generated):
+        counted = rows.only(generated)
+        sampling.penalize_repetition(logits, _answers(counted, indices[generated]), counted.real("repetition_penalty"))
 
 
 def penalize_generated(logits: Tensor, rows: SamplingRows, indices: numpy.ndarray) -> None:
@@ -105,6 +126,18 @@ def _histories(rows: SamplingRows, indices: numpy.ndarray) -> Histories:
     return Histories(of_logits, rows.histories, rows.device_slots, lengths, int(rows.positions.max()))
 
 
+def _answers(rows: SamplingRows, indices: numpy.ndarray) -> Histories:
+    """The tokens behind the prompts, as histories of their own."""
+    lengths = rows.positions - rows.num_prompt
+    longest = int(lengths.max())
+    # Beyond a row's own length any token will do, so that none is read behind the table's end.
+    last = rows.column(rows.positions - 1)
+    places = torch.minimum(rows.column(rows.num_prompt) + torch.arange(longest, device=last.device), last)
+    tokens = rows.histories[rows.device_slots[:, None], places]
+    of_logits, counts = (on_device(column, rows.parameters.device) for column in (indices, lengths))
+    return Histories(of_logits, tokens, torch.arange(len(rows), device=last.device), counts, longest)
+
+
 def _add(logits: Tensor, indices: numpy.ndarray, additions: Sequence[Additions]) -> None:
     rows = numpy.repeat(indices, [len(of_row.ids) for of_row in additions])
     flat = rows * logits.shape[1] + numpy.concatenate([of_row.ids for of_row in additions])
@@ -116,10 +149,25 @@ def _wanting(bit: int) -> Callable[[SamplingRows], numpy.ndarray]:
     return lambda rows: rows.wanting(bit)
 
 
+def apply_own_steps(logits: Tensor, rows: SamplingRows, indices: numpy.ndarray) -> None:
+    """`logits_processors`; a row whose step raises has nothing left to choose from, and its error is kept."""
+    for index, slot, length, num_prompt in zip(indices, rows.slots, rows.positions, rows.num_prompt, strict=True):
+        tokens = rows.histories[slot, :length].cpu().numpy()
+        tokens.flags.writeable = False
+        try:
+            for own in rows.parameters.rare.own_steps[int(slot)]:
+                own.apply(tokens, int(num_prompt), logits[index])
+        except RuntimeError as error:
+            rows.errors[int(slot)] = str(error)
+            logits[index] = -torch.inf
+
+
 ADJUSTMENTS = (
     Adjustment(_wanting(parameters.BIASES), add_biases),
     Adjustment(_wanting(parameters.BAD_SEQUENCES), ban_bad_sequences),
+    Adjustment(_wanting(parameters.NGRAMS), ban_repeated_runs),
     Adjustment(before_first_end, ban_ends),
     Adjustment(_wanting(parameters.REPETITION), penalize_repetition),
     Adjustment(_wanting(parameters.GENERATED), penalize_generated),
+    Adjustment(_wanting(parameters.OWN_STEPS), apply_own_steps),
 )

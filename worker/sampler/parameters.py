@@ -12,6 +12,7 @@ import torch
 
 from ...kernels.sampling import BEST, OF_ALL, OF_TOP_K, OF_TOP_P, Draws
 from ...protocol.sampling import SamplingParams
+from .processors import OwnStep, Processors
 
 # What a row wants of a step, as bits of the column `wants`.
 BIASES = 1
@@ -19,6 +20,8 @@ BAD_SEQUENCES = 2
 REPETITION = 4
 GENERATED = 8  # presence or frequency penalty
 ENDS = 16  # tokens that end the answer, and a length before which they may not
+NGRAMS = 32  # runs of tokens that may not come twice
+OWN_STEPS = 64  # logits processors that the user brought
 
 # `Draws` takes its columns in this order.
 _DRAW_REALS = ("temperature", "top_p", "min_p")
@@ -49,14 +52,18 @@ class Rare:
     biases: dict[int, Additions] = field(default_factory=dict)
     ends: dict[int, Additions] = field(default_factory=dict)
     bad_sequences: dict[int, dict[int, Sequences]] = field(default_factory=dict)  # by the number of tokens in `rest`
+    own_steps: dict[int, list[OwnStep]] = field(default_factory=dict)
 
 
 class ParameterTable:
     """One line per slot; `enter` fills it, and a later `enter` overwrites it."""
 
-    def __init__(self, num_slots: int, vocab_size: int, device: torch.device) -> None:
+    def __init__(
+        self, num_slots: int, vocab_size: int, device: torch.device, processors: Processors | None = None
+    ) -> None:
         self.vocab_size = vocab_size
         self.device = device
+        self.processors = processors or Processors()
         # Stored column by column, written line by line.
         self.reals = numpy.zeros((len(_REALS), num_slots), numpy.float32).T
         self.wholes = numpy.zeros((len(_WHOLES), num_slots), numpy.int64).T
@@ -66,6 +73,10 @@ class ParameterTable:
         self.wants = numpy.zeros(num_slots, numpy.int64)
         self.kinds = numpy.zeros(num_slots, numpy.int64)  # how a token is chosen
         self.first_end = numpy.zeros(num_slots, numpy.int64)  # position before which no token may end the answer
+        self.ngram_sizes = numpy.zeros(num_slots, numpy.int64)
+        self.spares_prompt = numpy.zeros(num_slots, bool)  # repetition_penalty leaves the prompt's tokens alone
+        # Above it a token counts as one chosen without doubt; NaN: nobody counts.
+        self.least_logprob = numpy.full(num_slots, numpy.nan, numpy.float32)
         self.logprobs = numpy.full(num_slots, NO_LOGPROBS, numpy.int64)  # how many beside the chosen one
         self.prompt_logprobs = numpy.full(num_slots, NO_LOGPROBS, numpy.int64)
         self.rare = Rare()
@@ -79,6 +90,9 @@ class ParameterTable:
         self.first_end[slot] = max(num_prompt + params.min_tokens, params.min_length)
         self.logprobs[slot] = self._width(params.logprobs)
         self.prompt_logprobs[slot] = self._width(params.prompt_logprobs)
+        self.ngram_sizes[slot] = params.no_repeat_ngram_size
+        self.spares_prompt[slot] = params.suppress_repetition_in_generation
+        self.least_logprob[slot] = _least_logprob(params)
         self._enter_rare(slot, params)
         self.kinds[slot] = _kind(params, self.vocab_size)
         self.wants[slot] = (
@@ -87,16 +101,18 @@ class ParameterTable:
             + REPETITION * (params.repetition_penalty != 1)
             + GENERATED * (params.presence_penalty != 0 or params.frequency_penalty != 0)
             + ENDS * (slot in self.rare.ends and self.first_end[slot] > num_prompt)
+            + NGRAMS * (params.no_repeat_ngram_size > 0)
+            + OWN_STEPS * (slot in self.rare.own_steps)
         )
 
     def copy(self, source: int, target: int, sample: int) -> None:
         for column in (self.reals, self.wholes, self.wants, self.kinds, self.first_end):
             column[target] = column[source]
-        for column in (self.logprobs, self.prompt_logprobs):
+        for column in (self.ngram_sizes, self.spares_prompt, self.least_logprob, self.logprobs, self.prompt_logprobs):
             column[target] = column[source]
         self.wholes[target, _WHOLES.index("sample")] = sample
         self._to_device(target)
-        for kept in (self.rare.biases, self.rare.ends, self.rare.bad_sequences):
+        for kept in (self.rare.biases, self.rare.ends, self.rare.bad_sequences, self.rare.own_steps):
             kept.pop(target, None)
             if source in kept:
                 kept[target] = kept[source]
@@ -132,6 +148,7 @@ class ParameterTable:
             (self.rare.biases, self._additions(biases)),
             (self.rare.ends, self._additions(dict.fromkeys(ends, -numpy.inf))),
             (self.rare.bad_sequences, _by_length([word for word in words if len(word) > 1])),
+            (self.rare.own_steps, self.processors.steps(self.vocab_size, params.logits_processors_args)),
         )
         for kept, entry in entries:
             kept.pop(slot, None)
@@ -152,6 +169,11 @@ def _kind(params: SamplingParams, vocab_size: int) -> int:
     if 0 < params.top_k < vocab_size:
         return OF_TOP_K
     return OF_TOP_P if params.top_p < 1 else OF_ALL
+
+
+def _least_logprob(params: SamplingParams) -> float:
+    early_stop = params.early_stop
+    return early_stop.least_logprob if early_stop is not None and early_stop.enable_early_stop else numpy.nan
 
 
 def _by_length(words: list[list[int]]) -> dict[int, Sequences]:

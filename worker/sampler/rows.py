@@ -3,7 +3,7 @@
 Knows where a row's parameters and history stand, nothing of plans or blocks.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy
@@ -22,6 +22,7 @@ class SamplingRows:
     positions: numpy.ndarray  # of the token to sample, which is the number of tokens before it
     num_prompt: numpy.ndarray
     histories: Tensor  # [slots, max_model_len] int32, on the device
+    errors: dict[int, str] = field(default_factory=dict)  # by slot: what went wrong beside the logits themselves
 
     def __len__(self) -> int:
         return len(self.slots)
@@ -31,6 +32,10 @@ class SamplingRows:
         """Bits: which work each row wants."""
         return self.parameters.wants[self.slots]
 
+    @property
+    def are_greedy(self) -> bool:
+        return not self.parameters.kinds[self.slots].any()
+
     def wanting(self, bit: int) -> numpy.ndarray:
         """Indices of the rows that want this piece of work."""
         return numpy.flatnonzero(self.wants & bit)
@@ -39,7 +44,7 @@ class SamplingRows:
         if len(indices) == len(self):
             return self
         columns = (self.slots[indices], self.positions[indices], self.num_prompt[indices])
-        return SamplingRows(self.parameters, *columns, self.histories)
+        return SamplingRows(self.parameters, *columns, self.histories, self.errors)
 
     def column(self, values: numpy.ndarray) -> Tensor:
         """Host values, one per row, shaped to act on rows of logits."""

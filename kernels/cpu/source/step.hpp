@@ -7,6 +7,11 @@
 
 namespace penstock {
 
+// Neighbours in the list of a step's tokens that have an adapter, all with the same one.
+struct AdaptedBlock {
+    int32_t adapter, first, count;
+};
+
 struct Step {
     int32_t num_tokens;  // T, flat over the rows
     int32_t num_rows;    // R: a row is one request's share of the step
@@ -21,6 +26,9 @@ struct Step {
     const int32_t* block_tables;     // [R, table_width]
     const float* cosines;            // [positions, head_dim]
     const float* sines;              // [positions, head_dim], with the rotation's sign
+    int64_t num_adapted;             // blocks of tokens that have an adapter
+    const AdaptedBlock* adapted;     // [num_adapted]
+    const int32_t* adapted_tokens;   // their tokens, block after block
 };
 
 // A function of one pointer to its arguments, as Python and a recorded list of calls see it.

@@ -1,0 +1,16 @@
+"""Answers that repeat themselves: discouraged, made impossible, or ended."""
+
+from penstock import LLM, SamplingParams
+
+llm = LLM("pocket")
+prompt = "yes yes yes yes"  # no question that it knows: it falls into a loop
+
+for rule in (
+    {},
+    {"repetition_penalty": 1.3},  # over prompt and answer; suppress_repetition_in_generation=True: the answer alone
+    {"presence_penalty": 1.0, "frequency_penalty": 0.5},
+    {"no_repeat_ngram_size": 3},
+    {"early_stop": {"window_size": 12, "threshold": 0.6}},  # also an option of LLM: early_stop_config
+):
+    [output] = llm.generate(prompt, SamplingParams(temperature=0, max_tokens=48, **rule), use_tqdm=False)
+    print(rule, repr(output.outputs.text), output.outputs.finish_reason, output.outputs.stop_reason)

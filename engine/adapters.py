@@ -1,0 +1,157 @@
+"""Which LoRA adapters there are: their names, the places that they stand in, and what a request that names one uses.
+
+Every rank reads an adapter for itself, beside the steps; requests may use it once all have answered. One in use is not
+unloaded. A name that is loaded anew has a new key, so nobody finds keys and values that the old one has computed.
+Knows nothing of files, and of requests only how many use an adapter.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from ..protocol.adapter_messages import (
+    NO_ADAPTER,
+    AboutAdapters,
+    AdapterLoaded,
+    AdapterOrder,
+    ListLoras,
+    LoadAdapter,
+    LoadLora,
+    LoraAnswer,
+    UnloadAdapter,
+    UnloadLora,
+)
+
+TellWorkers = Callable[[AdapterOrder], None]
+Answer = Callable[[LoraAnswer], None]
+
+
+@dataclass(frozen=True, slots=True)
+class InUse:
+    """What a request knows of its adapter."""
+
+    place: int = NO_ADAPTER  # in the workers' memory
+    key: int | None = None  # never that of another adapter
+
+
+@dataclass(slots=True)
+class _Adapter:
+    name: str
+    use: InUse
+    query: int  # that asked for it
+    missing: int  # ranks that have not answered
+    failures: list[AdapterLoaded] = field(default_factory=list)
+
+    @property
+    def is_ready(self) -> bool:
+        return not self.missing and not self.failures
+
+
+class Adapters:
+    def __init__(self, max_loras: int, num_ranks: int, tell_workers: TellWorkers, answer: Answer) -> None:
+        """Without adapters `max_loras` is 0."""
+        self.max_loras = max_loras
+        self.num_ranks = num_ranks
+        self._tell_workers = tell_workers
+        self._answer = answer
+        self._adapters: dict[str, _Adapter] = {}
+        self._num_loaded = 0  # ever
+
+    @classmethod
+    def none(cls) -> "Adapters":
+        """Of a tree that has no room for any."""
+        return cls(0, 0, lambda message: None, lambda message: None)
+
+    # --- what requests ask ------------------------------------------------------------------------------------------
+
+    def find(self, name: str | None) -> InUse:
+        """The adapter of this name, or none if there is no such one."""
+        found = self._adapters.get(name) if name is not None else None
+        return found.use if found is not None and found.is_ready else InUse()
+
+    def refusal(self, name: str | None) -> str | None:
+        """Why a request cannot use the adapter that it names, in a sentence."""
+        if name is None or ((found := self._adapters.get(name)) is not None and found.is_ready):
+            return None
+        if found is not None:
+            return f"The adapter {name!r} is still being loaded. Wait until load_lora returns."
+        return f"There is no adapter {name!r}. {self._known()}"
+
+    # --- what a person asks -----------------------------------------------------------------------------------------
+
+    def take(self, message: AboutAdapters, in_use: Iterable[int]) -> None:
+        """`in_use` are the places of all sequences that have not ended."""
+        match message:
+            case LoadLora():
+                self.load(message)
+            case UnloadLora():
+                self.unload(message, in_use)
+            case ListLoras():
+                self._answer(LoraAnswer(message.query, self.names()))
+            case AdapterLoaded():
+                self.loaded(message)
+
+    def load(self, asked: LoadLora) -> None:
+        """Have every rank read it; the answer follows theirs."""
+        if asked.name in self._adapters:
+            self._refuse(asked.query, "loaded", f"There is an adapter {asked.name!r} already. Unload it first.")
+        elif len(self._adapters) >= self.max_loras:
+            self._refuse(
+                asked.query,
+                "number",
+                f"{len(self._adapters)} adapters are loaded, and max_loras={self.max_loras}. Unload one of "
+                f"{', '.join(map(repr, self._adapters))}, or start with a larger max_loras.",
+            )
+        else:
+            use = InUse(self._free_place(), self._num_loaded)
+            self._num_loaded += 1
+            self._adapters[asked.name] = _Adapter(asked.name, use, asked.query, self.num_ranks)
+            self._tell_workers(LoadAdapter(use.place, asked.folder))
+
+    def loaded(self, answer: AdapterLoaded) -> None:
+        """A rank has it, or failed. Ranks that have it forget it again where another one failed."""
+        adapter = next(each for each in self._adapters.values() if each.use.place == answer.adapter)
+        adapter.missing -= 1
+        if answer.reason:
+            adapter.failures.append(answer)
+        if adapter.missing:
+            return
+        if adapter.failures:
+            del self._adapters[adapter.name]
+            self._tell_workers(UnloadAdapter(adapter.use.place))
+            self._refuse(adapter.query, adapter.failures[0].reason, adapter.failures[0].message)
+        else:
+            self._answer(LoraAnswer(adapter.query, self.names()))
+
+    def unload(self, asked: UnloadLora, in_use: Iterable[int]) -> None:
+        """Forget it, unless sequences use it."""
+        adapter = self._adapters.get(asked.name)
+        if adapter is None:
+            self._refuse(asked.query, "unknown", f"There is no adapter {asked.name!r}. {self._known()}")
+        elif not adapter.is_ready:
+            self._refuse(asked.query, "busy", f"The adapter {asked.name!r} is still being loaded.")
+        elif users := sum(place == adapter.use.place for place in in_use):
+            self._refuse(
+                asked.query,
+                "busy",
+                f"The adapter {asked.name!r} is in use by {users} running or waiting "
+                f"{'answers' if users > 1 else 'answer'}. Wait for them, or abort them.",
+            )
+        else:
+            del self._adapters[asked.name]
+            self._tell_workers(UnloadAdapter(adapter.use.place))
+            self._answer(LoraAnswer(asked.query, self.names()))
+
+    def names(self) -> list[str]:
+        """Those that requests may use, in the order in which they were loaded."""
+        return [adapter.name for adapter in self._adapters.values() if adapter.is_ready]
+
+    def _known(self) -> str:
+        names = self.names()
+        return f"Loaded are {', '.join(map(repr, names))}." if names else "None is loaded: load_lora(name, path) does."
+
+    def _free_place(self) -> int:
+        taken = {adapter.use.place for adapter in self._adapters.values()}
+        return next(place for place in range(self.max_loras) if place not in taken)
+
+    def _refuse(self, query: int, reason: str, sentence: str) -> None:
+        self._answer(LoraAnswer(query, self.names(), reason, sentence))

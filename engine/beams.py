@@ -1,0 +1,111 @@
+"""One beam search: which beams go on with which tokens, which answers are whole, and when the search is over.
+
+The search is transformers' `generate(num_beams=…)`, step for step. A beam is a sequence of the engine whose row samples
+nothing; each brings candidates for its next token, and when the last beam has brought them, all are weighed together.
+Knows nothing of slots, blocks and steps.
+"""
+
+from array import array
+from heapq import nlargest
+from typing import NamedTuple
+
+from ..protocol.beams import BeamSearchParams
+from ..protocol.messages import Candidates, FinishReason, Score, float_values, values
+from .request import Request, Sequence
+
+
+class Continuation(NamedTuple):
+    """A beam of the next step: one of this step, and a token behind it."""
+
+    parent: Sequence
+    token: int
+    total: float
+
+
+class Answer(NamedTuple):
+    """Tokens that nothing follows."""
+
+    output: array
+    score: Score | None
+    finish_reason: FinishReason
+    stop_reason: int | None
+
+
+class BeamSearch:
+    def __init__(self, request: Request, params: BeamSearchParams) -> None:
+        self.request = request
+        self.params = params
+        self.num_candidates = params.num_candidates(len(request.endings))
+        self.beams: dict[Sequence, float] = {}  # with their summed log-probabilities, best first
+        self.answers: list[Answer] = []  # the best so far, best first
+        self.length = request.num_prompt  # tokens of every beam, the prompt's among them
+        self.is_over = False
+        self.preemptions = 0
+        self.rank: tuple[int, ...] = ()  # of the first beam
+        self.num_born = 0  # beams that were forked
+        self._heard: dict[Sequence, Candidates] = {}
+
+    def has_heard(self, beam: Sequence) -> bool:
+        """Its candidates are here, and others' are not: it needs no slot and no blocks now."""
+        return beam in self._heard
+
+    def hear(self, beam: Sequence, candidates: Candidates) -> bool:
+        """Take in what a beam brings; whether all have done so."""
+        self._heard[beam] = candidates
+        return len(self._heard) == len(self.beams)
+
+    def decide(self) -> list[Continuation]:
+        """Weigh all candidates: the beams of the next step, best first; none if the search is over."""
+        width, num_prompt = self.params.beam_width, self.request.num_prompt
+        self.length += 1
+        length = self.length - num_prompt
+        is_last = self.length >= self.request.max_total
+        following: list[Continuation] = []
+        for place, found in enumerate(nlargest(self.num_candidates, self._candidates(), key=lambda each: each.total)):
+            if not is_last and found.token not in self.request.endings:
+                following.append(found)
+            elif place < width:  # those behind stand by for beams, not for answers
+                self._finish(found, length)
+        self._heard = {}
+        del following[width:]
+        self.is_over = not following or not self._may_improve(following[0].total, length)
+        return [] if self.is_over else following
+
+    def best(self) -> list[Answer]:
+        """As many answers as the search is wide: the whole ones, and if they are too few, beams as they stand."""
+        unfinished = [
+            Answer(beam.output, self._score(total, max(1, len(beam.output))), "length", None)
+            for beam, total in self.beams.items()
+        ]
+        return (self.answers + unfinished)[: self.params.beam_width]
+
+    def _candidates(self) -> list[Continuation]:
+        return [
+            Continuation(beam, token, total + logprob)
+            for beam, total in self.beams.items()
+            for token, logprob in zip(
+                values(self._heard[beam].token_ids), float_values(self._heard[beam].logprobs), strict=True
+            )
+        ]
+
+    def _finish(self, found: Continuation, length: int) -> None:
+        endings = self.request.endings
+        reason: FinishReason = "stop" if found.token in endings else "length"
+        output = found.parent.output + array("i", (found.token,))
+        self.answers.append(Answer(output, self._score(found.total, length), reason, endings.get(found.token)))
+        self.answers.sort(key=lambda answer: -answer.score.score)
+        del self.answers[self.params.beam_width :]
+
+    def _score(self, total: float, length: int) -> Score:
+        return Score(total, total / self.params.scale / length**self.params.length_penalty)
+
+    def _may_improve(self, best_total: float, length: int) -> bool:
+        """Whether to go on with the beams, the best of which stands at this sum."""
+        if len(self.answers) < self.params.beam_width:
+            return True
+        if self.params.early_stopping is True:
+            return False
+        if self.params.early_stopping == "never" and self.params.length_penalty > 0:
+            # A sum falls with every token, and the longest answer is divided by most.
+            length = self.request.max_total - self.request.num_prompt
+        return self._score(best_total, length).score > self.answers[-1].score.score

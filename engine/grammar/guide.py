@@ -1,0 +1,129 @@
+"""What one sequence may say next: its thought, closed in time if there is a limit, then what its grammar allows.
+
+`certain` are the tokens that must follow the known ones; the state kept here is always the one behind them. So a step
+that is planned before they have come may be given those that no step in flight will bring, and which tokens they are
+depends on the sequence alone, never on how many of them a step had room for.
+Knows nothing of steps and blocks.
+"""
+
+from collections import deque
+from typing import Protocol
+
+from .thoughts import ThoughtState
+
+
+class Matching(Protocol):
+    """A grammar's state after some tokens (`matcher.py`)."""
+
+    @property
+    def error(self) -> str | None: ...
+
+    @property
+    def is_complete(self) -> bool: ...
+
+    def fork(self) -> "Matching": ...
+
+    def take(self, tokens: list[int]) -> bool: ...
+
+    def certain(self) -> list[int]: ...
+
+    def mask(self, endings: list[int]) -> bytearray: ...
+
+
+class Guide:
+    __slots__ = ("_endings", "_matcher", "_num_bytes", "_thought", "_untouched", "certain", "error", "may_force")
+
+    def __init__(
+        self,
+        matcher: Matching | None,
+        thought: ThoughtState,
+        endings: list[int],
+        vocab_size: int,
+        *,
+        may_force: bool,  # whether tokens may be given without being sampled
+    ) -> None:
+        self._matcher = matcher
+        self._thought = thought
+        self._endings = endings
+        self._num_bytes = -(-vocab_size // 32) * 4
+        # The grammar from its beginning, in case that what looks like an answer is the mark of a thought.
+        self._untouched = matcher.fork() if matcher is not None and thought.may_begin else None
+        self.may_force = may_force
+        self.certain: deque[int] = deque()
+        self.error: str | None = None
+        self._extend()
+
+    @property
+    def is_over(self) -> bool:
+        """Nothing more is asked of the sequence: it is free from here on."""
+        return self._matcher is None and self._thought.is_over and not self.certain
+
+    @property
+    def is_complete(self) -> bool:
+        """Nothing but an ending may follow."""
+        return not self.certain and self.completes
+
+    @property
+    def completes(self) -> bool:
+        """Behind the certain tokens nothing but an ending may follow."""
+        return self._matcher is not None and self._thought.is_over and self._matcher.is_complete
+
+    def binds(self, num_ahead: int) -> bool:
+        """Whether the token behind so many that have not come yet may have to be one of a few."""
+        return self._matcher is not None or bool(self.certain) or self._thought.may_be_used_up(num_ahead)
+
+    def take(self, token: int) -> None:
+        """It has come."""
+        if not self.certain:
+            self._advance(token)
+            self._extend()
+        elif self.certain.popleft() != token:
+            self.error = f"Token {token} came where another was certain."
+
+    def mask(self, num_given: int) -> bytearray | None:
+        """A bit for each token that may follow the known ones and `num_given` certain ones; None: any may."""
+        if len(self.certain) > num_given:
+            return self._bits(0x00, [self.certain[num_given]])
+        if self._matcher is None:
+            return None
+        if self._thought.is_open:  # an answer that ended here would have no shape
+            return self._bits(0xFF, self._endings)
+        bits = self._bits(0x00, []) if self._matcher.error else self._matcher.mask(self._endings)
+        for token in self._thought.openers:
+            bits[token >> 3] |= 1 << (token & 7)
+        self._note_error()
+        return bits
+
+    def _bits(self, byte: int, others: list[int]) -> bytearray:
+        bits = bytearray([byte]) * self._num_bytes
+        for token in others:
+            bits[token >> 3] ^= 1 << (token & 7)
+        return bits
+
+    def _advance(self, token: int) -> None:
+        thought, was_open = self._thought, self._thought.is_open
+        thought.take(token)
+        if self._matcher is None:
+            return
+        if was_open:
+            if thought.is_over:
+                self.certain.extend(thought.behind_closing())
+        elif thought.is_open:
+            self._matcher = self._untouched
+        else:
+            self._matcher.take([token])
+
+    def _extend(self) -> None:
+        """Find out what must follow, and go behind it."""
+        for token in self._thought.closing():
+            self.certain.append(token)
+            self._thought.take(token)
+        if self._matcher is not None and self._thought.is_over and (tokens := self._matcher.certain()):
+            self._matcher.take(tokens)
+            self.certain.extend(tokens)
+        self._note_error()
+
+    def _note_error(self) -> None:
+        # While a mark may still follow, the grammar has no say: it is asked again when none did.
+        if self._matcher is not None and self._thought.is_over and self.error is None:
+            self.error = self._matcher.error

@@ -1,0 +1,143 @@
+"""A grammar's state after some tokens: which may follow, and which must. The only file that imports llguidance.
+
+It is imported when the first grammar comes. Knows nothing of requests; what ends an answer is its caller's business.
+"""
+
+import json
+import re
+from pathlib import Path
+
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
+
+from ...protocol.guided import Grammar
+
+# What a grammar may cost. Beyond it a matcher goes into its error state, which ends its request alone. Measured with
+# the bounds: the dearest step found (nested repetitions of a thousand) takes 0.1 s, and every ordinary one under 2 ms.
+_LIMITS = LLParserLimits(
+    initial_lexer_fuel=250_000,
+    step_lexer_fuel=50_000,
+    step_max_items=50_000,
+    max_lexer_states=25_000,
+    verbose_errors=False,
+)
+
+
+class Vocabulary:
+    """The model's tokens as bytes."""
+
+    def __init__(self, tokenizer_folder: Path, size: int) -> None:
+        text = (tokenizer_folder / "tokenizer.json").read_text(encoding="utf-8")
+        try:
+            self.tokens = _tokens(text, size)
+        except ValueError:
+            self.tokens = _tokens(_in_known_pieces(text), size)
+        self.size = size
+
+
+def _tokens(text: str, size: int) -> LLTokenizer:
+    try:
+        return LLTokenizer(text, n_vocab=size)
+    except ValueError:  # the tokenizer may have tokens that the model has not; the masks are cut
+        return LLTokenizer(text)
+
+
+def _in_known_pieces(text: str) -> str:
+    """Pieces that write a space as ▁, described in the way that the library knows; others are left as they are."""
+    described = json.loads(text)
+    if (described.get("decoder") or {}).get("type") == "Metaspace":
+        space = {"type": "Replace", "pattern": {"String": "▁"}, "content": " "}
+        described["decoder"] = {"type": "Sequence", "decoders": [space, {"type": "ByteFallback"}, {"type": "Fuse"}]}
+    return json.dumps(described, ensure_ascii=False)
+
+
+class Matcher:
+    """What may follow; `fork()` for each sequence that goes its own way from here."""
+
+    __slots__ = ("_matcher", "_tokens", "_num_bytes")
+
+    def __init__(self, matcher: LLMatcher, tokens: LLTokenizer, num_bytes: int) -> None:
+        self._matcher = matcher
+        self._tokens = tokens
+        self._num_bytes = num_bytes
+
+    @classmethod
+    def compiled(cls, grammar: Grammar, vocabulary: Vocabulary) -> "Matcher":
+        found = LLMatcher(vocabulary.tokens, source(grammar), log_level=0, limits=_LIMITS)
+        return cls(found, vocabulary.tokens, -(-vocabulary.size // 32) * 4)
+
+    def fork(self) -> "Matcher":
+        return Matcher(self._matcher.deep_copy(), self._tokens, self._num_bytes)
+
+    @property
+    def error(self) -> str | None:
+        """Why it can't go on, in the library's words."""
+        return told(self._matcher.get_error()) if self._matcher.is_error() else None
+
+    @property
+    def is_accepting(self) -> bool:
+        """The answer may end here."""
+        return self._matcher.is_accepting()
+
+    @property
+    def is_complete(self) -> bool:
+        """The answer must end here."""
+        return self._matcher.is_stopped()
+
+    def take(self, tokens: list[int]) -> bool:
+        return self._matcher.consume_tokens(tokens)
+
+    def certain(self) -> list[int]:
+        """The tokens that must follow, as the tokenizer writes them."""
+        return self._matcher.compute_ff_tokens()
+
+    def mask(self, endings: list[int]) -> bytearray:
+        """A bit for each token that may follow; `endings` where the answer may end."""
+        bits = bytearray(self._matcher.compute_bitmask()[: self._num_bytes])
+        bits.extend(bytes(self._num_bytes - len(bits)))
+        # The vocabulary's own idea of an ending counts for nothing: a request says what ends it.
+        for token in self._tokens.eos_tokens:
+            if token >> 3 < len(bits):
+                bits[token >> 3] &= ~(1 << (token & 7))
+        if self.is_accepting:
+            for token in endings:
+                bits[token >> 3] |= 1 << (token & 7)
+        return bits
+
+
+def source(grammar: Grammar) -> str:
+    """In the library's own form."""
+    match grammar.kind:
+        case "json":
+            return json.dumps({"grammars": [{"json_schema": json.loads(grammar.text)}]})
+        case "regex":
+            return LLMatcher.grammar_from_regex(grammar.text)
+        case _:
+            return LLMatcher.grammar_from_lark(grammar.text)
+
+
+def tried(grammar: Grammar) -> str | None:
+    """What is wrong with a grammar, in the library's words. It may hang, or end the process: see `trial.py`."""
+    matcher = LLMatcher(_bytes(), source(grammar), log_level=0, limits=_LIMITS)
+    matcher.compute_bitmask()
+    return told(matcher.get_error()) if matcher.is_error() else None
+
+
+def told(message: str) -> str:
+    """The library's words without its inner state, short enough to be read."""
+    words = " ".join(re.split("<(?:backtrace|state|non-verbose)", message)[0].split())
+    return words if len(words) <= 400 else f"{words[:200]} … {words[-200:]}"
+
+
+def _bytes() -> LLTokenizer:
+    """A vocabulary of the 256 bytes and an ending."""
+    return LLTokenizer(TokenizerWrapper(_Bytes()), slices=[])
+
+
+class _Bytes:
+    eos_token_id = 256
+    bos_token_id = None
+    tokens = [bytes([value]) for value in range(256)] + [b"<end>"]
+    special_token_ids = [256]
+
+    def __call__(self, text: bytes) -> list[int]:
+        return list(text)

@@ -1,0 +1,64 @@
+"""Where an answer's thought stands: not begun, going on, or over; counted, so that it can be closed in time.
+
+A thought begins with the prompt's end or with an opening mark at the answer's beginning, whose tokens aren't counted,
+and ends with a closing mark. Knows nothing of grammars, text and masks.
+"""
+
+from ...protocol.thought import Thought
+
+_LONGEST_MARK = 64  # in tokens
+
+
+class ThoughtState:
+    __slots__ = ("_begun", "_limit", "_marks", "_recent", "count", "is_open", "may_begin")
+
+    def __init__(self, marks: Thought | None, limit: int | None) -> None:
+        """`limit` is of the thought's tokens; without marks there is no thought."""
+        self._marks = marks
+        self._limit = limit
+        self._begun: list[int] = []  # the answer so far, while it may be an opening mark
+        self._recent: list[int] = []
+        self.is_open = marks is not None and marks.is_open
+        self.may_begin = marks is not None and not marks.is_open and bool(marks.openings)
+        self.count = 0
+
+    @property
+    def is_over(self) -> bool:
+        """Neither in a thought, nor may one begin."""
+        return not self.is_open and not self.may_begin
+
+    @property
+    def openers(self) -> list[int]:
+        """Tokens that go on with an opening mark."""
+        if not self.may_begin:
+            return []
+        length = len(self._begun)
+        return [mark[length] for mark in self._marks.openings if len(mark) > length and mark[:length] == self._begun]
+
+    def may_be_used_up(self, num_ahead: int) -> bool:
+        """Whether the thought may have to be closed when so many more tokens have come."""
+        return self._limit is not None and not self.is_over and self.count + num_ahead >= self._limit
+
+    def take(self, token: int) -> None:
+        if self.may_begin:
+            self._begun.append(token)
+            self.is_open = self._begun in self._marks.openings
+            self.may_begin = not self.is_open and bool(self.openers)
+        elif self.is_open:
+            self.count += 1
+            self._recent = [*self._recent[-_LONGEST_MARK:], token]
+            self.is_open = not any(self._recent[-len(mark) :] == mark for mark in self._marks.closings)
+
+    def closing(self) -> list[int]:
+        """What must follow once the thought's tokens are used up."""
+        is_used_up = self.is_open and self._limit is not None and self.count >= self._limit
+        return self._marks.forced if is_used_up else []
+
+    def behind_closing(self) -> list[int]:
+        """What is written between the mark that ends a thought and the answer."""
+        forced = self._marks.forced
+        for mark in self._marks.closings:
+            for end in range(len(mark), len(forced) + 1):
+                if forced[end - len(mark) : end] == mark:
+                    return forced[end:]
+        return []

@@ -1,0 +1,125 @@
+"""A process in which a grammar is tried before the engine compiles it: what hangs, overflows or dies, does so here.
+
+`Trial` is the engine's side, this module run by its name the other. The process bounds itself, by limits that the
+kernel keeps, and ends with whoever started it; it stays for the next grammar, and after a death another takes its
+place. Knows nothing of models: the trial's vocabulary are the 256 bytes.
+"""
+
+import ctypes
+import math
+import os
+import resource
+import select
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import BinaryIO
+
+import msgspec
+
+from ...protocol.guided import Grammar
+
+_CPU_SECONDS = 5  # a grammar
+MEMORY_BYTES = 1 << 30  # beyond what the process has at its start
+_STACK_BYTES = 256 << 20  # of those; an address space, taken as it is used
+_WALL_SECONDS = 60  # where the process gets no processor
+
+_PR_SET_PDEATHSIG = 1
+
+
+class Trial:
+    """One process at a time, started when it is needed."""
+
+    def __init__(self, cpu_seconds: int = _CPU_SECONDS) -> None:
+        self._cpu_seconds = cpu_seconds
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def fault(self, grammar: Grammar) -> str | None:
+        """What is wrong with a grammar, in a sentence."""
+        process = self._process = self._process or self._started()
+        try:
+            _send(process.stdin, msgspec.msgpack.encode(grammar))
+            answer = _received(process.stdout, _WALL_SECONDS)
+        except OSError:  # it has ended, and the pipe is closed
+            answer = None
+        if answer is None:
+            return self._end()
+        return answer.decode() or None
+
+    def _end(self) -> str:
+        process, self._process = self._process, None
+        process.kill()
+        process.communicate()
+        if process.returncode == -signal.SIGXCPU:
+            why = f"it takes more than {self._cpu_seconds} s of processor time"
+        elif process.returncode == -signal.SIGKILL:
+            why = f"it takes more than {_WALL_SECONDS} s"
+        else:
+            why = f"it takes more than {MEMORY_BYTES >> 20} MiB, or breaks the compiler"
+        return f"It cannot be compiled: {why}. Use a simpler one."
+
+    def _started(self) -> "subprocess.Popen[bytes]":
+        command = [sys.executable, "-P", "-m", __name__, str(os.getpid()), str(self._cpu_seconds)]
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+
+
+def _send(pipe: BinaryIO, content: bytes) -> None:
+    pipe.write(len(content).to_bytes(4, "little") + content)
+    pipe.flush()
+
+
+def _received(pipe: BinaryIO, seconds: float | None = None) -> bytes | None:
+    """The next message; None when there will be none."""
+    if seconds is not None and not select.select([pipe], [], [], seconds)[0]:
+        return None
+    if len(head := pipe.read(4)) < 4:
+        return None
+    length = int.from_bytes(head, "little")
+    content = pipe.read(length)
+    return content if len(content) == length else None
+
+
+# --- the process -----------------------------------------------------------------------------------------------------
+
+
+def main(parent: int, cpu_seconds: int) -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # ended before we looked
+        return
+
+    from .matcher import tried
+
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_AS, (_address_space() + MEMORY_BYTES, resource.RLIM_INFINITY))
+    threading.stack_size(_STACK_BYTES)
+    while (content := _received(sys.stdin.buffer)) is not None:
+        grammar = msgspec.msgpack.decode(content, type=Grammar)
+        _bound_time(cpu_seconds)
+        with ThreadPoolExecutor(1) as thread:  # the main one's stack is the user's choice
+            _send(sys.stdout.buffer, thread.submit(_fault, tried, grammar).result().encode())
+
+
+def _fault(tried: Callable[[Grammar], str | None], grammar: Grammar) -> str:
+    try:
+        return tried(grammar) or ""
+    except BaseException as error:  # the library panics where it should refuse, and a panic is no Exception
+        return f"It cannot be compiled ({type(error).__name__}: {str(error)[:200]})."
+
+
+def _bound_time(cpu_seconds: int) -> None:
+    """The kernel ends the process when this grammar has had its share."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    end = math.ceil(used.ru_utime + used.ru_stime) + cpu_seconds
+    resource.setrlimit(resource.RLIMIT_CPU, (end, resource.RLIM_INFINITY))
+
+
+def _address_space() -> int:
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[0]) * resource.getpagesize()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))

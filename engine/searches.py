@@ -1,0 +1,173 @@
+"""Carries out what beam searches decide: beams are forked, go on, are dropped, and become the request's samples.
+
+A beam is a sequence like any other to the scheduler; what is different is here. Its next token is decided when all
+beams of its search have brought candidates, so it isn't planned ahead, and until then it can give up slot and blocks
+without losing anything. Beams that go on from one parent share its full blocks and copy the last; where no slot or
+block is free for that, the new beam waits like a sequence that was preempted, and computes anew what isn't cached.
+Knows nothing of how beams are chosen.
+"""
+
+from array import array
+
+import msgspec
+
+from ..protocol.messages import Candidates, Ended, request_and_sample
+from .beams import Answer, BeamSearch, Continuation
+from .cache import Cache
+from .publisher import Publisher
+from .queue import WaitingQueue
+from .request import Request, Sequence
+from .running import Running
+from .stats import Counters
+from .step import Step
+
+
+class Searches:
+    def __init__(
+        self,
+        sequences: dict[int, Sequence],
+        cache: Cache,
+        running: Running,
+        waiting: WaitingQueue,
+        publisher: Publisher,
+        counters: Counters,
+    ) -> None:
+        self._sequences = sequences
+        self._cache = cache
+        self._running = running
+        self._waiting = waiting
+        self._publisher = publisher
+        self._counters = counters
+        self._searches: dict[int, BeamSearch] = {}  # by request
+        # Until the next plan: beams whose newest token no worker knows yet, and new ones with their parents.
+        self._continued: list[Sequence] = []
+        self._unborn: dict[Sequence, Sequence] = {}
+
+    def begin(self, request: Request, arrival: int, is_long: bool) -> Sequence:
+        """The sequence that computes the prompt: the only beam until its candidates are here."""
+        search = BeamSearch(request, request.prompt.beams)
+        self._searches[request.prompt.request_id] = search
+        beam = Sequence(request, 0, arrival, is_long)
+        beam.search, search.rank = search, beam.rank
+        search.beams[beam] = 0.0
+        return beam
+
+    def beam_for(self, sample: int) -> Sequence | None:
+        """Any beam of the search that gives this sample of a request."""
+        search = self._searches.get(request_and_sample(sample)[0])
+        return next(iter(search.beams)) if search is not None else None
+
+    def is_idle(self, beam: Sequence) -> bool:
+        """It has brought its candidates, or is to be forked by the next plan: it needs neither slot nor blocks."""
+        return beam.search is not None and (beam.search.has_heard(beam) or beam in self._unborn)
+
+    # --- results ----------------------------------------------------------------------------------------------------
+
+    def hear(self, beam: Sequence, candidates: Candidates, forward_time: float) -> None:
+        """A result has come. With the last one of a search its next step is decided."""
+        search = beam.search
+        if beam.has_ended or search is None:
+            return
+        if beam.is_waiting:  # it gave way while this was in flight
+            self._waiting.leave(beam)
+        if not search.hear(beam, candidates):
+            return
+        continuations = search.decide()
+        if search.is_over:
+            self._publish(search, forward_time, None)
+        elif self._cache.blocks_for(search.length) > self._cache.num_blocks:
+            message = self._cache.outgrown(search.length)
+            self._publish(search, forward_time, Ended(beam.id, "error", error_code=429, error_msg=message))
+        else:
+            self._follow(search, continuations)
+
+    def _follow(self, search: BeamSearch, continuations: list[Continuation]) -> None:
+        """One beam goes on from each parent in its place, further ones become beams of their own."""
+        parents = {continuation.parent for continuation in continuations}
+        for beam in search.beams:
+            if beam not in parents:
+                self._leave(beam)
+        unused = iter(sorted(set(range(search.params.beam_width)) - {parent.sample for parent in parents}))
+        following: dict[Sequence, float] = {}
+        for parent, _, total in continuations:
+            beam = parent
+            if parent in following:
+                beam = _copy(parent, next(unused))
+                self._sequences[beam.id] = beam
+                self._unborn[beam] = parent
+            following[beam] = total
+        for beam, continuation in zip(following, continuations, strict=True):
+            beam.output.append(continuation.token)
+            beam.num_known += 1
+            if beam.is_running:
+                self._continued.append(beam)
+            elif beam not in self._unborn:
+                self._waiting.push(beam)
+        search.beams = following
+
+    # --- planning ---------------------------------------------------------------------------------------------------
+
+    def plan(self, step: Step) -> None:
+        """Tell the workers of new beams and of the tokens that were decided; called when room has been made."""
+        for beam, parent in self._unborn.items():
+            if beam.has_ended:
+                continue
+            if parent.is_running and self._running.has_free_slot and self._cache.num_free:
+                copied = self._cache.fork(parent, beam)
+                self._running.join(beam)
+                step.fork(parent, beam, copied)
+                self._continued.append(beam)
+            else:
+                self._waiting.push(beam)
+        for beam in self._continued:
+            if beam.is_running:  # else it left meanwhile, and its history travels when it enters again
+                step.decide(beam)
+        self._unborn, self._continued = {}, []
+
+    # --- ends -------------------------------------------------------------------------------------------------------
+
+    def end(self, search: BeamSearch, ended: Ended) -> None:
+        """It is aborted, or one of its beams went wrong; the samples keep what there is."""
+        self._publish(search, 0.0, ended)
+
+    def _publish(self, search: BeamSearch, forward_time: float, ended: Ended | None) -> None:
+        """All samples come and end together; `forward_time` is of the step that they are told with."""
+        del self._searches[search.request.prompt.request_id]
+        answers = search.best()
+        beam = next(iter(search.beams))
+        silent_time = max(each.silent_time for each in search.beams) - forward_time
+        for each in search.beams:
+            self._leave(each)
+        for number in range(search.params.beam_width):
+            answer = answers[number] if number < len(answers) else Answer(array("i"), None, "length", None)
+            sample = Sequence(search.request, number, 0, False)
+            sample.start_time, sample.silent_time = beam.start_time, silent_time
+            sample.untold_preemptions = 0 if number else search.preemptions
+            if answer.output:
+                self._publisher.run(sample, answer.output)
+            self._counters.generated_tokens += len(answer.output)
+            own = ended or Ended(0, answer.finish_reason, answer.stop_reason)
+            self._publisher.end(sample, msgspec.structs.replace(own, sequence_id=sample.id, score=answer.score))
+
+    def _leave(self, beam: Sequence) -> None:
+        beam.has_ended = True
+        del self._sequences[beam.id]
+        if beam.is_running:
+            self._running.leave(beam, beam.num_findable_tokens)
+        elif beam.is_waiting:
+            self._waiting.leave(beam)
+
+
+def _copy(parent: Sequence, sample: int) -> Sequence:
+    """A beam with the parent's history, and no slot and blocks yet."""
+    search = parent.search
+    beam = Sequence(parent.request, sample, 0, parent.is_long)
+    beam.search = search
+    # Behind the request's first beam, before any later request, and unique though samples' numbers are used again.
+    search.num_born += 1
+    beam.rank = (*search.rank, search.num_born)
+    beam.output = array("i", parent.output)
+    beam.num_known = parent.num_known
+    beam.output_keys = list(parent.output_keys)
+    beam.start_time, beam.silent_time = parent.start_time, parent.silent_time
+    return beam

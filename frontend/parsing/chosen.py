@@ -1,0 +1,124 @@
+"""Which rows the answers of one model are read with.
+
+Knows where rows come from: the tables here, a file of the user's, entry points, or, for `auto`, what the model shows.
+"""
+
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import msgspec
+
+from ...protocol.config import EngineConfig
+from ...protocol.errors import ConfigError
+from .answer import AnswerReader
+from .automatic import REASONING_SIGNS, TOOL_CALL_SIGNS, Signs, automatic
+from .families import REASONING, REASONING_ALIASES, TOOL_CALL_ALIASES, TOOL_CALLS, plain_name
+from .marks import CallMarks, ThoughtMarks, Tools
+from .plugins import names_of_entry_points, row_of_entry_point, rows_of_file
+
+Row = TypeVar("Row", ThoughtMarks, CallMarks)
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice(Generic[Row]):
+    """One of the two options, with all places where its rows are."""
+
+    option: str
+    plugin_option: str
+    table: str  # its name in a plugin's file
+    kind: type[Row]
+    rows: Mapping[str, Row]
+    aliases: Mapping[str, str]
+    signs: Signs
+    group: str  # of entry points
+
+    def row(self, config: EngineConfig) -> Row | None:
+        """The row that the config names; a config that says `auto` must have been settled before."""
+        name, file = getattr(config, self.option), getattr(config, self.plugin_option)
+        own = rows_of_file(file, self.plugin_option, self.table, self.kind) if file else {}
+        if name is None:
+            if own:
+                raise ConfigError(f"{self.plugin_option} brings {', '.join(own)}: choose with {self.option}=….")
+            return None
+        plain = plain_name(name)
+        row = own.get(plain) or self.rows.get(self.aliases.get(plain, plain))
+        row = row or row_of_entry_point(plain, self.group, self.kind)
+        if row is None:
+            raise ConfigError(self._unknown(name, plain, list(own)))
+        return row
+
+    def settled(self, config: EngineConfig, template: str, special_tokens: Callable[[], str]) -> str | None:
+        name = getattr(config, self.option)
+        if name is None or plain_name(name) != "auto":
+            return name
+        return automatic(self.signs, template) or automatic(self.signs, special_tokens())
+
+    def _unknown(self, name: str, plain: str, own: list[str]) -> str:
+        names = [*own, *self.rows, *names_of_entry_points(self.group)]
+        near = difflib.get_close_matches(plain, [*names, *self.aliases], n=1)
+        hint = f" Did you mean {near[0]}?" if near else ""
+        return f"{self.option}={name!r}: must be one of auto, {', '.join(names)}.{hint}"
+
+
+_REASONING = _Choice(
+    "reasoning_parser",
+    "reasoning_parser_plugin",
+    "REASONING",
+    ThoughtMarks,
+    REASONING,
+    REASONING_ALIASES,
+    REASONING_SIGNS,
+    "penstock.reasoning_parsers",
+)
+_TOOL_CALLS = _Choice(
+    "tool_call_parser",
+    "tool_parser_plugin",
+    "TOOL_CALLS",
+    CallMarks,
+    TOOL_CALLS,
+    TOOL_CALL_ALIASES,
+    TOOL_CALL_SIGNS,
+    "penstock.tool_parsers",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Parsing:
+    """What is read out of the answers of one model; at least one of the two."""
+
+    thoughts: ThoughtMarks | None
+    calls: CallMarks | None
+
+    @classmethod
+    def of(cls, config: EngineConfig) -> "Parsing | None":
+        """None where the config asks for neither."""
+        thoughts, calls = _REASONING.row(config), _TOOL_CALLS.row(config)
+        return cls(thoughts, calls) if thoughts or calls else None
+
+    @property
+    def shown(self) -> list[str]:
+        """What must reach the reader as text, even where the tokenizer would hide it as a special token."""
+        return sorted(frozenset().union(*(row.shown for row in (self.thoughts, self.calls) if row)))
+
+    def is_thinking(self, prompt_end: str) -> bool:
+        """Whether an answer to this prompt begins within its thought: the template may have opened or closed it."""
+        if self.thoughts is None:
+            return False
+        end = prompt_end.rstrip()
+        if end.endswith(self.thoughts.all_openings):
+            return True
+        return self.thoughts.begins_open and not end.endswith(self.thoughts.all_closings)
+
+    def reader(self, prompt_end: str, tools: Tools, call_id: Callable[[int], str]) -> AnswerReader:
+        """For one answer."""
+        return AnswerReader(self.thoughts, self.calls, tools, call_id, is_thinking=self.is_thinking(prompt_end))
+
+
+def settled(config: EngineConfig, template: str, special_tokens: Callable[[], str]) -> EngineConfig:
+    """`auto` becomes the row that the model's chat template or its special tokens show, or None."""
+    chosen = {choice.option: choice.settled(config, template, special_tokens) for choice in (_REASONING, _TOOL_CALLS)}
+    config = msgspec.structs.replace(config, **chosen)
+    Parsing.of(config)  # raises for a name that nobody has
+    return config

@@ -1,0 +1,112 @@
+"""Between which marks things stand in an answer: what a row of the families' tables is made of.
+
+A row for thoughts is `ThoughtMarks`, one for calls of tools is `CallMarks` with its forms. What stands inside a call is
+read by the form's `CallReader`. Knows no family, and nothing of how an answer is read.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+# Of the request's tools, by name: the JSON schema of each argument, by its name.
+Tools = Mapping[str, Mapping[str, Any]]
+
+
+class CallPiece(NamedTuple):
+    """What is new of a call."""
+
+    name: str | None  # in the first piece only: a name begins a call
+    arguments: str  # a piece of a JSON object's text
+
+
+class CallReader(Protocol):
+    """Reads what follows a form's opening mark. What it tells must not depend on how the text is cut into pieces.
+
+    Once it has told a name there is a call; what it has read before that can still become text again.
+    """
+
+    @property
+    def is_text(self) -> bool:
+        """It has told nothing and never will: all that it has read is text."""
+
+    @property
+    def is_over(self) -> bool:
+        """It has read the last of its calls. Looked at only where the form has no closing mark."""
+
+    @property
+    def is_whole(self) -> bool:
+        """The arguments of every call told are complete and well-formed."""
+
+    @property
+    def text(self) -> str:
+        """What stands inside, beside the calls that it has told, and is part of none."""
+
+    @property
+    def rest(self) -> str:
+        """What follows the last call, once the reader is over; looked at only where the form has no closing mark."""
+
+    def feed(self, text: str) -> list[CallPiece]:
+        """What this much more text tells."""
+
+    def close(self, *, is_cut: bool) -> list[CallPiece]:
+        """What is left to tell now that the closing mark stands there, or that the answer has ended (`is_cut`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    opening: str
+    closing: str
+
+
+@dataclass(frozen=True, slots=True)
+class ThoughtMarks:
+    """How a family of models writes its thoughts, which stand only at an answer's beginning."""
+
+    opening: str
+    closing: str
+    openings: tuple[str, ...] = ()  # further ones of the same meaning
+    closings: tuple[str, ...] = ()
+    begins_open: bool = False  # an answer begins within the thought, unless the prompt has closed it
+    answer: Marks | None = None  # what may stand around the answer that follows; left out
+    forced: str = ""  # what the model writes to close a thought; unset: the closing mark between line breaks
+
+    @property
+    def all_openings(self) -> tuple[str, ...]:
+        return (self.opening, *self.openings)
+
+    @property
+    def all_closings(self) -> tuple[str, ...]:
+        return (self.closing, *self.closings)
+
+    @property
+    def shown(self) -> frozenset[str]:
+        """What must reach the reader as text, even where the tokenizer would hide it as a special token."""
+        around = (self.answer.opening, self.answer.closing) if self.answer else ()
+        return frozenset((*self.all_openings, *self.all_closings, *around))
+
+
+@dataclass(frozen=True, slots=True)
+class CallForm:
+    """One way to write a call, or several in a row."""
+
+    opening: str
+    reader: Callable[[Tools], CallReader]
+    closing: str | None = None  # None: the reader finds the end by itself
+    inner: tuple[str, ...] = ()  # marks that the reader looks for
+    # The opening is part of what the reader reads, and no mark unless it begins a line: "{", say.
+    is_bare: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CallMarks:
+    """How a family of models writes its calls."""
+
+    forms: tuple[CallForm, ...]
+    wrapper: Marks = field(default=Marks("", ""))  # what may stand around one call or several; left out with them
+    separator: str = ""  # what may stand between two calls; left out
+
+    @property
+    def shown(self) -> frozenset[str]:
+        """What must reach the reader as text, even where the tokenizer would hide it as a special token."""
+        own = [mark for form in self.forms for mark in (form.opening, form.closing, *form.inner)]
+        return frozenset(mark for mark in (*own, self.wrapper.opening, self.wrapper.closing) if mark)

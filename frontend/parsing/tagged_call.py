@@ -1,0 +1,224 @@
+"""Calls whose arguments stand between marks of their own: `<function=f><parameter=city>Paris</parameter></function>`.
+
+What is told is JSON all the same. The schema of the tool says what a value is: text is told letter by letter, anything
+else when it is complete; an argument that no schema names is text. Knows nothing of the marks around the call.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .json_object import json_value
+from .marks import CallPiece, Tools
+from .search import beginning, search
+
+_NAME = re.compile(r"[\w.:/-]{1,256}")
+_LONGEST_NAME = 256
+_CONSTANTS = {"True": "true", "False": "false", "None": "null"}
+
+
+@dataclass(frozen=True, slots=True)
+class Tags:
+    """How a family writes what is inside a call, in this order; "" for a mark that it doesn't have."""
+
+    name_end: str
+    key_opening: str
+    key_closing: str
+    value_opening: str
+    value_closing: str
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        marks = (self.name_end, self.key_opening, self.key_closing, self.value_opening, self.value_closing)
+        return tuple(mark for mark in marks if mark.strip())
+
+
+class TaggedCall:
+    """A `CallReader`, for forms with a closing mark."""
+
+    rest = ""
+
+    def __init__(self, tools: Tools, tags: Tags) -> None:
+        self.text = ""  # what stands between two arguments and is none
+        self._tools = tools
+        self._tags = tags
+        self._unread = ""
+        self._is_complete = False  # nothing will follow
+        self._is_cut = False
+        self._state: Callable[[], bool] = self._in_name
+        self._pieces: list[CallPiece] = []
+        self._name: str | None = None
+        self._is_broken = False
+        self._is_closed = False
+        self._num_arguments = 0
+        self._schemas: Mapping[str, Any] = {}
+        self._value: _Text | _Other = _Other(())
+
+    @property
+    def is_text(self) -> bool:
+        return self._name is None and (self._is_broken or len(self._unread) > _LONGEST_NAME)
+
+    @property
+    def is_over(self) -> bool:
+        return self._is_closed
+
+    @property
+    def is_whole(self) -> bool:
+        return self._is_closed and not self._is_broken
+
+    def feed(self, text: str) -> list[CallPiece]:
+        self._unread += text
+        self._pieces = []
+        while self._state():
+            pass
+        return self._pieces
+
+    def close(self, *, is_cut: bool) -> list[CallPiece]:
+        self._is_complete, self._is_cut = True, is_cut
+        pieces = self.feed("")
+        is_in_value = self._state in (self._in_value, self._before_value)
+        if is_in_value:
+            self._tell(self._value.unfinished if is_cut else self._value.ending())
+        if self._name is not None and not is_cut:
+            self._tell("{}" if not self._num_arguments else "}")
+            self._is_closed = True
+        return pieces
+
+    # --- states --------------------------------------------------------------------------------------------------
+
+    def _in_name(self) -> bool:
+        """Up to its end; where that is a line break, the first argument ends it as well."""
+        self._unread = self._unread.lstrip()
+        name, mark = self._read_up_to((self._tags.name_end, self._tags.key_opening))
+        if not mark and not self._is_complete:
+            self._unread = name + self._unread  # told as a whole
+            return False
+        name = name.strip()
+        is_cut = not mark and (self._is_cut or bool(self._tags.name_end.strip()))
+        if is_cut or not _NAME.fullmatch(name):
+            self._is_broken = True
+            return self._go_on(self._in_nothing)
+        self._name, self._schemas = name, self._tools.get(name, {})
+        self._pieces.append(CallPiece(name, ""))
+        return self._go_on(self._in_key if mark == self._tags.key_opening else self._between)
+
+    def _between(self) -> bool:
+        other, mark = self._read_up_to((self._tags.key_opening,))
+        self.text += other if self.text else other.lstrip()
+        return bool(mark) and self._go_on(self._in_key)
+
+    def _in_key(self) -> bool:
+        key, mark = self._read_up_to((self._tags.key_closing,))
+        if not mark and not self._is_complete:
+            self._unread = key + self._unread
+            return False
+        if not mark:
+            self._is_broken = True
+            self.text += self._tags.key_opening + key
+            return self._go_on(self._in_nothing)
+        schema = self._schemas.get(key := key.strip(), {"type": "string"})
+        types = _types(schema)
+        self._value = _Text() if types == ("string",) else _Other(types)
+        self._tell(("{" if not self._num_arguments else ", ") + json.dumps(key, ensure_ascii=False) + ": ")
+        self._num_arguments += 1
+        return self._go_on(self._before_value if self._tags.value_opening else self._in_value)
+
+    def _before_value(self) -> bool:
+        begun = self._unread.lstrip()
+        mark = beginning((self._tags.value_opening,), begun, is_complete=self._is_complete)
+        if mark is None:
+            return False
+        self._unread = begun.removeprefix(mark)
+        return self._go_on(self._in_value)
+
+    def _in_value(self) -> bool:
+        """A model may forget to close it before the next argument."""
+        value, mark = self._read_up_to((self._tags.value_closing, self._tags.key_opening))
+        self._tell(self._value.feed(value))
+        if not mark:
+            return False
+        self._tell(self._value.ending())
+        return self._go_on(self._in_key if mark == self._tags.key_opening else self._between)
+
+    def _in_nothing(self) -> bool:
+        return False
+
+    # --- steps ---------------------------------------------------------------------------------------------------
+
+    def _go_on(self, state: Callable[[], bool]) -> bool:
+        self._state = state
+        return True
+
+    def _read_up_to(self, marks: tuple[str, ...]) -> tuple[str, str]:
+        start, end = search(marks).first(self._unread, is_complete=self._is_complete)
+        before, mark = self._unread[:start], self._unread[start:end]
+        self._unread = self._unread[end:]
+        return before, mark
+
+    def _tell(self, arguments: str) -> None:
+        if arguments:
+            self._pieces.append(CallPiece(None, arguments))
+
+
+class _Text:
+    """A value that is text, without the line breaks that its marks put around it."""
+
+    unfinished = ""  # what wasn't told yet, where the answer ends here
+
+    def __init__(self) -> None:
+        self._has_begun = False
+        self._is_first = True
+        self._held = ""
+
+    def feed(self, text: str) -> str:
+        if not text:
+            return ""
+        if self._is_first:
+            text, self._is_first = text.removeprefix("\n"), False
+        text = self._held + text
+        body = text.removesuffix("\n")
+        self._held = text[len(body) :]
+        return self._opening() + json.dumps(body, ensure_ascii=False)[1:-1]
+
+    def ending(self) -> str:
+        return self._opening() + '"'
+
+    def _opening(self) -> str:
+        has_begun, self._has_begun = self._has_begun, True
+        return "" if has_begun else '"'
+
+
+class _Other:
+    """A value that is told when it is complete. What the schema doesn't allow is handed over as text."""
+
+    def __init__(self, types: tuple[str, ...]) -> None:
+        self._types = types
+        self.unfinished = ""
+
+    def feed(self, text: str) -> str:
+        self.unfinished += text
+        return ""
+
+    def ending(self) -> str:
+        text = self.unfinished.removeprefix("\n").removesuffix("\n")
+        written = _CONSTANTS.get(text.strip(), text.strip())
+        value = json_value(written)
+        is_text = isinstance(value, str) and "string" in self._types
+        if written == "null" or (value is not None and not is_text):
+            return written
+        return json.dumps(text, ensure_ascii=False)
+
+
+def _types(schema: Any) -> tuple[str, ...]:
+    """The JSON types that a schema allows; none where it doesn't say."""
+    if not isinstance(schema, Mapping):
+        return ()
+    given = schema.get("type", ())
+    found = [given] if isinstance(given, str) else [one for one in given if isinstance(one, str)]
+    for key in ("anyOf", "oneOf"):
+        found += [one for part in schema.get(key, ()) for one in _types(part)]
+    if not found and (values := schema.get("enum")):
+        found = ["string"] if all(isinstance(value, str) for value in values) else []
+    return tuple(dict.fromkeys(found))

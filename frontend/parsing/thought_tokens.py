@@ -1,0 +1,52 @@
+"""A row of thoughts as token ids, for the engine, which knows no text. Knows one tokenizer's `encode`."""
+
+from collections.abc import Callable, Iterable
+
+from ...protocol.thought import Thought
+from .chosen import Parsing
+from .marks import ThoughtMarks
+
+Encode = Callable[[str], list[int]]  # without special tokens around
+
+# A mark that is no token of its own is spelled differently beside other characters; these are the usual ones.
+_BEFORE = ("", " ", "\n", "\n\n", ".\n", ".\n\n")
+_BEHIND = ("", "\n", "\n\n")
+
+
+class ThoughtTokens:
+    """Makes the `Thought` of each request to a model with this parsing."""
+
+    def __init__(self, parsing: Parsing | None, encode: Encode) -> None:
+        self._parsing = parsing
+        self._thoughts = thoughts = parsing.thoughts if parsing else None
+        self._openings = _spellings(thoughts.all_openings, encode) if thoughts else []
+        self._closings = _spellings(thoughts.all_closings, encode) if thoughts else []
+        self._forced = encode(_forced(thoughts)) if thoughts else []
+
+    def of(self, prompt_end: str) -> Thought | None:
+        """None where the model's way of thinking isn't known."""
+        if self._parsing is None or self._thoughts is None:
+            return None
+        is_closed = prompt_end.rstrip().endswith(self._thoughts.all_closings)
+        openings = [] if is_closed else self._openings
+        return Thought(self._parsing.is_thinking(prompt_end), openings, self._closings, self._forced)
+
+
+def _forced(thoughts: ThoughtMarks) -> str:
+    return thoughts.forced or f"\n{thoughts.closing}\n\n"
+
+
+def _spellings(marks: Iterable[str], encode: Encode) -> list[list[int]]:
+    """Every way in which the marks are usually written, without those that hold another."""
+    written = {
+        tuple(encode(before + mark + behind)) for mark in marks for before in _BEFORE for behind in _BEHIND
+    }
+    kept: list[tuple[int, ...]] = []
+    for ids in sorted(written, key=len):
+        if ids and not any(_holds(ids, shorter) for shorter in kept):
+            kept.append(ids)
+    return [list(ids) for ids in kept]
+
+
+def _holds(ids: tuple[int, ...], part: tuple[int, ...]) -> bool:
+    return any(ids[place : place + len(part)] == part for place in range(len(ids) - len(part) + 1))

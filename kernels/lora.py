@@ -1,0 +1,78 @@
+"""Low-rank adapters as operations see them: how large they may be, and which tokens of a step have one.
+
+An adapter adds up × (down × x) to a product, `down` being [rank, in] and `up` [out, rank], both small. Several adapters
+are in memory at once, each known by a number, and every row of a step may have its own or none.
+Knows nothing of files, layers or requests.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+import numpy
+import torch
+from torch import Tensor
+
+_BLOCK_TOKENS = 32  # few enough that their inputs stay in the second cache beside an adapter's weights
+
+
+@dataclass(frozen=True)
+class LoraForm:
+    """What adapters there may be, and the number format that their weights are kept in."""
+
+    dtype: torch.dtype
+    max_adapters: int
+    max_rank: int
+
+
+class LoraWeights(Protocol):
+    """The weights of all adapters for one product, whose outputs may be several parts side by side."""
+
+    nbytes: int  # planned for all adapters, whether loaded or not
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Memory that was taken and not touched yet."""
+
+    def put(self, adapter: int, part: int, down: Tensor, up: Tensor) -> None: ...
+
+    def remove(self, adapter: int) -> None:
+        """It adds nothing from now on."""
+
+
+@dataclass(frozen=True, eq=False)
+class Adapted:
+    """The tokens of a step that have an adapter, those of one adapter side by side."""
+
+    tokens: Tensor  # int32 [N], where the products are computed
+    blocks: Tensor  # int32 [B, 3]: an adapter, the first place of its tokens in that list, how many; on the host
+
+    @classmethod
+    def of(
+        cls, adapters: numpy.ndarray, num_tokens: numpy.ndarray, device: torch.device | str = "cpu"
+    ) -> "Adapted | None":
+        """From each row's adapter, below 0 for none, and its number of tokens; None if no row has an adapter."""
+        chosen = numpy.flatnonzero(adapters >= 0)
+        if not len(chosen):
+            return None
+        rows = chosen[numpy.argsort(adapters[chosen], kind="stable")]
+        counts = num_tokens[rows]
+        total, starts = int(counts.sum()), (numpy.cumsum(num_tokens) - num_tokens)[rows]
+        tokens = numpy.arange(total) + numpy.repeat(starts - (numpy.cumsum(counts) - counts), counts)
+        adapter = numpy.repeat(adapters[rows], counts)
+        # A block ends where the adapter changes, and after so many tokens of one.
+        is_first = numpy.append(True, adapter[1:] != adapter[:-1])
+        place = numpy.arange(total) - numpy.flatnonzero(is_first)[numpy.cumsum(is_first) - 1]
+        firsts = numpy.flatnonzero(place % _BLOCK_TOKENS == 0)
+        blocks = numpy.stack((adapter[firsts], firsts, numpy.diff(firsts, append=total)), 1)
+        columns = (numpy.ascontiguousarray(numbers, numpy.int32) for numbers in (tokens, blocks))
+        on_host, blocks = map(torch.from_numpy, columns)
+        return cls(on_host.to(device), blocks)
+
+    @cached_property
+    def groups(self) -> list[tuple[int, Tensor]]:
+        """Each adapter, and all its tokens."""
+        ends: dict[int, list[int]] = {}
+        for adapter, first, count in self.blocks.tolist():
+            ends.setdefault(adapter, [first, first])[1] = first + count
+        return [(adapter, self.tokens[first:end].long()) for adapter, (first, end) in ends.items()]

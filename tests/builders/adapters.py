@@ -1,0 +1,79 @@
+"""Small random LoRA adapters in the form that PEFT saves, and the model that PEFT makes of one."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy
+import torch
+from builders.tiny_model import write_safetensors
+
+ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
+MLP = ("gate_proj", "up_proj", "down_proj")
+ALL = (*ATTENTION, *MLP)
+
+
+def adapter(
+    folder: Path,
+    model_folder: Path,
+    *,
+    rank: int = 8,
+    modules: Sequence[str] = ALL,
+    seed: int = 1,
+    strength: float = 1.0,
+    dtype: str = "float32",
+    extra: dict[str, numpy.ndarray] | None = None,
+    **overrides: Any,
+) -> Path:
+    """Write an adapter for the model in `model_folder`; `overrides` are keys of its config, `extra` more tensors."""
+    folder.mkdir(parents=True, exist_ok=True)
+    config = json.loads((model_folder / "config.json").read_text())
+    draw = numpy.random.default_rng(seed)
+    tensors: dict[str, numpy.ndarray] = {}
+    for layer in range(config["num_hidden_layers"]):
+        for module in modules:
+            out_features, in_features = _shape(config, module)
+            name = f"base_model.model.model.layers.{layer}.{'self_attn' if module in ATTENTION else 'mlp'}.{module}"
+            down = draw.standard_normal((rank, in_features), dtype=numpy.float32) / in_features**0.5
+            up = draw.standard_normal((out_features, rank), dtype=numpy.float32) * strength / rank**0.5
+            tensors |= {f"{name}.lora_A.weight": down, f"{name}.lora_B.weight": up}
+    write_safetensors(folder / "adapter_model.safetensors", tensors | (extra or {}), dtype)
+    written = {
+        "peft_type": "LORA",
+        "task_type": "CAUSAL_LM",
+        "base_model_name_or_path": str(model_folder),
+        "r": rank,
+        "lora_alpha": 2 * rank,
+        "target_modules": list(modules),
+        "bias": "none",
+        "inference_mode": True,
+        **overrides,
+    }
+    (folder / "adapter_config.json").write_text(json.dumps(written))
+    return folder
+
+
+def merged(model_folder: Path, adapter_folder: Path, target: Path) -> Path:
+    """The model with the adapter merged into its weights by PEFT, in float32, as a checkpoint of its own."""
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(model_folder, dtype=torch.float32)
+    PeftModel.from_pretrained(model, adapter_folder).merge_and_unload().save_pretrained(target)
+    return target
+
+
+def _shape(config: dict[str, Any], module: str) -> tuple[int, int]:
+    hidden, inner = config["hidden_size"], config["intermediate_size"]
+    head_dim = config.get("head_dim") or hidden // config["num_attention_heads"]
+    query, shared = config["num_attention_heads"] * head_dim, config["num_key_value_heads"] * head_dim
+    return {
+        "q_proj": (query, hidden),
+        "k_proj": (shared, hidden),
+        "v_proj": (shared, hidden),
+        "o_proj": (hidden, query),
+        "gate_proj": (inner, hidden),
+        "up_proj": (inner, hidden),
+        "down_proj": (hidden, inner),
+    }[module]

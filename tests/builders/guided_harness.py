@@ -1,0 +1,199 @@
+"""Drives a scheduler whose requests may bring grammars and thoughts, and says what each would get alone.
+
+A grammar is a script here: for each place of the answer the tokens that may stand there. `allowed` says from the tokens
+so far alone what may follow, with nothing of the code under test.
+"""
+
+import json
+from collections import deque
+from collections.abc import Sequence
+
+from builders.engine_harness import Harness
+
+from penstock.engine.grammar.guides import Guides
+from penstock.engine.loop import STEPS_IN_FLIGHT
+from penstock.engine.scheduler import Scheduler
+from penstock.protocol.guided import Grammar
+from penstock.protocol.messages import MaskFrame, NewSlot, Prompt, StepPlan
+from penstock.protocol.thought import Thought
+from penstock.worker.stand_in_runner import Slot, next_token
+
+VOCABULARY = 512
+Script = Sequence[Sequence[int]]
+
+OPENING, CLOSING, BREAK = 300, 301, 302
+THOUGHT = Thought(is_open=False, openings=[[OPENING]], closings=[[CLOSING]], forced=[BREAK, CLOSING, BREAK])
+OPEN_THOUGHT = Thought(is_open=True, openings=[], closings=[[CLOSING]], forced=[BREAK, CLOSING, BREAK])
+
+
+def grammar(script: Script) -> Grammar:
+    return Grammar("lark", json.dumps(script))
+
+
+class ScriptMatcher:
+    """What `Matcher` is to a real grammar."""
+
+    def __init__(self, script: Script, place: int = 0) -> None:
+        self.script = script
+        self.place = place
+        self.error: str | None = None
+
+    @property
+    def is_complete(self) -> bool:
+        return self.place == len(self.script)
+
+    def fork(self) -> "ScriptMatcher":
+        return ScriptMatcher(self.script, self.place)
+
+    def take(self, tokens: list[int]) -> bool:
+        for token in tokens:
+            if self.is_complete or token not in self.script[self.place]:
+                self.error = f"{token} stands at {self.place}"
+                return False
+            self.place += 1
+        return True
+
+    def certain(self) -> list[int]:
+        place = self.place
+        while place < len(self.script) and len(self.script[place]) == 1:
+            place += 1
+        return [allowed for [allowed] in self.script[self.place : place]]
+
+    def mask(self, endings: list[int]) -> bytearray:
+        bits = bytearray(VOCABULARY // 8)
+        for token in endings if self.is_complete else self.script[self.place]:
+            bits[token >> 3] |= 1 << (token & 7)
+        return bits
+
+
+class ScriptCompiler:
+    """Has scripts ready at once or, if it is slow, after `release`; a script that is empty is none."""
+
+    def __init__(self, *, is_slow: bool = False) -> None:
+        self.is_slow = is_slow
+        self._asked: list[Grammar] = []
+        self._done: dict[Grammar, ScriptMatcher | str] = {}
+
+    def find(self, asked: Grammar) -> ScriptMatcher | str | None:
+        if not self.is_slow:
+            return _compiled(asked)
+        if asked not in self._done and asked not in self._asked:
+            self._asked.append(asked)
+        return self._done.get(asked)
+
+    def collect(self) -> list[tuple[Grammar, ScriptMatcher | str]]:
+        found = [(asked, _compiled(asked)) for asked in self._asked]
+        self._done.update(found)
+        self._asked = []
+        return found
+
+
+def _compiled(asked: Grammar) -> ScriptMatcher | str:
+    script = json.loads(asked.text)
+    return ScriptMatcher(script) if script else "An empty script."
+
+
+class GuidedHarness(Harness):
+    """A step is computed when its mask has come, as a worker would."""
+
+    def __init__(self, *, compiler: ScriptCompiler | None = None, may_force: bool = True, **options) -> None:
+        super().__init__(**options)
+        self.compiler = compiler or ScriptCompiler()
+        guides = Guides(self.compiler, VOCABULARY, may_force=may_force)
+        self.scheduler = Scheduler(self.limits, guides=guides)
+        self.frames: dict[int, MaskFrame] = {}
+        self._uncomputed: deque[StepPlan] = deque()
+
+    def plan(self) -> StepPlan | None:
+        plan = self.scheduler.plan()
+        self.scheduler.check()
+        self._hear_ends()
+        if plan is not None:
+            self.plans.append(plan)
+            self._uncomputed.append(plan)
+            self._compute()
+        return plan
+
+    def finish(self) -> None:
+        super().finish()
+        self._compute()
+
+    def _compute(self) -> None:
+        if (frame := self.scheduler.take_mask()) is not None:
+            self.frames[frame.step] = frame
+        self._hear_ends()
+        while self._uncomputed and (not self._uncomputed[0].masked or self._uncomputed[0].step in self.frames):
+            result = self.worker.step(self._uncomputed.popleft(), self.frames.__getitem__)
+            result.forward_time = 1.0
+            self.results.append(result)
+
+    def run(self, steps_in_flight: int = STEPS_IN_FLIGHT) -> "GuidedHarness":
+        while True:
+            while len(self.scheduler.in_flight) < steps_in_flight and self.plan() is not None:
+                pass
+            if not self.scheduler.in_flight:
+                self.scheduler.let_in_held()
+                self._hear_ends()
+                if not self.scheduler.sequences:
+                    return self
+                assert self.scheduler.waiting, "sequences are left, and nothing is planned for them"
+                continue
+            self.finish()
+
+
+# --- what a request must get -----------------------------------------------------------------------------------------
+
+
+def allowed(out: list[int], asked: Prompt) -> set[int] | None:
+    """The tokens that may follow these in an answer; None: any."""
+    script = json.loads(asked.grammar.text) if asked.grammar is not None else None
+    endings = {*asked.params.eos_token_id, *(asked.params.stop_token_ids or ())}
+    anything = None if script is None else set(range(VOCABULARY)) - endings
+    start = _thought_end(out, asked.thought, asked.params.reasoning_max_tokens, script is not None)
+    if isinstance(start, list):
+        return set(start)
+    if start is None:
+        return anything
+    if script is None:
+        return None
+    place = len(out) - start
+    following = set(script[place]) if place < len(script) else endings
+    may_think = not out and asked.thought is not None and bool(asked.thought.openings)
+    return following | {OPENING} if may_think else following
+
+
+def _thought_end(out: list[int], thought: Thought | None, limit: int | None, is_shaped: bool) -> int | list[int] | None:
+    """Where the answer behind a thought begins; None: within the thought; a list: what must follow."""
+    begins = 0 if thought is not None and thought.is_open else 1
+    if thought is None or not (thought.is_open or (thought.openings and out[:1] == [OPENING])):
+        return 0
+    body = out[begins:]
+    forced = thought.forced
+    own = body if limit is None else body[:limit]
+    if CLOSING in own:
+        end = own.index(CLOSING) + 1
+        behind = forced[forced.index(CLOSING) + 1 :] if is_shaped else []
+        given = len(body) - end
+        return behind[given : given + 1] if given < len(behind) else begins + end + len(behind)
+    if limit is None or len(body) < limit:
+        return None
+    given = len(body) - limit
+    return forced[given : given + 1] if given < len(forced) else begins + limit + len(forced)
+
+
+def guided_answer(asked: Prompt, sample: int, max_model_len: int) -> tuple[list[int], str]:
+    """The tokens and the finish reason of one sample, computed alone and with no engine at all."""
+    params = asked.params
+    num_prompt = len(asked.token_ids) // 4
+    row = Slot(NewSlot(0, asked.token_ids, num_prompt, 0, params, asked.seed, sample))
+    longest = min(max_model_len, num_prompt + params.max_tokens)
+    endings = {*params.eos_token_id, *(params.stop_token_ids or ())}
+    while len(row.tokens) < longest:
+        following = allowed(row.tokens[num_prompt:].tolist(), asked)
+        is_complete = asked.grammar is not None and following == endings
+        if is_complete and (not endings or len(row.tokens) < row.min_total):
+            return row.tokens[num_prompt:].tolist(), "stop"
+        row.tokens.append(next_token(row, VOCABULARY, None if following is None else following.__contains__))
+        if row.tokens[-1] in endings and len(row.tokens) >= row.min_total:
+            return row.tokens[num_prompt:].tolist(), "stop"
+    return row.tokens[num_prompt:].tolist(), "length"

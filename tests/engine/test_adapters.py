@@ -1,0 +1,148 @@
+"""Adapters as the engine knows them: usable when all ranks have them, a key for each load, none unloaded in use."""
+
+import pytest
+from builders.engine_harness import Harness, prompt
+
+from penstock.engine.adapters import Adapters
+from penstock.protocol.adapter_messages import (
+    NO_ADAPTER,
+    AdapterLoaded,
+    ListLoras,
+    LoadAdapter,
+    LoadLora,
+    LoraAnswer,
+    UnloadAdapter,
+    UnloadLora,
+)
+
+PREFIX = [(7 * place) % 500 for place in range(24)]
+
+
+class Told:
+    """Adapters, and what they have said to workers and front end."""
+
+    def __init__(self, max_loras: int = 2, num_ranks: int = 2) -> None:
+        self.to_workers: list[LoadAdapter | UnloadAdapter] = []
+        self.answers: list[LoraAnswer] = []
+        self.adapters = Adapters(max_loras, num_ranks, self.to_workers.append, self.answers.append)
+        self.in_use: list[int] = []
+
+    def take(self, *messages) -> "Told":
+        for message in messages:
+            self.adapters.take(message, self.in_use)
+        return self
+
+    def loaded(self, name: str) -> int:
+        """Load one to the end; its place."""
+        self.take(LoadLora(0, name, f"/{name}"))
+        place = self.to_workers[-1].adapter
+        self.take(*(AdapterLoaded(rank, place) for rank in range(self.adapters.num_ranks)))
+        return place
+
+
+@pytest.fixture
+def told() -> Told:
+    return Told()
+
+
+def test_an_adapter_can_be_used_once_every_rank_has_answered(told):
+    told.take(LoadLora(7, "one", "/one"))
+    assert told.to_workers == [LoadAdapter(0, "/one")]
+    for rank in (1, 0):
+        assert told.adapters.find("one").place == NO_ADAPTER and not told.answers
+        assert "still being loaded" in told.adapters.refusal("one")
+        told.take(AdapterLoaded(rank, 0))
+    assert told.answers == [LoraAnswer(7, ["one"])]
+    assert told.adapters.find("one").place == 0 and told.adapters.refusal("one") is None
+
+
+def test_one_that_a_rank_could_not_load_is_gone_from_all(told):
+    told.take(LoadLora(7, "one", "/one"), AdapterLoaded(1, 0, "rank", "too large"), AdapterLoaded(0, 0))
+    assert told.answers == [LoraAnswer(7, [], "rank", "too large")]
+    assert told.to_workers[-1] == UnloadAdapter(0)
+    assert told.loaded("one") == 0
+
+
+def test_two_may_be_loaded_at_once_and_answers_meet_their_questions(told):
+    told.take(LoadLora(1, "one", "/one"), LoadLora(2, "two", "/two"))
+    told.take(*(AdapterLoaded(rank, place) for place in (1, 0) for rank in (0, 1)))
+    assert [answer.query for answer in told.answers] == [2, 1]
+    assert told.take(ListLoras(3)).answers[-1] == LoraAnswer(3, ["one", "two"])
+
+
+def test_places_are_used_again_and_keys_never(told):
+    told.loaded("one")
+    told.loaded("two")
+    before = told.adapters.find("one")
+    told.take(UnloadLora(5, "one"))
+    assert told.to_workers[-1] == UnloadAdapter(before.place)
+    assert told.answers[-1] == LoraAnswer(5, ["two"])
+    assert told.loaded("one") == before.place
+    assert told.adapters.find("one").key not in (before.key, told.adapters.find("two").key, None)
+
+
+def test_what_cannot_be_done_is_answered_with_a_reason(told):
+    told.loaded("one")
+    told.in_use = [0, NO_ADAPTER, 0, 0]
+    cases = [
+        (LoadLora(1, "one", "/one"), "loaded", "'one' already"),
+        (UnloadLora(2, "one"), "busy", "in use by 3 running or waiting answers"),
+        (UnloadLora(3, "none"), "unknown", "Loaded are 'one'"),
+    ]
+    for message, reason, sentence in cases:
+        answer = told.take(message).answers[-1]
+        assert (answer.query, answer.reason) == (message.query, reason) and sentence in answer.message
+    told.take(LoadLora(4, "two", "/two"), UnloadLora(5, "two"))
+    assert told.answers[-1].reason == "busy"
+    told.take(LoadLora(6, "three", "/three"))
+    assert told.answers[-1].reason == "number" and "max_loras=2" in told.answers[-1].message
+
+
+def harness(*names: str) -> Harness:
+    """An engine whose stand-in workers have these adapters."""
+    harness, told = Harness(), Told(max_loras=4, num_ranks=1)
+    harness.scheduler.adapters = told.adapters
+    for name in names:
+        told.loaded(name)
+    return harness
+
+
+def in_use(engine: Harness) -> list[int]:
+    return [sequence.request.adapter for sequence in engine.scheduler.sequences.values()]
+
+
+def test_every_sequence_is_told_to_its_slot_with_its_adapter():
+    engine = harness("one", "two")
+    engine.add(*(prompt(number, [1, 2, number], lora_name=name) for number, name in enumerate(("two", None, "one"))))
+    engine.run()
+    assert [new.adapter for new in engine.plans[0].new] == [1, NO_ADAPTER, 0]
+
+
+def test_an_unknown_name_ends_its_request_and_no_other():
+    engine = harness("one")
+    engine.add(prompt(1, [1, 2], lora_name="none"), prompt(2, [1, 2], lora_name="one"), prompt(3, [1, 2]))
+    engine.run()
+    assert [engine.ended(number).error_code for number in (1, 2, 3)] == [400, 200, 200]
+    assert "There is no adapter 'none'. Loaded are 'one'" in engine.ended(1).error_msg
+
+
+def test_blocks_are_shared_under_one_adapter_only():
+    engine = harness("one", "two")
+    engine.add(*(prompt(number, PREFIX, lora_name=name) for number, name in enumerate(("one", "two", None))))
+    engine.run()
+    assert [engine.heard[number * 128].opened.num_cached for number in range(3)] == [0, 0, 0]
+    engine.add(prompt(3, PREFIX, lora_name="two"))
+    engine.run()
+    assert engine.heard[3 * 128].opened.num_cached == 20
+
+
+def test_those_that_run_and_those_that_wait_use_an_adapter():
+    engine = harness("one", "two")
+    engine.add(*(prompt(number, [1, 2, number], lora_name="one") for number in range(10)))
+    engine.plan()
+    assert in_use(engine) == [0] * 10
+    engine.finish()
+    engine.abort(*(number * 128 for number in range(9)))
+    assert in_use(engine) == [0]
+    engine.run()
+    assert in_use(engine) == []

@@ -1,0 +1,222 @@
+"""Beam searches in the scheduler: what they find, what they share, and that neither depends on company or room."""
+
+import pytest
+from builders.beam_reference import Found, beam_search
+from builders.engine_harness import Harness, answer, prompt
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.protocol.beams import BeamSearchParams
+from penstock.protocol.messages import NewSlot, Prompt, column, float_values, values
+from penstock.worker.stand_in_runner import VOCAB_SIZE, Slot, likely_tokens
+
+TOKENS = [3, 1, 4, 1, 5, 9, 2, 6]
+ENDS = [0, 37, 111, 256]
+
+
+def search(number: int, token_ids: list[int], ends: list[int] = ENDS, *, priority: int = 0, **beams) -> Prompt:
+    params = BeamSearchParams(**{"beam_width": 3, "max_tokens": 10, **beams})
+    asked = prompt(number, token_ids, n=params.beam_width, max_tokens=params.max_tokens, eos_token_id=ends)
+    asked.params.priority = priority
+    asked.beams = params
+    return asked
+
+
+def expected(asked: Prompt) -> list[Found]:
+    beams, tokens = asked.beams, values(asked.token_ids).tolist()
+    ends = asked.params.eos_token_id
+
+    def following(history: list[int]) -> list[tuple[int, float]]:
+        count = max(2, 1 + len(ends)) * beams.beam_width
+        new = NewSlot(0, column(history), len(history), 0, asked.params, 0, 0, num_candidates=count)
+        found = likely_tokens(Slot(new), 0, VOCAB_SIZE)
+        return list(zip(values(found.token_ids), float_values(found.logprobs), strict=True))
+
+    return beam_search(
+        tokens,
+        following,
+        width=beams.beam_width,
+        max_tokens=beams.max_tokens,
+        ends=ends,
+        length_penalty=beams.length_penalty,
+        early_stopping=beams.early_stopping,
+        temperature=beams.temperature,
+    )
+
+
+def check(harness: Harness, asked: Prompt) -> None:
+    for sample, found in enumerate(expected(asked)):
+        ended = harness.ended(asked.request_id, sample)
+        assert ended.finish_reason == found.reason, ended
+        assert harness.tokens(asked.request_id, sample) == found.tokens, f"beam {sample}"
+        assert ended.score.cumulative_logprob == pytest.approx(found.total)
+        assert ended.score.score == pytest.approx(found.score)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"beam_width": 1},
+        {"beam_width": 8, "max_tokens": 24},
+        {"early_stopping": True},
+        {"early_stopping": "never", "max_tokens": 30},
+        {"length_penalty": 0.0},
+        {"length_penalty": -1.5},
+        {"length_penalty": 2.5, "early_stopping": "never"},
+        {"temperature": 0.5},
+        {"ends": []},
+        {"max_tokens": 1},
+    ],
+    ids=str,
+)
+def test_the_search_is_the_one_that_was_asked_for(options):
+    for number in range(6):
+        asked = search(number, [token + number for token in TOKENS], **options)
+        harness = Harness()
+        harness.add(asked)
+        check(harness.run(), asked)
+
+
+def test_beams_share_the_full_blocks_of_what_they_have_in_common():
+    asked = search(1, list(range(40)), ends=[], beam_width=4, max_tokens=3)
+    harness = Harness(num_blocks=15)
+    harness.add(asked)
+    check(harness.run(), asked)
+    assert harness.scheduler.counters.preemptions == 0
+    assert harness.worker.num_computed == 40 + 2 * 4, "each beam computes its own tokens and no other's"
+
+
+def test_a_search_leaves_no_block_slot_or_sequence_behind():
+    harness = Harness()
+    harness.add(search(1, TOKENS), search(2, TOKENS))
+    harness.run()
+    stats = harness.scheduler.stats()
+    assert (stats.running, stats.waiting, stats.free_blocks) == (0, 0, stats.blocks)
+    assert stats.generated_tokens == sum(len(heard.tokens) for heard in harness.heard.values())
+
+
+@pytest.mark.parametrize("num_slots", [1, 2, 5])
+def test_a_search_wider_than_the_engine_has_slots_finds_the_same(num_slots):
+    asked = search(1, TOKENS, beam_width=4)
+    harness = Harness(max_num_seqs=num_slots)
+    harness.add(asked)
+    check(harness.run(), asked)
+
+
+@pytest.mark.parametrize("num_blocks", [5, 6, 8])
+def test_a_search_with_too_few_blocks_for_all_its_beams_finds_the_same(num_blocks):
+    asked = search(1, TOKENS, beam_width=4)
+    harness = Harness(num_blocks=num_blocks)
+    harness.add(asked)
+    check(harness.run(), asked)
+    assert harness.scheduler.counters.preemptions > 0
+    assert harness.heard[128].preemptions == harness.scheduler.counters.preemptions
+
+
+def test_a_search_whose_single_beam_outgrows_the_pool_ends_with_429():
+    harness = Harness(num_blocks=4)
+    harness.add(search(1, TOKENS, ends=[], max_tokens=30))
+    harness.run()
+    ended = harness.ended(1, 2)
+    assert (ended.finish_reason, ended.error_code) == ("error", 429)
+    assert "17 tokens and fills the whole KV cache (4 blocks of 4)" in ended.error_msg
+
+
+def test_an_abort_of_one_sample_ends_them_all():
+    harness = Harness()
+    harness.add(search(1, TOKENS, ends=[]), search(2, TOKENS))
+    for _ in range(6):
+        harness.plan()
+        harness.finish()
+    harness.abort(128 + 2)
+    for sample in range(3):
+        ended = harness.ended(1, sample)
+        assert (ended.finish_reason, ended.error_code) == ("abort", 499)
+        assert len(harness.tokens(1, sample)) > 0, "what there was is kept"
+    harness.run()
+    check(harness, search(2, TOKENS))
+
+
+def test_a_search_that_can_never_be_served_is_refused_for_every_sample():
+    harness = Harness(max_model_len=8)
+    harness.add(search(1, TOKENS))
+    assert [harness.ended(1, sample).error_code for sample in range(3)] == [400] * 3
+
+
+prompts = st.builds(
+    lambda stem, length, tail: [stem] * length + tail,
+    st.integers(1, 2),
+    st.sampled_from([3, 8, 17]),
+    st.lists(st.integers(1, 3), max_size=5),
+)
+searches = st.fixed_dictionaries(
+    {
+        "token_ids": prompts,
+        "beam_width": st.sampled_from([2, 4, 1, 6]),
+        "max_tokens": st.sampled_from([8, 14, 1]),
+        "early_stopping": st.sampled_from([False, True, "never"]),
+        "length_penalty": st.sampled_from([1.0, 0.0, 2.0]),
+        "ends": st.sampled_from([ENDS, [], [7]]),
+        "priority": st.integers(-1, 1),
+    }
+)
+rooms = st.fixed_dictionaries(
+    {
+        "num_blocks": st.sampled_from([12, 18, 9, 40]),
+        "block_size": st.sampled_from([4, 2, 8]),
+        "max_num_seqs": st.sampled_from([4, 2, 8, 1]),
+        "max_num_batched_tokens": st.sampled_from([16, 8, 60]),
+        "static_decode_blocks": st.sampled_from([0, 2]),
+        "shares_prefixes": st.booleans(),
+    }
+)
+events = st.one_of(searches, st.tuples(prompts, st.integers(1, 16)), st.integers(1, 9))
+histories = st.lists(events, min_size=3, max_size=9)
+
+
+def play(options: dict, steps_in_flight: int, history: list, aborted: int | None) -> None:
+    """Searches and samples arrive between steps; each gets what it would have got alone."""
+    harness = Harness(max_model_len=60, **options)
+    asked: list[Prompt] = []
+    for event in history:
+        if isinstance(event, int):
+            for _ in range(event):
+                while len(harness.results) < steps_in_flight and harness.plan():
+                    pass
+                if harness.results:
+                    harness.finish()
+            continue
+        number = len(asked)
+        if isinstance(event, dict):
+            asked.append(search(number, **event))
+        else:
+            asked.append(prompt(number, event[0], max_tokens=event[1]))
+        harness.add(asked[-1])
+    if aborted is not None and aborted < len(asked):
+        harness.abort(128 * aborted)
+    harness.run(steps_in_flight)
+    stats = harness.scheduler.stats()
+    assert (stats.running, stats.waiting, stats.free_blocks) == (0, 0, stats.blocks)
+    assert sum(heard.preemptions for heard in harness.heard.values()) == stats.preemptions
+    for each in asked:
+        code = harness.ended(each.request_id).error_code
+        if code in (400, 429) or each.request_id == aborted:
+            continue
+        if each.beams is not None:
+            check(harness, each)
+        else:
+            assert harness.tokens(each.request_id) == answer(each, 0, 60)[0]
+
+
+@given(rooms, st.integers(1, 3), histories, st.sampled_from([None, None, 0, 2]))
+@settings(max_examples=60)
+def test_searches_and_samples_in_any_company_get_what_they_get_alone(options, steps_in_flight, history, aborted):
+    play(options, steps_in_flight, history, aborted)
+
+
+@pytest.mark.long
+@given(rooms, st.integers(1, 3), st.lists(histories, min_size=2, max_size=3), st.sampled_from([None, 0, 2]))
+@settings(max_examples=2000)
+def test_searches_and_samples_in_long_histories_get_what_they_get_alone(options, steps_in_flight, history, aborted):
+    play(options, steps_in_flight, [event for part in history for event in part], aborted)

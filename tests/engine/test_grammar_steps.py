@@ -1,0 +1,181 @@
+"""Guided sequences in the engine: what they get is what they would get alone, whatever else is planned when."""
+
+import msgspec
+import pytest
+from builders.engine_harness import prompt
+from builders.guided_harness import OPEN_THOUGHT, THOUGHT, GuidedHarness, ScriptCompiler, grammar, guided_answer
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.protocol.messages import Prompt, sequence_id, values
+
+WORD = [[7], [8], [9], list(range(20, 40)), [10], list(range(512)), [11], [12], [13], [14]]
+END = 511
+
+
+def guided(request_id: int, script, *, thought=None, token_ids=(1, 2, 3), **params) -> Prompt:
+    params = {"eos_token_id": [END], "max_tokens": 30, "temperature": 1, **params}
+    own = grammar(script) if script is not None else None
+    return msgspec.structs.replace(prompt(request_id, token_ids, **params), grammar=own, thought=thought)
+
+
+def check(harness: GuidedHarness, *asked: Prompt) -> None:
+    for each in asked:
+        for sample in range(each.params.n):
+            expected = guided_answer(each, sample, harness.limits.max_model_len)
+            got = harness.tokens(each.request_id, sample), harness.ended(each.request_id, sample).finish_reason
+            assert got == expected, f"{each.params} {each.grammar} {each.thought}"
+
+
+@pytest.mark.parametrize("steps_in_flight", [1, 2, 3])
+def test_an_answer_follows_its_grammar_however_far_ahead_steps_are_planned(steps_in_flight):
+    asked = guided(0, WORD, n=2)
+    harness = GuidedHarness()
+    harness.add(asked)
+    harness.run(steps_in_flight)
+    check(harness, asked)
+
+
+def test_certain_tokens_go_down_as_forced_ones():
+    harness = GuidedHarness()
+    harness.add(asked := guided(0, [[token] for token in range(60, 80)]))
+    harness.run()
+    check(harness, asked)
+    assert any(plan.forced for plan in harness.plans)
+    assert len(harness.plans) < 10  # of 21 tokens: cut only where a block of 4 is full
+
+
+def test_the_forced_tokens_of_a_step_stay_within_its_budget():
+    harness = GuidedHarness(max_num_batched_tokens=5, block_size=32, num_blocks=16)
+    harness.add(*(asked := [guided(number, [[token] for token in range(60, 80)]) for number in range(3)]))
+    harness.run()
+    check(harness, *asked)
+    assert max(sum(values(plan.num_tokens)) for plan in harness.plans) <= 5
+
+
+@pytest.mark.parametrize("params", [{"logprobs": 1}, {"bad_words_ids": [[400, 401]]}])
+def test_tokens_that_somebody_asks_about_are_sampled_one_by_one(params):
+    harness = GuidedHarness()
+    harness.add(asked := guided(0, WORD, **params))
+    harness.run()
+    check(harness, asked)
+    assert not any(plan.forced for plan in harness.plans)
+
+
+def test_a_request_whose_grammar_is_being_compiled_holds_nobody_up():
+    harness = GuidedHarness(compiler=ScriptCompiler(is_slow=True))
+    harness.add(first := guided(0, WORD), second := guided(1, None))
+    assert harness.scheduler.stats().waiting == 2
+    while harness.ended(1) is None:
+        harness.plan()
+        harness.finish()
+    assert harness.ended(0) is None
+    harness.run()
+    check(harness, first, second)
+
+
+def test_a_grammar_that_is_none_ends_its_request_alone():
+    for is_slow in (False, True):
+        harness = GuidedHarness(compiler=ScriptCompiler(is_slow=is_slow))
+        harness.add(guided(0, []), other := guided(1, WORD))
+        harness.run()
+        ended = harness.ended(0)
+        assert (ended.finish_reason, ended.error_code, ended.error_msg) == ("error", 400, "An empty script.")
+        check(harness, other)
+
+
+def test_a_request_aborted_while_its_grammar_is_compiled_is_forgotten():
+    harness = GuidedHarness(compiler=ScriptCompiler(is_slow=True))
+    harness.add(guided(0, WORD))
+    harness.abort(sequence_id(0, 0))
+    assert harness.ended(0).finish_reason == "abort" and harness.scheduler.stats().waiting == 0
+    harness.run()
+
+
+def test_a_grammar_without_an_ending_to_sample_ends_the_answer_itself():
+    harness = GuidedHarness()
+    harness.add(free := guided(0, WORD, eos_token_id=[]), short := guided(1, WORD, min_tokens=20))
+    harness.run()
+    assert [harness.ended(each).finish_reason for each in (0, 1)] == ["stop", "stop"]
+    check(harness, free, short)
+
+
+@pytest.mark.parametrize("limit", [0, 1, 5])
+@pytest.mark.parametrize("script", [None, WORD])
+def test_a_thought_is_closed_with_the_models_own_tokens(limit, script):
+    harness = GuidedHarness()
+    harness.add(asked := guided(0, script, thought=OPEN_THOUGHT, reasoning_max_tokens=limit))
+    harness.run()
+    check(harness, asked)
+    assert harness.tokens(0)[limit : limit + 3] == OPEN_THOUGHT.forced
+
+
+def test_a_row_is_masked_only_while_its_thought_may_be_used_up():
+    harness = GuidedHarness()
+    harness.add(guided(0, None, thought=OPEN_THOUGHT, reasoning_max_tokens=10, max_tokens=25))
+    harness.run()
+    masked = [bool(plan.masked) for plan in harness.plans]
+    assert 0 < sum(masked) < 6 and not any(masked[:9]) and not any(masked[-5:])
+
+
+scripts = st.lists(
+    st.one_of(st.integers(0, 299).map(lambda token: [token]), st.just(list(range(50))), st.just([3, 5, 511])),
+    min_size=1,
+    max_size=25,
+)
+requests = st.fixed_dictionaries(
+    {
+        "script": st.one_of(st.none(), scripts),
+        "thought": st.sampled_from([None, None, THOUGHT, OPEN_THOUGHT]),
+        "token_ids": st.lists(st.integers(1, 3), min_size=1, max_size=20),
+        "max_tokens": st.sampled_from([30, 12, 1]),
+        "min_tokens": st.sampled_from([0, 0, 1]),
+        "reasoning_max_tokens": st.sampled_from([None, None, 0, 1, 4]),
+        "eos_token_id": st.sampled_from([[511], [511, 5], []]),
+        "n": st.sampled_from([1, 1, 3]),
+        "temperature": st.sampled_from([0, 1]),
+        "logprobs": st.sampled_from([None, None, 1]),
+    }
+)
+
+
+def history_against_alone(several, block_size, num_blocks, budget, steps_in_flight, is_slow):
+    harness = GuidedHarness(
+        compiler=ScriptCompiler(is_slow=is_slow),
+        block_size=block_size,
+        num_blocks=num_blocks,
+        max_num_batched_tokens=budget,
+        max_num_seqs=4,
+    )
+    asked = [guided(number, **each) for number, each in enumerate(several)]
+    for number, each in enumerate(asked):
+        harness.add(each)
+        if number % 2 and harness.plan():
+            harness.finish()
+    harness.run(steps_in_flight)
+    check(harness, *asked)
+    stats = harness.scheduler.stats()
+    assert (stats.running, stats.waiting, stats.free_blocks) == (0, 0, stats.blocks)
+
+
+HISTORY = {
+    "several": st.lists(requests, min_size=1, max_size=5),
+    "block_size": st.sampled_from([4, 2, 16]),
+    "num_blocks": st.sampled_from([30, 40, 64]),
+    "budget": st.sampled_from([32, 9, 5]),
+    "steps_in_flight": st.sampled_from([2, 1, 3]),
+    "is_slow": st.booleans(),
+}
+
+
+@given(**HISTORY)
+@settings(max_examples=150, deadline=None)
+def test_guided_answers_are_those_that_each_would_get_alone(**history):
+    history_against_alone(**history)
+
+
+@pytest.mark.long
+@given(**HISTORY)
+@settings(max_examples=5000, deadline=None)
+def test_guided_answers_are_those_that_each_would_get_alone_in_many_histories(**history):
+    history_against_alone(**history)

@@ -1,0 +1,207 @@
+"""Scripts as people write them for FastDeploy run here with another import and another model.
+
+Each script stands alone, as a user's would: it loads a model with that engine's options, calls it in that engine's
+forms, and reads every field that it promises. Pages of that engine's documentation at hand (Markdown files in the
+folder that PENSTOCK_FASTDEPLOY_PAGES names) are run block by block, too.
+"""
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock import LLM, CompletionOutput, ConfigError, RequestMetrics, RequestOutput, SamplingParams
+
+CHAT = """
+from penstock import LLM, SamplingParams
+
+first = [
+    {"role": "system", "content": "You answer in one sentence."},
+    {"role": "user", "content": "法国的首都是哪里?"},
+]
+second = [{"role": "user", "content": "What is 9 + 14?"}]
+messages = [first, second]
+
+sampling_params = SamplingParams(top_p=0.95, max_tokens=640)
+
+llm = LLM(model="pocket", tensor_parallel_size=1, max_model_len=8192)
+outputs = llm.chat(messages, sampling_params)
+
+for output in outputs:
+    prompt = output.prompt
+    generated_text = output.outputs.text
+"""
+
+REASONING = """
+from penstock import LLM, SamplingParams
+
+llm = LLM(model="pocket", tensor_parallel_size=1, max_model_len=32768, enable_mm=False, reasoning_parser="ernie-45-vl")
+messages = [{"role": "user", "content": [{"type": "text", "text": "What is 348 + 275?"}]}]
+greedy = SamplingParams(temperature=0)
+
+[thinking] = llm.chat(messages=messages, sampling_params=greedy, use_tqdm=False)
+[direct] = llm.chat(messages=messages, sampling_params=greedy, chat_template_kwargs={"enable_thinking": False})
+
+reasoning_text = thinking.outputs.reasoning_content
+reasoning_text_as_once_spelled = thinking.outputs.resoning_content
+"""
+
+COMPLETION = """
+from penstock import LLM, SamplingParams
+
+prompts = ["User: 2 + 2?\\nAssistant: ", "Paris is the capital of"]
+
+sampling_params = SamplingParams(temperature=0.8, top_p=0.95, max_tokens=24)
+
+llm = LLM(
+    model="pocket",
+    max_model_len=2048,
+    tensor_parallel_size=1,
+    block_size=64,
+    max_num_seqs=8,
+    gpu_memory_utilization=0.9,
+    num_gpu_blocks_override=96,
+    max_num_batched_tokens=None,
+    kv_cache_ratio=0.75,
+    use_warmup=1,
+    engine_worker_queue_port=8002,
+    port=8180,
+    metrics_port=8181,
+    enable_mm=False,
+    enable_prefix_caching=True,
+)
+outputs = llm.generate(prompts, sampling_params)
+
+for output in outputs:
+    prompt = output.prompt
+    generated_text = output.outputs.text
+"""
+
+Run = Callable[[str], dict[str, Any]]
+
+
+@pytest.fixture
+def run() -> Run:
+    """Executes a script and gives its names; the models that it loaded end with the test."""
+    opened: list[LLM] = []
+
+    def run(script: str) -> dict[str, Any]:
+        names: dict[str, Any] = {"__name__": "__main__"}
+        exec(compile(script, "script.py", "exec"), names)
+        opened.append(names["llm"])
+        return names
+
+    yield run
+    for llm in opened:
+        llm.close()
+
+
+def test_a_batch_of_conversations(run):
+    names = run(CHAT)
+    assert [output.error_code for output in names["outputs"]] == [200, 200]
+    assert names["prompt"].count("<|im_start|>") == 2 and "9 + 14" in names["prompt"]
+    assert isinstance(names["generated_text"], str) and names["generated_text"]
+    every_field_is_there(names["outputs"][0])
+
+
+def every_field_is_there(output: RequestOutput) -> None:
+    """With its own type, under the name by which the engine's users know it."""
+    assert isinstance(output.request_id, str) and isinstance(output.prompt, str)
+    assert output.prompt_token_ids and all(isinstance(token, int) for token in output.prompt_token_ids)
+    assert output.finished is True and output.num_cached_tokens >= 0
+    assert (output.error_code, output.error_msg) == (200, None)
+    answer, metrics = output.outputs, output.metrics
+    assert isinstance(answer[0], CompletionOutput) and isinstance(metrics, RequestMetrics)
+    assert (answer.index, answer.send_idx) == (0, 0)
+    assert answer.token_ids and isinstance(answer.text, str)
+    assert answer.reasoning_content is None and answer.resoning_content is None
+    assert metrics.inference_start_time >= metrics.arrival_time > 1.7e9, "Unix seconds"
+    for duration in ("first_token_time", "time_in_queue", "model_forward_time", "model_execute_time"):
+        assert 0 <= getattr(metrics, duration) < 600, duration
+
+
+def test_thoughts_are_apart_from_the_answer_and_can_be_switched_off(run):
+    names = run(REASONING)
+    thinking, direct = names["thinking"].outputs, names["direct"].outputs
+    assert names["reasoning_text"] and "</think>" not in names["reasoning_text"] + thinking.text
+    assert names["reasoning_text_as_once_spelled"] == names["reasoning_text"]
+    assert direct.reasoning_content is None and direct.text
+    assert names["thinking"].prompt + "<think>\n\n</think>\n\n" == names["direct"].prompt
+
+
+def test_prompts_to_complete_with_every_option_form_and_parameter(run, capfd):
+    names = run(COMPLETION)
+    told = capfd.readouterr().err
+    assert "total_block_num:96" in told
+    assert told.count("port has no effect") == 3, "each of the ports gets one notice"
+    assert [output.prompt for output in names["outputs"]] == names["prompts"], "nothing is added"
+    every_field_is_there(names["outputs"][1])
+    every_form_of_prompt_is_taken(names["llm"])
+    every_parameter_is_taken(names["llm"])
+
+
+def every_form_of_prompt_is_taken(llm: LLM) -> None:
+    greedy = SamplingParams(temperature=0, max_tokens=4)
+    ids = llm.get_tokenizer().encode("The sky is")
+    forms = ["The sky is", ["The sky is"], ids, [ids], {"prompt": "The sky is"}, [{"prompt_token_ids": ids}]]
+    answers = [llm.generate(prompts=form, sampling_params=greedy, use_tqdm=False) for form in forms]
+    assert [len(outputs) for outputs in answers] == [1] * len(forms)
+    assert len({tuple(output.outputs.token_ids) for [output] in answers}) == 1
+    conversation = [{"role": "user", "content": "hello"}]
+    for messages in (conversation, [conversation]):
+        assert len(llm.chat(messages=messages, sampling_params=greedy, use_tqdm=True)) == 1
+
+
+def every_parameter_is_taken(llm: LLM) -> None:
+    params = SamplingParams(
+        presence_penalty=0.5,
+        frequency_penalty=0.5,
+        repetition_penalty=1.1,
+        temperature=0.8,
+        top_p=0.95,
+        top_k=40,
+        min_p=0.01,
+        max_tokens=12,
+        min_tokens=6,
+        bad_words=["blue", "red"],
+    )
+    [output] = llm.generate("The sky is", params, use_tqdm=False)
+    assert output.error_code == 200 and 6 <= len(output.outputs.token_ids) <= 12
+    assert SamplingParams(frequence_penalty=0.25).frequency_penalty == 0.25, "as it was once spelled"
+
+
+def test_what_needs_pictures_is_refused_with_a_sentence_before_anything_starts():
+    for option in ({"enable_mm": True}, {"limit_mm_per_prompt": {"image": 100}}):
+        with pytest.raises(ConfigError, match="multimodal models are not supported yet"):
+            LLM(model="pocket", **option)
+
+
+# --- pages at hand ----------------------------------------------------------------------------------------------------
+
+PAGES = "PENSTOCK_FASTDEPLOY_PAGES"
+
+
+def scripts_of(page: Path) -> Iterator[str]:
+    """Its Python blocks with another import and model. One that loads nothing goes on from the block before it."""
+    script = ""
+    for block in re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
+        if "image" in block:  # not built yet
+            continue
+        block = re.sub(r"from fastdeploy[\w.]* import", "from penstock import", block)
+        script = re.sub(r'model="[^"]*"', 'model="pocket"', block if "LLM(" in block else script + block)
+        yield script
+
+
+@pytest.mark.long
+@pytest.mark.skipif(PAGES not in os.environ, reason=f"{PAGES} names no folder")
+def test_each_block_of_the_pages_at_hand_runs_as_it_stands(run):
+    pages = sorted(Path(os.environ[PAGES]).glob("*fastdeploy*.md"))
+    scripts = [script for page in pages for script in scripts_of(page)]
+    assert scripts, f"{os.environ[PAGES]} holds no page of FastDeploy with Python in it"
+    for script in scripts:
+        names = run(script)
+        assert all(output.finished and output.error_code == 200 for output in names["outputs"]), script
+        assert isinstance(names["generated_text"], str), script

@@ -1,0 +1,57 @@
+"""Log-probabilities of whole vocabularies are counted before anything is computed."""
+
+import pytest
+
+from penstock import SamplingParams
+from penstock.frontend.door import Door
+from penstock.frontend.model_files import find_model
+from penstock.frontend.pending import Pending
+from penstock.frontend.tokenizer import Tokenizer
+from penstock.protocol.config import EngineConfig
+from penstock.protocol.messages import MemoryPlan
+
+PROMPT = list(range(10, 50))
+
+
+@pytest.fixture(scope="module")
+def door() -> Door:
+    files = find_model("pocket")
+    plan = MemoryPlan(
+        device="cpu", device_name="", weight_bytes=0, activation_bytes=0, available_bytes=0, block_bytes=1,
+        num_blocks=64, max_model_len=1024, model_context=1024, vocab_size=1536, dtype="float32", kv_dtype="fp32",
+    )  # fmt: skip
+    config = EngineConfig.from_options("pocket", limit_logprobs=1536 * 100)
+    return Door(config, Tokenizer(files.tokenizer_folder, files.folder), plan, SamplingParams())
+
+
+def asked(door: Door, **params) -> Pending:
+    [pending] = door.admit(list(door.asked([PROMPT], SamplingParams(**params))), notify=lambda request: None)
+    return pending
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"logprobs": -1, "max_tokens": 100},
+        {"logprobs": -1, "max_tokens": 60, "prompt_logprobs": -1},
+        {"logprobs": -1, "max_tokens": 20, "n": 5},
+        {"logprobs": 20, "prompt_logprobs": 20, "n": 128},
+    ],
+)
+def test_up_to_the_limit_they_are_given(door, params):
+    assert not asked(door, **params).is_finished
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"logprobs": -1},
+        {"logprobs": -1, "max_tokens": 101},
+        {"logprobs": -1, "max_tokens": 61, "prompt_logprobs": -1},
+        {"logprobs": -1, "max_tokens": 21, "n": 5},
+    ],
+)
+def test_beyond_it_the_request_is_refused_with_both_figures(door, params):
+    output = asked(door, **params).output
+    assert output.error_code == 400 and output.finished
+    assert "limit is 153,600 (option limit_logprobs)" in output.error_msg

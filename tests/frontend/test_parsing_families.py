@@ -1,0 +1,237 @@
+"""Every family's own way of writing thoughts and calls is read, the same however the answer is cut into pieces."""
+
+import json
+
+import pytest
+from builders.answers import parsed, read
+from builders.family_answers import CALLS, EXPECTED, THOUGHTS, TOOLS
+from builders.tokenizer_kinds import KINDS
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.frontend.incremental import Decoding
+from penstock.frontend.parsing import REASONING, TOOL_CALLS, Parsing
+
+
+def calls_of(name: str) -> Parsing:
+    return Parsing(None, TOOL_CALLS[name])
+
+
+def test_every_family_has_its_example():
+    assert set(CALLS) == set(TOOL_CALLS)
+    assert set(THOUGHTS) == set(REASONING)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_familys_calls_are_read_with_text_around_them(name):
+    answer = CALLS[name][0]
+    assert read(calls_of(name), answer, tools=TOOLS) == ("", "", EXPECTED)
+    assert parsed(calls_of(name), answer, tools=TOOLS)["is_whole"]
+    around = read(calls_of(name), f"Let me look.\n\n{answer}\nThat was it.", tools=TOOLS)
+    assert around == ("", "Let me look.\n\nThat was it.", EXPECTED)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_call_that_is_none_is_handed_over_as_the_text_that_it_is(name):
+    wrong, right = CALLS[name][1], CALLS[name][0]
+    assert read(calls_of(name), wrong, tools=TOOLS) == ("", wrong, [])
+    assert read(calls_of(name), f"{wrong}\n{right}", tools=TOOLS) == ("", wrong, EXPECTED)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_familys_calls_are_the_same_for_every_two_pieces_and_letter_by_letter(name):
+    for answer in CALLS[name]:
+        answer = f"So:\n{answer}\nDone. "
+        whole = parsed(calls_of(name), answer, tools=TOOLS)
+        for cut in range(len(answer)):
+            assert parsed(calls_of(name), answer[:cut], answer[cut:], tools=TOOLS) == whole
+        assert parsed(calls_of(name), *answer, "", tools=TOOLS) == whole
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_truncated_answer_is_the_same_however_it_came(name):
+    answer = CALLS[name][0]
+    for end in range(len(answer)):
+        whole = parsed(calls_of(name), answer[:end], tools=TOOLS)
+        assert parsed(calls_of(name), *answer[:end], "", tools=TOOLS) == whole
+        assert len(whole["calls"]) <= 2
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_name_and_arguments_come_as_they_are_written(name):
+    """The name first, the arguments in more than one piece."""
+    reader = calls_of(name).reader("", TOOLS, str)
+    told = [call.function for letter in CALLS[name][0] for call in reader.feed(letter).calls if call.index == 0]
+    assert told[0].name == "weather" and json.loads("".join(call.arguments for call in told)) == EXPECTED[0][1]
+    assert len([call for call in told if call.arguments]) > 1
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_familys_calls_are_read_token_by_token_though_its_marks_are_hidden_tokens(name):
+    parsing, backend = calls_of(name), KINDS["byte_level"]()
+    backend.add_special_tokens([mark for mark in parsing.shown if len(mark) > 2])
+    ids = backend.encode(CALLS[name][0], add_special_tokens=False).ids
+    assert Decoding(backend).decoder().feed(ids) != CALLS[name][0]
+    decoder = Decoding(backend, parsing.shown).decoder()
+    pieces = [decoder.feed([token]) for token in ids]
+    assert parsed(parsing, *pieces, "", tools=TOOLS) == parsed(parsing, CALLS[name][0], tools=TOOLS)
+
+
+@pytest.mark.parametrize("name", THOUGHTS)
+def test_a_familys_thought_and_answer_are_read(name):
+    row, answer = REASONING[name], THOUGHTS[name]
+    parsing = Parsing(row, None)
+    assert read(parsing, answer)[:2] == ("Hm.", "Yes.")
+    begun = answer.removeprefix(next((mark for mark in row.all_openings if answer.startswith(mark)), ""))
+    assert read(parsing, begun, prompt=f"user\nWell?\n{row.opening}\n")[:2] == ("Hm.", "Yes.")
+    whole = parsed(parsing, answer)
+    for cut in range(len(answer)):
+        assert parsed(parsing, answer[:cut], answer[cut:]) == whole
+
+
+@pytest.mark.parametrize("name", THOUGHTS)
+def test_a_thought_that_the_prompt_has_closed_does_not_begin_again(name):
+    row = REASONING[name]
+    assert read(Parsing(row, None), "Yes.", prompt=f"{row.opening}\n\n{row.closing}\n\n") == ("", "Yes.", [])
+
+
+def test_an_answer_between_marks_is_followed_by_calls():
+    parsing = Parsing(REASONING["ernie-x1"], TOOL_CALLS["ernie"])
+    assert read(parsing, f"Hm.\n</think>\n\n\n{CALLS['ernie'][0]}") == ("Hm.", "", EXPECTED)
+    answer = f"Hm.\n</think>\n\n\n<response>\nLook.\n</response>\n{CALLS['ernie'][0]}"
+    assert read(parsing, answer) == ("Hm.", "Look.", EXPECTED)
+
+
+# --- what one form or another allows ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "answer", "text", "calls"),
+    [
+        ("llama3", '{"name": "f", "parameters": {"a": 1}}', "", [("f", {"a": 1})]),
+        ("llama3", 'Sure:\n  {"name": "f", "parameters": {}}', "Sure:", [("f", {})]),
+        ("llama3", '{"type": "function", "name": "f", "parameters": {}}', "", [("f", {})]),
+        ("llama3", '{"type": "function", "function": {"name": "f", "parameters": {}}}', "", [("f", {})]),
+        ("llama3", '{"name": "Bob", "age": 3}', None, []),
+        ("llama3", '{"name": "Bob"}', None, []),
+        ("llama3", "function f() {\n{ return 1; }\n}", None, []),
+        ("llama3", 'Like {"name": "f", "parameters": {}}', None, []),
+        ("llama3", '{"name": "f", "parameters": {}}; so', "; so", [("f", {})]),
+        ("mistral", '[TOOL_CALLS]f[ARGS]{"a": 1}[TOOL_CALLS]g[CALL_ID]x1[ARGS]{}', "", [("f", {"a": 1}), ("g", {})]),
+        ("mistral", '[TOOL_CALLS]f{"a": 1}Done.', "Done.", [("f", {"a": 1})]),
+        ("mistral", '[TOOL_CALLS] {"name": "f", "arguments": {}}', "", [("f", {})]),
+        ("mistral", '[TOOL_CALLS][{"name": "f", "arguments": {}}, {"x": 1}]', '{"x": 1}]', [("f", {})]),
+        ("mistral", '[TOOL_CALLS][{"arguments": {"a": 1}, "name": "f"}]', "", [("f", {"a": 1})]),
+        ("granite", '<tool_call>[{"name": "f", "arguments": {}}]</tool_call>', "", [("f", {})]),
+        ("deepseek", '<｜tool▁call▁begin｜>f<｜tool▁sep｜>{"a": 1}<｜tool▁call▁end｜>', "", [("f", {"a": 1})]),
+        ("qwen3-coder", "<function=f>\n<parameter=a>\n1\n</parameter>\n</function>", "", [("f", {"a": "1"})]),
+        ("qwen3-coder", "<tool_call>\n<function=f>\nWell.\n</function>\n</tool_call>", "Well.", [("f", {})]),
+        ("pythonic", "[f(a={'d': [true, None]}, b=-2.5)]", "", [("f", {"a": {"d": [True, None]}, "b": -2.5})]),
+        ("pythonic", r'[f(pattern="\d\n")]', "", [("f", {"pattern": "\\d\n"})]),
+        ("pythonic", "[f(a=1), g(b)]", "g(b)]", [("f", {"a": 1})]),
+        ("pythonic", "[1, 2] or [a link](to.it) or\n[x for x in y]", None, []),
+        ("pythonic", "[f(a=b)]", "a=b)]", [("f", None)]),
+        ("pythonic", "[f(a=b)]\n[g()]", "a=b)]", [("f", None), ("g", {})]),
+        ("hermes", '<tool_call>{"name": "f", "arguments": "{\\"a\\": 1}"}</tool_call>', "", [("f", {"a": 1})]),
+        ("hermes", '<tool_call>{"name": "f", "parameters": {"a": 1}}</tool_call>', "", [("f", {"a": 1})]),
+    ],
+)  # fmt: skip
+def test_forms_of_a_family(name, answer, text, calls):
+    """Where `text` is None the answer is all text; a call whose arguments are None was told without them."""
+    whole = parsed(calls_of(name), answer)
+    assert whole["text"] == (answer if text is None else text)
+    assert [(found, json.loads(arguments or "null")) for _, found, arguments in whole["calls"]] == calls
+    assert parsed(calls_of(name), *answer, "") == whole
+
+
+@pytest.mark.parametrize("name", ["qwen3-coder", "glm45", "minimax-m2"])
+@pytest.mark.parametrize(
+    ("key", "written", "value"),
+    [
+        ("city", "12", "12"),
+        ("city", "a <b> & \"c\"\n\nd", "a <b> & \"c\"\n\nd"),
+        ("city", "", ""),
+        ("city", "北京 😀", "北京 😀"),
+        ("unknown", "[1]", "[1]"),
+        ("days", "[1, 2]", [1, 2]),
+        ("days", "one day", "one day"),
+        ("limit", "3", 3),
+        ("limit", "None", None),
+        ("exact", "True", True),
+        ("exact", "false", False),
+    ],
+)  # fmt: skip
+def test_the_tools_schema_says_what_a_value_between_marks_is(name, key, written, value):
+    answer = {
+        "qwen3-coder": f"<function=weather>\n<parameter={key}>\n{written}\n</parameter>\n</function>",
+        "glm45": f"<tool_call>weather\n<arg_key>{key}</arg_key>\n<arg_value>{written}</arg_value>\n</tool_call>",
+        "minimax-m2": f'<invoke name="weather">\n<parameter name="{key}">{written}</parameter>\n</invoke>',
+    }[name]
+    assert read(calls_of(name), answer, tools=TOOLS) == ("", "", [("weather", {key: value})])
+    assert parsed(calls_of(name), *answer, "", tools=TOOLS) == parsed(calls_of(name), answer, tools=TOOLS)
+
+
+@pytest.mark.parametrize(
+    ("written", "arguments"),
+    [
+        ("", ""),
+        ("<parameter=city>\nPar", '{"city": "Par'),
+        ("<parameter=city>\nParis\n</parameter>\n<parameter=days>\n[1, 2", '{"city": "Paris", "days": \n[1, 2'),
+    ],
+)
+def test_a_call_between_marks_that_is_cut_off_keeps_what_came_and_is_not_whole(written, arguments):
+    found = parsed(calls_of("qwen3-coder"), f"<function=weather>\n{written}", tools=TOOLS)
+    assert found["calls"] == [("id0", "weather", arguments)]
+    assert not found["is_whole"]
+
+
+# --- any text, cut anywhere -------------------------------------------------------------------------------------------
+
+SCRAPS = (
+    " ", "\n", "Hm.", "😀", "{", "}", "[", "]", ",", ";", '"', "\\", "=", "(", ")", '{"name": "f", ', '"arguments": {',
+    '"parameters": {', '"a": 1', "f(a=1)", "weather", "<", "```", '{"name": "f", "arguments": {}}',
+)  # fmt: skip
+
+
+def broken(marks: frozenset[str]) -> list[str]:
+    """Marks, whole and in halves."""
+    return [piece for mark in sorted(marks) for piece in (mark, mark[: len(mark) // 2], mark[len(mark) // 2 :])]
+
+
+@pytest.mark.parametrize("name", CALLS)
+@given(st.data())
+@settings(max_examples=20, deadline=None)
+def test_the_parts_of_any_answer_do_not_depend_on_how_it_was_cut(name, data):
+    check_cuts(name, data)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", CALLS)
+@given(st.data())
+@settings(max_examples=1500, deadline=None)
+def test_the_parts_of_very_many_answers_do_not_depend_on_how_they_were_cut(name, data):
+    check_cuts(name, data)
+
+
+def check_cuts(name: str, data: st.DataObject) -> None:
+    """An answer made of the family's own pieces, right and wrong, read at once, in pieces and letter by letter."""
+    right, wrong = CALLS[name]
+    thoughts = data.draw(st.sampled_from([None, *REASONING.values()]))
+    marks = TOOL_CALLS[name].shown | (thoughts.shown if thoughts else set())
+    half = data.draw(st.integers(0, len(right)))
+    fragments = [*SCRAPS, *broken(marks), right, wrong, right[:half], right[half:]]
+    answer = "".join(data.draw(st.lists(st.sampled_from(fragments), max_size=10)))
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(answer)), max_size=8)))
+    pieces = [answer[start:end] for start, end in zip([0, *cuts], [*cuts, len(answer)])]
+    parsing = Parsing(thoughts, TOOL_CALLS[name])
+    whole = parsed(parsing, answer, tools=TOOLS)
+    assert parsed(parsing, *pieces, tools=TOOLS) == whole
+    assert parsed(parsing, *answer, "", tools=TOOLS) == whole
+
+
+@pytest.mark.parametrize("name", CALLS)
+@given(st.lists(st.sampled_from(["<", ">", "[", "]", "{", "}", "a", " ", "\n", '"', ":"]), max_size=40).map("".join))
+@settings(max_examples=25, deadline=None)
+def test_an_answer_without_a_call_is_handed_over_letter_by_letter(name, answer):
+    found = parsed(calls_of(name), answer, tools=TOOLS)
+    assert found["text"] == answer and not found["calls"]

@@ -1,0 +1,166 @@
+"""Rows from a user's file or from an installed package, and what is said where one can't be used."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from builders.answers import parsed, read
+
+from penstock.frontend.parsing import REASONING, TOOL_CALLS, Parsing, settled
+from penstock.protocol.config import EngineConfig
+from penstock.protocol.errors import ConfigError
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "docs" / "examples" / "plugins" / "arrow_calls.py"
+
+
+def chosen(**options: str) -> Parsing | None:
+    return Parsing.of(settled(EngineConfig.from_options("m", **options), "", str))
+
+
+def test_the_documented_example_reads_its_family():
+    parsing = chosen(
+        reasoning_parser="Arrow",
+        reasoning_parser_plugin=str(EXAMPLE),
+        tool_parser="arrow",
+        tool_parser_plugin=str(EXAMPLE),
+    )
+    answer = "# Ask. ##\nSo:\n=> weather city=Paris days=2\n=> clock\n=>  is an arrow, and => this is cut"
+    whole = parsed(parsing, answer)
+    assert (whole["thought"], whole["text"]) == ("Ask.", "So:\n=>  is an arrow, and")
+    assert [(name, arguments) for _, name, arguments in whole["calls"]] == [
+        ("weather", '{"city": "Paris", "days": "2"}'),
+        ("clock", "{}"),
+        ("this", '{"is": ""'),
+    ]
+    assert not whole["is_whole"]
+    for cut in range(len(answer)):
+        assert parsed(parsing, answer[:cut], answer[cut:]) == whole
+    assert parsed(parsing, *answer, "") == whole
+
+
+def test_a_file_can_replace_a_row_and_leaves_the_others(tmp_path):
+    path = tmp_path / "own.py"
+    path.write_text(
+        "from penstock.frontend.parsing import CallForm, CallMarks, JsonCall\n"
+        'TOOL_CALLS = {"hermes": CallMarks((CallForm("<<", JsonCall, ">>"),))}\n'
+    )
+    own = chosen(tool_parser="hermes", tool_parser_plugin=str(path))
+    assert read(own, '<<{"name": "f", "arguments": {}}>>') == ("", "", [("f", {})])
+    assert chosen(tool_parser="qwen3_coder", tool_parser_plugin=str(path)).calls is TOOL_CALLS["qwen3-coder"]
+    path.write_text("TOOL_CALLS = {}\n")  # read again, since it has changed
+    with pytest.raises(ConfigError, match="it must define TOOL_CALLS, a dict of names and CallMarks rows"):
+        chosen(tool_parser="hermes", tool_parser_plugin=str(path))
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (None, "is no file"),
+        ("REASONING = 1 / 0", "can't be loaded: ZeroDivisionError"),
+        ("THOUGHTS = {}", "must define REASONING"),
+        ('REASONING = {"mine": "<think>"}', r"REASONING\['mine'\] in .* is a str; it must be a ThoughtMarks"),
+        (
+            'from penstock.frontend.parsing import ThoughtMarks\nREASONING = {"mine": ThoughtMarks("<", ">")}',
+            "reasoning_parser='other': must be one of auto, mine, qwen3",
+        ),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_refused_with_the_reason(tmp_path, text, sentence):
+    path = tmp_path / "own.py"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(ConfigError, match=sentence):
+        chosen(reasoning_parser="other", reasoning_parser_plugin=str(path))
+
+
+def test_a_file_without_a_choice_is_refused_with_what_it_brings():
+    with pytest.raises(ConfigError, match="reasoning_parser_plugin brings arrow: choose with reasoning_parser="):
+        chosen(reasoning_parser_plugin=str(EXAMPLE))
+
+
+def test_an_installed_package_brings_rows_by_entry_points(tmp_path, monkeypatch):
+    (tmp_path / "arrows.py").write_text(EXAMPLE.read_text() + 'CALLS = TOOL_CALLS["arrow"]\nWRONG = 1\n')
+    described = tmp_path / "arrows-1.0.dist-info"
+    described.mkdir()
+    (described / "METADATA").write_text("Metadata-Version: 2.1\nName: arrows\nVersion: 1.0\n")
+    (described / "entry_points.txt").write_text(
+        "[penstock.tool_parsers]\nArrow_Calls = arrows:CALLS\nwrong = arrows:WRONG\nmissing = arrows:NOTHING\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    try:
+        parsing = chosen(tool_parser="arrow-calls")
+        assert read(parsing, "=> clock\n") == ("", "", [("clock", {})])
+        with pytest.raises(ConfigError, match="the entry point wrong = arrows:WRONG .* is a int"):
+            chosen(tool_parser="wrong")
+        with pytest.raises(ConfigError, match="the entry point missing = arrows:NOTHING .* AttributeError"):
+            chosen(tool_parser="missing")
+        with pytest.raises(ConfigError, match="must be one of auto, hermes, .*arrow-calls, missing, wrong"):
+            chosen(tool_parser="unheard-of")
+    finally:
+        sys.modules.pop("arrows", None)
+
+
+@pytest.mark.parametrize(
+    ("name", "row"),
+    [
+        ("qwen3", "qwen3"),
+        ("deepseek_r1", "deepseek-r1"),
+        ("DeepSeek-R1", "deepseek-r1"),
+        ("ernie_x1", "ernie-x1"),
+        ("ernie-45-vl", "ernie-45-vl"),
+        ("ernie-45-vl-thinking", "ernie-x1"),
+        ("ernie45", "ernie-x1"),
+        ("glm-4.5", "qwen3"),
+        ("seed_oss", "seed-oss"),
+        ("hunyuan_a13b", "hunyuan"),
+    ],
+)
+def test_thoughts_have_the_names_that_other_engines_give_them(name, row):
+    assert chosen(reasoning_parser=name).thoughts is REASONING[row]
+
+
+@pytest.mark.parametrize(
+    ("name", "row"),
+    [
+        ("hermes", "hermes"),
+        ("qwen3_coder", "qwen3-coder"),
+        ("qwen3_xml", "qwen3-coder"),
+        ("ernie-x1", "ernie"),
+        ("ernie-45-vl-thinking", "ernie"),
+        ("llama3_json", "llama3"),
+        ("llama4_pythonic", "pythonic"),
+        ("deepseek_v31", "deepseek"),
+        ("phi4_mini_json", "phi4-mini"),
+        ("jamba", "hunyuan"),
+    ],
+)
+def test_calls_have_the_names_that_other_engines_give_them(name, row):
+    assert chosen(tool_parser=name).calls is TOOL_CALLS[row]
+
+
+@pytest.mark.parametrize(
+    ("shown", "rows"),
+    [
+        ("<think> </think> <tool_call> </tool_call>", ("qwen3", "hermes")),
+        ("<think> </think> <tool_call>\\n<function=", ("qwen3", "qwen3-coder")),
+        ("<think> </think> <tool_call> <arg_key>", ("qwen3", "glm45")),
+        ("<｜Assistant｜> <think> </think> <｜tool▁call▁begin｜>", ("deepseek-r1", "deepseek")),
+        ("<think> </think> <response> <tool_call>", ("ernie-x1", "ernie")),
+        ("[THINK] [/THINK] [TOOL_CALLS]", ("mistral", "mistral")),
+        ('{"name": function name, "parameters": dictionary}', (None, "llama3")),
+        ("Write your thoughts after 'Here is my thought process:' <|tool_call|>", ("granite", "granite")),
+        ("[func_name1(params_name1=params_value1)]", (None, "pythonic")),
+        ("{{ messages }}", (None, None)),
+    ],
+)
+def test_auto_is_seen_by_the_template_and_else_by_the_special_tokens(shown, rows):
+    config = EngineConfig.from_options("m", reasoning_parser="auto", tool_parser="AUTO")
+    for found in (settled(config, shown, str), settled(config, "{{ messages }}", lambda: shown)):
+        assert (found.reasoning_parser, found.tool_call_parser) == rows
+
+
+@pytest.mark.parametrize(("name", "family"), [("deepseek-r1", "deepseek-r1"), ("qwen3", "qwen3"), ("zephyr", None)])
+def test_the_templates_of_models_are_told_apart(name, family):
+    path = Path(__file__).resolve().parents[1] / "builders" / "chat_templates" / f"{name}.jinja"
+    config = EngineConfig.from_options("m", reasoning_parser="auto")
+    assert settled(config, path.read_text(encoding="utf-8"), str).reasoning_parser == family

@@ -1,0 +1,157 @@
+"""What the native kernel adds to products: against a plain formula, with the same bits whatever a token's company."""
+
+from ctypes import addressof, sizeof
+
+import numpy
+import pytest
+import torch
+from builders.native_variants import quick_or_long
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from penstock.kernels import Adapted, LoraForm
+from penstock.kernels.cpu.arguments import Step
+from penstock.kernels.cpu.library import Library, available_variants, load
+from penstock.kernels.cpu.linear import Linear
+from penstock.kernels.cpu.lora import Lora, LoraPart, NativeLora
+
+VARIANTS = [name for name in ("avx512_bf16", "avx512", "avx2") if name in available_variants()]
+pytestmark = pytest.mark.skipif(not VARIANTS, reason="this processor executes none of the native variants")
+TOLERANCE = {torch.float32: 1e-5, torch.float16: 3e-3, torch.bfloat16: 2e-2}
+KINDS = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
+MOST = 5  # adapters
+
+
+@pytest.fixture(params=quick_or_long(VARIANTS), scope="module")
+def library(request: pytest.FixtureRequest) -> Library:
+    return load(request.param)
+
+
+class Product:
+    """The adapters of one product, as given and as the kernel has them."""
+
+    def __init__(self, in_features: int, outputs: list[int], ranks: list[int], dtype: torch.dtype = torch.float32):
+        self.lora = NativeLora(in_features, outputs, LoraForm(dtype, MOST, max(ranks)))
+        generator = torch.Generator().manual_seed(in_features)
+        self.given: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
+        for adapter, rank in enumerate(ranks):
+            for part, out_features in enumerate(outputs):
+                # One part of each adapter stays as it is, where there are several.
+                if rank and not (len(outputs) > 1 and part == adapter % len(outputs)):
+                    down = torch.randn(rank, in_features, generator=generator) / in_features**0.5
+                    up = torch.randn(out_features, rank, generator=generator) / rank**0.5
+                    self.lora.put(adapter, part, down, up)
+                    self.given[adapter, part] = down, up
+        self.outputs = outputs
+
+    def added(self, library: Library, x: Tensor, adapters: list[int], start: Tensor) -> Tensor:
+        """`start` with what the kernel adds to it for rows of one token each."""
+        output = start.clone()
+        adapted = Adapted.of(numpy.array(adapters), numpy.ones(len(adapters), numpy.int64))
+        step, parts = Step(), self.lora.structures()
+        if adapted is not None:
+            step.num_adapted = len(adapted.blocks)
+            step.adapted, step.adapted_tokens = adapted.blocks.data_ptr(), adapted.tokens.data_ptr()
+        product = Linear(output=output.data_ptr(), output_stride=output.stride(0))
+        shrunk = torch.full((len(adapters), self.lora.shrunk_width()), torch.nan)
+        arguments = Lora(
+            addressof(step),
+            addressof(product),
+            x.data_ptr(),
+            x.shape[1],
+            self.lora.form.max_rank,
+            len(parts),
+            addressof(parts),
+            shrunk.data_ptr(),
+        )
+        library.call(f"penstock_lora_{KINDS[self.lora.form.dtype]}", arguments)
+        return output
+
+    def expected(self, x: Tensor, adapters: list[int], start: Tensor) -> Tensor:
+        output = start.double()
+        for (adapter, part), (down, up) in self.given.items():
+            rows = torch.tensor(adapters) == adapter
+            first = sum(self.outputs[:part])
+            columns = slice(first, first + self.outputs[part])
+            output[rows, columns] += x[rows].double() @ down.double().T @ up.double().T
+        return output.float()
+
+
+def normal(*shape: int) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+def test_structures_are_as_large_as_the_compiler_makes_them(library):
+    assert library.size_of("lora") == sizeof(Lora)
+    assert library.size_of("lora_part") == sizeof(LoraPart)
+
+
+@settings(max_examples=40)
+@given(
+    in_features=st.integers(1, 150),
+    outputs=st.lists(st.integers(1, 100), min_size=1, max_size=3),
+    ranks=st.lists(st.integers(0, 40), min_size=1, max_size=MOST).filter(any),
+    adapters=st.data(),
+)
+def test_it_adds_what_the_formula_says(library, in_features, outputs, ranks, adapters):
+    product = Product(in_features, outputs, ranks)
+    chosen = adapters.draw(st.lists(st.integers(-1, len(ranks) - 1), min_size=1, max_size=40))
+    x, start = normal(len(chosen), in_features), normal(len(chosen), sum(outputs))
+    found = product.added(library, x, chosen, start)
+    torch.testing.assert_close(found, product.expected(x, chosen, start), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_weights_may_be_of_any_float_format(library, dtype):
+    product = Product(200, [96, 40], [16, 3, 33], dtype)
+    adapters = [0, 2, 1, -1, 0, 2]
+    x, start = normal(6, 200), normal(6, 136)
+    found = product.added(library, x, adapters, start)
+    torch.testing.assert_close(found, product.expected(x, adapters, start), rtol=0, atol=TOLERANCE[dtype] * 3)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_a_tokens_bits_do_not_depend_on_its_company_or_the_threads(library, dtype, threads):
+    product = Product(130, [70, 33], [7, 16, 64, 1], dtype)
+    adapters = [(5 * number) % 5 - 1 if number % 3 else number % 4 for number in range(71)]
+    x, start = normal(71, 130), normal(71, 103)
+    alone = torch.cat(
+        [product.added(library, x[n : n + 1], [adapters[n]], start[n : n + 1]) for n in range(len(adapters))]
+    )
+    library.set_threads(threads)
+    for count in (1, 2, 3, 5, 8, 33, 71):
+        assert torch.equal(product.added(library, x[:count], adapters[:count], start[:count]), alone[:count]), count
+    library.set_threads(1)
+
+
+def test_a_token_without_an_adapter_is_left_alone_even_beside_nan(library):
+    product = Product(64, [48], [8])
+    x, start = normal(3, 64), normal(3, 48)
+    x[1] = torch.nan
+    found = product.added(library, x, [-1, 0, -1], start)
+    assert torch.equal(found[[0, 2]], start[[0, 2]]) and found[1].isnan().all()
+    assert torch.equal(product.added(library, x, [-1, -1, -1], start), start)
+
+
+def test_a_place_is_used_again_by_an_adapter_of_another_rank(library):
+    product = Product(64, [48], [32])
+    x, start = normal(2, 64), normal(2, 48)
+    product.lora.remove(0)
+    assert torch.equal(product.added(library, x, [0, 0], start), start)
+    down, up = normal(5, 64), normal(48, 5)
+    product.lora.put(0, 0, down, up)
+    found = product.added(library, x, [0, 0], start)
+    torch.testing.assert_close(found, start + x @ down.T @ up.T, rtol=1e-4, atol=1e-4)
+
+
+def test_tokens_of_a_step_are_ordered_by_adapter_in_blocks_of_one_each():
+    adapted = Adapted.of(numpy.array([2, -1, 0, 2]), numpy.array([3, 4, 40, 2]))
+    assert adapted.tokens.tolist() == [*range(7, 47), 0, 1, 2, 47, 48]
+    assert adapted.blocks.tolist() == [[0, 0, 32], [0, 32, 8], [2, 40, 5]]
+    assert [(adapter, tokens.tolist()) for adapter, tokens in adapted.groups] == [
+        (0, [*range(7, 47)]),
+        (2, [0, 1, 2, 47, 48]),
+    ]
+    assert Adapted.of(numpy.array([-1, -1]), numpy.array([3, 4])) is None

@@ -1,0 +1,174 @@
+"""LoRA adapters in a real tree: loaded beside running requests, named by requests, unloaded when nobody uses them."""
+
+import asyncio
+import threading
+
+import pytest
+from builders.adapters import adapter
+from builders.tiny_model import tiny_model
+
+from penstock import LLM, AdapterError, AsyncLLM, BeamSearchParams, ConfigError, ModelNotFoundError, SamplingParams
+
+OPTIONS = {"max_model_len": 256, "kv_cache_memory": "16MiB", "num_threads": 2, "quiet": True}
+ROOM = {"enable_lora": True, "max_loras": 3, "max_lora_rank": 16}
+GREEDY = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
+PROMPTS = [[number, 5, 7 * number] + [9] * number for number in range(1, 9)]
+
+
+@pytest.fixture(scope="module")
+def folders(model_folder, tmp_path_factory):
+    base = tmp_path_factory.mktemp("adapters")
+    given = ({"rank": 8}, {"rank": 16, "modules": ("q_proj", "down_proj")})
+    return [adapter(base / str(seed), model_folder, seed=seed, **own) for seed, own in enumerate(given)]
+
+
+@pytest.fixture(scope="module")
+def roomy(model_folder, folders):
+    with LLM(model_folder, **ROOM, **OPTIONS) as llm:
+        llm.load_lora("first", folders[0])
+        llm.load_lora("second", str(folders[1]))
+        yield llm
+
+
+def answers(llm, names, prompts=PROMPTS):
+    asked = [{"prompt_token_ids": ids, "lora_name": name} for ids, name in zip(prompts, names, strict=True)]
+    outputs = llm.generate(asked, GREEDY, use_tqdm=False)
+    assert [output.error_code for output in outputs] == [200] * len(outputs), [output.error_msg for output in outputs]
+    return [output.outputs.token_ids for output in outputs]
+
+
+def test_requests_of_one_batch_have_their_own_adapters(roomy, llm):
+    by_name = {name: answers(roomy, [name] * len(PROMPTS)) for name in ("first", "second", None)}
+    assert by_name[None] == answers(llm, [None] * len(PROMPTS))
+    assert by_name["first"] != by_name["second"] != by_name[None] != by_name["first"]
+    mixed = [("first", None, "second")[number % 3] for number in range(len(PROMPTS))]
+    assert answers(roomy, mixed) == [by_name[name][number] for number, name in enumerate(mixed)]
+
+
+def test_the_name_may_stand_in_the_sampling_parameters(roomy):
+    params = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True, lora_name="first")
+    [output] = roomy.generate([PROMPTS[0]], params, use_tqdm=False)
+    assert [output.outputs.token_ids] == answers(roomy, ["first"], PROMPTS[:1])
+
+
+def test_a_beam_search_searches_under_its_adapter(roomy):
+    asked = [{"prompt_token_ids": PROMPTS[2], "lora_name": name} for name in ("first", None)]
+    narrow, wide = (
+        roomy.beam_search(asked, BeamSearchParams(beam_width=width, max_tokens=12, ignore_eos=True), use_tqdm=False)
+        for width in (1, 4)
+    )
+    assert [output.outputs.token_ids for output in narrow] == answers(roomy, ["first", None], [PROMPTS[2]] * 2)
+    found = [{tuple(beam.token_ids) for beam in output.outputs} for output in wide]
+    assert [len(beams) for beams in found] == [4, 4] and not found[0] & found[1]
+
+
+def test_no_prefix_is_shared_between_adapters(roomy):
+    long = [list(range(10, 120))]
+    for name in ("first", "second", None):
+        asked = {"prompt_token_ids": long[0], "lora_name": name}
+        cached = [roomy.generate([asked], GREEDY, use_tqdm=False)[0].num_cached_tokens for _ in range(2)]
+        assert cached[0] == 0 and cached[1] > 0
+
+
+def test_an_unknown_name_ends_that_request_alone_and_says_which_there_are(roomy):
+    asked = [{"prompt_token_ids": PROMPTS[0], "lora_name": name} for name in ("first", "nobody", None)]
+    outputs = roomy.generate(asked, GREEDY, use_tqdm=False)
+    assert [output.error_code for output in outputs] == [200, 400, 200]
+    assert "'nobody'. Loaded are 'first', 'second'" in outputs[1].error_msg
+
+
+def test_a_name_loaded_anew_finds_nothing_that_the_old_one_computed(roomy, folders):
+    prompt = [list(range(20, 100))]
+    roomy.load_lora("third", folders[0])
+    before = answers(roomy, ["third"], prompt)
+    roomy.unload_lora("third")
+    roomy.load_lora("third", folders[1])
+    assert answers(roomy, ["third"], prompt) == answers(roomy, ["second"], prompt) != before
+    roomy.unload_lora("third")
+    assert roomy.list_loras() == ["first", "second"]
+
+
+def test_loading_goes_on_beside_a_running_request_and_unloading_waits_for_nobody(roomy, folders):
+    started = roomy.stream(PROMPTS[0], SamplingParams(max_tokens=200, ignore_eos=True, lora_name="first"))
+    next(started)
+    loading = threading.Thread(target=roomy.load_lora, args=("third", folders[0]))
+    loading.start()
+    with pytest.raises(AdapterError, match=r"'first' is in use by 1 .*abort") as caught:
+        roomy.unload_lora("first")
+    assert caught.value.reason == "busy"
+    loading.join(30)
+    assert roomy.list_loras() == ["first", "second", "third"]
+    started.close()
+    roomy.unload_lora("third")
+
+
+REFUSED = {
+    "loaded already": ("first", 0, "loaded", "'first' already"),
+    "damaged": ("third", None, "files", "adapter_config.json"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_an_adapter_that_cannot_be_loaded_leaves_the_others_as_they_are(roomy, folders, tmp_path, case):
+    name, number, reason, sentence = REFUSED[case]
+    with pytest.raises(AdapterError, match=sentence) as caught:
+        roomy.load_lora(name, tmp_path if number is None else folders[number])
+    assert caught.value.reason == reason
+    assert isinstance(caught.value, ConfigError)
+    assert roomy.list_loras() == ["first", "second"]
+
+
+def test_more_adapters_than_there_is_room_for_are_refused_with_the_option(roomy, folders):
+    roomy.load_lora("third", folders[0])
+    with pytest.raises(AdapterError, match=r"3 adapters are loaded, and max_loras=3") as caught:
+        roomy.load_lora("fourth", folders[0])
+    assert caught.value.reason == "number"
+    roomy.unload_lora("third")
+
+
+def test_a_folder_that_is_not_there_raises_in_that_line(roomy):
+    with pytest.raises(ModelNotFoundError, match="/nowhere/at/all"):
+        roomy.load_lora("third", "/nowhere/at/all")
+
+
+def test_without_room_loading_says_what_to_start_with(llm, folders):
+    with pytest.raises(AdapterError, match="enable_lora=True"):
+        llm.load_lora("first", folders[0])
+
+
+def test_two_ranks_answer_as_one_and_fail_to_load_as_one(model_folder, folders, roomy, tmp_path):
+    names = [("first", None, "second")[number % 3] for number in range(len(PROMPTS))]
+    with LLM(model_folder, tensor_parallel_size=2, **ROOM, **OPTIONS) as split:
+        with pytest.raises(AdapterError, match="trained on another model"):
+            split.load_lora("first", adapter(tmp_path / "a", tiny_model(tmp_path / "m", "qwen3", hidden_size=48)))
+        for name, folder in zip(("first", "second"), folders, strict=True):
+            split.load_lora(name, folder)
+        assert answers(split, names) == answers(roomy, names)
+
+
+def test_while_one_is_read_all_requests_but_its_own_are_answered(model_folder, folders, monkeypatch):
+    monkeypatch.setenv("PENSTOCK_FAULTS", "worker.adapter=delay:4@2")
+    with LLM(model_folder, **ROOM, **OPTIONS) as slow:
+        slow.load_lora("first", folders[0])
+        loading = threading.Thread(target=slow.load_lora, args=("second", folders[1]))
+        loading.start()
+        outputs = slow.generate(
+            [{"prompt_token_ids": [7, 8], "lora_name": name} for name in ("first", None)], GREEDY, use_tqdm=False
+        )
+        [early] = slow.generate([{"prompt_token_ids": [7, 8], "lora_name": "second"}], GREEDY, use_tqdm=False)
+        assert loading.is_alive() and [output.error_code for output in outputs] == [200, 200]
+        assert early.error_code == 400
+        loading.join(30)
+        assert slow.list_loras() == ["first", "second"]
+
+
+def test_from_an_event_loop(model_folder, folders):
+    async def names_and_tokens():
+        async with AsyncLLM(model_folder, load_format="stand-in", **ROOM, **OPTIONS) as llm:
+            await asyncio.gather(llm.load_lora("one", folders[0]), llm.load_lora("two", folders[1]))
+            names = await llm.list_loras()
+            [output] = await llm.generate([{"prompt_token_ids": [1, 2], "lora_name": "two"}], GREEDY)
+            await llm.unload_lora("one")
+            return sorted(names), output.error_code, await llm.list_loras()
+
+    assert asyncio.run(names_and_tokens()) == (["one", "two"], 200, ["two"])

@@ -1,0 +1,172 @@
+"""`LLM.beam_search` through a real tree: transformers' answers, whatever else the tree is doing."""
+
+import asyncio
+import random
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from penstock import LLM, AsyncLLM, BeamSearchParams, RequestError, RequestOutput, SamplingParams
+
+LENGTH = 12
+SEARCHES = [
+    {},
+    {"early_stopping": True},
+    {"early_stopping": "never", "length_penalty": 2.0},
+    {"length_penalty": 0.0},
+    {"length_penalty": -1.0, "early_stopping": True},
+    {"ignore_eos": True},
+]
+draws = random.Random(5)
+PROMPTS = [[draws.randrange(5, 300) for _ in range(draws.randrange(1, 60))] for _ in range(60)]
+
+
+def found(output: RequestOutput) -> list[tuple[list[int], float]]:
+    return [(beam.token_ids, beam.score) for beam in output.outputs]
+
+
+@pytest.fixture(scope="module")
+def reference(model_folder):
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(model_folder, dtype=torch.float32).eval()
+
+    def search(prompt: list[int], width: int, *, ignore_eos: bool = False, **options) -> list[tuple[list[int], float]]:
+        text = torch.tensor([prompt])
+        settled = {"length_penalty": 1.0, "early_stopping": False, **options}
+        with torch.inference_mode():
+            made = model.generate(
+                text,
+                attention_mask=torch.ones_like(text),
+                num_beams=width,
+                num_return_sequences=width,
+                max_new_tokens=LENGTH,
+                do_sample=False,
+                eos_token_id=None if ignore_eos else [2, 4],
+                pad_token_id=3,
+                return_dict_in_generate=True,
+                output_scores=True,
+                **settled,
+            )
+        lengths = (made.beam_indices >= 0).sum(-1).tolist()
+        answers = [
+            sequence[len(prompt) : len(prompt) + length].tolist()
+            for sequence, length in zip(made.sequences, lengths, strict=True)
+        ]
+        return list(zip(answers, made.sequences_scores.tolist(), strict=True))
+
+    return search
+
+
+@pytest.mark.parametrize("number", range(len(SEARCHES)), ids=lambda number: str(SEARCHES[number]))
+def test_beams_are_those_of_transformers(llm, reference, number):
+    options = SEARCHES[number]
+    width, prompts = 3 + number % 3, PROMPTS[10 * number : 10 * number + 10]
+    outputs = llm.beam_search(prompts, BeamSearchParams(width, LENGTH, **options), use_tqdm=False)
+    for prompt, output in zip(prompts, outputs, strict=True):
+        expected = reference(prompt, width, **options)
+        assert [beam.token_ids for beam in output.outputs] == [answer for answer, _ in expected], prompt
+        assert [beam.score for beam in output.outputs] == pytest.approx([score for _, score in expected], abs=1e-4)
+
+
+def test_a_beam_says_how_it_ended_and_what_it_weighs(llm):
+    params = BeamSearchParams(beam_width=4, max_tokens=LENGTH, length_penalty=0.7, temperature=0.5)
+    outputs = [beam for output in llm.beam_search(PROMPTS, params, use_tqdm=False) for beam in output.outputs]
+    assert {beam.finish_reason for beam in outputs} == {"stop", "length"}
+    for beam in outputs:
+        assert (beam.token_ids[-1] in (2, 4)) == (beam.finish_reason == "stop")
+        assert (len(beam.token_ids) == LENGTH) or beam.finish_reason == "stop"
+        assert beam.score == pytest.approx(beam.cumulative_logprob / 0.5 / len(beam.token_ids) ** 0.7)
+
+
+def test_beams_have_text_and_one_output_a_prompt(llm):
+    [output] = llm.beam_search("the sand", BeamSearchParams(beam_width=2, max_tokens=6), use_tqdm=False)
+    assert output.finished and output.error_code == 200 and len(output.outputs) == 2
+    tokenizer = llm.get_tokenizer()
+    for number, beam in enumerate(output.outputs):
+        ends = beam.finish_reason == "stop"
+        assert (beam.index, beam.text) == (number, tokenizer.decode(beam.token_ids[: -1 if ends else None]))
+    assert output.metrics.num_output_tokens == sum(len(beam.token_ids) for beam in output.outputs)
+
+
+def test_searches_beside_samples_find_what_they_find_alone(llm):
+    params = BeamSearchParams(beam_width=4, max_tokens=LENGTH)
+    sampling = SamplingParams(temperature=0.9, seed=3, max_tokens=20)
+    prompts = PROMPTS[:8]
+    alone = [found(llm.beam_search([prompt], params, use_tqdm=False)[0]) for prompt in prompts]
+    sampled = [output.outputs.token_ids for output in llm.generate(PROMPTS[20:40], sampling, use_tqdm=False)]
+
+    async def together(llm: AsyncLLM) -> tuple[list[RequestOutput], list[RequestOutput]]:
+        async with llm:
+            return await asyncio.gather(llm.beam_search(prompts, params), llm.generate(PROMPTS[20:40], sampling))
+
+    folder = llm._session.files.folder
+    # Too few blocks for all of them, so that beams give way and come back.
+    options = {"max_model_len": 256, "num_gpu_blocks_override": 16, "block_size": 16}
+    other = AsyncLLM(folder, deterministic=True, quiet=True, **options)
+    searched, answered = asyncio.run(together(other))
+    assert [found(output) for output in searched] == alone
+    assert [output.outputs.token_ids for output in answered] == sampled
+
+
+def test_a_prefix_that_is_cached_changes_nothing(llm):
+    params = BeamSearchParams(beam_width=3, max_tokens=LENGTH)
+    prompt = [7 * place % 290 + 5 for place in range(100)]
+    [first] = llm.beam_search([prompt], params, use_tqdm=False)
+    [again] = llm.beam_search([prompt], params, use_tqdm=False)
+    assert (first.num_cached_tokens, again.num_cached_tokens) == (0, 96)
+    assert found(again) == found(first)
+
+
+def test_two_ranks_find_the_same_beams(llm, model_folder):
+    params = BeamSearchParams(beam_width=3, max_tokens=LENGTH)
+    alone = llm.beam_search(PROMPTS[:6], params, use_tqdm=False)
+    with LLM(model_folder, tensor_parallel_size=2, max_model_len=128, kv_cache_memory="16MiB", quiet=True) as ranks:
+        shared = ranks.beam_search(PROMPTS[:6], params, use_tqdm=False)
+        assert ranks.stats().free_blocks == ranks.stats().blocks
+    for one, other in zip(alone, shared, strict=True):
+        assert [beam.token_ids for beam in one.outputs] == [beam.token_ids for beam in other.outputs]
+
+
+def test_nothing_stays_behind_an_aborted_search(llm):
+    client, params = llm._session.client, BeamSearchParams(4, 400, early_stopping="never", ignore_eos=True)
+    before = llm.stats().steps
+    with ThreadPoolExecutor(1) as thread:
+        searching = thread.submit(llm.beam_search, [PROMPTS[0]], params, use_tqdm=False)
+        until = time.monotonic() + 30
+        while llm.stats().steps < before + 3:
+            assert time.monotonic() < until, "the search has not begun"
+        client.cancel(client._pending.values())
+        [output] = searching.result(timeout=30)
+    stats = llm.stats()
+    assert (stats.running, stats.waiting, stats.free_blocks) == (0, 0, stats.blocks)
+    assert output.error_code == 499
+    assert [beam.finish_reason for beam in output.outputs] == ["abort"] * 4
+
+
+def test_one_bad_prompt_fails_alone(llm):
+    good, bad = llm.beam_search([PROMPTS[0], [10**6]], BeamSearchParams(2, 4), use_tqdm=False)
+    assert (good.error_code, bad.error_code) == (200, 400)
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        ({"beam_width": 0}, "beam_width=0"),
+        ({"beam_width": 129}, "beam_width=129"),
+        ({"beam_width": 2, "max_tokens": 0}, "max_tokens=0"),
+        ({"beam_width": 2, "length_penalty": float("nan")}, "length_penalty"),
+        ({"beam_width": 2, "early_stopping": "often"}, "early_stopping"),
+        ({"beam_width": 2, "temperature": -1}, "temperature"),
+    ],
+)
+def test_a_value_that_breaks_its_rule_raises_and_names_the_field(options, word):
+    with pytest.raises(RequestError, match=word):
+        BeamSearchParams(**options)
+
+
+def test_sampling_parameters_are_no_search(llm):
+    with pytest.raises(RequestError, match="BeamSearchParams, not SamplingParams"):
+        llm.beam_search(["x"], SamplingParams())

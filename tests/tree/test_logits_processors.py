@@ -1,0 +1,83 @@
+"""Logits processors of an installed package, and an `early_stop` for all, through a real tree."""
+
+import sys
+from collections.abc import Iterator
+
+import pytest
+from builders.plugin_package import plugin_package
+
+from penstock import LLM, ConfigError, SamplingParams
+
+SOURCE = '''
+def only_even(vocab_size, arguments):
+    """Where a request says True, tokens of even ids."""
+    if arguments is None:
+        return None
+
+    def step(tokens, num_prompt, logits):
+        if arguments == "break":
+            raise OverflowError("too much")
+        logits[1::2] = -float("inf")
+
+    return step
+
+
+def not_there(vocab_size, arguments):
+    raise AssertionError("a processor that was not chosen is not asked")
+'''
+GREEDY = {"temperature": 0, "max_tokens": 10, "ignore_eos": True}
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory, model_folder) -> Iterator[LLM]:
+    points = {"penstock.logits_processors": {"only-even": "only_even", "other": "not_there"}}
+    folder = plugin_package(tmp_path_factory.mktemp("plugins") / "site", "penstock_test_processors", SOURCE, points)
+    sys.path.append(str(folder))
+    try:
+        options = {"max_model_len": 256, "kv_cache_memory": "16MiB", "deterministic": True, "quiet": True}
+        early_stop = {"window_size": 12, "threshold": 1e-9}
+        with LLM(model_folder, logits_processors=["only-even"], early_stop_config=early_stop, **options) as llm:
+            yield llm
+    finally:
+        sys.path.remove(str(folder))
+
+
+def params(**arguments) -> SamplingParams:
+    return SamplingParams(**GREEDY, logits_processors_args=arguments)
+
+
+def test_a_request_chooses_and_its_neighbours_are_as_without(tree, llm):
+    prompt = [9, 8, 7]
+    free = SamplingParams(**GREEDY)
+    even, plain = tree.generate([prompt, prompt], [params(**{"only-even": True}), free], use_tqdm=False)
+    [without] = llm.generate([prompt], free, use_tqdm=False)
+    assert all(token % 2 == 0 for token in even.outputs.token_ids)
+    assert plain.outputs.token_ids == without.outputs.token_ids
+    assert any(token % 2 for token in plain.outputs.token_ids)
+
+
+def test_a_broken_one_fails_its_request_alone_with_its_error(tree):
+    both = [params(**{"only-even": "break"}), params(**{"only-even": 1})]
+    broken, right = tree.generate(["a", "a"], both, use_tqdm=False)
+    assert broken.error_code == 500
+    assert broken.error_msg == "The logits processor 'only-even' failed: OverflowError: too much"
+    assert right.error_code == 200 and len(right.outputs.token_ids) == 10
+
+
+def test_a_name_that_was_not_started_with_ends_the_request_with_400(tree):
+    [output] = tree.generate(["a"], params(other=1), use_tqdm=False)
+    assert output.error_code == 400 and "logits_processors=['only-even']" in output.error_msg
+
+
+def test_the_option_early_stop_config_is_for_requests_that_bring_none(tree):
+    longer = {**GREEDY, "max_tokens": 20}
+    own = [None, {"window_size": 5, "threshold": 1e-9}, {"enable_early_stop": False}]
+    outputs = tree.generate(["a"] * 3, [SamplingParams(**longer, early_stop=each) for each in own], use_tqdm=False)
+    assert [len(output.outputs.token_ids) for output in outputs] == [12, 5, 20]
+    assert [output.outputs.stop_reason for output in outputs] == ["repetition", "repetition", None]
+    assert outputs[0].outputs.text == tree.get_tokenizer().decode(outputs[0].outputs.token_ids)
+
+
+def test_a_name_that_nobody_installed_is_refused_before_anything_starts(model_folder):
+    with pytest.raises(ConfigError, match="no entry point 'only-odd' in the group 'penstock.logits_processors'"):
+        LLM(model_folder, logits_processors=["only-odd"])

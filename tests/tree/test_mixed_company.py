@@ -1,0 +1,210 @@
+"""Everything that may be asked, in one batch: each answer is what it is alone, bit for bit.
+
+Alone: one request after another, with room for all and without a prefix cache. In company: all at once, in chunks, with
+prefixes shared, and with so few blocks that requests give way to one another and come back.
+"""
+
+import random
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders.adapters import adapter
+
+from penstock import LLM, BeamSearchParams, RequestOutput, SamplingParams
+from penstock.frontend.model_files import find_model
+
+PERSON = {
+    "type": "object",
+    "properties": {"name": {"type": "string", "maxLength": 10}, "age": {"type": "integer", "maximum": 150}},
+    "required": ["name", "age"],
+    "additionalProperties": False,
+}
+LIST = 'root ::= item ("," item){2,5}\nitem ::= [a-f] [0-9]{2}\n'
+TEXT = "Ada is 36 years old and lives in Paris. " * 6
+OPTIONS = {
+    "max_model_len": 512,
+    "block_size": 16,
+    "enable_lora": True,
+    "max_loras": 2,
+    "max_lora_rank": 8,
+    "reasoning_parser": "qwen3",
+    "deterministic": True,
+    "quiet": True,
+}
+
+
+def asked(text: str) -> str:
+    return f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n"
+
+
+SUM, COUNT, HELLO = asked("What is 348 + 275?"), asked("Count from 3 to 9."), asked("Hello there!")
+LONG = asked(TEXT + "How old is Ada?")
+# A name, the prompt, and what is asked of it.
+REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "greedy": (SUM, {"temperature": 0}),
+    "free": (TEXT, {"max_tokens": 60, "ignore_eos": True}),
+    "free, later in the same text": (TEXT + "Who", {"max_tokens": 60, "ignore_eos": True}),
+    "truncated": (HELLO, {"top_k": 30, "top_p": 0.9, "min_p": 0.01, "temperature": 1.4}),
+    "three samples": (HELLO, {"n": 3, "temperature": 1.7, "logprobs": 1}),
+    "json": (LONG, {"guided_json": PERSON}),
+    "json, three samples": (LONG, {"guided_json": PERSON, "n": 3, "logprobs": 2}),
+    "json behind a thought": (SUM, {"guided_json": PERSON, "temperature": 0}),
+    "json behind a short thought": (SUM, {"guided_json": PERSON, "temperature": 0, "reasoning_max_tokens": 6}),
+    "regex": (HELLO, {"guided_regex": "[a-z]{3,8}@[a-z]{2,9}\\.com"}),
+    "choice": (HELLO, {"guided_choice": ["quite sure", "not sure at all"]}),
+    "grammar": (COUNT, {"guided_grammar": LIST}),
+    "short thought": (SUM, {"temperature": 0, "reasoning_max_tokens": 5, "logprobs": 2}),
+    "sampled thought": (SUM, {"temperature": 0.8, "reasoning_max_tokens": 12}),
+    "adapter": (SUM, {"lora_name": "first"}),
+    "other adapter": (SUM, {"lora_name": "second", "logprobs": 3}),
+    "adapter and json": (LONG, {"lora_name": "second", "guided_json": PERSON}),
+    "scored": (LONG, {"temperature": 0, "logprobs": 4, "prompt_logprobs": 4}),
+    "scored under an adapter": (TEXT, {"lora_name": "first", "prompt_logprobs": 1, "max_tokens": 4}),
+    "whole vocabulary": (COUNT, {"logprobs": -1, "max_tokens": 5}),
+    "repetition": (TEXT, {"temperature": 0, "repetition_penalty": 1.4, "max_tokens": 40}),
+    "repetition in the answer": (
+        TEXT,
+        {"temperature": 0, "repetition_penalty": 1.4, "suppress_repetition_in_generation": True, "max_tokens": 40},
+    ),
+    "penalties": (TEXT, {"frequency_penalty": 0.7, "presence_penalty": 0.4, "max_tokens": 40}),
+    "n-grams": (TEXT, {"temperature": 0, "no_repeat_ngram_size": 2, "max_tokens": 40, "ignore_eos": True}),
+    "looping": ("red, green,", {"temperature": 0, "early_stop": {"window_size": 10, "threshold": 0.6}}),
+    "stop string": (COUNT, {"temperature": 0, "stop": ["7"]}),
+    "bad words": (asked("What is the capital of France?"), {"temperature": 0, "bad_words": ["Paris"], "logprobs": 1}),
+    "biased": (COUNT, {"logit_bias": {40: 3.0, 60: -5.0}, "min_tokens": 12}),
+    "urgent": (LONG, {"priority": -1, "max_tokens": 30, "ignore_eos": True}),
+    "salted": (LONG, {"cache_salt": "mine", "temperature": 0}),
+}
+SEARCHES: dict[str, tuple[dict[str, Any], BeamSearchParams]] = {
+    "beams": ({"prompt": LONG}, BeamSearchParams(beam_width=4, max_tokens=30, ignore_eos=True)),
+    "ending beams": ({"prompt": SUM}, BeamSearchParams(beam_width=3, max_tokens=40, early_stopping=True)),
+    "beams under an adapter": ({"prompt": HELLO, "lora_name": "first"}, BeamSearchParams(beam_width=3, max_tokens=16)),
+}
+
+
+def params(number: int, own: dict[str, Any]) -> SamplingParams:
+    return SamplingParams(**{"temperature": 1.0, "seed": number, "max_tokens": 64, **own})
+
+
+def generated(llm: LLM, names: list[str]) -> dict[str, tuple]:
+    numbers = {name: number for number, name in enumerate(REQUESTS)}
+    given = [params(numbers[name], REQUESTS[name][1]) for name in names]
+    outputs = llm.generate([REQUESTS[name][0] for name in names], given, use_tqdm=False)
+    return {name: told(output) for name, output in zip(names, outputs, strict=True)}
+
+
+def searched(llm: LLM, name: str) -> dict[str, tuple]:
+    prompt, search = SEARCHES[name]
+    [output] = llm.beam_search([prompt], search, use_tqdm=False)
+    return {name: told(output)}
+
+
+def told(output: RequestOutput) -> tuple:
+    """All that depends on the request."""
+    assert output.error_code == 200, output.error_msg
+    answers = [
+        (list(answer.token_ids), answer.text, answer.reasoning_content, answer.finish_reason, answer.stop_reason,
+         answer.logprobs, answer.cumulative_logprob)
+        for answer in output.outputs
+    ]  # fmt: skip
+    return answers, output.prompt_logprobs
+
+
+@pytest.fixture(scope="module")
+def adapters(tmp_path_factory) -> dict[str, Path]:
+    folder, pocket = tmp_path_factory.mktemp("adapters"), find_model("pocket").folder
+    return {
+        name: adapter(folder / name, pocket, rank=8, seed=seed, strength=3.0)
+        for seed, name in enumerate(("first", "second"))
+    }
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        {},
+        pytest.param({"quantization": "int8", "kv_cache_dtype": "int8"}, marks=pytest.mark.long),
+        pytest.param({"quantization": "int4", "kv_cache_dtype": "uint4"}, marks=pytest.mark.long),
+        pytest.param({"tensor_parallel_size": 2, "num_threads": 2}, marks=pytest.mark.long),
+    ],
+    ids=["as stored", "int8", "int4", "on two ranks"],
+)
+def form(request) -> dict[str, Any]:
+    return request.param
+
+
+def loaded(adapters: dict[str, Path], **options: Any) -> LLM:
+    llm = LLM("pocket", **OPTIONS, **options)
+    for name, folder in adapters.items():
+        llm.load_lora(name, folder)
+    return llm
+
+
+@pytest.fixture(scope="module")
+def alone(adapters, form) -> dict[str, tuple]:
+    found: dict[str, tuple] = {}
+    with loaded(adapters, enable_prefix_caching=False, num_gpu_blocks_override=256, **form) as llm:
+        for name in REQUESTS:
+            found |= generated(llm, [name])
+        for name in SEARCHES:
+            found |= searched(llm, name)
+    return found
+
+
+@pytest.fixture(scope="module")
+def crowded(adapters, form) -> Iterator[LLM]:
+    # Four beams of the longest prompt need some 20 blocks; all requests together would need 200.
+    small = {"num_gpu_blocks_override": 40, "max_num_batched_tokens": 96, "static_decode_blocks": 0}
+    with loaded(adapters, **small, **form) as llm:
+        yield llm
+
+
+@pytest.mark.parametrize("order", range(2))
+def test_every_answer_is_what_it_is_alone(crowded, alone, order):
+    names = list(REQUESTS)
+    random.Random(order).shuffle(names)
+    half = len(names) // 2
+    with ThreadPoolExecutor(max_workers=8) as threads:
+        waiting = [threads.submit(generated, crowded, part) for part in (names[:half], names[half:])]
+        waiting += [threads.submit(searched, crowded, name) for name in SEARCHES]
+        found = {name: answer for each in waiting for name, answer in each.result(timeout=120).items()}
+    different = [name for name in alone if found[name] != alone[name]]
+    assert not different, "\n".join(f"{name}: {found[name]}\nalone: {alone[name]}" for name in different)
+    stats = crowded.stats()
+    assert stats.preemptions > 0 and stats.cached_tokens > 0, "the company was meant to be crowded"
+    assert (stats.running, stats.waiting, stats.free_blocks) == (0, 0, stats.blocks)
+
+
+def test_the_company_was_mixed(alone):
+    """What the requests ask for has happened: else they would prove nothing."""
+    reasons = {(finish, stop) for answers, _ in alone.values() for _, _, _, finish, stop, *_ in answers}
+    assert {("stop", None), ("length", None), ("stop", "repetition"), ("stop", "7")} <= reasons
+    texts = {name: answers[0][1] for name, (answers, _) in alone.items()}
+    assert '"age"' in texts["json"] and '"age"' in texts["adapter and json"]
+    assert texts["json"] != texts["adapter and json"]
+    thoughts = {name: answers[0][2] for name, (answers, _) in alone.items()}
+    assert len(thoughts["short thought"]) < len(thoughts["greedy"])
+    assert texts["adapter"] != texts["other adapter"]
+    assert len({text for _, text, *_ in alone["beams"][0]}) == 4
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        {"guided_json": PERSON},
+        {"reasoning_max_tokens": 4, "temperature": 0},
+        {"lora_name": "second", "guided_json": PERSON},
+        {"temperature": 1.5, "top_k": 50, "repetition_penalty": 1.3},
+    ],
+    ids=["a shape", "a closed thought", "a shape under an adapter", "sampled"],
+)
+def test_log_probabilities_of_an_answer_are_those_of_its_text_as_a_prompt(crowded, own):
+    """Of tokens that were forced too, and though masks and penalties acted on the others."""
+    [written] = crowded.generate([SUM], params(3, {**own, "logprobs": 3}), use_tqdm=False)
+    text = written.prompt_token_ids + list(written.outputs.token_ids)
+    reading = SamplingParams(max_tokens=1, prompt_logprobs=3, lora_name=own.get("lora_name"))
+    [read] = crowded.generate([text], reading, use_tqdm=False)
+    assert read.prompt_logprobs[len(written.prompt_token_ids) :] == written.outputs.logprobs

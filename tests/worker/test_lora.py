@@ -1,0 +1,284 @@
+"""Models with LoRA adapters: PEFT's own numbers, whatever computes them, and no influence on anyone else's."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from builders.adapters import ALL, ATTENTION, MLP, adapter, merged
+from builders.backends import BACKENDS, INVARIANT_BACKENDS, load_on
+from builders.hand_driven import HandDriven
+from builders.runner_harness import Answer, TinyEngine, slotted_runner
+from builders.runner_harness import prompt as request
+from builders.tiny_model import FAMILIES, tiny_model
+from torch import Tensor
+
+from penstock.engine.adapters import Adapters
+from penstock.protocol.adapter_messages import NO_ADAPTER, AdapterLoaded, LoadLora
+from penstock.protocol.errors import AdapterError
+from penstock.protocol.messages import Fork, NewSlot, Prompt, StepPlan, column
+from penstock.protocol.sampling import SamplingParams
+from penstock.worker.models.load import Model
+from penstock.worker.slots import SlotTable
+
+PROMPTS = [list(range(10, 47)), [5, 9, 200], [33] * 20 + [7], list(range(100, 190))]
+# Of different ranks and modules, one scaled by the root of its rank, one with patterns.
+KINDS = {
+    "everything": dict(rank=8, modules=ALL),
+    "attention": dict(rank=3, modules=ATTENTION, use_rslora=True, lora_alpha=5),
+    "a part of a product": dict(rank=16, modules=("v_proj", "gate_proj"), lora_alpha=8),
+    "patterns": dict(rank=4, modules=MLP, alpha_pattern={"up_proj": 1, r"layers\.1\.mlp\.down_proj": 20}),
+}
+
+
+@pytest.fixture(scope="module")
+def model_folder(tmp_path_factory) -> Path:
+    return tiny_model(tmp_path_factory.mktemp("model"), "qwen3")
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory, model_folder) -> list[Path]:
+    """One for each of KINDS."""
+    base = tmp_path_factory.mktemp("adapters")
+    return [
+        adapter(base / name, model_folder, seed=number, **given) for number, (name, given) in enumerate(KINDS.items())
+    ]
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory, model_folder, folders) -> list[list[Tensor]]:
+    """What PEFT's merged models say of each prompt: one row of lists for each adapter, and one for the model itself."""
+    from transformers import AutoModelForCausalLM
+
+    found = []
+    for number, folder in enumerate([*folders, None]):
+        target = model_folder
+        if folder is not None:
+            target = merged(model_folder, folder, tmp_path_factory.mktemp(f"merged{number}"))
+        model = AutoModelForCausalLM.from_pretrained(target, dtype=torch.float32)
+        with torch.inference_mode():
+            found.append([model(torch.tensor([prompt])).logits[0] for prompt in PROMPTS])
+    return found
+
+
+def with_adapters(backend: str, model_folder: Path, folders: list[Path], **options) -> Model:
+    model = load_on(backend, model_folder, max_loras=len(folders), max_lora_rank=16, **options)
+    for place, folder in enumerate(folders):
+        model.adapters.load(place, folder)
+    return model
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_rows_of_one_step_each_get_what_peft_merges(model_folder, folders, alone, backend):
+    model = with_adapters(backend, model_folder, folders)
+    driven = HandDriven(model)
+    cases = [(kind, prompt) for prompt in range(len(PROMPTS)) for kind in (0, -1, 2, 1, 3)]
+    rows = [driven.add(PROMPTS[prompt], kind) for kind, prompt in cases]
+    found = driven.step([(row, len(driven.histories[row])) for row in rows], every_token=True)
+    parts = found.split([len(PROMPTS[prompt]) for _, prompt in cases])
+    for (kind, prompt), logits in zip(cases, parts, strict=True):
+        torch.testing.assert_close(logits, alone[kind][prompt], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_has_the_places_that_peft_names(tmp_path, family):
+    given = {"attention_bias": True, "mlp_bias": True} if family == "llama" else {}
+    folder = tiny_model(tmp_path / "model", family, **given)
+    own = adapter(tmp_path / "adapter", folder, rank=5)
+    right = load_on("native", merged(folder, own, tmp_path / "merged"))
+    expected, driven = HandDriven(right), HandDriven(with_adapters("native", folder, [own]))
+    found, wanted = (
+        each.step([(row, len(PROMPTS[0]))], every_token=True)
+        for each, row in ((driven, driven.add(PROMPTS[0], 0)), (expected, expected.add(PROMPTS[0])))
+    )
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", range(len(KINDS)), ids=list(KINDS))
+def test_an_adapter_makes_a_difference(alone, kind):
+    assert min(float((one - other).abs().max()) for one, other in zip(alone[kind], alone[-1], strict=True)) > 0.1
+
+
+FORMATS = {
+    "float32": {},
+    "bfloat16": {"dtype": "bfloat16"},
+    "float16": {"dtype": "float16"},
+    "int8": {"quantization": "int8"},
+    "int4 of bfloat16": {"dtype": "bfloat16", "quantization": "int4"},
+}
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("backend", INVARIANT_BACKENDS)
+def test_company_changes_no_bit(model_folder, folders, backend, form):
+    if backend != "native" and "quantization" in FORMATS[form]:
+        pytest.skip("torch's operations multiply no integers")
+    model = with_adapters(backend, model_folder, folders, **FORMATS[form])
+    cases = [(number, (prompt + number) % 5 - 1) for number, prompt in enumerate((0, 1, 2, 3, 1, 0))]
+    cases = [(number % len(PROMPTS), kind) for number, kind in cases]
+    apart = []
+    for prompt, kind in cases:
+        driven = HandDriven(model)
+        apart += driven.greedy([driven.add(PROMPTS[prompt], kind)], 6)
+    for budget in (16, 37, 1000):
+        driven = HandDriven(model, block_size=32)
+        together = driven.greedy([driven.add(PROMPTS[prompt], kind) for prompt, kind in cases], 6, budget)
+        for case, found, expected in zip(cases, together, apart, strict=True):
+            assert torch.equal(found, expected), f"{case}, budget {budget}"
+
+
+@pytest.mark.parametrize("form", ["bfloat16", "int8", "int4 of bfloat16"])
+def test_on_coarser_weights_an_adapter_adds_about_the_same(model_folder, folders, alone, form):
+    model = with_adapters("native", model_folder, folders, **FORMATS[form])
+    driven = HandDriven(model)
+    rows = [driven.add(PROMPTS[0], kind) for kind in (0, -1)]
+    found = driven.step([(row, len(PROMPTS[0])) for row in rows])
+    right = torch.stack([alone[0][0][-1], alone[-1][0][-1]])
+    assert torch.cosine_similarity(found, right).min() > (0.9 if "int4" in form else 0.99)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_rows_without_an_adapter_have_the_bits_of_a_model_that_has_room_for_none(model_folder, folders, backend):
+    plain, roomy = HandDriven(load_on(backend, model_folder)), HandDriven(with_adapters(backend, model_folder, folders))
+    for prompt in PROMPTS:
+        step = [(plain.add(prompt), len(prompt))]
+        assert roomy.add(prompt) == step[0][0]
+        assert torch.equal(roomy.step(step), plain.step(step))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_place_holds_what_was_loaded_into_it_last(model_folder, folders, alone, backend):
+    model = with_adapters(backend, model_folder, folders)
+    for kind in (1, 0, 3):
+        model.adapters.load(2, folders[kind])
+        driven = HandDriven(model)
+        logits = driven.step([(driven.add(PROMPTS[0], 2), len(PROMPTS[0]))])
+        torch.testing.assert_close(logits[0], alone[kind][0][-1], rtol=1e-4, atol=1e-4)
+    model.adapters.unload(2)
+    driven = HandDriven(model)
+    logits = driven.step([(driven.add(PROMPTS[0], 2), len(PROMPTS[0]))])
+    torch.testing.assert_close(logits[0], alone[-1][0][-1], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("backend", INVARIANT_BACKENDS)
+@pytest.mark.parametrize(
+    "surroundings", [{}, {"num_blocks": 14}, {"num_slots": 3}], ids=["together", "preempted", "few at a time"]
+)
+def test_scheduled_together_as_alone(model_folder, folders, backend, surroundings):
+    model = with_adapters(backend, model_folder, folders)
+    names = [f"adapter {place}" for place in range(len(folders))]
+
+    def requests() -> list[Prompt]:
+        """Half of them begin alike, and no two that do have the same adapter."""
+        chosen = [[*names, None][number % 5] for number in range(10)]
+        ids = [(PROMPTS[0] if number % 2 else []) + [11 * number + 7] * (3 + number) for number in range(10)]
+        return [
+            request(number, ids[number], number, max_tokens=9, logprobs=2, lora_name=chosen[number], temperature=0.8)
+            for number in range(10)
+        ]
+
+    def answers(asked: list[Prompt], **shape) -> list[Answer]:
+        budget = {"max_num_batched_tokens": 48} if shape else {}
+        engine = TinyEngine(slotted_runner(model, **shape), **budget)
+        engine.scheduler.adapters = Adapters(len(names), 1, lambda message: None, lambda message: None)
+        for place, name in enumerate(names):
+            engine.scheduler.adapters.load(LoadLora(place, name, ""))
+            engine.scheduler.adapters.loaded(AdapterLoaded(0, place))
+        return engine.run(*asked)
+
+    assert answers(requests(), **surroundings) == [answers([asked])[0] for asked in requests()]
+
+
+def test_a_fork_has_the_adapter_of_its_source():
+    table = SlotTable(4, 16, 8, 4, 100, torch.device("cpu"))
+    entered = NewSlot(2, column([5, 6]), 2, 0, SamplingParams(), 0, 0, adapter=3)
+    table.apply(StepPlan(0, column([2]), column([2]), column([1]), column([0, 1]), new=[entered]))
+    assert table.adapters.tolist() == [NO_ADAPTER, NO_ADAPTER, 3, NO_ADAPTER]
+    fork = Fork(2, 0, 1, column([4]))
+    table.apply(StepPlan(1, column([0]), column([1]), b"", column([0, 0]), forks=[fork], freed=b""))
+    assert table.adapters.tolist() == [3, NO_ADAPTER, 3, NO_ADAPTER]
+
+
+def test_the_memory_planned_is_that_of_all_places(model_folder):
+    models = {most: load_on("native", model_folder, max_loras=most, max_lora_rank=32) for most in (1, 3)}
+    sizes = {most: model.adapters.nbytes for most, model in models.items()}
+    config = json.loads((model_folder / "config.json").read_text())
+    hidden, inner, heads, shared = config["hidden_size"], config["intermediate_size"], 4 * 32, 2 * 32
+    numbers = 2 * 32 * (3 * hidden + heads + 2 * shared + hidden + heads + 2 * (hidden + inner) + inner + hidden)
+    assert numbers * 4 <= sizes[1] <= numbers * 4 * 1.3
+    assert sizes[3] == 3 * sizes[1]
+    assert sum(tensor.nbytes for tensor in models[3].adapters.tensors) == sizes[3]
+
+
+REFUSED: dict[str, tuple[dict, str, str]] = {
+    "DoRA": (dict(use_dora=True), "files", "use_dora=True: only plain LoRA"),
+    "trained biases": (dict(bias="lora_only"), "files", "bias='lora_only'"),
+    "whole modules": (dict(modules_to_save=["lm_head"]), "files", "modules_to_save"),
+    "another method": (dict(peft_type="IA3"), "files", "'IA3'; only LORA"),
+    "changed base weights": (dict(init_lora_weights="pissa_niter_4"), "files", "changed base weights"),
+    "too large a rank": (dict(rank=32), "rank", "rank 32 .* max_lora_rank=16"),
+    "an embedding": (
+        dict(extra={"base_model.model.model.embed_tokens.lora_embedding_A": torch.zeros(4, 307).numpy()}),
+        "files",
+        "changes an embedding",
+    ),
+    "a magnitude": (
+        dict(extra={"base_model.model.model.layers.0.mlp.up_proj.lora_magnitude_vector": torch.zeros(112).numpy()}),
+        "files",
+        "belongs to DoRA",
+    ),
+    "half a pair": (
+        dict(extra={"base_model.model.model.layers.9.mlp.up_proj.lora_A.weight": torch.zeros(8, 64).numpy()}),
+        "files",
+        "only lora_A of model.layers.9.mlp.up_proj",
+    ),
+    "a layer that is not there": (
+        dict(
+            extra={
+                "base_model.model.model.layers.9.mlp.up_proj.lora_A.weight": torch.zeros(8, 64).numpy(),
+                "base_model.model.model.layers.9.mlp.up_proj.lora_B.weight": torch.zeros(112, 8).numpy(),
+            }
+        ),
+        "files",
+        "layers.9.mlp.up_proj. This model has up_proj, but not there",
+    ),
+    "the head": (
+        dict(
+            extra={
+                "base_model.model.lm_head.lora_A.weight": torch.zeros(8, 64).numpy(),
+                "base_model.model.lm_head.lora_B.weight": torch.zeros(307, 8).numpy(),
+            }
+        ),
+        "files",
+        "lm_head. Only down_proj, gate_proj",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_not_plain_lora_for_this_model_is_refused_in_a_sentence(tmp_path, model_folder, case):
+    given, reason, sentence = REFUSED[case]
+    model = load_on("fast", model_folder, max_loras=1, max_lora_rank=16)
+    with pytest.raises(AdapterError, match=sentence) as caught:
+        model.adapters.load(0, adapter(tmp_path, model_folder, **given))
+    assert caught.value.reason == reason
+
+
+def test_an_adapter_for_another_model_is_refused_with_both_shapes(tmp_path, model_folder):
+    other = tiny_model(tmp_path / "other", "qwen3", hidden_size=48)
+    model = load_on("fast", model_folder, max_loras=1)
+    with pytest.raises(AdapterError, match=r"adds \[48, 8\] x .* which is \[64, \d+\] here"):
+        model.adapters.load(0, adapter(tmp_path / "adapter", other))
+
+
+@pytest.mark.parametrize("damage", ["adapter_config.json", "adapter_model.safetensors"])
+@pytest.mark.parametrize("content", [None, b"", b"\xff{[" * 40])
+def test_missing_and_damaged_files_are_named(tmp_path, model_folder, damage, content):
+    folder = adapter(tmp_path, model_folder)
+    (folder / damage).unlink()
+    if content is not None:
+        (folder / damage).write_bytes(content)
+    model = load_on("fast", model_folder, max_loras=1)
+    with pytest.raises(AdapterError, match=damage.split(".")[0]):
+        model.adapters.load(0, folder)

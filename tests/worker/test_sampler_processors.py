@@ -1,0 +1,116 @@
+"""Logits steps that a user brings: what they are given, and that a broken one stays its own request's matter."""
+
+import numpy
+import pytest
+import torch
+from builders.sampled_rows import HISTORY, logits_like
+
+from penstock.protocol.sampling import SamplingParams
+from penstock.worker.sampler import ParameterTable, Processors, SamplingRows, sample
+
+VOCABULARY = 97
+TOKENS = [5, 6, 7, 8]
+GREEDY = SamplingParams(temperature=0)
+
+
+def favour(vocab_size: int, token: int | None):
+    """Adds to one token; requests that name none go without."""
+    if token is None:
+        return None
+    if not 0 <= token < vocab_size:
+        raise ValueError(f"{token} is no token")
+
+    def step(tokens, num_prompt, logits) -> None:
+        logits[token] += 1000
+
+    return step
+
+
+def rows(processors: Processors, params: list[SamplingParams]) -> SamplingRows:
+    table = ParameterTable(len(params), VOCABULARY, torch.device("cpu"), processors)
+    stored = torch.zeros(len(params), HISTORY, dtype=torch.int32)
+    for slot, each in enumerate(params):
+        stored[slot, : len(TOKENS)] = torch.tensor(TOKENS)
+        table.enter(slot, each, 3, 0, 0)
+    count = len(params)
+    return SamplingRows(table, numpy.arange(count), numpy.full(count, len(TOKENS)), numpy.full(count, 3), stored)
+
+
+def arguments(**given) -> SamplingParams:
+    return SamplingParams(temperature=0, logits_processors_args=given)
+
+
+def test_a_step_acts_on_the_requests_that_want_it():
+    logits = logits_like(3, VOCABULARY)
+    asked = rows(Processors({"favour": favour}), [arguments(favour=11), GREEDY, arguments(favour=60)])
+    assert sample(logits.clone(), asked).token_ids.tolist() == [11, int(logits[1].argmax()), 60]
+
+
+def test_a_step_sees_prompt_answer_and_the_row_after_all_other_rules():
+    seen = []
+
+    def make(vocab_size, given):
+        def step(tokens, num_prompt, logits) -> None:
+            seen.append((vocab_size, given, tokens.tolist(), num_prompt, logits[9]))
+
+        return step
+
+    params = SamplingParams(temperature=0, logit_bias={9: 50}, logits_processors_args={"look": [1, {"a": None}]})
+    logits = logits_like(1, VOCABULARY)
+    sample(logits.clone(), rows(Processors({"look": make}), [params]))
+    assert seen == [(VOCABULARY, [1, {"a": None}], TOKENS, 3, logits[0, 9].item() + 50)]
+
+
+def test_steps_act_in_the_order_in_which_they_are_named():
+    def double(vocab_size, given):
+        def step(tokens, num_prompt, logits) -> None:
+            logits *= 2
+
+        return step
+
+    logits = logits_like(1, VOCABULARY)
+    raw = logits[0, 4].item()
+    sample(logits, rows(Processors({"favour": favour, "double": double}), [arguments(favour=4)]))
+    assert logits[0, 4].item() == pytest.approx((raw + 1000) * 2)
+
+
+def wrong_token(vocab_size, given):
+    return lambda tokens, num_prompt, logits: logits.__setitem__(10**6, 0)
+
+
+def with_a_result(vocab_size, given):
+    return lambda tokens, num_prompt, logits: logits + 1
+
+
+def that_writes_history(vocab_size, given):
+    return lambda tokens, num_prompt, logits: tokens.__setitem__(0, 1)
+
+
+def that_bans_all(vocab_size, given):
+    return lambda tokens, num_prompt, logits: logits.fill(-numpy.inf)
+
+
+@pytest.mark.parametrize(
+    ("make", "given", "words"),
+    [
+        (favour, 1000, "The logits processor 'broken' failed: ValueError: 1000 is no token"),
+        (wrong_token, None, "The logits processor 'broken' failed: IndexError"),
+        (with_a_result, None, "change"),
+        (that_writes_history, None, "read-only"),
+    ],
+)
+def test_a_step_that_raises_fails_its_own_row_with_its_error(make, given, words):
+    logits = logits_like(2, VOCABULARY)
+
+    def only_where_asked(vocab_size, given):
+        return None if given == "off" else make(vocab_size, given)
+
+    asked = rows(Processors({"broken": only_where_asked}), [arguments(broken="off"), arguments(broken=given)])
+    found = sample(logits.clone(), asked)
+    assert found.faults.tolist() == [0, 2] and found.token_ids[0] == logits[0].argmax()
+    assert list(asked.errors) == [1] and words in asked.errors[1]
+
+
+def test_a_step_that_leaves_nothing_to_choose_from_fails_its_row():
+    found = sample(logits_like(1, VOCABULARY), rows(Processors({"ban": that_bans_all}), [GREEDY]))
+    assert found.faults.tolist() == [2]

@@ -1,0 +1,22 @@
+"""A matrix in a checkpoint, or the part of one that a rank holds. Knows nothing of files."""
+
+from typing import NamedTuple
+
+# A part of a tensor: of dimension `dim` the entries from first to last + 1.
+Part = tuple[int, int, int]  # dim, first, last + 1
+
+
+class Piece(NamedTuple):
+    """[A part of] a matrix in the checkpoint."""
+
+    name: str
+    shape: tuple[int, ...]
+    part: Part | None = None
+
+    @property
+    def held(self) -> tuple[int, ...]:
+        """The shape of the part."""
+        if self.part is None:
+            return self.shape
+        dim, first, last = self.part
+        return (*self.shape[:dim], last - first, *self.shape[dim + 1 :])

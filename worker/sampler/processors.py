@@ -1,0 +1,83 @@
+"""Logits steps that a user brings: entry points of the group `penstock.logits_processors`, chosen by name.
+
+An entry point is a function `make(vocab_size, arguments)`, called when a request enters a slot, with what the request's
+`logits_processors_args` says under its name (None if nothing). It returns None, and the request goes without, or a step
+`step(tokens, num_prompt, logits)` that changes a row of logits in place: `tokens` are prompt and answer so far (numpy
+int32, read only), `logits` is numpy float32. A step may keep nothing between calls: a request that was preempted gets
+a new one. One that raises fails its request alone.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import entry_points
+from typing import Any, NamedTuple
+
+import numpy
+from torch import Tensor
+
+from ...protocol.errors import ConfigError
+from ...protocol.plugins import LOGITS_PROCESSORS, require_installed
+
+Step = Callable[[numpy.ndarray, int, numpy.ndarray], None]
+Make = Callable[[int, Any], Step | None]
+
+
+class OwnStep(NamedTuple):
+    """What one request has of one processor."""
+
+    name: str
+    step: Step
+
+    def apply(self, tokens: numpy.ndarray, num_prompt: int, logits: Tensor) -> None:
+        """Raises RuntimeError in the processor's name."""
+        row = logits.cpu().numpy()  # on a CPU the very memory
+        try:
+            if self.step(tokens, num_prompt, row) is not None:
+                raise TypeError("it returned something; a step changes the logits in place and returns None")
+        except Exception as error:
+            raise RuntimeError(f"The logits processor {self.name!r} failed: {_said(error)}") from error
+        if logits.device.type != "cpu":
+            logits.copy_(logits.new_tensor(row))
+
+
+class Processors:
+    """Those that a tree was given, made for one request after the other."""
+
+    def __init__(self, made: Mapping[str, Make] | None = None) -> None:
+        self._made = dict(made or {})
+
+    @classmethod
+    def load(cls, names: Sequence[str] | None) -> "Processors":
+        """Import the entry points; what goes wrong there ends the start."""
+        if not names:
+            return cls()
+        require_installed("logits_processors", LOGITS_PROCESSORS, names)
+        found = {entry.name: entry for entry in entry_points(group=LOGITS_PROCESSORS)}
+        made: dict[str, Make] = {}
+        for name in names:
+            made[name] = found[name].load()
+            if not callable(made[name]):
+                raise ConfigError(f"logits_processors: {name!r} is {found[name].value}, which can't be called.")
+        return cls(made)
+
+    def steps(self, vocab_size: int, arguments: Mapping[str, Any] | None) -> list[OwnStep]:
+        """Of a request that says this; a processor that doesn't take it fails the request when it first samples."""
+        steps: list[OwnStep] = []
+        for name, make in self._made.items():
+            try:
+                step = make(vocab_size, (arguments or {}).get(name))
+            except Exception as error:
+                step = _raising(error)
+            if step is not None:
+                steps.append(OwnStep(name, step))
+        return steps
+
+
+def _raising(error: Exception) -> Step:
+    def step(tokens: numpy.ndarray, num_prompt: int, logits: numpy.ndarray) -> None:
+        raise error
+
+    return step
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
