@@ -133,9 +133,12 @@ class Scheduler:
         self._preempt(victim(idle))
         return True
 
-    def _make_room(self) -> dict[int, int]:
-        """A block for each sequence whose table is full, others preempted if need be: {slot: block}."""
-        new_blocks: dict[int, int] = {}
+    def _make_room(self) -> dict[Sequence, int]:
+        """A block for each sequence whose table is full, others preempted if need be.
+
+        Told by sequence and not by slot: one that got its block may give way to the next, and a beam take its slot.
+        """
+        new_blocks: dict[Sequence, int] = {}
         at_horizon = [
             sequence
             for sequence in self.running.decoding
@@ -155,14 +158,14 @@ class Scheduler:
         self.running.settle()
         return new_blocks
 
-    def _grow(self, sequence: Sequence, new_blocks: dict[int, int]) -> None:
+    def _grow(self, sequence: Sequence, new_blocks: dict[Sequence, int]) -> None:
         self.cache.publish(sequence, sequence.num_findable_tokens)
         while not self.cache.num_free:
             loser = self.running.first_to_give_way()
             self._preempt(loser)
             if loser is sequence:
                 return
-        new_blocks[sequence.slot] = self.cache.grow(sequence)
+        new_blocks[sequence] = self.cache.grow(sequence)
 
     def _preempt(self, sequence: Sequence) -> None:
         """It gives up slot and blocks and computes anew later; what is in flight for it still counts."""
@@ -177,7 +180,7 @@ class Scheduler:
         if not self.searches.is_idle(sequence):
             self.waiting.push(sequence)
 
-    def _plan_decodes(self, step: Step, new_blocks: dict[int, int]) -> None:
+    def _plan_decodes(self, step: Step, new_blocks: dict[Sequence, int]) -> None:
         rows = [
             sequence
             for sequence in self.running.decoding
@@ -215,6 +218,9 @@ class Scheduler:
             sequence = self.waiting.first(including_long=most_long is None or load.num_long < most_long)
             if sequence is None or self._is_in_flight(sequence):
                 return
+            if self.cache.blocks_for(sequence.num_known) > self.cache.num_blocks:
+                self._end_outgrown(sequence)  # the token that is too much was in flight when it gave way
+                continue
             found = self.cache.match(sequence)
             candidate = self._candidate(sequence, found)
             if not all(gate.admits(candidate, load) for gate in self.gates):

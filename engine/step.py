@@ -30,13 +30,12 @@ class Step:
         self.masked: list[int] = []  # rows
         self._added: list[tuple[int, Columns[int]]] = []  # (row, blocks appended to its table), by row
 
-    def add_decodes(self, sequences: list[Sequence], new_blocks: dict[int, int]) -> None:
-        """One token for each; `new_blocks` is by slot."""
-        slots = [sequence.slot for sequence in sequences]
+    def add_decodes(self, sequences: list[Sequence], new_blocks: dict[Sequence, int]) -> None:
+        """One token for each, and for some a block."""
         if new_blocks:
-            self._added += [(row, (new_blocks[slot],)) for row, slot in enumerate(slots) if slot in new_blocks]
+            self._added += [(row, (new_blocks[each],)) for row, each in enumerate(sequences) if each in new_blocks]
         self.rows += sequences
-        self.slots += slots
+        self.slots += [sequence.slot for sequence in sequences]
         self.num_tokens += [1] * len(sequences)
 
     def add(self, sequence: Sequence, num_tokens: int) -> None:

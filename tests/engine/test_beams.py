@@ -114,6 +114,15 @@ def test_a_search_with_too_few_blocks_for_all_its_beams_finds_the_same(num_block
     assert harness.heard[128].preemptions == harness.scheduler.counters.preemptions
 
 
+def test_a_beam_that_takes_the_slot_of_one_that_gave_way_in_the_same_step_gets_none_of_its_blocks():
+    sample = prompt(1, range(1, 6), max_tokens=5)
+    asked = search(2, list(range(50, 55)), ends=[], beam_width=4, max_tokens=6, priority=-1)
+    harness = Harness(num_blocks=9, block_size=2)
+    harness.add(sample, asked)
+    check(harness.run(steps_in_flight=1), asked)
+    assert harness.tokens(1) == answer(sample, 0, 128)[0]
+
+
 def test_a_search_whose_single_beam_outgrows_the_pool_ends_with_429():
     harness = Harness(num_blocks=4)
     harness.add(search(1, TOKENS, ends=[], max_tokens=30))

@@ -88,6 +88,19 @@ def test_the_end_of_one_that_outgrew_the_pool_waits_for_what_is_in_flight():
     assert harness.ended(1).finish_reason == "stop"
 
 
+def test_one_that_gave_way_with_a_token_in_flight_that_the_pool_cannot_hold_ends_with_429():
+    older, younger = prompt(1, range(4), max_tokens=6), prompt(2, range(20), max_tokens=6)
+    harness = Harness(num_blocks=5)
+    harness.add(older, younger)  # whose first block they share
+    harness.run()
+    ended = harness.ended(2)
+    assert (ended.finish_reason, ended.error_code) == ("error", 429)
+    assert "21 tokens and fills the whole KV cache (5 blocks of 4)" in ended.error_msg
+    assert harness.tokens(2) == answer(younger, 0, 128)[0][:1]
+    assert harness.heard[2 * 128].preemptions == 1
+    assert harness.tokens(1) == answer(older, 0, 128)[0]
+
+
 def test_the_time_of_all_steps_that_it_was_in_is_told():
     harness = Harness(num_blocks=10, max_num_batched_tokens=16)
     harness.add(prompt(1, range(40), max_tokens=1))
