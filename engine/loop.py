@@ -9,6 +9,7 @@ from ..protocol.faults import point
 from ..protocol.messages import Abort, Generate, GrammarsReady, StatsQuery, StepResult, Stop, Tokens
 from ..protocol.sockets import Inbox, Outbox
 from ..protocol.trace import Trace
+from .held_tokens import HeldTokens
 from .scheduler import Scheduler
 from .workers import Workers
 
@@ -33,6 +34,7 @@ class Loop:
         self.detokenizer = detokenizer
         self.frontend = frontend
         self.trace = trace
+        self.held = HeldTokens()
 
     def run(self) -> None:
         """Until told to stop; then the workers and the detokenizer are told, too."""
@@ -94,4 +96,5 @@ class Loop:
 
     def _publish(self, tokens: Tokens | None) -> None:
         if tokens is not None:
-            self.detokenizer.send(tokens)
+            for message in self.held.take(tokens):
+                self.detokenizer.send(message)

@@ -263,6 +263,7 @@ class Scheduler:
     def finish(self, result: StepResult) -> Tokens:
         """Take in what a step has sampled, and say what the detokenizer must hear of it."""
         step = self._step_of(result)
+        self.counters.step_seconds += result.forward_time
         for failed in result.failed:
             self._fail(step, failed)
         self.publisher.logprobs(step, result)
@@ -333,7 +334,7 @@ class Scheduler:
             self.cache.forget(sequence)
             if sequence.is_running:
                 self.running.leave(sequence, 0)
-            self._end(sequence, Ended(sequence.id, "error", error_code=500, error_msg=failed.message))
+            self._end(sequence, Ended(sequence.id, "error", error_code=failed.error_code, error_msg=failed.message))
 
     # --- ends -------------------------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ class Counters:
     cached_tokens: int = 0
     generated_tokens: int = 0
     preemptions: int = 0
+    step_seconds: float = 0.0  # in the workers
 
     def snapshot(self, *, running: int, waiting: int, blocks: int, free_blocks: int) -> Stats:
         return Stats(
@@ -27,4 +28,5 @@ class Counters:
             cached_tokens=self.cached_tokens,
             generated_tokens=self.generated_tokens,
             preemptions=self.preemptions,
+            step_seconds=self.step_seconds,
         )

@@ -11,7 +11,7 @@ from ..protocol.messages import Candidates, FailedRow
 from .logprobs import token_logprobs
 from .sampler import FAULTS
 
-_NOT_FINITE = FAULTS[1]
+_NOT_FINITE = FAULTS[1].message
 
 
 def candidates(logits: Tensor, rows: numpy.ndarray, counts: numpy.ndarray) -> tuple[list[Candidates], list[FailedRow]]:

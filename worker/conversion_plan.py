@@ -13,7 +13,7 @@ from safetensors import safe_open
 
 from ..protocol.conversion import Conversion
 from ..protocol.errors import ConfigError
-from .checkpoint import Piece
+from .piece import Piece
 from .quantized_checkpoint.compressed_writer import planned_tensors
 from .safetensors_file import DTYPES, Planned
 from .weight_files import rank_folder

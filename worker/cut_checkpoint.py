@@ -11,8 +11,9 @@ from torch import Tensor
 
 from ..kernels.quantized_part import QuantizedPart
 from ..protocol.errors import ConfigError
-from .checkpoint import Checkpoint, Part, Piece
+from .checkpoint import Checkpoint
 from .models.quantization import Quantization
+from .piece import Part, Piece
 from .weight_files import rank_folder
 
 _PIECES = "pieces.json"

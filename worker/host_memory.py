@@ -36,7 +36,9 @@ class BackgroundTouch:
         self._is_stopped = threading.Event()
         self._thread = threading.Thread(target=self._touch_all, name="touch", daemon=True)
 
-    def start(self) -> None:
+    def start(self, after: float = 0.0) -> None:
+        """Begin so many seconds from now."""
+        self._after = after
         self._thread.start()
 
     def wait(self) -> None:
@@ -48,6 +50,8 @@ class BackgroundTouch:
 
     def _touch_all(self) -> None:
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)  # this thread's alone on Linux
+        if self._is_stopped.wait(self._after):
+            return
         left = sum(length for _, length in self._ranges)
         for address, length in self._ranges:
             # Whole pages only: what shares a page with something else is touched by that.

@@ -44,8 +44,8 @@ class AdapterBank:
 
     def room_for(self, pieces: list[Piece]) -> LoraWeights:
         """For the adapters of a product that computes these projections, or this rank's part of them."""
-        in_features = _local(pieces[0], 1)
-        weights = self.ops.lora(in_features, [_local(piece, 0) for piece in pieces], self.form)
+        in_features = pieces[0].held[1]
+        weights = self.ops.lora(in_features, [piece.held[0] for piece in pieces], self.form)
         self._products.append(weights)
         for part, piece in enumerate(pieces):
             self._places[piece.name.removesuffix(".weight")] = _Place(weights, part, piece)
@@ -63,10 +63,3 @@ class AdapterBank:
     def unload(self, adapter: int) -> None:
         for product in self._products:
             product.remove(adapter)
-
-
-def _local(piece: Piece, dim: int) -> int:
-    """How much of a dimension this rank holds."""
-    if piece.part is not None and piece.part[0] == dim:
-        return piece.part[2] - piece.part[1]
-    return piece.shape[dim]

@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 
 from ..kernels import FAST, TorchOperations, WeightForm
-from .checkpoint import Checkpoint, Part, Piece, Placement, Weights
+from .checkpoint import Checkpoint, Placement, Weights
 from .models.config import ModelConfig
 from .models.decoder import Decoder
 from .models.load import check_split
 from .parallel import Parallel
+from .piece import Part, Piece
 
 _NOWHERE = torch.device("meta")
 

@@ -14,10 +14,21 @@ import torch
 from torch import Tensor
 
 from ..protocol.faults import point
-from ..protocol.messages import Candidates, FailedRow, Logprobs, MaskFrame, StepPlan, StepResult, column, values
+from ..protocol.messages import (
+    Candidates,
+    FailedRow,
+    Logprobs,
+    MaskFrame,
+    StepPlan,
+    StepResult,
+    column,
+    mask_bytes,
+    values,
+)
 from ..protocol.trace import Trace
 from .batch import Batch
 from .candidates import candidates
+from .decode_steps import DecodeSteps
 from .device import on_device
 from .kv_cache import KVCache
 from .logprobs import TokenLogprobs, joined, logprobs_of_rows, piece_length, token_logprobs
@@ -64,16 +75,31 @@ class Drawn(NamedTuple):
 
 
 class Runner:
-    def __init__(self, model: Model, kv: KVCache, table: SlotTable, ranks: Parallel, *, trace: Trace) -> None:
+    def __init__(
+        self,
+        model: Model,
+        kv: KVCache,
+        table: SlotTable,
+        ranks: Parallel,
+        *,
+        trace: Trace,
+        decodes: DecodeSteps | None = None,
+    ) -> None:
         self.model = model
         self.kv = kv
         self.table = table
         self.ranks = ranks
         self.trace = trace
+        self.decodes = decodes  # takes the steps that it can
 
-    @torch.inference_mode()
     def step(self, plan: StepPlan, await_mask: AwaitMask) -> StepResult:
         point("worker.step")
+        if self.decodes is not None and (result := self.decodes.result(plan)) is not None:
+            return result
+        return self._step_of_any_rows(plan, await_mask)
+
+    @torch.inference_mode()
+    def _step_of_any_rows(self, plan: StepPlan, await_mask: AwaitMask) -> StepResult:
         start = time.perf_counter()
         rows = self.table.apply(plan)
         _check_masked(plan, rows)
@@ -159,10 +185,11 @@ class Runner:
         """Of the prompt tokens that this step's hidden states speak of: each position's says the next token."""
         slots = rows.slots
         wanted = self.table.parameters.prompt_logprobs[slots]
-        if (wanted == NO_LOGPROBS).all():
+        is_wanted = wanted != NO_LOGPROBS
+        if not is_wanted.any():
             return []
         lasts = numpy.minimum(rows.ends, self.table.num_prompt[slots] - 1)
-        asking = numpy.flatnonzero((wanted != NO_LOGPROBS) & (rows.starts < lasts))
+        asking = numpy.flatnonzero(is_wanted & (rows.starts < lasts))
         parts = []
         for row in asking.tolist():
             first, count = batch.query_starts[row], int(lasts[row] - rows.starts[row])
@@ -194,7 +221,7 @@ class Runner:
     def _mask(self, plan: StepPlan, rows: StepRows, await_mask: AwaitMask) -> Mask:
         frame = await_mask(plan.step)
         masked, framed = numpy.array(values(plan.masked)), numpy.array(values(frame.rows))
-        words = -(-self.table.vocab_size // 32)
+        words = mask_bytes(self.table.vocab_size) // 4
         if sorted(masked) != sorted(framed) or len(frame.bits) != len(framed) * words * 4:
             raise PlanError(
                 f"The mask of step {plan.step} has rows {framed.tolist()} and {len(frame.bits)} bytes, where the plan "
@@ -214,8 +241,13 @@ def _failed(
     sampling: numpy.ndarray, slots: numpy.ndarray, faults: numpy.ndarray, errors: dict[int, str]
 ) -> list[FailedRow]:
     """The rows that went wrong, each with what is known of it."""
-    places = numpy.flatnonzero(faults).tolist()
-    return [FailedRow(int(sampling[at]), errors.get(int(slots[at]), FAULTS[faults[at]])) for at in places]
+    failed = []
+    for at in numpy.flatnonzero(faults).tolist():
+        code, message = FAULTS[faults[at]]
+        if (own := errors.get(int(slots[at]))) is not None:
+            code, message = 500, own
+        failed.append(FailedRow(int(sampling[at]), message, code))
+    return failed
 
 
 def _result(step: int, rows: StepRows, outcome: Outcome, seconds: float) -> StepResult:

@@ -64,6 +64,8 @@ class SlotTable:
         self.num_table = numpy.zeros(num_slots, numpy.int64)  # blocks in the table
         self.num_candidates = numpy.zeros(num_slots, numpy.int64)  # not 0: it gives so many, and samples nothing
         self.adapters = numpy.full(num_slots, NO_ADAPTER, numpy.int64)
+        # The next token is all that is asked for, and the logits are taken as they are.
+        self.is_plain = numpy.zeros(num_slots, bool)
         # Beyond its count a history holds what earlier tenants left, never read; a table holds zeros.
         self.histories = torch.zeros(num_slots, max_model_len, dtype=torch.int32, device=device)
         self.tables = torch.zeros(num_slots, -(-max_model_len // block_size), dtype=torch.int32, device=device)
@@ -105,6 +107,9 @@ class SlotTable:
         self._empty_table(new.slot)
         self.histories[new.slot, : len(tokens)] = on_device(tokens.copy(), self.device)
         self.parameters.enter(new.slot, new.params, new.num_prompt, new.seed, new.sample)
+        self.is_plain[new.slot] = (
+            self.parameters.is_plain(new.slot) and not new.num_candidates and new.adapter == NO_ADAPTER
+        )
 
     def _fork(self, fork: Fork) -> None:
         source, target = fork.source, fork.target
@@ -112,7 +117,7 @@ class SlotTable:
         is_source_taken = 0 <= source < len(self.is_taken) and bool(self.is_taken[source])
         _require(is_source_taken, f"forks slot {source}, which is free")
         counts = (self.num_tokens, self.num_prompt, self.num_computed, self.num_candidates)
-        for of_slot in (self.is_taken, *counts, self.adapters):
+        for of_slot in (self.is_taken, *counts, self.adapters, self.is_plain):
             of_slot[target] = of_slot[source]
         self._empty_table(target)
         self.histories[target, : self.num_tokens[source]] = self.histories[source, : self.num_tokens[source]]

@@ -62,7 +62,7 @@ class Slot:
         self.num_computed = new.num_computed
         self.params = params
         self.salt = _salt(params, new.seed, new.sample)
-        self.endings = {*(params.eos_token_id or ()), *(params.stop_token_ids or ())}
+        self.endings = params.ending_ids
         self.min_total = max(new.num_prompt + params.min_tokens, params.min_length)
         self.wants_logprobs = params.logprobs is not None or params.prompt_logprobs is not None
         self.num_candidates = new.num_candidates

@@ -17,6 +17,7 @@ from ..protocol.trace import Trace
 from .activations import measured_activations, reckoned_activations
 from .affinity import pin
 from .available_memory import Reservation, available_memory
+from .decode_steps import decode_steps
 from .device import chosen_device, device_name
 from .host_memory import BackgroundTouch
 from .kv_cache import AnyKVCache
@@ -29,6 +30,7 @@ from .sampler import Processors
 from .slots import SlotTable
 
 _LIBRARIES = 256 << 20  # what a GPU's libraries take when they are first used
+_HEAD_START = 1.0  # seconds in which a first request has the memory's bandwidth to itself
 
 
 class Start:
@@ -90,14 +92,15 @@ class Start:
             processors=self.processors,
         )
         kv = self._kv_memory(allocate.num_blocks)
-        return Runner(self.model, kv, table, self.ranks, trace=trace)
+        decodes = decode_steps(self.model, kv, table, self.ranks, trace)
+        return Runner(self.model, kv, table, self.ranks, trace=trace, decodes=decodes)
 
     def begin_background_work(self, kv: AnyKVCache) -> None:
         """What may as well be done while the first requests are served."""
         if self.device.type == "cpu":
             adapters = () if self.model.adapters is None else self.model.adapters.tensors
             self.touch = BackgroundTouch((*kv.tensors, *adapters), self.reservation.hold)
-            self.touch.start()
+            self.touch.start(after=_HEAD_START)
         if self.model.cache is not None:
             self.model.cache.write_in_background()
 

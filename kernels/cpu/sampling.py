@@ -100,8 +100,6 @@ def native_scan(logits: Tensor) -> Scan:
 
 @choose.implement("cpu", is_available)
 def native_choose(logits: Tensor, scanned: Scan, draws: Draws) -> Tensor:
-    if not draws.kinds.any():
-        return scanned.best
     logits = _plain(logits)
     token_ids = torch.empty(len(logits), dtype=torch.int64)
     sums = torch.empty(scanned.maxima.shape, dtype=torch.float64)

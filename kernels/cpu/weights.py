@@ -5,7 +5,6 @@ in full precision is kept. Everything a packed weight has lies in one piece of m
 file and mapped again. The orders are described in source/linear.hpp. Knows nothing of layers or checkpoints.
 """
 
-import mmap
 from collections.abc import Sequence
 from ctypes import Structure, c_int64, c_void_p
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from .huge_pages import zeroed
 from .library import load
 
 Kind = Literal["fp32", "fp16", "bf16", "int8", "int4"]
@@ -24,7 +24,6 @@ DEFAULT_GROUP_SIZE = 64
 GROUP_SIZES = (32, 64, 128)
 _FLOAT_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2}
 _SOURCE_TYPES = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}
-_HUGE_PAGE = 2 << 20
 
 
 class Weight(Structure):
@@ -105,7 +104,7 @@ def empty(
 ) -> NativeWeight:
     """A weight of zeros, for packers to fill."""
     nbytes = packed_bytes(kind, out_features, in_features, group_size, has_zeros)
-    return NativeWeight(kind, out_features, in_features, group_size, has_zeros, _allocate(nbytes))
+    return NativeWeight(kind, out_features, in_features, group_size, has_zeros, zeroed(nbytes))
 
 
 def pack(parts: Sequence[Tensor], kind: Kind, group_size: int = DEFAULT_GROUP_SIZE) -> NativeWeight:
@@ -193,14 +192,3 @@ def _panel_bytes(kind: Kind, in_features: int, group_size: int, has_zeros: bool)
     if kind == "int4":
         return -(-width // group_size) * ((128 if has_zeros else 64) + group_size * PANEL // 2)
     return width * PANEL * _FLOAT_BYTES.get(kind, 1)
-
-
-def _allocate(nbytes: int) -> Tensor:
-    """Zeroed memory, in huge pages where it is large: reading it is up to a seventh faster."""
-    if nbytes < _HUGE_PAGE:
-        return torch.zeros(nbytes, dtype=torch.uint8)
-    # Private: shared memory gets no huge pages.
-    memory = mmap.mmap(-1, nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        memory.madvise(mmap.MADV_HUGEPAGE)
-    return torch.frombuffer(memory, dtype=torch.uint8)

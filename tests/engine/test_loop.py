@@ -2,6 +2,7 @@
 
 from collections import deque
 
+import msgspec
 from builders.engine_harness import answer, limits, prompt
 
 from penstock.engine.loop import Loop
@@ -72,9 +73,15 @@ def test_two_steps_are_in_flight_whenever_it_sleeps_with_work_to_do():
     assert everyone.in_flight == [2, 2, 2, 2, 1, 0]
 
 
-def test_one_message_a_step_and_none_where_nothing_happened():
-    everyone = run(Generate([ASKED]), Abort([777]))
+def test_one_message_a_step_of_a_streamed_answer_and_none_where_nothing_happened():
+    streamed = msgspec.structs.replace(ASKED, is_streamed=True)
+    everyone = run(Generate([streamed]), Abort([777]))
     assert len(everyone.told(Tokens)) == len(everyone.told(StepPlan)) == 5
+
+
+def test_tokens_between_the_first_and_the_last_come_together_where_nobody_waits_for_them():
+    everyone = run(Generate([ASKED]))
+    assert [values(told.num_tokens).tolist() for told in everyone.told(Tokens)] == [[1], [3], [1]]
 
 
 def test_an_end_without_a_step_is_published_at_once():

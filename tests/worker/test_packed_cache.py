@@ -13,9 +13,10 @@ from penstock.kernels import WeightForm
 from penstock.kernels.cpu.quantized import OrderedWeight
 from penstock.kernels.cpu.weights import NativeWeight
 from penstock.worker import kept_files, packed_file
-from penstock.worker.checkpoint import Checkpoint, Piece, Placement, Weights
+from penstock.worker.checkpoint import Checkpoint, Placement, Weights
 from penstock.worker.kept_files import NoRoom, open_kept, write_kept
 from penstock.worker.packed_cache import PackedCache
+from penstock.worker.piece import Piece
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from ...protocol.errors import ConfigError
-from ..checkpoint import Part, Piece, Weights
+from ..checkpoint import Weights
+from ..piece import Part, Piece
 
 
 class Linear:

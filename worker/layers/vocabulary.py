@@ -5,7 +5,8 @@ Knows nothing of what lies between them.
 
 from typing import Any
 
-from ..checkpoint import Piece, Weights
+from ..checkpoint import Weights
+from ..piece import Piece
 from .linear import Linear
 
 

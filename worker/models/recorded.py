@@ -51,6 +51,17 @@ class RecordedDecoder:
         self._head: Record | None = None
         self._held: list[Any] = []  # what the step points to
 
+    def records(self, kv: NativeKVCache) -> tuple[Record, Record] | None:
+        """Layers and head as they stand recorded for this memory, for whoever fills the step on his own."""
+        if self._kv is not kv or self._layers is None or self._head is None:
+            return None
+        return self._layers, self._head
+
+    @property
+    def num_rotations(self) -> int:
+        """Positions that the step's cosines and sines speak of."""
+        return len(self.decoder.rope.cos)
+
     def forward(self, batch: Batch) -> Tensor:
         """[T, hidden]: the stream behind the last layer, until the next step overwrites it."""
         tokens = len(batch.positions)

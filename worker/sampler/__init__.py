@@ -17,11 +17,19 @@ from .rows import SamplingRows
 
 __all__ = ["FAULTS", "Mask", "ParameterTable", "Processors", "Sampled", "SamplingRows", "sample"]
 
+
+class Fault(NamedTuple):
+    """Whose it is, as the request's error code says it, and what."""
+
+    error_code: int
+    message: str
+
+
 # What can be wrong with a row, by the number in `Sampled.faults`.
 FAULTS = (
-    "",
-    "The model's logits are not finite numbers (NaN or infinity).",
-    "Masks, biases and penalties leave no token to choose from.",
+    Fault(200, ""),
+    Fault(500, "The model's logits are not finite numbers (NaN or infinity)."),
+    Fault(400, "Masks, biases and penalties leave no token to choose from."),
 )
 
 

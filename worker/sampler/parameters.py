@@ -117,6 +117,11 @@ class ParameterTable:
             if source in kept:
                 kept[target] = kept[source]
 
+    def is_plain(self, slot: int) -> bool:
+        """Whether a token is chosen from the logits as they are, and nothing is told but the token."""
+        is_told_more = self.logprobs[slot] != NO_LOGPROBS or not numpy.isnan(self.least_logprob[slot])
+        return not self.wants[slot] and not is_told_more
+
     def device_real(self, name: str, slots: torch.Tensor) -> torch.Tensor:
         return self.device_reals[slots, _REALS.index(name)]
 
@@ -128,6 +133,10 @@ class ParameterTable:
             wholes=self.device_wholes.T.index_select(1, device_slots),
             positions=positions,
         )
+
+    def draw_columns(self) -> list[numpy.ndarray]:
+        """On the host, one entry for each slot: temperature, top_p, min_p, top_k, seed, sample."""
+        return [*self.reals.T[: len(_DRAW_REALS)], *self.wholes.T]
 
     def _to_device(self, slot: int) -> None:
         if self.device.type != "cpu":
@@ -143,10 +152,9 @@ class ParameterTable:
         words = [word for word in params.bad_words_ids or [] if max(word) < self.vocab_size]
         biases = dict(params.logit_bias or {})
         biases.update({word[0]: -numpy.inf for word in words if len(word) == 1})
-        ends = {*(params.eos_token_id or []), *(params.stop_token_ids or [])}
         entries = (
             (self.rare.biases, self._additions(biases)),
-            (self.rare.ends, self._additions(dict.fromkeys(ends, -numpy.inf))),
+            (self.rare.ends, self._additions(dict.fromkeys(params.ending_ids, -numpy.inf))),
             (self.rare.bad_sequences, _by_length([word for word in words if len(word) > 1])),
             (self.rare.own_steps, self.processors.steps(self.vocab_size, params.logits_processors_args)),
         )

@@ -8,14 +8,13 @@ a new one. One that raises fails its request alone.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from importlib.metadata import entry_points
 from typing import Any, NamedTuple
 
 import numpy
 from torch import Tensor
 
 from ...protocol.errors import ConfigError
-from ...protocol.plugins import LOGITS_PROCESSORS, require_installed
+from ...protocol.plugins import LOGITS_PROCESSORS, installed, require_installed
 
 Step = Callable[[numpy.ndarray, int, numpy.ndarray], None]
 Make = Callable[[int, Any], Step | None]
@@ -51,7 +50,7 @@ class Processors:
         if not names:
             return cls()
         require_installed("logits_processors", LOGITS_PROCESSORS, names)
-        found = {entry.name: entry for entry in entry_points(group=LOGITS_PROCESSORS)}
+        found = {entry.name: entry for entry in installed(LOGITS_PROCESSORS)}
         made: dict[str, Make] = {}
         for name in names:
             made[name] = found[name].load()

@@ -18,6 +18,7 @@ inline Ints load_int16(const int16_t* from) {
 inline Ints add(Ints a, Ints b) { return {_mm256_add_epi32(a.lanes, b.lanes)}; }
 inline Ints subtract(Ints a, Ints b) { return {_mm256_sub_epi32(a.lanes, b.lanes)}; }
 inline Ints multiply(Ints a, Ints b) { return {_mm256_mullo_epi32(a.lanes, b.lanes)}; }
+inline Ints shift_left(Ints x, int bits) { return {_mm256_slli_epi32(x.lanes, bits)}; }
 inline Ints maximum(Ints a, Ints b) { return {_mm256_max_epi32(a.lanes, b.lanes)}; }
 inline int32_t sum(Ints x) {
     const __m128i four = _mm_add_epi32(_mm256_castsi256_si128(x.lanes), _mm256_extracti128_si256(x.lanes, 1));
@@ -35,6 +36,7 @@ inline Ints round_to_int(Vec x) { return {_mm256_cvtps_epi32(x.lanes)}; }
 inline Ints magnitude_bits(Vec x) {
     return {_mm256_and_si256(_mm256_castps_si256(x.lanes), _mm256_set1_epi32(0x7fffffff))};
 }
+inline void store(int32_t* to, Ints x) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), x.lanes); }
 inline void store_int8(int8_t* to, Ints x) {
     const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(x.lanes), _mm256_extracti128_si256(x.lanes, 1));
     _mm_storel_epi64(reinterpret_cast<__m128i*>(to), _mm_packs_epi16(words, words));

@@ -18,6 +18,7 @@ inline Ints load_int16(const int16_t* from) {
 inline Ints add(Ints a, Ints b) { return {_mm512_add_epi32(a.lanes, b.lanes)}; }
 inline Ints subtract(Ints a, Ints b) { return {_mm512_sub_epi32(a.lanes, b.lanes)}; }
 inline Ints multiply(Ints a, Ints b) { return {_mm512_mullo_epi32(a.lanes, b.lanes)}; }
+inline Ints shift_left(Ints x, int bits) { return {_mm512_slli_epi32(x.lanes, bits)}; }
 inline Ints maximum(Ints a, Ints b) { return {_mm512_max_epi32(a.lanes, b.lanes)}; }
 inline int32_t sum(Ints x) { return _mm512_reduce_add_epi32(x.lanes); }
 inline int32_t largest(Ints x) { return _mm512_reduce_max_epi32(x.lanes); }
@@ -27,6 +28,7 @@ inline Ints round_to_int(Vec x) { return {_mm512_cvtps_epi32(x.lanes)}; }
 inline Ints magnitude_bits(Vec x) {
     return {_mm512_and_si512(_mm512_castps_si512(x.lanes), _mm512_set1_epi32(0x7fffffff))};
 }
+inline void store(int32_t* to, Ints x) { _mm512_storeu_si512(to, x.lanes); }
 inline void store_int8(int8_t* to, Ints x) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm512_cvtepi32_epi8(x.lanes));
 }

@@ -44,6 +44,9 @@ inline Ints subtract(Ints a, Ints b) {
 inline Ints multiply(Ints a, Ints b) {
     return each_int([&](int64_t i) { return a.lanes[i] * b.lanes[i]; });
 }
+inline Ints shift_left(Ints x, int bits) {
+    return each_int([&](int64_t i) { return static_cast<uint32_t>(x.lanes[i]) << bits; });
+}
 inline Ints maximum(Ints a, Ints b) {
     return each_int([&](int64_t i) { return a.lanes[i] > b.lanes[i] ? a.lanes[i] : b.lanes[i]; });
 }
@@ -72,6 +75,7 @@ inline Ints magnitude_bits(Vec x) {
     for (int32_t& lane : result.lanes) lane &= 0x7fffffff;
     return result;
 }
+inline void store(int32_t* to, Ints x) { std::memcpy(to, x.lanes, sizeof x.lanes); }
 inline void store_int8(int8_t* to, Ints x) {
     for (int64_t i = 0; i < Vec::kLanes; ++i) to[i] = static_cast<int8_t>(x.lanes[i]);
 }

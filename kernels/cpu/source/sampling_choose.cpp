@@ -8,25 +8,10 @@
 // min_p leaves out weights below it. Where all weights must be summed, blocks are summed in float32 and shared among
 // the threads, and the blocks' sums are added in float64, in order; a row is then drawn by one thread.
 #include "random.hpp"
+#include "sampling_calls.hpp"
 #include "sampling_draw.hpp"
 
 namespace penstock {
-
-struct Choose {
-    Logits logits;  // with their maxima
-    const float* largest;
-    const int64_t* best;
-    const int64_t* kinds;
-    const float* temperatures;
-    const float* top_ps;
-    const float* min_ps;
-    const int64_t* top_ks;
-    const int64_t* seeds;
-    const int64_t* samples;
-    const int64_t* positions;
-    double* sums;  // [rows, blocks], to work in
-    int64_t* token_ids;
-};
 
 static Draw draw_of(const Choose& choose, int64_t row) {
     return {choose.logits,
@@ -65,7 +50,7 @@ static void sum_blocks(const Choose& choose) {
     });
 }
 
-static void choose(const Choose& choose) {
+void choose(const Choose& choose) {
     sum_blocks(choose);
     parallel(choose.logits.num_rows, [&](int64_t row) {
         // Where nothing may be chosen, or a logit is broken, the caller marks the row.

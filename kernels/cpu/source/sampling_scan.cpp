@@ -1,16 +1,9 @@
 // largest = max(logits), best = its lowest id, is_finite = every logit is a finite number; row by row, read once.
 //
 // One pass leaves each block's maximum; the best token is then looked up in the first block that has the largest.
-#include "sampling.hpp"
+#include "sampling_calls.hpp"
 
 namespace penstock {
-
-struct Scan {
-    Logits logits;
-    float* largest;      // [rows]
-    int64_t* best;       // [rows]
-    uint8_t* is_finite;  // [rows]
-};
 
 // Any number times zero is zero, infinity and NaN are not.
 static bool is_finite(const float* values, int64_t count) {
@@ -25,7 +18,7 @@ static int64_t place_of(float value, const float* values, int64_t count) {
     return 0;  // all are NaN
 }
 
-static void scan(const Scan& scan) {
+void scan(const Scan& scan) {
     const Logits& logits = scan.logits;
     const int64_t blocks = logits.num_blocks();
     std::memset(scan.is_finite, 1, logits.num_rows);

@@ -62,6 +62,9 @@ inline Vec fma(Vec a, Vec b, Vec c) { return {_mm256_fmadd_ps(a.lanes, b.lanes, 
 inline Vec minimum(Vec a, Vec b) { return {_mm256_min_ps(a.lanes, b.lanes)}; }
 inline Vec maximum(Vec a, Vec b) { return {_mm256_max_ps(a.lanes, b.lanes)}; }
 inline Vec absolute(Vec x) { return {_mm256_andnot_ps(_mm256_set1_ps(-0.0f), x.lanes)}; }
+inline Vec where_greater(Vec a, Vec b, Vec then, Vec otherwise) {  // lanes of `then` where a > b
+    return {_mm256_blendv_ps(otherwise.lanes, then.lanes, _mm256_cmp_ps(a.lanes, b.lanes, _CMP_GT_OQ))};
+}
 inline Vec round_to_even(Vec x) { return {_mm256_round_ps(x.lanes, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)}; }
 
 // In two steps, for 2^power itself may be too small or too large for a float32; only the second can round.

@@ -61,6 +61,9 @@ inline Vec fma(Vec a, Vec b, Vec c) { return {_mm512_fmadd_ps(a.lanes, b.lanes, 
 inline Vec minimum(Vec a, Vec b) { return {_mm512_min_ps(a.lanes, b.lanes)}; }
 inline Vec maximum(Vec a, Vec b) { return {_mm512_max_ps(a.lanes, b.lanes)}; }
 inline Vec absolute(Vec x) { return {_mm512_abs_ps(x.lanes)}; }
+inline Vec where_greater(Vec a, Vec b, Vec then, Vec otherwise) {  // lanes of `then` where a > b
+    return {_mm512_mask_blend_ps(_mm512_cmp_ps_mask(a.lanes, b.lanes, _CMP_GT_OQ), otherwise.lanes, then.lanes)};
+}
 inline Vec round_to_even(Vec x) {
     return {_mm512_roundscale_ps(x.lanes, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
 }

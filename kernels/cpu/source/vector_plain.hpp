@@ -112,6 +112,9 @@ inline Vec maximum(Vec a, Vec b) {
 inline Vec absolute(Vec x) {
     return each_lane([&](int64_t lane) { return std::fabs(x.lanes[lane]); });
 }
+inline Vec where_greater(Vec a, Vec b, Vec then, Vec otherwise) {  // lanes of `then` where a > b
+    return each_lane([&](int64_t lane) { return (a.lanes[lane] > b.lanes[lane] ? then : otherwise).lanes[lane]; });
+}
 inline Vec round_to_even(Vec x) {
     return each_lane([&](int64_t lane) { return std::nearbyint(x.lanes[lane]); });
 }

@@ -1,0 +1,198 @@
+"""Steps in which every row computes its newest token and samples the next one, without the interpreter.
+
+`Slots` tells the kernels where a table of slots keeps its columns; a `Decode` is the memory and the calls of such steps
+for one recorded program. Field for field the structures of source/decode.hpp, decode_begin.cpp and decode_end.cpp.
+Knows nothing of messages, and not which rows are plain.
+"""
+
+from ctypes import Structure, addressof, c_char_p, c_int64, c_void_p, string_at
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from ..reference.order import BLOCK
+from .arguments import Step
+from .library import Library
+from .sampling import Logits
+
+_INT = 4  # bytes of an entry in a plan's column
+
+
+class Slots(Structure):
+    """A table of slots: its bounds, and the addresses of its columns."""
+
+    _fields_ = [
+        ("num_slots", c_int64),
+        ("max_model_len", c_int64),
+        ("max_blocks", c_int64),
+        ("num_blocks", c_int64),
+        ("block_size", c_int64),
+        ("is_taken", c_void_p),  # bool [num_slots]
+        ("is_plain", c_void_p),
+        ("num_tokens", c_void_p),  # int64 [num_slots]
+        ("num_computed", c_void_p),
+        ("num_table", c_void_p),
+        ("histories", c_void_p),  # int32 [num_slots, max_model_len]
+        ("tables", c_void_p),  # int32 [num_slots, max_blocks]
+    ]
+
+
+class Parameters(Structure):
+    """Columns of the slots' parameters, one entry for each slot."""
+
+    _fields_ = [
+        ("kinds", c_void_p),  # int64
+        ("temperatures", c_void_p),  # float32
+        ("top_ps", c_void_p),
+        ("min_ps", c_void_p),
+        ("top_ks", c_void_p),  # int64
+        ("seeds", c_void_p),
+        ("samples", c_void_p),
+    ]
+
+
+class BeginDecode(Structure):
+    _fields_ = [
+        ("slots", c_void_p),
+        ("step", c_void_p),
+        ("capacity", c_int64),
+        ("num_rotations", c_int64),
+        ("rows", c_char_p),  # int32 columns, as they came
+        ("num_rows", c_int64),
+        ("num_tokens", c_char_p),
+        ("num_counts", c_int64),
+        ("block_ids", c_char_p),
+        ("num_block_ids", c_int64),
+        ("block_offsets", c_char_p),
+        ("num_offsets", c_int64),
+        ("row_slots", c_void_p),
+        ("token_ids", c_void_p),
+        ("positions", c_void_p),
+        ("kv_slots", c_void_p),
+        ("logit_rows", c_void_p),
+        ("query_starts", c_void_p),
+        ("context_lengths", c_void_p),
+        ("block_tables", c_void_p),
+        ("is_met", c_void_p),
+        ("is_begun", c_void_p),
+    ]
+
+
+class ChooseTokens(Structure):
+    _fields_ = [
+        ("step", c_void_p),
+        ("row_slots", c_void_p),
+        ("logits", Logits),
+        ("parameters", Parameters),
+        ("capacity", c_int64),
+        ("largest", c_void_p),
+        ("best", c_void_p),
+        ("is_finite", c_void_p),
+        ("sums", c_void_p),
+        ("reals", c_void_p),
+        ("wholes", c_void_p),
+        ("token_ids", c_void_p),
+        ("num_faults", c_void_p),
+    ]
+
+
+class KeepTokens(Structure):
+    _fields_ = [
+        ("slots", c_void_p),
+        ("step", c_void_p),
+        ("row_slots", c_void_p),
+        ("token_ids", c_void_p),
+        ("sampled", c_void_p),
+    ]
+
+
+class Decode:
+    """The calls around a recorded step of up to `capacity` rows: `begin`, then the step itself, `choose` and `keep`."""
+
+    def __init__(self, library: Library, step: Step, slots: Slots, parameters: Parameters, logits: Tensor) -> None:
+        """`logits` are those that the recorded step writes: [capacity, vocabulary]."""
+        memory = _memory(slots, *logits.shape)
+        self._held = (step, slots, logits, memory)  # what is pointed to
+        self._is_begun, self._num_faults = c_int64(), c_int64()
+        self._token_ids, self._is_finite = memory["token_ids"], memory["is_finite"]
+        at = {name: tensor.data_ptr() for name, tensor in memory.items()}
+        shared = {"step": addressof(step), "row_slots": at["row_slots"]}
+        self._plan = BeginDecode(
+            slots=addressof(slots),
+            capacity=len(logits),
+            token_ids=at["computed"],
+            is_begun=addressof(self._is_begun),
+            **{name: at[name] for name in _STEP_COLUMNS},
+            **shared,
+        )
+        self._choice = ChooseTokens(
+            logits=Logits(logits.data_ptr(), 0, logits.shape[1], at["maxima"]),
+            parameters=parameters,
+            capacity=len(logits),
+            num_faults=addressof(self._num_faults),
+            **{name: at[name] for name in _CHOICE_COLUMNS},
+            **shared,
+        )
+        self._kept = KeepTokens(slots=addressof(slots), token_ids=at["token_ids"], sampled=at["sampled"], **shared)
+        self._begin, self._choose, self._keep = (
+            partial(library.function(f"penstock_{name}"), addressof(arguments))
+            for name, arguments in (
+                ("begin_decode", self._plan),
+                ("choose_tokens", self._choice),
+                ("keep_tokens", self._kept),
+            )
+        )
+
+    def begin(
+        self, slots: bytes, num_tokens: bytes, block_ids: bytes, block_offsets: bytes, num_rotations: int
+    ) -> bool:
+        """Take a plan's columns over into the slots and the step; False, and nothing has changed, if a row is not
+        plain or a rule is broken.
+        """
+        plan = self._plan
+        plan.rows, plan.num_rows = slots, len(slots) // _INT
+        plan.num_tokens, plan.num_counts = num_tokens, len(num_tokens) // _INT
+        plan.block_ids, plan.num_block_ids = block_ids, len(block_ids) // _INT
+        plan.block_offsets, plan.num_offsets = block_offsets, len(block_offsets) // _INT
+        plan.num_rotations = num_rotations
+        self._begin()
+        return bool(self._is_begun.value)
+
+    def choose(self) -> list[int]:
+        """A token for every row; the rows whose logits are not finite numbers get token 0 and are returned."""
+        self._choose()
+        if not self._num_faults.value:
+            return []
+        return (self._is_finite[: self._plan.num_rows] == 0).nonzero().flatten().tolist()
+
+    @property
+    def token_ids(self) -> Tensor:
+        """[rows] int64: what was chosen, where `keep` finds it."""
+        return self._token_ids[: self._plan.num_rows]
+
+    def keep(self) -> bytes:
+        """Write the tokens into the histories; they, as an int32 column."""
+        self._keep()
+        return string_at(self._kept.sampled, _INT * self._plan.num_rows)
+
+
+_STEP_COLUMNS = (
+    "positions", "kv_slots", "logit_rows", "query_starts", "context_lengths", "block_tables", "is_met",
+)  # fmt: skip
+_CHOICE_COLUMNS = ("largest", "best", "is_finite", "sums", "reals", "wholes", "token_ids")
+
+
+def _memory(slots: Slots, rows: int, vocabulary: int) -> dict[str, Tensor]:
+    """What the kernels write, by name."""
+    blocks = -(-vocabulary // BLOCK)
+    sizes = {
+        torch.int64: {"row_slots": rows, "computed": rows, "positions": rows, "kv_slots": rows, "logit_rows": rows}
+        | {"best": rows, "wholes": 5 * rows, "token_ids": rows},
+        torch.int32: {"query_starts": rows + 1, "context_lengths": rows, "sampled": rows}
+        | {"block_tables": rows * slots.max_blocks},
+        torch.uint8: {"is_met": slots.num_slots, "is_finite": rows},
+        torch.float32: {"largest": rows, "reals": 3 * rows, "maxima": rows * blocks},
+        torch.float64: {"sums": rows * blocks},
+    }
+    return {name: torch.zeros(size, dtype=dtype) for dtype, named in sizes.items() for name, size in named.items()}

@@ -1,0 +1,165 @@
+"""Steps that only decode are taken natively, and bring what a runner without that brings, to the bit."""
+
+import pytest
+from builders.backends import load_on
+from builders.hand_planned import new, plan, sampled
+from builders.runner_harness import TinyEngine, no_mask, prompt, slotted_runner
+from builders.tiny_model import tiny_model
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.protocol.messages import StepPlan, StepResult, column
+from penstock.worker.models.load import Model
+from penstock.worker.runner import Runner
+from penstock.worker.slots import PlanError
+
+PLAIN = [
+    {},
+    {"temperature": 1.0},
+    {"temperature": 0.8, "top_k": 20, "top_p": 0.9},
+    {"temperature": 1.2, "top_p": 0.7},
+    {"temperature": 0.7, "min_p": 0.05},
+]
+# What a slot may ask for beside its next token, or of its logits.
+MORE = [
+    {"logprobs": 2},
+    {"repetition_penalty": 1.3},
+    {"logit_bias": {9: 2.0}},
+    {"no_repeat_ngram_size": 2},
+    {"min_tokens": 6, "eos_token_id": [3]},
+    {"early_stop": {"window_size": 2, "threshold": 0.5}},
+]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> Model:
+    return load_on("native", tiny_model(tmp_path_factory.mktemp("model"), "qwen3"), quantization="int8")
+
+
+class Counted:
+    """The steps that were taken natively."""
+
+    def __init__(self, runner: Runner) -> None:
+        self.steps: list[int] = []
+        inner = runner.decodes.result
+
+        def result(plan: StepPlan) -> StepResult | None:
+            found = inner(plan)
+            if found is not None:
+                self.steps.append(plan.step)
+            return found
+
+        runner.decodes.result = result
+
+
+def without(runner: Runner) -> Runner:
+    runner.decodes = None
+    return runner
+
+
+def prompts(kinds: list[dict]):
+    return [
+        prompt(number, [(7 * number + 3 * place) % 250 + 4 for place in range(1 + 5 * number)], seed=number,
+               max_tokens=12 + number, **params)
+        for number, params in enumerate(kinds)
+    ]  # fmt: skip
+
+
+def told(result: StepResult) -> tuple:
+    return result.step, result.num_sampled, result.sampled, result.failed
+
+
+def test_answers_are_those_of_a_runner_that_takes_every_step_itself(model):
+    expected = TinyEngine(without(slotted_runner(model))).run(*prompts(PLAIN))
+    runner = slotted_runner(model)
+    counted = Counted(runner)
+    assert TinyEngine(runner).run(*prompts(PLAIN)) == expected
+    assert len(counted.steps) > 10
+    alone = [TinyEngine(slotted_runner(model)).run(each)[0] for each in prompts(PLAIN)]
+    assert alone == expected
+
+
+@pytest.mark.parametrize("more", MORE, ids=lambda params: next(iter(params)))
+def test_one_row_that_asks_for_more_takes_the_step_to_the_runner(model, more):
+    asked = prompts([{}, {**more, "temperature": 0.9}])
+    runner = slotted_runner(model)
+    counted, engine = Counted(runner), TinyEngine(runner)
+    assert engine.run(*asked) == TinyEngine(without(slotted_runner(model))).run(*asked)
+    rows = {plan.step: len(plan.slots) // 4 for plan in engine.plans}
+    assert all(rows[step] == 1 for step in counted.steps), "a step of both rows was taken"
+
+
+@st.composite
+def courses(draw) -> list[list[tuple[int, int]]]:
+    """For each step the slots in it, and how many tokens each computes."""
+    slots = st.lists(st.tuples(st.integers(0, 3), st.just(1)), min_size=1, max_size=4, unique_by=lambda row: row[0])
+    return draw(st.lists(slots, min_size=1, max_size=12))
+
+
+@given(course=courses(), block_size=st.sampled_from([16, 32]), kinds=st.permutations(PLAIN))
+@settings(max_examples=15, deadline=None)
+def test_counts_tables_and_histories_stand_as_the_runner_leaves_them(model, course, block_size, kinds):
+    def run(runner: Runner) -> list[tuple]:
+        entering = [new(slot, list(range(3, 14 + slot)), **kinds[slot]) for slot in range(4)]
+        rows = [(slot, 11 + slot, [10 * slot]) for slot in range(4)]
+        runner.step(plan(0, rows, new=entering), no_mask)
+        steps = []
+        for number, rows in enumerate(course, 1):
+            grown = [(slot, count, _block_for(runner, slot)) for slot, count in rows]
+            steps.append(told(runner.step(plan(number, grown), no_mask)))
+        return steps
+
+    runners = [slotted_runner(model, block_size=block_size), without(slotted_runner(model, block_size=block_size))]
+    counted = Counted(runners[0])
+    assert run(runners[0]) == run(runners[1])
+    assert counted.steps == list(range(1, len(course) + 1))
+    tables = [runner.table for runner in runners]
+    for name in ("num_tokens", "num_computed", "num_table", "histories", "tables"):
+        assert (getattr(tables[0], name) == getattr(tables[1], name)).all(), name
+
+
+def _block_for(runner: Runner, slot: int) -> list[int]:
+    table = runner.table
+    is_full = table.num_computed[slot] == table.num_table[slot] * table.block_size
+    return [10 * slot + int(table.num_table[slot])] if is_full else []
+
+
+BROKEN = {
+    "a free slot": plan(1, [(2, 1, [])]),
+    "a slot beyond the table": plan(1, [(99, 1, [])]),
+    "a slot below the table": plan(1, [(-1, 1, [])]),
+    "a slot twice": plan(1, [(0, 1, []), (0, 1, [])]),
+    "a block beyond the pool": plan(1, [(0, 1, [64])]),
+    "no tokens": plan(1, [(0, 0, [])]),
+    "more tokens than are known": plan(1, [(0, 2, [])]),
+    "columns of different lengths": StepPlan(1, column([0, 1]), column([1]), b"", column([0, 0, 0])),
+    "offsets that go back": StepPlan(1, column([0, 1]), column([1, 1]), column([7]), column([0, 5, 1])),
+    "a context beyond its blocks": plan(1, [(1, 1, [])]),
+}
+
+
+@pytest.mark.parametrize("broken", BROKEN)
+def test_a_plan_that_breaks_a_rule_is_refused_by_both_and_the_next_one_goes_on(model, broken):
+    runners = [slotted_runner(model), without(slotted_runner(model))]
+    entering = [new(0, [5, 6, 7]), new(1, list(range(4, 20)))]
+    errors, following = [], []
+    for runner in runners:
+        runner.step(plan(0, [(0, 3, [0]), (1, 16, [1])], new=entering), no_mask)
+        with pytest.raises((PlanError, ValueError, IndexError)) as raised:
+            runner.step(BROKEN[broken], no_mask)
+        errors.append(str(raised.value))
+        following.append(told(runner.step(plan(2, [(0, 1, [])]), no_mask)))
+    assert errors[0] == errors[1]
+    assert following[0] == following[1]
+
+
+def test_a_row_whose_logits_are_broken_fails_alone(model, monkeypatch):
+    monkeypatch.setattr("penstock.worker.decode_steps.point", lambda name: "nan")
+    runner = slotted_runner(model)
+    counted = Counted(runner)
+    rows = [(0, 1, []), (1, 1, [])]
+    runner.step(plan(0, [(0, 2, [0]), (1, 2, [1])], new=[new(0, [5, 6]), new(1, [7, 8])]), no_mask)
+    result = runner.step(plan(1, rows), no_mask)
+    assert counted.steps == [1]
+    assert [len(tokens) for tokens in sampled(result)] == [0, 1]
+    assert [(failed.row, "finite" in failed.message) for failed in result.failed] == [(0, True)]
