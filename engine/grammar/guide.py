@@ -9,6 +9,7 @@ Knows nothing of steps and blocks.
 from collections import deque
 from typing import Protocol
 
+from ...protocol.messages import mask_bytes
 from .thoughts import ThoughtState
 
 
@@ -45,7 +46,7 @@ class Guide:
         self._matcher = matcher
         self._thought = thought
         self._endings = endings
-        self._num_bytes = -(-vocab_size // 32) * 4
+        self._num_bytes = mask_bytes(vocab_size)
         # The grammar from its beginning, in case that what looks like an answer is the mark of a thought.
         self._untouched = matcher.fork() if matcher is not None and thought.may_begin else None
         self.may_force = may_force

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Protocol
 
 from ...protocol.guided import Grammar
-from ...protocol.messages import MaskFrame, column
+from ...protocol.messages import MaskFrame, column, mask_bytes
 from ...protocol.sampling import SamplingParams
 from ..request import Request, Sequence
 from ..step import Step
@@ -135,7 +135,7 @@ class Guides:
 
     @property
     def _anything(self) -> bytes:
-        return b"\xff" * (-(-self._vocab_size // 32) * 4)
+        return b"\xff" * mask_bytes(self._vocab_size)
 
     # --- results ----------------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 
 from ...protocol.guided import Grammar
+from ...protocol.messages import mask_bytes
 
 # What a grammar may cost. Beyond it a matcher goes into its error state, which ends its request alone. Measured with
 # the bounds: the dearest step found (nested repetitions of a thousand) takes 0.1 s, and every ordinary one under 2 ms.
@@ -63,7 +64,7 @@ class Matcher:
     @classmethod
     def compiled(cls, grammar: Grammar, vocabulary: Vocabulary) -> "Matcher":
         found = LLMatcher(vocabulary.tokens, source(grammar), log_level=0, limits=_LIMITS)
-        return cls(found, vocabulary.tokens, -(-vocabulary.size // 32) * 4)
+        return cls(found, vocabulary.tokens, mask_bytes(vocabulary.size))
 
     def fork(self) -> "Matcher":
         return Matcher(self._matcher.deep_copy(), self._tokens, self._num_bytes)

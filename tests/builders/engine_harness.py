@@ -4,7 +4,7 @@
 """
 
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from penstock.engine.limits import Limits
 from penstock.engine.loop import STEPS_IN_FLIGHT
@@ -25,6 +25,10 @@ from penstock.protocol.messages import (
 from penstock.protocol.sampling import SamplingParams
 from penstock.worker.stand_in_runner import Slot, StandInWorker, next_token
 
+VOCABULARY = 512
+# The tokens that may follow those of an answer; None: any.
+Following = Callable[[list[int], Prompt], set[int] | None]
+
 
 def limits(**options) -> Limits:
     small = {
@@ -43,15 +47,19 @@ def prompt(request_id: int, token_ids: Iterable[int], **params) -> Prompt:
     return Prompt(request_id, column(token_ids), SamplingParams(**settled), seed=request_id, arrival_time=0.0)
 
 
-def answer(asked: Prompt, sample: int, max_model_len: int) -> tuple[list[int], str]:
+def answer(asked: Prompt, sample: int, max_model_len: int, following: Following | None = None) -> tuple[list[int], str]:
     """The tokens and the finish reason of one sample, computed alone and with no engine at all."""
     params = asked.params
     num_prompt = len(asked.token_ids) // 4
     row = Slot(NewSlot(0, asked.token_ids, num_prompt, 0, params, asked.seed, sample))
     longest = min(max_model_len, num_prompt + params.max_tokens)
-    endings = {*params.eos_token_id, *(params.stop_token_ids or ())}
+    endings = params.ending_ids
     while len(row.tokens) < longest:
-        row.tokens.append(next_token(row, 512))
+        allowed = None if following is None else following(row.tokens[num_prompt:].tolist(), asked)
+        is_complete = asked.grammar is not None and allowed == endings
+        if is_complete and (not endings or len(row.tokens) < row.min_total):
+            return row.tokens[num_prompt:].tolist(), "stop"
+        row.tokens.append(next_token(row, VOCABULARY, None if allowed is None else allowed.__contains__))
         if row.tokens[-1] in endings and len(row.tokens) >= row.min_total:
             return row.tokens[num_prompt:].tolist(), "stop"
     return row.tokens[num_prompt:].tolist(), "length"

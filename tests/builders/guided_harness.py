@@ -8,17 +8,15 @@ import json
 from collections import deque
 from collections.abc import Sequence
 
-from builders.engine_harness import Harness
+from builders.engine_harness import VOCABULARY, Harness
 
 from penstock.engine.grammar.guides import Guides
 from penstock.engine.loop import STEPS_IN_FLIGHT
 from penstock.engine.scheduler import Scheduler
 from penstock.protocol.guided import Grammar
-from penstock.protocol.messages import MaskFrame, NewSlot, Prompt, StepPlan
+from penstock.protocol.messages import MaskFrame, Prompt, StepPlan
 from penstock.protocol.thought import Thought
-from penstock.worker.stand_in_runner import Slot, next_token
 
-VOCABULARY = 512
 Script = Sequence[Sequence[int]]
 
 OPENING, CLOSING, BREAK = 300, 301, 302
@@ -147,7 +145,7 @@ class GuidedHarness(Harness):
 def allowed(out: list[int], asked: Prompt) -> set[int] | None:
     """The tokens that may follow these in an answer; None: any."""
     script = json.loads(asked.grammar.text) if asked.grammar is not None else None
-    endings = {*asked.params.eos_token_id, *(asked.params.stop_token_ids or ())}
+    endings = asked.params.ending_ids
     anything = None if script is None else set(range(VOCABULARY)) - endings
     start = _thought_end(out, asked.thought, asked.params.reasoning_max_tokens, script is not None)
     if isinstance(start, list):
@@ -179,21 +177,3 @@ def _thought_end(out: list[int], thought: Thought | None, limit: int | None, is_
         return None
     given = len(body) - limit
     return forced[given : given + 1] if given < len(forced) else begins + limit + len(forced)
-
-
-def guided_answer(asked: Prompt, sample: int, max_model_len: int) -> tuple[list[int], str]:
-    """The tokens and the finish reason of one sample, computed alone and with no engine at all."""
-    params = asked.params
-    num_prompt = len(asked.token_ids) // 4
-    row = Slot(NewSlot(0, asked.token_ids, num_prompt, 0, params, asked.seed, sample))
-    longest = min(max_model_len, num_prompt + params.max_tokens)
-    endings = {*params.eos_token_id, *(params.stop_token_ids or ())}
-    while len(row.tokens) < longest:
-        following = allowed(row.tokens[num_prompt:].tolist(), asked)
-        is_complete = asked.grammar is not None and following == endings
-        if is_complete and (not endings or len(row.tokens) < row.min_total):
-            return row.tokens[num_prompt:].tolist(), "stop"
-        row.tokens.append(next_token(row, VOCABULARY, None if following is None else following.__contains__))
-        if row.tokens[-1] in endings and len(row.tokens) >= row.min_total:
-            return row.tokens[num_prompt:].tolist(), "stop"
-    return row.tokens[num_prompt:].tolist(), "length"

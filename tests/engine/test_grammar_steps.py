@@ -2,8 +2,8 @@
 
 import msgspec
 import pytest
-from builders.engine_harness import prompt
-from builders.guided_harness import OPEN_THOUGHT, THOUGHT, GuidedHarness, ScriptCompiler, grammar, guided_answer
+from builders.engine_harness import answer, prompt
+from builders.guided_harness import OPEN_THOUGHT, THOUGHT, GuidedHarness, ScriptCompiler, allowed, grammar
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,7 +22,7 @@ def guided(request_id: int, script, *, thought=None, token_ids=(1, 2, 3), **para
 def check(harness: GuidedHarness, *asked: Prompt) -> None:
     for each in asked:
         for sample in range(each.params.n):
-            expected = guided_answer(each, sample, harness.limits.max_model_len)
+            expected = answer(each, sample, harness.limits.max_model_len, following=allowed)
             got = harness.tokens(each.request_id, sample), harness.ended(each.request_id, sample).finish_reason
             assert got == expected, f"{each.params} {each.grammar} {each.thought}"
 

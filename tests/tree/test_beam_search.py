@@ -63,7 +63,7 @@ def reference(model_folder):
 @pytest.mark.parametrize("number", range(len(SEARCHES)), ids=lambda number: str(SEARCHES[number]))
 def test_beams_are_those_of_transformers(llm, reference, number):
     options = SEARCHES[number]
-    width, prompts = 3 + number % 3, PROMPTS[10 * number : 10 * number + 10]
+    width, prompts = 3 + number % 3, PROMPTS[6 * number : 6 * number + 6]
     outputs = llm.beam_search(prompts, BeamSearchParams(width, LENGTH, **options), use_tqdm=False)
     for prompt, output in zip(prompts, outputs, strict=True):
         expected = reference(prompt, width, **options)
