@@ -7,11 +7,11 @@ import itertools
 import os
 import queue
 from collections.abc import Callable
-from pathlib import Path
 
 from ..protocol.adapter_messages import ListLoras, LoadLora, LoraAnswer, UnloadLora
 from ..protocol.config import EngineConfig
-from ..protocol.errors import AdapterError, ModelNotFoundError
+from ..protocol.errors import AdapterError
+from .adapter_folder import adapter_folder
 from .client import Client
 
 _LOOK_SECONDS = 1.0  # between two looks whether the tree still lives
@@ -23,22 +23,21 @@ class Adapters:
         self.client = client
         self._numbers = itertools.count()
         self._waiting: dict[int, queue.SimpleQueue[LoraAnswer]] = {}
+        self.loaded: dict[str, str] = {}  # name → folder
         client.on_lora_answer = self._hand_out
 
     def load(self, name: str, path: str | os.PathLike[str]) -> None:
         """Returns when requests may name it; raises `AdapterError` where that can't be."""
         if not self.config.enable_lora:
             raise AdapterError("load_lora needs room for adapters: start with enable_lora=True.", "disabled")
-        if not isinstance(name, str) or not name:
-            raise AdapterError(f"An adapter's name must be text, and {name!r} is not.", "files")
-        folder = Path(path).expanduser().absolute()
-        if not folder.is_dir():
-            raise ModelNotFoundError(f"There is no adapter at {folder}: it must be a folder that PEFT saved.")
-        self._ask(lambda query: LoadLora(query, name, str(folder)))
+        folder = adapter_folder(name, path)
+        self._ask(lambda query: LoadLora(query, name, folder))
+        self.loaded[name] = folder
 
     def unload(self, name: str) -> None:
         """Raises `AdapterError` while requests use it."""
         self._ask(lambda query: UnloadLora(query, name))
+        self.loaded.pop(name, None)
 
     def names(self) -> list[str]:
         return self._ask(ListLoras).names

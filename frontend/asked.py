@@ -1,22 +1,27 @@
-"""A prompt as the caller gave it, sorted into its parts: text, token ids, what a template rendered, what stands beside.
+"""What callers give, sorted into its parts: prompts, conversations, and which parameters go with which.
 
-What can't be a prompt at all raises; what is wrong with this one stands in it as its refusal.
-Knows nothing of models and their limits.
+A mistake in the call (lists of different lengths, a type that no prompt has) raises here. Light to import: a client of
+the daemon needs this and nothing of what computes. Knows nothing of models.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from ..protocol.beams import BeamSearchParams
 from ..protocol.errors import RequestError
 from ..protocol.sampling import SamplingParams
-from .parsing import Tools
 
-_PARTS = {"prompt", "prompt_token_ids", "priority", "cache_salt", "lora_name"}
-_MEDIA = {"multimodal_data", "multi_modal_data", "mm_info", "image", "video", "audio"}
+if TYPE_CHECKING:
+    from .parsing import Tools
+
+Messages = Sequence[Mapping[str, Any]]
+Params = SamplingParams | BeamSearchParams | Iterable[SamplingParams] | None
+
+# What `chat_template_kwargs` must not hold: each has an argument of its own.
+_OWN_ARGUMENTS = {"messages", "tokenize", "add_generation_prompt", "tools", "chat_template"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +29,17 @@ class Rendered:
     """A conversation as its template renders it: complete, with every special token that it wants."""
 
     text: str
-    tools: Tools = field(default_factory=dict)
+    tools: "Tools" = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """A conversation that is rendered elsewhere, in JSON's own types."""
+
+    messages: Sequence[Any]
+    tools: Sequence[Any] | None = None
+    chat_template: str | None = None
+    template_options: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +51,34 @@ class Asked:
     params: SamplingParams
     refusal: str | None = None
     is_chat: bool = False  # rendered by a template, so that no special tokens are to be added
-    tools: Tools = field(default_factory=dict)
+    tools: "Tools" = field(default_factory=dict)
     beams: BeamSearchParams | None = None
+    conversation: Conversation | None = None  # instead of text
 
 
-def asked_of(prompt: Any, params: SamplingParams) -> Asked:
+def paired(prompts: Iterable[Any], params: Params, defaults: SamplingParams) -> Iterator[Asked]:
+    """Pair prompts with their parameters; lists of different lengths raise before anything runs."""
+    if isinstance(params, BeamSearchParams):
+        sampling = params.as_sampling()
+        return (replace(as_asked(prompt, sampling), beams=params) for prompt in prompts)
+    if isinstance(params, SamplingParams) or params is None:
+        every = params or defaults
+        return (as_asked(prompt, every) for prompt in prompts)
+    if isinstance(prompts, Sequence) and isinstance(params, Sequence) and len(prompts) != len(params):
+        raise RequestError(
+            f"There are {len(prompts)} prompts and {len(params)} sampling_params; give one for each."
+        )
+    return (as_asked(prompt, each) for prompt, each in zip(prompts, params, strict=True))
+
+
+def as_asked(prompt: Any, params: SamplingParams) -> Asked:
+    """One prompt and its parameters; what is wrong with this one alone becomes its refusal."""
     if isinstance(prompt, str):
         return Asked(prompt, None, params)
     if isinstance(prompt, Rendered):
         return Asked(prompt.text, None, params, is_chat=True, tools=prompt.tools)
+    if isinstance(prompt, Conversation):
+        return Asked(None, None, params, is_chat=True, conversation=prompt)
     if isinstance(prompt, RequestError):  # a chat template refused this conversation
         return Asked(None, None, params, str(prompt))
     if isinstance(prompt, Mapping):
@@ -56,6 +90,10 @@ def asked_of(prompt: Any, params: SamplingParams) -> Asked:
     raise TypeError(
         f"A prompt is text, a list of token ids, or a dict with either; this one is {type(prompt).__name__}."
     )
+
+
+_PARTS = {"prompt", "prompt_token_ids", "priority", "cache_salt", "lora_name"}
+_MEDIA = {"multimodal_data", "multi_modal_data", "mm_info", "image", "video", "audio"}
 
 
 def _asked_in_parts(prompt: Mapping[str, Any], params: SamplingParams) -> Asked:
@@ -75,3 +113,32 @@ def _asked_in_parts(prompt: Mapping[str, Any], params: SamplingParams) -> Asked:
         except RequestError as error:
             return Asked(text, token_ids, params, str(error))
     return Asked(text, None, params, "prompt_token_ids must be a list of whole numbers.")
+
+
+def as_batch(prompts: Any) -> Iterable[Any]:
+    """One prompt becomes a batch of one; a list of ints is one prompt."""
+    if isinstance(prompts, (str, Mapping)) or hasattr(prompts, "tolist"):
+        return [prompts]
+    if isinstance(prompts, Sequence) and prompts and isinstance(prompts[0], int):
+        return [prompts]
+    if not isinstance(prompts, Iterable):
+        raise TypeError(f"prompts must be text, token ids, a dict, or a list of these, not {type(prompts).__name__}.")
+    return prompts
+
+
+def as_conversations(messages: Any) -> Sequence[Messages]:
+    """One conversation (a list of dicts) or several (a list of those)."""
+    if isinstance(messages, Mapping):
+        return [[messages]]
+    if not isinstance(messages, Sequence) or isinstance(messages, str):
+        raise TypeError("messages must be a list of {'role': …, 'content': …} dicts, or a list of such lists.")
+    return [messages] if not messages or isinstance(messages[0], Mapping) else messages
+
+
+def is_conversation(prompt: Any) -> bool:
+    return isinstance(prompt, Sequence) and bool(prompt) and isinstance(prompt[0], Mapping) and "role" in prompt[0]
+
+
+def check_template_options(options: Mapping[str, Any] | None) -> None:
+    if taken := _OWN_ARGUMENTS & (options or {}).keys():
+        raise RequestError(f"chat_template_kwargs: {min(taken)!r} is an argument of the call itself.")

@@ -1,36 +1,57 @@
-"""`AsyncLLM`: the same model and tree for a program with an event loop.
+"""`AsyncLLM`: the same model for a program with an event loop.
 
-The tree starts in a thread while the loop goes on; the first call waits for it. Results are handed to the loop that
-asked, whichever it is. Knows what a person calls; everything else is the session's.
+The model is opened in a thread while the loop goes on; the first call waits for it. Results are handed to the loop that
+asked, whichever it is. Knows what a person calls; everything else is behind `Opened`.
 """
 
 import asyncio
 import os
 import weakref
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from concurrent.futures import Future
 from threading import Thread
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..protocol.beams import BeamSearchParams, beams_of
+from ..protocol.config import EngineConfig
+from ..protocol.messages import Stats
 from ..protocol.outputs import RequestOutput
 from ..protocol.sampling import SamplingParams
-from .pending import Pending
-from .session import Messages, Session, as_batch, as_conversations
-from .tokenizer import Tokenizer
+from .asked import Messages, Params, as_batch, as_conversations
+from .opened import Opened, Request, open_model
 from .window import Window
 
-Params = SamplingParams | Iterable[SamplingParams] | None
+if TYPE_CHECKING:
+    from .tokenizer import Tokenizer
 
 
 class AsyncLLM:
     """Options that cannot work raise here; what goes wrong while the tree starts is raised by the first `await`."""
 
     def __init__(self, model: str | os.PathLike[str], **options: Any) -> None:
-        self._session = Session(model, options)
-        self._finalizer = weakref.finalize(self, self._session.client.close)
+        EngineConfig.from_options(model, **options)
+        self._opened: Future[Opened] = Future()
         self._start: Future[None] = Future()
-        Thread(target=_start, args=(self._session, self._start), name="penstock-start", daemon=True).start()
+        self._finalizer = weakref.finalize(self, _close, self._opened)
+        if options.get("connect", "never") in (None, "never"):
+            self._opened.set_result(open_model(model, options))
+        arguments = (model, options, self._opened, self._start)
+        Thread(target=_start, args=arguments, name="penstock-start", daemon=True).start()
+
+    @property
+    def _session(self) -> Opened:
+        """Waits for it where a daemon is asked first."""
+        return self._opened.result()
+
+    @classmethod
+    def over(cls, session: Opened) -> "AsyncLLM":
+        """A further face of a model that is open and ready; `close` leaves the model to its owner."""
+        face = cls.__new__(cls)
+        face._finalizer = weakref.finalize(face, lambda: None)
+        face._opened, face._start = Future(), Future()
+        face._opened.set_result(session)
+        face._start.set_result(None)
+        return face
 
     async def ready(self) -> None:
         """Wait until the model is loaded; every call does so by itself."""
@@ -95,8 +116,8 @@ class AsyncLLM:
             session.client.abort([request])
 
     async def beam_search(self, prompts: Any, params: BeamSearchParams) -> list[RequestOutput]:
-        """Search each prompt's likeliest answers: `outputs` are `beam_width` of them, the best first."""
-        return await self.generate(prompts, beams_of(params))  # type: ignore[arg-type]
+        """Each prompt's likeliest answers: `outputs` are `beam_width` of them, best first, with their `score`."""
+        return await self.generate(prompts, beams_of(params))
 
     async def abort(self, request_id: str) -> None:
         """End a running request; whoever waits for it gets what it has, with `error_code` 499."""
@@ -130,11 +151,16 @@ class AsyncLLM:
         await self.ready()
         return await asyncio.to_thread(self._session.adapters.names)
 
-    def get_tokenizer(self) -> Tokenizer:
+    async def stats(self) -> Stats:
+        """What the engine holds and has done: requests, blocks, steps, tokens."""
+        await self.ready()
+        return await asyncio.to_thread(self._session.client.stats)
+
+    def get_tokenizer(self) -> "Tokenizer":
         return self._session.tokenizer
 
     async def close(self) -> None:
-        """End the process tree; requests still running fail."""
+        """End the process tree, or leave the daemon; requests still running fail."""
         await asyncio.to_thread(self._finalizer)
 
     async def __aenter__(self) -> "AsyncLLM":
@@ -154,19 +180,35 @@ class _LoopQueue:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._queue: asyncio.Queue[Pending] = asyncio.Queue()
+        self._queue: asyncio.Queue[Request] = asyncio.Queue()
 
-    def put(self, request: Pending) -> None:
+    def put(self, request: Request) -> None:
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._queue.put_nowait, request)
 
-    async def get(self) -> Pending:
+    async def get(self) -> Request:
         return await self._queue.get()
 
 
-def _start(session: Session, started: "Future[None]") -> None:
+def _start(
+    model: str | os.PathLike[str], options: dict[str, Any], opened: "Future[Opened]", started: "Future[None]"
+) -> None:
     try:
-        session.wait_until_ready()
+        if not opened.done():
+            opened.set_result(open_model(model, options))
+        opened.result().wait_until_ready()
         started.set_result(None)
     except BaseException as error:
+        if not opened.done():
+            opened.set_exception(error)
         started.set_exception(error)
+
+
+def _close(opened: "Future[Opened]") -> None:
+    """What is still being opened is closed as soon as it is open."""
+
+    def close(opened: "Future[Opened]") -> None:
+        if opened.exception() is None:
+            opened.result().client.close()
+
+    opened.add_done_callback(close)

@@ -5,7 +5,6 @@ transformers gives them, and render the same text. What a template raises ends t
 Knows nothing of token ids.
 """
 
-import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
@@ -19,6 +18,7 @@ from jinja2 import nodes
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from ..protocol.errors import ConfigError, RequestError
+from .plain_types import plain
 from .tool_schemas import tool_schema
 
 Message = Mapping[str, Any]
@@ -53,10 +53,10 @@ def render(
         last = _mark_end(chat)
     variables = {
         **(special_tokens or {}),
-        **_plain(arguments),
+        **plain(arguments),
         "messages": chat,
-        "tools": None if tools is None else [_plain(tool_schema(tool)) for tool in tools],
-        "documents": _plain(documents),
+        "tools": None if tools is None else [plain(tool_schema(tool)) for tool in tools],
+        "documents": plain(documents),
         "add_generation_prompt": add_generation_prompt,
     }
     text = _rendered(compiled.template, variables)
@@ -96,18 +96,18 @@ def _checked(messages: Sequence[Message]) -> Sequence[Message]:
 
 
 def _plain_message(message: Any, takes_parts: bool) -> dict[str, Any]:
-    plain = _plain(message)
-    if not isinstance(plain, dict) or not isinstance(plain.get("role"), str):
+    copied = plain(message)
+    if not isinstance(copied, dict) or not isinstance(copied.get("role"), str):
         raise RequestError(f'A message is a dict with a "role" and a "content"; this one is {type(message).__name__}.')
     # Clients send None for what a message lacks, which templates would print.
-    plain = {name: value for name, value in plain.items() if value is not None}
-    reasoning = next((plain[name] for name in _REASONING if name in plain), None)
+    copied = {name: value for name, value in copied.items() if value is not None}
+    reasoning = next((copied[name] for name in _REASONING if name in copied), None)
     if reasoning is not None:
-        plain = {"thinking": reasoning, **plain, "reasoning_content": reasoning}
-    if isinstance(plain.get("content"), list):
-        parts = [_text_part(part) for part in plain["content"]]
-        plain["content"] = parts if takes_parts else "\n".join(part["text"] for part in parts)
-    return plain
+        copied = {"thinking": reasoning, **copied, "reasoning_content": reasoning}
+    if isinstance(copied.get("content"), list):
+        parts = [_text_part(part) for part in copied["content"]]
+        copied["content"] = parts if takes_parts else "\n".join(part["text"] for part in parts)
+    return copied
 
 
 def _text_part(part: Any) -> dict[str, Any]:
@@ -117,31 +117,6 @@ def _text_part(part: Any) -> dict[str, Any]:
         return {"type": "text", **part}
     kind = part.get("type") if isinstance(part, dict) else type(part).__name__
     raise RequestError(f"Content of type {kind!r} is not supported: a part of a message must be text.")
-
-
-def _plain(value: Any) -> Any:
-    """A copy made of JSON's types alone: objects with methods would be a way out of the sandbox."""
-    if value is None or type(value) in (str, int, float, bool):
-        return value
-    for kind, base_value in _BASE_VALUES.items():  # a subclass, of which an enum is one
-        if isinstance(value, kind):
-            return base_value(value)
-    if isinstance(value, Mapping):
-        return {_plain(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_plain(item) for item in value]
-    if isinstance(value, tuple):
-        return tuple(_plain(item) for item in value)
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
-    if callable(model_dump := getattr(value, "model_dump", None)):  # pydantic
-        return _plain(model_dump())
-    if callable(item := getattr(value, "item", None)) and getattr(value, "ndim", None) == 0:  # numpy's scalars
-        return _plain(item())
-    return f"<{type(value).__name__}>"
-
-
-_BASE_VALUES: dict[type, Callable[[Any], Any]] = {str: str.__str__, int: int.__int__, float: float.__float__}
 
 
 # --- going on from the last message ----------------------------------------------------------------------------------

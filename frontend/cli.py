@@ -17,6 +17,13 @@ from .. import __version__
 COMMANDS = {
     "generate": "complete prompts from arguments, standard input or a JSONL file",
     "chat": "talk with a model, line by line",
+    "serve": "share models with every program on this machine, over a socket and HTTP",
+    "start": "the same in the background",
+    "stop": "end the daemon",
+    "reload": "have the daemon read its configuration again",
+    "status": "say whether a daemon runs, and where",
+    "ps": "show the daemon's models: memory, clients, queue, tokens per second",
+    "logs": "show what the daemon in the background has said",
     "convert": "write a model with smaller weights, as plain safetensors",
     "models": "list bundled and cached models, and whether they fit",
     "doctor": "say what was found on this machine, and what to do about it",
@@ -64,7 +71,9 @@ def _run(name: str, words: list[str]) -> int:
     command.add_arguments(parser)
     try:
         # Intermixed: a prompt may stand before, between and after the options.
-        return command.run(parser.parse_intermixed_args(_with_hyphens(words)), parser)
+        arguments = parser.parse_intermixed_args(_with_hyphens(words))
+        arguments.words = words  # as they were typed, for who hands them on
+        return command.run(arguments, parser)
     except PenstockError as error:
         print(f"penstock: {' '.join(str(error).split())}", file=sys.stderr)
         return 1

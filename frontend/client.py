@@ -27,23 +27,23 @@ from ..protocol.messages import (
 from .model_files import ModelFiles
 from .pending import Pending
 from .tree import Tree
+from .usable import CLOSED_MEANWHILE, Usable
 
 _STATS_SECONDS = 10.0
 
 
-class Client:
+class Client(Usable):
     """The way to one private tree, which it owns: starts with the constructor, ends with `close()`."""
 
     def __init__(self, config: EngineConfig, files: ModelFiles) -> None:
+        super().__init__()  # `error` is what ended the tree
         self.tree = Tree(config, files.folder, files.tokenizer_folder)
         self.plan: MemoryPlan | None = None
-        self.error: PenstockError | None = None  # what ended the tree
-        self.is_closed = False
-        self._owner = os.getpid()
         self._pending: dict[int, Pending] = {}
         self._lock = threading.Lock()
-        self._stats: queue.SimpleQueue[Stats] = queue.SimpleQueue()
+        self._stats: queue.SimpleQueue[Stats | None] = queue.SimpleQueue()  # None: nobody will answer any more
         self.on_lora_answer: Callable[[LoraAnswer], None] = lambda answer: None
+        self.on_death: Callable[[PenstockError], None] = lambda error: None  # called by the receiving thread
         self._wake_read, self._wake_write = os.pipe()
         self._thread = threading.Thread(target=self._receive, name="penstock-client", daemon=True)
 
@@ -59,18 +59,18 @@ class Client:
     def submit(self, requests: list[Pending]) -> None:
         self.check()
         with self._lock:
-            self._pending.update((request.prompt.request_id, request) for request in requests)
+            self._pending.update((request.request_id, request) for request in requests)
         self.tree.engine.send(Generate([request.prompt for request in requests]))
-        # The tree may have died in between, after the thread had failed all requests that it knew.
-        if self.error is not None:
-            self._fail_all(self.error)
+        # The tree may have ended in between, after all requests that were known then had failed.
+        if self.error is not None or self.is_closed:
+            self._fail_all(self.error or ClosedError(CLOSED_MEANWHILE))
 
     def abort(self, requests: Iterable[Pending]) -> None:
         """Forget the requests and have the engine drop them; those that have ended are left alone."""
         sequence_ids: list[int] = []
         with self._lock:
             for request in requests:
-                if self._pending.pop(request.prompt.request_id, None) is not None:
+                if self._pending.pop(request.request_id, None) is not None:
                     sequence_ids += request.sequence_ids
         if sequence_ids and self.error is None and not self.is_closed:
             self.tree.engine.send(Abort(sequence_ids))
@@ -88,34 +88,23 @@ class Client:
     def stats(self) -> Stats:
         self.check()
         self.tree.engine.send(StatsQuery())
-        try:
-            return self._stats.get(timeout=_STATS_SECONDS)
-        except queue.Empty:
-            self.check()
-            raise PenstockError(f"The engine has not answered for {_STATS_SECONDS:.0f} s.") from None
-
-    def check(self) -> None:
-        """Raise if this object can no longer be used, with the reason."""
-        if os.getpid() != self._owner:
-            raise ClosedError(
-                "This LLM belongs to the process that made it; the copy in a forked process cannot use it. "
-                "Make the LLM in the process that uses it."
-            )
-        if self.error is not None:
-            raise same_error(self.error)
-        if self.is_closed:
-            raise ClosedError("This LLM was closed. Make a new one.")
+        with suppress(queue.Empty):
+            if (stats := self._stats.get(timeout=_STATS_SECONDS)) is not None:
+                return stats
+            self._stats.put(None)  # for the next one who waits
+        self.check()
+        raise PenstockError(f"The engine has not answered for {_STATS_SECONDS:.0f} s.")
 
     def close(self) -> None:
         """End the tree; requests still running fail. Safe to call twice, and a no-op in a forked copy."""
-        if self.is_closed or os.getpid() != self._owner:
+        if self.is_closed or self.is_forked:
             return
         self.is_closed = True
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             os.write(self._wake_write, b"x")
             self._thread.join()
         self.tree.close()
-        self._fail_all(ClosedError("The LLM was closed while this request ran."))
+        self._fail_all(ClosedError(CLOSED_MEANWHILE))
         for end in (self._wake_read, self._wake_write):
             with suppress(OSError):
                 os.close(end)
@@ -159,18 +148,14 @@ class Client:
         self.error = error
         self.tree.close(ask=False)
         self._fail_all(error)
+        self.on_death(error)
 
     def _fail_all(self, error: PenstockError) -> None:
+        """All who wait, for an answer or for figures."""
+        self._stats.put(None)
         with self._lock:
             failed = list(self._pending.values())
             self._pending.clear()
         for request in failed:
             request.error = error
             request.notify(request)
-
-
-def same_error(error: PenstockError) -> PenstockError:
-    """A new exception of the same words and cause: one instance raised twice would pile up its tracebacks."""
-    again = type(error)(*error.args)
-    again.__cause__ = error.__cause__
-    return again

@@ -177,7 +177,7 @@ class _Sequence:
         params = self._opened.params
         if params.include_stop_str_in_output or not self.token_ids:
             return False
-        return self.token_ids[-1] in (*(params.eos_token_id or ()), *(params.stop_token_ids or ()))
+        return self.token_ids[-1] in params.ending_ids
 
     def _checked_text(self, new: array) -> str:
         """Token by token up to a stop string; the tokens behind it were never part of the answer."""

@@ -9,19 +9,18 @@ import hashlib
 import itertools
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from copy import copy
 from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
 
-from ..protocol.beams import BeamSearchParams
 from ..protocol.config import EngineConfig
 from ..protocol.errors import RequestError
 from ..protocol.guided import Grammar
 from ..protocol.messages import MemoryPlan, Prompt, column, values
 from ..protocol.sampling import SamplingParams
-from .asked import Asked, asked_of
+from .asked import Asked, Params, paired
 from .door_checks import CHECKS
 from .parsing import AnswerReader, Parsing, ThoughtTokens
 from .pending import Notify, Pending
@@ -50,24 +49,19 @@ class Door:
         self.parsing = Parsing.of(config)
         self._thoughts = ThoughtTokens(self.parsing, partial(tokenizer.encode, add_special_tokens=False))
         self._numbers = itertools.count()
-        self._seeds = itertools.count()
+        self._seed = config.seed
+        self._seeds: Iterator[int] = itertools.count()
         self._settled: dict[int, _Settled] = {}
 
-    def asked(
-        self, prompts: Iterable[Any], params: SamplingParams | BeamSearchParams | Iterable[SamplingParams] | None
-    ) -> Iterator[Asked]:
+    def asked(self, prompts: Iterable[Any], params: Params) -> Iterator[Asked]:
         """Pair prompts with their parameters; lists of different lengths raise before anything runs."""
-        if isinstance(params, BeamSearchParams):
-            sampling = params.as_sampling()
-            return (replace(asked_of(prompt, sampling), beams=params) for prompt in prompts)
-        if isinstance(params, SamplingParams) or params is None:
-            every = params or self.defaults
-            return (asked_of(prompt, every) for prompt in prompts)
-        if isinstance(prompts, Sequence) and isinstance(params, Sequence) and len(prompts) != len(params):
-            raise RequestError(
-                f"There are {len(prompts)} prompts and {len(params)} sampling_params; give one for each."
-            )
-        return (asked_of(prompt, each) for prompt, each in zip(prompts, params, strict=True))
+        return paired(prompts, params, self.defaults)
+
+    def counting_for(self, seed: int | None, seeds: Iterator[int]) -> "Door":
+        """The same door for one of several clients: seeds of requests that bring none are counted for each of them."""
+        own = copy(self)
+        own._seed, own._seeds = self.config.seed if seed is None else seed, seeds
+        return own
 
     def admit(self, asked: Sequence[Asked], notify: Notify, *, is_streamed: bool = False) -> list[Pending]:
         """Tokenize and check a group of requests; the refused ones among them are finished already."""
@@ -150,7 +144,7 @@ class Door:
         except TypeError:
             raise RequestError("Prompt token ids must be whole numbers.") from None
 
-    def _settle(self, params: SamplingParams) -> "_Settled":
+    def _settle(self, params: SamplingParams) -> _Settled:
         """What belongs to the model filled in; remembered, since a batch shares one object."""
         known = self._settled.get(id(params))
         if known is None or known.given != params:
@@ -211,7 +205,7 @@ class Door:
         return self.config.limit_prompt_chars or 16 * self.plan.max_model_len
 
     def _next_seed(self) -> int:
-        return (self.config.seed * 0x9E3779B97F4A7C15 + next(self._seeds) * 0xBF58476D1CE4E5B9) % _SEED_SPAN
+        return (self._seed * 0x9E3779B97F4A7C15 + next(self._seeds) * 0xBF58476D1CE4E5B9) % _SEED_SPAN
 
 
 def _call_id(prompt: Prompt, sample: int, index: int) -> str:

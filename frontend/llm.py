@@ -1,37 +1,37 @@
-"""`LLM`: a model in a process tree of its own, for a script.
+"""`LLM`: a model for a script, in a process tree of its own or held by the daemon.
 
     llm = LLM("/path/to/model")
     for output in llm.generate(["Hello"], SamplingParams(max_tokens=32)):
         print(output.outputs.text)
 
-Knows what a person calls; the session opens the model, the door checks, the client talks to the tree.
+Knows what a person calls; everything else is behind `Opened`, which a private tree and the daemon share.
 """
 
 import os
 import queue
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..protocol.beams import BeamSearchParams, beams_of
 from ..protocol.errors import EngineDeadError
 from ..protocol.messages import Stats
 from ..protocol.outputs import RequestOutput
 from ..protocol.sampling import SamplingParams
-from .pending import Pending
-from .progress import Progress
-from .session import Messages, Session, as_batch, as_conversations
-from .tokenizer import Tokenizer
+from .asked import Messages, Params, as_batch, as_conversations
+from .opened import Request, open_model
+from .progress import progress_of
 from .window import Window
 
-Params = SamplingParams | Iterable[SamplingParams] | None
+if TYPE_CHECKING:
+    from .tokenizer import Tokenizer
 
 
 class LLM:
     """Starts the tree and returns when it is ready. `close()`, `with`, garbage collection and exit end it."""
 
     def __init__(self, model: str | os.PathLike[str], **options: Any) -> None:
-        self._session = Session(model, options)
+        self._session = open_model(model, options)
         # Before waiting: a Ctrl-C during the start must find someone who ends the children.
         self._finalizer = weakref.finalize(self, self._session.client.close)
         self._session.wait_until_ready()
@@ -91,11 +91,11 @@ class LLM:
         """One prompt or conversation; yields outputs that hold what is new. Leaving the loop aborts the request."""
         session = self._session
         session.client.check()
-        arrived: queue.SimpleQueue[Pending] = queue.SimpleQueue()
+        arrived: queue.SimpleQueue[Request] = queue.SimpleQueue()
         request = session.admit_streamed(prompt, sampling_params, arrived.put, tools, chat_template_kwargs)
         return self._streamed(request, arrived)
 
-    def _streamed(self, request: Pending, arrived: "queue.SimpleQueue[Pending]") -> Iterator[RequestOutput]:
+    def _streamed(self, request: Request, arrived: "queue.SimpleQueue[Request]") -> Iterator[RequestOutput]:
         session = self._session
         if request.is_finished:  # refused at the door
             yield session.take(request)
@@ -116,7 +116,7 @@ class LLM:
 
         Prompts are what `generate` takes.
         """
-        return self.generate(prompts, beams_of(params), use_tqdm)  # type: ignore[arg-type]
+        return self.generate(prompts, beams_of(params), use_tqdm)
 
     def apply_chat_template(
         self,
@@ -129,7 +129,7 @@ class LLM:
         """The exact text that `chat` would send."""
         return self._session.render(messages, chat_template, tools, add_generation_prompt, template_options)
 
-    def get_tokenizer(self) -> Tokenizer:
+    def get_tokenizer(self) -> "Tokenizer":
         return self._session.tokenizer
 
     def load_lora(self, name: str, path: str | os.PathLike[str]) -> None:
@@ -152,7 +152,7 @@ class LLM:
         return self._session.client.stats()
 
     def close(self) -> None:
-        """End the process tree; requests still running fail. The object cannot be used afterwards."""
+        """End the process tree, or leave the daemon; what still runs fails. The object cannot be used afterwards."""
         self._finalizer()
 
     def __enter__(self) -> "LLM":
@@ -168,10 +168,10 @@ class LLM:
         session = self._session
         session.client.check()
         asked = session.door.asked(prompts, params)
-        done: queue.SimpleQueue[Pending] = queue.SimpleQueue()
+        done: queue.SimpleQueue[Request] = queue.SimpleQueue()
         window = Window(session.client, session.door, asked, done.put, session.config.window, ordered=ordered)
         total = len(prompts) if isinstance(prompts, Sequence) else None
-        progress = Progress(total, is_shown=use_tqdm and not session.is_quiet)
+        progress = progress_of(total, is_shown=use_tqdm and not session.is_quiet)
         try:
             while not window.is_over:
                 window.fill()

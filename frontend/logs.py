@@ -34,6 +34,11 @@ def log_folder() -> Path:
     return Path(chosen) if chosen else state_folder() / "logs"
 
 
+def daemon_log() -> Path:
+    """Where a daemon in the background writes what it would say to a terminal."""
+    return log_folder() / "daemon.txt"
+
+
 def new_log_file() -> Path:
     folder = log_folder()
     folder.mkdir(parents=True, exist_ok=True)

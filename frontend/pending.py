@@ -54,6 +54,10 @@ class Pending:
         self.is_fresh = False
 
     @property
+    def request_id(self) -> int:
+        return self.prompt.request_id
+
+    @property
     def sequence_ids(self) -> list[int]:
         return [sequence_id(self.prompt.request_id, sample) for sample in range(self.prompt.params.n)]
 

@@ -5,21 +5,30 @@ Knows nothing of requests beyond their token counts.
 
 import time
 
-from tqdm import tqdm
-
 from ..protocol.outputs import RequestOutput
 
 
+def progress_of(total: int | None, *, is_shown: bool) -> "Progress | NoProgress":
+    return Progress(total) if is_shown else NoProgress()
+
+
+class NoProgress:
+    def add(self, output: RequestOutput) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
 class Progress:
-    def __init__(self, total: int | None, *, is_shown: bool) -> None:
-        self.bar = tqdm(total=total, desc="Prompts", unit="", dynamic_ncols=True, disable=not is_shown)
-        self.is_shown = is_shown
+    def __init__(self, total: int | None) -> None:
+        from tqdm import tqdm  # takes a while, and who looks at no bar need not wait for it
+
+        self.bar = tqdm(total=total, desc="Prompts", unit="", dynamic_ncols=True)
         self.start = time.monotonic()
         self.tokens_in = self.tokens_out = 0
 
     def add(self, output: RequestOutput) -> None:
-        if not self.is_shown:
-            return
         self.tokens_in += len(output.prompt_token_ids)
         self.tokens_out += sum(len(answer.token_ids) for answer in output.outputs)
         seconds = max(time.monotonic() - self.start, 1e-9)

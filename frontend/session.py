@@ -12,15 +12,16 @@ from typing import Any
 import msgspec
 
 from ..protocol.config import EngineConfig
-from ..protocol.errors import ConfigError, RequestError
+from ..protocol.errors import ConfigError, RequestError, same_error
 from ..protocol.outputs import RequestOutput
 from ..protocol.plugins import LOGITS_PROCESSORS, require_installed
 from ..protocol.sampling import SamplingParams
 from . import logs
 from .adapters import Adapters
-from .asked import Rendered
+from .asked import Messages, Rendered, check_template_options, is_conversation
+from .brought_template import Turn, render_apart
 from .chat import template_text
-from .client import Client, same_error
+from .client import Client
 from .door import Door
 from .model_files import find_model
 from .parsing import settled
@@ -28,10 +29,6 @@ from .pending import Notify, Pending
 from .start_table import start_table
 from .tokenizer import Tokenizer, chat_templates, special_tokens
 from .tool_schemas import argument_schemas
-
-Messages = Sequence[Mapping[str, Any]]
-
-_OWN_ARGUMENTS = {"messages", "tokenize", "add_generation_prompt", "tools", "chat_template"}
 
 
 class Session:
@@ -59,6 +56,7 @@ class Session:
 
     def wait_until_ready(self) -> None:
         plan = self.client.wait_until_ready()
+        self.plan = plan
         self.door = Door(self.config, self.tokenizer, plan, default_params(self.files.folder))
         logs.say(start_table(self.config, plan), quiet=self.is_quiet)
 
@@ -71,8 +69,7 @@ class Session:
         template_options: Mapping[str, Any] | None = None,
     ) -> str:
         """The exact text that a conversation becomes."""
-        if taken := _OWN_ARGUMENTS & (template_options or {}).keys():
-            raise RequestError(f"chat_template_kwargs: {min(taken)!r} is an argument of the call itself.")
+        check_template_options(template_options)
         return self.tokenizer.apply_chat_template(
             conversation,
             tokenize=False,
@@ -92,6 +89,12 @@ class Session:
             except RequestError as error:
                 prompts.append(error)
         return prompts
+
+    def render_brought(self, template: str, turns: Sequence[Turn]) -> list[str | RequestError]:
+        """With a template that came with a request: its text, or the name of one of the model's. In another process."""
+        named = self.tokenizer.chat_template
+        text = named.get(template, template) if isinstance(named, dict) else template
+        return render_apart(text, self.tokenizer.special_tokens, turns)
 
     def admit_streamed(
         self,
@@ -119,30 +122,6 @@ class Session:
 
     def decode_token(self, token: int) -> str:
         return self.tokenizer.decode_token(token)
-
-
-def as_batch(prompts: Any) -> Iterable[Any]:
-    """One prompt becomes a batch of one; a list of ints is one prompt."""
-    if isinstance(prompts, (str, Mapping)) or hasattr(prompts, "tolist"):
-        return [prompts]
-    if isinstance(prompts, Sequence) and prompts and isinstance(prompts[0], int):
-        return [prompts]
-    if not isinstance(prompts, Iterable):
-        raise TypeError(f"prompts must be text, token ids, a dict, or a list of these, not {type(prompts).__name__}.")
-    return prompts
-
-
-def as_conversations(messages: Any) -> Sequence[Messages]:
-    """One conversation (a list of dicts) or several (a list of those)."""
-    if isinstance(messages, Mapping):
-        return [[messages]]
-    if not isinstance(messages, Sequence) or isinstance(messages, str):
-        raise TypeError("messages must be a list of {'role': …, 'content': …} dicts, or a list of such lists.")
-    return [messages] if not messages or isinstance(messages[0], Mapping) else messages
-
-
-def is_conversation(prompt: Any) -> bool:
-    return isinstance(prompt, Sequence) and bool(prompt) and isinstance(prompt[0], Mapping) and "role" in prompt[0]
 
 
 def default_params(model_folder: Path) -> SamplingParams:

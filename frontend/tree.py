@@ -5,6 +5,7 @@ here, in one place. Knows nothing of requests; what arrives once the tree is rea
 """
 
 import os
+import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -13,8 +14,9 @@ from typing import Any
 
 from ..protocol.config import EngineConfig
 from ..protocol.errors import ChildFailure, ChildTraceback, EngineDeadError, OutOfMemoryError, PenstockError, raised_by
+from ..protocol.fingerprint import PROTOCOL
 from ..protocol.launch import Launch
-from ..protocol.messages import PROTOCOL, FrontendInbox, Hello, MemoryPlan, Notice, Ready, Stop
+from ..protocol.messages import FrontendInbox, Hello, MemoryPlan, Notice, Ready, Stop
 from ..protocol.process import ChildProcess, LifePipe, end_children, start_child, wait_for_ends
 from ..protocol.runtime_directory import RuntimeDirectory
 from ..protocol.sockets import Inbox, Outbox
@@ -127,6 +129,11 @@ class Tree:
         if _oom_kills() > self._oom_kills:
             return OutOfMemoryError(f"{what}: the kernel ended it for want of memory. Use a smaller model or KV cache.")
         return EngineDeadError(f"{what}. Its log is {self.log}.")
+
+    def terminate(self) -> None:
+        """Have whoever waits for this tree see it end; from any thread."""
+        for child in self.children:
+            child.send(signal.SIGTERM)
 
     def close(self, *, ask: bool = True) -> None:
         """End every child and remove the folder; safe to call twice, bounded in time."""

@@ -7,10 +7,9 @@ count too. Shared by the blocking and the asynchronous calls, which differ in ho
 import itertools
 from collections.abc import Iterator
 
+from ..protocol.errors import same_error
 from .asked import Asked
-from .client import Client, same_error
-from .door import Door
-from .pending import Notify, Pending
+from .opened import Door, Notify, Request, Way
 
 # Prompts tokenized and sent together: large enough to amortize, small enough that the engine starts at once.
 _GROUP = 128
@@ -20,15 +19,15 @@ class Window:
     """`fill`, wait for a notification, `finish` it, hand on what is `ready`; `abandon` at the end, however it comes."""
 
     def __init__(
-        self, client: Client, door: Door, asked: Iterator[Asked], notify: Notify, size: int, *, ordered: bool
+        self, client: Way, door: Door, asked: Iterator[Asked], notify: Notify, size: int, *, ordered: bool
     ) -> None:
         self.client = client
         self.door = door
         self.asked = asked
         self.size = size
         self.ordered = ordered
-        self.running: dict[int, Pending] = {}
-        self._done: dict[int, Pending] = {}  # by position
+        self.running: dict[int, Request] = {}
+        self._done: dict[int, Request] = {}  # by position
         self._following = 0  # the position to hand on next
         self._positions = itertools.count()
         self._has_more = True
@@ -47,29 +46,29 @@ class Window:
             self._has_more = bool(group)
             self._submit(self.door.admit(group, self._notify))
 
-    def _submit(self, admitted: list[Pending]) -> None:
-        good: list[Pending] = []
+    def _submit(self, admitted: list[Request]) -> None:
+        good: list[Request] = []
         for request in admitted:
             request.position = next(self._positions)
             if request.is_finished:  # refused at the door
                 self._done[request.position] = request
             else:
-                self.running[request.prompt.request_id] = request
+                self.running[request.request_id] = request
                 good.append(request)
         if good:
             self.client.submit(good)
 
-    def _notify(self, request: Pending) -> None:
+    def _notify(self, request: Request) -> None:
         if request.is_finished or request.error is not None:
             self._notify_owner(request)
 
-    def finish(self, request: Pending) -> None:
-        del self.running[request.prompt.request_id]
+    def finish(self, request: Request) -> None:
+        del self.running[request.request_id]
         if request.error is not None:
             raise same_error(request.error)
         self._done[request.position] = request
 
-    def ready(self) -> Iterator[Pending]:
+    def ready(self) -> Iterator[Request]:
         """What may be handed on now."""
         if not self.ordered:
             while self._done:

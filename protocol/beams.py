@@ -5,14 +5,14 @@ are computed.
 """
 
 import math
-import operator
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
 from .errors import RequestError
-from .sampling import MAX_SAMPLES, Rule, SamplingParams
+from .rules import BOOLEAN, Rule, at_least, between, integer, real
+from .sampling import MAX_SAMPLES, SamplingParams
 
 
 class BeamSearchParams(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
@@ -56,30 +56,15 @@ def beams_of(params: Any) -> BeamSearchParams:
     return params
 
 
-def _whole(value: Any) -> int:
-    if isinstance(value, bool):
-        raise TypeError
-    return operator.index(value)
-
-
-def _real(value: Any) -> float:
-    if isinstance(value, (bool, str)):
-        raise TypeError
-    return float(value)
-
-
-def _as_it_is(value: Any) -> Any:
-    return value
-
-
 _RULES = {
-    "beam_width": Rule(_whole, lambda value: 1 <= value <= MAX_SAMPLES, f"must be 1 to {MAX_SAMPLES}"),
-    "max_tokens": Rule(_whole, lambda value: 1 <= value < 2**31, "must be a whole number, 1 or more"),
-    # So that no power of a length overflows.
-    "length_penalty": Rule(_real, lambda value: abs(value) <= 16, "must be a number from -16 to 16"),
+    "beam_width": Rule(integer, lambda value: 1 <= value <= MAX_SAMPLES, f"must be 1 to {MAX_SAMPLES}"),
+    "max_tokens": at_least(1),
+    "length_penalty": between(-16, 16),  # so that no power of a length overflows
     "early_stopping": Rule(
-        _as_it_is, lambda value: value is True or value is False or value == "never", 'must be True, False or "never"'
+        lambda value: value,
+        lambda value: value is True or value is False or value == "never",
+        'must be True, False or "never"',
     ),
-    "temperature": Rule(_real, lambda value: 0 <= value < math.inf, "must be a finite number, 0 or more"),
-    "ignore_eos": Rule(_as_it_is, lambda value: value is True or value is False, "must be True or False"),
+    "temperature": Rule(real, lambda value: 0 <= value < math.inf, "must be a finite number, 0 or more"),
+    "ignore_eos": BOOLEAN,
 }

@@ -46,8 +46,9 @@ def run_child(role: str, body: Callable[[Child], None]) -> None:
 
     from .. import __version__
     from .faults import point
+    from .fingerprint import PROTOCOL
     from .launch import Launch
-    from .messages import PROTOCOL, Hello
+    from .messages import Hello
     from .sockets import Outbox, close_sockets
 
     name = role if role != "worker" else f"worker {arguments.rank}"

@@ -21,6 +21,7 @@ from .errors import ConfigError
 BLOCK_SIZES = (16, 32, 64, 128)
 DTYPES = ("auto", "float32", "float16", "bfloat16")
 KV_DTYPES = ("auto", "fp32", "fp16", "bf16", "int8", "uint4")
+CONNECTS = ("auto", "require", "start", "never")
 QUANTIZATIONS = ("int8", "int4", "wint8", "wint4")
 
 
@@ -67,6 +68,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     enable_lora: Annotated[bool, Meta(description="make room for LoRA adapters")] = False
     max_loras: Annotated[int, Meta(description="adapters in memory at once")] = 4
     max_lora_rank: Annotated[int, Meta(description="the largest rank that an adapter may have")] = 64
+    connect: Annotated[str, Meta(description="use the daemon: auto, require, start, never or its address")] = "never"
     enforce_eager: Annotated[bool, Meta(description="no captured graphs on a GPU")] = False
     lm_head_fp32: Annotated[bool, Meta(description="compute logits in float32")] = False
     enable_logprob: Annotated[bool, Meta(description="accepted; log-probabilities are always available")] = True
@@ -99,6 +101,13 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         if "gpu_memory_utilization" not in settled and (ratio := os.environ.get("BFC_MEM_RATIO")):
             settled["gpu_memory_utilization"] = _checked("gpu_memory_utilization", _number(ratio))
         return cls(**settled)
+
+    @classmethod
+    def given(cls, options: dict[str, Any]) -> dict[str, Any]:
+        """The options that a person wrote, under our own names and checked, without those that have no effect."""
+        known = {field.name for field in msgspec.structs.fields(cls)}
+        named = ((name, value) for name, value in _under_own_names(options) if name in known)
+        return {name: _checked(name, value) for name, value in named if value is not None}
 
     def step_limits(self, device: str) -> tuple[int, int]:
         """`max_num_seqs` and `max_num_batched_tokens`, where unset what suits the device ("cpu", "cuda:0")."""
@@ -210,6 +219,13 @@ def _one_of(*choices: Any) -> Check:
     return convert, "must be one of " + ", ".join(map(str, choices))
 
 
+def _connect(value: Any) -> str:
+    text = os.fspath(value)
+    if text not in CONNECTS and os.sep not in text:
+        raise ValueError
+    return text
+
+
 def _dtype(value: Any) -> str:
     name = _DTYPE_NAMES.get(str(value).removeprefix("torch."), str(value).removeprefix("torch."))
     if name not in DTYPES:
@@ -268,6 +284,7 @@ _CHECKS: dict[str, Check] = {
     "max_lora_rank": _COUNT,
     "guided_decoding_disable_any_whitespace": _FLAG,
     "served_model_name": _TEXT,
+    "connect": (_connect, "must be auto, require, start, never, or the path of a daemon's socket"),
     "enforce_eager": _FLAG,
     "lm_head_fp32": _FLAG,
     "enable_logprob": _FLAG,
@@ -305,7 +322,6 @@ _NOT_YET = "is not built yet; leave it out"
 # The values that ask for nothing, and the sentence for any other.
 _REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
     "swap_space": ((None, 0), _NOT_YET),
-    "connect": ((None, "never"), "there is no daemon yet; connect='never' is the only form"),
     "enable_mm": ((None, False), "multimodal models are not supported yet"),
     "limit_mm_per_prompt": ((None,), "multimodal models are not supported yet"),
     "mm_processor_kwargs": ((None,), "multimodal models are not supported yet"),

@@ -53,6 +53,13 @@ class ClosedError(PenstockError, RuntimeError):
     """The object was closed, or is a copy in a forked process."""
 
 
+def same_error(error: PenstockError) -> PenstockError:
+    """A new exception of the same words and cause: one instance raised twice would pile up its tracebacks."""
+    again = type(error)(*error.args)
+    again.__cause__ = error.__cause__
+    return again
+
+
 class ChildTraceback(Exception):
     """The traceback of a child process, shown as the cause of the error that it led to."""
 

@@ -6,10 +6,8 @@ of structs. `column` and `values` pack and unpack. A *sequence* is one sample of
 Knows nothing of sockets, and of what anyone does with a message.
 """
 
-import hashlib
 from array import array
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Literal
 
 from .adapter_messages import NO_ADAPTER, AboutAdapters, AdapterOrder, LoraAnswer
@@ -67,7 +65,7 @@ class Hello(Message):
 
     role: str
     pid: int
-    protocol: str  # PROTOCOL of the sender: both ends must be of one installation
+    protocol: str  # the sender's fingerprint.PROTOCOL: both ends must be of one installation
     versions: dict[str, str]
 
 
@@ -221,7 +219,12 @@ class MaskFrame(Message):
 
     step: int
     rows: bytes
-    bits: bytes  # len(rows) x ceil(vocab_size / 32) int32, lowest bit first; 1 allows
+    bits: bytes  # len(rows) x mask_bytes(vocab_size), lowest bit first; 1 allows
+
+
+def mask_bytes(vocab_size: int) -> int:
+    """Of a mask with a bit for each token, in whole int32 words."""
+    return -(-vocab_size // 32) * 4
 
 
 class Logprobs(Part):
@@ -246,6 +249,7 @@ class Candidates(Part):
 class FailedRow(Part):
     row: int
     message: str
+    error_code: int = 500  # 400: its own parameters leave nothing to choose
 
 
 class StepResult(Message):
@@ -304,7 +308,7 @@ class Ended(Part):
 
 
 class Tokens(Message):
-    """Engine → detokenizer, once a step: applied in the order opened, resumed, tokens, ended."""
+    """Engine → detokenizer, of a step or of several alike: applied in the order opened, resumed, tokens, ended."""
 
     sequence_ids: bytes = b""  # int64
     num_tokens: bytes = b""
@@ -366,6 +370,7 @@ class Stats(Message):
     cached_tokens: int
     generated_tokens: int
     preemptions: int
+    step_seconds: float = 0.0  # spent in the workers' steps
 
 
 EngineInbox = Generate | Abort | StepResult | Loaded | Allocated | Stop | StatsQuery | AboutAdapters
@@ -373,26 +378,3 @@ EngineInbox |= GrammarsReady
 WorkerInbox = Allocate | StepPlan | MaskFrame | Stop | AdapterOrder
 DetokenizerInbox = Tokens | Stop
 FrontendInbox = Hello | Ready | Notice | Deltas | ChildFailure | Stats | LoraAnswer
-
-
-_WIRE_FILES = (
-    "messages.py",
-    "adapter_messages.py",
-    "sampling.py",
-    "beams.py",
-    "early_stop.py",
-    "errors.py",
-    "thought.py",
-    "guided.py",
-)
-
-
-def _protocol() -> str:
-    """A short hash of the files that define the wire; equal hashes understand each other."""
-    digest = hashlib.blake2b(digest_size=8)
-    for name in _WIRE_FILES:
-        digest.update(Path(__file__).with_name(name).read_bytes())
-    return digest.hexdigest()
-
-
-PROTOCOL = _protocol()

@@ -1,19 +1,32 @@
 """Code that a user brings is found by the name of an entry point; here is which groups there are, and which names.
 
-Looks names up and imports nothing: the process that uses a plugin loads it.
+Looks names up and imports nothing of a plugin: the process that uses it loads it.
 """
 
-from collections.abc import Iterable
-from importlib.metadata import entry_points
+from collections.abc import Collection
+from typing import TYPE_CHECKING
 
 from .errors import ConfigError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoints
 
 LOGITS_PROCESSORS = "penstock.logits_processors"
 
 
-def require_installed(option: str, group: str, names: Iterable[str]) -> None:
+def installed(group: str) -> "EntryPoints":
+    """What the installed packages offer in a group."""
+    # Imported when somebody asks: it drags half of `email` and `zipfile` along, and few have plugins.
+    from importlib.metadata import entry_points
+
+    return entry_points(group=group)
+
+
+def require_installed(option: str, group: str, names: Collection[str]) -> None:
     """Raise where an installed package offers no entry point of that name."""
-    known = sorted({entry.name for entry in entry_points(group=group)})
+    if not names:
+        return
+    known = sorted(installed(group).names)
     for name in names:
         if name not in known:
             there = f"installed are {', '.join(known)}" if known else "none is installed"

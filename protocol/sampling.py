@@ -5,9 +5,8 @@ Knows nothing of models: what can only be wrong against a model (an unknown toke
 """
 
 import math
-import operator
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
@@ -16,6 +15,7 @@ from .early_stop import SENTENCE as EARLY_STOP_SENTENCE
 from .early_stop import EarlyStop, as_early_stop
 from .errors import RequestError
 from .guided import FORMS, GuidedDecodingParams, as_guided, from_response_format
+from .rules import BOOLEAN, TEXT, Rule, at_least, between, integer, real, text
 
 MAX_SAMPLES = 128
 MAX_LOGPROBS = 20
@@ -89,6 +89,11 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_un
     def is_greedy(self) -> bool:
         return self.temperature == 0.0
 
+    @property
+    def ending_ids(self) -> set[int]:
+        """The tokens that end the answer: the model's own, once they are filled in, and those of the request."""
+        return {*(self.eos_token_id or ()), *(self.stop_token_ids or ())}
+
     def _fold_guided(self) -> None:
         given = [name for name in _GUIDED if getattr(self, name) not in (None, False)]
         if len(given) > 1:
@@ -99,94 +104,39 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_un
                 setattr(self, name, None)
 
 
-class Rule(NamedTuple):
-    """Turns what a person wrote into the field's own type, and says what must hold of it."""
-
-    convert: Callable[[Any], Any]
-    holds: Callable[[Any], bool]
-    sentence: str
-
-    def checked(self, name: str, value: Any) -> Any:
-        try:
-            converted = self.convert(value)
-            if self.holds(converted):
-                return converted
-        except (AttributeError, TypeError, ValueError, OverflowError):
-            pass
-        raise RequestError(f"{name}={_shown(value)}: {self.sentence}.")
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."
-
-
-def _real(value: Any) -> float:
-    if isinstance(value, (bool, str)):
-        raise TypeError
-    return float(value)
-
-
-def _integer(value: Any) -> int:
-    if isinstance(value, bool):
-        raise TypeError
-    return operator.index(value)
-
-
-def _truth(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise TypeError
-    return value
-
-
-def _text(value: Any) -> str:
-    value.encode()  # raises for what is no string, and for half a surrogate pair, which no message can carry
-    return value
-
-
 def _strings(value: Any) -> list[str]:
-    return [_text(item) for item in ([value] if isinstance(value, str) else value)]
+    return [text(item) for item in ([value] if isinstance(value, str) else value)]
 
 
 def _integers(value: Any) -> list[int]:
-    return [_integer(item) for item in value] if isinstance(value, Sequence) else [_integer(value)]
-
-
-def _between(low: float, high: float) -> Rule:
-    return Rule(_real, lambda value: low <= value <= high, f"must be a number from {low:g} to {high:g}")
-
-
-def _at_least(low: int) -> Rule:
-    return Rule(_integer, lambda value: low <= value < 2**31, f"must be a whole number, {low} or more")
+    return [integer(item) for item in value] if isinstance(value, Sequence) else [integer(value)]
 
 
 def _ranked() -> Rule:
     sentence = f"must be 0 to {MAX_LOGPROBS}, or -1 for the whole vocabulary"
-    return Rule(_integer, lambda value: -1 <= value <= MAX_LOGPROBS, sentence)
+    return Rule(integer, lambda value: -1 <= value <= MAX_LOGPROBS, sentence)
 
 
-_BOOLEAN = Rule(_truth, lambda value: True, "must be True or False")
 _TOKEN_IDS = Rule(_integers, lambda ids: all(0 <= item < 2**31 for item in ids), "must be a token id or a list of them")
-_TEXT = Rule(_text, lambda value: isinstance(value, str), "must be a string of valid Unicode")
 
 _RULES: dict[str, Rule] = {
-    "temperature": Rule(_real, lambda value: 0 <= value < math.inf, "must be a finite number, 0 or more"),
-    "top_p": Rule(_real, lambda value: 0 < value <= 1, "must be more than 0 and at most 1"),
-    "top_k": Rule(_integer, lambda value: -1 <= value < 2**31, "must be a whole number; 0 or -1 is off"),
-    "min_p": _between(0, 1),
-    "presence_penalty": _between(-2, 2),
-    "frequency_penalty": _between(-2, 2),
-    "repetition_penalty": Rule(_real, lambda value: 0 < value < math.inf, "must be a finite number above 0"),
-    "max_tokens": _at_least(1),
-    "max_length": _at_least(1),
-    "reasoning_max_tokens": _at_least(0),
-    "min_tokens": _at_least(0),
-    "min_length": _at_least(0),
+    "temperature": Rule(real, lambda value: 0 <= value < math.inf, "must be a finite number, 0 or more"),
+    "top_p": Rule(real, lambda value: 0 < value <= 1, "must be more than 0 and at most 1"),
+    "top_k": Rule(integer, lambda value: -1 <= value < 2**31, "must be a whole number; 0 or -1 is off"),
+    "min_p": between(0, 1),
+    "presence_penalty": between(-2, 2),
+    "frequency_penalty": between(-2, 2),
+    "repetition_penalty": Rule(real, lambda value: 0 < value < math.inf, "must be a finite number above 0"),
+    "max_tokens": at_least(1),
+    "max_length": at_least(1),
+    "reasoning_max_tokens": at_least(0),
+    "min_tokens": at_least(0),
+    "min_length": at_least(0),
     "stop": Rule(_strings, lambda items: all(items), "must be a string or a list of strings, none of them empty"),
     "stop_token_ids": _TOKEN_IDS,
-    "ignore_eos": _BOOLEAN,
+    "ignore_eos": BOOLEAN,
     "eos_token_id": _TOKEN_IDS,
-    "include_stop_str_in_output": _BOOLEAN,
+    "include_stop_str_in_output": BOOLEAN,
     "bad_words": Rule(_strings, lambda items: all(items), "must be a list of strings, none of them empty"),
     "bad_words_ids": Rule(
         lambda value: [_integers(item) for item in value],
@@ -194,23 +144,23 @@ _RULES: dict[str, Rule] = {
         "must be a list of lists of token ids, none of them empty",
     ),
     "logit_bias": Rule(
-        lambda value: {int(item): _real(bias) for item, bias in dict(value).items()},
+        lambda value: {int(item): real(bias) for item, bias in dict(value).items()},
         lambda bias: all(0 <= item < 2**31 and -100 <= value <= 100 for item, value in bias.items()),
         "must be {token id: number from -100 to 100}",
     ),
-    "seed": Rule(_integer, lambda value: 0 <= value < 2**63, "must be a whole number from 0 to 2**63 - 1"),
-    "n": Rule(_integer, lambda value: 1 <= value <= MAX_SAMPLES, f"must be 1 to {MAX_SAMPLES}"),
+    "seed": Rule(integer, lambda value: 0 <= value < 2**63, "must be a whole number from 0 to 2**63 - 1"),
+    "n": Rule(integer, lambda value: 1 <= value <= MAX_SAMPLES, f"must be 1 to {MAX_SAMPLES}"),
     "logprobs": _ranked(),
     "prompt_logprobs": _ranked(),
-    "skip_special_tokens": _BOOLEAN,
-    "spaces_between_special_tokens": _BOOLEAN,
-    "detokenize": _BOOLEAN,
-    "priority": Rule(_integer, lambda value: abs(value) < 2**31, "must be a whole number"),
-    "cache_salt": _TEXT,
-    "lora_name": _TEXT,
+    "skip_special_tokens": BOOLEAN,
+    "spaces_between_special_tokens": BOOLEAN,
+    "detokenize": BOOLEAN,
+    "priority": Rule(integer, lambda value: abs(value) < 2**31, "must be a whole number"),
+    "cache_salt": TEXT,
+    "lora_name": TEXT,
     # A row of so many comparisons for each token of the history.
-    "no_repeat_ngram_size": Rule(_integer, lambda value: 0 <= value <= 1024, "must be 0 to 1024"),
-    "suppress_repetition_in_generation": _BOOLEAN,
+    "no_repeat_ngram_size": Rule(integer, lambda value: 0 <= value <= 1024, "must be 0 to 1024"),
+    "suppress_repetition_in_generation": BOOLEAN,
     "early_stop": Rule(as_early_stop, lambda value: True, EARLY_STOP_SENTENCE),
     "logits_processors_args": Rule(
         # As it will arrive: a value that no message can carry raises here.

@@ -23,27 +23,32 @@ class Inbox:
         self.socket = _context().socket(zmq.PULL)
         self.socket.setsockopt(zmq.RCVHWM, 0)
         self.socket.bind(_address(directory, name))
+        self._poller: zmq.Poller | None = None  # of the socket and the descriptors last watched with it
+        self._watched: list[int] = []
 
     def receive(self, timeout: float | None = None) -> Any | None:
         """The next message; None when `timeout` seconds (None: no limit) have passed without one."""
-        try:
-            # A look before the poll: under load there nearly always is a message already.
-            return self.decoder.decode(self.socket.recv(zmq.NOBLOCK))
-        except zmq.Again:
-            if timeout == 0 or not self.socket.poll(None if timeout is None else max(1, int(timeout * 1000))):
-                return None
-            return self.decoder.decode(self.socket.recv())
+        if timeout is not None and not self._has_message_within(timeout):
+            return None
+        return self.decoder.decode(self.socket.recv())
 
     def receive_or(self, descriptors: list[int]) -> Any | None:
         """The next message; None when there is none and one of the descriptors has become readable."""
-        while (message := self.receive(0)) is None:
-            poller = zmq.Poller()
-            poller.register(self.socket, zmq.POLLIN)
-            for descriptor in descriptors:
-                poller.register(descriptor, zmq.POLLIN)
-            if all(ready is not self.socket for ready, _ in poller.poll()):
+        if self._poller is None or self._watched != descriptors:
+            self._watched, self._poller = list(descriptors), zmq.Poller()
+            for polled in (self.socket, *descriptors):
+                self._poller.register(polled, zmq.POLLIN)
+        while not self._has_message():
+            if all(ready is not self.socket for ready, _ in self._poller.poll()):
                 return self.receive(0)
-        return message
+        return self.decoder.decode(self.socket.recv())
+
+    def _has_message_within(self, seconds: float) -> bool:
+        return self._has_message() or (seconds > 0 and bool(self.socket.poll(max(1, int(seconds * 1000)))))
+
+    def _has_message(self) -> bool:
+        # Asked for, not tried: a receive that fails raises, which costs more than the message.
+        return bool(self.socket.get(zmq.EVENTS) & zmq.POLLIN)
 
     def close(self) -> None:
         self.socket.close(linger=0)
@@ -61,8 +66,10 @@ class Outbox:
         self._lock = threading.Lock()
 
     def send(self, message: Any) -> None:
+        """Dropped once this end is closed: whoever sends then hears of the end from who closed it."""
         with self._lock:
-            self.socket.send(_encoder.encode(message))
+            if not self.socket.closed:
+                self.socket.send(_encoder.encode(message))
 
     def close(self) -> None:
         with self._lock:

@@ -4,7 +4,6 @@ A file has them by name in `REASONING` or `TOOL_CALLS`; an entry point is one ro
 choosing, run in the user's own process. Knows nothing of what a row says.
 """
 
-import importlib.metadata
 import importlib.util
 import os
 from collections.abc import Mapping
@@ -14,6 +13,7 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from ...protocol.errors import ConfigError
+from ...protocol.plugins import installed
 from .families import plain_name
 
 Row = TypeVar("Row")
@@ -29,7 +29,7 @@ def rows_of_file(path: str, option: str, table: str, kind: type[Row]) -> dict[st
 
 
 def row_of_entry_point(name: str, group: str, kind: type[Row]) -> Row | None:
-    for point in importlib.metadata.entry_points(group=group):
+    for point in installed(group):
         if plain_name(point.name) == name:
             where = f"the entry point {point.name} = {point.value} ({group})"
             try:
@@ -41,7 +41,7 @@ def row_of_entry_point(name: str, group: str, kind: type[Row]) -> Row | None:
 
 
 def names_of_entry_points(group: str) -> list[str]:
-    return sorted(plain_name(point.name) for point in importlib.metadata.entry_points(group=group))
+    return sorted(plain_name(point.name) for point in installed(group))
 
 
 def _checked(row: Any, kind: type[Row], where: str) -> Row:

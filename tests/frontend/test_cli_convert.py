@@ -37,16 +37,10 @@ def test_it_cuts_the_weights_for_the_ranks_that_it_is_told(model, tmp_path):
     assert not list(out.glob("*.safetensors"))
 
 
-@pytest.mark.parametrize(
-    "words, sentence",
-    [
-        (["--quantization", "int4", "--group-size", "48"], "group_size=48"),
-        (["--quantization", "int8", "--tensor-parallel-size", "3"], "tensor_parallel_size=3 can't share"),
-    ],
-)
-def test_what_the_worker_refuses_is_said_here(model, tmp_path, capsys, words, sentence):
-    assert cli.main(["convert", str(model), str(tmp_path / "out"), "--quiet", *words]) == 1
-    assert sentence in capsys.readouterr().err
+def test_what_the_worker_refuses_is_said_here(model, tmp_path, capsys):
+    words = ["--quantization", "int8", "--tensor-parallel-size", "3", "--quiet"]
+    assert cli.main(["convert", str(model), str(tmp_path / "out"), *words]) == 1
+    assert "tensor_parallel_size=3 can't share" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 

@@ -7,7 +7,7 @@ import threading
 import msgspec
 import pytest
 
-from penstock.protocol import messages
+from penstock.protocol.fingerprint import PROTOCOL
 from penstock.protocol.messages import (
     Abort,
     EngineInbox,
@@ -48,7 +48,7 @@ def test_a_plan_survives_the_wire():
 
 
 def test_the_protocol_has_a_hash():
-    assert len(messages.PROTOCOL) == 16
+    assert len(PROTOCOL) == 16
 
 
 def test_messages_of_one_sender_arrive_in_order(directory):

@@ -101,16 +101,22 @@ class Terminal:
         answer = AnswerText(self.is_coloured)
         with _silent_keyboard():
             try:
-                self._may_interrupt = True
-                if self._was_interrupted:
-                    raise KeyboardInterrupt
-                for piece in pieces:
+                while (piece := self._next(pieces)) is not None:
                     answer.write(piece)
             except KeyboardInterrupt:
                 pieces.close()  # type: ignore[attr-defined]  # a generator
             finally:
-                self._may_interrupt = False
                 answer.end()
+
+    def _next(self, pieces: Iterator[Piece]) -> Piece | None:
+        # A Ctrl-C hits the wait for a piece, never the writing of one: where the writing stands is always known.
+        try:
+            self._may_interrupt = True
+            if self._was_interrupted:
+                raise KeyboardInterrupt
+            return next(pieces, None)
+        finally:
+            self._may_interrupt = False
 
     def say(self, text: str) -> None:
         """What is not the model's."""

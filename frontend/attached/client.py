@@ -1,0 +1,163 @@
+"""Sends requests and questions to the daemon and hands its pieces to the requests that wait for them.
+
+One thread reads everything that the daemon says, so any number of the caller's threads and event loops may wait. The
+same face as the client of a private tree. Knows nothing of prompts as people write them.
+"""
+
+import itertools
+import queue
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ...protocol.attach import (
+    Answer,
+    Ask,
+    AskedRequest,
+    AskStats,
+    Cancel,
+    Drop,
+    Failed,
+    Pieces,
+    Question,
+)
+from ...protocol.beams import BeamSearchParams
+from ...protocol.errors import ClosedError, PenstockError, same_error
+from ...protocol.messages import Stats
+from ...protocol.sampling import SamplingParams
+from ..usable import CLOSED_MEANWHILE, Usable
+from .line import Line
+from .request import AttachedRequest
+
+
+class AttachedClient(Usable):
+    """Leaves the daemon with `close()`; its requests end there within moments, however this process ends."""
+
+    def __init__(self, line: Line) -> None:
+        super().__init__()  # `error` is what ended the connection
+        self.line = line
+        self._pending: dict[int, AttachedRequest] = {}
+        self._lock = threading.Lock()
+        self._queries = itertools.count()
+        self._asking: dict[int, queue.SimpleQueue[Answer | None]] = {}
+        self._thread = threading.Thread(target=self._receive, name="penstock-client", daemon=True)
+        self._thread.start()
+
+    def submit(self, requests: list[AttachedRequest]) -> None:
+        self.check()
+        with self._lock:
+            self._pending.update((request.request_id, request) for request in requests)
+        for ask in _asks(requests):
+            self.line.send(ask)
+        # The connection may have ended in between, after the thread had failed all requests that it knew.
+        if self.error is not None:
+            self._fail_all(self.error)
+
+    def abort(self, requests: Iterable[AttachedRequest]) -> None:
+        """Forget the requests and have the daemon drop them; those that have ended are left alone."""
+        with self._lock:
+            numbers = [
+                request.request_id
+                for request in requests
+                if self._pending.pop(request.request_id, None) is not None
+            ]
+        if numbers and self.error is None and not self.is_closed:
+            self.line.send(Drop(numbers))
+
+    def cancel(self, requests: Iterable[AttachedRequest]) -> None:
+        """Have the daemon end the requests; each still gets its last piece, with what it has."""
+        self.check()
+        self.line.send(Cancel([request.request_id for request in requests]))
+
+    def find(self, request_id: int) -> AttachedRequest | None:
+        return self._pending.get(request_id)
+
+    def stats(self) -> Stats:
+        stats = self.ask(AskStats).stats
+        if stats is None:
+            raise self.line.lost()
+        return stats
+
+    def ask(self, question: Callable[[int], Question]) -> Answer:
+        """As long as the daemon takes; raises what it says went wrong."""
+        self.check()
+        query = next(self._queries)
+        arrived = self._asking[query] = queue.SimpleQueue()
+        try:
+            self.line.send(question(query))
+            if self.error is not None:  # ended before anyone knew that we ask
+                raise same_error(self.error)
+            answer = arrived.get()
+        finally:
+            del self._asking[query]
+        if answer is None:
+            self.check()
+            raise self.line.lost()
+        if answer.failure is not None:
+            raise answer.failure.error()
+        return answer
+
+    def close(self) -> None:
+        """Leave the daemon; requests still running fail. Safe to call twice, and a no-op in a forked copy."""
+        if self.is_closed or self.is_forked:
+            return
+        self.is_closed = True
+        self.line.hang_up()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+        self.line.close()
+
+    # --- the receiving thread ------------------------------------------------------------------------------------
+
+    def _receive(self) -> None:
+        while (message := self.line.receive()) is not None:
+            self._dispatch(message)
+        if self.is_closed:
+            self._fail_all(ClosedError(CLOSED_MEANWHILE))
+        else:
+            self.error = self.line.lost()
+            self._fail_all(self.error)
+        for asking in list(self._asking.values()):
+            asking.put(None)
+
+    def _dispatch(self, message: Any) -> None:
+        if isinstance(message, Pieces):
+            for piece in message.pieces:
+                # Unknown: dropped by us while the piece was on its way.
+                if (request := self._pending.get(piece.number)) is not None:
+                    request.add(piece)
+                    if request.is_finished:
+                        self._pending.pop(piece.number, None)
+                    request.notify(request)
+        elif isinstance(message, Failed):
+            self._fail(message.numbers, message.failure.error())
+        elif isinstance(message, Answer) and (asking := self._asking.get(message.query)) is not None:
+            asking.put(message)
+
+    def _fail(self, numbers: Iterable[int], error: PenstockError) -> None:
+        with self._lock:
+            failed = [request for number in numbers if (request := self._pending.pop(number, None)) is not None]
+        for request in failed:
+            request.error = error
+            request.notify(request)
+
+    def _fail_all(self, error: PenstockError) -> None:
+        self._fail(list(self._pending), error)
+
+
+def _asks(requests: list[AttachedRequest]) -> Iterable[Ask]:
+    """One message, or one for each of the searches among them. A batch shares its parameters, so they travel once."""
+    by_beams: dict[int, tuple[BeamSearchParams | None, list[AttachedRequest]]] = {}
+    for request in requests:
+        by_beams.setdefault(id(request.asked.beams), (request.asked.beams, []))[1].append(request)
+    for beams, group in by_beams.values():
+        params: list[SamplingParams] = []
+        places: dict[int, int] = {}
+        wires: list[AskedRequest] = []
+        for request in group:
+            place = places.setdefault(id(request.asked.params), len(params))
+            if place == len(params):
+                params.append(request.asked.params)
+            request.wire.params = place
+            wires.append(request.wire)
+        yield Ask(wires, params, beams)

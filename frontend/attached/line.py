@@ -1,0 +1,69 @@
+"""One connection to a daemon: frames out from any thread, frames in to whoever reads.
+
+Connecting checks who listens: a socket of another user's is not the daemon. Knows nothing of what is said.
+"""
+
+import os
+import socket
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ...protocol.attach import HEADER_BYTES, FromDaemon, frame, frame_length, is_own_user
+from ...protocol.errors import EngineDeadError, PenstockError
+from ...protocol.wire import Message
+
+_CONNECT_SECONDS = 5.0
+_decoder = msgspec.msgpack.Decoder(FromDaemon)
+
+
+class Line:
+    """Open from the constructor on; raises OSError where nobody listens."""
+
+    def __init__(self, address: Path) -> None:
+        self.address = address
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            self._socket.settimeout(_CONNECT_SECONDS)
+            self._socket.connect(os.fspath(address))
+            self._socket.settimeout(None)
+            if not is_own_user(self._socket):
+                raise PermissionError(f"{address} belongs to another user")
+        except BaseException:
+            self._socket.close()
+            raise
+        self._reader = self._socket.makefile("rb")
+        self._lock = threading.Lock()
+
+    def send(self, message: Message) -> None:
+        packed = frame(message)
+        try:
+            with self._lock:
+                self._socket.sendall(packed)
+        except OSError as error:
+            raise self.lost() from error
+
+    def receive(self) -> Any | None:
+        """The next message; None when the daemon has ended or hung up, or says what no daemon of this version does."""
+        with suppress(OSError, ValueError, msgspec.DecodeError, PenstockError):
+            header = self._reader.read(HEADER_BYTES)
+            if len(header) == HEADER_BYTES:
+                body = self._reader.read(frame_length(header))
+                return _decoder.decode(body)
+        return None
+
+    def lost(self) -> EngineDeadError:
+        return EngineDeadError(f"The daemon at {self.address} has ended or closed the connection; see `penstock logs`.")
+
+    def hang_up(self) -> None:
+        """Whoever reads sees the end."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self.hang_up()
+        self._reader.close()
+        self._socket.close()

@@ -1,0 +1,49 @@
+"""The command line of `penstock serve` and `penstock start`, which say the same things of a daemon.
+
+Knows nothing of how a daemon runs.
+"""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from ...protocol.config import EngineConfig
+from ..daemon.settings import DaemonSettings, read_settings
+from ..http.options import HttpOptions
+from .options import add_options, given, number_or_text
+from .socket_option import add_socket
+
+# The daemon's own options: name → its sentence.
+_OWN = {
+    "keep_alive": "seconds of quiet until a model is unloaded; inf is never (600)",
+    "load_wait": "seconds that a load waits for memory that is in use (30)",
+    "max_loaded": "models loaded at once; unset: what memory holds",
+    "drain": "seconds that running requests have when the daemon ends (30)",
+    "linger": "end after so many seconds without clients and models (never)",
+}
+
+
+def add_daemon_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("models", metavar="MODEL", nargs="*", help="bundled name, folder or hub id; or NAME=MODEL")
+    parser.add_argument("--config", metavar="FILE", type=Path, help="TOML: the models with their options")
+    add_socket(parser)
+    group = parser.add_argument_group("daemon options")
+    for name, sentence in _OWN.items():
+        flag = "--" + name.replace("_", "-")
+        group.add_argument(flag, dest=name, type=number_or_text, metavar="X", help=sentence, default=argparse.SUPPRESS)
+    group.add_argument("--preload", action="store_true", help="load the models named here at once")
+    group.add_argument("--no-http", action="store_true", help="serve the socket alone")
+    group.add_argument("--systemd", action="store_true", help="print a unit for this command line and end")
+    add_options(parser, "HTTP options", HttpOptions)
+    add_options(parser, "engine options, of the models named here", EngineConfig, leave_out=("model", "connect"))
+
+
+def settings_of(arguments: argparse.Namespace) -> DaemonSettings:
+    """Read again at every reload; raises what cannot work."""
+    options: dict[str, Any] = given(arguments, EngineConfig)
+    options.pop("connect", None)
+    own = {name: getattr(arguments, name) for name in _OWN if hasattr(arguments, name)}
+    if arguments.preload:
+        options["preload"] = True
+    http = None if arguments.no_http else given(arguments, HttpOptions)
+    return read_settings(arguments.config, arguments.models, options, own, http)

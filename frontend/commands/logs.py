@@ -1,0 +1,52 @@
+"""Show the last lines of what the daemon in the background has said; with --follow, what it says from now on, too.
+
+Knows nothing of what the lines mean.
+"""
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+from ...protocol.errors import PenstockError
+from ..logs import daemon_log
+
+USAGE = "[options]"
+
+_LOOK_SECONDS = 0.2
+_TAIL_BYTES = 1 << 20
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-n", "--lines", metavar="N", type=int, default=40, help="how many of the last lines (40)")
+    parser.add_argument("-f", "--follow", action="store_true", help="go on until Ctrl-C")
+
+
+def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+    log = daemon_log()
+    if not log.exists():
+        raise PenstockError(f"No daemon has been in the background here: there is no {log}.")
+    end = _show_tail(log, max(0, arguments.lines))
+    while arguments.follow:
+        time.sleep(_LOOK_SECONDS)
+        end = _show_from(log, end)
+    return 0
+
+
+def _show_tail(log: Path, count: int) -> int:
+    """Returns how far it was read."""
+    with open(log, "rb") as file:
+        end = file.seek(0, 2)
+        file.seek(max(0, end - _TAIL_BYTES))
+        lines = file.read().decode(errors="replace").splitlines()
+    print("\n".join(lines[len(lines) - min(count, len(lines)) :]), flush=True)
+    return end
+
+
+def _show_from(log: Path, start: int) -> int:
+    with open(log, "rb") as file:
+        file.seek(start)
+        found = file.read()
+    sys.stdout.write(found.decode(errors="replace"))
+    sys.stdout.flush()
+    return start + len(found)

@@ -1,0 +1,62 @@
+"""Show the daemon's models: state, memory, clients, requests that run and wait, tokens per second.
+
+Rates are those of half a second. Knows nothing of how the figures come about.
+"""
+
+import argparse
+import time
+
+from ...protocol.attach import DaemonStatus, ModelStatus
+from ..daemon.background import line_to, status_of
+from ..start_table import size
+from .socket_option import add_socket, socket_of
+from .status import span
+
+USAGE = "[options]"
+
+_SECONDS = 0.5
+_HEADINGS = ("MODEL", "STATE", "SINCE", "MEMORY", "KV USED", "CLIENTS", "RUNNING", "WAITING", "IN/S", "OUT/S", "DIED")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_socket(parser)
+
+
+def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+    line = line_to(socket_of(arguments))
+    try:
+        before, start = status_of(line), time.monotonic()
+        time.sleep(_SECONDS)
+        after, seconds = status_of(line), time.monotonic() - start
+    finally:
+        line.close()
+    print("\n".join(table(before, after, seconds, time.time())))
+    return 0
+
+
+def table(before: DaemonStatus, after: DaemonStatus, seconds: float, now: float) -> list[str]:
+    earlier = {model.name: model for model in before.models}
+    rows = [_HEADINGS, *(_row(earlier.get(model.name), model, seconds, now) for model in after.models)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
+
+
+def _row(earlier: ModelStatus | None, model: ModelStatus, seconds: float, now: float) -> tuple[str, ...]:
+    stats = model.stats
+    figures = ("-", "-", "-", "-", "-")
+    if stats is not None:
+        was = earlier.stats if earlier is not None else None
+        new_in = stats.prompt_tokens - was.prompt_tokens if was else 0
+        new_out = stats.generated_tokens - was.generated_tokens if was else 0
+        figures = (
+            f"{1 - stats.free_blocks / max(1, stats.blocks):.0%}",
+            str(stats.running),
+            str(stats.waiting),
+            f"{max(0, new_in) / seconds:,.0f}",
+            f"{max(0, new_out) / seconds:,.0f}",
+        )
+    used, running, waiting, tokens_in, tokens_out = figures
+    return (
+        model.name, model.state, span(now - model.since), size(model.resident_bytes), used, str(model.clients),
+        running, waiting, tokens_in, tokens_out, str(model.restarts),
+    )  # fmt: skip

@@ -1,0 +1,20 @@
+"""Have the daemon read its configuration again. Connections stay; a model in use goes on as it is until nobody uses it.
+
+Knows nothing of what stands in it.
+"""
+
+import argparse
+
+from ..daemon.background import reload_daemon
+from .socket_option import add_socket, socket_of
+
+USAGE = "[options]"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_socket(parser)
+
+
+def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+    print(f"The configuration was read again: {reload_daemon(socket_of(arguments))}.")
+    return 0

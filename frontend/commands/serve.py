@@ -1,0 +1,69 @@
+"""Serve models to every program of this user on this machine, until Ctrl-C or SIGTERM: scripts attach with
+`LLM("NAME", connect="auto")`, others speak HTTP. A model is loaded when it is first used. SIGHUP reads the
+configuration again.
+
+Knows the command line; the daemon is in `frontend/daemon`.
+"""
+
+import argparse
+import asyncio
+import shlex
+import sys
+from collections.abc import Callable
+
+from ..daemon.background import detach
+from ..daemon.server import Daemon
+from .daemon_options import add_daemon_options, settings_of
+from .socket_option import socket_of
+
+USAGE = "[MODEL ...] [options]"
+
+_UNIT = """\
+[Unit]
+Description=Penstock, large language models on this machine
+After=network.target
+
+[Service]
+ExecStart={command}
+ExecReload=/bin/kill -HUP $MAINPID
+Restart=on-failure
+# Running requests have their time, then processes theirs.
+TimeoutStopSec={seconds:.0f}
+KillMode=mixed
+
+[Install]
+WantedBy=default.target
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_daemon_options(parser)
+    # Of `penstock start`: the end of a pipe that is told when the daemon listens.
+    parser.add_argument("--detached", type=int, help=argparse.SUPPRESS)
+
+
+def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+    on_listening: Callable[[], None] = lambda: None  # noqa: E731
+    if arguments.detached is not None:
+        on_listening = detach(arguments.detached)
+    if arguments.config:
+        arguments.config = arguments.config.absolute()
+    settings = settings_of(arguments)
+    if arguments.systemd:
+        print(_UNIT.format(command=_command(["serve", *arguments.words]), seconds=settings.drain + 30), end="")
+        return 0
+    daemon = Daemon(socket_of(arguments), settings, lambda: settings_of(arguments), on_listening)
+    with asyncio.Runner(loop_factory=_loop) as runner:
+        runner.run(daemon.run())
+    return 0
+
+
+def _loop() -> asyncio.AbstractEventLoop:
+    import uvloop
+
+    return uvloop.new_event_loop()
+
+
+def _command(words: list[str]) -> str:
+    own = [sys.executable, "-m", "penstock", *(word for word in words if word != "--systemd")]
+    return " ".join(map(shlex.quote, own))

@@ -1,0 +1,39 @@
+"""Start a daemon in the background, with the options of `penstock serve`; returns when it listens.
+
+Knows nothing of what the daemon does.
+"""
+
+import argparse
+
+from ...protocol.errors import PenstockError
+from ..daemon.background import line_to, listens, start_daemon, status_of
+from ..logs import daemon_log
+from .daemon_options import add_daemon_options, settings_of
+from .socket_option import socket_of
+
+USAGE = "[MODEL ...] [options]"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_daemon_options(parser)
+
+
+def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+    settings_of(arguments)  # what cannot work is said here, where someone reads it
+    if arguments.systemd:
+        parser.error("--systemd belongs to `penstock serve`: systemd wants a daemon that stays in the foreground")
+    address = socket_of(arguments)
+    if listens(address):
+        raise PenstockError(
+            f"A daemon listens at {address} already; see `penstock status`. To change what it serves, edit its "
+            "configuration and `penstock reload`, or `penstock stop` it first."
+        )
+    start_daemon(arguments.words, address)
+    line = line_to(address)
+    try:
+        status = status_of(line)
+    finally:
+        line.close()
+    where = f"{status.address} and {status.http}" if status.http else status.address
+    print(f"The daemon is process {status.pid}, at {where}. Its log is {daemon_log()}.")
+    return 0

@@ -1,0 +1,55 @@
+"""Say whether a daemon runs, where, and with which models. Exit status 0 if one runs, 3 if none does.
+
+Knows nothing of how a daemon is started.
+"""
+
+import argparse
+import time
+
+from ...protocol.attach import DaemonStatus
+from ...protocol.errors import PenstockError
+from ..daemon.background import line_to, status_of
+from .socket_option import add_socket, socket_of
+
+USAGE = "[options]"
+NOT_RUNNING = 3
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_socket(parser)
+
+
+def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+    address = socket_of(arguments)
+    try:
+        line = line_to(address)
+    except PenstockError as error:
+        print(error)
+        return NOT_RUNNING
+    try:
+        print("\n".join(lines_of(status_of(line), time.time())))
+    finally:
+        line.close()
+    return 0
+
+
+def lines_of(status: DaemonStatus, now: float) -> list[str]:
+    models = [f"{model.name} ({model.state})" for model in status.models]
+    rows = [
+        ("process", f"{status.pid}, penstock {status.version}, for {span(now - status.started)}"),
+        ("socket", status.address),
+        ("HTTP", status.http or "none"),
+        ("models", ", ".join(models) or "none"),
+        ("clients", str(status.clients)),
+        ("log", status.log),
+    ]
+    state = "The daemon is shutting down" if status.is_draining else "A daemon runs"
+    return [state, *(f"  {name:<8} {text}" for name, text in rows)]
+
+
+def span(seconds: float) -> str:
+    """As a person says it."""
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= length:
+            return f"{seconds / length:.1f} {unit}"
+    return f"{seconds:.0f} s"

@@ -1,0 +1,35 @@
+"""Whether a client's options agree with those of a model that others use too: each one given must be what it has.
+
+Knows nothing of who asks.
+"""
+
+from typing import Any
+
+from ...protocol.config import EngineConfig
+from ...protocol.messages import MemoryPlan
+
+
+def disagreement(config: EngineConfig, plan: MemoryPlan, given: dict[str, Any]) -> str:
+    """A sentence that names every option that differs, or nothing."""
+    different = [
+        f"{name}={value!r} (here {has(config, plan, name)!r})"
+        for name, value in given.items()
+        if value not in (getattr(config, name), has(config, plan, name))
+    ]
+    return f"The daemon's model was loaded with other options than {', '.join(different)}." if different else ""
+
+
+def has(config: EngineConfig, plan: MemoryPlan, name: str) -> Any:
+    """What an option has become, where unset or "auto" stood for what the machine and the model gave."""
+    num_seqs, num_tokens = config.step_limits(plan.device)
+    settled = {
+        "max_model_len": plan.max_model_len,
+        "max_num_seqs": num_seqs,
+        "max_num_batched_tokens": num_tokens,
+        "num_gpu_blocks_override": plan.num_blocks,
+        "kv_cache_memory": plan.num_blocks * plan.block_bytes,
+        "device": plan.device.split(":")[0],
+        "dtype": plan.dtype,
+        "kv_cache_dtype": plan.kv_dtype,
+    }
+    return settled.get(name, getattr(config, name))

@@ -1,0 +1,138 @@
+"""A daemon in the background: started so that it outlives its caller, asked questions, and ended.
+
+The new process says when it listens through a pipe, and detaches itself before it does anything else, so that nobody
+has to reap it. Knows nothing of models.
+"""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from ...protocol.attach import Answer, AskReload, AskStatus, AskStop, DaemonStatus, Question
+from ...protocol.errors import PenstockError
+from ...protocol.process import inherited_path
+from .. import logs
+from ..attached.line import Line
+
+_START_SECONDS = 30.0
+# After its requests have had their time, a daemon has so long to end its processes before it is killed.
+_END_SECONDS = 15.0
+# One that a script has started ends when nobody has needed it for that long.
+LINGER_SECONDS = 600.0
+# Beyond that, what earlier daemons have said is put aside when the next one starts; of what was put aside before,
+# nothing is kept.
+_LOG_BYTES = 4 << 20
+
+
+def start_daemon(words: Sequence[str], address: Path) -> None:
+    """Returns when it listens; `words` are those of `penstock serve`. Raises with what it said if it doesn't."""
+    log = logs.daemon_log()
+    log.parent.mkdir(parents=True, exist_ok=True)
+    if log.exists() and log.stat().st_size > _LOG_BYTES:
+        log.replace(log.with_name("daemon.before.txt"))
+    said = log.stat().st_size if log.exists() else 0
+    read_end, write_end = os.pipe()
+    command = [sys.executable, "-P", "-m", "penstock", "serve", "--socket", str(address), "--detached", str(write_end)]
+    try:
+        with open(log, "ab") as log_file:
+            starter = subprocess.Popen(
+                [*command, *words],
+                stdin=subprocess.DEVNULL,
+                stdout=log_file,
+                stderr=log_file,
+                pass_fds=(write_end,),
+                start_new_session=True,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(inherited_path())},
+            )
+        os.close(write_end)
+        write_end = -1
+        starter.wait()  # it detaches itself at once
+        ready, _, _ = select.select([read_end], [], [], _START_SECONDS)
+        if not (ready and os.read(read_end, 1)) and not listens(address):
+            heard = log.read_bytes()[said:].decode(errors="replace").strip().splitlines() or ["it said nothing"]
+            raise PenstockError(f"The daemon did not start: {heard[-1]} Its log is {log}.")
+    finally:
+        for end in (read_end, write_end):
+            if end >= 0:
+                os.close(end)
+
+
+def detach(ready_end: int) -> Callable[[], None]:
+    """Leave the process that started us; returns what tells it that we listen."""
+    if os.fork():
+        os._exit(0)
+    os.setsid()
+    os.set_inheritable(ready_end, False)
+
+    def ready() -> None:
+        with suppress(OSError):
+            os.write(ready_end, b"1")
+        os.close(ready_end)
+
+    return ready
+
+
+def listens(address: Path) -> bool:
+    with suppress(OSError):
+        Line(address).close()
+        return True
+    return False
+
+
+def line_to(address: Path) -> Line:
+    try:
+        return Line(address)
+    except OSError as error:
+        raise PenstockError(f"No daemon listens at {address}. Start one with `penstock start`.") from error
+
+
+def asked(line: Line, question: Question) -> Answer:
+    line.send(question)
+    answer = line.receive()
+    if not isinstance(answer, Answer):
+        raise line.lost()
+    if answer.failure is not None:
+        raise answer.failure.error()
+    return answer
+
+
+def status_of(line: Line) -> DaemonStatus:
+    status = asked(line, AskStatus(0)).status
+    if status is None:
+        raise line.lost()
+    return status
+
+
+def reload_daemon(address: Path) -> str:
+    line = line_to(address)
+    try:
+        return asked(line, AskReload(0)).text
+    finally:
+        line.close()
+
+
+def stop_daemon(address: Path, seconds: float) -> None:
+    """Returns when its process has ended; killed if it does not."""
+    line = line_to(address)
+    try:
+        pidfd = os.pidfd_open(status_of(line).pid)
+        try:
+            asked(line, AskStop(0, seconds))
+            if not _has_ended(pidfd, seconds + _END_SECONDS):
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+                _has_ended(pidfd, _END_SECONDS)
+        finally:
+            os.close(pidfd)
+    finally:
+        line.close()
+
+
+def _has_ended(pidfd: int, seconds: float) -> bool:
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    return bool(poll.poll(seconds * 1000))

@@ -1,0 +1,84 @@
+"""HTTP in front of the daemon: started with it, replaced when its options change, ended with it.
+
+Knows the server's options, its address and its end; nothing of requests, and imports it only where it is wanted.
+"""
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...protocol.errors import ConfigError
+from .. import logs
+from ..http.options import DEFAULT_ADDRESS, HttpOptions
+from .models import Models
+
+if TYPE_CHECKING:
+    from ..http.server import HttpServer
+
+
+class HttpFace:
+    def __init__(self, models: Models) -> None:
+        self._models = models
+        self._server: HttpServer | None = None
+        self._told: tuple[HttpOptions | None, list[bytes]] = (None, [])
+        self._closing: set[asyncio.Task[None]] = set()
+
+    @property
+    def address(self) -> str:
+        """As one types it into a browser; empty where there is none."""
+        return self._server.address if self._server is not None else ""
+
+    async def start(self, options: HttpOptions | None) -> None:
+        try:
+            await self.change(options)
+        except ConfigError as error:
+            if options is None or options.http != DEFAULT_ADDRESS or not isinstance(error.__cause__, OSError):
+                raise
+            # Nobody asked for this port: scripts attach all the same, and a reload finds nothing new to do.
+            logs.say(f"No HTTP: {error}", quiet=False)
+            self._told = options, _files_of(options)
+
+    async def change(self, options: HttpOptions | None) -> bool:
+        """Whether it did: other options, or other files that they name. What runs goes on under the old ones.
+
+        Raises `ConfigError` where it can't be, and then nothing has changed.
+        """
+        told = options, _files_of(options)
+        if told == self._told:
+            return False
+        server, older = None, self._server
+        if options is not None:
+            from ..http.serve import start_http
+
+            server = await start_http(self._models, options, older)
+        self._server, self._told = server, told
+        if older is not None:
+            self._close(older, older.options.request_timeout)
+        return True
+
+    def close(self, seconds: float) -> None:
+        """Begin to end: connections that are busy have so long."""
+        if self._server is not None:
+            self._close(self._server, seconds)
+
+    def _close(self, server: "HttpServer", seconds: float) -> None:
+        task = asyncio.create_task(server.close(seconds))
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    @property
+    def is_busy(self) -> bool:
+        """A server that was told to end has not."""
+        return bool(self._closing)
+
+    async def ended(self, seconds: float) -> None:
+        """Wait for them, within a time."""
+        if self._closing:
+            await asyncio.wait(self._closing, timeout=seconds)
+
+
+def _files_of(options: HttpOptions | None) -> list[bytes]:
+    """What the files say that options name; one that can't be read is refused by who needs it."""
+    names = (options.api_key_file, options.tls_certificate, options.tls_key) if options is not None else ()
+    paths = [Path(name).expanduser() for name in names if name is not None]
+    return [path.read_bytes() for path in paths if path.is_file()]

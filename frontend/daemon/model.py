@@ -1,0 +1,249 @@
+"""One named model of the daemon: loaded on first use, unloaded after a while of quiet, started again when it dies.
+
+Whoever uses it holds a lease; a model with leases is never taken away. Lives on the daemon's event loop; what blocks
+goes on in threads. Knows nothing of sockets and HTTP, and how room is made for it is `Models`' affair.
+"""
+
+import asyncio
+import math
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+from ...protocol.attach import ModelStatus
+from ...protocol.errors import ClosedError, EngineDeadError, PenstockError
+from ...protocol.messages import Stats
+from .. import logs
+from ..client import Client
+from ..session import Session
+from .settings import ModelSettings
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
+# A tree that has lived that long is not in a row with those that died before it.
+_LONG_LIFE = 60.0
+
+
+class Model:
+    """`lease()`, then `ready()` as often as needed, then `release()`."""
+
+    def __init__(self, settings: ModelSettings, open_session: "Callable[[Model], Awaitable[Session]]") -> None:
+        self.settings = settings
+        self.is_stale = False  # its settings have changed: another takes its name as soon as nobody uses it
+        self.leases = 0
+        self.restarts = 0
+        self.last_used = time.monotonic()
+        self.session: Session | None = None
+        self.on_change: Callable[[], None] = lambda: None
+        self._open_session = open_session
+        self._loading: asyncio.Task[None] | None = None
+        self._closing: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._adapters: dict[str, str] = {}  # of the last session: they are loaded again with the next
+        self._deaths_in_a_row = 0
+        self._has_died = False  # and is to come back
+        self._become("unloaded")
+
+    @property
+    def name(self) -> str:
+        return self.settings.name
+
+    @property
+    def is_idle(self) -> bool:
+        """Loaded, and nobody would miss it now."""
+        return self.session is not None and self.leases == 0
+
+    @property
+    def adapters(self) -> dict[str, str]:
+        """Name → folder, of all that were loaded by anyone, also while the model is not."""
+        return self._adapters if self.session is None else self.session.adapters.loaded
+
+    @property
+    def is_held(self) -> bool:
+        """It has processes, or is about to."""
+        return self.session is not None or self._loading is not None or self._closing is not None
+
+    def _become(self, state: str, error: str = "") -> None:
+        self.state, self.since, self.error = state, time.time(), error
+
+    # --- leases ----------------------------------------------------------------------------------------------------
+
+    def lease(self) -> None:
+        self.leases += 1
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def release(self) -> None:
+        self.leases -= 1
+        self.last_used = time.monotonic()
+        if self.leases == 0:
+            self.settle()
+        self.on_change()
+
+    def settle(self) -> None:
+        """Nobody uses it: unload it now, or after its while of quiet, counted from the last use."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if not self.is_idle:
+            return
+        left = 0.0 if self.is_stale else self.last_used + self.settings.keep_alive - time.monotonic()
+        if left < math.inf:
+            self._timer = asyncio.get_running_loop().call_later(max(left, 0.0), self._quiet)
+
+    def _quiet(self) -> None:
+        self._timer = None
+        if self.is_idle:
+            self.unload()
+
+    # --- loading ---------------------------------------------------------------------------------------------------
+
+    async def ready(self) -> Session:
+        """Its session, loaded if need be; raises why that can't be."""
+        while self.session is None:
+            # Others may wait for the same load: it goes on when one of them leaves.
+            await asyncio.shield(self._loading or self._begin_load())
+        return self.session
+
+    def _begin_load(self) -> "asyncio.Task[None]":
+        self._loading = asyncio.create_task(self._load())
+        self._loading.add_done_callback(self._load_ended)
+        return self._loading
+
+    def _load_ended(self, load: "asyncio.Task[None]") -> None:
+        """One that failed has said so in the model's state; a tree that died is tried again while anyone wants it."""
+        failed = not load.cancelled() and load.exception() is not None
+        if failed and self._has_died and self.session is None and self._loading is None:
+            self._come_back()
+
+    def _come_back(self) -> None:
+        if self._is_wanted:
+            self._become("restarting", self.error)
+            self._begin_load()
+
+    @property
+    def _is_wanted(self) -> bool:
+        return self.leases > 0 or (self.settings.preload and not self.is_stale)
+
+    async def _load(self) -> None:
+        try:
+            if self._closing is not None:
+                await self._closing
+            await asyncio.sleep(self._pause())
+            self._become("loading")
+            session = await self._open_session(self)
+        except asyncio.CancelledError:  # by `end`; those who wait for it were not
+            self._become("unloaded")
+            raise ClosedError("The daemon is shutting down.") from None
+        except BaseException as error:
+            # A start that dies counts, and one that should have brought a dead model back: it is tried again by itself.
+            # Any other that was refused is only tried when somebody asks.
+            self._deaths_in_a_row += self._has_died or isinstance(error, EngineDeadError)
+            self._become("failed", str(error))
+            raise
+        finally:
+            self._loading = None
+        self.session, self._has_died = session, False
+        self._become("ready")
+        self._hear_of_death(session.client)
+        self.settle()
+        self.on_change()
+
+    def _hear_of_death(self, client: Client) -> None:
+        loop = asyncio.get_running_loop()
+
+        def tell(error: PenstockError) -> None:
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(self._died, client, error)
+
+        client.on_death = tell  # knows the client alone: the session's tokenizer goes with the session
+        if client.error is not None:  # before anyone could tell
+            self._died(client, client.error)
+
+    def _pause(self) -> float:
+        """None after the first death, then doubled up to a bound."""
+        if self._deaths_in_a_row < 2:
+            return 0.0
+        return min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** (self._deaths_in_a_row - 2))
+
+    def _died(self, client: Client, error: PenstockError) -> None:
+        if self.session is None or self.session.client is not client:
+            return
+        self._let_go()
+        self._has_died = True
+        self.restarts += 1
+        self._deaths_in_a_row = 1 if time.time() - self.since > _LONG_LIFE else self._deaths_in_a_row + 1
+        self._become("unloaded", str(error))
+        when = f"in {self._pause():.1f} s" if self._is_wanted else "when it is next used"
+        logs.say(f"{self.name}: {error} It is started again {when}.", quiet=False)
+        self._closing = asyncio.create_task(self._close(client))
+        self._come_back()
+        self.on_change()
+
+    def _let_go(self) -> None:
+        if self.session is not None:
+            self._adapters, self.session = self.session.adapters.loaded, None
+
+    # --- unloading -------------------------------------------------------------------------------------------------
+
+    def unload(self) -> asyncio.Task[None] | None:
+        """End its processes; whoever still waits for an answer is told."""
+        if self.session is not None:
+            client = self.session.client
+            self._let_go()
+            self._become("unloading")
+            self._closing = asyncio.create_task(self._close(client))
+        return self._closing
+
+    async def _close(self, client: Client) -> None:
+        try:
+            await asyncio.to_thread(client.close)
+        finally:
+            self._closing = None
+            if self.state == "unloading":
+                self._become("unloaded")
+            self.on_change()
+
+    async def end(self) -> None:
+        """For good: a load that is under way fails, too."""
+        self._has_died = False
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._loading is not None:
+            self._loading.cancel()
+            with suppress(asyncio.CancelledError, PenstockError):
+                await self._loading
+        if (closing := self.unload()) is not None:
+            await closing
+
+    # --- looking ---------------------------------------------------------------------------------------------------
+
+    async def stats(self) -> Stats | None:
+        """Of the engine; None while there is none."""
+        if self.session is None:
+            return None
+        with suppress(EngineDeadError, ClosedError):
+            return await asyncio.to_thread(self.session.client.stats)
+        return None
+
+    def status(self) -> ModelStatus:
+        client = self.session.client if self.session is not None else None
+        pids = [child.popen.pid for child in client.tree.children] if client is not None else []
+        return ModelStatus(
+            self.name,
+            self.settings.model,
+            "leaving" if self.is_stale else self.state,
+            self.leases,
+            self.since,
+            self.restarts,
+            sum(map(_resident, pids)),
+            self.session.plan if self.session is not None else None,
+            error=self.error,
+        )
+
+
+def _resident(pid: int) -> int:
+    """Bytes in memory of a process."""
+    with suppress(OSError, IndexError), open(f"/proc/{pid}/statm") as statm:
+        return int(statm.read().split()[1]) * 4096
+    return 0

@@ -1,0 +1,229 @@
+"""The daemon's models by name: who may use which, and which one goes when another doesn't fit.
+
+A model without leases goes first, the one that was used longest ago. One with leases stays: a load waits for it a while
+and then says what would have to go. Loads come one after another, since each plans with the memory that it finds.
+Lives on the daemon's event loop. Knows nothing of sockets and HTTP.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import msgspec
+
+from ...protocol.attach import ModelStatus
+from ...protocol.errors import ClosedError, OutOfMemoryError, PenstockError, RequestError
+from ...protocol.messages import Stats
+from .. import logs
+from ..async_llm import AsyncLLM
+from ..session import Session
+from .model import Model
+from .settings import DaemonSettings, ModelSettings, added
+
+
+class UnknownModelError(RequestError):
+    """No model of that name is served."""
+
+
+class Models:
+    def __init__(self, settings: DaemonSettings) -> None:
+        self.settings = settings
+        self.is_draining = False
+        self.on_change: Callable[[], None] = lambda: None
+        self._brought: dict[str, ModelSettings] = {}  # by clients; a reload keeps them
+        self._models = {name: self._made(model) for name, model in settings.models.items()}
+        self._leaving: list[Model] = []  # no longer served under their name, still used
+        self._one_load = asyncio.Lock()
+        self._released = asyncio.Event()
+        self._opening: list[Session] = []
+        # Always the same thread: what one model leaves in its part of the heap is there for the next.
+        self._loader = ThreadPoolExecutor(1, "penstock-load")
+
+    def _made(self, settings: ModelSettings) -> Model:
+        model = Model(settings, self._open)
+        model.on_change = self._changed
+        return model
+
+    def _changed(self) -> None:
+        self._released.set()
+        self._leaving = [model for model in self._leaving if model.leases or model.is_held]
+        self.on_change()
+
+    # --- using -----------------------------------------------------------------------------------------------------
+
+    def names(self) -> list[str]:
+        return list(self._models)
+
+    def find(self, name: str, path: str = "") -> Model:
+        """By its name, else by what it was made from."""
+        if self.is_draining:
+            raise ClosedError("The daemon is shutting down.")
+        if name in self._models:
+            return self._models[name]
+        for model in self._models.values():
+            if model.settings.model in (name, path):
+                return model
+        served = ", ".join(self._models) or "none"
+        raise UnknownModelError(f"The daemon serves no model {name!r}; it serves {served}.")
+
+    @asynccontextmanager
+    async def lease(self, name: str) -> AsyncIterator[AsyncLLM]:
+        """A face of the model for as long as it is used; it is loaded if need be."""
+        model = self.find(name)
+        model.lease()
+        try:
+            yield AsyncLLM.over(await model.ready())
+        finally:
+            model.release()
+
+    def add(self, name: str, model: str, options: dict[str, Any]) -> Model:
+        """A model that a client brought."""
+        settings = added(name, model, options, self.settings.keep_alive)
+        self._brought[name] = settings
+        self._models[name] = self._made(settings)
+        return self._models[name]
+
+    async def stats(self, name: str) -> Stats | None:
+        """None while it isn't loaded."""
+        return await self._models[name].stats() if name in self._models else None
+
+    def listing(self) -> list[ModelStatus]:
+        """Of those that are served."""
+        return [model.status() for model in self._models.values()]
+
+    async def figures(self) -> list[ModelStatus]:
+        """Of all, those that are leaving among them, with what their engines say."""
+        every = self._every
+        stats = await asyncio.gather(*(model.stats() for model in every))
+        return [msgspec.structs.replace(model.status(), stats=each) for model, each in zip(every, stats, strict=True)]
+
+    def adapters(self, name: str) -> list[str]:
+        """Those of a served model, loaded or to be loaded with it."""
+        return sorted(self._models[name].adapters)
+
+    @property
+    def num_held(self) -> int:
+        return sum(model.is_held for model in self._every)
+
+    @property
+    def _every(self) -> list[Model]:
+        return [*self._models.values(), *self._leaving]
+
+    def preload(self) -> None:
+        """Start loading what is to be loaded from the start."""
+        for model in self._models.values():
+            if model.settings.preload:
+                asyncio.create_task(model.ready()).add_done_callback(_forgotten)
+
+    # --- room ------------------------------------------------------------------------------------------------------
+
+    async def _open(self, model: Model) -> Session:
+        deadline = time.monotonic() + self.settings.load_wait
+        async with self._one_load:
+            await self._under_the_limit(model, deadline)
+            while True:
+                try:
+                    return await self._opened(model)
+                except OutOfMemoryError as error:
+                    if not self._others(model):
+                        raise
+                    await self._make_room(model, str(error), deadline)
+
+    async def _under_the_limit(self, model: Model, deadline: float) -> None:
+        most = self.settings.max_loaded
+        while most is not None and len(self._others(model)) >= most:
+            await self._make_room(model, f"max_loaded={most} models are loaded", deadline)
+
+    def _others(self, model: Model) -> list[Model]:
+        return [other for other in self._every if other is not model and other.session is not None]
+
+    async def _make_room(self, model: Model, why: str, deadline: float) -> None:
+        """Returns when something has changed that may help."""
+        idle = [other for other in self._others(model) if other.is_idle]
+        if idle:
+            closing = min(idle, key=lambda other: other.last_used).unload()
+            if closing is not None:
+                await closing
+            return
+        self._released.clear()
+        try:
+            await asyncio.wait_for(self._released.wait(), max(0.0, deadline - time.monotonic()))
+        except TimeoutError:
+            users = [f"{other.name} ({other.leases} in use)" for other in self._others(model)]
+            raise OutOfMemoryError(
+                f"{model.name} does not fit beside what is in use: {why.rstrip('.')}. "
+                f"What would have to go: {', '.join(users)}. Waited {self.settings.load_wait:.0f} s (load_wait)."
+            ) from None
+
+    async def _opened(self, model: Model) -> Session:
+        opening = asyncio.get_running_loop().run_in_executor(self._loader, self._open_session, model)
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:  # the thread goes on, and what it has opened by then would be nobody's
+            with suppress(PenstockError):
+                await asyncio.to_thread((await opening).client.close)
+            raise
+
+    def _open_session(self, model: Model) -> Session:
+        if self.is_draining:
+            raise ClosedError("The daemon is shutting down.")
+        session = Session(model.settings.model, model.settings.options)
+        self._opening.append(session)
+        try:
+            if self.is_draining:  # it began while the children were being started, and did not see them
+                session.client.tree.terminate()
+            session.wait_until_ready()
+        finally:
+            self._opening.remove(session)
+        for name, path in model.adapters.items():
+            try:
+                session.adapters.load(name, path)
+            except PenstockError as error:
+                logs.say(f"{model.name}: the adapter {name} could not be loaded again: {error}", quiet=False)
+        return session
+
+    # --- changing and ending -----------------------------------------------------------------------------------------
+
+    def reload(self, settings: DaemonSettings) -> list[str]:
+        """Take over new settings: what is in use goes on with the old ones until nobody uses it. Says what changed."""
+        self.settings = settings
+        wanted = {**self._brought, **settings.models}
+        words = []
+        for name in [name for name in self._models if name not in wanted]:
+            self._retire(self._models.pop(name))
+            words.append(f"{name} removed")
+        for name, one in wanted.items():
+            old = self._models.get(name)
+            if old is None or old.settings.config != one.config:
+                self._models[name] = self._made(one)
+                if old is not None:
+                    self._retire(old)
+                words.append(f"{name} {'added' if old is None else 'changed'}")
+            elif old.settings != one:
+                old.settings = one
+                old.settle()
+                words.append(f"{name} adjusted")
+        self.preload()
+        return words
+
+    def _retire(self, model: Model) -> None:
+        model.is_stale = True
+        self._leaving.append(model)
+        model.settle()
+        self._changed()
+
+    async def end(self) -> None:
+        """Every process of every model ends; loads that are under way fail."""
+        self.is_draining = True
+        for session in self._opening:
+            session.client.tree.terminate()
+        await asyncio.gather(*(model.end() for model in self._every))
+
+
+def _forgotten(waiting: "asyncio.Task[Session]") -> None:
+    """Nobody waits for a preload; one that failed has said so in the model's state, and the next use tries again."""
+    if not waiting.cancelled():
+        waiting.exception()

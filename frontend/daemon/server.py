@@ -1,0 +1,221 @@
+"""The daemon itself: one socket, one event loop, the models behind it, and an end in bounded time.
+
+Holds a lock beside its socket, so that one address has one daemon; whoever connects must be the same user, as the
+kernel says. SIGTERM and SIGINT end it after running requests have had their time, a second one at once; SIGHUP reads
+the configuration again. Knows nothing of what clients say.
+"""
+
+import asyncio
+import fcntl
+import math
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from ... import __version__
+from ...protocol.attach import DaemonStatus, is_own_user
+from ...protocol.errors import ConfigError, PenstockError
+from .. import logs
+from .http_face import HttpFace
+from .models import Models
+from .questions import Answers
+from .served import Served
+from .settings import DaemonSettings
+
+# Clients that have been told of the end have so long to take their last words.
+_LAST_WORDS_SECONDS = 1.0
+# HTTP is cut so much later than requests are ended, which tells its clients why.
+_HTTP_SECONDS = 10.0
+
+
+class Daemon:
+    """`run` returns when everything has ended."""
+
+    def __init__(
+        self,
+        address: Path,
+        settings: DaemonSettings,
+        read_again: Callable[[], DaemonSettings],
+        on_listening: Callable[[], None],
+    ) -> None:
+        self.address = address
+        self.settings = settings
+        self._read_again = read_again
+        self._on_listening = on_listening
+        self._started = time.time()
+        self._clients: set[Served] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._stopping = asyncio.Event()
+        self._at_once = asyncio.Event()
+        self._drain = settings.drain
+        self._linger: asyncio.TimerHandle | None = None
+
+    async def run(self) -> None:
+        self.models = Models(self.settings)
+        self.models.on_change = self._look_whether_anyone_is_here
+        self._answers = Answers(self)
+        self._http = HttpFace(self.models)
+        with _locked(self.address):
+            server = await asyncio.start_unix_server(self._serve, sock=_listening(self.address))
+            try:
+                await self._http.start(self.settings.http)
+                self._hear_signals()
+                self._on_listening()
+                names = ", ".join(self.models.names()) or "no model yet"
+                logs.say(f"penstock serves {names} at {self._addresses()}", quiet=False)
+                self.models.preload()
+                self._look_whether_anyone_is_here()
+                await self._stopping.wait()
+                await self._drained()
+            finally:
+                self.address.unlink(missing_ok=True)
+                server.close()
+                await self._end()
+
+    def _addresses(self) -> str:
+        return f"{self.address} and {self._http.address}" if self._http.address else str(self.address)
+
+    # --- clients -----------------------------------------------------------------------------------------------------
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if not is_own_user(writer.get_extra_info("socket")):
+            writer.transport.abort()
+            return
+        client = Served(reader, writer, self.models, self._answers)
+        self._clients.add(client)
+        self._look_whether_anyone_is_here()
+        try:
+            await client.run()
+        finally:
+            self._clients.discard(client)
+            self._look_whether_anyone_is_here()
+
+    def _look_whether_anyone_is_here(self) -> None:
+        """A daemon that was told to linger for a while ends when it has been alone that long."""
+        is_alone = not self._clients and self.models.num_held == 0
+        if not is_alone and self._linger is not None:
+            self._linger.cancel()
+            self._linger = None
+        elif is_alone and self._linger is None and self.settings.linger < math.inf:
+            self._linger = asyncio.get_running_loop().call_later(self.settings.linger, self.stop, 0.0)
+
+    # --- what people ask of it ---------------------------------------------------------------------------------------
+
+    async def status(self) -> DaemonStatus:
+        return DaemonStatus(
+            os.getpid(),
+            __version__,
+            self._started,
+            str(self.address),
+            self._http.address,
+            sum(client.model is not None for client in self._clients),
+            self.models.is_draining,
+            str(logs.daemon_log()),
+            await self.models.figures(),
+        )
+
+    async def reload(self) -> str:
+        """Raises what is wrong with the configuration, and then nothing has changed."""
+        settings = await asyncio.to_thread(self._read_again)
+        has_changed = await self._http.change(settings.http)
+        self.settings, self._drain = settings, settings.drain
+        words = self.models.reload(settings)
+        return ", ".join(filter(None, [*words, "HTTP changed" if has_changed else ""])) or "nothing changed"
+
+    def stop(self, seconds: float) -> None:
+        """Take no new requests; those that run have so many seconds. A second call ends at once."""
+        if self._stopping.is_set():
+            self._at_once.set()
+        self._drain = seconds
+        self.models.is_draining = True
+        self._stopping.set()
+
+    # --- signals -----------------------------------------------------------------------------------------------------
+
+    def _hear_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, lambda: self.stop(self._drain))
+        loop.add_signal_handler(signal.SIGHUP, self._hang_up)
+
+    def _hang_up(self) -> None:
+        task = asyncio.create_task(self._reload_and_say())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _reload_and_say(self) -> None:
+        try:
+            logs.say(f"The configuration was read again: {await self.reload()}.", quiet=False)
+        except PenstockError as error:
+            logs.say(f"The configuration was not taken over: {error}", quiet=False)
+
+    # --- the end -----------------------------------------------------------------------------------------------------
+
+    async def _drained(self) -> None:
+        """Until nothing runs any more, within the time that requests have."""
+        seconds = self._drain
+        waits = [asyncio.create_task(self._quiet()), asyncio.create_task(self._at_once.wait())]
+        self._http.close(seconds + _HTTP_SECONDS)
+        await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        for task in waits:
+            task.cancel()
+
+    async def _quiet(self) -> None:
+        """Looks now and then: an end is no time to be thrifty."""
+        while any(client.num_running for client in self._clients) or self._http.is_busy:
+            await asyncio.sleep(0.02)
+
+    async def _end(self) -> None:
+        await self.models.end()
+        await self._http.ended(_LAST_WORDS_SECONDS)  # its requests have just been told
+        deadline = time.monotonic() + _LAST_WORDS_SECONDS
+        while any(client.num_running for client in self._clients) and time.monotonic() < deadline:
+            await asyncio.sleep(0.01)
+        for client in list(self._clients):
+            client.hang_up()
+        while self._clients and time.monotonic() < deadline + _LAST_WORDS_SECONDS:
+            await asyncio.sleep(0.01)
+
+
+class _locked:
+    """The one daemon at this address, for as long as it lives; the kernel lets go of the lock however it ends."""
+
+    def __init__(self, address: Path) -> None:
+        self.path = address.with_name(address.name + ".lock")
+
+    def __enter__(self) -> None:
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._file = open(self.path, "a+")
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self._file.close()
+            raise ConfigError(
+                f"A daemon listens at {self.path.with_suffix('')} already; see `penstock status`, or end it with "
+                "`penstock stop`."
+            ) from None
+
+    def __exit__(self, *exception: object) -> None:
+        self._file.close()
+
+
+def _listening(address: Path) -> socket.socket:
+    """For this user alone, from the moment it exists."""
+    status = address.parent.stat()
+    if status.st_uid != os.getuid() or status.st_mode & 0o077:
+        raise ConfigError(f"{address.parent} must be this user's own with mode 0700: the daemon's socket lies there.")
+    address.unlink(missing_ok=True)  # of one that is dead: we hold the lock
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    mask = os.umask(0o177)
+    try:
+        listening.bind(os.fspath(address))
+    except OSError as error:
+        listening.close()
+        raise ConfigError(f"No socket can be made at {address}: {error}.") from error
+    finally:
+        os.umask(mask)
+    listening.setblocking(False)
+    return listening

@@ -1,0 +1,180 @@
+"""What a daemon is told: its models with their options, and how long things may take; from words and a TOML file.
+
+    keep_alive = 600            # seconds of quiet until a model is unloaded; inf: never
+    [models.pocket]
+    model = "pocket"
+    max_num_seqs = 16           # any option of EngineConfig
+    preload = true              # load at the start, and again should it die
+    [http]
+    address = "127.0.0.1:8000"  # and any option of HttpOptions; `http = false`: none
+
+Knows nothing of processes.
+"""
+
+import math
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ...protocol.config import EngineConfig
+from ...protocol.errors import ConfigError
+from ..http.options import HttpOptions
+
+KEEP_ALIVE = 600.0
+
+
+class ModelSettings(msgspec.Struct, frozen=True):
+    """One named model."""
+
+    name: str
+    model: str  # a bundled name, a folder or a hub id
+    options: dict[str, Any]
+    config: EngineConfig
+    keep_alive: float
+    preload: bool = False
+
+
+class DaemonSettings(msgspec.Struct, frozen=True):
+    models: dict[str, ModelSettings] = {}
+    keep_alive: float = KEEP_ALIVE  # of models that don't say otherwise
+    load_wait: float = 30.0  # seconds that a load waits for memory in use
+    max_loaded: int | None = None  # models loaded at once; None: what memory holds
+    drain: float = 30.0  # seconds that running requests have when the daemon ends
+    linger: float = math.inf  # seconds without clients and models until the daemon ends by itself
+    http: HttpOptions | None = None  # None: the socket alone
+
+
+def read_settings(
+    path: Path | None,
+    words: list[str],
+    options: dict[str, Any],
+    own: dict[str, Any],
+    http: dict[str, Any] | None,
+) -> DaemonSettings:
+    """The file's, then what stands on the command line: `words` are MODEL or NAME=MODEL, `options` are for all of them,
+    `own` are the daemon's, `http` are the server's; None: no HTTP, whatever the file says."""
+    told = _read(path) if path else {}
+    tables, table = told.pop("models", {}), told.pop("http", {})
+    server = None if http is None or table is False else _http(table, http, path)
+    values = {**_checked_own(told, str(path)), **own}
+    keep_alive = values.get("keep_alive", KEEP_ALIVE)
+    models = [_model(name, table, keep_alive) for name, table in _tables(tables, path)]
+    for word in words:
+        name, model = _named(word)
+        models.append(_model(options.get("served_model_name") or name, {"model": model, **options}, keep_alive))
+    names = [model.name for model in models]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ConfigError(f"Two models have the name {twice[0]!r}; give one of them another with NAME=MODEL.")
+    return DaemonSettings(models={model.name: model for model in models}, http=server, **values)
+
+
+def added(name: str, model: str, options: dict[str, Any], keep_alive: float) -> ModelSettings:
+    """A model that a client brought. Code from plugins runs only where the daemon's own configuration says so."""
+    if brought := sorted(_FROM_CONFIGURATION_ONLY & options.keys()):
+        raise ConfigError(f"{brought[0]} can be given in the daemon's own configuration only; see docs/daemon.md.")
+    return _model(name, {"model": model, **options}, keep_alive)
+
+
+_FROM_CONFIGURATION_ONLY = {"reasoning_parser_plugin", "tool_parser_plugin", "logits_processors", "trace", "record"}
+
+
+def _named(word: str) -> tuple[str, str]:
+    """`NAME=MODEL`, or a model by its own last name."""
+    name, equals, model = word.partition("=")
+    if equals and name and "/" not in name:
+        return name, _absolute(model)
+    path = _absolute(word)
+    return (Path(path).name if path != word else word), path
+
+
+def _absolute(model: str) -> str:
+    from ..model_files import BUNDLED
+
+    path = Path(model).expanduser()
+    return str(path.resolve()) if model not in BUNDLED and path.is_dir() else model
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"The configuration {path} cannot be read: {error.strerror}.") from error
+    except ValueError as error:
+        raise ConfigError(f"The configuration {path} is not valid TOML: {error}.") from error
+
+
+def _tables(tables: Any, path: Path | None) -> list[tuple[str, dict[str, Any]]]:
+    if not isinstance(tables, dict) or not all(isinstance(table, dict) for table in tables.values()):
+        raise ConfigError(f"{path}: models are tables of their own, such as [models.pocket].")
+    return list(tables.items())
+
+
+def _http(table: Any, given: dict[str, Any], path: Path | None) -> HttpOptions:
+    if not isinstance(table, dict) or "http" in table:
+        raise ConfigError(f"{path}: http is a table, [http], whose address is `address`; or false for none.")
+    if "address" in table:
+        table = {**table, "http": table["address"]}
+        del table["address"]
+    try:
+        return msgspec.convert({**table, **given}, HttpOptions)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"HTTP: {error}") from error
+
+
+def _model(name: str, table: Mapping[str, Any], keep_alive: float) -> ModelSettings:
+    options = dict(table)
+    model = str(options.pop("model", name))
+    own = {key: _OWN[key].checked(f"{name}: {key}", options.pop(key)) for key in ("keep_alive",) if key in options}
+    preload = options.pop("preload", False)
+    if not isinstance(preload, bool):
+        raise ConfigError(f"{name}: preload={preload!r}: must be true or false.")
+    if options.get("connect", "never") != "never":
+        raise ConfigError(f"{name}: connect: the daemon's own models are not another daemon's; leave it out.")
+    try:
+        config = EngineConfig.from_options(_absolute(model), **options)
+    except (ConfigError, TypeError) as error:
+        raise ConfigError(f"{name}: {error}") from error
+    return ModelSettings(name, config.model, options, config, preload=preload, **{"keep_alive": keep_alive, **own})
+
+
+class _Rule(NamedTuple):
+    convert: Callable[[Any], Any]
+    sentence: str
+
+    def checked(self, name: str, value: Any) -> Any:
+        try:
+            return self.convert(value)
+        except (TypeError, ValueError):
+            raise ConfigError(f"{name}={value!r}: {self.sentence}.") from None
+
+
+def _seconds(value: Any) -> float:
+    if isinstance(value, bool) or not float(value) >= 0:
+        raise ValueError
+    return float(value)
+
+
+def _count(value: Any) -> int:
+    if isinstance(value, bool) or int(value) != value or value < 1:
+        raise ValueError
+    return int(value)
+
+
+_SECONDS = _Rule(_seconds, "must be seconds, 0 or more; inf is forever")
+_OWN = {
+    "keep_alive": _SECONDS,
+    "load_wait": _SECONDS,
+    "max_loaded": _Rule(_count, "must be a whole number, 1 or more"),
+    "drain": _SECONDS,
+    "linger": _SECONDS,
+}
+
+
+def _checked_own(told: dict[str, Any], where: str) -> dict[str, Any]:
+    if unknown := sorted(told.keys() - _OWN.keys()):
+        known = ", ".join(_OWN)
+        raise ConfigError(f"{where}: there is no setting {unknown[0]!r}; there are {known}, [http] and [models.…].")
+    return {name: _OWN[name].checked(name, value) for name, value in told.items()}

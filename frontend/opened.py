@@ -1,0 +1,99 @@
+"""A model opened for use: what `LLM` and `AsyncLLM` need of one, wherever its process tree belongs.
+
+A private tree gives it as `Session`, the daemon as `AttachedSession`; `open_model` chooses, and imports only what it
+chose: an attached script needs no tokenizer, no template engine and no ZeroMQ, and answers that much sooner.
+Knows nothing of how a caller waits.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ..protocol.config import EngineConfig
+from ..protocol.messages import Stats
+from ..protocol.outputs import RequestOutput
+from ..protocol.sampling import SamplingParams
+from .asked import Asked, Messages, Params
+
+if TYPE_CHECKING:
+    from .tokenizer import Tokenizer
+
+
+class Request(Protocol):
+    """One request on its way."""
+
+    request_id: int
+    position: int  # in the caller's input
+    is_finished: bool
+    error: BaseException | None  # what ended it from without
+
+
+Notify = Callable[[Any], None]  # called with a Request by a receiving thread; must not block
+
+
+class Door(Protocol):
+    """Where what callers give becomes requests."""
+
+    def asked(self, prompts: Iterable[Any], params: Params) -> Iterator[Asked]: ...
+    def admit(self, asked: Sequence[Asked], notify: Notify) -> list[Any]: ...
+
+
+class Way(Protocol):
+    """The way to the engine, and back to the requests."""
+
+    def check(self) -> None: ...
+    def submit(self, requests: list[Any]) -> None: ...
+    def abort(self, requests: Iterable[Any]) -> None: ...
+    def cancel(self, requests: Iterable[Any]) -> None: ...
+    def find(self, request_id: int) -> Any | None: ...
+    def stats(self) -> Stats: ...
+    def close(self) -> None: ...
+
+
+class Loras(Protocol):
+    def load(self, name: str, path: str | os.PathLike[str]) -> None: ...
+    def unload(self, name: str) -> None: ...
+    def names(self) -> list[str]: ...
+
+
+class Opened(Protocol):
+    config: EngineConfig
+    is_quiet: bool
+    client: Way
+    door: Door  # once it is ready
+    adapters: Loras
+
+    @property
+    def tokenizer(self) -> "Tokenizer": ...
+    def wait_until_ready(self) -> None: ...
+    def render(
+        self,
+        conversation: Messages,
+        chat_template: str | None = None,
+        tools: Sequence[Any] | None = None,
+        add_generation_prompt: bool = True,
+        template_options: Mapping[str, Any] | None = None,
+    ) -> str: ...
+    def rendered(self, conversations: Iterable[Messages], **options: Any) -> list[Any]: ...
+    def admit_streamed(
+        self,
+        prompt: Any,
+        params: SamplingParams | None,
+        notify: Notify,
+        tools: Sequence[Any] | None,
+        template_options: Mapping[str, Any] | None,
+    ) -> Any: ...
+    def take(self, request: Any) -> RequestOutput: ...
+    def news(self, request: Any) -> RequestOutput | None: ...
+
+
+def open_model(model: str | os.PathLike[str], options: dict[str, Any]) -> Opened:
+    """The daemon's, where `connect` says so and it has that model; else a private tree, which starts."""
+    if options.get("connect", "never") not in (None, "never"):
+        from .attached import attach
+
+        if (attached := attach(model, options)) is not None:
+            return attached
+    from .session import Session
+
+    return Session(model, options)

@@ -1,0 +1,308 @@
+"""What a client and the daemon say to one another, over a unix stream socket; in the order in which they say it.
+
+A frame is its length (four bytes, little endian) and one msgspec message. The client sends what its caller gave; text,
+templates and tokens are the daemon's work. Requests are numbered by the client, from 0.
+Knows nothing of how either side waits.
+"""
+
+import hashlib
+import os
+import socket
+import struct
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from .beams import BeamSearchParams
+from .errors import (
+    AdapterError,
+    ChildTraceback,
+    ClosedError,
+    ConfigError,
+    EngineDeadError,
+    ModelNotFoundError,
+    OutOfMemoryError,
+    PenstockError,
+    RequestError,
+)
+from .fingerprint import PROTOCOL
+from .messages import MemoryPlan, Stats
+from .outputs import CompletionOutput, LogprobsByToken, RequestMetrics
+from .runtime_directory import runtime_base
+from .sampling import SamplingParams
+from .wire import Message, Part
+
+# A larger frame than that is nobody's request: 128 prompts of 16 contexts of 32k characters are less.
+LONGEST_FRAME = 256 << 20
+_HEADER = struct.Struct("<I")
+
+
+class Failure(Part):
+    """An error of Penstock's on its way to whom it concerns."""
+
+    kind: str  # class name
+    message: str
+    reason: str = ""  # of an AdapterError
+    cause: str = ""  # a traceback, in words
+
+    @classmethod
+    def of(cls, error: BaseException) -> "Failure":
+        kind = next((kind.__name__ for kind in type(error).__mro__ if kind.__name__ in _KINDS), "PenstockError")
+        cause = str(error.__cause__).strip() if isinstance(error.__cause__, ChildTraceback) else ""
+        return cls(kind, str(error) or type(error).__name__, getattr(error, "reason", ""), cause)
+
+    def error(self) -> PenstockError:
+        kind = _KINDS.get(self.kind, PenstockError)
+        error = kind(self.message, self.reason) if kind is AdapterError else kind(self.message)
+        if self.cause:
+            error.__cause__ = ChildTraceback(self.cause)
+        return error
+
+
+_KINDS: dict[str, type[Any]] = {
+    kind.__name__: kind
+    for kind in (
+        AdapterError,
+        ClosedError,
+        ConfigError,
+        EngineDeadError,
+        ModelNotFoundError,
+        OutOfMemoryError,
+        PenstockError,
+        RequestError,
+    )
+}
+
+
+# --- client → daemon -------------------------------------------------------------------------------------------------
+
+
+class Attach(Message):
+    """The first frame of a client that wants a model."""
+
+    protocol: str
+    model: str  # a name that the daemon serves, or what one of its models was made from
+    path: str  # the same as an absolute path, where it is one
+    options: dict[str, Any]  # that the caller gave, under their own names
+    seed: int | None = None  # for this client's requests that give none
+    may_add: bool = False  # a model that the daemon doesn't know may be added
+
+
+class AskedConversation(Part):
+    messages: list[Any]
+    tools: list[Any] | None
+    chat_template: str | None
+    options: dict[str, Any]
+
+
+class AskedRequest(Part):
+    """Text, token ids, or a conversation."""
+
+    number: int
+    params: int  # place in `Ask.params`
+    text: str | None = None
+    token_ids: bytes | None = None
+    conversation: AskedConversation | None = None
+    is_streamed: bool = False
+
+
+class Ask(Message):
+    """Requests with their parameters, each set of them once."""
+
+    requests: list[AskedRequest]
+    params: list[SamplingParams]
+    beams: BeamSearchParams | None = None  # of all the requests
+
+
+class Drop(Message):
+    """End these requests; nobody waits for them any more."""
+
+    numbers: list[int]
+
+
+class Cancel(Message):
+    """End these requests; each still gets its last piece."""
+
+    numbers: list[int]
+
+
+class AskStats(Message):
+    query: int
+
+
+class AskRender(Message):
+    query: int
+    conversation: AskedConversation
+    add_generation_prompt: bool
+
+
+class AskLoad(Message):
+    query: int
+    name: str
+    path: str
+
+
+class AskUnload(Message):
+    query: int
+    name: str
+
+
+class AskAdapters(Message):
+    query: int
+
+
+class AskStatus(Message):
+    """From `penstock ps` and `status`; like those below it needs no `Attach`."""
+
+    query: int
+
+
+class AskReload(Message):
+    """Read the configuration file again."""
+
+    query: int
+
+
+class AskStop(Message):
+    """End the daemon: requests that run have so many seconds."""
+
+    query: int
+    seconds: float
+
+
+Question = AskStats | AskRender | AskLoad | AskUnload | AskAdapters | AskStatus | AskReload | AskStop
+ToDaemon = Attach | Ask | Drop | Cancel | Question
+
+
+# --- daemon → client -------------------------------------------------------------------------------------------------
+
+
+class Attached(Message):
+    """The model is loaded, and the client holds a lease on it as long as it stays."""
+
+    model: str  # the daemon's name for it
+    plan: MemoryPlan
+    defaults: SamplingParams
+    folder: str
+    tokenizer_folder: str
+    enable_lora: bool
+
+
+class Declined(Message):
+    """No model for this client. What could be served otherwise is `is_disagreement`; all else failed."""
+
+    failure: Failure
+    is_disagreement: bool
+
+
+class Piece(Part):
+    """What is new of one request: of a streamed one since the last piece, of any other all."""
+
+    number: int
+    samples: list[CompletionOutput]
+    finished: bool
+    metrics: RequestMetrics | None
+    num_cached_tokens: int
+    prompt: str | None = None  # as a conversation was rendered; with the first piece
+    prompt_token_ids: bytes = b""  # with the first piece
+    error_code: int = 200
+    error_msg: str | None = None
+    prompt_logprobs: list[LogprobsByToken | None] | None = None
+
+
+class Pieces(Message):
+    pieces: list[Piece]
+
+
+class Failed(Message):
+    """These requests have ended without a last piece: their tree has died."""
+
+    numbers: list[int]
+    failure: Failure
+
+
+class ModelStatus(Part):
+    name: str
+    model: str
+    state: str  # unloaded, loading, ready, restarting, failed, unloading; leaving: another has its name, or none
+    clients: int
+    since: float  # in this state, Unix seconds
+    restarts: int = 0
+    resident_bytes: int = 0  # of all its processes
+    plan: MemoryPlan | None = None
+    stats: Stats | None = None
+    error: str = ""
+
+
+class DaemonStatus(Part):
+    pid: int
+    version: str
+    started: float
+    address: str
+    http: str
+    clients: int
+    is_draining: bool
+    log: str
+    models: list[ModelStatus]
+
+
+class Answer(Message):
+    """To the question of that number."""
+
+    query: int
+    failure: Failure | None = None
+    text: str = ""
+    names: list[str] = []
+    stats: Stats | None = None
+    status: DaemonStatus | None = None
+
+
+FromDaemon = Attached | Declined | Pieces | Failed | Answer
+
+
+# --- frames and addresses --------------------------------------------------------------------------------------------
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+def frame(message: Message) -> bytes:
+    body = _encoder.encode(message)
+    return _HEADER.pack(len(body)) + body
+
+
+def frame_length(header: bytes) -> int:
+    """Of the body; raises for one that nobody would send."""
+    (length,) = _HEADER.unpack(header)
+    if length > LONGEST_FRAME:
+        raise PenstockError(f"A frame of {length:,} bytes was announced, and {LONGEST_FRAME:,} is the most.")
+    return length
+
+
+HEADER_BYTES = _HEADER.size
+
+
+def daemon_socket() -> Path:
+    """Where this user's daemon listens unless it was told otherwise."""
+    folder = runtime_base() / "daemon"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder / "socket"
+
+
+def peer(connection: socket.socket) -> tuple[int, int]:
+    """Process and user at the other end, as the kernel says."""
+    packed = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    pid, user, _ = struct.unpack("3i", packed)
+    return pid, user
+
+
+def is_own_user(connection: socket.socket) -> bool:
+    return peer(connection)[1] == os.getuid()
+
+
+def _attach_protocol() -> str:
+    own = [Path(__file__), Path(__file__).with_name("outputs.py")]
+    return hashlib.blake2b(PROTOCOL.encode() + b"".join(path.read_bytes() for path in own), digest_size=8).hexdigest()
+
+
+ATTACH_PROTOCOL = _attach_protocol()

@@ -1,0 +1,67 @@
+"""What must hold of a parameter that a person wrote, as rows of tables: how it becomes the field's type, and bounds.
+
+Knows no parameter.
+"""
+
+import operator
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from .errors import RequestError
+
+
+class Rule(NamedTuple):
+    """Turns what a person wrote into the field's own type, and says what must hold of it."""
+
+    convert: Callable[[Any], Any]
+    holds: Callable[[Any], bool]
+    sentence: str
+
+    def checked(self, name: str, value: Any) -> Any:
+        try:
+            converted = self.convert(value)
+            if self.holds(converted):
+                return converted
+        except (AttributeError, TypeError, ValueError, OverflowError):
+            pass
+        raise RequestError(f"{name}={_shown(value)}: {self.sentence}.")
+
+
+def _shown(value: Any) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= 80 else shown[:77] + "..."
+
+
+def real(value: Any) -> float:
+    if isinstance(value, (bool, str)):
+        raise TypeError
+    return float(value)
+
+
+def integer(value: Any) -> int:
+    if isinstance(value, bool):
+        raise TypeError
+    return operator.index(value)
+
+
+def _truth(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError
+    return value
+
+
+def text(value: Any) -> str:
+    value.encode()  # raises for what is no string, and for half a surrogate pair, which no message can carry
+    return value
+
+
+def between(low: float, high: float) -> Rule:
+    return Rule(real, lambda value: low <= value <= high, f"must be a number from {low:g} to {high:g}")
+
+
+def at_least(low: int) -> Rule:
+    return Rule(integer, lambda value: low <= value < 2**31, f"must be a whole number, {low} or more")
+
+
+BOOLEAN = Rule(_truth, lambda value: True, "must be True or False")
+TEXT = Rule(text, lambda value: isinstance(value, str), "must be a string of valid Unicode")

@@ -1,0 +1,183 @@
+"""An attached LLM is an LLM: every call gives what a private tree gives."""
+
+import asyncio
+import itertools
+
+import pytest
+
+from penstock import AsyncLLM, BeamSearchParams, ConfigError, RequestError, SamplingParams
+
+GREEDY = SamplingParams(temperature=0, max_tokens=24)
+TALK = [{"role": "user", "content": "What is 12 + 7?"}]
+PROMPTS = ["What is 2 + 3?", [5, 6, 7, 8], {"prompt": "Say hello.", "priority": 1}, "The capital of"]
+
+
+def told(outputs):
+    """All that does not depend on when it ran."""
+    return [
+        (
+            output.request_id,
+            output.prompt,
+            list(output.prompt_token_ids),
+            output.error_code,
+            output.error_msg,
+            output.finished,
+            [
+                (
+                    sample.index,
+                    sample.text,
+                    list(sample.token_ids),
+                    sample.finish_reason,
+                    sample.stop_reason,
+                    sample.logprobs,
+                    sample.cumulative_logprob,
+                    sample.score,
+                )
+                for sample in output.outputs
+            ],
+            output.prompt_logprobs,
+        )
+        for output in outputs
+    ]
+
+
+CALLS = {
+    "text, ids and dicts": lambda llm: llm.generate(PROMPTS, GREEDY, use_tqdm=False),
+    "sampled with the seeds of their count": lambda llm: llm.generate(
+        ["One", "Two", "Three"], SamplingParams(temperature=1.0, max_tokens=16, ignore_eos=True), use_tqdm=False
+    ),
+    "several samples with log-probabilities": lambda llm: llm.generate(
+        ["Blue"], SamplingParams(n=3, seed=5, max_tokens=6, logprobs=2, prompt_logprobs=1), use_tqdm=False
+    ),
+    "the model's own defaults": lambda llm: llm.generate(["2 + 2 is"], use_tqdm=False),
+    "a conversation": lambda llm: llm.chat(TALK, GREEDY, use_tqdm=False),
+    "beams": lambda llm: llm.beam_search(["The"], BeamSearchParams(beam_width=3, max_tokens=6), use_tqdm=False),
+    "an iterator out of order": lambda llm: sorted(
+        llm.generate_iter(iter(PROMPTS), GREEDY, ordered=False), key=lambda output: int(output.request_id)
+    ),
+    "bad requests among good ones": lambda llm: llm.generate(
+        ["", "Good", [10**6], [2**40], [-1], {"prompt": "x", "image": 1}, "word " * 4000], GREEDY, use_tqdm=False
+    ),
+    "a shape": lambda llm: llm.generate(
+        ["Yes or no?"], SamplingParams(guided_choice=["yes", "no"], temperature=0), use_tqdm=False
+    ),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_call_gives_what_a_private_tree_gives(call, daemon, private):
+    with daemon.attach() as llm:
+        got = told(CALLS[call](llm))
+    # Numbers and seeds of a private tree go on counting from call to call: compare with those of a door of its own.
+    private._session.door = private._session.door.counting_for(None, itertools.count())
+    expected = told(CALLS[call](private))
+    assert [answer[1:] for answer in got] == [answer[1:] for answer in expected]
+    assert [answer[0] for answer in got] == [str(number) for number in range(len(got))]
+
+
+def test_a_stream_gives_its_answer_piece_by_piece(attached, private):
+    pieces = list(attached.stream(TALK, GREEDY))
+    whole = private.chat(TALK, GREEDY, use_tqdm=False)[0]
+    assert "".join(piece.outputs.text for piece in pieces) == whole.outputs.text
+    assert [token for piece in pieces for token in piece.outputs.token_ids] == whole.outputs.token_ids
+    assert [piece.finished for piece in pieces] == [False] * (len(pieces) - 1) + [True]
+    assert pieces[0].prompt == whole.prompt and pieces[-1].prompt_token_ids == whole.prompt_token_ids
+
+
+def test_mistakes_at_the_keyboard_raise_at_that_line(attached):
+    with pytest.raises(RequestError, match="2 prompts and 1 sampling_params"):
+        attached.generate(["a", "b"], [GREEDY])
+    with pytest.raises(TypeError, match="A prompt is text"):
+        attached.generate([3.5])
+    with pytest.raises(RequestError, match="argument of the call itself"):
+        attached.chat(TALK, chat_template_kwargs={"messages": []})
+
+
+def test_rendered_text_tokenizer_and_figures_are_the_models(attached, private):
+    assert attached.apply_chat_template(TALK) == private.apply_chat_template(TALK)
+    assert attached.get_tokenizer().encode("Hello") == private.get_tokenizer().encode("Hello")
+    assert attached.stats().blocks == 96
+    assert attached.list_loras() == []
+
+
+def test_a_conversation_that_its_template_refuses_ends_alone(attached):
+    bad, good = attached.chat([[{"content": "no role"}], TALK], GREEDY, use_tqdm=False)
+    assert bad.error_code == 400 and "role" in bad.error_msg
+    assert good.error_code == 200
+
+
+def test_templates_come_with_the_request_of_a_client_of_the_same_user(attached):
+    [output] = attached.chat(TALK, GREEDY, use_tqdm=False, chat_template="Q: {{ messages[0].content }} A:")
+    assert output.prompt == "Q: What is 12 + 7? A:"
+    assert attached.apply_chat_template(TALK, "Q: {{ messages[0].content }} A:") == output.prompt
+
+
+def test_a_template_that_grows_without_bound_ends_its_own_request(attached):
+    doubling = "{% set a = namespace(b='x') %}{% for i in range(99) %}{% set a.b = a.b + a.b %}{% endfor %}"
+    [output] = attached.chat(TALK, GREEDY, use_tqdm=False, chat_template=doubling)
+    assert output.error_code == 400 and "MemoryError" in output.error_msg
+    assert attached.chat(TALK, GREEDY, use_tqdm=False)[0].error_code == 200
+
+
+def test_an_event_loop_has_the_same_surface(daemon, private):
+    async def talk():
+        async with AsyncLLM("pocket", connect=str(daemon.address), quiet=True) as llm:
+            both = await asyncio.gather(llm.generate(["What is 2 + 3?"], GREEDY), llm.chat(TALK, GREEDY))
+            pieces = [piece async for piece in llm.stream(TALK, GREEDY)]
+            stats = await llm.stats()
+            return both, pieces, stats
+
+    (generated, chatted), pieces, stats = asyncio.run(talk())
+    assert told(generated)[0][2:] == told(private.generate(["What is 2 + 3?"], GREEDY, use_tqdm=False))[0][2:]
+    assert "".join(piece.outputs.text for piece in pieces) == chatted[0].outputs.text
+    assert stats.blocks == 96
+
+
+def test_an_abort_leaves_what_there_is(daemon):
+    async def cut():
+        async with AsyncLLM("pocket", connect=str(daemon.address), quiet=True) as llm:
+            pieces = []
+            async for piece in llm.stream("Count", SamplingParams(max_tokens=400, ignore_eos=True)):
+                pieces.append(piece)
+                if len(pieces) == 3:
+                    await llm.abort(piece.request_id)
+            return pieces
+
+    pieces = asyncio.run(cut())
+    assert pieces[-1].error_code == 499 and pieces[-1].finished
+
+
+def test_ctrl_c_carries_what_has_finished(daemon, monkeypatch):
+    with daemon.attach() as llm:
+        outputs = llm.generate_iter(["a", "b"], GREEDY)
+        next(outputs)
+        take = llm._session.take
+        monkeypatch.setattr(llm._session, "take", lambda request: interrupted(take, request))
+        with pytest.raises(KeyboardInterrupt) as stopped:
+            llm.generate(["Hello", "Hello", "Hello"], GREEDY, use_tqdm=False)
+    assert len(stopped.value.results) <= 2
+
+
+def interrupted(take, request):
+    if request.position == 2:
+        raise KeyboardInterrupt
+    return take(request)
+
+
+def test_options_that_differ_are_named(daemon):
+    with pytest.raises(ConfigError, match=r"max_model_len=128 \(here 512\)"):
+        daemon.attach(max_model_len=128)
+    with pytest.raises(ConfigError, match="serves no model 'another'; it serves pocket"):
+        daemon.attach("another")
+    with daemon.attach(max_model_len=512, block_size=32, seed=9):
+        pass
+
+
+def test_a_closed_one_says_so_and_leaves_the_others_alone(daemon, attached):
+    from penstock import ClosedError
+
+    llm = daemon.attach()
+    llm.close()
+    with pytest.raises(ClosedError):
+        llm.generate(["x"])
+    assert attached.generate(["Hello"], GREEDY, use_tqdm=False)[0].error_code == 200

@@ -1,0 +1,89 @@
+"""`penstock serve`, `start`, `stop`, `reload`, `status`, `ps` and `logs`, as a person types them."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from penstock import LLM, SamplingParams
+from penstock.frontend import cli
+
+STAND_IN = ["--load-format", "stand-in", "--max-model-len", "256", "--num-gpu-blocks-override", "32"]
+
+
+@pytest.fixture
+def address(tmp_path):
+    folder = tmp_path / "s"
+    folder.mkdir(mode=0o700)
+    yield str(folder / "socket")
+    if (folder / "socket").exists():
+        cli.main(["stop", "--socket", str(folder / "socket"), "--drain", "0"])
+
+
+def said(capsys, *words):
+    status = cli.main(list(words))
+    told = capsys.readouterr()
+    return status, told.out + told.err
+
+
+def test_a_day_of_a_daemon(address, capsys):
+    socket = ["--socket", address]
+    assert said(capsys, "status", *socket) == (3, f"No daemon listens at {address}. Start one with `penstock start`.\n")
+    status, text = said(capsys, "start", "desk=pocket", *socket, *STAND_IN, "--no-http")
+    assert status == 0 and address in text
+    status, text = said(capsys, "start", "other=pocket", *socket, *STAND_IN, "--no-http")
+    assert status == 1 and "listens at" in text and "penstock reload" in text
+    with LLM("desk", connect=address, quiet=True) as llm:
+        llm.generate([[1, 2]], SamplingParams(max_tokens=4, ignore_eos=True), use_tqdm=False)
+        _, text = said(capsys, "ps", *socket)
+        heading, row = text.splitlines()
+        assert heading.split()[0] == "MODEL" and row.split()[:2] == ["desk", "ready"]
+        status, text = said(capsys, "status", *socket)
+        assert status == 0 and "desk (ready)" in text and "clients  1" in text
+    assert said(capsys, "reload", *socket) == (0, "The configuration was read again: nothing changed.\n")
+    assert "penstock serves desk" in said(capsys, "logs", "-n", "100")[1]
+    assert said(capsys, "stop", *socket, "--drain", "0") == (0, "The daemon has ended.\n")
+    assert said(capsys, "stop", *socket)[0] == 1
+
+
+def test_what_cannot_work_is_said_before_anything_starts(address, tmp_path, capsys):
+    config = tmp_path / "c.toml"
+    for text, sentence in {
+        "keep_alive = -1": "keep_alive=-1: must be seconds",
+        "speed = 3": "there is no setting 'speed'",
+        "[models.a]\nblok_size = 3": "Did you mean block_size",
+        "models = 3": "models are tables",
+        "[models": "not valid TOML",
+    }.items():
+        config.write_text(text)
+        status, told = said(capsys, "start", "--config", str(config), "--socket", address, "--no-http")
+        assert status == 1 and sentence in told, told
+    status, told = said(capsys, "start", "pocket", "pocket", "--socket", address, "--no-http")
+    assert status == 1 and "Two models have the name 'pocket'" in told
+
+
+def test_a_unit_for_systemd_names_this_command_line(capsys):
+    status, text = said(capsys, "serve", "pocket", "--no-http", "--systemd")
+    assert status == 0
+    assert f"ExecStart={sys.executable} -m penstock serve pocket --no-http\n" in text and "[Install]" in text
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+def test_in_the_foreground_a_signal_ends_it(address, number):
+    daemon = subprocess.Popen(
+        [sys.executable, "-m", "penstock", "serve", "pocket", "--socket", address, *STAND_IN, "--no-http"],
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    )
+    try:
+        assert daemon.stderr.readline().startswith(b"penstock serves pocket")
+        daemon.send_signal(signal.SIGHUP)
+        assert daemon.stderr.readline() == b"The configuration was read again: nothing changed.\n"
+        daemon.send_signal(number)
+        assert daemon.wait(10) == 0
+    finally:
+        daemon.kill()
+        daemon.wait()
+        daemon.stderr.close()

@@ -1,0 +1,95 @@
+"""What the configuration says of HTTP, and what a reload makes of it."""
+
+import http.client
+import json
+import urllib.error
+import urllib.request
+
+import pytest
+from builders.daemon import models
+
+from penstock import ConfigError
+from penstock.frontend.daemon.background import reload_daemon, stop_daemon
+from penstock.frontend.daemon.settings import read_settings
+
+
+def settings(text, tmp_path, given=None):
+    config = tmp_path / "c.toml"
+    config.write_text(text)
+    return read_settings(config, [], {}, {}, {} if given is None else given)
+
+
+def test_the_command_line_goes_before_the_table(tmp_path):
+    text = '[http]\naddress = "127.0.0.1:9000"\nmax_requests = 3\n'
+    options = settings(text, tmp_path, {"max_requests": 4}).http
+    assert options.http == "127.0.0.1:9000" and options.max_requests == 4
+    assert settings("http = false", tmp_path).http is None
+    config = tmp_path / "c.toml"
+    assert read_settings(config, [], {}, {}, None).http is None
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    {
+        "[http]\nspeed = 3": "unknown field `speed`",
+        "[http]\nmax_requests = 'x'": "Expected `int`",
+        "[http]\nmax_requests = 0": "max_requests=0 must be a whole number",
+        "[http]\naddress = 'nowhere'": "must be HOST:PORT",
+        "http = 3": "http is a table",
+    }.items(),
+)
+def test_what_cannot_work_is_a_sentence(text, sentence, tmp_path):
+    with pytest.raises(ConfigError, match=sentence):
+        settings(text, tmp_path)
+
+
+def test_a_reload_changes_http_and_cuts_nobody_off(start, tmp_path, monkeypatch):
+    monkeypatch.setenv("PENSTOCK_FAULTS", "worker.step=delay:0.02")
+    keys = tmp_path / "keys"
+    keys.write_text("one\n")
+    table = '[http]\naddress = "127.0.0.1:0"\n'
+    daemon = start(models("a") + table, "--http", "127.0.0.1:0")
+    address = daemon.status().http
+    connection, stream = streaming(address, 100)
+    daemon.config.write_text(models("a") + table + f'api_key_file = "{keys}"\n')
+    assert reload_daemon(daemon.address) == "HTTP changed"
+    assert daemon.status().http == address  # the same port
+    assert status(address) == 401 and status(address, "one") == 200
+    assert b"data: [DONE]" in stream.read()  # under the old options
+    connection.close()
+    keys.write_text("two\n")
+    assert reload_daemon(daemon.address) == "HTTP changed"
+    assert status(address, "one") == 401 and status(address, "two") == 200
+    keys.write_text("")
+    with pytest.raises(ConfigError, match="holds no key"):
+        reload_daemon(daemon.address)
+    assert status(address, "two") == 200  # nothing has changed
+
+
+def test_a_shutdown_tells_a_stream_over_http_why_it_ends(start, monkeypatch):
+    monkeypatch.setenv("PENSTOCK_FAULTS", "worker.step=delay:0.02")
+    daemon = start(models("a"), "--http", "127.0.0.1:0")
+    connection, stream = streaming(daemon.status().http, 900)
+    stop_daemon(daemon.address, 0.1)
+    assert b"shutting down" in stream.read()
+    connection.close()
+
+
+def streaming(address, tokens):
+    """A connection, and its answer from the second event on."""
+    body = {"model": "a", "prompt": [1, 2], "max_tokens": tokens, "ignore_eos": True, "stream": True}
+    connection = http.client.HTTPConnection(address.removeprefix("http://"), timeout=30)
+    connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
+    stream = connection.getresponse()
+    assert stream.readline().startswith(b"data: ")
+    return connection, stream
+
+
+def status(address, key=""):
+    request = urllib.request.Request(f"{address}/v1/models", headers={"Authorization": f"Bearer {key}"})
+    try:
+        with urllib.request.urlopen(request, timeout=30) as response:
+            return response.status
+    except urllib.error.HTTPError as error:
+        error.close()
+        return error.code

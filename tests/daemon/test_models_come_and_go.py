@@ -1,0 +1,200 @@
+"""Models are loaded when used, leave when nobody needs them, never under a client, and come back from death."""
+
+import os
+import shutil
+import signal
+import threading
+
+import pytest
+from builders.daemon import models, wait_for, worker_of
+from builders.watching import is_running
+
+from penstock import ConfigError, EngineDeadError, OutOfMemoryError, PenstockError, SamplingParams
+from penstock.frontend.daemon.background import reload_daemon, stop_daemon
+from penstock.frontend.model_files import BUNDLED
+
+PARAMS = SamplingParams(max_tokens=8, ignore_eos=True)
+LONG = SamplingParams(max_tokens=900, ignore_eos=True)
+
+
+def slow_steps(monkeypatch):
+    monkeypatch.setenv("PENSTOCK_FAULTS", "worker.step=delay:0.02")
+
+
+def test_a_model_is_loaded_on_first_use_and_leaves_after_a_while_of_quiet(start):
+    daemon = start(models("a", "b", keep_alive=0.2))
+    assert [daemon.model(name).state for name in ("a", "b")] == ["unloaded", "unloaded"]
+    with daemon.attach("a") as llm:
+        assert llm.generate([[1, 2]], PARAMS, use_tqdm=False)[0].error_code == 200
+        assert (daemon.model("a").state, daemon.model("b").state) == ("ready", "unloaded")
+        assert daemon.model("a").clients == 1
+    children = daemon.processes()[1:]
+    wait_for(lambda: daemon.model("a").state == "unloaded", "a is unloaded")
+    wait_for(lambda: not any(map(is_running, children)), "its processes have ended")
+
+
+def test_a_model_in_use_is_never_taken_away_for_another(start):
+    daemon = start(models("a", "b", keep_alive="inf", max_loaded=1, load_wait=0.3))
+    with daemon.attach("a") as llm:
+        with pytest.raises(OutOfMemoryError, match=r"b does not fit .* would have to go: a \(1 in use\)"):
+            daemon.attach("b")
+        assert llm.generate([[1, 2]], PARAMS, use_tqdm=False)[0].error_code == 200
+    with daemon.attach("b"):  # a is idle now, and gives way at once
+        assert daemon.model("a").state == "unloaded"
+
+
+def test_a_load_that_does_not_fit_waits_for_a_lease_to_end(start):
+    daemon = start(models("a", "b", keep_alive="inf", max_loaded=1, load_wait=20))
+    first = daemon.attach("a")
+    second = []
+    waiting = threading.Thread(target=lambda: second.append(daemon.attach("b")))
+    waiting.start()
+    wait_for(lambda: daemon.model("b").state == "loading", "b wants to be loaded")
+    first.close()
+    waiting.join(20)
+    assert second and daemon.model("b").state == "ready"
+    second[0].close()
+
+
+def test_a_worker_that_dies_fails_what_ran_and_later_requests_are_served(start, monkeypatch):
+    slow_steps(monkeypatch)
+    daemon = start(models("a"))
+    with daemon.attach("a") as llm:
+        stream = llm.stream([1, 2, 3], LONG)
+        next(stream)
+        os.kill(worker_of(daemon), signal.SIGKILL)
+        with pytest.raises(EngineDeadError, match="worker"):
+            list(stream)
+        assert llm.generate([[1, 2]], PARAMS, use_tqdm=False)[0].error_code == 200
+        assert daemon.model("a").restarts == 1
+
+
+@pytest.mark.long
+def test_a_tree_that_keeps_dying_is_started_again_after_longer_and_longer_pauses(start):
+    daemon = start(models("a"))
+    with daemon.attach("a") as llm:
+        for restarts in (1, 2, 3):
+            os.kill(worker_of(daemon), signal.SIGKILL)
+            wait_for(lambda: daemon.model("a").restarts == restarts, "its death was seen")  # noqa: B023
+            took = wait_for(lambda: daemon.model("a").state == "ready", "it is started again")
+        assert took > 0.5 and llm.generate([[1, 2]], PARAMS, use_tqdm=False)[0].error_code == 200
+
+
+def test_a_model_that_cannot_come_back_is_tried_again_after_pauses_until_it_can(start, tmp_path):
+    folder = tmp_path / "model"
+    shutil.copytree(BUNDLED["pocket"], folder)
+    daemon = start(models("a").replace('"pocket"', f'"{folder}"'))
+    with daemon.attach("a") as llm:
+        folder.rename(tmp_path / "away")
+        os.kill(worker_of(daemon), signal.SIGKILL)
+        wait_for(lambda: "There is no model" in daemon.model("a").error, "it cannot come back")
+        with pytest.raises(FileNotFoundError):
+            llm.generate([[1, 2]], PARAMS, use_tqdm=False)
+        (tmp_path / "away").rename(folder)
+        wait_for(lambda: daemon.model("a").state == "ready", "it has come back")
+        assert llm.generate([[1, 2]], PARAMS, use_tqdm=False)[0].error_code == 200
+
+
+def test_a_model_that_cannot_be_loaded_says_why_and_the_daemon_goes_on(start):
+    daemon = start(models("a") + '[models.none]\nmodel = "/nowhere/at/all"\n')
+    with pytest.raises(FileNotFoundError, match="There is no model"):
+        daemon.attach("none")
+    with daemon.attach("a"):
+        assert daemon.model("none").state == "failed"
+
+
+def test_a_configuration_is_read_again_without_dropping_anyone(start, monkeypatch):
+    slow_steps(monkeypatch)
+    daemon = start(models("a", "b"))
+    with daemon.attach("a") as llm:
+        stream = llm.stream([1, 2, 3], SamplingParams(max_tokens=60, ignore_eos=True))
+        next(stream)
+        daemon.config.write_text(models("a", "c").replace("1024", "512"))
+        assert reload_daemon(daemon.address) == "b removed, a changed, c added"
+        assert list(stream)[-1].finished  # on the old one
+        with daemon.attach("a") as other:
+            assert other._session.attached.plan.max_model_len == 512
+        assert {model.name for model in daemon.status().models} == {"a", "c"}
+    wait_for(lambda: len(daemon.status().models) == 2, "the old one has left")
+    daemon.config.write_text("[models.a]\nmodel = 3.5\nblock_size = 1\n")
+    with pytest.raises(ConfigError, match="block_size=1"):
+        reload_daemon(daemon.address)
+    with daemon.attach("c"):  # nothing has changed
+        pass
+
+
+def test_a_shutdown_lets_what_runs_end_and_takes_nothing_new(start, monkeypatch):
+    slow_steps(monkeypatch)
+    daemon = start(models("a"))
+    children = []
+    with daemon.attach("a") as llm:
+        stream = llm.stream([1, 2, 3], SamplingParams(max_tokens=60, ignore_eos=True))
+        next(stream)
+        children += daemon.processes()
+        stopping = threading.Thread(target=stop_daemon, args=(daemon.address, 20.0))
+        stopping.start()
+        wait_for(lambda: daemon.status().is_draining, "it shuts down")
+        with pytest.raises(ConfigError, match="shutting down"):
+            daemon.attach("a")
+        assert list(stream)[-1].error_code == 200
+        stopping.join(20)
+        with pytest.raises(EngineDeadError, match="has ended or closed the connection"):
+            llm.generate([[1]], PARAMS, use_tqdm=False)
+    wait_for(lambda: not any(map(is_running, children)), "nothing is left")
+
+
+def test_a_shutdown_has_a_deadline(start, monkeypatch):
+    slow_steps(monkeypatch)
+    daemon = start(models("a"))
+    with daemon.attach("a") as llm:
+        stream = llm.stream([1, 2, 3], LONG)
+        next(stream)
+        stop_daemon(daemon.address, 0.1)
+        with pytest.raises(Exception, match="closed|ended"):
+            list(stream)
+
+
+def test_a_shutdown_during_a_load_ends_it_and_tells_who_waits(start, monkeypatch):
+    monkeypatch.setenv("PENSTOCK_FAULTS", "worker.start=delay:10")
+    daemon = start(models("a"))
+    told = []
+
+    def attach():
+        with pytest.raises(PenstockError) as raised:
+            daemon.attach("a")
+        told.append(str(raised.value))
+
+    waiting = threading.Thread(target=attach)
+    waiting.start()
+    wait_for(lambda: daemon.model("a").state == "loading", "it is loading")
+    stop_daemon(daemon.address, 0.0)
+    waiting.join(20)
+    assert told and ("shutting down" in told[0] or "closed the connection" in told[0])
+
+
+def test_a_killed_daemon_takes_its_processes_along_and_its_clients_are_told(start, monkeypatch):
+    slow_steps(monkeypatch)
+    daemon = start(models("a"))
+    with daemon.attach("a") as llm:
+        stream = llm.stream([1, 2, 3], LONG)
+        next(stream)
+        processes = daemon.processes()
+        os.kill(processes[0], signal.SIGKILL)
+        with pytest.raises(EngineDeadError, match="The daemon at"):
+            list(stream)
+        wait_for(lambda: not any(map(is_running, processes)), "nothing is left", 3.0)
+    daemon.address.unlink()
+
+
+def test_an_idle_daemon_uses_next_to_nothing(start):
+    daemon = start(models("a", "b", keep_alive="inf"))
+    with daemon.attach("a"), daemon.attach("b"):
+        processes = daemon.processes()
+        before = sum(map(ticks, processes))
+        threading.Event().wait(1.0)
+        assert sum(map(ticks, processes)) - before <= 2  # hundredths of a second
+
+
+def ticks(pid):
+    fields = open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split()
+    return int(fields[11]) + int(fields[12])

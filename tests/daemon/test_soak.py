@@ -1,0 +1,101 @@
+"""Everything at once, for a while: nobody's answer is lost, and at the end nothing has grown and nothing is left.
+
+The long one kills a worker every minute for twenty minutes; the quick one kills one.
+"""
+
+import faulthandler
+import os
+import signal
+import statistics
+import threading
+import time
+from collections import defaultdict
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from builders.daemon import RunningDaemon, running_daemon, wait_for
+from builders.traffic import Traffic
+
+SERVED = (
+    "pocket", "--max-model-len", "512", "--num-gpu-blocks-override", "128", "--keep-alive", "inf",
+    "--http", "127.0.0.1:0",
+)  # fmt: skip
+# A process may come to hold so much more memory, once it is warm; of a small one, so many MiB: an allocator takes
+# memory in pieces of one.
+GROWTH, PIECES = 1.03, 2.0
+_LOOKS, _LOOK_SECONDS = 12, 0.25
+
+
+@pytest.mark.parametrize(
+    ("periods", "seconds", "kills", "cold"),  # cold: periods until it is warm
+    [(3, 18.0, 1, 1), pytest.param(20, 60.0, 19, 3, marks=pytest.mark.long)],
+    ids=["a minute", "twenty minutes"],
+)
+def test_mixed_traffic_leaves_everything_as_it_was(periods, seconds, kills, cold):
+    # In place of the watch over all tests, which this one outlasts; pytest ends it.
+    faulthandler.dump_traceback_later(periods * (seconds + 15) + 120, exit=True)
+    with TemporaryDirectory(prefix="pd") as folder, running_daemon(Path(folder), *SERVED) as daemon:
+        with daemon.attach():  # so that it is loaded, and stays
+            traffic = Traffic(daemon)
+            before, resident = held_by(daemon), defaultdict(list)
+            traffic.start()
+            for period in range(periods):
+                threading.Event().wait(seconds)
+                for role, size in resident_of(daemon).items():
+                    resident[role].append(size)
+                print(period, {role: round(sizes[-1], 1) for role, sizes in resident.items()}, flush=True)
+                assert not traffic.wrong, "\n".join(traffic.wrong)
+                assert all(traffic.progress().values()), traffic.counts
+                if period < kills:
+                    kill_worker(daemon, traffic)
+            traffic.end()
+            report(traffic, resident)
+            assert not traffic.wrong, "\n".join(traffic.wrong)
+            wait_for(daemon.has_nothing_to_do, "blocks are free", 2.0)
+            wait_for(lambda: held_by(daemon) == before, f"back to {before}, from {held_by(daemon)}", 5.0)
+            assert daemon.model().restarts == kills
+        for role, sizes in resident.items():
+            warm, *later = sizes[cold:]
+            assert statistics.median(later[-3:]) <= max(warm * GROWTH, warm + PIECES), f"{role}: {sizes}"
+
+
+def roles(daemon: RunningDaemon) -> dict[str, int]:
+    """Process by what it does."""
+    found = {}
+    for pid in daemon.processes():
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        found[next((word.decode() for word in words if word.startswith(b"penstock.")), "daemon")] = pid
+    return found
+
+
+def held_by(daemon: RunningDaemon) -> dict[str, int]:
+    """Open descriptors of each process."""
+    return {role: len(os.listdir(f"/proc/{pid}/fd")) for role, pid in roles(daemon).items()}
+
+
+def resident_of(daemon: RunningDaemon) -> dict[str, float]:
+    """MiB of each process, the median over some seconds under load."""
+    looks = defaultdict(list)
+    found = roles(daemon)
+    for _ in range(_LOOKS):
+        for role, pid in found.items():
+            looks[role].append(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) / 256)
+        time.sleep(_LOOK_SECONDS)
+    return {role: statistics.median(sizes) for role, sizes in looks.items()}
+
+
+def kill_worker(daemon: RunningDaemon, traffic: Traffic) -> None:
+    restarts = daemon.model().restarts
+    traffic.noticed_death()
+    os.kill(roles(daemon)["penstock.worker"], signal.SIGKILL)
+    wait_for(lambda: daemon.model().restarts > restarts, "its death is seen")
+    wait_for(lambda: daemon.model().state == "ready", "it is started again", 60.0)
+    traffic.noticed_death()
+
+
+def report(traffic: Traffic, resident: dict[str, list[float]]) -> None:
+    for kind, counts in traffic.counts.items():
+        print(f"{kind}: {dict(counts)}")
+    for role, sizes in resident.items():
+        print(f"{role}: {' '.join(f'{size:.1f}' for size in sizes)} MiB")

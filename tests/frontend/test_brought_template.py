@@ -1,0 +1,41 @@
+"""A chat template that a client brings: what it does wrong ends in its own process, and is told in a sentence."""
+
+import pytest
+
+from penstock.frontend.brought_template import Turn, render_apart
+from penstock.protocol.errors import RequestError
+
+HI = [{"role": "user", "content": "hi"}]
+ENDLESS = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
+DOUBLING = "{% set a = namespace(b='x') %}{% for i in range(99) %}{% set a.b = a.b + a.b %}{% endfor %}"
+
+
+def test_conversations_of_one_template_are_rendered_together_each_with_what_it_brings():
+    template = "{{ bos_token }}{% for m in messages %}{{ m.role }}: {{ m.content }}{% endfor %}{{ style }}"
+    turns = [Turn(HI, None, {"style": style}) for style in ("!", "?")]
+    assert render_apart(template, {"bos_token": "<s>"}, turns) == ["<s>user: hi!", "<s>user: hi?"]
+
+
+def test_a_template_that_refuses_one_conversation_refuses_that_one():
+    template = "{{ raise_exception('no ' + style) if style == 'b' else style }}"
+    first, second = render_apart(template, {}, [Turn(HI, None, {"style": style}) for style in "ab"])
+    assert first == "a" and isinstance(second, RequestError) and "no b" in str(second)
+
+
+@pytest.mark.parametrize(
+    "template, words",
+    [
+        (ENDLESS, "1 s of processor time"),
+        (DOUBLING, "MemoryError"),
+        ("{{ 'a' * 10**12 }}", "MiB|MemoryError"),
+        ("{{ '%999999999999d' % 1 }}", "MiB|MemoryError|OverflowError"),
+        ("{{ 10**(10**10) }}", "1 s of processor time|MiB|MemoryError"),
+        ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "RecursionError|breaks"),
+        ("{{ ''.__class__.__mro__ }}", "unsafe|undefined"),
+        ("{{", "not valid Jinja"),
+    ],
+)
+def test_what_a_template_does_wrong_is_told_in_a_sentence(template, words):
+    [refusal] = render_apart(template, {}, [Turn(HI, None, {})], cpu_seconds=1)
+    assert isinstance(refusal, RequestError), refusal
+    assert any(word in str(refusal) for word in words.split("|")), str(refusal)
