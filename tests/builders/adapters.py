@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy
 import torch
-from builders.tiny_model import write_safetensors
+from builders.tiny_model import projection_shapes, write_safetensors
 
 ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
 MLP = ("gate_proj", "up_proj", "down_proj")
@@ -29,12 +29,14 @@ def adapter(
     """Write an adapter for the model in `model_folder`; `overrides` are keys of its config, `extra` more tensors."""
     folder.mkdir(parents=True, exist_ok=True)
     config = json.loads((model_folder / "config.json").read_text())
+    shapes = projection_shapes(config)
     draw = numpy.random.default_rng(seed)
     tensors: dict[str, numpy.ndarray] = {}
     for layer in range(config["num_hidden_layers"]):
         for module in modules:
-            out_features, in_features = _shape(config, module)
-            name = f"base_model.model.model.layers.{layer}.{'self_attn' if module in ATTENTION else 'mlp'}.{module}"
+            place = f"{'self_attn' if module in ATTENTION else 'mlp'}.{module}"
+            out_features, in_features = shapes[place]
+            name = f"base_model.model.model.layers.{layer}.{place}"
             down = draw.standard_normal((rank, in_features), dtype=numpy.float32) / in_features**0.5
             up = draw.standard_normal((out_features, rank), dtype=numpy.float32) * strength / rank**0.5
             tensors |= {f"{name}.lora_A.weight": down, f"{name}.lora_B.weight": up}
@@ -62,18 +64,3 @@ def merged(model_folder: Path, adapter_folder: Path, target: Path) -> Path:
     model = AutoModelForCausalLM.from_pretrained(model_folder, dtype=torch.float32)
     PeftModel.from_pretrained(model, adapter_folder).merge_and_unload().save_pretrained(target)
     return target
-
-
-def _shape(config: dict[str, Any], module: str) -> tuple[int, int]:
-    hidden, inner = config["hidden_size"], config["intermediate_size"]
-    head_dim = config.get("head_dim") or hidden // config["num_attention_heads"]
-    query, shared = config["num_attention_heads"] * head_dim, config["num_key_value_heads"] * head_dim
-    return {
-        "q_proj": (query, hidden),
-        "k_proj": (shared, hidden),
-        "v_proj": (shared, hidden),
-        "o_proj": (hidden, query),
-        "gate_proj": (inner, hidden),
-        "up_proj": (inner, hidden),
-        "down_proj": (hidden, inner),
-    }[module]

@@ -28,6 +28,7 @@ from penstock.protocol.messages import (
 )
 from penstock.protocol.sampling import SamplingParams
 from penstock.protocol.trace import Trace
+from penstock.worker.decode_steps import decode_steps
 from penstock.worker.models.load import Model
 from penstock.worker.parallel import Parallel
 from penstock.worker.runner import Runner
@@ -45,7 +46,8 @@ def slotted_runner(
 ) -> Runner:
     kv = model.kv_memory(num_blocks, block_size)
     table = SlotTable(num_slots, max_model_len, num_blocks, block_size, model.vocab_size, torch.device(device))
-    return Runner(model, kv, table, Parallel(), trace=Trace(None, "test"))
+    ranks, trace = Parallel(), Trace(None, "test")
+    return Runner(model, kv, table, ranks, trace=trace, decodes=decode_steps(model, kv, table, ranks, trace))
 
 
 def prompt(request_id: int, token_ids: Sequence[int], seed: int = 0, **params) -> Prompt:

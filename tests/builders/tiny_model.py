@@ -102,10 +102,31 @@ def _spelled(family: str, dtype: str, rope: dict[str, Any], config_style: int) -
 
 def _shapes(family: str, config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
     """Every tensor of the checkpoint."""
+    hidden = config["hidden_size"]
+    layer: dict[str, tuple[int, ...]] = {
+        "input_layernorm.weight": (hidden,),
+        "post_attention_layernorm.weight": (hidden,),
+    }
+    for name, shape in projection_shapes(config).items():
+        layer[f"{name}.weight"] = shape
+        if _is_biased(family, config, name):
+            layer[f"{name}.bias"] = shape[:1]
+    if family == "qwen3":
+        layer |= dict.fromkeys(("self_attn.q_norm.weight", "self_attn.k_norm.weight"), (_head_dim(config),))
+    shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (config["vocab_size"], hidden)}
+    for number in range(config["num_hidden_layers"]):
+        shapes |= {f"model.layers.{number}.{name}": shape for name, shape in layer.items()}
+    shapes["model.norm.weight"] = (hidden,)
+    if not config["tie_word_embeddings"]:
+        shapes["lm_head.weight"] = (config["vocab_size"], hidden)
+    return shapes
+
+
+def projection_shapes(config: dict[str, Any]) -> dict[str, tuple[int, int]]:
+    """Of one layer: outputs, inputs."""
     hidden, inner = config["hidden_size"], config["intermediate_size"]
-    head_dim = config.get("head_dim") or hidden // config["num_attention_heads"]
-    query, shared = config["num_attention_heads"] * head_dim, config["num_key_value_heads"] * head_dim
-    projections = {
+    query, shared = (config[heads] * _head_dim(config) for heads in ("num_attention_heads", "num_key_value_heads"))
+    return {
         "self_attn.q_proj": (query, hidden),
         "self_attn.k_proj": (shared, hidden),
         "self_attn.v_proj": (shared, hidden),
@@ -114,23 +135,10 @@ def _shapes(family: str, config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
         "mlp.up_proj": (inner, hidden),
         "mlp.down_proj": (hidden, inner),
     }
-    layer: dict[str, tuple[int, ...]] = {
-        "input_layernorm.weight": (hidden,),
-        "post_attention_layernorm.weight": (hidden,),
-    }
-    for name, shape in projections.items():
-        layer[f"{name}.weight"] = shape
-        if _is_biased(family, config, name):
-            layer[f"{name}.bias"] = shape[:1]
-    if family == "qwen3":
-        layer |= {"self_attn.q_norm.weight": (head_dim,), "self_attn.k_norm.weight": (head_dim,)}
-    shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (config["vocab_size"], hidden)}
-    for number in range(config["num_hidden_layers"]):
-        shapes |= {f"model.layers.{number}.{name}": shape for name, shape in layer.items()}
-    shapes["model.norm.weight"] = (hidden,)
-    if not config["tie_word_embeddings"]:
-        shapes["lm_head.weight"] = (config["vocab_size"], hidden)
-    return shapes
+
+
+def _head_dim(config: dict[str, Any]) -> int:
+    return config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
 
 
 def _is_biased(family: str, config: dict[str, Any], name: str) -> bool:

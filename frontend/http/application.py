@@ -1,0 +1,75 @@
+"""The whole of what is served as one ASGI application: guard, router, endpoints, page.
+
+Knows nothing of sockets.
+"""
+
+import json
+from functools import cache
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.routing import Route
+
+from ... import __version__
+from .body import BodyReader, Receive, Scope, Send
+from .endpoint import Call, Endpoint, Server
+from .errors import ApiError, as_api_error
+from .guard import Guard
+from .metrics import Metrics
+from .models import Models
+from .openapi import document
+from .operations import OPERATIONS
+from .options import HttpOptions
+from .page import page
+from .places import Places
+from .reply import Reply, send_error
+
+
+def application(models: Models, options: HttpOptions) -> Guard:
+    server = Server(models, options, Metrics(), Places(options), BodyReader(options))
+    routes = [
+        Route(
+            row.path.replace("{named}", "{named:path}"),
+            Endpoint(server, row.path, row.work, row.body, takes_place=row.takes_place),
+            methods=[row.method],
+        )
+        for row in OPERATIONS
+    ]
+    routes.append(Route("/openapi.json", Endpoint(server, "/openapi.json", _openapi, None, takes_place=False)))
+    routes.append(Route("/", Endpoint(server, "/", _page, None, takes_place=False)))
+    inner = Starlette(routes=routes)
+    inner.router.redirect_slashes = False
+    inner.add_exception_handler(HTTPException, _refused)
+    inner.add_exception_handler(Exception, _refused)
+    return Guard(inner, options)
+
+
+async def _openapi(call: Call, body: None) -> Reply:
+    return Reply(_document())
+
+
+@cache
+def _document() -> bytes:
+    return json.dumps(document(__version__)).encode()
+
+
+async def _page(call: Call, body: None) -> Reply:
+    return page()
+
+
+class _Sent:
+    """A refusal as Starlette's handlers return it: an application that sends it."""
+
+    def __init__(self, error: ApiError) -> None:
+        self._error = error
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send_error(send, self._error)
+
+
+def _refused(request: object, error: Exception) -> _Sent:
+    if not isinstance(error, HTTPException):
+        return _Sent(as_api_error(error))
+    if error.status_code == 405:
+        return _Sent(ApiError(405, "This endpoint has another method; /openapi.json lists them."))
+    return _Sent(ApiError(404, "There is no such endpoint; /openapi.json lists them."))

@@ -1,0 +1,187 @@
+"""/v1/chat/completions: one conversation, answered by one message or several, whole or in pieces."""
+
+import secrets
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, aclosing
+from dataclasses import dataclass, field
+
+from msgspec import UNSET
+
+from ....protocol.outputs import CompletionOutput, LogprobsByToken
+from ....protocol.outputs import ToolCall as FoundCall
+from ....protocol.sampling import SamplingParams
+from ...asked import Rendered
+from ..conversation import as_tools, own_template, rendered, template_options
+from ..endpoint import Call
+from ..errors import ApiError
+from ..generation import Tally, check_number, pieces
+from ..logprobs import chat_logprobs, prompt_logprobs
+from ..models import Model
+from ..parameters import sampling_params
+from ..reply import Events, Reply, event, in_turns
+from ..schemas.chat import (
+    AnswerDelta,
+    AnswerMessage,
+    ChatChoice,
+    ChatChunk,
+    ChatChunkChoice,
+    ChatCompletion,
+    ChatRequest,
+    ChosenTool,
+    FunctionCall,
+    ToolCall,
+)
+from ..tool_choice import CallTaker, ToolChoice
+
+_NOTHING = AnswerDelta()
+
+
+@dataclass(slots=True)
+class _Chat:
+    """One request, ready to be answered."""
+
+    call: Call
+    request: ChatRequest
+    model: Model
+    prompt: Rendered
+    params: SamplingParams
+    takers: list[CallTaker] | None
+    name: str  # of the model, as it was asked for
+    id: str = field(default_factory=lambda: "chatcmpl-" + secrets.token_hex(12))
+    created: int = field(default_factory=lambda: int(time.time()))
+    tally: Tally = field(default_factory=Tally)
+    prompt_logprobs: list[LogprobsByToken | None] | None = None
+
+    async def answers(self, *, is_streamed: bool) -> AsyncIterator[CompletionOutput]:
+        """Pieces of answers, each with its sample's number."""
+        metrics = self.call.server.metrics
+        source = pieces(self.model, [self.prompt], self.params, metrics, self.tally, is_streamed=is_streamed)
+        async with aclosing(source) as stream:
+            async for piece in stream:
+                for answer in piece.answers:
+                    if self.takers is not None:
+                        self.takers[answer.index].take(answer)
+                    if self.request.include_reasoning is False:
+                        answer.reasoning_content = None
+                    yield answer
+                self.prompt_logprobs = piece.output.prompt_logprobs or self.prompt_logprobs
+
+async def chat(call: Call, request: ChatRequest) -> Reply | Events:
+    lease = AsyncExitStack()
+    try:
+        model = await lease.enter_async_context(call.server.models.lease(request.model))
+        prepared = await call.done(_prepared, call, request, model, takes_long=request.chat_template is not None)
+        if request.stream:
+            return Events(_events(prepared, lease.pop_all()))
+        answers = [answer async for answer in prepared.answers(is_streamed=False)]
+        return await call.done(_whole, prepared, answers, takes_long=request.logprobs is True)
+    finally:
+        await lease.aclose()
+
+
+def _prepared(call: Call, request: ChatRequest, model: Model) -> _Chat:
+    if request.echo:
+        raise ApiError(400, "echo works with /v1/completions only.", param="echo")
+    given = request.tool_choice
+    choice = ToolChoice.of(given.function if isinstance(given, ChosenTool) else given, as_tools(request.tools))
+    if choice.shape is not None and (request.response_format or {"type": "text"}) != {"type": "text"}:
+        raise ApiError(400, "response_format and a tool_choice that asks for a call can't be given together.")
+    params = sampling_params(
+        request,
+        model.defaults,
+        call.salt,
+        max_tokens=request.max_completion_tokens or request.max_tokens,
+        logprobs=(request.top_logprobs or 0) if request.logprobs else None,
+        guided_decoding=choice.shape,
+        lora_name=request.lora_name or model.lora_name,
+    )
+    check_number(1, params, call.server.options)
+    options = template_options(request.chat_template_kwargs)
+    if request.reasoning_effort is not None:
+        options.setdefault("reasoning_effort", request.reasoning_effort)
+    if request.continue_final_message:
+        options["continue_final_message"] = True
+    prompt = rendered(
+        model,
+        request.messages,
+        choice.tools,
+        options,
+        chat_template=own_template(request, is_trusted=call.server.options.trust_request_chat_template),
+        adds_generation_prompt=request.add_generation_prompt is not False and not request.continue_final_message,
+    )
+    return _Chat(call, request, model, prompt, params, choice.readers(params.n), request.model or model.name)
+
+
+def _whole(chat: _Chat, answers: list[CompletionOutput]) -> Reply:
+    choices = [
+        ChatChoice(
+            index=answer.index,
+            message=AnswerMessage(
+                content=answer.text if answer.text or not answer.tool_calls else None,
+                reasoning_content=answer.reasoning_content or UNSET,
+                tool_calls=[_whole_call(call) for call in answer.tool_calls] if answer.tool_calls else UNSET,
+            ),
+            finish_reason=answer.finish_reason,
+            stop_reason=answer.stop_reason,
+            logprobs=chat_logprobs(answer.logprobs, chat.request.top_logprobs or 0),
+        )
+        for answer in answers
+    ]
+    completion = ChatCompletion(
+        id=chat.id, created=chat.created, model=chat.name, choices=in_turns(choices), usage=chat.tally.usage
+    )
+    if chat.prompt_logprobs is not None:
+        completion.prompt_logprobs = prompt_logprobs(chat.prompt_logprobs)
+    return Reply.of(completion)
+
+
+def _whole_call(call: FoundCall) -> ToolCall:
+    function = FunctionCall(name=call.function.name or "", arguments=call.function.arguments)
+    return ToolCall(id=call.id or "", type="function", function=function)
+
+
+async def _events(chat: _Chat, lease: AsyncExitStack) -> AsyncIterator[bytes]:
+    """The lease ends with the stream."""
+    options = chat.request.stream_options
+    told = [False] * chat.params.n
+    async with lease, aclosing(chat.answers(is_streamed=True)) as answers:
+        async for answer in answers:
+            choice = ChatChunkChoice(index=answer.index, delta=_delta(answer, is_first=not told[answer.index]))
+            if told[answer.index] and choice.delta == _NOTHING and not answer.logprobs and not answer.finish_reason:
+                continue  # what came may yet become a thought or a call
+            told[answer.index] = True
+            if answer.logprobs is not None:
+                choice.logprobs = chat_logprobs(answer.logprobs, chat.request.top_logprobs or 0)
+            if answer.finish_reason is not None:
+                choice.finish_reason, choice.stop_reason = answer.finish_reason, answer.stop_reason
+            chunk = ChatChunk(id=chat.id, created=chat.created, model=chat.name, choices=[choice])
+            if options is not None and options.continuous_usage_stats:
+                chunk.usage = chat.tally.usage
+            yield event(chunk)
+        if chat.request.includes_usage:
+            usage = chat.tally.usage
+            yield event(ChatChunk(id=chat.id, created=chat.created, model=chat.name, choices=[], usage=usage))
+
+
+def _delta(answer: CompletionOutput, *, is_first: bool) -> AnswerDelta:
+    delta = AnswerDelta()
+    if is_first:
+        delta.role = "assistant"
+    if answer.text or is_first:
+        delta.content = answer.text
+    if answer.reasoning_content:
+        delta.reasoning_content = answer.reasoning_content
+    if answer.tool_calls:
+        delta.tool_calls = [_call_delta(call) for call in answer.tool_calls]
+    return delta
+
+
+def _call_delta(call: FoundCall) -> ToolCall:
+    """A call's id and name come with its first piece."""
+    delta = ToolCall(index=call.index, function=FunctionCall(arguments=call.function.arguments))
+    if call.id is not None:
+        delta.id, delta.type = call.id, "function"
+    if call.function.name is not None:
+        delta.function.name = call.function.name
+    return delta

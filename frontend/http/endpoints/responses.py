@@ -1,0 +1,242 @@
+"""/v1/responses: a conversation in OpenAI's newer form, answered by items, whole or as events. Nothing is kept."""
+
+import itertools
+import secrets
+import time
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import AsyncExitStack, aclosing
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from ....protocol.outputs import CompletionOutput
+from ....protocol.sampling import SamplingParams
+from ...asked import Rendered
+from ..conversation import rendered, template_options
+from ..endpoint import Call
+from ..errors import ApiError
+from ..generation import Tally, pieces
+from ..models import Model
+from ..parameters import salted
+from ..reply import Events, Reply
+from ..response_items import Items
+from ..schemas.chat import Called, CalledFunction, ChatMessage, ContentPart
+from ..schemas.responses import (
+    FlatTool,
+    Incomplete,
+    InputDetails,
+    InputItem,
+    InputPart,
+    OutputDetails,
+    Response,
+    ResponseEvent,
+    ResponsesRequest,
+    ResponsesUsage,
+)
+from ..tool_choice import CallTaker, ToolChoice
+
+_KEPT_NOWHERE = ("previous_response_id", "conversation", "background")
+_SAMPLED = ("temperature", "top_p", "top_k", "min_p", "seed", "stop", "priority")
+_TEXT_PARTS = ("input_text", "output_text", "text", "reasoning_text", "summary_text")
+
+
+@dataclass(slots=True)
+class _Asked:
+    """One request, ready to be answered."""
+
+    call: Call
+    request: ResponsesRequest
+    model: Model
+    prompt: Rendered
+    params: SamplingParams
+    takers: list[CallTaker] | None
+    response: Response
+    tally: Tally = field(default_factory=Tally)
+    items: Items = field(default_factory=Items)
+
+    async def answers(self, *, is_streamed: bool) -> AsyncIterator[CompletionOutput]:
+        metrics = self.call.server.metrics
+        source = pieces(self.model, [self.prompt], self.params, metrics, self.tally, is_streamed=is_streamed)
+        async with aclosing(source) as stream:
+            async for piece in stream:
+                for answer in piece.answers:
+                    if self.takers is not None:
+                        self.takers[0].take(answer)
+                    yield answer
+
+    def finished(self, reason: str | None) -> Response:
+        """What the client gets at the end."""
+        usage, response = self.tally.usage, self.response
+        response.output = self.items.done
+        response.status = "incomplete" if reason == "length" else "completed"
+        response.incomplete_details = Incomplete(reason="max_output_tokens") if reason == "length" else None
+        response.usage = ResponsesUsage(
+            input_tokens=usage.prompt_tokens,
+            output_tokens=usage.completion_tokens,
+            total_tokens=usage.total_tokens,
+            input_tokens_details=InputDetails(cached_tokens=usage.prompt_tokens_details.cached_tokens),
+            output_tokens_details=OutputDetails(reasoning_tokens=self._thought_tokens()),
+        )
+        return response
+
+    def _thought_tokens(self) -> int:
+        """Of the thought's text, which has come apart from the answer's: its marks are not among them."""
+        if not (thought := self.items.thought):
+            return 0
+        return len(self.model.tokenizer.encode(thought, add_special_tokens=False))
+
+
+async def responses(call: Call, request: ResponsesRequest) -> Reply | Events:
+    for name in _KEPT_NOWHERE:
+        if getattr(request, name):
+            raise ApiError(400, f"{name}: this server keeps nothing; send the whole conversation.", param=name)
+    lease = AsyncExitStack()
+    try:
+        model = await lease.enter_async_context(call.server.models.lease(request.model))
+        asked = await call.done(_prepared, call, request, model)
+        if request.stream:
+            return Events(_events(asked, lease.pop_all()), _failed, ending=b"")
+        reason = None
+        async for answer in asked.answers(is_streamed=False):
+            list(asked.items.feed(answer))
+            list(asked.items.close("incomplete" if answer.finish_reason == "length" else "completed"))
+            reason = answer.finish_reason
+        return Reply.of(asked.finished(reason))
+    finally:
+        await lease.aclose()
+
+
+def _prepared(call: Call, request: ResponsesRequest, model: Model) -> _Asked:
+    tools = [_nested(tool) for tool in request.tools or ()]
+    choice = ToolChoice.of(request.tool_choice, tools)
+    chosen: dict[str, Any] = {name: value for name in _SAMPLED if (value := getattr(request, name)) is not None}
+    if request.max_output_tokens is not None:
+        chosen["max_tokens"] = request.max_output_tokens
+    if choice.shape is not None:
+        chosen["guided_decoding"] = choice.shape
+    if (form := _response_format(request)) is not None:
+        chosen["response_format"] = form
+    chosen["cache_salt"] = salted(call.salt, request.cache_salt)
+    chosen["lora_name"] = model.lora_name
+    params = msgspec.structs.replace(model.defaults, **chosen)
+    options = template_options(request.chat_template_kwargs)
+    if request.reasoning is not None and request.reasoning.effort is not None:
+        options.setdefault("reasoning_effort", request.reasoning.effort)
+    prompt = rendered(model, list(_conversation(request)), choice.tools, options)
+    return _Asked(call, request, model, prompt, params, choice.readers(1), _response(request, model, params))
+
+
+def _response(request: ResponsesRequest, model: Model, params: SamplingParams) -> Response:
+    return Response(
+        id="resp_" + secrets.token_hex(16),
+        created_at=int(time.time()),
+        model=request.model or model.name,
+        status="in_progress",
+        output=[],
+        instructions=request.instructions,
+        metadata=request.metadata or {},
+        parallel_tool_calls=request.parallel_tool_calls is not False,
+        temperature=params.temperature,
+        top_p=params.top_p,
+        max_output_tokens=request.max_output_tokens,
+        tool_choice=msgspec.to_builtins(request.tool_choice) or "auto",
+        tools=[{"strict": None, **msgspec.to_builtins(tool)} for tool in request.tools or ()],
+    )
+
+
+async def _events(asked: _Asked, lease: AsyncExitStack) -> AsyncIterator[bytes]:
+    """The lease ends with the stream."""
+    numbers = itertools.count()
+    reason, has_begun = None, False
+    async with lease, aclosing(asked.answers(is_streamed=True)) as answers:
+        async for answer in answers:
+            if not has_begun:
+                begun = [ResponseEvent(type=f"response.{word}", response=asked.response)
+                         for word in ("created", "in_progress")]  # fmt: skip
+                yield _encoded(begun, numbers)
+                has_begun = True
+            reason = answer.finish_reason or reason
+            if told := _encoded(asked.items.feed(answer), numbers):
+                yield told
+        yield _encoded(asked.items.close("incomplete" if reason == "length" else "completed"), numbers)
+        response = asked.finished(reason)
+        yield _encoded([ResponseEvent(type=f"response.{response.status}", response=response)], numbers)
+
+
+def _encoded(events: Iterable[ResponseEvent], numbers: "itertools.count[int]") -> bytes:
+    told = b""
+    for event in events:
+        event.sequence_number = next(numbers)
+        told += b"event: " + event.type.encode() + b"\ndata: " + msgspec.json.encode(event) + b"\n\n"
+    return told
+
+
+def _failed(error: ApiError) -> bytes:
+    event = ResponseEvent(type="error", code=str(error.code or error.status), message=str(error), param=error.param)
+    return _encoded([event], itertools.count(2**20))
+
+
+# --- what was asked, as a conversation -------------------------------------------------------------------------------
+
+
+def _conversation(request: ResponsesRequest) -> Iterable[ChatMessage]:
+    if request.instructions:
+        yield ChatMessage(role="system", content=request.instructions)
+    if isinstance(request.input, str):
+        yield ChatMessage(role="user", content=request.input)
+        return
+    calls: list[Called] = []
+    for item in request.input:
+        # Calls that stand side by side are one message's, as the model wrote them.
+        if calls and item.type != "function_call":
+            yield ChatMessage(role="assistant", content="", tool_calls=calls)
+            calls = []
+        match item.type:
+            case None | "message":
+                yield ChatMessage(role=_role(item), content=_content(item.content))
+            case "function_call":
+                function = CalledFunction(name=item.name or "", arguments=item.arguments or "{}")
+                calls.append(Called(function=function, id=item.call_id))
+            case "function_call_output":
+                output = item.output if isinstance(item.output, str) else _text(item.output or [])
+                yield ChatMessage(role="tool", content=output, tool_call_id=item.call_id)
+            case "reasoning":  # thoughts of earlier turns are not shown again
+                continue
+            case other:
+                raise ApiError(400, f"input: an item of the type {other!r} is not supported.", param="input")
+    if calls:
+        yield ChatMessage(role="assistant", content="", tool_calls=calls)
+
+
+def _role(item: InputItem) -> str:
+    if item.role is None:
+        raise ApiError(400, "input: a message needs a role.", param="input")
+    return "system" if item.role == "developer" else item.role
+
+
+def _content(content: str | list[InputPart] | None) -> str | list[ContentPart]:
+    if content is None or isinstance(content, str):
+        return content or ""
+    return [
+        ContentPart(type="text" if part.type in _TEXT_PARTS else part.type, text=part.text) for part in content
+    ]
+
+
+def _text(parts: Sequence[InputPart]) -> str:
+    return "".join(part.text or "" for part in parts)
+
+
+def _nested(tool: FlatTool) -> dict[str, Any]:
+    described = {name: value for name, value in msgspec.to_builtins(tool).items() if value is not None}
+    described.pop("type")
+    return {"type": "function", "function": described}
+
+
+def _response_format(request: ResponsesRequest) -> dict[str, Any] | None:
+    form = request.text.format if request.text is not None else None
+    if form is None or form.get("type") == "text":
+        return None
+    if form.get("type") == "json_schema":
+        return {"type": "json_schema", "json_schema": {name: each for name, each in form.items() if name != "type"}}
+    return form

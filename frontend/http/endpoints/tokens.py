@@ -1,0 +1,54 @@
+"""/tokenize and /detokenize: a text's tokens, and the text of tokens.
+
+Long ones in a thread, so that streams go on meanwhile. A text may have as many characters as a prompt of a model.
+"""
+
+from ..conversation import as_tools, rendered, template_options
+from ..endpoint import Call
+from ..errors import ApiError
+from ..generation import check_length
+from ..models import Model
+from ..reply import Reply
+from ..schemas.others import DetokenizeReply, DetokenizeRequest, TokenizeReply, TokenizeRequest
+
+
+async def tokenize(call: Call, request: TokenizeRequest) -> Reply:
+    if (request.prompt is None) == (request.messages is None):
+        raise ApiError(400, "Give either prompt or messages.", param="prompt")
+    async with call.server.models.lease(request.model) as model:
+        return await call.done(_tokens, request, model)
+
+
+def _tokens(request: TokenizeRequest, model: Model) -> Reply:
+    text = request.prompt if request.prompt is not None else _conversation(request, model)
+    check_length("prompt" if request.prompt is not None else "messages", text, model)
+    adds = request.add_special_tokens
+    adds = request.messages is None if adds is None else adds
+    tokens = model.tokenizer.encode(text, adds)
+    strings = [model.tokenizer.decode_token(token) for token in tokens] if request.return_token_strs else None
+    return Reply.of(
+        TokenizeReply(count=len(tokens), max_model_len=model.max_model_len, tokens=tokens, token_strs=strings)
+    )
+
+
+def _conversation(request: TokenizeRequest, model: Model) -> str:
+    prompt = rendered(
+        model,
+        request.messages or [],
+        as_tools(request.tools) or None,
+        template_options(request.chat_template_kwargs),
+        adds_generation_prompt=request.add_generation_prompt,
+    )
+    return prompt.text
+
+
+async def detokenize(call: Call, request: DetokenizeRequest) -> Reply:
+    async with call.server.models.lease(request.model) as model:
+        return await call.done(_text, request, model)
+
+
+def _text(request: DetokenizeRequest, model: Model) -> Reply:
+    check_length("tokens", request.tokens, model)
+    if (highest := max(request.tokens, default=0)) >= (size := len(model.tokenizer)):
+        raise ApiError(400, f"Token id {highest} is not in the vocabulary (0 to {size - 1}).", param="tokens")
+    return Reply.of(DetokenizeReply(prompt=model.tokenizer.decode(request.tokens, False)))

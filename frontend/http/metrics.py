@@ -1,0 +1,116 @@
+"""Figures for Prometheus, per model: what its engine says of itself, and how long requests over HTTP took.
+
+Written in Prometheus' text form; the page's plots are drawn from the same text. Knows nothing of endpoints.
+"""
+
+import time
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+
+from ...protocol.messages import Stats
+
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+
+# Name, kind, meaning, and how it is found in what an engine says.
+_OF_THE_ENGINE = (
+    ("requests_running", "gauge", "Sequences in computation", lambda s: s.running),
+    ("requests_waiting", "gauge", "Sequences that wait for room", lambda s: s.waiting),
+    ("kv_blocks", "gauge", "KV blocks there are", lambda s: s.blocks),
+    ("kv_blocks_used", "gauge", "KV blocks held by sequences", lambda s: s.blocks - s.free_blocks),
+    ("kv_usage_ratio", "gauge", "Share of KV blocks in use", lambda s: 1 - s.free_blocks / max(s.blocks, 1)),
+    ("steps_total", "counter", "Steps computed", lambda s: s.steps),
+    ("step_seconds_total", "counter", "Seconds spent in them", lambda s: s.step_seconds),
+    ("prompt_tokens_total", "counter", "Prompt tokens of admitted requests", lambda s: s.prompt_tokens),
+    ("prefix_hit_tokens_total", "counter", "Prompt tokens found in the prefix cache", lambda s: s.cached_tokens),
+    ("generated_tokens_total", "counter", "Tokens generated", lambda s: s.generated_tokens),
+    ("preemptions_total", "counter", "Sequences that had to give up their blocks", lambda s: s.preemptions),
+)
+_HISTOGRAMS = {
+    "time_to_first_token_seconds": "From a request's arrival to its first token",
+    "time_between_tokens_seconds": "Between two tokens of a streamed answer",
+    "request_seconds": "From a request's arrival to its end",
+}
+
+
+class Histogram:
+    def __init__(self) -> None:
+        self.counts = [0] * (len(_SECONDS) + 1)
+        self.total = 0.0
+
+    def add(self, seconds: float, times: int = 1) -> None:
+        self.counts[bisect_left(_SECONDS, seconds)] += times
+        self.total += seconds * times
+
+    def lines(self, name: str, labels: str) -> Iterator[str]:
+        so_far = 0
+        for bound, count in zip((*map(str, _SECONDS), "+Inf"), self.counts):
+            so_far += count
+            yield f'{name}_bucket{{{labels},le="{bound}"}} {so_far}'
+        yield f"{name}_sum{{{labels}}} {self.total:.6f}"
+        yield f"{name}_count{{{labels}}} {so_far}"
+
+
+class Watch:
+    """One answer, from its request on: told of every piece, it keeps the time."""
+
+    def __init__(self, histograms: Mapping[str, Histogram]) -> None:
+        self._histograms = histograms
+        self._start = time.perf_counter()
+        self._last: float | None = None
+
+    def piece(self, tokens: int) -> None:
+        now = time.perf_counter()
+        if self._last is None:
+            self._histograms["time_to_first_token_seconds"].add(now - self._start)
+        elif tokens:
+            self._histograms["time_between_tokens_seconds"].add((now - self._last) / tokens, tokens)
+        self._last = now
+
+    def end(self) -> None:
+        self._histograms["request_seconds"].add(time.perf_counter() - self._start)
+
+
+class Metrics:
+    def __init__(self) -> None:
+        self._histograms: dict[str, dict[str, Histogram]] = defaultdict(
+            lambda: {name: Histogram() for name in _HISTOGRAMS}
+        )
+        self._replies: Counter[tuple[str, int]] = Counter()
+
+    def watch(self, model: str) -> Watch:
+        return Watch(self._histograms[model])
+
+    def count(self, endpoint: str, status: int) -> None:
+        self._replies[endpoint, status] += 1
+
+    def text(self, engines: Mapping[str, Stats], waiting: int) -> str:
+        return "\n".join((*_engines(engines), *self._own(waiting))) + "\n"
+
+    def _own(self, waiting: int) -> Iterator[str]:
+        yield from _head("http_waiting", "gauge", "Requests that wait before they reach a model (max_requests)")
+        yield f"penstock_http_waiting {waiting}"
+        yield from _head("http_replies_total", "counter", "Replies by endpoint and status")
+        for (endpoint, status), count in sorted(self._replies.items()):
+            yield f'penstock_http_replies_total{{endpoint="{endpoint}",status="{status}"}} {count}'
+        for name, meaning in _HISTOGRAMS.items():
+            yield from _head(name, "histogram", meaning)
+            for model, histograms in list(self._histograms.items()):
+                yield from histograms[name].lines(f"penstock_{name}", _label(model))
+
+
+def _engines(engines: Mapping[str, Stats]) -> Iterator[str]:
+    for name, kind, meaning, found in _OF_THE_ENGINE:
+        yield from _head(name, kind, meaning)
+        for model, stats in engines.items():
+            yield f"penstock_{name}{{{_label(model)}}} {found(stats)}"
+
+
+def _head(name: str, kind: str, meaning: str) -> Iterator[str]:
+    yield f"# HELP penstock_{name} {meaning}"
+    yield f"# TYPE penstock_{name} {kind}"
+
+
+def _label(model: str) -> str:
+    escaped = model.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'model="{escaped}"'

@@ -1,0 +1,179 @@
+"""What the server needs of the models behind it, and the smallest thing that has it: one `AsyncLLM`.
+
+The daemon brings another one, with several models that come and go. Knows nothing of HTTP.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ...protocol.errors import ModelNotFoundError, RequestError
+from ...protocol.messages import Stats
+from ...protocol.outputs import RequestOutput
+from ...protocol.sampling import SamplingParams
+from ..asked import Rendered
+from ..async_llm import AsyncLLM
+from ..brought_template import Turn
+from ..tokenizer import Tokenizer
+from .arrivals import Arrival
+
+_LONG = 4096  # characters or tokens of a prompt
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """One name that a request may give as its model."""
+
+    name: str
+    created: int  # Unix seconds
+    max_model_len: int | None = None  # None: not loaded, so nobody knows yet
+    parent: str | None = None  # of an adapter: the model that it belongs to
+    is_loaded: bool = True
+
+
+class Model(Protocol):
+    """A loaded model, as long as it is leased."""
+
+    name: str
+    max_model_len: int
+    tokenizer: Tokenizer
+    defaults: SamplingParams  # what the model's own files ask for
+    lora_name: str | None  # set where the name asked for is an adapter's
+
+    def render(
+        self,
+        conversation: Sequence[Mapping[str, Any]],
+        chat_template: str | None,
+        tools: Sequence[Any] | None,
+        add_generation_prompt: bool,
+        template_options: Mapping[str, Any] | None,
+    ) -> str: ...
+
+    def stream(
+        self, prompt: Rendered | Mapping[str, Any], params: SamplingParams, *, is_streamed: bool
+    ) -> AsyncIterator[RequestOutput]:
+        """What is new, as it comes; only the whole, at the end, unless `is_streamed`. Closing it aborts the request."""
+
+
+class Models(Protocol):
+    def lease(self, name: str | None) -> AbstractAsyncContextManager[Model]:
+        """The model of that name (None: the only or first one), loaded if need be; it stays while the context is open.
+
+        Raises `ModelNotFoundError` for an unknown name and another `PenstockError` where it can't be loaded.
+        """
+
+    async def listing(self) -> list[Card]: ...
+
+    async def stats(self) -> dict[str, Stats]:
+        """Of each loaded model, asked of its engine; raises what has ended one."""
+
+
+@dataclass(slots=True)
+class LoadedModel:
+    """A `Model` over an `AsyncLLM` that is ready."""
+
+    llm: AsyncLLM
+    name: str
+    lora_name: str | None = None
+
+    @property
+    def max_model_len(self) -> int:
+        return self.llm._session.door.plan.max_model_len
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self.llm.get_tokenizer()
+
+    @property
+    def defaults(self) -> SamplingParams:
+        return self.llm._session.door.defaults
+
+    def render(
+        self,
+        conversation: Sequence[Mapping[str, Any]],
+        chat_template: str | None,
+        tools: Sequence[Any] | None,
+        add_generation_prompt: bool,
+        template_options: Mapping[str, Any] | None,
+    ) -> str:
+        session = self.llm._session
+        if chat_template is None:
+            return session.render(conversation, None, tools, add_generation_prompt, template_options)
+        turn = Turn(list(conversation), list(tools or ()) or None, dict(template_options or {}), add_generation_prompt)
+        [text] = session.render_brought(chat_template, [turn])
+        if isinstance(text, RequestError):
+            raise text
+        return text
+
+    async def stream(
+        self, prompt: Rendered | Mapping[str, Any], params: SamplingParams, *, is_streamed: bool
+    ) -> AsyncIterator[RequestOutput]:
+        """What may take long is done in a thread: other streams go on meanwhile."""
+        session, arrival = self.llm._session, Arrival()
+
+        def admit() -> Any:
+            asked = list(session.door.asked([prompt], params))
+            return session.door.admit(asked, arrival.notify, is_streamed=is_streamed)[0]
+
+        request = await asyncio.to_thread(admit) if _takes_long(prompt, params) else admit()
+        if request.is_finished:  # refused at the door
+            yield session.take(request)
+            return
+        try:
+            session.client.submit([request])
+            is_finished = False
+            has_logprobs = params.logprobs is not None or params.prompt_logprobs is not None
+            while not is_finished:
+                await arrival.wait()
+                if not is_streamed and not request.is_finished and request.error is None:
+                    continue
+                is_much = not is_streamed and has_logprobs
+                output = await asyncio.to_thread(session.news, request) if is_much else session.news(request)
+                if output is not None:
+                    is_finished = output.finished
+                    yield output
+        finally:
+            session.client.abort([request])
+
+
+def _takes_long(prompt: Rendered | Mapping[str, Any], params: SamplingParams) -> bool:
+    """To be cut into tokens and checked; words that are forbidden are cut, too, and grammars are looked through."""
+    given = prompt.text if isinstance(prompt, Rendered) else prompt.get("prompt") or prompt.get("prompt_token_ids")
+    return len(given or ()) > _LONG or bool(params.guided_decoding or params.bad_words)
+
+
+class OneModel:
+    """`Models` made of one `AsyncLLM` under one or more names; its adapters are models, too."""
+
+    def __init__(self, llm: AsyncLLM, *names: str) -> None:
+        self._llm = llm
+        self._names = names
+        self._created = int(time.time())
+
+    @asynccontextmanager
+    async def lease(self, name: str | None) -> AsyncIterator[Model]:
+        await self._llm.ready()
+        if name is None or name in self._names:
+            yield LoadedModel(self._llm, self._names[0])
+        elif name in await self._adapters():
+            yield LoadedModel(self._llm, self._names[0], lora_name=name)
+        else:
+            raise ModelNotFoundError(
+                f"There is no model {name!r} here; there is {', '.join(self._names)}."
+            )
+
+    async def listing(self) -> list[Card]:
+        await self._llm.ready()
+        length = self._llm._session.door.plan.max_model_len
+        cards = [Card(name, self._created, length) for name in self._names]
+        return cards + [Card(name, self._created, length, self._names[0]) for name in await self._adapters()]
+
+    async def stats(self) -> dict[str, Stats]:
+        await self._llm.ready()
+        return {self._names[0]: await asyncio.to_thread(self._llm._session.client.stats)}
+
+    async def _adapters(self) -> list[str]:
+        return await self._llm.list_loras() if self._llm._session.config.enable_lora else []

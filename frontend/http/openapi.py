@@ -1,0 +1,84 @@
+"""The OpenAPI document, made from the table of operations and the structs that validate what comes and goes.
+
+Knows nothing of what the operations do.
+"""
+
+from typing import Any
+
+import msgspec
+
+from .operations import OPERATIONS, Operation
+from .schemas.others import ErrorBody
+
+_REFERENCE = "#/components/schemas/{name}"
+_FAULTS = {
+    400: "The request is wrong, and the message says what of it",
+    401: "A known API key is needed",
+    403: "The Host header names another server",
+    404: "There is no such model",
+    408: "The body or the answer took too long",
+    413: "The body is too large",
+    415: "The body is not JSON, or compressed",
+    429: "Too many requests wait; Retry-After says when to ask again",
+    500: "Something failed in the server",
+    503: "The model can't answer now",
+}
+_ONLY_WITH_BODY = frozenset({404, 408, 413, 415, 429})
+_NAMED = {"name": "named", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+
+
+def document(version: str) -> dict[str, Any]:
+    structs = [ErrorBody, *(each for row in OPERATIONS for each in (row.body, row.reply, row.event) if each)]
+    known = list(dict.fromkeys(structs))
+    schemas, components = msgspec.json.schema_components(known, ref_template=_REFERENCE)
+    named = dict(zip(known, schemas, strict=True))
+    return {
+        "openapi": "3.2.0",  # the first version that can describe the events of a stream
+        "info": {"title": "Penstock", "version": version, "description": "Large language models on this machine."},
+        "paths": {row.path: {row.method.lower(): _operation(row, named)} for row in OPERATIONS},
+        "components": {
+            "schemas": components,
+            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
+        },
+        "security": [{}, {"key": []}],
+    }
+
+
+def _operation(row: Operation, named: dict[type, dict[str, Any]]) -> dict[str, Any]:
+    described: dict[str, Any] = {
+        "summary": row.sentence,
+        "operationId": row.path.strip("/").replace("/", "_").replace("{named}", "named"),
+        "responses": {"200": {"description": "Done", "content": _content(row, named)}, **_faults(row, named)},
+    }
+    if "{named}" in row.path:
+        described["parameters"] = [_NAMED]
+    if row.body is not None:
+        described["requestBody"] = {"required": True, "content": {"application/json": {"schema": named[row.body]}}}
+    return described
+
+
+def _content(row: Operation, named: dict[type, dict[str, Any]]) -> dict[str, Any]:
+    if row.reply is None:
+        return {"text/plain": {"schema": {"type": "string"}}}
+    content: dict[str, Any] = {"application/json": {"schema": named[row.reply]}}
+    if row.event is not None:
+        content["text/event-stream"] = {"itemSchema": _event(row, named)}
+    return content
+
+
+def _event(row: Operation, named: dict[type, dict[str, Any]]) -> dict[str, Any]:
+    """One server-sent event: its data is JSON, of a piece or of what went wrong, or says that the stream has ended."""
+    told = {"anyOf": [named[row.event], named[ErrorBody]]} if row.event is not None else {}
+    piece = {"type": "string", "contentMediaType": "application/json", "contentSchema": told}
+    fields = {"event": {"type": "string"}, "data": {"anyOf": [{"const": "[DONE]"}, piece]}}
+    return {"type": "object", "properties": fields, "required": ["data"]}
+
+
+def _faults(row: Operation, named: dict[type, dict[str, Any]]) -> dict[str, Any]:
+    schema = named[ErrorBody]
+    left_out = frozenset() if row.body is not None else _ONLY_WITH_BODY - ({404} if "{named}" in row.path else set())
+    return {
+        str(status): {"description": sentence, "content": {"application/json": {"schema": schema}}}
+        for status, sentence in _FAULTS.items()
+        if status not in left_out
+    }

@@ -1,0 +1,86 @@
+"""What a server may be told: where it listens, who may come in, and how much of anything it takes.
+
+One frozen struct, checked when it is made. Knows nothing of requests or models.
+"""
+
+import ipaddress
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from ...protocol.errors import ConfigError
+
+DEFAULT_ADDRESS = "127.0.0.1:8000"
+
+
+class HttpOptions(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Every limit has a default that a desk can live with."""
+
+    http: Annotated[str, Meta(description="where to listen: HOST:PORT, or PORT on 127.0.0.1")] = DEFAULT_ADDRESS
+    api_key_file: Annotated[str | None, Meta(description="file of API keys, one a line")] = None
+    tls_certificate: Annotated[str | None, Meta(description="PEM file with the certificate and its chain")] = None
+    tls_key: Annotated[str | None, Meta(description="PEM file with its private key")] = None
+    allowed_hosts: Annotated[list[str], Meta(description="names that a Host header may have")] = []
+    trust_request_chat_template: Annotated[bool, Meta(description="requests may bring a chat template")] = False
+    max_body_bytes: Annotated[int, Meta(description="bytes of a request's body")] = 8 * 2**20
+    max_header_bytes: Annotated[int, Meta(description="bytes of a request's line and headers")] = 32 * 2**10
+    max_connections: Annotated[int, Meta(description="connections open at once")] = 1024
+    max_requests: Annotated[int, Meta(description="answers in computation at once")] = 256
+    max_queue: Annotated[int, Meta(description="requests that wait for one of these places")] = 1024
+    max_outputs: Annotated[int, Meta(description="answers that one request may ask for: prompts times n")] = 256
+    header_timeout: Annotated[float, Meta(description="seconds until a request's headers are complete")] = 10.0
+    body_timeout: Annotated[float, Meta(description="seconds until its body is complete")] = 30.0
+    stall_timeout: Annotated[float, Meta(description="seconds that a client may read nothing")] = 30.0
+    request_timeout: Annotated[float, Meta(description="seconds that one answer may take")] = 3600.0
+
+    def __post_init__(self) -> None:
+        self.address  # noqa: B018 - raises for one that can't be
+        for name in self.__struct_fields__:
+            if name.startswith("max_"):
+                self._check_count(name, least=0 if name == "max_queue" else 1)
+            elif name.endswith("_timeout"):
+                self._check_seconds(name)
+        if (self.tls_certificate is None) != (self.tls_key is None):
+            raise ConfigError("tls_certificate and tls_key belong together: give both or none.")
+
+    def _check_count(self, name: str, least: int) -> None:
+        value = getattr(self, name)
+        if type(value) is not int or value < least:
+            raise ConfigError(f"{name}={value!r} must be a whole number, {least} or more.")
+
+    def _check_seconds(self, name: str) -> None:
+        value = getattr(self, name)
+        if type(value) not in (int, float) or not 0 < value < 1e9:
+            raise ConfigError(f"{name}={value!r} must be a number of seconds above 0.")
+
+    @property
+    def address(self) -> tuple[str, int]:
+        host, colon, port = self.http.rpartition(":")
+        host = host.strip("[]") or ("" if colon else "127.0.0.1")
+        if not host or not port.isdecimal() or int(port) > 65535:
+            raise ConfigError(f"http={self.http!r} must be HOST:PORT such as {DEFAULT_ADDRESS}, or a port.")
+        return host, int(port)
+
+    @property
+    def is_local(self) -> bool:
+        """Only this machine can connect."""
+        host = self.address[0]
+        try:
+            return ipaddress.ip_address(host).is_loopback
+        except ValueError:
+            return host == "localhost"
+
+    def api_keys(self) -> list[bytes]:
+        """Empty where no file was given: then everyone who can connect may ask."""
+        if self.api_key_file is None:
+            return []
+        try:
+            lines = Path(self.api_key_file).expanduser().read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeError) as error:
+            raise ConfigError(f"api_key_file={self.api_key_file!r} can't be read: {error}.") from error
+        keys = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
+        if not keys:
+            raise ConfigError(f"api_key_file={self.api_key_file!r} holds no key; write one a line.")
+        return [key.encode() for key in keys]

@@ -1,0 +1,159 @@
+"""/v1/chat/completions: conversations in, messages out, whole or in pieces."""
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from .sampling import Count, FreeForm, PromptLogprobs, Ranked, Sampling, Usage
+
+
+class ContentPart(msgspec.Struct, kw_only=True):
+    """Only text is supported; what another type holds is not read."""
+
+    type: str
+    text: str | None = None
+
+
+class CalledFunction(msgspec.Struct, kw_only=True):
+    name: str
+    arguments: str | FreeForm = "{}"
+
+
+class Called(msgspec.Struct, kw_only=True):
+    """A call in a message of an earlier turn."""
+
+    function: CalledFunction
+    id: str | None = None
+    type: str | None = None
+
+
+class ChatMessage(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Fields that clients send back from an answer and no template reads are left out."""
+
+    role: Annotated[str, Meta(min_length=1, max_length=64)]
+    content: str | list[ContentPart] | None = None
+    name: str | None = None
+    reasoning_content: str | None = None
+    tool_calls: list[Called] | None = None
+    tool_call_id: str | None = None
+
+
+class Function(msgspec.Struct, kw_only=True, omit_defaults=True):
+    name: Annotated[str, Meta(min_length=1, max_length=256)]
+    description: str | None = None
+    parameters: FreeForm | None = None
+    strict: bool | None = None
+
+
+class Tool(msgspec.Struct, kw_only=True):
+    function: Function
+    type: Literal["function"] = "function"
+
+
+class ChosenFunction(msgspec.Struct, kw_only=True):
+    name: str
+
+
+class ChosenTool(msgspec.Struct, kw_only=True):
+    function: ChosenFunction
+    type: Literal["function"] = "function"
+
+
+class ChatRequest(Sampling, kw_only=True, forbid_unknown_fields=True):
+    messages: Annotated[list[ChatMessage], Meta(min_length=1)]
+    max_tokens: Count | None = None
+    max_completion_tokens: Count | None = None
+    logprobs: bool | None = None
+    top_logprobs: Ranked | None = None
+    tools: list[Tool] | None = None
+    tool_choice: Literal["none", "auto", "required"] | ChosenTool | None = None
+    parallel_tool_calls: bool | None = None
+    reasoning_effort: str | None = None
+    include_reasoning: bool | None = None
+    chat_template: Annotated[str | None, Meta(description="refused unless the server trusts its clients")] = None
+    chat_template_kwargs: FreeForm | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    echo: bool | None = None
+
+
+class FunctionCall(msgspec.Struct, kw_only=True, omit_defaults=True):
+    arguments: str
+    name: str | UnsetType = UNSET
+
+
+class ToolCall(msgspec.Struct, kw_only=True):
+    function: FunctionCall
+    id: str | UnsetType = UNSET
+    index: int | UnsetType = UNSET
+    type: Literal["function"] | UnsetType = UNSET
+
+
+class TopLogprob(msgspec.Struct, kw_only=True):
+    token: str
+    logprob: float
+    bytes: list[int]
+
+
+class TokenLogprob(TopLogprob, kw_only=True):
+    top_logprobs: list[TopLogprob]
+
+
+class ChatLogprobs(msgspec.Struct, kw_only=True):
+    content: list[TokenLogprob]
+    refusal: None = None
+
+
+class AnswerMessage(msgspec.Struct, kw_only=True):
+    content: str | None
+    role: Literal["assistant"] = "assistant"
+    reasoning_content: str | UnsetType = UNSET
+    tool_calls: list[ToolCall] | UnsetType = UNSET
+    refusal: None = None
+
+
+class ChatChoice(msgspec.Struct, kw_only=True):
+    index: int
+    message: AnswerMessage
+    finish_reason: str | None
+    stop_reason: int | str | None
+    logprobs: ChatLogprobs | None = None
+
+
+class ChatCompletion(msgspec.Struct, kw_only=True):
+    id: str
+    created: int
+    model: str
+    choices: list[ChatChoice]
+    usage: Usage
+    object: Literal["chat.completion"] = "chat.completion"
+    prompt_logprobs: PromptLogprobs | UnsetType = UNSET
+
+
+class AnswerDelta(msgspec.Struct, kw_only=True):
+    role: Literal["assistant"] | UnsetType = UNSET
+    content: str | UnsetType = UNSET
+    reasoning_content: str | UnsetType = UNSET
+    tool_calls: list[ToolCall] | UnsetType = UNSET
+
+
+class ChatChunkChoice(msgspec.Struct, kw_only=True):
+    index: int
+    delta: AnswerDelta
+    finish_reason: str | None = None
+    logprobs: ChatLogprobs | None = None
+    stop_reason: int | str | UnsetType | None = UNSET
+
+
+class ChatChunk(msgspec.Struct, kw_only=True):
+    id: str
+    created: int
+    model: str
+    choices: list[ChatChunkChoice]
+    object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
+    usage: Usage | UnsetType = UNSET
+
+
+def plain_message(message: ChatMessage) -> dict[str, Any]:
+    return msgspec.to_builtins(message)

@@ -1,0 +1,48 @@
+"""/v1/completions: prompts in, their continuations out, whole or in pieces."""
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from .sampling import MOST, PromptLogprobs, Ranked, Sampling, TokenId, Usage
+
+
+class CompletionRequest(Sampling, kw_only=True, forbid_unknown_fields=True):
+    prompt: Annotated[
+        str | list[str | TokenId | list[TokenId]],
+        Meta(description="a text, a list of texts, token ids, or a list of such lists"),
+    ]
+    max_tokens: Annotated[int, Meta(ge=0, le=MOST, description="0 only with echo")] | None = None
+    logprobs: Ranked | None = None
+    echo: bool | None = None
+    suffix: Annotated[str | None, Meta(description="refused: no model here fills gaps")] = None
+    best_of: Annotated[int, Meta(ge=1, le=128, description="must equal n")] | None = None
+    add_special_tokens: bool | None = None
+
+
+class CompletionLogprobs(msgspec.Struct, kw_only=True):
+    tokens: list[str]
+    token_logprobs: list[float | None]
+    top_logprobs: list[dict[str, float] | None]
+    text_offset: list[int]
+
+
+class CompletionChoice(msgspec.Struct, kw_only=True):
+    index: int
+    text: str
+    finish_reason: str | None = None
+    stop_reason: int | str | None = None
+    logprobs: CompletionLogprobs | None = None
+    prompt_logprobs: PromptLogprobs | UnsetType = UNSET
+
+
+class Completion(msgspec.Struct, kw_only=True):
+    """A piece of a stream has the same form; its usage comes last, where it was asked for."""
+
+    id: str
+    created: int
+    model: str
+    choices: list[CompletionChoice]
+    usage: Usage | UnsetType = UNSET
+    object: Literal["text_completion"] = "text_completion"

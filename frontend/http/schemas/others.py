@@ -1,0 +1,71 @@
+"""The smaller endpoints: errors, the list of models, tokens of a text, health."""
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from .chat import ChatMessage, Tool
+from .sampling import FreeForm, TokenId
+
+
+class Fault(msgspec.Struct, kw_only=True):
+    message: str
+    type: str
+    code: int | str | None
+    param: str | None = None
+
+
+class ErrorBody(msgspec.Struct, kw_only=True):
+    error: Fault
+
+
+class ModelCard(msgspec.Struct, kw_only=True):
+    id: str
+    created: int
+    is_loaded: bool
+    object: Literal["model"] = "model"
+    owned_by: str = "penstock"
+    max_model_len: int | UnsetType = UNSET
+    parent: str | UnsetType = UNSET
+
+
+class ModelList(msgspec.Struct, kw_only=True):
+    data: list[ModelCard]
+    object: Literal["list"] = "list"
+
+
+class TokenizeRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """A text (`prompt`), or a conversation (`messages`) as its template renders it."""
+
+    model: str | None = None
+    prompt: str | None = None
+    messages: Annotated[list[ChatMessage], Meta(min_length=1)] | None = None
+    tools: list[Tool] | None = None
+    chat_template_kwargs: FreeForm | None = None
+    add_generation_prompt: bool = True
+    add_special_tokens: bool | None = None
+    return_token_strs: bool | None = None
+
+
+class TokenizeReply(msgspec.Struct, kw_only=True):
+    count: int
+    max_model_len: int
+    tokens: list[int]
+    token_strs: list[str] | None = None
+
+
+class DetokenizeRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    tokens: list[TokenId]
+    model: str | None = None
+
+
+class DetokenizeReply(msgspec.Struct, kw_only=True):
+    prompt: str
+
+
+class Health(msgspec.Struct, kw_only=True):
+    """Every loaded model's engine has answered."""
+
+    status: Literal["ok"]
+    models: dict[str, Literal["ok"]]

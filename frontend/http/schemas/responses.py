@@ -1,0 +1,172 @@
+"""/v1/responses: OpenAI's newer form of a conversation. Nothing is kept between two requests."""
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from .sampling import MOST, Count, FreeForm, Ignored, Ranked
+
+
+class InputPart(msgspec.Struct, kw_only=True):
+    type: str
+    text: str | None = None
+
+
+class InputItem(msgspec.Struct, kw_only=True):
+    """A message, a call, what a call gave, or a thought: `type` says which; unset is a message."""
+
+    type: str | None = None
+    role: Annotated[str, Meta(min_length=1, max_length=64)] | None = None
+    content: str | list[InputPart] | None = None
+    call_id: str | None = None
+    name: str | None = None
+    arguments: str | None = None
+    output: str | list[InputPart] | None = None
+
+
+class FlatTool(msgspec.Struct, kw_only=True):
+    name: Annotated[str, Meta(min_length=1, max_length=256)]
+    type: Literal["function"] = "function"
+    description: str | None = None
+    parameters: FreeForm | None = None
+    strict: bool | None = None
+
+
+class FlatChoice(msgspec.Struct, kw_only=True):
+    name: str
+    type: Literal["function"] = "function"
+
+
+class TextOptions(msgspec.Struct, kw_only=True):
+    format: FreeForm | None = None
+    verbosity: str | None = None  # without effect
+
+
+class ReasoningOptions(msgspec.Struct, kw_only=True):
+    effort: str | None = None
+    summary: str | None = None  # without effect
+    generate_summary: str | None = None  # without effect
+
+
+class ResponsesRequest(Ignored, kw_only=True, forbid_unknown_fields=True):
+    input: str | Annotated[list[InputItem], Meta(min_length=1)]
+    model: str | None = None
+    instructions: str | None = None
+    stream: bool | None = None
+    stream_options: FreeForm | None = None
+    max_output_tokens: Count | None = None
+    temperature: Annotated[float, Meta(ge=0, le=1000)] | None = None
+    top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
+    top_k: Annotated[int, Meta(ge=-1, le=MOST)] | None = None
+    min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] | None = None
+    stop: str | list[str] | None = None
+    priority: Annotated[int, Meta(ge=-MOST, le=MOST)] | None = None
+    cache_salt: Annotated[str, Meta(max_length=1024)] | None = None
+    top_logprobs: Ranked | None = None
+    tools: list[FlatTool] | None = None
+    tool_choice: Literal["none", "auto", "required"] | FlatChoice | None = None
+    parallel_tool_calls: bool | None = None
+    text: TextOptions | None = None
+    reasoning: ReasoningOptions | None = None
+    chat_template_kwargs: FreeForm | None = None
+    truncation: Literal["disabled"] | None = None
+    include: list[str] | None = None  # without effect
+    background: Annotated[bool | None, Meta(description="refused: nothing is kept")] = None
+    previous_response_id: Annotated[str | None, Meta(description="refused: nothing is kept")] = None
+    conversation: Annotated[str | FreeForm | None, Meta(description="refused: nothing is kept")] = None
+
+
+class TextPart(msgspec.Struct, kw_only=True):
+    """Of a message (`output_text`) or of a thought."""
+
+    text: str
+    type: Literal["output_text", "reasoning_text"]
+    annotations: list[Any] | UnsetType = UNSET
+    logprobs: list[Any] | UnsetType = UNSET
+
+
+Status = Literal["in_progress", "completed", "incomplete", "failed"]
+
+
+class OutputItem(msgspec.Struct, kw_only=True):
+    """A message, a thought (`reasoning`) or a call (`function_call`)."""
+
+    id: str
+    type: Literal["message", "reasoning", "function_call"]
+    status: Status = "completed"
+    role: Literal["assistant"] | UnsetType = UNSET
+    content: list[TextPart] | UnsetType = UNSET
+    summary: list[Any] | UnsetType = UNSET
+    call_id: str | UnsetType = UNSET
+    name: str | UnsetType = UNSET
+    arguments: str | UnsetType = UNSET
+
+
+class InputDetails(msgspec.Struct, kw_only=True):
+    cached_tokens: int = 0
+
+
+class OutputDetails(msgspec.Struct, kw_only=True):
+    reasoning_tokens: int = 0
+
+
+class ResponsesUsage(msgspec.Struct, kw_only=True):
+    input_tokens: int
+    output_tokens: int
+    total_tokens: int
+    input_tokens_details: InputDetails
+    output_tokens_details: OutputDetails
+
+
+class Incomplete(msgspec.Struct, kw_only=True):
+    reason: str
+
+
+class Failed(msgspec.Struct, kw_only=True):
+    code: str
+    message: str
+
+
+class Response(msgspec.Struct, kw_only=True):
+    id: str
+    created_at: int
+    model: str
+    status: Status
+    output: list[OutputItem]
+    object: Literal["response"] = "response"
+    usage: ResponsesUsage | None = None
+    error: Failed | None = None
+    incomplete_details: Incomplete | None = None
+    instructions: str | None = None
+    metadata: FreeForm = {}
+    parallel_tool_calls: bool = True
+    temperature: float | None = None
+    top_p: float | None = None
+    max_output_tokens: int | None = None
+    tool_choice: Any = "auto"
+    tools: list[Any] = []
+    previous_response_id: None = None
+    store: Literal[False] = False
+
+
+class ResponseEvent(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A piece of a stream; `type` says which of the fields it has."""
+
+    type: str
+    sequence_number: int | UnsetType = UNSET
+    response: Response | UnsetType = UNSET
+    item: OutputItem | UnsetType = UNSET
+    item_id: str | UnsetType = UNSET
+    output_index: int | UnsetType = UNSET
+    content_index: int | UnsetType = UNSET
+    part: TextPart | UnsetType = UNSET
+    delta: str | UnsetType = UNSET
+    text: str | UnsetType = UNSET
+    name: str | UnsetType = UNSET
+    arguments: str | UnsetType = UNSET
+    logprobs: list[Any] | UnsetType = UNSET
+    code: str | UnsetType | None = UNSET
+    message: str | UnsetType = UNSET
+    param: str | UnsetType | None = UNSET

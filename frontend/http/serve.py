@@ -1,0 +1,78 @@
+"""HTTP for the daemon: its models as the server wants to see them, and the start of the server.
+
+Knows nothing of endpoints; the daemon knows nothing of the server but its address and how to close it.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from ...protocol.errors import ConfigError, ModelNotFoundError
+from ...protocol.messages import Stats
+from .options import HttpOptions
+
+if TYPE_CHECKING:
+    from ..daemon.models import Models as DaemonModels
+    from .models import Card, Model
+    from .server import HttpServer
+
+
+async def start_http(models: "DaemonModels", options: HttpOptions, older: "HttpServer | None" = None) -> "HttpServer":
+    """Returns when connections are taken; raises `ConfigError` where that can't be.
+
+    In place of an older one, which hears of no new connections from then on and is the caller's to close.
+    """
+    try:
+        from .server import HttpServer
+    except ImportError as error:
+        raise ConfigError(
+            f"HTTP needs further packages ({error.name} is missing): pip install 'penstock[http]'; or give --no-http."
+        ) from error
+    server = HttpServer(ServedModels(models), options)
+    await server.start(older)
+    return server
+
+
+class ServedModels:
+    """The daemon's models by their names; their adapters are models, too. Looking at them leases none."""
+
+    def __init__(self, models: "DaemonModels") -> None:
+        self._models = models
+
+    @asynccontextmanager
+    async def lease(self, name: str | None) -> "AsyncIterator[Model]":
+        from .models import LoadedModel
+
+        names = self._models.names()
+        if name is None and not names:
+            raise ModelNotFoundError("No model is served here.")
+        own, adapter = (names[0] if name is None else name), None
+        if own not in names:
+            own, adapter = self._owner_of(own), own
+        async with self._models.lease(own) as llm:
+            yield LoadedModel(llm, own, adapter)
+
+    async def listing(self) -> "list[Card]":
+        from .models import Card
+
+        cards = []
+        for status in self._models.listing():
+            length = status.plan.max_model_len if status.plan is not None else None
+            card = Card(status.name, int(status.since), length, is_loaded=status.state == "ready")
+            cards.append(card)
+            for adapter in self._models.adapters(card.name):
+                cards.append(Card(adapter, card.created, length, card.name, card.is_loaded))
+        return cards
+
+    async def stats(self) -> dict[str, Stats]:
+        names = [status.name for status in self._models.listing() if status.state == "ready"]
+        found = await asyncio.gather(*map(self._models.stats, names))
+        return {name: stats for name, stats in zip(names, found) if stats is not None}
+
+    def _owner_of(self, adapter: str) -> str:
+        names = self._models.names()
+        for name in names:
+            if adapter in self._models.adapters(name):
+                return name
+        raise ModelNotFoundError(f"There is no model {adapter!r} here; there is {', '.join(names) or 'none'}.")

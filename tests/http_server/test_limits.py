@@ -1,0 +1,215 @@
+"""What the server holds to: keys, hosts, room for so many, clients that send or read too slowly, clients that go."""
+
+import concurrent.futures
+import json
+import socket
+import time
+
+import httpx
+import pytest
+from builders.raw_http import closes_within, connected, heard, request, spoken
+from builders.served import served
+
+from penstock.frontend.http.body import MOST_HELD
+
+LONG = {"model": "pocket", "prompt": "What is", "max_tokens": 1500, "ignore_eos": True, "stream": True}
+SHORT = {"model": "pocket", "prompt": "What is", "max_tokens": 1}
+
+
+def until(holds, seconds=10.0):
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, "it has not come about"
+        time.sleep(0.01)
+
+
+def test_a_key_is_asked_for_everywhere_but_at_the_page_and_health(pocket, tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text("first-key\n# a note\n\nsecond-key\n")
+    with served(*pocket, api_key_file=str(keys)) as server, httpx.Client(base_url=server.address) as client:
+        for path in ("/", "/health", "/openapi.json"):
+            assert client.get(path).status_code == 200
+        for wrong in ({}, {"Authorization": "Bearer first"}, {"Authorization": "Basic first-key"},
+                      {"Authorization": "Bearer # a note"}):  # fmt: skip
+            assert client.get("/v1/models", headers=wrong).status_code == 401
+            assert client.get("/metrics", headers=wrong).status_code == 401
+        for key in ("first-key", "second-key"):
+            assert client.get("/v1/models", headers={"Authorization": f"Bearer {key}"}).status_code == 200
+
+
+def test_cached_prefixes_are_not_shared_between_keys(pocket, tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text("one\ntwo\n")
+    with served(*pocket, api_key_file=str(keys)) as server, httpx.Client(base_url=server.address) as client:
+
+        def cached(key):
+            body = {**SHORT, "prompt": "A text of its own about rivers and stones. " * 12}
+            reply = client.post("/v1/completions", json=body, headers={"Authorization": f"Bearer {key}"})
+            return reply.json()["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+        assert cached("one") == 0
+        assert cached("one") > 0
+        assert cached("two") == 0
+
+
+def test_names_of_this_server_can_be_told(pocket):
+    with served(*pocket, allowed_hosts=["box.example"]) as server:
+        def status(host):
+            sent = f"GET /health HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
+            return spoken(server.port, sent.encode())[9:12]
+
+        assert status("box.example:80") == status("127.0.0.1") == status("[::1]:1") == b"200"
+        assert status("other.example") == b"403"
+
+
+def test_a_request_beyond_the_queue_is_told_when_to_come_again(pocket):
+    with served(*pocket, max_requests=1, max_queue=0) as server, httpx.Client(base_url=server.address) as client:
+        with client.stream("POST", "/v1/completions", json=LONG) as stream:
+            lines = stream.iter_lines()  # held: httpx closes the stream with its iterator
+            assert next(lines).startswith("data: ")
+            refused = client.post("/v1/completions", json=SHORT)
+            assert refused.status_code == 429, refused.text
+            assert refused.headers["retry-after"] == "1"
+            assert client.get("/health").status_code == 200
+        until(lambda: client.post("/v1/completions", json=SHORT).status_code == 200)
+
+
+def test_requests_wait_for_their_turn_where_the_queue_has_room(pocket):
+    with (
+        served(*pocket, max_requests=1, max_queue=16) as server,
+        httpx.Client(base_url=server.address) as client,
+        concurrent.futures.ThreadPoolExecutor(8) as pool,
+    ):
+        replies = list(pool.map(lambda _: client.post("/v1/completions", json=SHORT).status_code, range(8)))
+    assert replies == [200] * 8
+
+
+@pytest.mark.parametrize("path, body", [
+    ("/v1/completions", LONG),
+    ("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}], "ignore_eos": True, "stream": True}),
+    ("/v1/completions", {**LONG, "stream": False}),
+], ids=["stream", "chat", "whole"])  # fmt: skip
+def test_what_runs_ends_with_its_client_and_gives_its_blocks_back(server, path, body):
+    before = server.stats()
+    content = json.dumps(body).encode()
+    connection = connected(server.port)
+    connection.sendall(request(content, path))
+    until(lambda: server.stats().running > 0)
+    connection.close()
+    until(lambda: server.stats().running == 0, seconds=1.0)
+    assert server.stats().free_blocks == before.free_blocks
+
+
+def test_a_client_that_never_ends_its_headers_is_shed(pocket):
+    with served(*pocket, header_timeout=0.3) as server, connected(server.port) as connection:
+        connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n")
+        assert closes_within(connection, 5)
+
+
+def test_a_client_that_says_nothing_is_shed(pocket):
+    with served(*pocket, header_timeout=0.3) as server, connected(server.port) as connection:
+        assert closes_within(connection, 5)
+
+
+def test_a_client_that_closes_half_way_is_shed(server):
+    with connected(server.port) as connection:
+        connection.sendall(request(b"{" * 100)[:-50])
+        connection.shutdown(socket.SHUT_WR)
+        assert closes_within(connection, 5)
+
+
+def test_a_hundred_slow_clients_hold_nobody_up(server, http):
+    slow = [connected(server.port) for _ in range(100)]
+    for number, connection in enumerate(slow):
+        connection.sendall(b"GET / HT" if number % 2 else request(b"{" * 1000)[:-500])
+    assert http.post("/v1/completions", json=SHORT).status_code == 200
+    for connection in slow:
+        connection.close()
+
+
+def test_bodies_that_are_on_their_way_have_a_bound_together(pocket):
+    with served(*pocket, max_body_bytes=10_000) as server:
+        sent = request(b" " * 10_000)[:-100]
+        held = [connected(server.port) for _ in range(MOST_HELD + 4)]
+        for connection in held:
+            connection.sendall(sent)
+        said = [heard(connection) for connection in held[-2:]]
+        assert all(b" 429 " in each.split(b"\r\n")[0] and b"retry-after: 1" in each for each in said), said
+        for connection in held:
+            connection.close()
+        with httpx.Client(base_url=server.address) as client:
+            until(lambda: client.post("/v1/completions", json=SHORT).status_code == 200)
+
+
+def test_a_client_that_never_ends_its_body_is_shed(pocket):
+    with served(*pocket, body_timeout=0.3) as server:
+        said = spoken(server.port, request(b"{", Content_Length="100"))
+    assert said.startswith(b"HTTP/1.1 408")
+
+
+def test_a_client_that_reads_nothing_is_shed_and_delays_nobody(pocket):
+    with served(*pocket, stall_timeout=0.5) as server, connected(server.port) as connection:
+        body = {**LONG, "n": 8, "logprobs": 20, "max_tokens": 1900}
+        connection.sendall(request(json.dumps(body).encode()))
+        with httpx.Client(base_url=server.address, timeout=30) as client:
+            until(lambda: server.stats().running > 0)
+            assert client.post("/v1/completions", json=SHORT).status_code == 200
+            until(lambda: server.stats().running == 0, seconds=30)
+
+
+def test_an_endless_body_in_chunks_is_cut_off(pocket):
+    with served(*pocket, max_body_bytes=10_000) as server:
+        head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        chunk = b"1000\r\n" + b" " * 4096 + b"\r\n"
+        said = spoken(server.port, head + b"Transfer-Encoding: chunked\r\n\r\n" + chunk * 50)
+    assert said.startswith(b"HTTP/1.1 413")
+
+
+def test_an_answer_that_takes_too_long_is_ended(pocket):
+    with served(*pocket, request_timeout=0.2) as server, httpx.Client(base_url=server.address) as client:
+        reply = client.post("/v1/completions", json={**LONG, "stream": False, "max_tokens": 1900})
+        assert reply.status_code == 408
+        until(lambda: server.stats().running == 0)
+
+
+def test_connections_beyond_the_limit_are_closed(pocket):
+    with served(*pocket, max_connections=2) as server:
+        held = [connected(server.port) for _ in range(2)]
+        with connected(server.port) as third:
+            assert closes_within(third, 5)
+        for connection in held:
+            connection.close()
+
+
+def test_templates_are_taken_where_clients_are_trusted_and_fail_alone(pocket):
+    def asked(client, template):
+        body = {"messages": [{"role": "user", "content": "hi"}], "chat_template": template, "max_tokens": 1}
+        return client.post("/v1/chat/completions", json=body)
+
+    doubling = "{% set a = namespace(b='x') %}{% for i in range(99) %}{% set a.b = a.b + a.b %}{% endfor %}"
+    with (
+        served(*pocket, trust_request_chat_template=True) as server,
+        httpx.Client(base_url=server.address, timeout=30) as client,
+    ):
+        assert asked(client, "{{ 'What is' }}").json()["usage"]["prompt_tokens"] == 2
+        refused = asked(client, doubling)
+        assert refused.status_code == 400 and "MemoryError" in refused.json()["error"]["message"]
+
+
+def test_the_engine_is_asked_for_its_health_and_figures(http):
+    assert http.get("/health").json() == {"status": "ok", "models": {"pocket": "ok"}}
+    text = http.get("/metrics").text
+    for name in ("requests_running", "requests_waiting", "kv_usage_ratio", "prefix_hit_tokens_total",
+                 "preemptions_total", "prompt_tokens_total", "generated_tokens_total"):  # fmt: skip
+        assert f'\npenstock_{name}{{model="pocket"}} ' in text
+    for name in ("time_to_first_token_seconds", "time_between_tokens_seconds", "request_seconds"):
+        assert f"# TYPE penstock_{name} histogram" in text
+
+
+def test_the_page_loads_nothing_from_anywhere_else(http):
+    page = http.get("/")
+    assert page.headers["content-type"].startswith("text/html")
+    policy = page.headers["content-security-policy"]
+    assert "default-src 'none'" in policy and "connect-src 'self'" in policy and "unsafe" not in policy
+    for outside in ("<script src", "<link rel=\"stylesheet", "@import", "https://"):
+        assert outside not in page.text

@@ -1,0 +1,80 @@
+"""HTTP over TLS: the certificate that was given is shown, old versions and plain text are refused."""
+
+import asyncio
+import shutil
+import socket
+import ssl
+import subprocess
+
+import httpx
+import pytest
+from builders.raw_http import request, spoken
+from builders.served import served
+
+from penstock.frontend.http.options import HttpOptions
+from penstock.frontend.http.server import HttpServer
+from penstock.protocol.errors import ConfigError
+
+pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no openssl to make a certificate")
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory) -> dict[str, str]:
+    folder = tmp_path_factory.mktemp("tls")
+    made = {"tls_certificate": str(folder / "certificate.pem"), "tls_key": str(folder / "key.pem")}
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
+         "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1",
+         "-out", made["tls_certificate"], "-keyout", made["tls_key"]],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    return made
+
+
+@pytest.fixture(scope="module")
+def secure(pocket, certificate):
+    with served(*pocket, **certificate, header_timeout=0.5) as found:
+        yield found
+
+
+def test_a_client_that_knows_the_certificate_is_answered(secure, certificate):
+    assert secure.address.startswith("https://")
+    trusting = ssl.create_default_context(cafile=certificate["tls_certificate"])
+    with httpx.Client(base_url=secure.address, verify=trusting) as client:
+        body = {"prompt": "What is", "max_tokens": 3, "stream": True}
+        assert client.get("/health").status_code == 200
+        assert client.post("/v1/completions", json=body).text.endswith("data: [DONE]\n\n")
+
+
+def test_one_that_does_not_know_it_is_not(secure):
+    with pytest.raises(httpx.ConnectError, match="certificate"):
+        httpx.get(secure.address + "/health")
+
+
+def test_plain_text_is_not_answered(secure):
+    assert b"200" not in spoken(secure.port, request(b"{}"))
+
+
+def test_old_versions_are_refused(secure):
+    old = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    old.check_hostname, old.verify_mode = False, ssl.CERT_NONE
+    with pytest.warns(DeprecationWarning, match="TLSv1_1"):
+        old.maximum_version = ssl.TLSVersion.TLSv1_1
+    with socket.create_connection(("127.0.0.1", secure.port), timeout=10) as plain, pytest.raises(OSError):
+        old.wrap_socket(plain)
+
+
+def test_one_without_the_other_is_refused(certificate):
+    with pytest.raises(ConfigError, match="belong together"):
+        HttpOptions(tls_certificate=certificate["tls_certificate"])
+
+
+@pytest.mark.parametrize("key", ["/nowhere/key.pem", __file__], ids=["no file", "no key"])
+def test_files_that_cannot_be_used_are_told_at_the_start(certificate, key):
+    options = HttpOptions(http="127.0.0.1:0", tls_certificate=certificate["tls_certificate"], tls_key=key)
+    with pytest.raises(ConfigError, match="can't be used"):
+        asyncio.run(HttpServer(NoModels(), options).start())
+
+
+class NoModels:
+    """Nobody gets as far as to ask it."""
