@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from bench_harness import machine, median
 from bench_models import SHAPES, write_config
+from peers.checkpoint import tensor_shapes
 from safetensors.torch import save_file
 
 from penstock import LLM, SamplingParams
@@ -30,26 +31,18 @@ def write_adapter(folder: Path, shape: dict[str, Any], rank: int, seed: int) -> 
     """As PEFT saves one that changes every projection."""
     folder.mkdir()
     generator = torch.Generator().manual_seed(seed)
-    hidden, inner = shape["hidden_size"], shape["intermediate_size"]
-    query, shared = (shape[heads] * shape["head_dim"] for heads in ("num_attention_heads", "num_key_value_heads"))
-    sizes = {
-        "self_attn.q_proj": (query, hidden),
-        "self_attn.k_proj": (shared, hidden),
-        "self_attn.v_proj": (shared, hidden),
-        "self_attn.o_proj": (hidden, query),
-        "mlp.gate_proj": (inner, hidden),
-        "mlp.up_proj": (inner, hidden),
-        "mlp.down_proj": (hidden, inner),
-    }
-    tensors = {}
-    for layer in range(shape["num_hidden_layers"]):
-        for module, (out_features, in_features) in sizes.items():
-            name = f"base_model.model.model.layers.{layer}.{module}"
-            tensors[f"{name}.lora_A.weight"] = torch.randn(rank, in_features, generator=generator).bfloat16()
-            tensors[f"{name}.lora_B.weight"] = (torch.randn(out_features, rank, generator=generator) / 100).bfloat16()
+    tensors, modules = {}, set()
+    for weight, size in tensor_shapes(shape):
+        name = weight.removesuffix(".weight")
+        if name.endswith("_proj"):
+            out_features, in_features = size
+            down = torch.randn(rank, in_features, generator=generator)
+            up = torch.randn(out_features, rank, generator=generator) / 100
+            tensors[f"base_model.model.{name}.lora_A.weight"] = down.bfloat16()
+            tensors[f"base_model.model.{name}.lora_B.weight"] = up.bfloat16()
+            modules.add(name.rsplit(".", 1)[1])
     save_file(tensors, folder / "adapter_model.safetensors")
-    modules = [module.split(".")[1] for module in sizes]
-    config = {"peft_type": "LORA", "r": rank, "lora_alpha": rank, "target_modules": modules, "bias": "none"}
+    config = {"peft_type": "LORA", "r": rank, "lora_alpha": rank, "target_modules": sorted(modules), "bias": "none"}
     (folder / "adapter_config.json").write_text(json.dumps(config))
     return folder
 

@@ -42,8 +42,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
     print(json.dumps(machine()), flush=True)
-    options = {"load_format": "dummy", "max_model_len": 1024, "kv_cache_memory": "1GiB", "quiet": True}
-    options["num_threads"] = arguments.ranks
+    options = {
+        "load_format": "dummy",
+        "max_model_len": 1024,
+        "kv_cache_memory": "1GiB",
+        "num_threads": arguments.ranks,
+        "quiet": True,
+    }
     if arguments.quantization != "none":
         options["quantization"] = arguments.quantization
     one, many = f"1 rank, {arguments.ranks} threads", f"{arguments.ranks} ranks, 1 thread each"

@@ -30,7 +30,7 @@ from peers.report import markdown
 from peers.scenarios import DEFAULT, SCENARIOS
 from peers.sitting import Contender, Plan, hold, prepare
 
-CLASSES = ("none", "int8", "int4")
+CLASSES = ("fp32", "none", "int8", "int4")
 FIND = """
 import importlib.metadata, importlib.util, sys
 if importlib.util.find_spec(sys.argv[1]) is None: sys.exit(3)

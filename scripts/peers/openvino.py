@@ -11,6 +11,7 @@ from typing import Any
 from .serve import Request, ServedEngine, Settings, serve
 
 EXPORT = {
+    "fp32": ["--weight-format", "fp32"],
     "none": ["--weight-format", "fp16"],
     "int8": ["--weight-format", "int8"],
     "int4": ["--weight-format", "int4", "--group-size", "128", "--ratio", "1.0"],
@@ -36,9 +37,10 @@ class OpenVino(ServedEngine):
         scheduler.cache_size = CACHE_GB
         scheduler.max_num_seqs = settings.max_num_seqs
         scheduler.enable_prefix_caching = True
-        self._pipeline = genai.ContinuousBatchingPipeline(
-            str(folder), scheduler, "CPU", {"INFERENCE_NUM_THREADS": settings.threads}
-        )
+        properties: dict[str, Any] = {"INFERENCE_NUM_THREADS": settings.threads}
+        if settings.quantization == "fp32":
+            properties["INFERENCE_PRECISION_HINT"] = "f32"  # else a processor with bf16 computes in that
+        self._pipeline = genai.ContinuousBatchingPipeline(str(folder), scheduler, "CPU", properties)
         return {"version": genai.__version__}
 
     def run(self, requests: list[Request]) -> list[list[int]]:

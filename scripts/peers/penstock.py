@@ -6,6 +6,12 @@ from typing import Any
 from .serve import Request, ServedEngine, Settings, serve
 
 BLOCK_SIZE = 32
+PRECISIONS = {
+    "fp32": {"dtype": "float32"},
+    "none": {"dtype": "bfloat16"},
+    "int8": {"quantization": "int8"},
+    "int4": {"quantization": "int4"},
+}
 
 
 class Penstock(ServedEngine):
@@ -19,9 +25,6 @@ class Penstock(ServedEngine):
     def load(self, folder: Path, settings: Settings) -> dict[str, Any]:
         from penstock import LLM
 
-        precision = (
-            {"dtype": "bfloat16"} if settings.quantization == "none" else {"quantization": settings.quantization}
-        )
         self._llm = LLM(
             str(folder),
             max_model_len=settings.max_model_len,
@@ -30,7 +33,7 @@ class Penstock(ServedEngine):
             kv_cache_memory="2GiB",
             block_size=BLOCK_SIZE,
             quiet=True,
-            **precision,
+            **PRECISIONS[settings.quantization],
         )
         plan = self._llm._session.client.plan
         return {

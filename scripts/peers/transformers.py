@@ -19,7 +19,8 @@ class Transformers(ServedEngine):
         from transformers import AutoModelForCausalLM
 
         torch.set_num_threads(settings.threads)
-        self._model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).eval()
+        dtype = torch.float32 if settings.quantization == "fp32" else torch.bfloat16
+        self._model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).eval()
         return {}
 
     def run(self, requests: list[Request]) -> list[list[int]]:

@@ -26,10 +26,10 @@ def model_folder(tmp_path_factory) -> Path:
     return tiny_model(tmp_path_factory.mktemp("models") / "tiny", "qwen3", max_position_embeddings=4096)
 
 
-def on_a_terminal(folder: Path, *words: str) -> pexpect.spawn:
+def on_a_terminal(folder: Path, *words: str, **variables: str) -> pexpect.spawn:
     """The demo started in that folder, 80 columns wide."""
     # Named, because readline, where it was imported, hands COLUMNS on behind os.environ's back.
-    environment = dict(os.environ)
+    environment = {**os.environ, **variables}
     return pexpect.spawn(
         sys.executable, [str(DEMO), *words], cwd=folder, env=environment, timeout=LONGEST_SECONDS,
         dimensions=(50, 80), encoding="utf-8", codec_errors="replace",
@@ -42,8 +42,8 @@ def children_of(child: pexpect.spawn) -> list[int]:
 
 @pytest.fixture
 def running(model_folder, tmp_path) -> Iterator[tuple[pexpect.spawn, list[int]]]:
-    """The demo in its first part, and the processes of its tree."""
-    child = on_a_terminal(tmp_path, "--model", str(model_folder))
+    """The demo in its first part, and the processes of its tree; slowed, so that it is not over before a test acts."""
+    child = on_a_terminal(tmp_path, "--model", str(model_folder), PENSTOCK_FAULTS="worker.step=delay:0.02")
     try:
         child.expect_exact("1. A batch")
         yield child, children_of(child)
