@@ -21,8 +21,8 @@ from torch import Tensor
 
 from penstock.kernels.cpu.arguments import Step
 from penstock.kernels.cpu.attention import Attention, PlanMemory, StoreHeads, num_part_floats
-from penstock.kernels.cpu.kv_layout import KV_FORMATS
 from penstock.kernels.cpu.library import Library, load
+from penstock.kernels.kv_layout import KV_FORMATS
 from penstock.worker.host_memory import BackgroundTouch
 from penstock.worker.kv_cache import KVShape, NativeKVCache
 

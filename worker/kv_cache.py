@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from ..kernels import LayerKV, Scratch
-from ..kernels.cpu.kv_layout import KV_FORMATS, KVMemory, plain_keys, plain_values
+from ..kernels.cpu.kv_memory import KVMemory
+from ..kernels.kv_layout import KV_FORMATS, plain_keys, plain_values
 from .host_memory import fresh_zeros
 
 

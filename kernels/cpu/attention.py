@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .kv_layout import KVMemory
+from .kv_memory import KVMemory
 from .linear import Quantized
 
 ROTATIONS = {None: 0, "halves": 1, "pairs": 2}

@@ -17,7 +17,7 @@ from ..quantized_part import QuantizedPart
 from . import attention as attending
 from . import layer
 from .arguments import Step
-from .kv_layout import KVMemory
+from .kv_memory import KVMemory
 from .library import Library
 from .linear import Linear, Quantize, Quantized
 from .lora import Lora, NativeLora

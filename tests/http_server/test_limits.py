@@ -54,6 +54,7 @@ def test_cached_prefixes_are_not_shared_between_keys(pocket, tmp_path):
 
 def test_names_of_this_server_can_be_told(pocket):
     with served(*pocket, allowed_hosts=["box.example"]) as server:
+
         def status(host):
             sent = f"GET /health HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
             return spoken(server.port, sent.encode())[9:12]
@@ -211,5 +212,5 @@ def test_the_page_loads_nothing_from_anywhere_else(http):
     assert page.headers["content-type"].startswith("text/html")
     policy = page.headers["content-security-policy"]
     assert "default-src 'none'" in policy and "connect-src 'self'" in policy and "unsafe" not in policy
-    for outside in ("<script src", "<link rel=\"stylesheet", "@import", "https://"):
+    for outside in ("<script src", '<link rel="stylesheet', "@import", "https://"):
         assert outside not in page.text

@@ -55,9 +55,7 @@ def test_a_required_call_comes_as_a_call(client, is_streamed):
 
 def test_a_named_function_gets_its_arguments(client):
     choice = {"type": "function", "function": {"name": "add"}}
-    found = client.chat.completions.create(
-        messages=QUESTION, tools=TOOLS, tool_choice=choice, max_tokens=60, **GREEDY
-    )
+    found = client.chat.completions.create(messages=QUESTION, tools=TOOLS, tool_choice=choice, max_tokens=60, **GREEDY)
     [call] = found.choices[0].message.tool_calls
     assert call.function.name == "add" and call.function.arguments.startswith("{")
 

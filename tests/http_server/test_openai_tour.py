@@ -32,9 +32,7 @@ def test_a_question_is_answered_and_its_tokens_are_counted(client):
 def test_a_stream_holds_the_same_answer_and_ends_with_its_usage(client):
     whole = client.chat.completions.create(messages=QUESTION, **GREEDY)
     chunks = list(
-        client.chat.completions.create(
-            messages=QUESTION, stream=True, stream_options={"include_usage": True}, **GREEDY
-        )
+        client.chat.completions.create(messages=QUESTION, stream=True, stream_options={"include_usage": True}, **GREEDY)
     )
     text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
     assert text == whole.choices[0].message.content
@@ -254,6 +252,7 @@ def test_the_async_client_asks_and_streams_at_once(server, client):
 def test_a_stream_that_its_task_leaves_ends_in_the_engine(server):
     async def main():
         async with openai.AsyncOpenAI(base_url=server.address + "/v1", api_key="none", max_retries=0) as client:
+
             async def read():
                 stream = await client.completions.create(
                     prompt="What is", max_tokens=1500, stream=True, extra_body={"ignore_eos": True}, **GREEDY

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from penstock.kernels.cpu.arguments import Step
 from penstock.kernels.cpu.attention import ROTATIONS, Attention, AttentionPlan, PlanMemory, StoreHeads, num_part_floats
-from penstock.kernels.cpu.kv_layout import KV_FORMATS
 from penstock.kernels.cpu.library import Library, available_variants, load
 from penstock.kernels.cpu.linear import Quantized, QuantizedRows
+from penstock.kernels.kv_layout import KV_FORMATS
 from penstock.kernels.reference.pointwise import rms_norm, rotate_halves, rotate_pairs
 from penstock.worker.kv_cache import KVShape, NativeKVCache
 

@@ -17,9 +17,7 @@ from penstock.worker.memory import Found, Size, memory_plan
 MIB, GIB = 1 << 20, 1 << 30
 
 
-def plan(
-    *, device="cpu", available=64 * GIB, weights=0, activations=0, adapters=0, block=MIB, context=4096, **options
-):
+def plan(*, device="cpu", available=64 * GIB, weights=0, activations=0, adapters=0, block=MIB, context=4096, **options):
     config = EngineConfig.from_options("m", **options)
     found = Found(
         device=device,

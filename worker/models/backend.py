@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from ...kernels import DTYPES, FAST, INVARIANT, Operations, TorchOperations, WeightForm, multiplies_bfloat16
-from ...kernels.cpu.kv_layout import HEAD_DIM_STEP, LARGEST_HEAD_DIM
+from ...kernels.cpu.kv_memory import HEAD_DIM_STEP, LARGEST_HEAD_DIM
 from ...kernels.cpu.library import Library, LibraryError, load
 from ...kernels.cpu.operations import NativeOperations
 from ...kernels.cpu.weights import DEFAULT_GROUP_SIZE

@@ -1,17 +1,14 @@
-"""How the native kernels keep keys and values: sizes of each format, and the way back to plain tensors.
+"""How packed KV memory keeps keys and values: sizes of each format, and the way back to plain tensors.
 
-All tokens of one block and one head lie together, interleaved as source/kv_layout.hpp shows. Integer formats keep
-float16 scales beside them: [blocks, heads, parts, block_size] with the scale first and uint4's minimum second.
-Knows nothing of requests or attention.
+All tokens of one block and one head lie together, interleaved as cpu/source/kv_layout.hpp shows; processors and GPUs
+read the same bytes. Integer formats keep float16 scales beside them: [blocks, heads, parts, block_size] with the scale
+first and uint4's minimum second. Knows nothing of requests or attention.
 """
 
-from ctypes import Structure, c_int64, c_void_p
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
-
-HEAD_DIM_STEP, LARGEST_HEAD_DIM = 16, 256
 
 
 class KVFormat(NamedTuple):
@@ -33,21 +30,6 @@ KV_FORMATS = {
     "uint4": KVFormat(4, 4, 8, 2),
 }
 _KEY_ZERO = 128
-
-
-class KVMemory(Structure):
-    """One layer's memory, as the kernels see it."""
-
-    _fields_ = [
-        ("keys", c_void_p),
-        ("values", c_void_p),
-        ("key_scales", c_void_p),  # null where the format has none
-        ("value_scales", c_void_p),
-        ("format", c_int64),
-        ("block_size", c_int64),
-        ("num_heads", c_int64),
-        ("head_dim", c_int64),
-    ]
 
 
 def plain_keys(stored: Tensor, scales: Tensor | None, kind: str, block_size: int) -> Tensor:

@@ -1,0 +1,77 @@
+"""What a kernel becomes on a GPU that is not here: compiled for its target, with what it takes of a multiprocessor.
+
+Every kernel's file has `examples()`, the shapes of arguments that it is meant for; a test compiles each for each target
+and bounds registers, spills and shared memory. Needs triton, and no GPU. Knows nothing of what the kernels compute.
+"""
+
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Any, NamedTuple
+
+TARGETS = (80, 89, 90, 100)
+
+
+@dataclass(frozen=True)
+class Example:
+    """One way in which a kernel is launched."""
+
+    name: str
+    kernel: Any  # of @triton.jit
+    types: Mapping[str, str]  # of the arguments that are no constants: "*bf16", "*i32", "i32", "fp32"
+    constants: Mapping[str, Any]
+    num_warps: int = 4
+    num_stages: int = 2
+    # Arguments whose value (or address) is a multiple of 16, which the compiler may count on.
+    aligned: tuple[str, ...] = ()
+
+
+class Taken(NamedTuple):
+    """By one program, of a multiprocessor."""
+
+    registers: int  # of a thread
+    spilled: int  # bytes of a thread that did not fit into them
+    shared: int  # bytes of shared memory
+
+
+def all_examples() -> Iterator[Example]:
+    """Of every file in this folder that has some."""
+    package = __package__ or ""
+    for module in sorted(iter_modules(import_module(package).__path__), key=lambda each: each.name):
+        yield from getattr(import_module(f"{package}.{module.name}"), "examples", lambda: ())()
+
+
+def compiled(example: Example, target: int) -> Taken:
+    """Compile for the compute capability `target` (× 10); raises what the compiler raises."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    names = example.kernel.arg_names
+    signature = {name: example.types.get(name, "constexpr") for name in names}
+    attributes = {(names.index(name),): [["tt.divisibility", 16]] for name in example.aligned}
+    constants = {(names.index(name),): value for name, value in example.constants.items()}
+    source = ASTSource(example.kernel, signature, constants, attributes)
+    options = {"num_warps": example.num_warps, "num_stages": example.num_stages}
+    kernel = triton.compile(source, target=GPUTarget("cuda", target, 32), options=options)
+    registers, spilled = _registers(kernel.asm["cubin"], target)
+    return Taken(registers, spilled, kernel.metadata.shared)
+
+
+def _registers(cubin: bytes, target: int) -> tuple[int, int]:
+    """Read from the machine code by the disassembler that comes with triton."""
+    from triton import knobs
+
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        tool = knobs.nvidia.cuobjdump.path
+        told = subprocess.run([tool, "-res-usage", file.name], capture_output=True, text=True, check=True).stdout
+    found = re.search(r"REG:(\d+) STACK:(\d+)", told)
+    if found is None:
+        raise RuntimeError(f"{tool} says nothing of registers: {told!r}")
+    return int(found[1]), int(found[2])

@@ -1,0 +1,146 @@
+"""Which way of launching a kernel is fastest, by architecture and shape: a default for each, better where measured.
+
+A kernel has a short list of `Choice`s and a rule that gives the default. While `learning()` is on (a GPU warms up), a
+shape that was not met yet is timed with every choice, and the winner is kept in a file; the next start reads it.
+Without a GPU, and for shapes met later, the default serves: no request ever waits for tuning. A choice must not change
+any bit of the result where the kernel promises row-invariance; such a kernel has one choice.
+Knows nothing of what the kernels compute.
+"""
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
+from hashlib import blake2b
+from pathlib import Path
+
+import torch
+
+from . import is_interpreted
+
+Key = tuple[int, ...]
+_ROUNDS = 5  # timings of one choice, of which the best counts
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Sizes of blocks, as the kernel's constants of these names, and how the compiler is to spread a program."""
+
+    blocks: tuple[tuple[str, int], ...]
+    num_warps: int = 4
+    num_stages: int = 2
+
+    @classmethod
+    def of(cls, num_warps: int = 4, num_stages: int = 2, **blocks: int) -> "Choice":
+        return cls(tuple(sorted(blocks.items())), num_warps, num_stages)
+
+    def __getitem__(self, name: str) -> int:
+        return dict(self.blocks)[name]
+
+    @property
+    def options(self) -> dict[str, int]:
+        """What a launch is given beside its arguments."""
+        return {**dict(self.blocks), "num_warps": self.num_warps, "num_stages": self.num_stages}
+
+
+@cache
+def architecture() -> int:
+    """Compute capability × 10 of the GPU in use: 80 Ampere, 89 Ada, 90 Hopper, 100 Blackwell; 0 where there is none."""
+    if is_interpreted() or not torch.cuda.is_available():
+        return 0
+    major, minor = torch.cuda.get_device_capability()
+    return 10 * major + minor
+
+
+class Tuning:
+    """The choices of one kernel, and what is known of them."""
+
+    def __init__(self, name: str, default: Callable[[int, Key], Choice], choices: list[Choice]) -> None:
+        """`default(architecture, key)` serves what was not measured; `choices` are what is tried."""
+        self.name = name
+        self.default = default
+        self.choices = choices
+        self._known: dict[Key, Choice] = {}
+        _ALL[name] = self
+
+    def choice(self, key: Key, launch: Callable[[Choice], object] | None = None) -> Choice:
+        """For a shape; `launch` computes it with a choice, harmlessly, as often as it takes to time it."""
+        known = self._known.get(key)
+        if known is None and _learns and launch is not None and architecture():
+            known = self._known[key] = _fastest(self.choices, launch)
+        return known or self.default(architecture(), key)
+
+    def records(self) -> list[tuple[Key, int]]:
+        """What was measured: each shape, and the place of its winner in the list of choices."""
+        return [(key, self.choices.index(choice)) for key, choice in sorted(self._known.items())]
+
+    def recall(self, records: list[tuple[list[int], int]]) -> None:
+        self._known |= {tuple(key): self.choices[place] for key, place in records}
+
+
+_ALL: dict[str, Tuning] = {}
+_learns = False
+
+
+@contextmanager
+def learning(folder: Path) -> Iterator[None]:
+    """Measure what is met meanwhile and not known from the file in this folder; write the file if anything is new."""
+    global _learns
+    path = folder / f"triton-{architecture()}-{_identity()}.json"
+    with suppress(OSError, ValueError, LookupError, TypeError):
+        for name, records in json.loads(path.read_text()).items():
+            if name in _ALL:
+                _ALL[name].recall(records)
+    before = {name: tuning.records() for name, tuning in _ALL.items()}
+    _learns = True
+    try:
+        yield
+    finally:
+        _learns = False
+        after = {name: tuning.records() for name, tuning in _ALL.items()}
+        if after != before:
+            _write(path, after)
+
+
+def _write(path: Path, records: dict[str, list[tuple[Key, int]]]) -> None:
+    """A file that can't be written costs the next start some seconds, and nothing else."""
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_suffix(f".{os.getpid()}")
+        draft.write_text(json.dumps(records))
+        draft.replace(path)
+
+
+def _identity() -> str:
+    """Of what the timings depend on beside the architecture."""
+    import triton
+
+    name = "".join(letter for letter in torch.cuda.get_device_name() if letter.isalnum())
+    lists = repr([(tuning.name, tuning.choices) for tuning in _ALL.values()])
+    return f"{name}-{triton.__version__}-{blake2b(lists.encode(), digest_size=6).hexdigest()}"
+
+
+def _fastest(choices: list[Choice], launch: Callable[[Choice], object]) -> Choice:
+    timed = {choice: _milliseconds(choice, launch) for choice in choices}
+    return min(timed, key=timed.__getitem__)
+
+
+def _milliseconds(choice: Choice, launch: Callable[[Choice], object]) -> float:
+    """The best of some launches; infinite for a choice that this GPU cannot run."""
+    try:
+        launch(choice)  # compiles
+    except Exception as error:
+        if type(error).__name__ not in ("OutOfResources", "PTXASError"):
+            raise
+        return float("inf")
+    best = float("inf")
+    for _ in range(_ROUNDS):
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        launch(choice)
+        end.record()
+        end.synchronize()
+        best = min(best, start.elapsed_time(end))
+    return best

@@ -1,0 +1,25 @@
+"""Triton's kernels in Triton's interpreter, for tests on a machine without a GPU.
+
+A kernel is compiled or interpreted from its definition on, so import this before anything that imports triton; the
+kernels' files are imported here. Trees that a test starts are not touched: they get the environment as it was.
+"""
+
+import os
+from importlib import import_module
+from pkgutil import iter_modules
+
+from penstock.kernels import triton as kernels
+
+_before = os.environ.get("TRITON_INTERPRET")
+os.environ["TRITON_INTERPRET"] = "1"
+try:
+    import triton.experimental.gluon  # noqa: F401  at a first launch it would look at the variable again
+    import triton.language  # noqa: F401
+
+    for found in iter_modules(kernels.__path__):
+        import_module(f"{kernels.__name__}.{found.name}")
+finally:
+    if _before is None:
+        del os.environ["TRITON_INTERPRET"]
+    else:
+        os.environ["TRITON_INTERPRET"] = _before
