@@ -13,7 +13,7 @@ from penstock.kernels import triton as kernels
 _before = os.environ.get("TRITON_INTERPRET")
 os.environ["TRITON_INTERPRET"] = "1"
 try:
-    import triton.experimental.gluon  # noqa: F401  at a first launch it would look at the variable again
+    import triton.experimental.gluon
     import triton.language  # noqa: F401
 
     for found in iter_modules(kernels.__path__):
