@@ -28,6 +28,10 @@ class Batch:
     adapted: Adapted | None = None  # which tokens have a LoRA adapter, if any
     rotation: tuple[Tensor, Tensor] | None = None  # cos and sin of the tokens, set by the model for its layers
 
+    @property
+    def num_tokens(self) -> int:
+        return self.query_starts[-1]
+
     @cached_property
     def rows(self) -> Rows:
         return Rows(self.query_starts, self.context_lengths, self.block_tables, self.kv_slots, self.kv.scratch)

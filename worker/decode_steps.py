@@ -25,9 +25,7 @@ _ONE = column([1])
 _NOT_FINITE = 1  # of FAULTS
 
 
-def decode_steps(
-    model: Model, kv: AnyKVCache, table: SlotTable, ranks: Parallel, trace: Trace
-) -> "DecodeSteps | None":
+def decode_steps(model: Model, kv: AnyKVCache, table: SlotTable, ranks: Parallel, trace: Trace) -> "DecodeSteps | None":
     """None where no steps are recorded."""
     recorded = model.runs
     return DecodeSteps(recorded, kv, table, ranks, trace) if isinstance(recorded, RecordedDecoder) else None

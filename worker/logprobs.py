@@ -5,15 +5,16 @@ the sampler overwrites them. Ranks and the lists of the most likely order equal 
 does. Prompts are done in pieces, since the logits of a whole step would not fit. Knows nothing of rows and plans.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 
 import numpy
 import torch
 from torch import Tensor
 
 from ..kernels.sampling import ranked_logprobs
-from ..protocol.messages import Logprobs
+from ..protocol.messages import Logprobs, column
 from .device import on_device
+from .on_host import OnHost
 
 # Of logits and what is found in them: torch's operations hold some five times that while they look.
 _PIECE_BYTES = 32 << 20
@@ -24,53 +25,86 @@ def piece_length(vocab_size: int, num_top: int = 0) -> int:
     return max(1, _PIECE_BYTES // (4 * vocab_size + 8 * num_top))
 
 
-@dataclass
 class TokenLogprobs:
-    """Positions with their chosen token in column 0 and the most likely ones after it, on the host."""
+    """Positions with their chosen token in column 0 and the most likely ones after it, on their way to the host."""
 
-    token_ids: numpy.ndarray  # [positions, 1 + most] int32
-    logprobs: numpy.ndarray  # likewise, float32
-    ranks: numpy.ndarray  # [positions] int32, of the chosen token; 1 is the most likely
+    def __init__(self, columns: Tensor, width: int) -> None:
+        """`columns` are those of the ids, of the log-probabilities' bits, and one of ranks: one copy brings all."""
+        self._columns = OnHost(columns)
+        self._width = width
 
-    def part(self, owner: int, is_prompt: bool, positions: slice, num_top: int) -> Logprobs:
-        """Those of one owner, with as many of the most likely ones as it asked for."""
-        width = 1 + num_top
-        token_ids, logprobs = self.token_ids[positions, :width], self.logprobs[positions, :width]
-        return Logprobs(
-            owner=owner,
-            is_prompt=is_prompt,
-            width=width,
-            token_ids=token_ids.tobytes(),
-            logprobs=logprobs.tobytes(),
-            ranks=self.ranks[positions].tobytes(),
-        )
+    @property
+    def token_ids(self) -> numpy.ndarray:
+        """[positions, 1 + most] int32"""
+        return self._columns.numpy()[:, : self._width]
+
+    @property
+    def logprobs(self) -> numpy.ndarray:
+        """Likewise, float32."""
+        return self._columns.numpy()[:, self._width : 2 * self._width].copy().view(numpy.float32)
+
+    @property
+    def ranks(self) -> numpy.ndarray:
+        """[positions] int32, of the chosen token; 1 is the most likely."""
+        return self._columns.numpy()[:, -1]
 
 
 def token_logprobs(logits: Tensor, chosen: Tensor, num_top: int) -> TokenLogprobs:
     """For each row of logits, its chosen token's and those of the `num_top` most likely."""
     found = ranked_logprobs(logits, chosen, num_top)
-    # One copy brings all three.
     columns = (found.token_ids, found.logprobs.view(torch.int32), found.ranks[:, None])
-    on_host, width = torch.cat(columns, 1).cpu().numpy(), 1 + num_top
-    return TokenLogprobs(on_host[:, :width], on_host[:, width : 2 * width].copy().view(numpy.float32), on_host[:, -1])
+    return TokenLogprobs(torch.cat(columns, 1), 1 + num_top)
 
 
-def logprobs_of_rows(logits: Tensor, chosen: Tensor, owners: numpy.ndarray, num_top: numpy.ndarray) -> list[Logprobs]:
+def logprobs_of_rows(
+    logits: Tensor, chosen: Tensor, owners: numpy.ndarray, num_top: numpy.ndarray
+) -> Callable[[], list[Logprobs]]:
     """One part a row. Those that ask for equally many are done together: one that asks for all slows no other."""
-    parts = []
+    found: list[tuple[numpy.ndarray, TokenLogprobs]] = []
     for most in numpy.unique(num_top).tolist():
         asking = numpy.flatnonzero(num_top == most)
         index = on_device(asking, logits.device)
         of_rows = logits if len(asking) == len(logits) else logits[index]
-        found = token_logprobs(of_rows, chosen[index], most)
-        places = enumerate(owners[asking].tolist())
-        parts += [found.part(row, False, slice(place, place + 1), most) for place, row in places]
+        found.append((owners[asking], token_logprobs(of_rows, chosen[index], most)))
+    return lambda: [part for own, some in found for part in _a_row_each(own, some)]
+
+
+def logprobs_of_prompt(row: int, pieces: list[TokenLogprobs]) -> Callable[[], list[Logprobs]]:
+    """One part for all pieces of a row's prompt."""
+
+    def parts() -> list[Logprobs]:
+        ids, logprobs, ranks = (
+            numpy.concatenate([getattr(piece, name) for piece in pieces]) for name in ("token_ids", "logprobs", "ranks")
+        )
+        return [_part(row, True, ids, logprobs, ranks)]
+
     return parts
 
 
-def joined(pieces: list[TokenLogprobs]) -> TokenLogprobs:
-    return TokenLogprobs(
-        numpy.concatenate([piece.token_ids for piece in pieces]),
-        numpy.concatenate([piece.logprobs for piece in pieces]),
-        numpy.concatenate([piece.ranks for piece in pieces]),
+def certainty(found: TokenLogprobs, rows: numpy.ndarray, least: numpy.ndarray) -> Callable[[], bytes]:
+    """Pairs of a row and whether its chosen token was at least so likely."""
+
+    def pairs() -> bytes:
+        return column(numpy.stack((rows, found.logprobs[:, 0] >= least), 1).ravel().tolist())
+
+    return pairs
+
+
+def _a_row_each(owners: numpy.ndarray, found: TokenLogprobs) -> Iterator[Logprobs]:
+    ids, logprobs, ranks = found.token_ids, found.logprobs, found.ranks
+    for place, owner in enumerate(owners.tolist()):
+        own = slice(place, place + 1)
+        yield _part(owner, False, ids[own], logprobs[own], ranks[own])
+
+
+def _part(
+    owner: int, is_prompt: bool, token_ids: numpy.ndarray, logprobs: numpy.ndarray, ranks: numpy.ndarray
+) -> Logprobs:
+    return Logprobs(
+        owner=owner,
+        is_prompt=is_prompt,
+        width=token_ids.shape[1],
+        token_ids=token_ids.tobytes(),
+        logprobs=logprobs.tobytes(),
+        ranks=ranks.tobytes(),
     )

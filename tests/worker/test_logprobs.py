@@ -5,7 +5,7 @@ import pytest
 import torch
 from builders.sampled_rows import logits_like
 
-from penstock.worker.logprobs import joined, token_logprobs
+from penstock.worker.logprobs import logprobs_of_prompt, logprobs_of_rows, token_logprobs
 
 pytestmark = pytest.mark.usefixtures("sampling_form")
 
@@ -32,17 +32,21 @@ def test_the_chosen_token_comes_first_and_then_the_most_likely(num_top, ties):
         numpy.testing.assert_allclose(found.logprobs[row], wanted[row, found.token_ids[row]], atol=2e-6)
 
 
-def test_a_part_holds_what_its_owner_asked_for():
-    logits = logits_like(3, 50)
-    part = token_logprobs(logits, torch.tensor([1, 2, 3]), 10).part(7, False, slice(1, 2), 4)
-    assert (part.owner, part.is_prompt, part.width) == (7, False, 5)
-    assert len(part.token_ids) == len(part.logprobs) == 20 and len(part.ranks) == 4
-    alone = token_logprobs(logits[1:2], torch.tensor([2]), 4).part(7, False, slice(None), 4)
-    assert part == alone
+def test_each_row_gets_a_part_with_what_its_owner_asked_for():
+    logits, chosen = logits_like(3, 50), torch.tensor([1, 2, 3])
+    owners, num_top = numpy.array([7, 2, 9]), numpy.array([4, 10, 4])
+    parts = {part.owner: part for part in logprobs_of_rows(logits, chosen, owners, num_top)()}
+    assert {owner: (part.is_prompt, part.width) for owner, part in parts.items()} == {
+        7: (False, 5),
+        2: (False, 11),
+        9: (False, 5),
+    }
+    assert len(parts[7].token_ids) == len(parts[7].logprobs) == 20 and len(parts[7].ranks) == 4
+    (alone,) = logprobs_of_rows(logits[2:], chosen[2:], owners[2:], num_top[2:])()
+    assert parts[9] == alone
 
 
-def test_pieces_join_to_the_whole():
+def test_pieces_of_a_prompt_join_to_the_whole():
     logits, chosen = logits_like(5, 300), torch.arange(5)
-    whole = token_logprobs(logits, chosen, 3).part(0, True, slice(None), 3)
     pieces = [token_logprobs(logits[start:end], chosen[start:end], 3) for start, end in ((0, 2), (2, 3), (3, 5))]
-    assert joined(pieces).part(0, True, slice(None), 3) == whole
+    assert logprobs_of_prompt(0, pieces)() == logprobs_of_prompt(0, [token_logprobs(logits, chosen, 3)])()
