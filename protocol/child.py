@@ -16,7 +16,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
     from .errors import ChildFailure
@@ -36,6 +36,10 @@ class Child:
     launch: "Launch"
     frontend: "Outbox"
 
+    def fail(self, error: BaseException) -> NoReturn:
+        """End this process, from whichever thread, and tell the caller why."""
+        _fail(self.role, self.frontend, error)
+
 
 def run_child(role: str, body: Callable[[Child], None]) -> None:
     """Run `body` as this process's work; never returns."""
@@ -49,7 +53,7 @@ def run_child(role: str, body: Callable[[Child], None]) -> None:
     from .fingerprint import PROTOCOL
     from .launch import Launch
     from .messages import Hello
-    from .sockets import Outbox, close_sockets
+    from .sockets import Outbox
 
     name = role if role != "worker" else f"worker {arguments.rank}"
     frontend = Outbox(arguments.directory, "frontend")
@@ -61,9 +65,19 @@ def run_child(role: str, body: Callable[[Child], None]) -> None:
         body(Child(name, arguments.rank, arguments.directory, Launch.read(arguments.directory), frontend))
         status = 0
     except BaseException as error:
-        frontend.send(_failure(name, error))
-        traceback.print_exc()
-        status = 1
+        _fail(name, frontend, error)
+    _exit(status)
+
+
+def _fail(name: str, frontend: "Outbox", error: BaseException) -> NoReturn:
+    frontend.send(_failure(name, error))
+    traceback.print_exception(error)
+    _exit(1)
+
+
+def _exit(status: int) -> NoReturn:
+    from .sockets import close_sockets
+
     close_sockets()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -103,7 +117,7 @@ def _exit_with_parent(parent: int, life: int) -> None:
 def _failure(role: str, error: BaseException) -> "ChildFailure":
     from .errors import ChildFailure
 
-    return ChildFailure(role, type(error).__name__, str(error), traceback.format_exc())
+    return ChildFailure(role, type(error).__name__, str(error), "".join(traceback.format_exception(error)))
 
 
 class _ToCaller(logging.Handler):

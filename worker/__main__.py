@@ -11,6 +11,7 @@ from ..protocol.child import Child, run_child
 from ..protocol.messages import Allocate, Allocated, Loaded, MaskFrame, StepPlan, Stop, WorkerInbox
 from ..protocol.sockets import Inbox, Outbox
 from ..protocol.trace import Trace
+from .results import Results
 
 
 class Stopped(Exception):
@@ -64,6 +65,7 @@ def main(child: Child) -> None:
         engine.send(Allocated(child.rank))
         start.begin_background_work(runner.kv)
         adapters = start.adapter_thread(engine.send)
+        results = Results(engine.send, child.fail, beside=start.device.type == "cuda")
         # What was imported and loaded lives as long as the process: no collection need look at it again.
         gc.freeze()
         while True:
@@ -71,9 +73,9 @@ def main(child: Child) -> None:
             if isinstance(plan, AdapterOrder):
                 adapters.take(plan)
                 continue
-            result = runner.step(plan, plans.mask)
+            finish = runner.launch(plan, plans.mask)
             if child.rank == 0:
-                engine.send(result)
+                results.take(finish)
             plans.forget_masks(plan.step)
     except Stopped:
         trace.flush()

@@ -1,4 +1,4 @@
-"""The memory of keys and values: plain tensors for torch's operations, packed bytes for the native kernels.
+"""The memory of keys and values: plain tensors for torch's operations, packed bytes for kernels.
 
 Which block belongs to whom is the engine's business. Fresh memory is zeros, so that the unwritten end of a block
 holds numbers. Knows nothing of requests or attention.
@@ -6,7 +6,7 @@ holds numbers. Knows nothing of requests or attention.
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -14,6 +14,7 @@ from torch import Tensor
 from ..kernels import LayerKV, Scratch
 from ..kernels.cpu.kv_memory import KVMemory
 from ..kernels.kv_layout import KV_FORMATS, plain_keys, plain_values
+from ..kernels.paged import PagedKV
 from .host_memory import fresh_zeros
 
 
@@ -65,9 +66,7 @@ class KVCache(Blocks):
     ) -> "KVCache":
         """Zeros for `num_blocks`; on a CPU the kernel hands out the pages as they are touched."""
         size = (shape.num_layers, num_blocks, shape.num_kv_heads, block_size, shape.head_dim)
-        if torch.device(device).type == "cpu":
-            return cls(fresh_zeros(size, dtype), fresh_zeros(size, dtype))
-        return cls(torch.zeros(size, dtype=dtype, device=device), torch.zeros(size, dtype=dtype, device=device))
+        return cls(_zeros(size, dtype, device), _zeros(size, dtype, device))
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -82,8 +81,8 @@ class KVCache(Blocks):
 
 
 @dataclass
-class NativeKVCache(Blocks):
-    """The blocks of all layers as the native kernels keep them; `kind` names a row of KV_FORMATS."""
+class PackedKVCache(Blocks):
+    """The blocks of all layers as kernels keep them, on processors and GPUs alike; `kind` names a row of KV_FORMATS."""
 
     kind: str
     block_size: int
@@ -94,15 +93,17 @@ class NativeKVCache(Blocks):
     value_scales: Tensor | None
 
     @classmethod
-    def allocate(cls, shape: KVShape, num_blocks: int, block_size: int, kind: str) -> "NativeKVCache":
-        """Zeros for `num_blocks`; the kernel hands out the pages as they are touched."""
+    def allocate(
+        cls, shape: KVShape, num_blocks: int, block_size: int, kind: str, device: torch.device | str = "cpu"
+    ) -> Self:
+        """Zeros for `num_blocks`; on a CPU the kernel hands out the pages as they are touched."""
         form = KV_FORMATS[kind]
         blocks = (shape.num_layers, num_blocks, shape.num_kv_heads)
         size = (*blocks, block_size * shape.head_dim * form.bits // 8)
-        stored = [fresh_zeros(size, torch.uint8) for _ in range(2)]
+        stored = [_zeros(size, torch.uint8, device) for _ in range(2)]
         scales: list[Tensor | None] = [None, None]
         if form.scale_parts:
-            scales = [fresh_zeros((*blocks, form.scale_parts, block_size), torch.float16) for _ in range(2)]
+            scales = [_zeros((*blocks, form.scale_parts, block_size), torch.float16, device) for _ in range(2)]
         return cls(kind, block_size, shape.head_dim, stored[0], stored[1], scales[0], scales[1])
 
     @property
@@ -110,15 +111,6 @@ class NativeKVCache(Blocks):
         return tuple(
             tensor for tensor in (self.keys, self.values, self.key_scales, self.value_scales) if tensor is not None
         )
-
-    def of_layer(self, layer: int) -> KVMemory:
-        """One layer's blocks, as kernels are told of them; valid while this cache is."""
-        pointers = [
-            None if tensor is None else tensor[layer].data_ptr()
-            for tensor in (self.keys, self.values, self.key_scales, self.value_scales)
-        ]
-        number, num_heads = KV_FORMATS[self.kind].number, self.keys.shape[2]
-        return KVMemory(*pointers, number, self.block_size, num_heads, self.head_dim)
 
     def stored(self, layer: int, blocks: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values of these blocks as float32 [blocks, heads, block_size, head_dim]."""
@@ -130,4 +122,34 @@ class NativeKVCache(Blocks):
         )
 
 
-AnyKVCache = KVCache | NativeKVCache
+class NativeKVCache(PackedKVCache):
+    """As the native kernels of a CPU are told of it."""
+
+    def of_layer(self, layer: int) -> KVMemory:
+        """One layer's blocks; valid while this cache is."""
+        pointers = [
+            None if tensor is None else tensor[layer].data_ptr()
+            for tensor in (self.keys, self.values, self.key_scales, self.value_scales)
+        ]
+        number, num_heads = KV_FORMATS[self.kind].number, self.keys.shape[2]
+        return KVMemory(*pointers, number, self.block_size, num_heads, self.head_dim)
+
+
+class DeviceKVCache(PackedKVCache):
+    """As kernels that take tensors are told of it."""
+
+    def of_layer(self, layer: int) -> PagedKV:
+        parts = (
+            None if tensor is None else tensor[layer]
+            for tensor in (self.keys, self.values, self.key_scales, self.value_scales)
+        )
+        return PagedKV(*parts, self.kind, self.block_size, self.head_dim)  # type: ignore[arg-type]
+
+
+def _zeros(size: tuple[int, ...], dtype: torch.dtype, device: torch.device | str) -> Tensor:
+    if torch.device(device).type == "cpu":
+        return fresh_zeros(size, dtype)
+    return torch.zeros(size, dtype=dtype, device=device)
+
+
+AnyKVCache = KVCache | NativeKVCache | DeviceKVCache
