@@ -70,6 +70,9 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     max_lora_rank: Annotated[int, Meta(description="the largest rank that an adapter may have")] = 64
     connect: Annotated[str, Meta(description="use the daemon: auto, require, start, never or its address")] = "never"
     enforce_eager: Annotated[bool, Meta(description="no captured graphs on a GPU")] = False
+    graph_batch_sizes: Annotated[list[int] | None, Meta(description="rows of captured steps; unset: many")] = (
+        None
+    )
     lm_head_fp32: Annotated[bool, Meta(description="compute logits in float32")] = False
     enable_logprob: Annotated[bool, Meta(description="accepted; log-probabilities are always available")] = True
     disable_custom_all_reduce: Annotated[bool, Meta(description="accepted; collectives are the library's")] = False
@@ -233,8 +236,8 @@ def _dtype(value: Any) -> str:
     return name
 
 
-def _device_list(value: Any) -> list[int]:
-    return [_whole(0)(item) for item in ([value] if isinstance(value, int) else value)]
+def _whole_list(least: int) -> Callable[[Any], list[int]]:
+    return lambda value: [_whole(least)(item) for item in ([value] if isinstance(value, int) else value)]
 
 
 _DTYPE_NAMES = {"fp32": "float32", "float": "float32", "fp16": "float16", "half": "float16", "bf16": "bfloat16"}
@@ -269,7 +272,7 @@ _CHECKS: dict[str, Check] = {
     "use_warmup": _FLAG,
     "deterministic": _FLAG,
     "device": _one_of("auto", "cpu", "cuda"),
-    "devices": (_device_list, "must be a list of card numbers"),
+    "devices": (_whole_list(0), "must be a list of card numbers"),
     "num_threads": _COUNT,
     "seed": (_whole(0), "must be a whole number, 0 or more"),
     "chat_template": _TEXT,
@@ -286,6 +289,7 @@ _CHECKS: dict[str, Check] = {
     "served_model_name": _TEXT,
     "connect": (_connect, "must be auto, require, start, never, or the path of a daemon's socket"),
     "enforce_eager": _FLAG,
+    "graph_batch_sizes": (_whole_list(1), "must be a list of whole numbers, 1 or more"),
     "lm_head_fp32": _FLAG,
     "enable_logprob": _FLAG,
     "disable_custom_all_reduce": _FLAG,
@@ -314,7 +318,6 @@ _ACCEPTED: dict[str, str] = {
     "max_concurrency": _PRIVATE,
     "use_cudagraph": "",
     "graph_optimization_config": "",
-    "graph_batch_sizes": "",
     "guided_decoding_backend": "",
 }
 

@@ -21,7 +21,7 @@ def chosen_device(config: EngineConfig, rank: int) -> torch.device:
             "device='cuda', and torch finds no CUDA device here. Use device='cpu', or check the driver and that "
             "this torch is a CUDA build."
         )
-    cards = config.devices or list(range(torch.cuda.device_count()))
+    cards = _cards(config)
     if rank >= len(cards) or max(cards) >= torch.cuda.device_count():
         raise ConfigError(
             f"tensor_parallel_size={config.tensor_parallel_size} needs a card for each rank; of the "
@@ -30,6 +30,16 @@ def chosen_device(config: EngineConfig, rank: int) -> torch.device:
     device = torch.device("cuda", cards[rank])
     torch.cuda.set_device(device)
     return device
+
+
+def card_names(config: EngineConfig) -> list[str]:
+    """Of every rank's card, the name that it has for every process."""
+    cards = _cards(config)[: config.tensor_parallel_size]
+    return [str(torch.cuda.get_device_properties(card).uuid) for card in cards]
+
+
+def _cards(config: EngineConfig) -> list[int]:
+    return config.devices or list(range(torch.cuda.device_count()))
 
 
 def device_name(device: torch.device) -> str:

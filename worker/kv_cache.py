@@ -29,8 +29,8 @@ class KVShape(NamedTuple):
         """Bytes of its key and value over all layers."""
         return 2 * self.num_layers * self.num_kv_heads * self.head_dim * dtype.itemsize
 
-    def native_bytes_per_token(self, kind: str) -> int:
-        """The same in the native kernels' format of this name, scales included."""
+    def packed_bytes_per_token(self, kind: str) -> int:
+        """The same in the packed format of this name, scales included."""
         return 2 * self.num_layers * self.num_kv_heads * KV_FORMATS[kind].bytes_per_token(self.head_dim)
 
 

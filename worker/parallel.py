@@ -18,6 +18,7 @@ from ..kernels.cpu.library import Library
 from ..kernels.cpu.shared import Board
 
 _TIMEOUT = timedelta(minutes=10)
+_HOST = torch.device("cpu")
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class Parallel:
     rank: int = 0
     size: int = 1
     board: Board | None = None  # where ranks on one machine talk without sockets
+    device: torch.device = _HOST  # where the collectives take what they carry
 
     @classmethod
     def join(cls, rank: int, size: int, rendezvous: Path, device: torch.device) -> "Parallel":
@@ -38,7 +40,7 @@ class Parallel:
             backend = "nccl" if device.type == "cuda" else "gloo"
             bound = {"device_id": device} if device.type == "cuda" else {}
             dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=_TIMEOUT, **bound)
-        return cls(rank, size)
+        return cls(rank, size, device=device)
 
     def through_memory(self, library: Library) -> "Parallel":
         """The same ranks, talking through memory that they share."""
@@ -48,7 +50,7 @@ class Parallel:
 
     def exchange(self, numbers: list[int]) -> list[list[int]]:
         """Everyone's numbers, in the order of the ranks."""
-        own = torch.tensor(numbers + [0])  # never empty: some only want to wait for each other
+        own = torch.tensor(numbers + [0], device=self.device)  # never empty: some only want to wait for each other
         found = [torch.empty_like(own) for _ in range(self.size)]
         dist.all_gather(found, own)
         return [each.tolist()[:-1] for each in found]

@@ -28,7 +28,7 @@ from .parallel import Parallel
 from .sampler import Mask, Sampled, SamplingRows, sample
 from .sampler.parameters import NO_LOGPROBS
 from .slots import PlanError, SlotTable, StepRows
-from .step_batch import step_batch
+from .step_batch import batch_of
 
 AwaitMask = Callable[[int], MaskFrame]
 
@@ -96,7 +96,7 @@ class Runner:
 
     def _compute(self, plan: StepPlan, outcome: Outcome, await_mask: AwaitMask) -> None:
         rows = outcome.rows
-        batch = step_batch(self.table, rows, self.kv)
+        batch = batch_of(self.table, rows, self.kv)
         with self.trace.span("forward", step=plan.step, rows=len(rows), tokens=batch.num_tokens):
             hidden = self.model.forward(batch)
         outcome.logprobs += self._prompt_logprobs(rows, batch, hidden)

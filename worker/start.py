@@ -9,25 +9,29 @@ from pathlib import Path
 import torch
 
 from ..protocol.adapter_messages import AdapterLoaded
+from ..protocol.cache_folder import cache_folder
 from ..protocol.errors import OutOfMemoryError
 from ..protocol.faults import point
 from ..protocol.launch import Launch
 from ..protocol.messages import Allocate, MemoryPlan
 from ..protocol.trace import Trace
-from .activations import measured_activations, reckoned_activations
+from .activations import reckoned_activations
 from .affinity import pin
 from .available_memory import Reservation, available_memory
+from .card_turn import CardTurn
 from .decode_steps import decode_steps
-from .device import chosen_device, device_name
+from .device import card_names, chosen_device, device_name
 from .host_memory import BackgroundTouch
 from .kv_cache import AnyKVCache
 from .lora_thread import AdapterThread
 from .memory import Found, Size, memory_plan
+from .models.graphed import GraphOptions
 from .models.load import load_model
 from .parallel import Parallel
 from .runner import Runner
 from .sampler import Processors
 from .slots import SlotTable
+from .warm_up import warm_up
 
 _LIBRARIES = 256 << 20  # what a GPU's libraries take when they are first used
 _HEAD_START = 1.0  # seconds in which a first request has the memory's bandwidth to itself
@@ -46,6 +50,8 @@ class Start:
         self.ranks = Parallel.join(rank, self.config.tensor_parallel_size, directory / "ranks", self.device)
         self.reservation = Reservation(directory, rank)
         self.touch: BackgroundTouch | None = None
+        self.turn: CardTurn | None = None
+        self.directory = directory
         # Rank 0 samples for all.
         self.processors = Processors.load(self.config.logits_processors) if rank == 0 else Processors()
         resident = _resident_bytes()
@@ -62,6 +68,7 @@ class Start:
             num_threads=launch.threads_per_rank,
             max_loras=self.config.max_loras if self.config.enable_lora else 0,
             max_lora_rank=self.config.max_lora_rank,
+            graphs=GraphOptions(not self.config.enforce_eager, tuple(self.config.graph_batch_sizes or ())),
         )
         if (library := self.model.backend.library) is not None:
             self.ranks = self.ranks.through_memory(library)
@@ -74,6 +81,7 @@ class Start:
     def plan(self) -> MemoryPlan:
         """What this rank intends to take; its part of the machine's memory is set aside from now on."""
         if self.device.type == "cuda":
+            self._take_turn()
             return memory_plan(self.config, self.size, self._found_on_card())
         with self.reservation.turn() as set_aside:
             plan = memory_plan(self.config, self.size, self._found_on_cpu(set_aside))
@@ -92,6 +100,8 @@ class Start:
             processors=self.processors,
         )
         kv = self._kv_memory(allocate.num_blocks)
+        if self.turn is not None:
+            self.turn.release()
         decodes = decode_steps(self.model, kv, table, self.ranks, trace)
         return Runner(self.model, kv, table, self.ranks, trace=trace, decodes=decodes)
 
@@ -115,6 +125,13 @@ class Start:
             self.model.cache.close()
         self.reservation.release()
         self.ranks.leave()
+
+    def _take_turn(self) -> None:
+        """Rank 0 takes the cards for all ranks, which wait for it."""
+        if self.rank == 0:
+            self.turn = CardTurn(self.directory.parent, card_names(self.config))
+        if self.ranks.size > 1:
+            self.ranks.exchange([])
 
     def _kv_memory(self, num_blocks: int) -> AnyKVCache:
         try:
@@ -141,7 +158,8 @@ class Start:
         longest = self.config.max_model_len or self.model.max_position
         block_size, activations = self.config.block_size, 0
         if self.config.use_warmup:
-            activations = measured_activations(self.model, self.size, block_size, longest, self.device)
+            kept = cache_folder() / "triton"
+            activations = warm_up(self.model, self.size, block_size, longest, self.device, kept)
         free, total = torch.cuda.mem_get_info(self.device)
         # What others hold counts as used, so that trees can share a card.
         available = int(self.config.gpu_memory_utilization * total) - (total - free)
@@ -160,7 +178,7 @@ class Start:
             vocab_size=model.vocab_size,
             dtype=self.config.quantization or _name(model.dtype),
             kv_dtype=self.kv_kind,
-            kernels=f"native, {model.backend.library.variant}" if model.backend.library else "torch",
+            kernels=model.backend.kernels,
             adapter_bytes=0 if model.adapters is None else model.adapters.nbytes,
             notes=_notes(model.report.leftovers, model.backend.missing),
         )

@@ -9,11 +9,17 @@ import numpy
 from ..kernels import Adapted
 from .batch import Batch
 from .device import on_device
-from .kv_cache import KVCache
+from .device_batch import DeviceBatch
+from .kv_cache import AnyKVCache, DeviceKVCache, KVCache, NativeKVCache
 from .slots import SlotTable, StepRows
 
 
-def step_batch(table: SlotTable, rows: StepRows, kv: KVCache) -> Batch:
+def batch_of(table: SlotTable, rows: StepRows, kv: AnyKVCache) -> Batch | DeviceBatch:
+    """As those want it who read this memory."""
+    return DeviceBatch(rows, table, kv) if isinstance(kv, DeviceKVCache) else step_batch(table, rows, kv)
+
+
+def step_batch(table: SlotTable, rows: StepRows, kv: KVCache | NativeKVCache) -> Batch:
     query_starts = numpy.concatenate(([0], numpy.cumsum(rows.num_tokens)))
     row_of_token = numpy.repeat(numpy.arange(len(rows)), rows.num_tokens)
     positions = numpy.arange(query_starts[-1]) - query_starts[row_of_token] + rows.starts[row_of_token]

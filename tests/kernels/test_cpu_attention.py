@@ -365,4 +365,4 @@ def test_bytes_a_token_are_what_the_memory_takes() -> None:
     for kind in KV_FORMATS:
         held = NativeKVCache.allocate(shape, 5, 32, kind)
         taken = sum(tensor.numel() * tensor.element_size() for tensor in held.tensors)
-        assert taken == 5 * 32 * shape.native_bytes_per_token(kind), kind
+        assert taken == 5 * 32 * shape.packed_bytes_per_token(kind), kind

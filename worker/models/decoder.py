@@ -40,6 +40,7 @@ class Decoder:
         inner = weights.at("model")
         is_tied = config.tie_word_embeddings
         self.placement = weights.placement
+        self.hidden_size = config.hidden_size
         self.embedding = Embedding(inner.at("embed_tokens"), config.vocab_size, config.hidden_size, is_tied)
         self.rope = Rope(config.rope, max_model_len, config.family.rotates_pairs, self.placement.device)
         self.layers = [DecoderLayer(inner.at("layers").at(n), config, n) for n in range(config.num_layers)]

@@ -20,10 +20,11 @@ from ..lora import AdapterBank
 from ..packed_cache import PackedCache
 from ..parallel import Parallel
 from ..weight_files import check_cut, ranks_cut_for
-from .backend import Backend, chosen_backend
+from .backends import Backend, chosen_backend
+from .backends.backend import Runs
 from .config import ModelConfig, read_config
 from .decoder import Decoder
-from .recorded import RecordedDecoder
+from .graphed import GraphOptions
 
 _DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
@@ -42,7 +43,7 @@ class Model:
 
     config: ModelConfig
     decoder: Decoder
-    runs: Decoder | RecordedDecoder  # what computes a batch: the decoder, or the record of its calls
+    runs: Runs  # what computes a batch: the decoder, or what stands in for it
     backend: Backend
     dtype: torch.dtype  # the model's number format, in which its keys and values are stored by default
     kv_shape: KVShape
@@ -93,6 +94,7 @@ def load_model(
     num_threads: int | None = None,
     max_loras: int = 0,
     max_lora_rank: int = 64,
+    graphs: GraphOptions | None = None,
 ) -> Model:
     """Read this rank's share of the model in `model_folder`; `dtype` "auto" is the checkpoint's.
 
@@ -104,7 +106,7 @@ def load_model(
     check_split(config, ranks.size)
     device = torch.device(device)
     number = resolve_dtype(dtype, config)
-    backend = chosen_backend(config, device, number, ranks, deterministic)
+    backend = chosen_backend(config, device, number, ranks, deterministic, graphs or GraphOptions())
     if num_threads is not None:
         backend.use_threads(num_threads)
     form = backend.quantized(quantization) if quantization else backend.form

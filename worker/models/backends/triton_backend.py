@@ -1,0 +1,64 @@
+"""A GPU's kernels in Triton, with captured steps; in Triton's interpreter on a CPU, too. Knows nothing of layers."""
+
+from dataclasses import dataclass, field
+
+import torch
+
+from ....kernels import WeightForm
+from ....kernels.triton import is_interpreted
+from ....kernels.triton.operations import TritonOperations
+from ...kv_cache import DeviceKVCache, KVShape
+from ...parallel import Parallel
+from ..decoder import Decoder
+from ..graphed import GraphedDecoder, GraphOptions
+from .backend import Backend
+
+_GROUP_SIZE = 64
+# By the option's value; "int8" quantizes activations too.
+_QUANTIZED = {
+    "int8": WeightForm("int8"),
+    "wint8": WeightForm("wint8"),
+    "int4": WeightForm("int4", _GROUP_SIZE),
+    "wint4": WeightForm("int4", _GROUP_SIZE),
+}
+
+
+@dataclass(frozen=True)
+class TritonBackend(Backend):
+    ops: TritonOperations
+    graphs: GraphOptions = field(default_factory=GraphOptions)
+
+    @classmethod
+    def made(
+        cls,
+        device: torch.device,
+        dtype: torch.dtype,
+        ranks: Parallel,
+        deterministic: bool,
+        graphs: GraphOptions,
+    ) -> "TritonBackend":
+        ops = TritonOperations(device, dtype, ranks, deterministic)
+        return cls(device, ops, WeightForm.of(dtype), dtype, graphs=graphs)
+
+    @property
+    def kernels(self) -> str:
+        return "triton, interpreted" if is_interpreted() else "triton"
+
+    @property
+    def is_deterministic(self) -> bool:
+        return self.ops.is_invariant
+
+    def quantized(self, name: str) -> WeightForm:
+        return _QUANTIZED[name]
+
+    def kv_kind(self, kind: str) -> str:
+        return kind
+
+    def kv_bytes_per_token(self, shape: KVShape, kind: str) -> int:
+        return shape.packed_bytes_per_token(kind)
+
+    def kv_memory(self, shape: KVShape, num_blocks: int, block_size: int, kind: str) -> DeviceKVCache:
+        return DeviceKVCache.allocate(shape, num_blocks, block_size, kind, self.device)
+
+    def runs(self, decoder: Decoder) -> GraphedDecoder:
+        return GraphedDecoder(decoder, self.graphs)

@@ -1,0 +1,119 @@
+"""A decoder on a GPU: steps that only decode are captured as graphs and replayed, others are launched kernel by kernel.
+
+A graph is for so many rows and a context up to so long; a step takes the smallest that holds it, its spare rows being
+rows that are not there. A size is captured when it is first met. What changes from step to step is one small tensor of
+counts: all else a graph reads stands at fixed addresses (slot table, KV memory, weights).
+Knows nothing of what the layers compute.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from ...kernels.paged import Rotation
+from ..capture import Capture, captured
+from ..device_batch import DeviceBatch, Inputs, StepColumns, packed
+from ..kv_cache import AnyKVCache
+from .decoder import Decoder
+
+_LOG = logging.getLogger(__name__)
+_SHORTEST_CONTEXT, _CONTEXT_STEP = 1024, 4
+
+
+@dataclass(frozen=True)
+class GraphOptions:
+    is_on: bool = True
+    sizes: tuple[int, ...] = ()  # numbers of rows; empty: those of `fitting_size`
+
+
+@dataclass
+class Graph:
+    """One captured step."""
+
+    columns: Tensor  # int32: where its counts are written
+    hidden: Tensor  # the stream behind the last layer
+    replay: Callable[[], Tensor]  # gives logits of all rows
+
+
+@dataclass
+class GraphedDecoder:
+    """Stands in for the decoder that it captures."""
+
+    decoder: Decoder
+    options: GraphOptions
+    capture: Capture = captured
+    _graphs: dict[tuple[int, int], Graph] = field(default_factory=dict)  # by rows and longest context
+    _kv: AnyKVCache | None = None
+    _logits: tuple[Tensor, Tensor] | None = None  # rows that a replay made logits of already, and these
+
+    def forward(self, batch: DeviceBatch) -> Tensor:
+        """[T, hidden]: the stream behind the last layer, until the next step overwrites it."""
+        self._logits = None
+        if not self.options.is_on or not batch.only_decodes:
+            return self._stream(batch.inputs(), batch)
+        graph, size = self._graph_for(batch)
+        graph.columns.copy_(packed(batch.step_rows, size), non_blocking=True)
+        logits, count = graph.replay(), batch.num_tokens
+        self._logits = batch.logit_rows, logits[:count]
+        return graph.hidden[:count]
+
+    def logits(self, hidden: Tensor, rows: Tensor) -> Tensor:
+        """[S, vocabulary] in float32 of rows of the last step's `hidden`, until the next step overwrites them."""
+        if self._logits is not None and self._logits[0] is rows:
+            return self._logits[1]
+        return self.decoder.logits(hidden, rows)
+
+    def _stream(self, inputs: Inputs, batch: DeviceBatch) -> Tensor:
+        rope = self.decoder.rope
+        rope.grow_to(batch.table.max_model_len)
+        batch.take(inputs, Rotation(rope.cos, rope.sin, inputs.positions))
+        return self.decoder.stream(batch)
+
+    def _graph_for(self, batch: DeviceBatch) -> tuple[Graph, int]:
+        if self._kv is not batch.kv:
+            self._graphs.clear()
+            self._kv = batch.kv
+        most, longest = len(batch.table.is_taken), batch.table.max_model_len
+        size = fitting_size(batch.num_tokens, most, self.options.sizes)
+        context = fitting_context(max(batch.context_lengths), longest)
+        graph = self._graphs.get((size, context))
+        if graph is None:
+            graph = self._graphs[size, context] = self._captured(batch, size, context)
+        return graph, size
+
+    def _captured(self, batch: DeviceBatch, size: int, context: int) -> Graph:
+        start = time.perf_counter()
+        device, dtype = batch.table.device, self.decoder.placement.activations
+        columns = packed(batch.step_rows, size).to(device)
+        hidden = torch.empty(size, self.decoder.hidden_size, dtype=dtype, device=device)
+        # Its inputs are made of the columns, whatever they say when the graph is replayed.
+        blank = DeviceBatch(batch.step_rows, batch.table, batch.kv)
+
+        def step() -> Tensor:
+            inputs = Inputs.made(StepColumns.shaped(columns, size), blank.table, size, 1, context)
+            hidden.copy_(self._stream(inputs, blank))
+            return self.decoder.head(self.decoder.norm(hidden))
+
+        graph = Graph(columns, hidden, self.capture(step))
+        seconds = time.perf_counter() - start
+        _LOG.info("captured a step of %d rows, context up to %d, in %.2f s", size, context, seconds)
+        return graph
+
+
+def fitting_size(rows: int, most: int, sizes: tuple[int, ...] = ()) -> int:
+    """The size of graph for so many rows: one of `sizes`, or spare rows are few (at most a seventh beyond 48)."""
+    if fitting := [size for size in sizes if size >= rows]:
+        return min(fitting)
+    step = 1 if rows <= 4 else 4 if rows <= 16 else 8 if rows <= 64 else 16
+    return min(-(-rows // step) * step, max(most, rows))
+
+
+def fitting_context(context: int, longest: int) -> int:
+    bound = _SHORTEST_CONTEXT
+    while bound < context:
+        bound *= _CONTEXT_STEP
+    return min(bound, max(longest, context))
