@@ -53,4 +53,5 @@ def device_name(device: torch.device) -> str:
 def on_device(array: numpy.ndarray, device: torch.device) -> torch.Tensor:
     """The array as a tensor: in place on a CPU, else a copy that the host does not wait for."""
     tensor = torch.from_numpy(array)
-    return tensor if device.type == "cpu" else tensor.to(device, non_blocking=True)
+    # From memory that is not pinned a copy may wait for what the device has to do before.
+    return tensor if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)

@@ -25,7 +25,7 @@ class OnHost:
         with torch.cuda.stream(beside):
             self._tensor = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
             self._tensor.copy_(tensor, non_blocking=True)
-            self._arrived = torch.cuda.Event()
+            self._arrived = torch.cuda.Event(blocking=True)  # who waits for it sleeps
             self._arrived.record(beside)
         # Its memory is nobody else's before the copy is done.
         tensor.record_stream(beside)

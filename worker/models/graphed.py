@@ -105,10 +105,10 @@ class GraphedDecoder:
 
 
 def fitting_size(rows: int, most: int, sizes: tuple[int, ...] = ()) -> int:
-    """The size of graph for so many rows: one of `sizes`, or spare rows are few (at most a seventh beyond 48)."""
+    """The size of graph for so many rows: one of `sizes`, or spare rows are few (a quarter at most, beyond 16)."""
     if fitting := [size for size in sizes if size >= rows]:
         return min(fitting)
-    step = 1 if rows <= 4 else 4 if rows <= 16 else 8 if rows <= 64 else 16
+    step = 1 if rows <= 4 else 4 if rows <= 32 else 8 if rows <= 64 else 16
     return min(-(-rows // step) * step, max(most, rows))
 
 
