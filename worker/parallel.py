@@ -1,7 +1,7 @@
 """The ranks that one model is split over: who this one is, what part is its own, and the collectives between them.
 
 gloo between CPUs, NCCL between GPUs, on the loopback interface; the ranks find each other through a file. Sums are
-added in the order of the ranks, so that every rank, and every number of rows, gets the same bits.
+added in the order of the ranks, so that every number of rows gets the same bits, unless speed is asked for.
 Knows nothing of layers.
 """
 
@@ -28,10 +28,11 @@ class Parallel:
     rank: int = 0
     size: int = 1
     board: Board | None = None  # where ranks on one machine talk without sockets
+    is_ordered: bool = True  # sums are made in the order of the ranks, whatever that costs
     device: torch.device = _HOST  # where the collectives take what they carry
 
     @classmethod
-    def join(cls, rank: int, size: int, rendezvous: Path, device: torch.device) -> "Parallel":
+    def join(cls, rank: int, size: int, rendezvous: Path, device: torch.device, is_ordered: bool = True) -> "Parallel":
         """Meet the other ranks at the file `rendezvous`, in a folder that only this tree can write."""
         if size > 1 or device.type == "cuda":
             # The only sockets of a tree that are not ipc://; never on another interface than the loopback.
@@ -40,7 +41,7 @@ class Parallel:
             backend = "nccl" if device.type == "cuda" else "gloo"
             bound = {"device_id": device} if device.type == "cuda" else {}
             dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=_TIMEOUT, **bound)
-        return cls(rank, size, device=device)
+        return cls(rank, size, is_ordered=is_ordered, device=device)
 
     def through_memory(self, library: Library) -> "Parallel":
         """The same ranks, talking through memory that they share."""
@@ -63,7 +64,7 @@ class Parallel:
         """The sum over all ranks."""
         if self.size == 1:
             return x
-        if self.size == 2:  # a + b has no order; the collective may add in place
+        if self.size == 2 or not self.is_ordered:  # a + b has no order; the collective may add in place
             dist.all_reduce(x)
             return x
         parts = [torch.empty_like(x) for _ in range(self.size)]

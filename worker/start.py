@@ -47,7 +47,9 @@ class Start:
         if self.device.type == "cpu":
             pin(rank, self.config.tensor_parallel_size, self.config.devices)
         self.size = Size.settled(self.config, self.device.type)
-        self.ranks = Parallel.join(rank, self.config.tensor_parallel_size, directory / "ranks", self.device)
+        # NCCL adds up faster than in the order of the ranks.
+        is_ordered = self.device.type == "cpu" or bool(self.config.deterministic)
+        self.ranks = Parallel.join(rank, self.config.tensor_parallel_size, directory / "ranks", self.device, is_ordered)
         self.reservation = Reservation(directory, rank)
         self.touch: BackgroundTouch | None = None
         self.turn: CardTurn | None = None
