@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from penstock.protocol.conversion import Conversion
 from penstock.protocol.errors import ConfigError
 from penstock.worker import conversion_plan, convert
-from penstock.worker.models import backend
+from penstock.worker.models.backends import native_backend
 from penstock.worker.models.load import load_model
 from penstock.worker.parallel import Parallel
 
@@ -183,7 +183,7 @@ def test_what_a_killed_conversion_left_is_removed_by_the_next(tmp_path):
 @pytest.mark.parametrize("changed", ["rank-0-of-2/model.safetensors", "config.json"])
 def test_packed_weights_are_kept_until_its_files_change(tmp_path, monkeypatch, changed):
     monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(backend, "_WORTH_KEEPING", 1)
+    monkeypatch.setattr(native_backend, "_WORTH_KEEPING", 1)
     target = cut(source_of(tmp_path), 2)
 
     def matrices_read() -> bool:
