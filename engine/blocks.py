@@ -6,12 +6,14 @@ sequences (reference count > 0), in the free list with its key (findable, evicta
 Knows nothing of requests, tokens or hashing.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 
 class BlockPool:
-    def __init__(self, num_blocks: int) -> None:
+    def __init__(self, num_blocks: int, on_evicted: Callable[[bytes, int], None] = lambda key, block: None) -> None:
+        """`on_evicted` hears of a block that could be found until now, by which key, before it gets other content."""
         self.num_blocks = num_blocks
+        self._on_evicted = on_evicted
         self.num_free = num_blocks
         self._references = [0] * num_blocks
         self._keys: list[bytes | None] = [None] * num_blocks
@@ -37,7 +39,9 @@ class BlockPool:
         for _ in range(count):
             block = self._next[self._end]
             self._unlink(block)
-            self.forget(block)
+            if (key := self._keys[block]) is not None:
+                self._on_evicted(key, block)
+                self.forget(block)
             self._references[block] = 1
             taken.append(block)
         return taken

@@ -2,19 +2,28 @@
 
 A full block can be found as soon as its computation is planned and all its tokens are known: workers take plans in
 order, and each layer writes all rows' keys and values before any row attends. A hit stops one token short, since
-the last token must be computed to sample the next.
+the last token must be computed to sample the next. A block that is evicted from the pool is offered to a second tier
+under its key; what is found there is loaded into a block of the pool, and found in it from then on.
 Knows nothing of slots, steps and policy.
 """
+
+from collections.abc import Iterable
+from collections.abc import Sequence as Table
 
 from ..protocol.messages import Prompt
 from .blocks import BlockPool
 from .hashing import next_key, root_key
+from .offload import Moves, SecondTier
 from .request import Sequence
+
+# By place in a table: the block that holds what belongs there, or None where only the second tier does.
+Found = list[int | None]
 
 
 class Cache:
-    def __init__(self, num_blocks: int, block_size: int, *, shares_prefixes: bool = True) -> None:
-        self.pool = BlockPool(num_blocks)
+    def __init__(self, num_blocks: int, block_size: int, *, num_cells: int = 0, shares_prefixes: bool = True) -> None:
+        self.second_tier = SecondTier(num_cells)
+        self.pool = BlockPool(num_blocks, self.second_tier.offer)
         self.block_size = block_size
         self.shares_prefixes = shares_prefixes
 
@@ -43,27 +52,37 @@ class Cache:
     def blocks_for(self, num_tokens: int) -> int:
         return -(-num_tokens // self.block_size)
 
-    def match(self, sequence: Sequence) -> list[int]:
-        """Blocks that hold the beginning of its known tokens; nothing is held yet."""
-        found: list[int] = []
+    def match(self, sequence: Sequence) -> Found:
+        """Where the beginning of its known tokens is computed already; nothing is held yet."""
+        found: Found = []
         if sequence.wants_prompt_logprobs:  # only computing gives them
             return found
         for index in range((sequence.num_known - 1) // self.block_size):
-            block = self.pool.find(self._key(sequence, index))
-            if block is None:
+            key = self._key(sequence, index)
+            block = self.pool.find(key)
+            if block is None and not self.second_tier.holds(key):
                 break
             found.append(block)
         return found
 
-    def blocks_taken(self, num_blocks: int, found: list[int]) -> int:
-        """How many free blocks a table of that length takes that begins with the blocks found."""
-        return num_blocks - len(found) + sum(map(self.pool.is_free, found))
+    def blocks_taken(self, num_blocks: int, found: Found) -> int:
+        """How many free blocks a table of that length takes that begins with what was found."""
+        held = [block for block in found if block is not None]
+        return num_blocks - len(held) + sum(map(self.pool.is_free, held))
 
-    def admit(self, sequence: Sequence, found: list[int]) -> None:
-        """Give it a table for all its known tokens, beginning with the blocks found."""
-        # Held first, so that the allocation cannot evict them.
-        self.pool.hold(found)
-        sequence.block_ids = found + self.pool.allocate(self.blocks_for(sequence.num_known) - len(found))
+    def admit(self, sequence: Sequence, found: Found) -> None:
+        """Give it a table for all its known tokens, beginning with what was found."""
+        held = [block for block in found if block is not None]
+        absent = {index: self._key(sequence, index) for index, block in enumerate(found) if block is None}
+        # Held and pinned first, so that the allocation cannot evict them.
+        self.pool.hold(held)
+        self.second_tier.pin(list(absent.values()))
+        fresh = iter(self.pool.allocate(self.blocks_for(sequence.num_known) - len(held)))
+        sequence.block_ids = [next(fresh) if block is None else block for block in found]
+        sequence.block_ids += fresh
+        for index, key in absent.items():
+            self.second_tier.load(key, sequence.block_ids[index])
+            self.pool.name(sequence.block_ids[index], key)
         sequence.num_findable = len(found)
         sequence.num_computed = len(found) * self.block_size
         self._set_horizon(sequence)
@@ -103,9 +122,19 @@ class Cache:
     def forget(self, sequence: Sequence) -> None:
         """No one shall find what this sequence has computed: it went wrong."""
         for index in range(len(sequence.request.prompt_keys) + len(sequence.output_keys)):
-            block = self.pool.find(self._key(sequence, index))
-            if block is not None:
+            key = self._key(sequence, index)
+            self.second_tier.forget(key)
+            if (block := self.pool.find(key)) is not None:
                 self.pool.forget(block)
+
+    def take_moves(self) -> Moves:
+        """What the next plan must tell of the second tier."""
+        return self.second_tier.take_moves()
+
+    def check(self, tables: Iterable[Table[int]]) -> None:
+        """Raise unless both tiers are sound and the tables are all that holds any block."""
+        self.pool.check(tables)
+        self.second_tier.check()
 
     def _set_horizon(self, sequence: Sequence) -> None:
         # The last token of an answer is sampled and never computed.

@@ -24,6 +24,7 @@ class Limits:
     max_model_len: int
     max_num_seqs: int
     max_num_batched_tokens: int
+    num_cpu_blocks: int = 0  # that CPU memory holds beside them
     static_decode_blocks: int = 2
     kv_cache_ratio: float | None = None
     enable_chunked_prefill: bool = True
@@ -41,6 +42,7 @@ class Limits:
             max_model_len=plan.max_model_len,
             max_num_seqs=num_seqs,
             max_num_batched_tokens=num_tokens,
+            num_cpu_blocks=plan.num_cpu_blocks,
             static_decode_blocks=config.static_decode_blocks,
             kv_cache_ratio=config.kv_cache_ratio,
             enable_chunked_prefill=config.enable_chunked_prefill,

@@ -4,7 +4,7 @@ Those behind their known tokens are prefilling, those caught up with them are de
 that have left until `settle` is called. Knows nothing of waiting, budgets and results.
 """
 
-from .cache import Cache
+from .cache import Cache, Found
 from .queue import victim
 from .request import NO_SLOT, Sequence
 from .slots import Slots
@@ -25,8 +25,8 @@ class Running:
     def has_free_slot(self) -> bool:
         return self.slots.num_free > 0
 
-    def enter(self, sequence: Sequence, found: list[int]) -> None:
-        """Give it a slot, and a table that begins with the blocks found."""
+    def enter(self, sequence: Sequence, found: Found) -> None:
+        """Give it a slot, and a table that begins with what was found."""
         sequence.slot = self.slots.take()
         self.cache.admit(sequence, found)
         self.prefilling.append(sequence)

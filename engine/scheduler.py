@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 
 from ..protocol.messages import Ended, FailedRow, MaskFrame, Prompt, Stats, StepPlan, StepResult, Tokens, values
 from .adapters import Adapters
-from .cache import Cache
+from .cache import Cache, Found
 from .grammar.guides import Guides
 from .limits import Candidate, Limits, Load, gates
 from .publisher import Publisher
@@ -39,7 +39,9 @@ class Scheduler:
         self.adapters = adapters or Adapters.none()
         self.guides = guides or Guides.none()
         self.gates = gates(limits)
-        self.cache = Cache(limits.num_blocks, limits.block_size, shares_prefixes=shares_prefixes)
+        self.cache = Cache(
+            limits.num_blocks, limits.block_size, num_cells=limits.num_cpu_blocks, shares_prefixes=shares_prefixes
+        )
         self.sequences: dict[int, Sequence] = {}  # all that have not ended
         self.waiting = WaitingQueue()
         self.running = Running(self.cache, limits.num_slots)
@@ -99,6 +101,8 @@ class Scheduler:
             waiting=len(self.waiting) + self.guides.num_held,
             blocks=self.cache.num_blocks,
             free_blocks=self.cache.num_free,
+            saved_blocks=self.cache.second_tier.num_saved,
+            loaded_blocks=self.cache.second_tier.num_loaded,
         )
 
     # --- planning ---------------------------------------------------------------------------------------------------
@@ -110,7 +114,7 @@ class Scheduler:
                 return None
         self.counters.steps += 1
         self.in_flight.append(step)
-        return step.plan(self.running.slots.take_freed())
+        return step.plan(self.running.slots.take_freed(), self.cache.take_moves())
 
     def _gathered(self) -> Step:
         step = Step(self.counters.steps)
@@ -235,12 +239,12 @@ class Scheduler:
     def _is_awaited(self, sequence: Sequence) -> bool:
         return any(sequence in step.rows for step in self.in_flight)
 
-    def _candidate(self, sequence: Sequence, found: list[int]) -> Candidate:
+    def _candidate(self, sequence: Sequence, found: Found) -> Candidate:
         num_blocks = self.cache.blocks_for(sequence.num_known)
         num_left = sequence.num_known - len(found) * self.cache.block_size
         return Candidate(sequence, num_left, num_blocks, self.cache.blocks_taken(num_blocks, found))
 
-    def _enter(self, sequence: Sequence, found: list[int], step: Step, budget: int) -> int:
+    def _enter(self, sequence: Sequence, found: Found, step: Step, budget: int) -> int:
         """Admit it and plan its first chunk; how many tokens that has."""
         if sequence.start_time is None:
             self._count_start(sequence, len(found) * self.cache.block_size)
@@ -380,7 +384,7 @@ class Scheduler:
         """Raise unless blocks are conserved and every sequence is in exactly one place; the tests ask after steps."""
         running = [each for each in self.sequences.values() if each.is_running]
         self.running.check(running)
-        self.cache.pool.check([sequence.block_ids for sequence in running])
+        self.cache.check([sequence.block_ids for sequence in running])
         waiting = [each for each in self.sequences.values() if each.is_waiting]
         if len(waiting) != len(self.waiting):
             raise RuntimeError(f"{len(self.waiting)} sequences are counted as waiting, and {len(waiting)} are.")

@@ -17,7 +17,16 @@ class Counters:
     preemptions: int = 0
     step_seconds: float = 0.0  # in the workers
 
-    def snapshot(self, *, running: int, waiting: int, blocks: int, free_blocks: int) -> Stats:
+    def snapshot(
+        self,
+        *,
+        running: int,
+        waiting: int,
+        blocks: int,
+        free_blocks: int,
+        saved_blocks: int,
+        loaded_blocks: int,
+    ) -> Stats:
         return Stats(
             running=running,
             waiting=waiting,
@@ -29,4 +38,6 @@ class Counters:
             generated_tokens=self.generated_tokens,
             preemptions=self.preemptions,
             step_seconds=self.step_seconds,
+            saved_blocks=saved_blocks,
+            loaded_blocks=loaded_blocks,
         )

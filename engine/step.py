@@ -8,6 +8,7 @@ from collections.abc import Sequence as Columns
 from itertools import repeat
 
 from ..protocol.messages import Forced, Fork, NewSlot, StepPlan, column
+from .offload import Moves
 from .request import Sequence
 
 
@@ -64,7 +65,7 @@ class Step:
         self.decided.append(Forced(self.slots[row], token_ids.tobytes()))
         self.num_tokens[row] += len(token_ids)
 
-    def plan(self, freed: list[int]) -> StepPlan:
+    def plan(self, freed: list[int], moves: Moves) -> StepPlan:
         block_ids, offsets = self._block_columns()
         return StepPlan(
             step=self.number,
@@ -76,6 +77,8 @@ class Step:
             new=self.new,
             forced=self.decided,
             forks=self.forks,
+            saves=column(moves.saves),
+            loads=column(moves.loads),
             copies=column(self.copies),
             masked=column(self.masked),
         )

@@ -31,7 +31,7 @@ class Workers:
         """Hear what every rank can hold, have all allocate the least of it, and wait until all have."""
         plans = self._one_from_each(inbox, Loaded, lambda loaded: loaded.plan)
         plan = agreed_plan(plans, self.config.num_gpu_blocks_override)
-        self.send(Allocate(plan.num_blocks, plan.max_model_len))
+        self.send(Allocate(plan.num_blocks, plan.max_model_len, plan.num_cpu_blocks))
         self._one_from_each(inbox, Allocated, lambda allocated: allocated.rank)
         return plan
 
@@ -64,4 +64,5 @@ def agreed_plan(plans: list[MemoryPlan], num_blocks: int | None) -> MemoryPlan:
         plans[0],
         num_blocks=num_blocks or min(plan.num_blocks for plan in plans),
         max_model_len=min(plan.max_model_len for plan in plans),
+        num_cpu_blocks=min(plan.num_cpu_blocks for plan in plans),
     )

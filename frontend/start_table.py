@@ -18,12 +18,20 @@ def start_table(config: EngineConfig, plan: MemoryPlan) -> str:
         ("KV cache", f"{size(plan.num_blocks * plan.block_bytes)} {plan.kv_dtype}, total_block_num:{plan.num_blocks} "
                      f"x {config.block_size} = {tokens:,} tokens"),
         ("context", f"{plan.max_model_len:,} tokens a request" + _cut(plan)),
+        *_swap(config, plan),
         *_adapters(config, plan),
         ("memory", f"{size(plan.available_bytes)} were free, {size(plan.activation_bytes)} for activations"),
     ]  # fmt: skip
     width = max(len(name) for name, _ in rows)
     lines = [f"  {name:<{width}}  {text}" for name, text in rows]
     return "\n".join(["penstock is ready", *lines, *(f"  {note}" for note in plan.notes)])
+
+
+def _swap(config: EngineConfig, plan: MemoryPlan) -> list[tuple[str, str]]:
+    if not plan.num_cpu_blocks:
+        return []
+    tokens = plan.num_cpu_blocks * config.block_size
+    return [("swap", f"{size(plan.num_cpu_blocks * plan.block_bytes)} of CPU memory, {tokens:,} tokens")]
 
 
 def _adapters(config: EngineConfig, plan: MemoryPlan) -> list[tuple[str, str]]:

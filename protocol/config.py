@@ -43,6 +43,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     gpu_memory_utilization: Annotated[float, Meta(description="share of the card's memory in use at most")] = 0.9
     kv_cache_memory: Annotated[int | None, Meta(description='bytes for KV blocks, or "4GiB"')] = None
     num_gpu_blocks_override: Annotated[int | None, Meta(description="KV blocks, whatever the plan says")] = None
+    swap_space: Annotated[float | None, Meta(description="GiB a rank of CPU memory for evicted KV blocks")] = None
     kv_cache_ratio: Annotated[float | None, Meta(description="share of blocks for prompts in computation")] = None
     static_decode_blocks: Annotated[int, Meta(description="blocks kept free for each request admitted")] = 2
     enable_prefix_caching: Annotated[bool, Meta(description="reuse the KV blocks of equal prefixes")] = True
@@ -196,6 +197,12 @@ def _fraction(value: Any) -> float:
     return float(value)
 
 
+def _amount(value: Any) -> float:
+    if isinstance(value, bool) or not 0 <= float(value) < float("inf"):
+        raise ValueError
+    return float(value)
+
+
 def _flag(value: Any) -> bool:
     if value not in (True, False, 0, 1):
         raise ValueError
@@ -262,6 +269,7 @@ _CHECKS: dict[str, Check] = {
     "gpu_memory_utilization": _FRACTION,
     "kv_cache_memory": (_size, 'must be bytes, or text such as "4GiB"'),
     "num_gpu_blocks_override": _COUNT,
+    "swap_space": (_amount, "must be GiB, 0 or more"),
     "kv_cache_ratio": _FRACTION,
     "static_decode_blocks": (_whole(0), "must be a whole number, 0 or more"),
     "enable_prefix_caching": _FLAG,
@@ -321,10 +329,8 @@ _ACCEPTED: dict[str, str] = {
     "guided_decoding_backend": "",
 }
 
-_NOT_YET = "is not built yet; leave it out"
 # The values that ask for nothing, and the sentence for any other.
 _REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
-    "swap_space": ((None, 0), _NOT_YET),
     "enable_mm": ((None, False), "multimodal models are not supported yet"),
     "limit_mm_per_prompt": ((None,), "multimodal models are not supported yet"),
     "mm_processor_kwargs": ((None,), "multimodal models are not supported yet"),

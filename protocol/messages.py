@@ -87,6 +87,7 @@ class MemoryPlan(Part):
     kernels: str = ""  # what computes: "native, avx512_bf16", "torch"
     notes: list[str] = []  # sentences for the start-up table
     adapter_bytes: int = 0  # for LoRA adapters, this rank
+    num_cpu_blocks: int = 0  # cells for KV blocks in CPU memory, the second tier
 
 
 class Loaded(Message):
@@ -101,6 +102,7 @@ class Allocate(Message):
 
     num_blocks: int
     max_model_len: int
+    num_cpu_blocks: int = 0
 
 
 class Allocated(Message):
@@ -197,8 +199,8 @@ class Fork(Part):
 class StepPlan(Message):
     """Engine → all workers: what one step computes. Row r of every column speaks of the same slot.
 
-    A worker applies, in this order: freed, new, forks, forced, block ids, copies; then it computes. A row whose
-    computed tokens reach the end of its known history samples the next one.
+    A worker applies, in this order: freed, new, forks, forced, block ids, saves, loads, copies; then it computes. A row
+    whose computed tokens reach the end of its known history samples the next one.
     """
 
     step: int
@@ -212,6 +214,8 @@ class StepPlan(Message):
     forks: list[Fork] = []
     copies: bytes = b""  # pairs of source block, target block
     masked: bytes = b""  # rows that wait for this step's MaskFrame before they sample
+    saves: bytes = b""  # pairs of block, cell in CPU memory; no cell twice
+    loads: bytes = b""  # pairs of cell, block; no block twice
 
 
 class MaskFrame(Message):
@@ -371,6 +375,8 @@ class Stats(Message):
     generated_tokens: int
     preemptions: int
     step_seconds: float = 0.0  # spent in the workers' steps
+    saved_blocks: int = 0  # to CPU memory
+    loaded_blocks: int = 0  # from there, instead of computing them again
 
 
 EngineInbox = Generate | Abort | StepResult | Loaded | Allocated | Stop | StatsQuery | AboutAdapters

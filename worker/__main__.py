@@ -63,7 +63,7 @@ def main(child: Child) -> None:
         engine.send(Loaded(child.rank, start.plan()))
         runner = start.allocated(plans.next(), trace)
         engine.send(Allocated(child.rank))
-        start.begin_background_work(runner.kv)
+        start.begin_background_work(runner)
         adapters = start.adapter_thread(engine.send)
         results = Results(engine.send, child.fail, beside=start.device.type == "cuda")
         # What was imported and loaded lives as long as the process: no collection need look at it again.

@@ -47,6 +47,7 @@ class Found:
     dtype: str
     kv_dtype: str
     kernels: str = ""
+    host_bytes: int = 0  # free in CPU memory beside a card's
     adapter_bytes: int = 0
     notes: tuple[str, ...] = ()
 
@@ -84,6 +85,7 @@ def memory_plan(config: EngineConfig, size: Size, found: Found) -> MemoryPlan:
         kernels=found.kernels,
         notes=notes,
         adapter_bytes=found.adapter_bytes,
+        num_cpu_blocks=_num_cpu_blocks(config, found, num_blocks),
     )
 
 
@@ -117,6 +119,23 @@ def _num_blocks(config: EngineConfig, size: Size, found: Found, wanted_len: int)
     if config.max_model_len is not None:
         blocks = max(blocks, a_request)
     return min(blocks, room // found.block_bytes)
+
+
+def _num_cpu_blocks(config: EngineConfig, found: Found, num_blocks: int) -> int:
+    """Cells of the second tier: what swap_space holds, all of which must fit beside whatever else is in CPU memory."""
+    asked = int((config.swap_space or 0) * _GIB) // found.block_bytes
+    if config.swap_space and not asked:
+        raise ConfigError(
+            f"swap_space={config.swap_space:,} GiB holds no KV block: one needs {_gib(found.block_bytes)}. "
+            "Raise it, or leave it out."
+        )
+    left = found.host_bytes if found.device != "cpu" else _room(found) - num_blocks * found.block_bytes
+    if asked * found.block_bytes > max(left, 0):
+        raise OutOfMemoryError(
+            f"swap_space={config.swap_space:,} GiB is more than the {_gib(max(left, 0))} that are left in CPU memory. "
+            f"Use swap_space={max(left, 0) * 100 // _GIB / 100:g} or less, or free memory."
+        )
+    return asked
 
 
 def _room(found: Found) -> int:

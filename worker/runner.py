@@ -27,6 +27,7 @@ from .outcome import Outcome
 from .parallel import Parallel
 from .sampler import Mask, Sampled, SamplingRows, sample
 from .sampler.parameters import NO_LOGPROBS
+from .second_tier import SecondTier
 from .slots import PlanError, SlotTable, StepRows
 from .step_batch import batch_of
 
@@ -53,6 +54,7 @@ class Runner:
         *,
         trace: Trace,
         decodes: DecodeSteps | None = None,
+        second_tier: SecondTier | None = None,
     ) -> None:
         self.model = model
         self.kv = kv
@@ -60,6 +62,7 @@ class Runner:
         self.ranks = ranks
         self.trace = trace
         self.decodes = decodes  # takes the steps that it can
+        self.second_tier = second_tier
         self._last_end = 0.0
 
     def step(self, plan: StepPlan, await_mask: AwaitMask) -> StepResult:
@@ -68,6 +71,8 @@ class Runner:
     def launch(self, plan: StepPlan, await_mask: AwaitMask) -> Callable[[], StepResult]:
         """Set the step going; what is given waits for it and says what it brought. On a CPU it is done already."""
         point("worker.step")
+        if plan.saves or plan.loads:  # of blocks alone, so that it can be done before anyone takes the step
+            self._move_blocks(plan)
         if self.decodes is not None and (result := self.decodes.result(plan)) is not None:
             return lambda: result
         start = time.perf_counter()
@@ -186,11 +191,19 @@ class Runner:
                 pieces.append(token_logprobs(logits, following[start : start + length], num_top))
         return pieces
 
+    @torch.inference_mode()
+    def _move_blocks(self, plan: StepPlan) -> None:
+        """Between the KV blocks and the second tier."""
+        num_blocks, num_cells = self.kv.num_blocks, 0 if self.second_tier is None else self.second_tier.num_cells
+        saves = _pairs(plan.saves, (num_blocks, num_cells), "saves")
+        loads = _pairs(plan.loads, (num_cells, num_blocks), "loads")
+        if self.second_tier is not None:
+            with self.trace.span("move", step=plan.step, saves=len(saves), loads=len(loads)):
+                self.second_tier.move(saves, loads)
+
     def _copy_blocks(self, plan: StepPlan) -> None:
         if plan.copies:
-            pairs = numpy.frombuffer(plan.copies, numpy.int32).astype(numpy.int64).reshape(-1, 2)
-            if pairs.min() < 0 or pairs.max() >= self.kv.num_blocks:
-                raise PlanError(f"The plan copies a block outside 0..{self.kv.num_blocks - 1}.")
+            pairs = _pairs(plan.copies, (self.kv.num_blocks, self.kv.num_blocks), "copies")
             sources, targets = (on_device(pairs[:, side].copy(), self.table.device) for side in (0, 1))
             self.kv.copy_blocks(sources, targets)
 
@@ -206,6 +219,14 @@ class Runner:
         bits = numpy.frombuffer(frame.bits, numpy.int32).reshape(-1, words)
         place = numpy.cumsum(rows.is_sampling) - 1  # of a row among those that sample
         return Mask(place[framed], on_device(bits.copy(), self.table.device))
+
+
+def _pairs(packed: bytes, bounds: tuple[int, int], what: str) -> numpy.ndarray:
+    """Of block or cell numbers, int64 [pairs, 2]."""
+    pairs = numpy.frombuffer(packed, numpy.int32).astype(numpy.int64).reshape(-1, 2)
+    if (pairs < 0).any() or (pairs >= bounds).any():
+        raise PlanError(f"The plan {what} {pairs.tolist()}, with {bounds[0]} to take from and {bounds[1]} to fill.")
+    return pairs
 
 
 def _check_masked(plan: StepPlan, rows: StepRows) -> None:

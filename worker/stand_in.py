@@ -17,6 +17,7 @@ from .stand_in_runner import VOCAB_SIZE, StandInWorker
 
 _CONTEXT = 4096
 _MOST_BLOCKS = 1 << 16
+_CELLS_PER_GIB = 1024  # of a second tier, as if a block needed a MiB
 
 
 def main(child: Child) -> None:
@@ -66,6 +67,7 @@ def _plan(launch: Launch) -> MemoryPlan:
         vocab_size=vocab_size,
         dtype="none",
         kv_dtype="none",
+        num_cpu_blocks=int((config.swap_space or 0) * _CELLS_PER_GIB),
     )
 
 
@@ -82,6 +84,7 @@ def _worker(launch: Launch, plan: MemoryPlan, allocate: Allocate) -> StandInWork
         num_blocks=allocate.num_blocks,
         block_size=launch.config.block_size,
         max_model_len=allocate.max_model_len,
+        num_cells=allocate.num_cpu_blocks,
         vocab_size=plan.vocab_size,
         verify=bool(os.environ.get("PENSTOCK_STAND_IN_VERIFY")),
     )

@@ -1,7 +1,7 @@
 """What a worker does without a model: it applies and checks every plan, and makes tokens up from the history.
 
-With `verify` it also keeps, for every place in every KV block, a chained hash of the tokens that were computed into
-it, and compares what a row reads through its table with the row's own history: one wrong block, too early or too
+With `verify` it also keeps, for every place in every KV block and cell, a chained hash of the tokens that were computed
+into it, and compares what a row reads through its table with the row's own history: one wrong block, too early or too
 late, ends the run. Knows nothing of tensors and of sockets; `stand_in.py` is its process, `runner.py` the real one.
 """
 
@@ -87,15 +87,18 @@ class StandInWorker:
         num_blocks: int,
         block_size: int,
         max_model_len: int,
+        num_cells: int = 0,
         vocab_size: int = VOCAB_SIZE,
         verify: bool = False,
     ) -> None:
         self.num_blocks = num_blocks
+        self.num_cells = num_cells
         self.block_size = block_size
         self.max_model_len = max_model_len
         self.vocab_size = vocab_size
         self.slots: list[Slot | None] = [None] * num_slots
         self.contents = [_EMPTY] * (num_blocks * block_size if verify else 0)
+        self.cells = [_EMPTY] * (num_cells * block_size if verify else 0)
         self.verify = verify
         self.num_computed = 0  # tokens, since the start
 
@@ -105,6 +108,7 @@ class StandInWorker:
         self._apply_rare(plan)
         slots = values(plan.slots)
         self._append_blocks(plan, slots)
+        self._move_blocks(plan)
         self._copy_blocks(values(plan.copies))
         rows, starts = self._compute(plan, slots)
         logprobs = list(self._prompt_logprobs(rows, starts))
@@ -164,13 +168,25 @@ class StandInWorker:
                 self._taken(slot, "appends blocks to").table += blocks[start:end]
                 start = end
 
+    def _move_blocks(self, plan: StepPlan) -> None:
+        saves, loads = values(plan.saves), values(plan.loads)
+        self._within(saves[::2] + loads[1::2])
+        cells, targets = saves[1::2] + loads[::2], (saves[1::2], loads[1::2])
+        if cells and not 0 <= min(cells) <= max(cells) < self.num_cells:
+            raise PlanError(f"The plan names a cell outside 0..{self.num_cells - 1}: {cells.tolist()}.")
+        if any(len(set(each)) != len(each) for each in targets):
+            raise PlanError(f"The plan fills a cell or a block twice: {saves.tolist()}, {loads.tolist()}.")
+        self._copy(saves, self.contents, self.cells)
+        self._copy(loads, self.cells, self.contents)
+
     def _copy_blocks(self, pairs: array) -> None:
-        self._within(pairs)
+        self._copy(self._within(pairs), self.contents, self.contents)
+
+    def _copy(self, pairs: array, sources: list[int], targets: list[int]) -> None:
         if self.verify:
             size = self.block_size
             for source, target in zip(pairs[::2], pairs[1::2], strict=True):
-                copied = self.contents[source * size : (source + 1) * size]
-                self.contents[target * size : (target + 1) * size] = copied
+                targets[target * size : (target + 1) * size] = sources[source * size : (source + 1) * size]
 
     def _compute(self, plan: StepPlan, slots: array) -> tuple[list[Slot], list[int]]:
         """The rows, and where each began. All are computed before any reads, as in each layer of a model."""

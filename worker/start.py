@@ -4,6 +4,7 @@ The engine stands between the plan and the allocation, since all ranks have to a
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -30,6 +31,7 @@ from .models.load import load_model
 from .parallel import Parallel
 from .runner import Runner
 from .sampler import Processors
+from .second_tier import STAGING_BYTES, SecondTier, second_tier
 from .slots import SlotTable
 from .warm_up import warm_up
 
@@ -84,10 +86,14 @@ class Start:
         """What this rank intends to take; its part of the machine's memory is set aside from now on."""
         if self.device.type == "cuda":
             self._take_turn()
-            return memory_plan(self.config, self.size, self._found_on_card())
+        on_card = self._found_on_card() if self.device.type == "cuda" else None
         with self.reservation.turn() as set_aside:
-            plan = memory_plan(self.config, self.size, self._found_on_cpu(set_aside))
-            self.reservation.hold(plan.num_blocks * plan.block_bytes + plan.adapter_bytes)
+            # The kernel counts a mapped file as free, but its weights are read in every step.
+            host_bytes = available_memory() - set_aside - self._mapped_bytes
+            found = self._found_on_cpu(host_bytes) if on_card is None else replace(on_card, host_bytes=host_bytes)
+            plan = memory_plan(self.config, self.size, found)
+            num_blocks = plan.num_cpu_blocks + (plan.num_blocks if on_card is None else 0)
+            self.reservation.hold(num_blocks * plan.block_bytes + (plan.adapter_bytes if on_card is None else 0))
         return plan
 
     def allocated(self, allocate: Allocate, trace: Trace) -> Runner:
@@ -105,14 +111,18 @@ class Start:
         if self.turn is not None:
             self.turn.release()
         decodes = decode_steps(self.model, kv, table, self.ranks, trace)
-        return Runner(self.model, kv, table, self.ranks, trace=trace, decodes=decodes)
+        cells = self._second_tier(kv, allocate.num_cpu_blocks)
+        return Runner(self.model, kv, table, self.ranks, trace=trace, decodes=decodes, second_tier=cells)
 
-    def begin_background_work(self, kv: AnyKVCache) -> None:
+    def begin_background_work(self, runner: Runner) -> None:
         """What may as well be done while the first requests are served."""
         if self.device.type == "cpu":
             adapters = () if self.model.adapters is None else self.model.adapters.tensors
-            self.touch = BackgroundTouch((*kv.tensors, *adapters), self.reservation.hold)
+            cells = () if runner.second_tier is None else runner.second_tier.tensors
+            self.touch = BackgroundTouch((*runner.kv.tensors, *adapters, *cells), self.reservation.hold)
             self.touch.start(after=_HEAD_START)
+        else:
+            self.reservation.hold(0)  # pinned memory is taken already
         if self.model.cache is not None:
             self.model.cache.write_in_background()
 
@@ -145,11 +155,19 @@ class Start:
                 "Something else has taken the memory meanwhile; free it, or give a smaller kv_cache_memory."
             ) from error
 
-    def _found_on_cpu(self, set_aside: int) -> Found:
+    def _second_tier(self, kv: AnyKVCache, num_cells: int) -> SecondTier | None:
+        try:
+            return second_tier(kv, num_cells)
+        except (MemoryError, OSError, RuntimeError) as error:
+            raise OutOfMemoryError(
+                f"{num_cells:,} KV blocks in CPU memory were planned and could not be allocated ({error}). Give a "
+                "smaller swap_space, or free memory."
+            ) from error
+
+    def _found_on_cpu(self, host_bytes: int) -> Found:
         longest = self.config.max_model_len or self.model.max_position
         activations = reckoned_activations(self.model.config, self.size, longest, self.ranks.size)
-        # The kernel counts a mapped file as free, but its weights are read in every step.
-        return self._found("cpu", available_memory() - set_aside - self._mapped_bytes, activations)
+        return self._found("cpu", host_bytes, activations)
 
     @property
     def _mapped_bytes(self) -> int:
@@ -165,7 +183,8 @@ class Start:
         free, total = torch.cuda.mem_get_info(self.device)
         # What others hold counts as used, so that trees can share a card.
         available = int(self.config.gpu_memory_utilization * total) - (total - free)
-        return self._found(str(self.device), available, activations + _LIBRARIES)
+        staging = STAGING_BYTES if self.config.swap_space else 0
+        return self._found(str(self.device), available, activations + _LIBRARIES + staging)
 
     def _found(self, device: str, available_bytes: int, activation_bytes: int) -> Found:
         model = self.model

@@ -25,6 +25,8 @@ _OF_THE_ENGINE = (
     ("prefix_hit_tokens_total", "counter", "Prompt tokens found in the prefix cache", lambda s: s.cached_tokens),
     ("generated_tokens_total", "counter", "Tokens generated", lambda s: s.generated_tokens),
     ("preemptions_total", "counter", "Sequences that had to give up their blocks", lambda s: s.preemptions),
+    ("kv_blocks_saved_total", "counter", "KV blocks moved to CPU memory", lambda s: s.saved_blocks),
+    ("kv_blocks_loaded_total", "counter", "KV blocks found there and moved back", lambda s: s.loaded_blocks),
 )
 _HISTOGRAMS = {
     "time_to_first_token_seconds": "From a request's arrival to its first token",

@@ -88,6 +88,7 @@ class Harness:
             num_blocks=self.limits.num_blocks,
             block_size=self.limits.block_size,
             max_model_len=self.limits.max_model_len,
+            num_cells=self.limits.num_cpu_blocks,
             verify=True,
         )
         self.results: deque[StepResult] = deque()

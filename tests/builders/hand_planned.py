@@ -16,6 +16,7 @@ from penstock.worker.batch import Batch
 from penstock.worker.kv_cache import KVCache, KVShape
 from penstock.worker.parallel import Parallel
 from penstock.worker.runner import Runner
+from penstock.worker.second_tier import second_tier
 from penstock.worker.slots import SlotTable
 
 VOCABULARY = 101
@@ -48,10 +49,11 @@ class ChainModel:
         return torch.where(hidden[:, :1] == self.nan_after, torch.nan, -distance)
 
 
-def chain_runner() -> Runner:
+def chain_runner(num_cells: int = 0) -> Runner:
     kv = KVCache.allocate(KVShape(1, 1, 1), NUM_BLOCKS, BLOCK_SIZE, torch.float32, "cpu")
     table = SlotTable(6, MAX_MODEL_LEN, NUM_BLOCKS, BLOCK_SIZE, VOCABULARY, torch.device("cpu"))
-    return Runner(ChainModel(), kv, table, Parallel(), trace=Trace(None, "test"))
+    cells = second_tier(kv, num_cells)
+    return Runner(ChainModel(), kv, table, Parallel(), trace=Trace(None, "test"), second_tier=cells)
 
 
 def new(slot: int, token_ids: Sequence[int], *, num_computed: int = 0, **params) -> NewSlot:

@@ -32,6 +32,7 @@ from penstock.worker.decode_steps import decode_steps
 from penstock.worker.models.load import Model
 from penstock.worker.parallel import Parallel
 from penstock.worker.runner import Runner
+from penstock.worker.second_tier import second_tier
 from penstock.worker.slots import SlotTable
 
 
@@ -42,12 +43,14 @@ def slotted_runner(
     block_size: int = 16,
     max_model_len: int = 256,
     num_slots: int = 16,
+    num_cells: int = 0,
     device: str = "cpu",
 ) -> Runner:
     kv = model.kv_memory(num_blocks, block_size)
     table = SlotTable(num_slots, max_model_len, num_blocks, block_size, model.vocab_size, torch.device(device))
     ranks, trace = Parallel(), Trace(None, "test")
-    return Runner(model, kv, table, ranks, trace=trace, decodes=decode_steps(model, kv, table, ranks, trace))
+    decodes, cells = decode_steps(model, kv, table, ranks, trace), second_tier(kv, num_cells)
+    return Runner(model, kv, table, ranks, trace=trace, decodes=decodes, second_tier=cells)
 
 
 def prompt(request_id: int, token_ids: Sequence[int], seed: int = 0, **params) -> Prompt:
@@ -99,6 +102,7 @@ class TinyEngine:
                 num_blocks=table.num_blocks,
                 block_size=table.block_size,
                 max_model_len=table.max_model_len,
+                num_cpu_blocks=0 if runner.second_tier is None else runner.second_tier.num_cells,
                 **{**settled, **options},
             ),
             shares_prefixes=shares_prefixes,

@@ -177,6 +177,7 @@ rooms = st.fixed_dictionaries(
         "max_num_seqs": st.sampled_from([4, 2, 8, 1]),
         "max_num_batched_tokens": st.sampled_from([16, 8, 60]),
         "static_decode_blocks": st.sampled_from([0, 2]),
+        "num_cpu_blocks": st.sampled_from([0, 30, 2]),
         "shares_prefixes": st.booleans(),
     }
 )

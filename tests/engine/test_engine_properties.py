@@ -30,6 +30,7 @@ limits = st.fixed_dictionaries(
         "max_long_partial_prefills": st.sampled_from([None, None, 1]),
         "long_prefill_token_threshold": st.sampled_from([None, None, 10]),
         "shares_prefixes": st.booleans(),
+        "num_cpu_blocks": st.sampled_from([0, 8, 1, 3, 40]),
     }
 )
 

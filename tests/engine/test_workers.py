@@ -23,13 +23,14 @@ from penstock.protocol.messages import (
 from penstock.protocol.recording import read_recording
 from penstock.protocol.sockets import Inbox, Outbox
 
-PLAN = MemoryPlan("cpu", "", 0, 0, 0, 0, 100, 4096, 8192, 512, "float32", "float32")
-SMALLER = msgspec.structs.replace(PLAN, num_blocks=90, max_model_len=2880)
+PLAN = MemoryPlan("cpu", "", 0, 0, 0, 0, 100, 4096, 8192, 512, "float32", "float32", num_cpu_blocks=40)
+SMALLER = msgspec.structs.replace(PLAN, num_blocks=90, max_model_len=2880, num_cpu_blocks=30)
 
 
 def test_the_plan_is_what_every_rank_can_keep():
     agreed = agreed_plan([PLAN, SMALLER], None)
-    assert (agreed.num_blocks, agreed.max_model_len, agreed.model_context) == (90, 2880, 8192)
+    assert (agreed.num_blocks, agreed.num_cpu_blocks) == (90, 30)
+    assert (agreed.max_model_len, agreed.model_context) == (2880, 8192)
 
 
 def test_a_number_of_blocks_that_was_given_stands_above_what_was_found():
@@ -47,7 +48,7 @@ def test_all_ranks_allocate_the_same_before_the_engine_is_ready(tmp_path):
         for message in (Loaded(1, SMALLER), StatsQuery(), Loaded(0, PLAN), Allocated(1), Allocated(0)):
             outbox.send(message)
         assert workers.agree(engine).num_blocks == 90
-        assert first.receive(5) == second.receive(5) == Allocate(90, 2880)
+        assert first.receive(5) == second.receive(5) == Allocate(90, 2880, 30)
 
 
 def test_a_stop_before_that_goes_on_to_the_workers(tmp_path):

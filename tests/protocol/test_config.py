@@ -60,7 +60,7 @@ def test_server_options_are_accepted_with_a_notice_each():
     assert notice.startswith("port has no effect")
 
 
-@pytest.mark.parametrize("option", [{"swap_space": 4}, {"enable_mm": True}])
+@pytest.mark.parametrize("option", [{"speculative_config": {"method": "ngram"}}, {"enable_mm": True}])
 def test_what_is_not_built_is_refused_unless_it_asks_for_nothing(option):
     with pytest.raises(ConfigError):
         EngineConfig.from_options("m", **option)

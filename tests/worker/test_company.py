@@ -109,6 +109,14 @@ def test_preempted_as_alone(model, alone):
     assert engine.scheduler.stats().preemptions > 0, "the pool was meant to be too small"
 
 
+def test_evicted_to_cpu_memory_and_back_as_alone(model, alone):
+    engine = TinyEngine(slotted_runner(model, num_blocks=12, num_cells=200), max_num_batched_tokens=40)
+    assert engine.run(*requests()) == alone
+    assert engine.run(*requests(first_id=100)) == alone
+    stats = engine.scheduler.stats()
+    assert stats.preemptions > 0 and stats.loaded_blocks > 5
+
+
 def test_with_the_prefix_cached_as_alone(model, alone):
     engine = TinyEngine(slotted_runner(model, num_blocks=256))
     assert engine.run(*requests()) == alone

@@ -118,6 +118,15 @@ def test_counts_tables_and_histories_stand_as_the_runner_leaves_them(model, cour
         assert (getattr(tables[0], name) == getattr(tables[1], name)).all(), name
 
 
+def test_a_step_whose_plan_moves_blocks_is_taken_too(model):
+    runner = slotted_runner(model, num_cells=2)
+    counted = Counted(runner)
+    runner.step(plan(0, [(0, 11, [0])], new=[new(0, list(range(3, 14)))]), no_mask)
+    runner.step(plan(1, [(0, 1, [])], saves=column([0, 1]), loads=column([1, 9])), no_mask)
+    assert counted.steps == [1]
+    assert all((tensor[:, 9, :, :11] == tensor[:, 0, :, :11]).all() for tensor in runner.kv.tensors[:1])
+
+
 def _block_for(runner: Runner, slot: int) -> list[int]:
     table = runner.table
     is_full = table.num_computed[slot] == table.num_table[slot] * table.block_size

@@ -17,7 +17,18 @@ from penstock.worker.memory import Found, Size, memory_plan
 MIB, GIB = 1 << 20, 1 << 30
 
 
-def plan(*, device="cpu", available=64 * GIB, weights=0, activations=0, adapters=0, block=MIB, context=4096, **options):
+def plan(
+    *,
+    device="cpu",
+    available=64 * GIB,
+    host=0,
+    weights=0,
+    activations=0,
+    adapters=0,
+    block=MIB,
+    context=4096,
+    **options,
+):
     config = EngineConfig.from_options("m", **options)
     found = Found(
         device=device,
@@ -25,6 +36,7 @@ def plan(*, device="cpu", available=64 * GIB, weights=0, activations=0, adapters
         weight_bytes=weights,
         activation_bytes=activations,
         available_bytes=available,
+        host_bytes=host,
         block_bytes=block,
         model_context=context,
         vocab_size=10,
@@ -94,6 +106,36 @@ def test_what_does_not_fit_is_refused_with_the_figure_that_would(options, error)
     assert plan(**options).num_blocks > 0
     with pytest.raises(error):
         plan(**{**options, name: options[name] + 32})
+
+
+def test_a_second_tier_holds_what_swap_space_says():
+    assert plan().num_cpu_blocks == 0
+    assert plan(swap_space=0).num_cpu_blocks == 0
+    assert plan(swap_space=1.5).num_cpu_blocks == 1536
+    card = plan(device="cuda:0", available=10 * GIB, host=5 * GIB, swap_space=4)
+    assert (card.num_blocks, card.num_cpu_blocks) == (10 * 1024, 4 * 1024)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"device": "cuda:0", "available": 10 * GIB, "host": 3 * GIB + 7},
+        {"available": 4 * GIB, "kv_cache_memory": "500MiB", "activations": 300 * MIB},
+    ],
+)
+def test_a_second_tier_that_does_not_fit_into_cpu_memory_is_refused_with_the_figure_that_would(options):
+    with pytest.raises(OutOfMemoryError) as refused:
+        plan(**options, swap_space=8)
+    figure = float(re.search(r"Use swap_space=([\d.]+)", str(refused.value))[1])
+    assert figure >= 3
+    assert plan(**options, swap_space=figure).num_cpu_blocks * MIB > (figure - 0.01) * GIB
+    with pytest.raises(OutOfMemoryError):
+        plan(**options, swap_space=figure + 0.02)
+
+
+def test_a_second_tier_without_one_block_is_refused():
+    with pytest.raises(ConfigError, match=r"0\.0005 GiB holds no KV block: one needs 1\.00 MiB"):
+        plan(swap_space=0.0005)
 
 
 def test_not_even_one_block_is_refused():

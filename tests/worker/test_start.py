@@ -36,7 +36,7 @@ def test_what_was_planned_is_allocated_and_computes(model_folder, tmp_path):
     runner = start.allocated(Allocate(plan.num_blocks, plan.max_model_len), Trace(None, ""))
     assert plan.kv_dtype == "bf16" and runner.kv.num_blocks == 12
     assert len(runner.table.is_taken) == 3 and runner.model.backend.is_deterministic
-    start.begin_background_work(runner.kv)
+    start.begin_background_work(runner)
     answers = TinyEngine(runner).run(prompt(0, [5, 6, 7]), prompt(1, [5, 6], max_tokens=30))
     assert [len(answer.tokens) for answer in answers] == [8, 30]
     start.close()

@@ -1,0 +1,228 @@
+"""The second tier: what leaves the pool of blocks comes back from CPU memory by its key instead of being computed anew.
+
+The worker of `Harness` keeps blocks and cells, and ends the run when a row reads anything but its own history.
+"""
+
+import pytest
+from builders.engine_harness import Harness, answer, prompt
+
+from penstock.engine.offload import SecondTier
+from penstock.protocol.beams import BeamSearchParams
+from penstock.protocol.messages import FailedRow, column, values
+
+PREFIX = [(7 * place) % 500 for place in range(40)]
+
+
+def key(number: int) -> bytes:
+    return number.to_bytes(4, "big")
+
+
+def visit(harness: Harness, request_id: int, token_ids: list[int], **params) -> int:
+    """One request alone; how many of its tokens were found."""
+    harness.add(prompt(request_id, token_ids, **{"max_tokens": 2, **params}))
+    harness.run()
+    assert harness.ended(request_id).finish_reason == "length"
+    return harness.heard[request_id * 128].opened.num_cached
+
+
+def others(number: int, length: int = 40) -> list[int]:
+    """A prompt that shares nothing with any other."""
+    return [number + 1, *((3 * place + number) % 500 for place in range(length - 1))]
+
+
+# --- cells -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_least_recently_used_cell_is_overwritten_first():
+    tier = SecondTier(2)
+    tier.offer(key(1), 10)
+    tier.offer(key(2), 20)
+    tier.take_moves()
+    tier.offer(key(1), 11)  # has its copy already, and is younger now
+    tier.offer(key(3), 30)
+    assert tier.take_moves().saves == [30, 1]
+    assert [tier.holds(key(number)) for number in (1, 2, 3)] == [True, False, True]
+
+
+def test_a_chain_that_is_loaded_is_overwritten_from_its_tail():
+    tier = SecondTier(3)
+    for number in range(3):
+        tier.offer(key(number), number)
+    tier.pin([key(0), key(1), key(2)])
+    tier.take_moves()
+    tier.offer(key(7), 7)
+    assert [tier.holds(key(number)) for number in range(3)] == [True, True, False]
+
+
+def test_what_a_plan_loads_it_does_not_overwrite():
+    tier = SecondTier(2)
+    tier.offer(key(1), 10)
+    tier.offer(key(2), 20)
+    tier.take_moves()
+    tier.pin([key(1), key(2)])
+    tier.offer(key(3), 30)
+    tier.load(key(1), 11)
+    tier.load(key(2), 21)
+    moves = tier.take_moves()
+    assert moves.saves == [] and sorted(moves.loads[1::2]) == [11, 21]
+    tier.offer(key(3), 30)
+    assert len(tier.take_moves().saves) == 2, "the next plan may"
+
+
+def test_a_cell_that_is_filled_twice_before_a_plan_is_told_once():
+    tier = SecondTier(1)
+    tier.offer(key(1), 10)
+    tier.offer(key(2), 20)
+    tier.check()
+    assert tier.take_moves().saves == [20, 0] and not tier.holds(key(1))
+
+
+def test_what_is_forgotten_is_neither_saved_nor_found():
+    tier = SecondTier(1)
+    tier.offer(key(1), 10)
+    tier.forget(key(1))
+    tier.check()
+    assert tier.take_moves().saves == [] and not tier.holds(key(1))
+
+
+# --- what requests get of it -----------------------------------------------------------------------------------------
+
+
+def test_a_prefix_evicted_from_the_pool_comes_back_from_the_second_tier():
+    harness = Harness(num_blocks=12, num_cpu_blocks=24)
+    visit(harness, 1, PREFIX)
+    visit(harness, 2, others(2))
+    computed = harness.worker.num_computed
+    assert visit(harness, 3, PREFIX) == 36
+    assert harness.worker.num_computed - computed == 4 + 1
+    stats = harness.scheduler.stats()
+    assert stats.loaded_blocks > 0 and stats.saved_blocks >= stats.loaded_blocks
+
+
+def test_without_a_second_tier_it_is_computed_anew():
+    harness = Harness(num_blocks=12)
+    visit(harness, 1, PREFIX)
+    visit(harness, 2, others(2))
+    assert visit(harness, 3, PREFIX) < 36
+    assert not any(plan.saves or plan.loads for plan in harness.plans)
+
+
+def test_the_head_of_a_prefix_may_be_in_the_pool_and_its_tail_in_the_second_tier():
+    harness = Harness(num_blocks=12, num_cpu_blocks=24)
+    visit(harness, 1, PREFIX)
+    visit(harness, 2, others(2, 20))
+    assert 0 < sum(harness.scheduler.cache.pool.find(each) is not None for each in keys_of(harness, PREFIX)) < 9
+    assert visit(harness, 3, PREFIX) == 36
+    assert 0 < len(values(harness.plans[-2].loads)) // 2 < 9
+
+
+def test_what_was_loaded_is_not_saved_again():
+    harness = Harness(num_blocks=12, num_cpu_blocks=60)
+    for round_number in range(4):
+        for number in range(3):
+            visit(harness, 10 * round_number + number, others(number))
+        if round_number == 1:
+            saved = harness.scheduler.stats().saved_blocks
+    assert harness.scheduler.stats().saved_blocks == saved > 0
+
+
+def test_two_that_come_together_load_their_common_prefix_once():
+    harness = Harness(num_blocks=24, num_cpu_blocks=24)
+    visit(harness, 1, PREFIX)
+    for number in range(2, 5):
+        visit(harness, number, others(number))
+    before = harness.scheduler.stats().loaded_blocks
+    harness.add(*(prompt(number, [*PREFIX, number], max_tokens=1) for number in (5, 6)))
+    harness.run()
+    assert [harness.heard[number * 128].opened.num_cached for number in (5, 6)] == [40, 40]
+    assert harness.scheduler.stats().loaded_blocks - before == 10
+
+
+@pytest.mark.parametrize("num_cells", [1, 2, 5])
+def test_few_cells_keep_what_they_can_and_disturb_nothing(num_cells):
+    harness = Harness(num_blocks=12, num_cpu_blocks=num_cells)
+    for request_id in range(12):
+        visit(harness, request_id, others(request_id % 3))
+        assert harness.tokens(request_id) == answer(prompt(request_id, others(request_id % 3), max_tokens=2), 0, 128)[0]
+
+
+def test_other_salts_share_no_cell():
+    harness = Harness(num_blocks=12, num_cpu_blocks=48)
+    visit(harness, 1, PREFIX, cache_salt="a")
+    visit(harness, 2, others(2))
+    assert visit(harness, 3, PREFIX, cache_salt="b") == 0
+    visit(harness, 4, others(4))
+    assert visit(harness, 5, PREFIX, cache_salt="a") == 36
+
+
+# --- who gave way ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("steps_in_flight", [1, 2, 3])
+def test_a_preempted_sequence_resumes_without_computing_a_full_block_again(steps_in_flight):
+    harness = Harness(num_blocks=14, num_cpu_blocks=40)
+    prompts = [prompt(number, others(20 * number, 6), max_tokens=30) for number in range(5)]
+    harness.add(*prompts)
+    harness.run(steps_in_flight)
+    preemptions = harness.scheduler.counters.preemptions
+    assert preemptions > 3
+    for asked in prompts:
+        assert harness.tokens(asked.request_id) == answer(asked, 0, 128)[0]
+    # Alone they compute 6 + 29 each; every return computes the rest of one block at most.
+    assert harness.worker.num_computed <= 5 * 35 + 4 * preemptions
+
+
+def test_beams_answer_the_same_with_a_second_tier_and_load_from_it():
+    search = BeamSearchParams(beam_width=3, max_tokens=12)
+    asked = [prompt(number, others(number, 10), n=3, max_tokens=12) for number in range(4)]
+    answers = []
+    for options in ({"num_blocks": 64}, {"num_blocks": 16, "num_cpu_blocks": 64}):
+        harness = Harness(**options)
+        for each in asked:
+            each.beams = search
+        harness.add(*asked)
+        harness.run()
+        answers.append([harness.tokens(number, sample) for number in range(4) for sample in range(3)])
+    assert answers[0] == answers[1]
+    assert harness.scheduler.counters.preemptions > 0 and harness.scheduler.stats().loaded_blocks > 0
+
+
+def test_a_block_that_a_fork_copies_into_is_saved_before():
+    harness = Harness(num_blocks=16, num_cpu_blocks=64)
+    visit(harness, 1, others(1, 41))  # of which ten blocks stay in the pool
+    searched = prompt(2, others(2, 18), n=4, max_tokens=2)
+    searched.beams = BeamSearchParams(beam_width=4, max_tokens=2)
+    harness.add(searched)
+    harness.run()
+    [forking] = [plan for plan in harness.plans if plan.copies]
+    assert set(values(forking.copies)[1::2]) & set(values(forking.saves)[::2]), "a fork takes a block that is saved"
+    visit(harness, 3, others(3, 56))
+    assert visit(harness, 4, others(1, 41)) == 40
+
+
+# --- what went wrong -------------------------------------------------------------------------------------------------
+
+
+def test_what_a_failed_row_computed_is_not_found_in_the_second_tier_either():
+    harness = Harness(num_blocks=12, num_cpu_blocks=48)
+    visit(harness, 1, PREFIX)
+    visit(harness, 2, others(2, 46))
+    assert all(map(harness.scheduler.cache.second_tier.holds, keys_of(harness, PREFIX)))
+    harness.add(prompt(3, PREFIX))
+    harness.plan()
+    result = harness.results[-1]
+    result.num_sampled, result.sampled, result.failed = column([0]), b"", [FailedRow(0, "injected")]
+    harness.finish()
+    assert harness.ended(3).error_code == 500
+    assert visit(harness, 4, PREFIX) == 0
+
+
+def keys_of(harness: Harness, token_ids: list[int]) -> list[bytes]:
+    """Of the full blocks that a prompt of these tokens may find."""
+    from penstock.engine.hashing import next_key
+
+    packed, keys = column(token_ids), []
+    previous = harness.scheduler.cache.root_of(prompt(0, token_ids))
+    for start in range(0, len(packed) - 16, 16):
+        keys.append(previous := next_key(previous, packed[start : start + 16]))
+    return keys

@@ -1,0 +1,116 @@
+"""Cells in CPU memory: what a block held comes back from its cell bit for bit, whatever the memory and the way."""
+
+import numpy
+import pytest
+import torch
+from builders.hand_planned import NUM_BLOCKS, chain_runner, new, step
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.kernels.kv_layout import KV_FORMATS
+from penstock.protocol.messages import column
+from penstock.worker.kv_cache import Blocks, KVCache, KVShape, NativeKVCache
+from penstock.worker.second_tier import SecondTier, StagedTier, _runs
+from penstock.worker.slots import PlanError
+
+BLOCKS, CELLS = 12, 9
+SHAPE = KVShape(3, 2, 16)
+MEMORIES = {
+    "torch float32": lambda: KVCache.allocate(SHAPE, BLOCKS, 16, torch.float32, "cpu"),
+    "torch bfloat16": lambda: KVCache.allocate(SHAPE, BLOCKS, 16, torch.bfloat16, "cpu"),
+    "torch, odd bytes": lambda: KVCache.allocate(KVShape(2, 1, 3), BLOCKS, 1, torch.float16, "cpu"),
+    **{kind: lambda kind=kind: NativeKVCache.allocate(SHAPE, BLOCKS, 16, kind) for kind in KV_FORMATS},
+}
+NONE = numpy.empty((0, 2), numpy.int64)
+
+
+def staged(kv: Blocks, num_cells: int) -> StagedTier:
+    """With room for three cells in its buffer."""
+    cell_bytes = sum(tensor[:, 0].nbytes for tensor in kv.tensors)
+    return StagedTier(kv, num_cells, staging_bytes=3 * cell_bytes)
+
+
+def scrambled(kv: Blocks) -> list[torch.Tensor]:
+    """Fill it with random bytes; a copy of them."""
+    for tensor in kv.tensors:
+        tensor.view(torch.uint8).random_(256)
+    return contents(kv)
+
+
+def contents(kv: Blocks) -> list[torch.Tensor]:
+    """As bytes, [layers, blocks, …]."""
+    return [tensor.flatten(2).view(torch.uint8).clone() for tensor in kv.tensors]
+
+
+@pytest.mark.parametrize("memory", MEMORIES)
+@pytest.mark.parametrize("tier", [SecondTier, staged])
+def test_what_a_block_held_comes_back_bit_for_bit(memory, tier):
+    kv = MEMORIES[memory]()
+    cells, before = tier(kv, CELLS), scrambled(kv)
+    saved, targets = [7, 2, 3, 11, 0, 5, 6], [1, 2, 3, 4, 9, 10, 8]
+    places = [0, 1, 2, 5, 6, 8, 3]
+    cells.move(numpy.array(list(zip(saved, places, strict=True))), NONE)
+    overwritten = scrambled(kv)
+    cells.move(NONE, numpy.array(list(zip(places, targets, strict=True))))
+    untouched = [block for block in range(BLOCKS) if block not in targets]
+    for old, middle, now in zip(before, overwritten, contents(kv), strict=True):
+        assert torch.equal(now[:, targets], old[:, saved])
+        assert torch.equal(now[:, untouched], middle[:, untouched])
+
+
+@pytest.mark.parametrize("tier", [SecondTier, staged])
+def test_saves_come_before_loads(tier):
+    kv = MEMORIES["int8"]()
+    cells, before = tier(kv, CELLS), scrambled(kv)
+    # Block 4 is saved before it is loaded into, and from the cell that block 5 has just filled.
+    cells.move(numpy.array([[4, 0], [5, 1]]), numpy.array([[1, 4], [0, 6]]))
+    for old, now in zip(before, contents(kv), strict=True):
+        assert torch.equal(now[:, [4, 5, 6]], old[:, [5, 5, 4]])
+
+
+def test_a_cell_takes_what_a_block_takes():
+    for memory in MEMORIES.values():
+        kv = memory()
+        assert sum(each.nbytes for each in SecondTier(kv, CELLS).tensors) == CELLS * sum(
+            tensor[:, 0].nbytes for tensor in kv.tensors
+        )
+
+
+@given(st.lists(st.integers(0, 30), min_size=1, max_size=20, unique=True))
+@settings(max_examples=50)
+def test_neighbours_move_in_one_copy(cells):
+    runs = list(_runs(numpy.array(cells)))
+    assert [cell + more for _, cell, count in runs for more in range(count)] == cells
+    assert [place + more for place, _, count in runs for more in range(count)] == list(range(len(cells)))
+    ends = [cell + count for _, cell, count in runs]
+    assert all(end != cell for end, (_, cell, _) in zip(ends, runs[1:], strict=False))
+
+
+# --- through a plan --------------------------------------------------------------------------------------------------
+
+
+def test_a_plan_saves_a_block_before_it_is_computed_into_and_loads_one_before_it_is_read():
+    runner = chain_runner(num_cells=4)
+    keys = runner.kv.keys[0, :, 0, :, 0]
+    step(runner, 0, [(0, 4, [1])], new=[new(0, [11, 12, 13, 14])])
+    step(runner, 1, [(1, 4, [1])], new=[new(1, [21, 22, 23, 24])], freed=column([0]), saves=column([1, 2]))
+    assert keys[1].tolist() == [21, 22, 23, 24]
+    step(runner, 2, [(0, 1, [5, 6])], new=[new(0, [11, 12, 13, 14, 15], num_computed=4)], loads=column([2, 5]))
+    assert keys[5].tolist() == [11, 12, 13, 14] and keys[6, 0] == 15
+
+
+@pytest.mark.parametrize(
+    "moves",
+    [
+        {"saves": [NUM_BLOCKS, 0]},
+        {"saves": [0, 4]},
+        {"saves": [-1, 0]},
+        {"loads": [4, 0]},
+        {"loads": [0, NUM_BLOCKS]},
+    ],
+)
+def test_a_plan_that_names_what_is_not_there_is_refused(moves):
+    with pytest.raises(PlanError, match=f"The plan {next(iter(moves))}"):
+        step(chain_runner(num_cells=4), 0, [], **{name: column(pairs) for name, pairs in moves.items()})
+    with pytest.raises(PlanError, match=r"with \d+ to take from and 0 to fill"):
+        step(chain_runner(), 0, [], saves=column([0, 0]))
