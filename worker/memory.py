@@ -89,6 +89,12 @@ def memory_plan(config: EngineConfig, size: Size, found: Found) -> MemoryPlan:
     )
 
 
+def host_bytes_of(plan: MemoryPlan) -> int:
+    """What the plan takes of CPU memory from now on."""
+    cells = plan.num_cpu_blocks * plan.block_bytes
+    return cells if plan.device != "cpu" else cells + plan.num_blocks * plan.block_bytes + plan.adapter_bytes
+
+
 def _checked_length(config: EngineConfig, found: Found) -> int:
     wanted = config.max_model_len or found.model_context
     if wanted > found.model_context:

@@ -113,7 +113,7 @@ class StreamedTier(StagedTier):
 
 def _words(tensor: Tensor) -> Tensor:
     """A view as [layers, num_blocks, words], whatever the elements are: they are only moved."""
-    flat = tensor.flatten(2).view(torch.uint8)
+    flat = tensor.view(*tensor.shape[:2], -1).view(torch.uint8)
     return flat.view(torch.int64) if flat.shape[2] % 8 == 0 else flat
 
 

@@ -25,7 +25,7 @@ from .device import card_names, chosen_device, device_name
 from .host_memory import BackgroundTouch
 from .kv_cache import AnyKVCache
 from .lora_thread import AdapterThread
-from .memory import Found, Size, memory_plan
+from .memory import Found, Size, host_bytes_of, memory_plan
 from .models.graphed import GraphOptions
 from .models.load import load_model
 from .parallel import Parallel
@@ -92,8 +92,7 @@ class Start:
             host_bytes = available_memory() - set_aside - self._mapped_bytes
             found = self._found_on_cpu(host_bytes) if on_card is None else replace(on_card, host_bytes=host_bytes)
             plan = memory_plan(self.config, self.size, found)
-            num_blocks = plan.num_cpu_blocks + (plan.num_blocks if on_card is None else 0)
-            self.reservation.hold(num_blocks * plan.block_bytes + (plan.adapter_bytes if on_card is None else 0))
+            self.reservation.hold(host_bytes_of(plan))
         return plan
 
     def allocated(self, allocate: Allocate, trace: Trace) -> Runner:

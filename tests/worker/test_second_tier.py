@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from penstock.kernels.kv_layout import KV_FORMATS
 from penstock.protocol.messages import column
 from penstock.worker.kv_cache import Blocks, KVCache, KVShape, NativeKVCache
-from penstock.worker.second_tier import SecondTier, StagedTier, _runs
+from penstock.worker.second_tier import SecondTier, StagedTier, StreamedTier, _runs
 from penstock.worker.slots import PlanError
 
 BLOCKS, CELLS = 12, 9
@@ -84,6 +84,20 @@ def test_neighbours_move_in_one_copy(cells):
     assert [place + more for place, _, count in runs for more in range(count)] == list(range(len(cells)))
     ends = [cell + count for _, cell, count in runs]
     assert all(end != cell for end, (_, cell, _) in zip(ends, runs[1:], strict=False))
+
+
+@pytest.mark.gpu
+def test_on_a_card_a_save_waits_for_what_was_computed_and_what_is_computed_next_waits_for_it():
+    kv = KVCache.allocate(KVShape(8, 8, 128), 64, 32, torch.bfloat16, "cuda")
+    cells = StreamedTier(kv, 64)
+    torch.cuda._sleep(100_000_000)  # so that the host is far ahead
+    kv.keys.copy_(torch.arange(64, device="cuda")[:, None, None, None].expand(kv.keys.shape))
+    blocks = numpy.arange(64)
+    cells.move(numpy.stack((blocks, blocks[::-1]), 1), NONE)
+    kv.keys.zero_()
+    cells.move(NONE, numpy.stack((blocks, blocks), 1))
+    assert kv.keys[0, :, 0, 0, 0].tolist() == list(range(63, -1, -1))
+    assert torch.equal(kv.keys, kv.keys[:1, :, :1, :1, :1].expand(kv.keys.shape))
 
 
 # --- through a plan --------------------------------------------------------------------------------------------------
