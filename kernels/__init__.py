@@ -4,8 +4,9 @@
 never on the company that it is computed in. Knows nothing of models, requests or processes.
 """
 
+from .forms import DTYPES, WeightForm
 from .lora import Adapted, LoraForm, LoraWeights
-from .operations import DTYPES, HeadForm, LayerKV, Operations, TorchOperations, WeightForm
+from .operations import HeadForm, LayerKV, Operations, TorchOperations
 from .opset import FAST, INVARIANT, OpSet
 from .reference.linear import PackedWeight, multiplies_bfloat16, pack
 from .rows import Rows, Scratch

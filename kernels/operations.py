@@ -6,31 +6,17 @@ can't tell the difference. Knows the shapes of a decoder's layers, nothing of mo
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
+from .forms import DTYPES, WeightForm
 from .lora import Adapted, LoraForm, LoraWeights
 from .opset import OpSet
 from .reference.linear import PackedWeight, pack
 from .reference.lora import TorchLora, add_lora
 from .rows import Rows
-
-Kind = Literal["fp32", "fp16", "bf16", "int8", "int4"]
-DTYPES: dict[str, torch.dtype] = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
-
-
-@dataclass(frozen=True)
-class WeightForm:
-    """How matrices are stored for products."""
-
-    kind: Kind
-    group_size: int = 0  # of int4: neighbours along the input that share a scale
-
-    @classmethod
-    def of(cls, dtype: torch.dtype) -> "WeightForm":
-        return cls(next(kind for kind, held in DTYPES.items() if held == dtype))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, eq=False)

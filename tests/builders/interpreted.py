@@ -7,6 +7,7 @@ kernels' files are imported here. Trees that a test starts are not touched: they
 import os
 from importlib import import_module
 from pkgutil import iter_modules
+from typing import Any
 
 from penstock.kernels import triton as kernels
 
@@ -15,6 +16,7 @@ os.environ["TRITON_INTERPRET"] = "1"
 try:
     import triton.experimental.gluon
     import triton.language  # noqa: F401
+    from triton.runtime import interpreter
 
     for found in iter_modules(kernels.__path__):
         import_module(f"{kernels.__name__}.{found.name}")
@@ -23,3 +25,14 @@ finally:
         del os.environ["TRITON_INTERPRET"]
     else:
         os.environ["TRITON_INTERPRET"] = _before
+
+_patch_tensor = interpreter._patch_lang_tensor
+
+
+def _patch_tensor_for_numpy(tensor: Any, scope: Any) -> None:
+    """The bounds of a loop are arrays of one element there, which NumPy 2.4 no longer takes for numbers."""
+    _patch_tensor(tensor, scope)
+    scope.set_attr(tensor, "__index__", lambda self: self.handle.data.item())
+
+
+interpreter._patch_lang_tensor = _patch_tensor_for_numpy

@@ -1,0 +1,24 @@
+"""How a model's matrices are stored for products: the kinds of numbers there are.
+
+Knows nothing of where a product is computed.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+Kind = Literal["fp32", "fp16", "bf16", "int8", "int4"]
+DTYPES: dict[str, torch.dtype] = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+
+
+@dataclass(frozen=True)
+class WeightForm:
+    """How matrices are stored for products."""
+
+    kind: Kind
+    group_size: int = 0  # of int4: neighbours along the input that share a scale
+
+    @classmethod
+    def of(cls, dtype: torch.dtype) -> "WeightForm":
+        return cls(next(kind for kind, held in DTYPES.items() if held == dtype))  # type: ignore[arg-type]

@@ -1,0 +1,200 @@
+"""Products with weights of a byte or more each: floats, 8-bit integers, and 8-bit integers on both sides.
+
+One kernel: tiles of both sides meet in the weight's format if that is a float, else in that of the rows. What the
+results are multiplied with (scales of 8-bit values) waits until the sums are complete. Few rows are bound by the
+weights' way from memory: narrow tiles, deeply pipelined, the inputs cut into parts where there are few outputs. Many
+rows of floats are the library's where bits may depend on their number.
+"""
+
+from collections.abc import Iterator
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from ..reference import products
+from .compiled import Example
+from .quantize_rows import quantize_rows
+from .tiles import corner, finish, finishing_types, launch, lines, met, num_parts, row_bucket
+from .tuning import Choice, Key, Tuning, architecture
+from .weights import GpuWeight
+
+_LIBRARY = Choice.of(LIBRARY=1)
+_FEW_ROWS = 64
+_INTERPRETED = Choice.of(BLOCK_M=32, BLOCK_N=64, BLOCK_K=64, PARTS=2)
+
+
+@triton.jit
+def _sum_of_part(
+    x_rows, weight_rows, part, num_inputs, sums, BLOCK_K: tl.constexpr, PARTS: tl.constexpr, IS_EVEN: tl.constexpr,
+    MET: tl.constexpr,
+):  # fmt: skip
+    """[outputs, rows] over one part of the inputs, beginning with zeros as `sums`."""
+    length = tl.cdiv(tl.cdiv(num_inputs, BLOCK_K), PARTS) * BLOCK_K
+    for start in range(part * length, tl.minimum((part + 1) * length, num_inputs), BLOCK_K):
+        inputs = start + tl.arange(0, BLOCK_K)[None, :]
+        if IS_EVEN:
+            weight_tile, x_tile = tl.load(weight_rows[:, None] + inputs), tl.load(x_rows[:, None] + inputs)
+        else:
+            is_input = inputs < num_inputs
+            weight_tile = tl.load(weight_rows[:, None] + inputs, mask=is_input, other=0)
+            x_tile = tl.load(x_rows[:, None] + inputs, mask=is_input, other=0)
+        sums = tl.dot(
+            met(weight_tile, MET), tl.trans(met(x_tile, MET)), sums, input_precision="ieee", out_dtype=sums.dtype
+        )
+    return sums
+
+
+@triton.jit(do_not_specialize=["num_rows"])
+def multiply(
+    x, values, output, scales, row_scales, bias, num_rows, num_outputs, num_inputs, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, PARTS: tl.constexpr, IS_SPREAD: tl.constexpr, IS_EVEN: tl.constexpr,
+):  # fmt: skip
+    first_row, first_output = corner(num_rows, num_outputs, BLOCK_M, BLOCK_N)
+    x_rows = lines(x, first_row, num_rows, num_inputs, BLOCK_M)
+    weight_rows = lines(values, first_output, num_outputs, num_inputs, BLOCK_N)
+    MET: tl.constexpr = x.dtype.element_ty if values.dtype.element_ty == tl.int8 else values.dtype.element_ty
+    zeros = tl.zeros((BLOCK_N, BLOCK_M), tl.int32 if MET == tl.int8 else tl.float32)
+    if IS_SPREAD:
+        part = tl.program_id(1)
+        output += part.to(tl.int64) * num_rows * num_outputs
+        sums = _sum_of_part(x_rows, weight_rows, part, num_inputs, zeros, BLOCK_K, PARTS, IS_EVEN, MET)
+    elif PARTS == 1:
+        sums = _sum_of_part(x_rows, weight_rows, 0, num_inputs, zeros, BLOCK_K, PARTS, IS_EVEN, MET)
+    else:
+        sums = zeros
+        for part in range(PARTS):
+            sums += _sum_of_part(x_rows, weight_rows, part, num_inputs, zeros, BLOCK_K, PARTS, IS_EVEN, MET)
+    finish(
+        sums, output, scales, row_scales, bias, first_row, first_output, num_rows, num_outputs, BLOCK_M, BLOCK_N
+    )
+
+
+def _computed(
+    x: Tensor,
+    weight: GpuWeight,
+    bias: Tensor | None,
+    row_scales: Tensor | None,
+    dtype: torch.dtype,
+    is_spread: bool,
+    choice: Choice,
+) -> Tensor:
+    """The product, `x` quantized already if it has scales."""
+    if choice == _LIBRARY:
+        met = weight.values.dtype
+        return F.linear(x.to(met), weight.values, None if bias is None else bias.to(met)).to(dtype)
+    shape = (x.shape[0], weight.out_features, weight.in_features)
+    is_even = weight.in_features % choice["BLOCK_K"] == 0
+    finishing = (weight.scales, row_scales, bias)
+    operands = (x.contiguous(), weight.values)
+    return launch(multiply, operands, finishing, shape, dtype, choice, is_spread, IS_EVEN=is_even)
+
+
+def _float_default(architecture: int, key: Key) -> Choice:
+    return _LIBRARY if architecture and key[1] > _FEW_ROWS else _default(architecture, key)
+
+
+def _default(architecture: int, key: Key) -> Choice:
+    """For a key (bytes of a met number, rows, outputs, inputs)."""
+    width, rows, outputs, inputs = key
+    if not architecture:
+        return _INTERPRETED
+    if width == 4:  # not for matrix units
+        return Choice.of(BLOCK_M=16, BLOCK_N=32, BLOCK_K=32, PARTS=num_parts(outputs, inputs, 32), num_stages=3)
+    if rows <= _FEW_ROWS:
+        block_k, parts = (256 if rows <= 16 else 128) // width, num_parts(outputs, inputs, 64)
+        return Choice.of(BLOCK_M=rows, BLOCK_N=64, BLOCK_K=block_k, PARTS=parts, num_stages=4)
+    return Choice.of(BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // width, PARTS=1, num_warps=8, num_stages=3)
+
+
+_FLOAT_CHOICES = [
+    _LIBRARY,
+    *(Choice.of(BLOCK_M=16, BLOCK_N=32, BLOCK_K=256, PARTS=parts, num_stages=4) for parts in (1, 4)),
+    *(Choice.of(BLOCK_M=16, BLOCK_N=64, BLOCK_K=128, PARTS=parts, num_stages=4) for parts in (1, 2, 4, 8)),
+    *(Choice.of(BLOCK_M=64, BLOCK_N=64, BLOCK_K=64, PARTS=parts, num_stages=4) for parts in (1, 2, 4)),
+]
+_INTEGER_CHOICES = [
+    *(Choice.of(BLOCK_M=16, BLOCK_N=32, BLOCK_K=256, PARTS=parts, num_stages=4) for parts in (1, 4)),
+    *(Choice.of(BLOCK_M=16, BLOCK_N=64, BLOCK_K=256, PARTS=parts, num_stages=4) for parts in (1, 2, 4, 8)),
+    *(Choice.of(BLOCK_M=64, BLOCK_N=64, BLOCK_K=128, PARTS=parts, num_stages=3) for parts in (1, 2, 4)),
+    Choice.of(BLOCK_M=64, BLOCK_N=128, BLOCK_K=64, PARTS=1, num_stages=4),
+    Choice.of(BLOCK_M=128, BLOCK_N=128, BLOCK_K=64, PARTS=1, num_warps=8, num_stages=3),
+    Choice.of(BLOCK_M=128, BLOCK_N=128, BLOCK_K=128, PARTS=1, num_warps=8, num_stages=3),
+]
+_FLOATS = Tuning("linear", _float_default, _FLOAT_CHOICES)
+_WEIGHT_ONLY = Tuning("linear_wint8", _default, _INTEGER_CHOICES)
+_INTEGERS = Tuning("linear_int8", _default, _INTEGER_CHOICES)
+
+
+def _invariant(width: int, outputs: int, inputs: int) -> Choice:
+    """One tile and one order of the inputs for any number of rows."""
+    return _default(architecture(), (width, _FEW_ROWS, outputs, inputs))
+
+
+def _met_width(x: Tensor, weight: GpuWeight) -> int:
+    return (x if weight.kind == "int8" else weight.values).element_size()
+
+
+def _fastest(
+    tuning: Tuning, x: Tensor, weight: GpuWeight, bias: Tensor | None, row_scales: Tensor | None, dtype: torch.dtype
+) -> Tensor:
+    compute = partial(_computed, x, weight, bias, row_scales, dtype, True)
+    key = (_met_width(x, weight), row_bucket(x.shape[0]), weight.out_features, weight.in_features)
+    return compute(tuning.choice(key, compute))
+
+
+@products.linear_gpu.implement("triton")
+def linear(x: Tensor, weight: GpuWeight, bias: Tensor | None) -> Tensor:
+    return _fastest(_FLOATS, x, weight, bias, None, x.dtype)
+
+
+@products.linear_wint8.implement("triton")
+def linear_wint8(x: Tensor, weight: GpuWeight, bias: Tensor | None) -> Tensor:
+    return _fastest(_WEIGHT_ONLY, x, weight, bias, None, x.dtype)
+
+
+@products.linear_int8.implement("triton")
+def linear_int8(x: Tensor, weight: GpuWeight, bias: Tensor | None) -> Tensor:
+    values, scales = quantize_rows(x)
+    return _fastest(_INTEGERS, values, weight, bias, scales, x.dtype)
+
+
+@products.linear_gpu_invariant.implement("triton")
+@products.linear_wint8_invariant.implement("triton")
+def linear_invariant(x: Tensor, weight: GpuWeight, bias: Tensor | None) -> Tensor:
+    """Few rows are spread over the GPU, many are not: it is the same sum."""
+    choice = _invariant(_met_width(x, weight), weight.out_features, weight.in_features)
+    return _computed(x, weight, bias, None, x.dtype, x.shape[0] <= _FEW_ROWS, choice)
+
+
+def examples() -> Iterator[Example]:
+    """The decode and the prompt steps of models from 0.6 to 8 billion weights, and the row-invariant tile."""
+    few, many = (16, 1024, 4096), (512, 24576, 4096)
+    for name, x, values, finishing in (
+        ("bf16", "*bf16", "*bf16", {}),
+        ("wint8", "*bf16", "*i8", {"scales": "*fp32"}),
+        ("int8", "*i8", "*i8", {"scales": "*fp32", "row_scales": "*fp32"}),
+    ):
+        width = 1 if x == "*i8" else 2
+        for rows, choice in (
+            ("few rows", _default(90, (width, *few))),
+            ("many rows", _default(90, (width, *many))),
+            ("any rows, invariant", _default(90, (width, _FEW_ROWS, *few[1:]))),
+        ):
+            is_spread = choice["PARTS"] > 1 and rows == "few rows"
+            yield _example(f"{name}, {rows}", choice, is_spread, {"x": x, "values": values}, finishing)
+
+
+def _example(
+    name: str, choice: Choice, is_spread: bool, operands: dict[str, str], finishing: dict[str, str]
+) -> Example:
+    types, aligned = finishing_types("bf16", finishing, is_spread)
+    absent = {each: None for each in ("scales", "row_scales", "bias") if each not in types}
+    constants = {**dict(choice.blocks), **absent, "IS_SPREAD": is_spread, "IS_EVEN": True}
+    return Example(
+        f"product, {name}", multiply, {**operands, **types}, constants, choice.num_warps, choice.num_stages,
+        (*operands, *aligned),
+    )  # fmt: skip

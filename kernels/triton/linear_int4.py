@@ -1,0 +1,174 @@
+"""Products with 4-bit weights in groups of inputs; the rows stay as they come.
+
+A tile of bytes holds two runs of neighbouring inputs (weights.py): its halves are taken apart in registers, centred on
+their zeros, which is exact in every format, and meet the rows' two runs. The sums of a group are scaled as they are
+added up, so that no weight is rounded to the rows' format.
+"""
+
+from collections.abc import Iterator
+from functools import partial
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from ..quantized_part import MIDDLE
+from ..reference import products
+from .compiled import Example
+from .tiles import corner, finish, finishing_types, launch, lines, met, num_parts, row_bucket
+from .tuning import Choice, Key, Tuning, architecture
+from .weights import GpuWeight
+
+_MIDDLE = tl.constexpr(MIDDLE)
+_FEW_ROWS = 64
+_INTERPRETED = Choice.of(BLOCK_M=32, BLOCK_N=64, PARTS=2)
+
+
+@triton.jit
+def _loaded(x_rows, start, num_inputs, HALF: tl.constexpr, IS_EVEN: tl.constexpr, MET: tl.constexpr):
+    """A run of the rows' inputs [HALF, rows]."""
+    inputs = start + tl.arange(0, HALF)[None, :]
+    if IS_EVEN:
+        x_tile = tl.load(x_rows[:, None] + inputs)
+    else:
+        x_tile = tl.load(x_rows[:, None] + inputs, mask=inputs < num_inputs, other=0)
+    return tl.trans(met(x_tile, MET))
+
+
+@triton.jit
+def _centred(levels, zeros, MET: tl.constexpr):
+    if zeros is None:
+        centred = levels.to(tl.int8) - _MIDDLE
+    else:
+        centred = levels.to(tl.int8) - tl.load(zeros).to(tl.int8)[:, None]
+    return met(centred, MET)
+
+
+@triton.jit
+def _sum_of_part(
+    x_rows, octet_rows, scales, zeros, part, num_outputs, num_inputs, sums, GROUP: tl.constexpr, HALF: tl.constexpr,
+    PARTS: tl.constexpr, IS_EVEN: tl.constexpr, MET: tl.constexpr,
+):  # fmt: skip
+    """[outputs, rows] over one part of the inputs, beginning with zeros as `sums`."""
+    blocks = tl.cdiv(num_inputs, 2 * HALF)
+    length = tl.cdiv(blocks, PARTS)
+    nothing = tl.zeros_like(sums)
+    for block in range(part * length, tl.minimum((part + 1) * length, blocks)):
+        octets = tl.load(octet_rows[:, None] + block * HALF + tl.arange(0, HALF)[None, :])
+        start = block * 2 * HALF
+        lower, upper = start // GROUP * num_outputs, (start + HALF) // GROUP * num_outputs
+        lower_x = _loaded(x_rows, start, num_inputs, HALF, IS_EVEN, MET)
+        upper_x = _loaded(x_rows, start + HALF, num_inputs, HALF, IS_EVEN, MET)
+        lower_weight = _centred(octets & 15, None if zeros is None else zeros + lower, MET)
+        upper_weight = _centred(octets >> 4, None if zeros is None else zeros + upper, MET)
+        product = tl.dot(lower_weight, lower_x, nothing, input_precision="ieee")
+        lower_scale = tl.load(scales + lower).to(tl.float32)[:, None]
+        if GROUP % (2 * HALF) == 0:
+            product = tl.dot(upper_weight, upper_x, product, input_precision="ieee")
+            sums = tl.fma(product, lower_scale + nothing, sums)
+        else:
+            sums = tl.fma(product, lower_scale + nothing, sums)
+            product = tl.dot(upper_weight, upper_x, nothing, input_precision="ieee")
+            sums = tl.fma(product, tl.load(scales + upper).to(tl.float32)[:, None] + nothing, sums)
+    return sums
+
+
+@triton.jit(do_not_specialize=["num_rows"])
+def multiply_int4(
+    x, values, group_scales, zeros, output, scales, row_scales, bias, num_rows, num_outputs, num_inputs,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, GROUP: tl.constexpr, HALF: tl.constexpr, PARTS: tl.constexpr,
+    IS_SPREAD: tl.constexpr, IS_EVEN: tl.constexpr,
+):  # fmt: skip
+    first_row, first_output = corner(num_rows, num_outputs, BLOCK_M, BLOCK_N)
+    MET: tl.constexpr = x.dtype.element_ty
+    x_rows = lines(x, first_row, num_rows, num_inputs, BLOCK_M)
+    octet_rows = lines(values, first_output, num_outputs, tl.cdiv(num_inputs, 2 * HALF) * HALF, BLOCK_N)
+    outputs = tl.minimum(first_output + tl.arange(0, BLOCK_N), num_outputs - 1)
+    group_scales += outputs
+    if zeros is not None:
+        zeros += outputs
+    nothing = tl.zeros((BLOCK_N, BLOCK_M), tl.float32)
+    if IS_SPREAD:
+        part = tl.program_id(1)
+        output += part.to(tl.int64) * num_rows * num_outputs
+        sums = _sum_of_part(
+            x_rows, octet_rows, group_scales, zeros, part, num_outputs, num_inputs, nothing, GROUP, HALF, PARTS,
+            IS_EVEN, MET,
+        )  # fmt: skip
+    else:
+        sums = nothing
+        for part in range(PARTS):
+            sums += _sum_of_part(
+                x_rows, octet_rows, group_scales, zeros, part, num_outputs, num_inputs, nothing, GROUP, HALF, PARTS,
+                IS_EVEN, MET,
+            )  # fmt: skip
+    finish(
+        sums, output, scales, row_scales, bias, first_row, first_output, num_rows, num_outputs, BLOCK_M, BLOCK_N
+    )
+
+
+def _computed(x: Tensor, weight: GpuWeight, bias: Tensor | None, is_spread: bool, choice: Choice) -> Tensor:
+    x = x.contiguous() if weight.order is None else x.index_select(1, weight.order)
+    operands = (x, weight.values, weight.scales, weight.zeros)
+    is_even = weight.in_features % (2 * weight.half) == 0
+    constants = {"GROUP": weight.group_size, "HALF": weight.half, "IS_EVEN": is_even}
+    shape = (x.shape[0], weight.out_features, weight.in_features)
+    return launch(multiply_int4, operands, (None, None, bias), shape, x.dtype, choice, is_spread, **constants)
+
+
+def _default(architecture: int, key: Key) -> Choice:
+    """For a key (bytes of a row's number, rows, outputs, inputs)."""
+    width, rows, outputs, inputs = key
+    if not architecture:
+        return _INTERPRETED
+    if width == 4 or rows <= _FEW_ROWS:
+        block_m = 16 if width == 4 else rows
+        return Choice.of(BLOCK_M=block_m, BLOCK_N=64, PARTS=num_parts(outputs, inputs, 64), num_stages=4)
+    return Choice.of(BLOCK_M=128, BLOCK_N=128, PARTS=1, num_warps=8, num_stages=3)
+
+
+_CHOICES = [
+    *(Choice.of(BLOCK_M=16, BLOCK_N=64, PARTS=parts, num_stages=5) for parts in (1, 2, 4, 8)),
+    *(Choice.of(BLOCK_M=16, BLOCK_N=128, PARTS=parts, num_stages=4) for parts in (1, 4)),
+    *(Choice.of(BLOCK_M=64, BLOCK_N=64, PARTS=parts, num_stages=4) for parts in (1, 2, 4)),
+    Choice.of(BLOCK_M=64, BLOCK_N=128, PARTS=1, num_stages=3),
+    Choice.of(BLOCK_M=128, BLOCK_N=128, PARTS=1, num_warps=8, num_stages=3),
+]
+_TUNING = Tuning("linear_wint4", _default, _CHOICES)
+
+
+@products.linear_wint4.implement("triton")
+def linear_wint4(x: Tensor, weight: GpuWeight, bias: Tensor | None) -> Tensor:
+    compute = partial(_computed, x, weight, bias, True)
+    key = (x.element_size(), row_bucket(x.shape[0]), weight.out_features, weight.in_features)
+    return compute(_TUNING.choice(key, compute))
+
+
+@products.linear_wint4_invariant.implement("triton")
+def linear_wint4_invariant(x: Tensor, weight: GpuWeight, bias: Tensor | None) -> Tensor:
+    """One tile for any number of rows; few rows are spread over the GPU, many are not: it is the same sum."""
+    key = (x.element_size(), _FEW_ROWS, weight.out_features, weight.in_features)
+    return _computed(x, weight, bias, x.shape[0] <= _FEW_ROWS, _default(architecture(), key))
+
+
+def examples() -> Iterator[Example]:
+    """The decode and the prompt steps of models from 0.6 to 8 billion weights."""
+    few, many = _default(90, (2, 16, 1024, 4096)), _default(90, (2, 512, 24576, 4096))
+    invariant = _default(90, (2, _FEW_ROWS, 1024, 4096))
+    for name, choice, is_spread, group, half, zeros in (
+        ("few rows, groups of 128 with zeros", few, True, 128, 64, "*u8"),
+        ("few rows, groups of 64", few, True, 64, 64, None),
+        ("few rows, groups of 32", few, False, 32, 32, None),
+        ("any rows, invariant, groups of 128", invariant, False, 128, 64, None),
+        ("many rows, groups of 128 with zeros", many, False, 128, 64, "*u8"),
+        ("many rows, groups of 64", many, False, 64, 64, None),
+    ):
+        types, aligned = finishing_types("bf16", {}, is_spread)
+        types |= {"x": "*bf16", "values": "*u8", "group_scales": "*fp16"} | ({"zeros": zeros} if zeros else {})
+        absent = {each: None for each in ("scales", "row_scales", "bias", "zeros") if each not in types}
+        constants = {**dict(choice.blocks), **absent, "GROUP": group, "HALF": half}
+        constants |= {"IS_SPREAD": is_spread, "IS_EVEN": True}
+        names = (*aligned, "x", "values", "group_scales", *(["zeros"] if zeros else []))
+        options = (choice.num_warps, choice.num_stages, names)
+        yield Example(f"product, int4, {name}", multiply_int4, types, constants, *options)

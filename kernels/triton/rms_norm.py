@@ -1,0 +1,61 @@
+"""The norm of rows, and the sum before it: one program a row, which it reads once and holds in registers.
+
+Rounds where torch does: the sum to the stream's format, the norm to it, and its product with the weight to it again.
+The bits of a row depend on that row alone.
+"""
+
+from collections.abc import Iterator
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from ..reference import pointwise
+from ..reference import stream as stream_reference
+from .compiled import Example
+from .rows import block_of, warps_of
+
+
+@triton.jit
+def _norm(stream, update, weight, output, width, weight_rows, epsilon, BLOCK: tl.constexpr):
+    row, columns = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK)
+    is_inside = columns < width
+    TYPE: tl.constexpr = stream.dtype.element_ty
+    numbers = tl.load(stream + row * width + columns, mask=is_inside, other=0).to(tl.float32)
+    if update is not None:
+        added = tl.load(update + row * width + columns, mask=is_inside, other=0).to(tl.float32)
+        total = (numbers + added).to(TYPE)
+        tl.store(stream + row * width + columns, total, mask=is_inside)
+        numbers = total.to(tl.float32)
+    normed = numbers * tl.rsqrt(tl.sum(numbers * numbers, 0) / width + epsilon)
+    factors = tl.load(weight + row % weight_rows * width + columns, mask=is_inside, other=0).to(tl.float32)
+    tl.store(output + row * width + columns, (normed.to(TYPE).to(tl.float32) * factors).to(TYPE), mask=is_inside)
+
+
+@stream_reference.add_rms_norm.implement("triton")
+def add_rms_norm(stream: Tensor, update: Tensor | None, weight: Tensor, epsilon: float) -> Tensor:
+    """`stream` is contiguous, since it is changed in place."""
+    output = torch.empty_like(stream)
+    width = stream.shape[-1]
+    if stream.numel():
+        block = block_of(width)
+        update = None if update is None else update.contiguous()
+        arguments = (stream, update, weight, output, width, weight.numel() // width, epsilon)
+        _norm[(stream.numel() // width,)](*arguments, BLOCK=block, num_warps=warps_of(block))
+    return output
+
+
+@pointwise.rms_norm.implement("triton")
+@pointwise.rms_norm_invariant.implement("triton")
+def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
+    return add_rms_norm(x.contiguous(), None, weight, epsilon)
+
+
+def examples() -> Iterator[Example]:
+    for width in (128, 1024, 4096, 12288):
+        types = {name: "*bf16" for name in ("stream", "update", "weight", "output")}
+        types |= {"width": "i32", "weight_rows": "i32", "epsilon": "fp32"}
+        block = block_of(width)
+        aligned = ("stream", "update", "weight", "output", "width")
+        yield Example(f"norm of {width}", _norm, types, {"BLOCK": block}, warps_of(block), aligned=aligned)

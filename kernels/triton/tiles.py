@@ -1,0 +1,158 @@
+"""What the products' kernels share: where a program's tile lies, how its sums become outputs, and their launch.
+
+A program computes a tile [outputs, rows] of the product: weights come first, because they are what a decode step has
+many of, and matrix units want many of the first. The inputs are cut into PARTS; parts are summed each by itself and
+then added in ascending order, either by one program, or, where there are few tiles and the GPU would idle, by programs
+of their own and a second kernel. Both ways add the same numbers in the same order.
+Knows nothing of number formats.
+"""
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from . import is_interpreted
+from .compiled import Example
+from .tuning import Choice
+
+# Numpy has no bfloat16 and is slow with float16, so the interpreter multiplies them as float32: the same numbers.
+_IS_INTERPRETED = tl.constexpr(is_interpreted())
+_NEIGHBOURS = tl.constexpr(8)  # tiles of rows that share a tile of outputs while it is in the cache
+_FOLD_BLOCK = 256
+_PROGRAMS = 264  # two for each multiprocessor of an H100
+_SHORTEST_PART = 512
+
+
+@triton.jit
+def corner(num_rows, num_outputs, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
+    """The first row and the first output of this program's tile."""
+    tiles_m, tiles_n = tl.cdiv(num_rows, BLOCK_M), tl.cdiv(num_outputs, BLOCK_N)
+    program = tl.program_id(0)
+    m, n = tl.swizzle2d(program // tiles_n, program % tiles_n, tiles_m, tiles_n, _NEIGHBOURS)
+    return m * BLOCK_M, n * BLOCK_N
+
+
+@triton.jit
+def lines(base, first, count, length, BLOCK: tl.constexpr):
+    """Pointers to the beginnings of BLOCK lines of a matrix; beyond the last one, that one again."""
+    inside = tl.minimum(tl.arange(0, BLOCK), count - 1 - first)
+    return base + first.to(tl.int64) * length + inside * length
+
+
+@triton.jit
+def met(tile, TYPE: tl.constexpr):
+    """A tile as the matrix units take it."""
+    met_as = tile.to(TYPE)
+    if _IS_INTERPRETED and TYPE != tl.int8:
+        met_as = met_as.to(tl.float32)
+    return met_as
+
+
+@triton.jit
+def finish(
+    sums,
+    output,
+    scales,
+    row_scales,
+    bias,
+    first_row,
+    first_output,
+    num_rows,
+    num_outputs,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+):
+    """Stores sums [BLOCK_N, BLOCK_M], scaled and with their bias, where there are such."""
+    rows, outputs = tl.arange(0, BLOCK_M), first_output + tl.arange(0, BLOCK_N)
+    is_row, is_output = rows < num_rows - first_row, outputs < num_outputs
+    if scales is not None:
+        sums = sums.to(tl.float32) * tl.load(scales + outputs, mask=is_output, other=0)[:, None]
+    if row_scales is not None:
+        sums = sums * tl.load(row_scales + first_row + rows, mask=is_row, other=0)[None, :]
+    if bias is not None:
+        sums = sums + tl.load(bias + outputs, mask=is_output, other=0).to(tl.float32)[:, None]
+    places = output + first_row.to(tl.int64) * num_outputs + rows[None, :] * num_outputs + outputs[:, None]
+    tl.store(places, sums.to(output.dtype.element_ty), mask=is_output[:, None] & is_row[None, :])
+
+
+@triton.jit(do_not_specialize=["num_rows"])
+def fold_parts(
+    partial, output, scales, row_scales, bias, num_rows, num_outputs, PARTS: tl.constexpr, BLOCK: tl.constexpr
+):
+    """The sums of the parts [PARTS, num_rows, num_outputs], added and finished."""
+    row, first_output = tl.program_id(1), tl.program_id(0) * BLOCK
+    outputs = first_output + tl.arange(0, BLOCK)[:, None]
+    places = partial + row.to(tl.int64) * num_outputs + outputs
+    sums = tl.zeros((BLOCK, 1), partial.dtype.element_ty)
+    for part in tl.static_range(PARTS):
+        begin = tl.full((), part, tl.int64) * num_rows * num_outputs
+        sums += tl.load(places + begin, mask=outputs < num_outputs, other=0)
+    finish(sums, output, scales, row_scales, bias, row, first_output, num_rows, num_outputs, 1, BLOCK)
+
+
+def launch(
+    kernel: Any,
+    operands: tuple[Any, ...],
+    finishing: tuple[Tensor | None, Tensor | None, Tensor | None],
+    shape: tuple[int, int, int],
+    dtype: torch.dtype,
+    choice: Choice,
+    is_spread: bool,
+    **constants: Any,
+) -> Tensor:
+    """The product [rows, outputs] of `shape` = (rows, outputs, inputs) by a kernel of tiles.
+
+    `operands` begin with x; `finishing` is what `finish` takes: scales of outputs, of rows, and a bias. Spread, the
+    parts are computed by programs of their own.
+    """
+    x, (rows, outputs, _), parts = operands[0], shape, choice["PARTS"]
+    output = torch.empty(rows, outputs, dtype=dtype, device=x.device)
+    if not output.numel():
+        return output
+    options = {**choice.options, **constants, "enable_fp_fusion": False}
+    tiles = triton.cdiv(rows, choice["BLOCK_M"]) * triton.cdiv(outputs, choice["BLOCK_N"])
+    if parts == 1 or not is_spread:
+        kernel[(tiles, 1)](*operands, output, *finishing, *shape, **options, IS_SPREAD=False)
+        return output
+    sums = torch.int32 if x.dtype == torch.int8 else torch.float32
+    partial = torch.empty(parts, rows, outputs, dtype=sums, device=x.device)
+    kernel[(tiles, parts)](*operands, partial, None, None, None, *shape, **options, IS_SPREAD=True)
+    grid = (triton.cdiv(outputs, _FOLD_BLOCK), rows)
+    options = {"PARTS": parts, "BLOCK": _FOLD_BLOCK, "enable_fp_fusion": False}
+    fold_parts[grid](partial, output, *finishing, rows, outputs, **options)
+    return output
+
+
+def num_parts(outputs: int, inputs: int, block: int) -> int:
+    """Into how many parts the inputs are cut, so that one row keeps a GPU busy; a power of two."""
+    tiles, parts = triton.cdiv(outputs, block), 1
+    while parts < 8 and 2 * parts * tiles <= _PROGRAMS and inputs >= 2 * parts * _SHORTEST_PART:
+        parts *= 2
+    return parts
+
+
+def row_bucket(rows: int) -> int:
+    """Numbers of rows that are served by the same choice of blocks: powers of two, up to a bound."""
+    return min(max(16, triton.next_power_of_2(rows)), 1024)
+
+
+def finishing_types(
+    dtype: str, finishing: dict[str, str], is_spread: bool
+) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Of an example: types of the arguments from the output on, and which of them are multiples of 16.
+
+    Sums of parts are stored as they are, whole ones with what `finish` takes.
+    """
+    sums = {"output": "*fp32"} if is_spread else {"output": f"*{dtype}", "bias": f"*{dtype}", **finishing}
+    sizes = {"num_rows": "i32", "num_outputs": "i32", "num_inputs": "i32"}
+    return {**sums, **sizes}, (*sums, "num_outputs", "num_inputs")
+
+
+def examples() -> Any:
+    types = {"partial": "*fp32", "output": "*bf16", "bias": "*bf16", "num_rows": "i32", "num_outputs": "i32"}
+    constants = {"scales": None, "row_scales": None, "PARTS": 4, "BLOCK": _FOLD_BLOCK}
+    aligned = ("partial", "output", "bias", "num_outputs")
+    yield Example("fold of 4 parts", fold_parts, types, constants, aligned=aligned)

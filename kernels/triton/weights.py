@@ -1,0 +1,176 @@
+"""Weight matrices as the GPU's products read them, in five number formats.
+
+  fp32, fp16, bf16   [out, in], as they are
+  int8               [out, in] around 0, a float32 scale for each output
+  int4               two values a byte, [out, in / 2]; a scale, and perhaps a zero, for each group of inputs
+
+Of 4-bit values, blocks of 2H inputs lie together: byte j of a block holds input j in its lower half and input H + j in
+its upper half, so that a product meets two runs of neighbouring inputs, each within one group. H is the largest power
+of two, at most 64, that divides the group. Scales and zeros lie [groups, out], neighbours for neighbouring outputs.
+
+What a quantized checkpoint holds is taken over exactly where there is a product for it; the rest (8 bits in groups or
+with zeros, groups of odd sizes, rows merged from unlike parts) becomes int8 with a scale for each output.
+Knows nothing of files, layers or kernels.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..forms import DTYPES, Kind, WeightForm
+from ..quantized_part import MIDDLE, QuantizedPart
+from ..reference.quantized import quantize_int4, quantize_int8
+
+Part = Tensor | QuantizedPart
+
+LARGEST_HALF = 64
+SMALLEST_HALF = 16  # the fewest inputs that the GPU's matrix units multiply at once
+_ROWS_AT_ONCE = 4096  # that are quantized together: bounds the memory in full precision
+
+
+@dataclass(frozen=True, eq=False)
+class GpuWeight:
+    """A packed matrix [out_features, in_features]."""
+
+    kind: Kind
+    out_features: int
+    in_features: int
+    group_size: int  # int4: inputs that share a scale; else 0
+    values: Tensor
+    scales: Tensor | None = None  # int8: float32 [out]; int4: [groups, out] in a checkpoint's own float format
+    zeros: Tensor | None = None  # int4: uint8 [groups, out]; None: all 8
+    order: Tensor | None = None  # int32 [in], of an act-order checkpoint: which input meets value k
+
+    @property
+    def half(self) -> int:
+        """Of int4: inputs whose values lie in one half of neighbouring bytes."""
+        return half_block(self.group_size)
+
+    @property
+    def nbytes(self) -> int:
+        tensors = (self.values, self.scales, self.zeros, self.order)
+        return sum(tensor.nbytes for tensor in tensors if tensor is not None)
+
+
+def pack(parts: Sequence[Part], form: WeightForm, device: torch.device) -> GpuWeight:
+    """The rows of all parts, one below the other, on a device; `form` is for those in floats."""
+    integers = [part for part in parts if isinstance(part, QuantizedPart)]
+    if not integers:
+        return _packed_floats(parts, form, device)
+    if len(integers) == len(parts) and all(map(_is_int8_by_row, integers)):
+        return _packed_int8(integers, device)
+    if len(integers) == len(parts) and _are_int4_in_groups(integers):
+        return _packed_int4(integers, device)
+    return _packed_floats(parts, WeightForm("int8"), device)
+
+
+def unpacked(weight: GpuWeight) -> QuantizedPart:
+    """What an integer weight holds, out of the products' order."""
+    if weight.kind == "int8":
+        return QuantizedPart(weight.values, weight.scales[:, None], None, weight.in_features)
+    blocks = weight.values.unflatten(1, (-1, weight.half))
+    values = torch.stack((blocks & 15, blocks >> 4), 2).flatten(1)[:, : weight.in_features].contiguous()
+    num_groups = -(-weight.in_features // weight.group_size)
+    zeros = None if weight.zeros is None else weight.zeros[:num_groups].T
+    return QuantizedPart(values, weight.scales[:num_groups].T, zeros, weight.group_size, weight.order)
+
+
+def half_block(group_size: int) -> int:
+    """The largest power of two that divides the group size, up to a bound."""
+    return min(group_size & -group_size, LARGEST_HALF)
+
+
+def _packed_floats(parts: Sequence[Part], form: WeightForm, device: torch.device) -> GpuWeight:
+    if form.kind == "int8":
+        return _packed_int8(_quantized(parts, quantize_int8, device), device)
+    if form.kind == "int4":
+        # Whole rows are one group, as long as the values with what pads them.
+        group_size = min(form.group_size, _padded(parts[0].shape[1], LARGEST_HALF))
+        return _packed_int4(_quantized(parts, lambda rows: quantize_int4(rows, group_size), device), device)
+    values = torch.cat([part.to(device, DTYPES[form.kind]) for part in parts])
+    return GpuWeight(form.kind, *values.shape, 0, values)
+
+
+def _quantized(
+    parts: Sequence[Part], quantize: Callable[[Tensor], QuantizedPart], device: torch.device
+) -> list[QuantizedPart]:
+    """The same as if all rows were quantized at once: none looks at another."""
+    pieces: list[Tensor] = []
+    for part in parts:
+        rows = part.dequantized() if isinstance(part, QuantizedPart) else part
+        pieces += rows.split(_ROWS_AT_ONCE)
+    return [quantize(piece.to(device)) for piece in pieces]
+
+
+def _packed_int8(parts: Sequence[QuantizedPart], device: torch.device) -> GpuWeight:
+    values = torch.cat([part.values.to(device) for part in parts])
+    scales = torch.cat([part.scales[:, 0].to(device, torch.float32) for part in parts])
+    return GpuWeight("int8", *values.shape, 0, values, scales)
+
+
+def _packed_int4(parts: Sequence[QuantizedPart], device: torch.device) -> GpuWeight:
+    in_features, group_size, order = parts[0].values.shape[1], parts[0].group_size, parts[0].order
+    if group_size >= in_features:
+        group_size = _padded(in_features, LARGEST_HALF)
+    values = torch.cat([_halves(part.values.to(device), half_block(group_size)) for part in parts])
+    scales = torch.cat([part.scales.to(device, _joint_dtype(parts)) for part in parts])
+    zeros = _joined_zeros(parts, device)
+    # What pads the inputs has groups too, of zeros.
+    missing = -(-2 * values.shape[1] // group_size) - scales.shape[1]
+    return GpuWeight(
+        "int4",
+        values.shape[0],
+        in_features,
+        group_size,
+        values,
+        F.pad(scales, (0, missing)).T.contiguous(),
+        None if zeros is None else F.pad(zeros, (0, missing)).T.contiguous(),
+        None if order is None else order.to(device),
+    )
+
+
+def _halves(values: Tensor, half: int) -> Tensor:
+    """Two values a byte, from one a byte; what pads the inputs meets zeros."""
+    padded = F.pad(values, (0, -values.shape[1] % (2 * half)))
+    blocks = padded.unflatten(1, (-1, 2, half))
+    return (blocks[:, :, 0] | blocks[:, :, 1] << 4).flatten(1)
+
+
+def _joint_dtype(parts: Sequence[QuantizedPart]) -> torch.dtype:
+    """That of the parts' scales, or the one that holds them all."""
+    dtypes = {part.scales.dtype for part in parts}
+    return dtypes.pop() if len(dtypes) == 1 else torch.float32
+
+
+def _joined_zeros(parts: Sequence[QuantizedPart], device: torch.device) -> Tensor | None:
+    if all(part.zeros is None for part in parts):
+        return None
+    zeros = [torch.full(part.scales.shape, MIDDLE) if part.zeros is None else part.zeros for part in parts]
+    return torch.cat([each.to(device, torch.uint8) for each in zeros])
+
+
+def _padded(in_features: int, half: int) -> int:
+    return in_features + -in_features % (2 * half)
+
+
+def _is_int8_by_row(part: QuantizedPart) -> bool:
+    is_plain = part.zeros is None and part.order is None
+    return part.bits == 8 and is_plain and part.scales.shape[1] == 1
+
+
+def _are_int4_in_groups(parts: Sequence[QuantizedPart]) -> bool:
+    first = parts[0]
+    is_grouped = first.group_size >= first.values.shape[1] or half_block(first.group_size) >= SMALLEST_HALF
+    return is_grouped and all(
+        part.bits == 4 and part.group_size == first.group_size and _same_order(part.order, first.order)
+        for part in parts
+    )
+
+
+def _same_order(one: Tensor | None, other: Tensor | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return torch.equal(one, other)
