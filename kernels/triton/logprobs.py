@@ -1,0 +1,134 @@
+"""Log-probabilities, ranks and the most likely tokens, in two launches.
+
+`_weigh` reads each logit once: it sums a chunk's exponentials, counts what comes before the chosen token, and takes out
+the chunk's first ones one after the other; `_rank` does the same with what the chunks found. A value and its id stand
+in one integer, so that the order among equals is that of the ids. Knows nothing of rows and requests.
+"""
+
+from collections.abc import Iterator
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from ..reference.logprobs import RankedLogprobs, ranked_logprobs
+from ..reference.order import most_likely
+from .compiled import Example
+from .tuning import Choice, Tuning
+
+_AT_MOST = (0, 5, 20)  # most likely tokens that a kernel is compiled for; more are left to torch's sort
+_NONE = tl.constexpr(-(2**63))  # comes after every token
+_LAST_ID = tl.constexpr(0x7FFFFFFF)
+
+# One choice: sums over chunks must be the same in every process.
+_ON_GPU = Choice.of(num_warps=4, CHUNK=2048)
+_INTERPRETED = Choice.of(CHUNK=512)
+_TUNING = Tuning("ranked_logprobs", lambda architecture, key: _ON_GPU if architecture else _INTERPRETED, [_ON_GPU])
+
+
+@triton.jit
+def _in_order(values, ids):
+    """Integers that are larger for larger values, and for lower ids among equal ones."""
+    bits = tl.where(values == 0, 0.0, values).to(tl.int32, bitcast=True)  # there is one zero only
+    return (_flipped(bits).to(tl.int64) << 32) | (_LAST_ID - ids)
+
+
+@triton.jit
+def _flipped(bits):
+    """A float's bits as an integer of the same order; done twice, they are as they were."""
+    return bits ^ ((bits >> 31) & 0x7FFFFFFF)
+
+
+@triton.jit
+def _weigh(
+    logits, stride, chosen, peaks, sums, ahead, firsts, WIDTH: tl.constexpr, CHUNK: tl.constexpr, TOP: tl.constexpr
+):
+    row, chunk = tl.program_id(0), tl.program_id(1)
+    slot = row * tl.num_programs(1) + chunk
+    of_row = logits + row.to(tl.int64) * stride
+    ids = chunk * CHUNK + tl.arange(0, CHUNK)
+    is_token = ids < WIDTH
+    values = tl.load(of_row + ids, mask=is_token, other=-float("inf"))
+    peak = tl.max(values, 0)
+    tl.store(peaks + slot, peak)
+    tl.store(sums + slot, tl.sum(tl.where(values > -float("inf"), tl.exp(values - peak), 0.0), 0))
+    token = tl.load(chosen + row)
+    value = tl.load(of_row + token)
+    is_ahead = is_token & ((values > value) | ((values == value) & (ids < token)))
+    tl.store(ahead + slot, tl.sum(is_ahead.to(tl.int32), 0))
+    if TOP:
+        keys = tl.where(is_token, _in_order(values, ids), _NONE)
+        for place in range(TOP):
+            first = tl.max(keys, 0)
+            tl.store(firsts + slot.to(tl.int64) * TOP + place, first)
+            keys = tl.where(keys == first, _NONE, keys)
+
+
+@triton.jit
+def _rank(
+    logits, stride, chosen, peaks, sums, ahead, firsts, chunks, num_top, normalizers, token_ids, logprobs, ranks,
+    columns, CHUNKS: tl.constexpr, TOP: tl.constexpr, TOP_ROUNDED: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0)
+    places = tl.arange(0, CHUNKS)
+    is_chunk = places < chunks
+    of_chunks = tl.load(peaks + row * chunks + places, mask=is_chunk, other=-float("inf"))
+    largest = tl.max(of_chunks, 0)
+    shares = tl.where(of_chunks > -float("inf"), tl.exp(of_chunks - largest), 0.0)
+    total = tl.log(tl.sum(shares * tl.load(sums + row * chunks + places, mask=is_chunk, other=0.0), 0))
+    tl.store(normalizers + row, largest + total)
+    token = tl.load(chosen + row)
+    tl.store(token_ids + row * columns, token.to(tl.int32))
+    tl.store(logprobs + row * columns, tl.load(logits + row.to(tl.int64) * stride + token) - largest - total)
+    tl.store(ranks + row, tl.sum(tl.load(ahead + row * chunks + places, mask=is_chunk, other=0), 0) + 1)
+    if TOP:
+        tops = tl.arange(0, TOP_ROUNDED)
+        of_row = firsts + row.to(tl.int64) * chunks * TOP
+        is_there = is_chunk[:, None] & (tops < TOP)[None, :]
+        keys = tl.load(of_row + places[:, None] * TOP + tops[None, :], mask=is_there, other=_NONE)
+        for place in range(TOP):
+            first = tl.max(tl.max(keys, 1), 0)
+            value = _flipped((first >> 32).to(tl.int32)).to(tl.float32, bitcast=True)
+            column = row * columns + 1 + place
+            tl.store(token_ids + column, _LAST_ID - (first & _LAST_ID).to(tl.int32), mask=place < num_top)
+            tl.store(logprobs + column, value - largest - total, mask=place < num_top)
+            keys = tl.where(keys == first, _NONE, keys)
+
+
+@ranked_logprobs.implement("triton")
+def ranked(logits: Tensor, chosen: Tensor, num_top: int) -> RankedLogprobs:
+    (rows, width), device = logits.shape, logits.device
+    blocks = _TUNING.choice((width,))
+    chunks = triton.cdiv(width, blocks["CHUNK"])
+    top = next((most for most in _AT_MOST if num_top <= most), 0)
+    peaks, sums = torch.empty(2, rows, chunks, dtype=torch.float32, device=device)
+    ahead = torch.empty(rows, chunks, dtype=torch.int32, device=device)
+    firsts = torch.empty(rows, chunks, top, dtype=torch.int64, device=device)
+    normalizers = torch.empty(rows, 1, dtype=torch.float32, device=device)
+    found = RankedLogprobs(
+        torch.empty(rows, 1 + num_top, dtype=torch.int32, device=device),
+        torch.empty(rows, 1 + num_top, dtype=torch.float32, device=device),
+        torch.empty(rows, dtype=torch.int32, device=device),
+    )
+    weighed = (logits, logits.stride(0), chosen, peaks, sums, ahead, firsts)
+    _weigh[rows, chunks](*weighed, WIDTH=width, TOP=top, **blocks.options)
+    rounded = {"CHUNKS": triton.next_power_of_2(chunks), "TOP_ROUNDED": triton.next_power_of_2(max(top, 1))}
+    _rank[rows,](*weighed, chunks, min(num_top, top), normalizers, *found, 1 + num_top, TOP=top, num_warps=8, **rounded)
+    if num_top > top:
+        values, ids = most_likely(logits, num_top)
+        found.token_ids[:, 1:], found.logprobs[:, 1:] = ids, values - normalizers
+    return found
+
+
+def examples() -> Iterator[Example]:
+    """A vocabulary of 152k."""
+    weighed = {"logits": "*fp32", "stride": "i32", "chosen": "*i64", "peaks": "*fp32", "sums": "*fp32"}
+    weighed |= {"ahead": "*i32", "firsts": "*i64"}
+    told = {"normalizers": "*fp32", "token_ids": "*i32", "logprobs": "*fp32", "ranks": "*i32"}
+    folded = weighed | told | {"chunks": "i32", "num_top": "i32", "columns": "i32"}
+    for top in (0, 20):
+        chunk = {"WIDTH": 151936, "TOP": top, **dict(_ON_GPU.blocks)}
+        yield Example(f"weigh, top {top}", _weigh, weighed, chunk, aligned=("logits", "stride"))
+        rounded = {"CHUNKS": 128, "TOP": top, "TOP_ROUNDED": triton.next_power_of_2(max(top, 1))}
+        yield Example(f"rank, top {top}", _rank, folded, rounded, num_warps=8)
