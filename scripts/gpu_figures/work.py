@@ -1,0 +1,79 @@
+"""The least that a model's work needs: bytes of weights, keys and values read, operations of products and attention.
+
+By the shapes of `bench_models.py`. Knows nothing of how anything computes it.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+# Bytes of one weight, int4's float16 scale for each 64 of them counted in.
+WEIGHT_BYTES = {"bf16": 2.0, "int8": 1.0, "wint8": 1.0, "int4": 0.5 + 2 / 64}
+# Bits of one key's or value's number, and bytes of the scale beside each head of it.
+_KV_BITS = {"bf16": (16, 0), "int8": (8, 2), "uint4": (4, 4)}
+
+
+@dataclass(frozen=True)
+class Work:
+    hidden: int
+    inner: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    vocabulary: int
+
+    @classmethod
+    def of(cls, shape: dict[str, Any]) -> "Work":
+        names = (
+            "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
+            "head_dim", "vocab_size",
+        )  # fmt: skip
+        return cls(*(shape[name] for name in names))
+
+    @property
+    def products(self) -> dict[str, tuple[int, int]]:
+        """Of one layer: outputs and inputs."""
+        queries, keys = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
+        return {
+            "qkv": (queries + 2 * keys, self.hidden),
+            "o": (self.hidden, queries),
+            "gate, up": (2 * self.inner, self.hidden),
+            "down": (self.hidden, self.inner),
+        }
+
+    @property
+    def layer_weights(self) -> int:
+        return self.num_layers * sum(outputs * inputs for outputs, inputs in self.products.values())
+
+    @property
+    def head_weights(self) -> int:
+        return self.vocabulary * self.hidden
+
+    def weight_bytes(self, form: str) -> float:
+        """That a step reads: of an embedding's table it reads a few rows, which are left out."""
+        return (self.layer_weights + self.head_weights) * WEIGHT_BYTES[form]
+
+    def kv_bytes(self, kind: str = "bf16") -> float:
+        """Of one token, all layers."""
+        bits, scale = _KV_BITS[kind]
+        return 2 * self.num_layers * self.num_kv_heads * (self.head_dim * bits / 8 + scale)
+
+    def answering_bytes(self, requests: Iterable[tuple[int, int]], kind: str = "bf16") -> float:
+        """(prompt, answer) lengths computed together: each answer token reads its context's keys and values, and the
+        weights are read as often as the longest answer has tokens."""
+        asked = list(requests)
+        contexts = sum(answer * prompt + answer * (answer + 1) / 2 for prompt, answer in asked)
+        return contexts * self.kv_bytes(kind) + max(answer for _, answer in asked) * self.weight_bytes("bf16")
+
+    def prompt_operations(self, lengths: Iterable[int]) -> float:
+        """Products of all tokens, causal attention, and the head of each last token."""
+        asked = list(lengths)
+        attention = sum(attention_operations(self.num_heads, self.head_dim, length) for length in asked)
+        products = 2 * self.layer_weights * sum(asked) + 2 * self.head_weights * len(asked)
+        return products + self.num_layers * attention
+
+
+def attention_operations(num_heads: int, head_dim: int, length: int) -> float:
+    """Of one layer, causal: scores and weighted values."""
+    return 4 * num_heads * head_dim * length * (length + 1) / 2
