@@ -39,7 +39,11 @@ SECTIONS: dict[str, tuple[str, str, int]] = {
     "peer": ("peer", "parts", 150),
     "start": ("start", "parts", 120),
 }
-_INTERPRETED = ("attention", "products", "rows")  # on a machine without a card
+# On a machine without a card: kernels are interpreted, and what the profiler is to see must be torch's own.
+_ON_CPU = {
+    **dict.fromkeys(("attention", "products", "rows"), {"TRITON_INTERPRET": "1"}),
+    "idle": {"PENSTOCK_CPU_VARIANT": "none"},
+}
 _MARK = "figure: "
 
 
@@ -126,10 +130,8 @@ def follow(section: str, table: Table, arguments: argparse.Namespace, folder: Pa
     """Run a section and take what it tells."""
     words = [sys.executable, __file__, "--section", section, "--folder", str(folder), "--device", arguments.device]
     words += ["--known", json.dumps(table.known)] + ["--small"] * arguments.small
-    environment = dict(os.environ)
-    if arguments.device == "cpu" and section in _INTERPRETED:
-        environment["TRITON_INTERPRET"] = "1"
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=environment)
+    environment = _ON_CPU.get(section, {}) if arguments.device == "cpu" else {}
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env={**os.environ, **environment})
     ending = threading.Timer(limit, process.kill)
     ending.start()
     for line in process.stdout or ():

@@ -1,4 +1,4 @@
-"""`transformers.generate` on the same card, for the same lengths: a padded batch, decoded until its longest answer ends.
+"""`transformers.generate` on the same card for the same lengths: a padded batch, decoded until its longest answer ends.
 
 Its rate counts the tokens that were asked for. Held against what `trees.py` found in the same run.
 """

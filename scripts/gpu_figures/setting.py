@@ -73,9 +73,8 @@ class Clock:
         """Of one call, the median over rounds of all. Give so many, each with tensors of its own, that no cache holds
         what the next one reads."""
         with self._learning():
-            calls[0]()  # compiles, and is tuned
-        for call in calls:
-            call()
+            for call in calls:  # compiles, and is tuned
+                call()
         round_of_all = self._captured(calls) if self.device == "cuda" else lambda: [call() for call in calls]
         taken = [self._timed(round_of_all) for _ in range(_ROUNDS[self.device] + 1)]
         return statistics.median(taken[1:]) / len(calls)

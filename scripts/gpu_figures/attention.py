@@ -1,0 +1,51 @@
+"""Attention alone, with the heads of an 8B model: answers by the bytes that they read, a prompt by its operations."""
+
+from collections.abc import Iterator
+from functools import partial
+
+import torch
+
+from .kernels import filled_memory, layer_bytes, steps_rows, version
+from .setting import Figure, Part, Setting
+from .work import attention_operations
+
+_ANSWERS = ((64, 4096), (256, 1024), (1, 8192))  # rows, context
+_KINDS = ("bf16", "int8", "uint4")
+
+
+def parts(setting: Setting) -> Iterator[Part]:
+    for rows, context in _ANSWERS[: setting.sized(len(_ANSWERS), 1)]:
+        for kind in _KINDS:
+            name = f"attention, {rows} × {context:,}, {kind} KV"
+            yield Part(name, partial(_answers, setting, name, rows, context, kind))
+    for op in ("attention_paged", "attention_paged_invariant"):
+        yield Part(f"{op}, a prompt of 8,192", partial(_prompt, setting, op))
+
+
+def _heads(setting: Setting) -> tuple[int, int, int]:
+    """Of queries, of keys, and their length."""
+    return setting.sized((32, 8, 128), (4, 2, 64))
+
+
+def _answers(setting: Setting, name: str, rows: int, context: int, kind: str) -> Iterator[Figure]:
+    num_heads, num_kv_heads, head_dim = _heads(setting)
+    rows, context = setting.sized((rows, context), (2, 64))
+    attend = version("attention_paged")
+    kv = filled_memory(rows * context, num_kv_heads, head_dim, kind, setting.device).of_layer(0)
+    query = torch.randn(rows, num_heads, head_dim, device=setting.device).bfloat16()
+    step = steps_rows([context] * rows, 1, setting.device)
+    seconds = setting.clock().seconds([lambda: attend(query, kv, step, head_dim**-0.5, None)] * 4)
+    num_bytes = layer_bytes(rows * context, num_kv_heads, head_dim, kind) + 2 * query.nbytes
+    yield setting.bytes_figure(name, num_bytes, seconds)
+
+
+def _prompt(setting: Setting, op: str) -> Iterator[Figure]:
+    num_heads, num_kv_heads, head_dim = _heads(setting)
+    length = setting.sized(8192, 96)
+    attend = version(op)
+    kv = filled_memory(length, num_kv_heads, head_dim, "bf16", setting.device).of_layer(0)
+    query = torch.randn(length, num_heads, head_dim, device=setting.device).bfloat16()
+    step = steps_rows([length], length, setting.device)
+    seconds = setting.clock().seconds([lambda: attend(query, kv, step, head_dim**-0.5, None)] * 2)
+    operations = attention_operations(num_heads, head_dim, length)
+    yield setting.operations_figure(f"{op}, a prompt of 8,192", operations, seconds)

@@ -1,0 +1,63 @@
+"""What the sections on single kernels share: where a version is found, and memory of keys and values to read.
+
+Knows no kernel in particular.
+"""
+
+from collections.abc import Callable
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from penstock.kernels import triton
+from penstock.kernels.kv_layout import KV_FORMATS
+from penstock.kernels.paged import DeviceRows
+from penstock.kernels.registry import OPS
+from penstock.worker.kv_cache import DeviceKVCache, KVShape
+
+BLOCK_SIZE = 32
+
+
+def version(name: str) -> Callable[..., Any]:
+    """The Triton version of the operation of this name."""
+    for found in iter_modules(triton.__path__):
+        import_module(f"{triton.__name__}.{found.name}")
+    for full_name, op in OPS.items():
+        if full_name.endswith(f".{name}") and "triton" in op.versions:
+            return op.versions["triton"]
+    raise LookupError(f"no operation {name} has a version in Triton")
+
+
+def filled_memory(num_tokens: int, num_heads: int, head_dim: int, kind: str, device: str) -> DeviceKVCache:
+    """One layer's keys and values of so many tokens, in numbers of usual size."""
+    kv = DeviceKVCache.allocate(KVShape(1, num_heads, head_dim), num_tokens // BLOCK_SIZE, BLOCK_SIZE, kind, device)
+    floats = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}.get(kind)
+    for numbers in (kv.keys, kv.values):
+        numbers.random_(0, 256) if floats is None else numbers.view(floats).normal_()
+    for scales in (kv.key_scales, kv.value_scales):
+        if scales is not None:
+            scales.uniform_(0.005, 0.01)
+    return kv
+
+
+def layer_bytes(num_tokens: int, num_heads: int, head_dim: int, kind: str) -> float:
+    """Of their keys and values."""
+    return 2 * num_tokens * num_heads * KV_FORMATS[kind].bytes_per_token(head_dim)
+
+
+def steps_rows(contexts: list[int], queries: int, device: str) -> DeviceRows:
+    """Rows that each compute their last `queries` tokens; the blocks of all are shuffled."""
+    counts = [-(-context // BLOCK_SIZE) for context in contexts]
+    order = torch.randperm(sum(counts)).int()
+    tables = torch.zeros(len(contexts), max(counts), dtype=torch.int32)
+    slots: list[Tensor] = []
+    for row, (context, own) in enumerate(zip(contexts, order.split(counts), strict=True)):
+        tables[row, : len(own)] = own
+        positions = torch.arange(context - queries, context)
+        slots.append(own.long()[positions // BLOCK_SIZE] * BLOCK_SIZE + positions % BLOCK_SIZE)
+    starts = torch.arange(len(contexts) + 1, dtype=torch.int32) * queries
+    lengths = torch.tensor(contexts, dtype=torch.int32)
+    columns = (each.to(device) for each in (starts, lengths, tables, torch.cat(slots)))
+    return DeviceRows(*columns, max_queries=queries, max_context=max(contexts))
