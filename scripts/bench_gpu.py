@@ -41,7 +41,7 @@ SECTIONS: dict[str, tuple[str, str, int]] = {
 }
 # On a machine without a card: kernels are interpreted, and what the profiler is to see must be torch's own.
 _ON_CPU = {
-    **dict.fromkeys(("attention", "products", "rows"), {"TRITON_INTERPRET": "1"}),
+    **{section: {"TRITON_INTERPRET": "1"} for section in ("attention", "products", "rows")},
     "idle": {"PENSTOCK_CPU_VARIANT": "none"},
 }
 _MARK = "figure: "

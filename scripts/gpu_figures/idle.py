@@ -97,9 +97,10 @@ def _no_mask(step: int) -> MaskFrame:
 
 def _measured(setting: Setting, sizes: Sizes) -> Iterator[Figure]:
     drive = Drive(setting, sizes)
-    while drive.rows_of_step < sizes.rows:
-        drive.steps(1)
-    drive.steps(sizes.steps)  # captures what is to be captured
+    with setting.clock().learning():  # as a tree does while it warms up
+        while drive.rows_of_step < sizes.rows:
+            drive.steps(1)
+        drive.steps(sizes.steps)  # captures what is to be captured
     start = time.perf_counter()
     drive.steps(sizes.steps)
     seconds = (time.perf_counter() - start) / sizes.steps

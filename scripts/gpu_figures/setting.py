@@ -72,7 +72,7 @@ class Clock:
     def seconds(self, calls: Sequence[Callable[[], object]]) -> float:
         """Of one call, the median over rounds of all. Give so many, each with tensors of its own, that no cache holds
         what the next one reads."""
-        with self._learning():
+        with self.learning():
             for call in calls:  # compiles, and is tuned
                 call()
         round_of_all = self._captured(calls) if self.device == "cuda" else lambda: [call() for call in calls]
@@ -113,7 +113,7 @@ class Clock:
                 call()
         return graph.replay
 
-    def _learning(self) -> AbstractContextManager[None]:
+    def learning(self) -> AbstractContextManager[None]:
         """Kernels may try their choices meanwhile, as they do while a tree warms up."""
         if self.device == "cpu":
             return nullcontext()

@@ -1,0 +1,74 @@
+"""Trees and answers for tests of a card, whose bodies run on a CPU as well: only the device's name differs.
+
+`usable` skips where there is no card. Sizes are small, so that a tree warms up in seconds.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from penstock import LLM, RequestOutput, SamplingParams
+from penstock.frontend.logs import log_folder
+
+SMALL = {
+    "max_model_len": 512,
+    "max_num_seqs": 32,
+    "max_num_batched_tokens": 512,
+    "kv_cache_memory": "256MiB",
+    "block_size": 16,
+    "quiet": True,
+}
+TEXTS = (
+    "What is 348 + 275?",
+    "Count from 3 to 9.",
+    "Hello there!",
+    "Ada is 36 years old and lives in Paris. How old is Ada?",
+    "What is the capital of France?",
+)
+
+
+def usable(device: str) -> str:
+    if device == "cuda" and not torch.cuda.is_available():
+        pytest.skip("torch finds no CUDA device here")
+    return device
+
+
+def pocket(device: str, **options: Any) -> LLM:
+    """The bundled model."""
+    return LLM("pocket", device=device, **{**SMALL, **options})
+
+
+def asked(text: str) -> str:
+    return f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n"
+
+
+def mixed_prompts(count: int) -> list[str]:
+    """Short ones and long ones, half of them with one beginning."""
+    beginning = "Once there was a town by the sea, and in it lived a baker. " * 4
+    return [
+        asked((beginning if number % 2 else "") + f"{TEXTS[number % len(TEXTS)]} " * (1 + number % 4) + str(number))
+        for number in range(count)
+    ]
+
+
+def generated(llm: LLM, prompts: list[Any], params: SamplingParams | list[SamplingParams]) -> list[RequestOutput]:
+    outputs = llm.generate(prompts, params, use_tqdm=False)
+    assert [output.error_msg for output in outputs] == [None] * len(outputs)
+    return outputs
+
+
+def told(output: RequestOutput) -> tuple:
+    """All that depends on the request: equal answers are equal bit for bit."""
+    answers = [
+        (list(answer.token_ids), answer.text, answer.finish_reason, answer.logprobs, answer.cumulative_logprob)
+        for answer in output.outputs
+    ]
+    return answers, output.prompt_logprobs
+
+
+def last_log() -> str:
+    """What the tree that started last has logged."""
+    newest = max(Path(log_folder()).glob("*.log"), key=lambda path: path.stat().st_mtime)
+    return newest.read_text(encoding="utf-8")

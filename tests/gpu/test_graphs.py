@@ -1,0 +1,48 @@
+"""Captured steps answer as those that are launched kernel by kernel, of any number of rows and any context."""
+
+from typing import Any
+
+import pytest
+from builders.on_card import generated, last_log, mixed_prompts, pocket, told
+
+from penstock import LLM, SamplingParams
+
+# Between sizes that are captured, and on them.
+NUMBERS = (1, 3, 4, 5, 9, 17, 31, 32)
+LONG = {"max_model_len": 2048, "kv_cache_memory": "512MiB"}
+PARAMS = SamplingParams(temperature=0, max_tokens=12, logprobs=1, ignore_eos=True)
+
+
+def answers(llm: LLM) -> dict[int, list[tuple]]:
+    return {number: [told(output) for output in generated(llm, mixed_prompts(number), PARAMS)] for number in NUMBERS}
+
+
+def over_the_bound(llm: LLM) -> list[tuple]:
+    """Two contexts that grow beyond 1,024 tokens, where another graph takes over, and one that does not."""
+    prompts = [[(11 * place + length) % 1400 + 10 for place in range(length)] for length in (1010, 40, 1020)]
+    params = SamplingParams(temperature=0, max_tokens=40, logprobs=1, ignore_eos=True)
+    return [told(output) for output in generated(llm, prompts, params)]
+
+
+@pytest.fixture(scope="module", params=["bf16", "int8"])
+def options(request, device) -> dict[str, Any]:
+    return {"device": device, "dtype": "bfloat16", "deterministic": True, "kv_cache_dtype": request.param, **LONG}
+
+
+@pytest.fixture(scope="module")
+def eager(options) -> tuple[dict[int, list[tuple]], list[tuple]]:
+    with pocket(**options, enforce_eager=True) as llm:
+        found = answers(llm), over_the_bound(llm)
+        assert "captured" not in last_log()
+        return found
+
+
+@pytest.mark.parametrize("sizes", [None, [2, 8, 20]], ids=["own sizes", "given sizes"])
+def test_captured_steps_answer_as_launched_ones(options, eager, sizes):
+    with pocket(**options, graph_batch_sizes=sizes) as llm:
+        assert answers(llm) == eager[0]
+        assert over_the_bound(llm) == eager[1]
+        # Once more, when nothing is left to capture.
+        assert answers(llm) == eager[0]
+        if options["device"] == "cuda":
+            assert "captured a step of" in last_log()
