@@ -18,6 +18,7 @@ class WeightForm:
 
     kind: Kind
     group_size: int = 0  # of int4: neighbours along the input that share a scale
+    quantizes_rows: bool = False  # of int8 on a GPU: what meets the matrix becomes 8 bits too, as it does on any CPU
 
     @classmethod
     def of(cls, dtype: torch.dtype) -> "WeightForm":

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..kernels import Adapted
 from ..kernels.paged import DeviceRows, Rotation
-from ..kernels.step import step_inputs
+from ..kernels.reference.step_inputs import step_inputs
 from .device import on_device
 from .kv_cache import DeviceKVCache
 from .slots import SlotTable, StepRows

@@ -25,7 +25,7 @@ from .logprobs import TokenLogprobs, certainty, logprobs_of_prompt, logprobs_of_
 from .on_host import OnHost
 from .outcome import Outcome
 from .parallel import Parallel
-from .sampler import Mask, Sampled, SamplingRows, sample
+from .sampler import Mask, Sample, Sampled, SamplingRows, sample
 from .sampler.parameters import NO_LOGPROBS
 from .second_tier import SecondTier
 from .slots import PlanError, SlotTable, StepRows
@@ -55,6 +55,7 @@ class Runner:
         trace: Trace,
         decodes: DecodeSteps | None = None,
         second_tier: SecondTier | None = None,
+        sample: Sample = sample,
     ) -> None:
         self.model = model
         self.kv = kv
@@ -63,6 +64,7 @@ class Runner:
         self.trace = trace
         self.decodes = decodes  # takes the steps that it can
         self.second_tier = second_tier
+        self._sampled = sample
         self._last_end = 0.0
 
     def step(self, plan: StepPlan, await_mask: AwaitMask) -> StepResult:
@@ -150,10 +152,10 @@ class Runner:
         asking = numpy.flatnonzero(parameters.logprobs[slots] != NO_LOGPROBS)
         watching = numpy.flatnonzero(~numpy.isnan(parameters.least_logprob[slots]))
         if not len(asking) and not len(watching):
-            return sample(logits, rows, mask)
+            return self._sampled(logits, rows, mask)
         index, watched = on_device(asking, logits.device), on_device(watching, logits.device)
         raw, raw_watched = logits[index], logits[watched]  # the sampler overwrites them
-        sampled = sample(logits, rows, mask)
+        sampled = self._sampled(logits, rows, mask)
         if len(asking):
             owners, num_top = sampling[asking], parameters.logprobs[slots[asking]]
             outcome.logprobs.append(logprobs_of_rows(raw, sampled.token_ids[index], owners, num_top))

@@ -81,7 +81,16 @@ class Start:
         kv, cells = self._kv_memory(allocate)
         self.place.taken()
         decodes = decode_steps(self.model, kv, table, self.ranks, trace)
-        return Runner(self.model, kv, table, self.ranks, trace=trace, decodes=decodes, second_tier=cells)
+        return Runner(
+            self.model,
+            kv,
+            table,
+            self.ranks,
+            trace=trace,
+            decodes=decodes,
+            second_tier=cells,
+            sample=self.model.backend.sample,
+        )
 
     def begin_background_work(self, runner: Runner) -> None:
         """What may as well be done while the first requests are served."""

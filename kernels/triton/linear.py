@@ -57,7 +57,7 @@ def multiply(
     x_rows = lines(x, first_row, num_rows, num_inputs, BLOCK_M)
     weight_rows = lines(values, first_output, num_outputs, num_inputs, BLOCK_N)
     MET: tl.constexpr = x.dtype.element_ty if values.dtype.element_ty == tl.int8 else values.dtype.element_ty
-    zeros = tl.zeros((BLOCK_N, BLOCK_M), tl.int32 if MET == tl.int8 else tl.float32)
+    zeros = tl.zeros((BLOCK_N, BLOCK_M), tl.int32 if tl.int8 == MET else tl.float32)
     if IS_SPREAD:
         part = tl.program_id(1)
         output += part.to(tl.int64) * num_rows * num_outputs

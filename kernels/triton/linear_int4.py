@@ -8,7 +8,6 @@ added up, so that no weight is rounded to the rows' format.
 from collections.abc import Iterator
 from functools import partial
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor

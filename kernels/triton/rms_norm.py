@@ -54,7 +54,7 @@ def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
 
 def examples() -> Iterator[Example]:
     for width in (128, 1024, 4096, 12288):
-        types = {name: "*bf16" for name in ("stream", "update", "weight", "output")}
+        types = dict.fromkeys(("stream", "update", "weight", "output"), "*bf16")
         types |= {"width": "i32", "weight_rows": "i32", "epsilon": "fp32"}
         block = block_of(width)
         aligned = ("stream", "update", "weight", "output", "width")

@@ -46,7 +46,7 @@ def lines(base, first, count, length, BLOCK: tl.constexpr):
 def met(tile, TYPE: tl.constexpr):
     """A tile as the matrix units take it."""
     met_as = tile.to(TYPE)
-    if _IS_INTERPRETED and TYPE != tl.int8:
+    if _IS_INTERPRETED and tl.int8 != TYPE:
         met_as = met_as.to(tl.float32)
     return met_as
 

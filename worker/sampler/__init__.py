@@ -4,18 +4,29 @@ Sampling reads what the model said of a row, the row's parameters and its histor
 Knows nothing of plans, blocks or messages.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from ...kernels.sampling import choose, scan
+from ...kernels.sampling import choose, choose_on_device, scan
 from .adjustments import Mask, adjust, allow
 from .parameters import ParameterTable
 from .processors import Processors
 from .rows import SamplingRows
 
-__all__ = ["FAULTS", "Mask", "ParameterTable", "Processors", "Sampled", "SamplingRows", "sample"]
+__all__ = [
+    "FAULTS",
+    "Mask",
+    "ParameterTable",
+    "Processors",
+    "Sample",
+    "Sampled",
+    "SamplingRows",
+    "sample",
+    "sample_by_noise",
+]
 
 
 class Fault(NamedTuple):
@@ -38,6 +49,9 @@ class Sampled(NamedTuple):
     faults: Tensor  # [rows] int64, index into FAULTS
 
 
+Sample = Callable[[Tensor, SamplingRows, Mask | None], Sampled]
+
+
 def sample(logits: Tensor, rows: SamplingRows, mask: Mask | None = None) -> Sampled:
     """One token for each row of `logits` ([rows, vocabulary] float32, contiguous, overwritten)."""
     scanned = scan(logits)
@@ -53,3 +67,11 @@ def sample(logits: Tensor, rows: SamplingRows, mask: Mask | None = None) -> Samp
     # Few operations where many steps pass: a greedy row needs no parameters.
     token_ids = scanned.best if rows.are_greedy else choose(logits, scanned, rows.draws())
     return Sampled(token_ids.masked_fill(is_broken, 0), faults)
+
+
+def sample_by_noise(logits: Tensor, rows: SamplingRows, mask: Mask | None = None) -> Sampled:
+    """The same for a GPU, which is asked for nothing meanwhile; what is drawn are other tokens, as likely."""
+    if mask is not None:
+        allow(logits, mask)
+    adjust(logits, rows)
+    return Sampled(*choose_on_device(logits, rows.device_draws()))

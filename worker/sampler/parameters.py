@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy
 import torch
 
-from ...kernels.sampling import BEST, OF_ALL, OF_TOP_K, OF_TOP_P, Draws
+from ...kernels.sampling import BEST, OF_ALL, OF_TOP_K, OF_TOP_P, DeviceDraws, Draws
 from ...protocol.sampling import SamplingParams
 from .processors import OwnStep, Processors
 
@@ -72,6 +72,7 @@ class ParameterTable:
         self.device_wholes = torch.from_numpy(self.wholes).to(device)
         self.wants = numpy.zeros(num_slots, numpy.int64)
         self.kinds = numpy.zeros(num_slots, numpy.int64)  # how a token is chosen
+        self.device_kinds = torch.zeros(num_slots, dtype=torch.int32, device=device)
         self.first_end = numpy.zeros(num_slots, numpy.int64)  # position before which no token may end the answer
         self.ngram_sizes = numpy.zeros(num_slots, numpy.int64)
         self.spares_prompt = numpy.zeros(num_slots, bool)  # repetition_penalty leaves the prompt's tokens alone
@@ -86,6 +87,7 @@ class ParameterTable:
         # So small or large a temperature is a limit of float32, not another distribution.
         self.reals[slot, 0] = max(self.reals[slot, 0], _TINY)
         self.wholes[slot] = (max(params.top_k, 0), seed & (2**63 - 1), sample)
+        self.kinds[slot] = _kind(params, self.vocab_size)
         self._to_device(slot)
         self.first_end[slot] = max(num_prompt + params.min_tokens, params.min_length)
         self.logprobs[slot] = self._width(params.logprobs)
@@ -94,7 +96,6 @@ class ParameterTable:
         self.spares_prompt[slot] = params.suppress_repetition_in_generation
         self.least_logprob[slot] = _least_logprob(params)
         self._enter_rare(slot, params)
-        self.kinds[slot] = _kind(params, self.vocab_size)
         self.wants[slot] = (
             BIASES * (slot in self.rare.biases)
             + BAD_SEQUENCES * (slot in self.rare.bad_sequences)
@@ -134,6 +135,15 @@ class ParameterTable:
             positions=positions,
         )
 
+    def device_draws(self, device_slots: torch.Tensor, positions: torch.Tensor) -> DeviceDraws:
+        """The same in a form that no host looks into."""
+        return DeviceDraws(
+            kinds=self.device_kinds.index_select(0, device_slots),
+            reals=self.device_reals.T[: len(_DRAW_REALS)].index_select(1, device_slots),
+            wholes=self.device_wholes.T.index_select(1, device_slots),
+            positions=positions,
+        )
+
     def draw_columns(self) -> list[numpy.ndarray]:
         """On the host, one entry for each slot: temperature, top_p, min_p, top_k, seed, sample."""
         return [*self.reals.T[: len(_DRAW_REALS)], *self.wholes.T]
@@ -142,6 +152,7 @@ class ParameterTable:
         if self.device.type != "cpu":
             self.device_reals[slot].copy_(torch.from_numpy(self.reals[slot]), non_blocking=True)
             self.device_wholes[slot].copy_(torch.from_numpy(self.wholes[slot]), non_blocking=True)
+        self.device_kinds[slot] = int(self.kinds[slot])
 
     def _width(self, wanted: int | None) -> int:
         if wanted is None:

@@ -10,7 +10,7 @@ import numpy
 import torch
 from torch import Tensor
 
-from ...kernels.sampling import Draws
+from ...kernels.sampling import DeviceDraws, Draws
 from ..device import on_device
 from .parameters import ParameterTable
 
@@ -62,6 +62,10 @@ class SamplingRows:
         """How each row wants to be chosen."""
         positions = on_device(self.positions, self.parameters.device)
         return self.parameters.draws(self.slots, self.device_slots, positions)
+
+    def device_draws(self) -> DeviceDraws:
+        """The same in a form that no host looks into."""
+        return self.parameters.device_draws(self.device_slots, on_device(self.positions, self.parameters.device))
 
     def history(self, start: numpy.ndarray, length: int) -> Tensor:
         """`length` tokens of every row's history, from `start` on, as int64 ids."""

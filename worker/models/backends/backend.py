@@ -14,6 +14,7 @@ from ...batch import Batch
 from ...kv_cache import AnyKVCache, KVShape
 from ...packed_cache import PackedCache
 from ...parallel import Parallel
+from ...sampler import Sample, sample
 from ..decoder import Decoder
 
 
@@ -67,6 +68,11 @@ class Backend(ABC):
 
     @abstractmethod
     def kv_memory(self, shape: KVShape, num_blocks: int, block_size: int, kind: str) -> AnyKVCache: ...
+
+    @property
+    def sample(self) -> Sample:
+        """How tokens are chosen from logits."""
+        return sample
 
     def runs(self, decoder: Decoder) -> Runs:
         """What computes batches of this model."""

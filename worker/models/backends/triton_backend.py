@@ -9,15 +9,16 @@ from ....kernels.triton import is_interpreted
 from ....kernels.triton.operations import TritonOperations
 from ...kv_cache import DeviceKVCache, KVShape
 from ...parallel import Parallel
+from ...sampler import Sample, sample_by_noise
 from ..decoder import Decoder
 from ..graphed import GraphedDecoder, GraphOptions
 from .backend import Backend
 
 _GROUP_SIZE = 64
-# By the option's value; "int8" quantizes activations too.
+# By the option's value; "w" asks for weights alone.
 _QUANTIZED = {
-    "int8": WeightForm("int8"),
-    "wint8": WeightForm("wint8"),
+    "int8": WeightForm("int8", quantizes_rows=True),
+    "wint8": WeightForm("int8"),
     "int4": WeightForm("int4", _GROUP_SIZE),
     "wint4": WeightForm("int4", _GROUP_SIZE),
 }
@@ -59,6 +60,10 @@ class TritonBackend(Backend):
 
     def kv_memory(self, shape: KVShape, num_blocks: int, block_size: int, kind: str) -> DeviceKVCache:
         return DeviceKVCache.allocate(shape, num_blocks, block_size, kind, self.device)
+
+    @property
+    def sample(self) -> Sample:
+        return sample_by_noise
 
     def runs(self, decoder: Decoder) -> GraphedDecoder:
         return GraphedDecoder(decoder, self.graphs)
