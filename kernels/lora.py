@@ -13,7 +13,7 @@ import numpy
 import torch
 from torch import Tensor
 
-_BLOCK_TOKENS = 32  # few enough that their inputs stay in the second cache beside an adapter's weights
+BLOCK_TOKENS = 32  # few enough that their inputs stay in the second cache beside an adapter's weights
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Adapted:
         # A block ends where the adapter changes, and after so many tokens of one.
         is_first = numpy.append(True, adapter[1:] != adapter[:-1])
         place = numpy.arange(total) - numpy.flatnonzero(is_first)[numpy.cumsum(is_first) - 1]
-        firsts = numpy.flatnonzero(place % _BLOCK_TOKENS == 0)
+        firsts = numpy.flatnonzero(place % BLOCK_TOKENS == 0)
         blocks = numpy.stack((adapter[firsts], firsts, numpy.diff(firsts, append=total)), 1)
         columns = (numpy.ascontiguousarray(numbers, numpy.int32) for numbers in (tokens, blocks))
         on_host, blocks = map(torch.from_numpy, columns)
@@ -76,3 +76,26 @@ class Adapted:
         for adapter, first, count in self.blocks.tolist():
             ends.setdefault(adapter, [first, first])[1] = first + count
         return [(adapter, self.tokens[first:end].long()) for adapter, (first, end) in ends.items()]
+
+
+@dataclass(frozen=True, eq=False)
+class DeviceAdapted:
+    """The same, in tensors of the device whose sizes stay: a captured step is replayed with other numbers in them."""
+
+    tokens: Tensor  # int32 [N]
+    blocks: Tensor  # int32 [B, 3]; one of no tokens is not there
+
+    @classmethod
+    def room(cls, num_tokens: int, max_adapters: int, device: torch.device | str) -> "DeviceAdapted":
+        """For any step of so many tokens; as it is, none of them has an adapter."""
+        # Those that are full, and one for each adapter that is not.
+        most_blocks = num_tokens // BLOCK_TOKENS + min(max_adapters, num_tokens)
+        sizes = ((num_tokens,), (most_blocks, 3))
+        return cls(*(torch.zeros(size, dtype=torch.int32, device=device) for size in sizes))
+
+    def take(self, adapted: Adapted | None) -> None:
+        """From here on it is this step's; no launch is waited for."""
+        self.blocks.zero_()
+        if adapted is not None:
+            for room, taken in ((self.tokens, adapted.tokens), (self.blocks, adapted.blocks)):
+                room[: len(taken)].copy_(taken, non_blocking=True)

@@ -10,13 +10,16 @@ from .reference.choice import BEST, OF_ALL, OF_TOP_K, OF_TOP_P, Draws, choose
 from .reference.logprobs import RankedLogprobs, ranked_logprobs
 from .reference.noisy_choice import choose_on_device
 from .reference.order import Scan, most_likely, scan
-from .sampling_columns import DeviceDraws
+from .sampling_columns import NOT_FINITE, NOTHING_LEFT, Chosen, DeviceDraws
 
 __all__ = [
     "BEST",
+    "NOTHING_LEFT",
+    "NOT_FINITE",
     "OF_ALL",
     "OF_TOP_K",
     "OF_TOP_P",
+    "Chosen",
     "DeviceDraws",
     "Draws",
     "Histories",

@@ -78,7 +78,14 @@ def test_what_cannot_be_chosen_from_is_told_and_nothing_else():
 
 @pytest.mark.parametrize(
     "params",
-    [{}, {"temperature": 0.5}, {"temperature": 2, "min_p": 0.1}, {"top_k": 6}, {"top_p": 0.7}, {"top_k": 9, "top_p": 0.8}],
+    [
+        {},
+        {"temperature": 0.5},
+        {"temperature": 2, "min_p": 0.1},
+        {"top_k": 6},
+        {"top_p": 0.7},
+        {"top_k": 9, "top_p": 0.8},
+    ],
     ids=str,
 )
 def test_tokens_come_as_often_as_the_parameters_say(params):

@@ -1,0 +1,84 @@
+"""From the slots of a step's rows to what a forward pass reads, without the host seeing a token or a block.
+
+There may be room to spare, as `kernels.paged` says: rows whose slot is below 0, and tokens after those of the last row.
+Knows nothing of plans, parameters or models.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..registry import op
+
+
+class StepInputs(NamedTuple):
+    token_ids: Tensor  # int64 [T], 0 for spare ones
+    positions: Tensor  # int64 [T], likewise
+    kv_slots: Tensor  # int64 [T], -1 for spare ones
+    context_lengths: Tensor  # int32 [R], 0 for spare ones
+    block_tables: Tensor  # int32 [R, width], likewise
+
+
+def _inputs(seed: int) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor, Tensor, int, int, int]]:
+    generator = torch.Generator().manual_seed(seed)
+    for counts, spare_rows, spare_tokens in (([1], 0, 0), ([3, 1, 40, 1], 3, 5), ([1] * 9 + [700], 0, 100)):
+        rows, block_size = len(counts), 16
+        histories = torch.randint(0, 1000, (rows + 2, 800), generator=generator, dtype=torch.int32)
+        tables = torch.randint(0, 5000, (rows + 2, 50), generator=generator, dtype=torch.int32)
+        slots = torch.cat((torch.randperm(rows + 2, generator=generator)[:rows], torch.full((spare_rows,), -1)))
+        starts = torch.randint(0, 99, (rows + spare_rows,), generator=generator)
+        query_starts = torch.tensor([0, *counts, *[0] * spare_rows]).cumsum(0)
+        total = sum(counts) + spare_tokens
+        yield slots.int(), starts.int(), query_starts.int(), histories, tables, block_size, total, 50 - rows
+
+
+@op(_inputs, tolerance=0)
+def step_inputs(
+    slots: Tensor,
+    starts: Tensor,
+    query_starts: Tensor,
+    histories: Tensor,
+    tables: Tensor,
+    block_size: int,
+    num_tokens: int,
+    width: int,
+) -> StepInputs:
+    """Row r has a slot, the position of its first token, and the step's tokens query_starts[r]:query_starts[r + 1].
+
+    `histories` [slots, max_model_len] and `tables` [slots, max_blocks] are int32; no context has more than `width`
+    blocks, and `num_tokens` is T with the spare ones.
+    """
+    token = torch.arange(num_tokens, device=slots.device)
+    row = torch.searchsorted(query_starts[1:].long(), token, right=True)
+    row_or_last = row.clamp(max=len(slots) - 1)
+    slot = slots.long()[row_or_last]
+    is_spare = (row == len(slots)) | (slot < 0)
+    position = (starts[row_or_last] + token - query_starts[row_or_last]).masked_fill(is_spare, 0)
+    block = tables[slot, position // block_size].long()
+    is_there = slots >= 0
+    return StepInputs(
+        histories[slot, position].long().masked_fill(is_spare, 0),
+        position,
+        (block * block_size + position % block_size).masked_fill(is_spare, -1),
+        ((starts + query_starts.diff()) * is_there).int(),
+        tables[slots.long(), :width] * is_there[:, None],
+    )
+
+
+def _kept_inputs(seed: int) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
+    generator = torch.Generator().manual_seed(seed)
+    for rows in (1, 7, 300):
+        slots = torch.randperm(rows + 3, generator=generator)[:rows] - 2
+        ends = torch.randint(-3, 40, (rows,), generator=generator)
+        token_ids = torch.randint(0, 1000, (rows,), generator=generator)
+        yield token_ids, slots.int(), ends.int(), torch.zeros(rows + 1, 40, dtype=torch.int32)
+
+
+@op(_kept_inputs, tolerance=0)
+def keep_tokens(token_ids: Tensor, slots: Tensor, ends: Tensor, histories: Tensor) -> Tensor:
+    """Each row's token is written to position `ends` of its slot's history, in place; not where either is below 0."""
+    is_kept = (slots >= 0) & (ends >= 0)
+    histories[slots[is_kept].long(), ends[is_kept].long()] = token_ids[is_kept].int()
+    return histories

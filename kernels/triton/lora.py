@@ -1,0 +1,199 @@
+"""What low-rank adapters add to a product, for any mixture of adapters, in two launches.
+
+`_shrink` multiplies a block of one adapter's tokens by `down`, each program a stretch of the inputs, so that a few
+tokens of one adapter keep many multiprocessors busy; `_expand` sums the stretches in their order, multiplies by `up`
+and adds. Sizes of blocks depend on the product alone, so a token's bits don't depend on its company.
+Knows nothing of layers or files.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from ..lora import BLOCK_TOKENS, DeviceAdapted, LoraForm
+from .compiled import Example
+from .tuning import Choice, Tuning
+
+# One choice: where the inputs are cut decides how sums are rounded.
+_ON_GPU = Choice.of(num_warps=4, num_stages=3, SPLIT=2048)
+_INTERPRETED = Choice.of(SPLIT=128)
+_TUNING = Tuning("add_lora", lambda architecture, key: _ON_GPU if architecture else _INTERPRETED, [_ON_GPU])
+_BYTES_AT_ONCE = 16 << 10  # of `down`, in shared memory
+_COLUMNS, _NUMBERS = 64, 32  # of `up`, in registers
+
+
+@triton.jit
+def _shrink(
+    x, x_stride, tokens, blocks, down, ranks, shrunk, in_features, parts, max_rank, places, PRECISION: tl.constexpr,
+    TOKENS: tl.constexpr, RANK: tl.constexpr, INNER: tl.constexpr, SPLIT: tl.constexpr,
+):  # fmt: skip
+    block, part, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    adapter, first, count = (
+        tl.load(blocks + 3 * block),
+        tl.load(blocks + 3 * block + 1),
+        tl.load(blocks + 3 * block + 2),
+    )
+    rank = tl.load(ranks + adapter * parts + part)
+    if (count > 0) & (rank > 0):
+        own, numbers, inner = tl.arange(0, TOKENS), tl.arange(0, RANK), tl.arange(0, INNER)
+        token = tl.load(tokens + first + own, mask=own < count, other=0).to(tl.int64)
+        line = (adapter * parts + part).to(tl.int64) * max_rank + numbers
+        total = tl.zeros([TOKENS, RANK], tl.float32)
+        for start in range(0, SPLIT, INNER):
+            column = split * SPLIT + start + inner
+            is_input = column < in_features
+            inputs = tl.load(
+                x + token[:, None] * x_stride + column[None, :],
+                mask=(own < count)[:, None] & is_input[None, :],
+                other=0.0,
+            )
+            weights = tl.load(
+                down + line[None, :] * in_features + column[:, None],
+                mask=(numbers < rank)[None, :] & is_input[:, None],
+                other=0.0,
+            )
+            total = tl.dot(inputs.to(tl.float32), weights.to(tl.float32), total, input_precision=PRECISION)
+        place = (split * places + first + own).to(tl.int64) * parts + part
+        is_there = (own < count)[:, None] & (numbers < rank)[None, :]
+        tl.store(shrunk + place[:, None] * RANK + numbers[None, :], total, mask=is_there)
+
+
+@triton.jit
+def _expand(
+    product, product_stride, tokens, blocks, up, ranks, shrunk, tiles, out_features, parts, max_rank, places,
+    PRECISION: tl.constexpr, TOKENS: tl.constexpr, RANK: tl.constexpr, COLUMNS: tl.constexpr, NUMBERS: tl.constexpr,
+    SPLITS: tl.constexpr,
+):  # fmt: skip
+    block, tile = tl.program_id(0), tl.program_id(1)
+    adapter, first, count = (
+        tl.load(blocks + 3 * block),
+        tl.load(blocks + 3 * block + 1),
+        tl.load(blocks + 3 * block + 2),
+    )
+    part, begin, end = tl.load(tiles + 3 * tile), tl.load(tiles + 3 * tile + 1), tl.load(tiles + 3 * tile + 2)
+    rank = tl.load(ranks + adapter * parts + part)
+    if (count > 0) & (rank > 0):
+        own, column = tl.arange(0, TOKENS), begin + tl.arange(0, COLUMNS)
+        line = up + (adapter.to(tl.int64) * out_features + column) * max_rank
+        added = tl.zeros([TOKENS, COLUMNS], tl.float32)
+        start = 0
+        while start < rank:
+            number = start + tl.arange(0, NUMBERS)
+            is_there = (own < count)[:, None] & (number < rank)[None, :]
+            inner = tl.zeros([TOKENS, NUMBERS], tl.float32)
+            for split in range(SPLITS):
+                place = (split * places + first + own).to(tl.int64) * parts + part
+                inner += tl.load(shrunk + place[:, None] * RANK + number[None, :], mask=is_there, other=0.0)
+            is_weight = (column < end)[None, :] & (number < rank)[:, None]
+            weights = tl.load(line[None, :] + number[:, None], mask=is_weight, other=0.0)
+            added = tl.dot(inner, weights.to(tl.float32), added, input_precision=PRECISION)
+            start += NUMBERS
+        token = tl.load(tokens + first + own, mask=own < count, other=0).to(tl.int64)
+        target = product + token[:, None] * product_stride + column[None, :]
+        is_output = (own < count)[:, None] & (column < end)[None, :]
+        before = tl.load(target, mask=is_output, other=0.0)
+        tl.store(target, (before.to(tl.float32) + added).to(before.dtype), mask=is_output)
+
+
+class TritonLora:
+    """The weights of all adapters for one product; memory is taken once, for the most adapters of the largest rank."""
+
+    def __init__(self, in_features: int, outputs: Sequence[int], form: LoraForm, device: torch.device) -> None:
+        """`outputs` are the numbers of outputs of the product's parts."""
+        self.in_features = in_features
+        self.form = form
+        ends = torch.tensor(outputs).cumsum(0).tolist()
+        self.spans = [(end - count, end) for end, count in zip(ends, outputs, strict=True)]
+        # What lies beyond an adapter's rank is never read.
+        self.down = torch.empty(
+            form.max_adapters, len(outputs), form.max_rank, in_features, dtype=form.dtype, device=device
+        )
+        self.up = torch.empty(form.max_adapters, sum(outputs), form.max_rank, dtype=form.dtype, device=device)
+        self.ranks = torch.zeros(form.max_adapters, len(outputs), dtype=torch.int32, device=device)
+        self.rounded_rank = max(16, triton.next_power_of_2(form.max_rank))
+        self.tiles = torch.tensor(
+            [
+                (part, begin, end)
+                for part, (start, end) in enumerate(self.spans)
+                for begin in range(start, end, _COLUMNS)
+            ],
+            dtype=torch.int32,
+            device=device,
+        )
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        return self.down, self.up
+
+    @property
+    def nbytes(self) -> int:
+        return sum(tensor.nbytes for tensor in self.tensors)
+
+    def put(self, adapter: int, part: int, down: Tensor, up: Tensor) -> None:
+        """Take over `down` [rank, in] and `up` [out, rank] of a part; no step may use the adapter meanwhile."""
+        rank = down.shape[0]
+        self.down[adapter, part, :rank] = down
+        self.up[adapter, slice(*self.spans[part]), :rank] = up
+        self.ranks[adapter, part] = rank
+
+    def remove(self, adapter: int) -> None:
+        self.ranks[adapter] = 0
+
+
+def add_lora(product: Tensor, x: Tensor, lora: TritonLora, adapted: DeviceAdapted) -> Tensor:
+    """`product` with what the tokens' adapters make of `x` added in place."""
+    choice, form, places = _TUNING.choice((lora.in_features,)), lora.form, len(adapted.tokens)
+    splits, parts = triton.cdiv(lora.in_features, choice["SPLIT"]), len(lora.spans)
+    shrunk = torch.empty(splits, places, parts, lora.rounded_rank, dtype=torch.float32, device=x.device)
+    constants = {
+        "PRECISION": _precision(form.dtype),
+        "TOKENS": BLOCK_TOKENS,
+        "RANK": lora.rounded_rank,
+        "num_warps": choice.num_warps,
+        "num_stages": choice.num_stages,
+    }
+    which, num_blocks = (adapted.tokens, adapted.blocks), len(adapted.blocks)
+    _shrink[num_blocks, parts, splits](
+        x, x.stride(0), *which, lora.down, lora.ranks, shrunk, lora.in_features, parts, form.max_rank, places,
+        INNER=_inner(lora.rounded_rank, form.dtype), SPLIT=choice["SPLIT"], **constants,
+    )  # fmt: skip
+    _expand[num_blocks, len(lora.tiles)](
+        product, product.stride(0), *which, lora.up, lora.ranks, shrunk, lora.tiles, lora.up.shape[1], parts,
+        form.max_rank, places, COLUMNS=_COLUMNS, NUMBERS=min(_NUMBERS, lora.rounded_rank), SPLITS=splits, **constants,
+    )  # fmt: skip
+    return product
+
+
+def _precision(dtype: torch.dtype) -> str:
+    """Tensor cores' own float32 holds 16-bit numbers exactly, and their sums in range; float32 is three of it."""
+    return "tf32x3" if dtype == torch.float32 else "tf32"
+
+
+def _inner(rounded_rank: int, dtype: torch.dtype) -> int:
+    """How many inputs are multiplied at once."""
+    return max(16, min(128, _BYTES_AT_ONCE // (rounded_rank * dtype.itemsize)))
+
+
+def examples() -> Iterator[Example]:
+    """Up to the largest rank, and the product of gate and up of an 8B model."""
+    for name, dtype, rank in (
+        ("bf16", torch.bfloat16, 16),
+        ("bf16", torch.bfloat16, 256),
+        ("fp32", torch.float32, 64),
+        ("fp32", torch.float32, 256),
+    ):
+        weight, known = f"*{name}", {"PRECISION": _precision(dtype), "TOKENS": BLOCK_TOKENS, "RANK": rank}
+        which = {"tokens": "*i32", "blocks": "*i32", "ranks": "*i32", "shrunk": "*fp32"}
+        which |= dict.fromkeys(("in_features", "out_features", "parts", "max_rank", "places"), "i32")
+        options = {"num_warps": _ON_GPU.num_warps, "num_stages": _ON_GPU.num_stages}
+        of_shrink = which | {"x": weight, "x_stride": "i32", "down": weight}
+        inner = {"INNER": _inner(rank, dtype), "SPLIT": _ON_GPU["SPLIT"]}
+        aligned = ("x", "x_stride", "down", "in_features")
+        yield Example(f"shrink, {name}, rank {rank}", _shrink, of_shrink, known | inner, aligned=aligned, **options)
+        of_expand = which | {"product": weight, "product_stride": "i32", "up": weight, "tiles": "*i32"}
+        columns = {"COLUMNS": _COLUMNS, "NUMBERS": min(_NUMBERS, rank), "SPLITS": 2}
+        aligned = ("product", "product_stride", "up", "max_rank", "shrunk")
+        yield Example(f"expand, {name}, rank {rank}", _expand, of_expand, known | columns, aligned=aligned, **options)

@@ -1,0 +1,126 @@
+"""A step's inputs in one launch, and its sampled tokens back into the histories in another.
+
+Some programs have a block of tokens each, whose rows they find by bisection; the others copy a piece of a block table.
+Knows nothing of plans, parameters or models.
+"""
+
+from collections.abc import Iterator
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from ..reference.step_inputs import StepInputs, keep_tokens, step_inputs
+from .compiled import Example
+
+_BLOCK = 512  # tokens, or places in a block table, of a program
+
+
+@triton.jit
+def _prepare(
+    slots, starts, query_starts, rows, histories, max_length, tables, max_blocks, block_size, num_tokens, width,
+    token_ids, positions, kv_slots, context_lengths, block_tables,
+    token_programs, table_programs, STEPS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    program = tl.program_id(0)
+    if program < token_programs:
+        _prepare_tokens(
+            program * BLOCK, slots, starts, query_starts, rows, histories, max_length, tables, max_blocks, block_size,
+            num_tokens, token_ids, positions, kv_slots, STEPS, BLOCK,
+        )  # fmt: skip
+    else:
+        row = (program - token_programs) // table_programs
+        place = (program - token_programs) % table_programs * BLOCK
+        slot = tl.load(slots + row).to(tl.int64)
+        end = tl.load(starts + row) + tl.load(query_starts + row + 1) - tl.load(query_starts + row)
+        tl.store(context_lengths + row, tl.where(slot >= 0, end, 0), mask=place == 0)
+        places = place + tl.arange(0, BLOCK)
+        blocks = tl.load(tables + slot * max_blocks + places, mask=(places < width) & (slot >= 0), other=0)
+        tl.store(block_tables + row.to(tl.int64) * width + places, blocks, mask=places < width)
+
+
+@triton.jit
+def _prepare_tokens(
+    first_token, slots, starts, query_starts, rows, histories, max_length, tables, max_blocks, block_size,
+    num_tokens, token_ids, positions, kv_slots, STEPS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    token = first_token + tl.arange(0, BLOCK)
+    is_token = token < num_tokens
+    row = _row_of(token, query_starts, rows, STEPS, BLOCK)
+    slot = tl.load(slots + row, mask=row < rows, other=-1).to(tl.int64)
+    is_there = is_token & (slot >= 0)
+    place = token - tl.load(query_starts + row, mask=is_there, other=0)
+    position = tl.where(is_there, tl.load(starts + row, mask=is_there, other=0) + place, 0)
+    block = tl.load(tables + slot * max_blocks + position // block_size, mask=is_there, other=0).to(tl.int64)
+    tl.store(token_ids + token, tl.load(histories + slot * max_length + position, mask=is_there, other=0), is_token)
+    tl.store(positions + token, position, mask=is_token)
+    tl.store(kv_slots + token, tl.where(is_there, block * block_size + position % block_size, -1), mask=is_token)
+
+
+@triton.jit
+def _row_of(token, query_starts, rows, STEPS: tl.constexpr, BLOCK: tl.constexpr):
+    """The first row that ends behind the token; as many as there are rows, if none does."""
+    low = tl.zeros([BLOCK], tl.int32)
+    high = tl.full([BLOCK], 0, tl.int32) + rows
+    for _ in range(STEPS):
+        middle = (low + high) // 2
+        is_open = low < high
+        is_behind = tl.load(query_starts + middle + 1, mask=is_open, other=0) > token
+        low = tl.where(is_open & ~is_behind, middle + 1, low)
+        high = tl.where(is_open & is_behind, middle, high)
+    return low
+
+
+@triton.jit
+def _keep(token_ids, slots, ends, rows, histories, max_length, BLOCK: tl.constexpr):
+    row = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    slot = tl.load(slots + row, mask=row < rows, other=-1).to(tl.int64)
+    end = tl.load(ends + row, mask=row < rows, other=-1)
+    is_kept = (slot >= 0) & (end >= 0)
+    token = tl.load(token_ids + row, mask=is_kept, other=0)
+    tl.store(histories + slot * max_length + end, token.to(tl.int32), mask=is_kept)
+
+
+@step_inputs.implement("triton")
+def prepare(
+    slots: Tensor,
+    starts: Tensor,
+    query_starts: Tensor,
+    histories: Tensor,
+    tables: Tensor,
+    block_size: int,
+    num_tokens: int,
+    width: int,
+) -> StepInputs:
+    rows, device = len(slots), slots.device
+    inputs = StepInputs(
+        *torch.empty(3, num_tokens, dtype=torch.int64, device=device),
+        torch.empty(rows, dtype=torch.int32, device=device),
+        torch.empty(rows, width, dtype=torch.int32, device=device),
+    )
+    token_programs, table_programs = triton.cdiv(num_tokens, _BLOCK), triton.cdiv(width, _BLOCK)
+    _prepare[token_programs + rows * table_programs,](
+        slots, starts, query_starts, rows, histories, histories.stride(0), tables, tables.stride(0), block_size,
+        num_tokens, width, *inputs, token_programs, table_programs, STEPS=rows.bit_length(), BLOCK=_BLOCK,
+    )  # fmt: skip
+    return inputs
+
+
+@keep_tokens.implement("triton")
+def keep(token_ids: Tensor, slots: Tensor, ends: Tensor, histories: Tensor) -> Tensor:
+    rows = len(slots)
+    grid = (triton.cdiv(rows, _BLOCK),)
+    _keep[grid](token_ids, slots, ends, rows, histories, histories.stride(0), BLOCK=_BLOCK)
+    return histories
+
+
+def examples() -> Iterator[Example]:
+    rows = {"slots": "*i32", "starts": "*i32", "query_starts": "*i32", "rows": "i32"}
+    held = {"histories": "*i32", "max_length": "i32", "tables": "*i32", "max_blocks": "i32", "block_size": "i32"}
+    sizes = dict.fromkeys(("num_tokens", "width", "token_programs", "table_programs"), "i32")
+    made = dict.fromkeys(("token_ids", "positions", "kv_slots"), "*i64")
+    made |= {"context_lengths": "*i32", "block_tables": "*i32"}
+    yield Example("prepare", _prepare, rows | held | sizes | made, {"STEPS": 9, "BLOCK": _BLOCK})
+    of_keep = rows | {"token_ids": "*i64", "ends": "*i32", "histories": "*i32", "max_length": "i32"}
+    yield Example("keep", _keep, of_keep, {"BLOCK": _BLOCK})

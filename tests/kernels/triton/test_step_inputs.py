@@ -1,0 +1,53 @@
+"""A step's inputs made on a GPU: the reference's, and the worker's own for the same rows."""
+
+import numpy
+import torch
+from builders import interpreted  # noqa: F401
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.kernels.reference.step_inputs import StepInputs, keep_tokens, step_inputs
+
+prepare = step_inputs.versions["triton"]
+
+
+def test_they_are_the_references():
+    for seed in range(2):
+        for arguments in step_inputs.inputs(seed):
+            for name, found, expected in zip(
+                StepInputs._fields, prepare(*arguments), step_inputs.reference(*arguments), strict=True
+            ):
+                assert torch.equal(found, expected) and found.dtype == expected.dtype, name
+
+
+@settings(max_examples=25)
+@given(
+    rows=st.lists(st.tuples(st.integers(0, 40), st.integers(1, 30)), min_size=1, max_size=12),
+    spare=st.tuples(st.integers(0, 5), st.integers(0, 20)),
+    block_size=st.sampled_from([1, 16, 24]),
+)
+def test_every_token_is_the_one_at_its_place_in_its_slot(rows, spare, block_size):
+    starts, counts = numpy.array(rows).T
+    spare_rows, spare_tokens = spare
+    slots = numpy.arange(len(rows))[::-1] + 1
+    histories = torch.arange(len(rows) + 1, dtype=torch.int32)[:, None] * 1000 + torch.arange(70, dtype=torch.int32)
+    tables = torch.arange((len(rows) + 1) * 70, dtype=torch.int32).view(-1, 70)
+    starts_of_all = numpy.append(starts, numpy.zeros(spare_rows, int))
+    slots_of_all = numpy.append(slots, numpy.full(spare_rows, -1))
+    query_starts = numpy.append(0, numpy.append(counts, numpy.zeros(spare_rows, int)).cumsum())
+    columns = (torch.from_numpy(column.astype(numpy.int32)) for column in (slots_of_all, starts_of_all, query_starts))
+    total = int(counts.sum())
+    made = prepare(*columns, histories, tables, block_size, total + spare_tokens, 70)
+    slot_of_token, positions = slots.repeat(counts), made.positions[:total].numpy()
+    expected = numpy.concatenate([start + numpy.arange(count) for start, count in rows])
+    assert positions.tolist() == expected.tolist()
+    assert made.token_ids[:total].tolist() == (slot_of_token * 1000 + expected).tolist()
+    blocks = slot_of_token * 70 + expected // block_size
+    assert made.kv_slots[:total].tolist() == (blocks * block_size + expected % block_size).tolist()
+    assert made.kv_slots[total:].tolist() == [-1] * spare_tokens
+    assert made.context_lengths.tolist() == [*(starts + counts), *[0] * spare_rows]
+
+
+def test_tokens_are_kept_where_a_row_samples_and_nowhere_else():
+    for arguments, again in zip(keep_tokens.inputs(0), keep_tokens.inputs(0), strict=True):
+        assert torch.equal(keep_tokens.versions["triton"](*arguments), keep_tokens.reference(*again))
