@@ -158,9 +158,10 @@ def test_other_salts_share_no_cell():
 # --- who gave way ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("shares_prefixes", [True, False])
 @pytest.mark.parametrize("steps_in_flight", [1, 2, 3])
-def test_a_preempted_sequence_resumes_without_computing_a_full_block_again(steps_in_flight):
-    harness = Harness(num_blocks=14, num_cpu_blocks=40)
+def test_a_preempted_sequence_resumes_without_computing_a_full_block_again(steps_in_flight, shares_prefixes):
+    harness = Harness(num_blocks=14, num_cpu_blocks=40, shares_prefixes=shares_prefixes)
     prompts = [prompt(number, others(20 * number, 6), max_tokens=30) for number in range(5)]
     harness.add(*prompts)
     harness.run(steps_in_flight)
