@@ -5,8 +5,9 @@ never on the company that it is computed in. Knows nothing of models, requests o
 """
 
 from .forms import DTYPES, WeightForm
+from .heads import HeadForm
 from .lora import Adapted, LoraForm, LoraWeights
-from .operations import HeadForm, LayerKV, Operations, TorchOperations
+from .operations import LayerKV, Operations, TorchOperations
 from .opset import FAST, INVARIANT, OpSet
 from .reference.linear import PackedWeight, multiplies_bfloat16, pack
 from .rows import Rows, Scratch

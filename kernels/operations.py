@@ -12,23 +12,12 @@ import torch
 from torch import Tensor
 
 from .forms import DTYPES, WeightForm
+from .heads import HeadForm
 from .lora import Adapted, LoraForm, LoraWeights
 from .opset import OpSet
 from .reference.linear import PackedWeight, pack
 from .reference.lora import TorchLora, add_lora
 from .rows import Rows
-
-
-@dataclass(frozen=True, eq=False)
-class HeadForm:
-    """How the heads of one layer are made ready for attention."""
-
-    num_queries: int  # on this rank, as the other figures
-    num_keys: int
-    head_dim: int
-    rotates_pairs: bool
-    norms: tuple[Tensor, Tensor] | None = None  # of query and key heads, [head_dim] each
-    epsilon: float = 0.0
 
 
 class LayerKV(NamedTuple):

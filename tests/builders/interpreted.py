@@ -7,7 +7,6 @@ kernels' files are imported here. Trees that a test starts are not touched: they
 import os
 from importlib import import_module
 from pkgutil import iter_modules
-from typing import Any
 
 from penstock.kernels import triton as kernels
 
@@ -16,7 +15,6 @@ os.environ["TRITON_INTERPRET"] = "1"
 try:
     import triton.experimental.gluon
     import triton.language  # noqa: F401
-    from triton.runtime import interpreter
 
     for found in iter_modules(kernels.__path__):
         import_module(f"{kernels.__name__}.{found.name}")
@@ -26,13 +24,4 @@ finally:
     else:
         os.environ["TRITON_INTERPRET"] = _before
 
-_patch_tensor = interpreter._patch_lang_tensor
-
-
-def _patch_tensor_for_numpy(tensor: Any, scope: Any) -> None:
-    """The bounds of a loop are arrays of one element there, which NumPy 2.4 no longer takes for numbers."""
-    _patch_tensor(tensor, scope)
-    scope.set_attr(tensor, "__index__", lambda self: self.handle.data.item())
-
-
-interpreter._patch_lang_tensor = _patch_tensor_for_numpy
+import_module(f"{kernels.__name__}.interpreter").mend()

@@ -1,0 +1,125 @@
+"""Where a tile of queries lies in a step, and what its softmax is over a stretch of the row's stored tokens.
+
+A tile is POSITIONS neighbouring positions of one row, counted from the request's first, times the query heads that
+share a key head. So a query has the same place in its tile whatever else the step computes, and which keys a tile
+looks at, in which order, depends on the tile's positions alone. Knows nothing of who adds stretches up.
+"""
+
+import triton
+import triton.language as tl
+
+from .packed_memory import key_words, scales_of, value_words
+from .packed_numbers import in_parts, numbers
+
+# Tokens of the shortest stretch that a context is split into; a multiple of every number of keys that a step takes.
+SPLIT = tl.constexpr(256)
+
+
+@triton.jit
+def place_of(tile, query_starts, context_lengths, num_rows, tiles_a_row, POSITIONS: tl.constexpr):
+    """A tile's row, the position of its first query, the token there, the row's first position, and its context.
+
+    Rows have `tiles_a_row` tiles each; with 0 as many as their queries may need, and the row is searched for. There is
+    nothing to do for a tile whose position is not below its context.
+    """
+    if tiles_a_row > 0:
+        row = tile // tiles_a_row
+        number = tile % tiles_a_row
+    else:
+        row = tile * 0
+        beyond = row + num_rows
+        while beyond - row > 1:
+            middle = (row + beyond) // 2
+            if tl.load(query_starts + middle) // POSITIONS + 2 * middle <= tile:
+                row = middle
+            else:
+                beyond = middle
+        number = tile - tl.load(query_starts + row) // POSITIONS - 2 * row
+    start = tl.load(query_starts + row)
+    context = tl.load(context_lengths + row)
+    first = tl.maximum(context - (tl.load(query_starts + row + 1) - start), 0)
+    position = (first // POSITIONS + number) * POSITIONS
+    return row, position, start + position - first, first, context
+
+
+@triton.jit
+def split_length(end, splits_at_most):
+    """Of the stretches that positions below `end` are split into."""
+    length = end * 0 + SPLIT
+    while length * splits_at_most < end:
+        length *= 2
+    return length
+
+
+@triton.jit
+def first_key(position, window, KEYS: tl.constexpr):
+    """Where a tile from this position on begins to look, at a multiple of KEYS; a window of 0 is none."""
+    return tl.where(window > 0, tl.maximum(position - window + 1, 0), 0) // KEYS * KEYS
+
+
+@triton.jit
+def weight_of(score, highest):
+    """The exponential of a score relative to the highest one, or of an older maximum; 0 where nothing was seen yet."""
+    return tl.exp2(score - tl.where(highest == float("-inf"), 0.0, highest))
+
+
+@triton.jit
+def nothing(ROWS: tl.constexpr, HEAD_DIM: tl.constexpr):
+    """A softmax over no keys: weighted values, highest score, sum of weights."""
+    weighted = tl.zeros((ROWS, triton.next_power_of_2(HEAD_DIM)), tl.float32)
+    return weighted, tl.full((ROWS,), float("-inf"), tl.float32), tl.zeros((ROWS,), tl.float32)
+
+
+@triton.jit
+def added(weighted, highest, total, more_weighted, more_highest, more_total):
+    """Two softmaxes over different keys as one. Fused by name, so that every kernel rounds alike."""
+    most = tl.maximum(highest, more_highest)
+    kept, more = weight_of(highest, most), weight_of(more_highest, most)
+    by_row = tl.broadcast_to(kept[:, None], weighted.shape)
+    return tl.fma(weighted, by_row, more_weighted * more[:, None]), most, tl.fma(total, kept, more_total * more)
+
+
+@triton.jit
+def attend(
+    query, positions, first, last, context, reach, scale, memory, KEYS: tl.constexpr, HEAD_DIM: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr, KIND: tl.constexpr, PER_WORD: tl.constexpr,
+):  # fmt: skip
+    """The softmax of queries [rows, dimensions] over the keys first:last, each seeing the last `reach` up to its own.
+
+    `scale` makes scores powers of 2.
+    """
+    UNITS: tl.constexpr = query.shape[1] // PER_WORD
+    query_parts = in_parts(query, PER_WORD)
+    query_sums = tl.sum(query.to(tl.float32), 1)
+    weighted, highest, total = nothing(query.shape[0], HEAD_DIM)
+    offset = tl.zeros_like(total)  # what uint4's minima add to every dimension
+    # Counted in steps, since the compiler then knows that a step begins at a multiple of KEYS, and copies wide.
+    for step in range(first // KEYS, tl.cdiv(last, KEYS)):
+        start = step * KEYS
+        tokens = start + tl.arange(0, KEYS)
+        words = key_words(memory, tokens, context, UNITS, HEAD_DIM, BLOCK_SIZE, PER_WORD)
+        scores = tl.zeros((query.shape[0], KEYS), tl.float32)
+        for place in tl.static_range(PER_WORD):
+            scores = tl.dot(query_parts[place], numbers(words, place, KIND), scores, input_precision="ieee")
+        if KIND == "int8" or KIND == "uint4":
+            scores *= scales_of(memory.key_scales, memory, start, context, 0, KEYS, BLOCK_SIZE)[None, :]
+        if KIND == "uint4":
+            minima = scales_of(memory.key_scales, memory, start, context, 1, KEYS, BLOCK_SIZE)
+            scores += query_sums[:, None] * minima[None, :]
+        is_seen = (tokens[None, :] <= positions[:, None]) & (tokens[None, :] > positions[:, None] - reach)
+        scores = tl.where(is_seen, scores * scale, float("-inf"))
+
+        most = tl.maximum(highest, tl.max(scores, 1))
+        kept, weights = weight_of(highest, most), weight_of(scores, most[:, None])
+        highest, total = most, total * kept + tl.sum(weights, 1)
+        weighted *= kept[:, None]
+        if KIND == "uint4":
+            minima = scales_of(memory.value_scales, memory, start, context, 1, KEYS, BLOCK_SIZE)
+            offset = offset * kept + tl.sum(weights * minima[None, :], 1)
+        if KIND == "int8" or KIND == "uint4":
+            weights *= scales_of(memory.value_scales, memory, start, context, 0, KEYS, BLOCK_SIZE)[None, :]
+        words = value_words(memory, start, context, KEYS, HEAD_DIM, BLOCK_SIZE, KIND, PER_WORD)
+        weight_parts = in_parts(weights.to(query.dtype), PER_WORD)
+        for place in tl.static_range(PER_WORD):
+            weighted = tl.dot(weight_parts[place], numbers(words, place, KIND), weighted, input_precision="ieee")
+    return weighted + offset[:, None], highest, total

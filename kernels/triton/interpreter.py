@@ -1,0 +1,57 @@
+"""Triton's interpreter, mended to compute as a GPU does.
+
+3.6 and 3.7 truncate to bfloat16 where they should round, multiply its bits as if they were integers, and hand NumPy
+arrays of one element to `range`, which NumPy 2.4 refuses. Knows nothing of the kernels.
+"""
+
+from functools import cache
+from typing import Any
+
+import numpy
+import triton.language as tl
+from triton.runtime import interpreter
+
+_convert_float = interpreter._convert_float
+_create_dot = interpreter.InterpreterBuilder.create_dot
+_patch_tensor = interpreter._patch_lang_tensor
+
+
+@cache
+def mend() -> None:
+    """Before the first launch of an interpreted kernel."""
+    interpreter._convert_float = _convert
+    interpreter.InterpreterBuilder.create_dot = _dot
+    interpreter._patch_lang_tensor = _patch_tensor_for_numpy
+
+
+def _widened(bits: numpy.ndarray) -> numpy.ndarray:
+    """bfloat16, which is kept there as its 16 bits, in float32."""
+    return (bits.view(numpy.uint16).astype(numpy.uint32) << 16).view(numpy.float32)
+
+
+def _rounded(x: numpy.ndarray) -> numpy.ndarray:
+    """To the nearest bfloat16, to even at a tie."""
+    bits = numpy.ascontiguousarray(x, numpy.float32).view(numpy.uint32)
+    nearest = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
+    return numpy.where(numpy.isnan(x), bits >> 16 | 0x40, nearest).astype(numpy.uint16)
+
+
+def _convert(x: numpy.ndarray, given: Any, wanted: Any, rounding_mode: Any) -> numpy.ndarray:
+    if (given, wanted) == (tl.float32, tl.bfloat16):
+        return _rounded(x)
+    if (given, wanted) == (tl.bfloat16, tl.float32):
+        return _widened(x).view(numpy.uint32)
+    return _convert_float(x, given, wanted, rounding_mode)
+
+
+def _dot(builder: Any, a: Any, b: Any, d: Any, *rest: Any) -> Any:
+    a, b = (
+        interpreter.TensorHandle(_widened(each.data), tl.float32) if each.dtype.scalar == tl.bfloat16 else each
+        for each in (a, b)
+    )
+    return _create_dot(builder, a, b, d, *rest)
+
+
+def _patch_tensor_for_numpy(tensor: Any, scope: Any) -> None:
+    _patch_tensor(tensor, scope)
+    scope.set_attr(tensor, "__index__", lambda self: self.handle.data.item())

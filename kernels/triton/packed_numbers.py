@@ -1,0 +1,101 @@
+"""Packed keys and values inside a kernel: words as they lie in memory, and the numbers in them.
+
+A word holds the numbers of `kv_layout.KV_FORMATS` that lie together: along a head for keys, along the tokens for
+values. A product over such numbers is the sum of one product for each place in the word, so a tile of words is never
+rearranged: the other factor is taken apart by `in_parts`. Of a branch on a constant one side is compiled, if nothing
+follows it but one `return`. Knows nothing of blocks or attention.
+"""
+
+import triton
+import triton.language as tl
+
+# 2^23 as a float32: a byte in its lowest bits adds that number. Taking it off again leaves the byte, as a float.
+_BYTE_IN_FLOAT = tl.constexpr(0x4B000000)
+_FLOAT_OF_NO_BYTE = tl.constexpr(8388608.0)
+_TOP_BITS = tl.constexpr(-2139062144)  # 0x80808080
+# 1.5 × 2^23: adding it rounds to whole numbers, to even at a tie, and leaves them in the lowest bits.
+_WHOLE_IN_FLOAT = tl.constexpr(12582912.0)
+
+
+@triton.jit
+def numbers(words, PLACE: tl.constexpr, KIND: tl.constexpr):
+    """The numbers at one place of each word. int8 is read as keys are kept, 128 too high; values are turned before."""
+    if KIND == "bf16":
+        found = (words >> 16 * PLACE).to(tl.int16).to(tl.bfloat16, bitcast=True)
+    elif KIND == "int8":
+        byte = words >> 8 * PLACE & 255
+        found = ((byte | _BYTE_IN_FLOAT).to(tl.float32, bitcast=True) - (_FLOAT_OF_NO_BYTE + 128)).to(tl.bfloat16)
+    elif KIND == "uint4":
+        # Of a byte the low nibble is one of the word's first four numbers, the high one of its last four.
+        nibble = words >> 8 * (PLACE % 4) + PLACE // 4 * 4 & 15
+        found = ((nibble | _BYTE_IN_FLOAT).to(tl.float32, bitcast=True) - _FLOAT_OF_NO_BYTE).to(tl.bfloat16)
+    else:
+        found = words
+    return found
+
+
+@triton.jit
+def signed_as_keys(words, KIND: tl.constexpr):
+    """int8's values with the zero that `numbers` takes off: the top bit of each byte turned."""
+    return words ^ _TOP_BITS if KIND == "int8" else words
+
+
+@triton.jit
+def halves(pairs):
+    """float32 [2 n] from n words of two float16 each."""
+    low = pairs.to(tl.int16).to(tl.float16, bitcast=True)
+    high = (pairs >> 16).to(tl.int16).to(tl.float16, bitcast=True)
+    return tl.reshape(tl.join(low, high), (2 * pairs.shape[0],)).to(tl.float32)
+
+
+@triton.jit
+def in_parts(x, PARTS: tl.constexpr):
+    """[rows, n] as PARTS tiles [rows, n / PARTS]; tile i has every column whose number is i modulo PARTS."""
+    if PARTS == 1:
+        parts = (x,)
+    elif PARTS == 2:
+        parts = _even_and_odd(x)
+    else:
+        even, odd = _even_and_odd(x)
+        parts = _woven(in_parts(even, PARTS // 2), in_parts(odd, PARTS // 2), PARTS)
+    return parts
+
+
+@triton.jit
+def _even_and_odd(x):
+    return tl.split(tl.reshape(x, (x.shape[0], x.shape[1] // 2, 2)))
+
+
+@triton.jit
+def _woven(even, odd, PARTS: tl.constexpr):
+    """One tuple in which the items of two take turns."""
+    if PARTS == 4:
+        parts = (even[0], odd[0], even[1], odd[1])
+    else:
+        parts = (even[0], odd[0], even[1], odd[1], even[2], odd[2], even[3], odd[3])
+    return parts
+
+
+@triton.jit
+def rounded_up(x):
+    """The smallest float16 that is not below; NaN stays."""
+    nearest = x.to(tl.float16)
+    bits = nearest.to(tl.int16, bitcast=True)
+    above = (bits + tl.where(bits >= 0, 1, -1)).to(tl.int16).to(tl.float16, bitcast=True)
+    return tl.where(nearest.to(tl.float32) < x, above, nearest)
+
+
+@triton.jit
+def rounded_down(x):
+    """The largest float16 that is not above; NaN stays."""
+    return -rounded_up(-x)
+
+
+@triton.jit
+def bytes_of(x, scale, LEAST: tl.constexpr, MOST: tl.constexpr):
+    """x / scale as whole numbers, to the nearest even, in the lowest byte of int32; 0 where the scale is no number."""
+    is_scaled = (scale > 0)[:, None]
+    divisor = tl.where(is_scaled, scale.to(tl.float32)[:, None], 1.0)
+    inverse = tl.div_rn(tl.zeros_like(divisor) + 1, divisor)
+    whole = tl.where(is_scaled, tl.minimum(tl.maximum(x * inverse, LEAST), MOST), 0.0)
+    return (whole + _WHOLE_IN_FLOAT).to(tl.int32, bitcast=True) & 255
