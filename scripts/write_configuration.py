@@ -33,6 +33,14 @@ ENGINE_GROUPS = {
     "limit_prompt_chars": "Limits at the door",
     "trace": "To look inside",
 }
+# What is to be said before the table of the group that begins with this field.
+NOTES = {
+    "gpu_memory_utilization": """\
+With `swap_space`, blocks that make room for others are kept in CPU memory, and come back when their prefix is asked for
+again or their request goes on; what comes back counts as cached. That memory is taken at the start, by each rank, and
+must be free beside all else. It is meant for GPUs, and works on a CPU as well, where the pool of blocks is kept small.
+"""
+}
 SAMPLING_GROUPS = {
     "temperature": "Choosing tokens",
     "max_tokens": "When an answer ends",
@@ -127,6 +135,8 @@ def tables(struct: type, groups: Mapping[str, str], takes: Mapping[str, str]) ->
                 yield table(rows)
             rows = []
             yield f"### {groups[field.name]}\n"
+            if field.name in NOTES:
+                yield NOTES[field.name]
         if (described := description(field.type)) is not None:
             rows.append(row(field, takes.get(field.name, ""), described))
     yield table(rows)
