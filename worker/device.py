@@ -53,5 +53,9 @@ def device_name(device: torch.device) -> str:
 def on_device(array: numpy.ndarray, device: torch.device) -> torch.Tensor:
     """The array as a tensor: in place on a CPU, else a copy that the host does not wait for."""
     tensor = torch.from_numpy(array)
-    # From memory that is not pinned a copy may wait for what the device has to do before.
-    return tensor if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)
+    return tensor if device.type == "cpu" else pinned(tensor).to(device, non_blocking=True)
+
+
+def pinned(tensor: torch.Tensor) -> torch.Tensor:
+    """The same where a GPU reads it by itself: from other memory a copy may wait for what the GPU has to do before."""
+    return tensor.pin_memory() if torch.cuda.is_available() else tensor

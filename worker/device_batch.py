@@ -5,20 +5,24 @@ Nothing here waits for the device. Knows nothing of plans, parameters or models.
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy
 import torch
 from torch import Tensor
 
 from ..kernels import Adapted
+from ..kernels.lora import DeviceAdapted
 from ..kernels.paged import DeviceRows, Rotation
-from ..kernels.reference.step_inputs import step_inputs
-from .device import on_device
+from .device import on_device, pinned
 from .kv_cache import DeviceKVCache
 from .slots import SlotTable, StepRows
 
+if TYPE_CHECKING:  # its kernels import triton
+    from ..kernels.triton.operations import TritonOperations
+
 _NO_SLOT = -1
+_ALIGNED = 4  # int32 numbers in the 16 bytes that kernels like an address to be a multiple of
 
 
 class StepColumns(NamedTuple):
@@ -31,20 +35,24 @@ class StepColumns(NamedTuple):
     @classmethod
     def shaped(cls, packed: Tensor, num_rows: int) -> Self:
         """The columns in what `packed` made."""
-        return cls(*packed.split((num_rows, num_rows, num_rows + 1)))
+        stride = _stride(num_rows)
+        return cls(packed[:num_rows], packed[stride:][:num_rows], packed[2 * stride :][: num_rows + 1])
 
 
 def packed(rows: StepRows, num_rows: int) -> Tensor:
     """A step's columns for `num_rows`, one behind another; pinned where there is a GPU, so that nobody waits."""
-    count, spare = len(rows), num_rows - len(rows)
-    ends = numpy.cumsum(rows.num_tokens)
-    columns = numpy.zeros(3 * num_rows + 1, numpy.int32)
-    columns[:count], columns[count:num_rows] = rows.slots, _NO_SLOT
-    columns[num_rows : num_rows + count] = rows.starts
-    columns[2 * num_rows + 1 : 2 * num_rows + 1 + count] = ends
-    columns[len(columns) - spare :] = ends[-1]
-    held = torch.from_numpy(columns)
-    return held.pin_memory() if torch.cuda.is_available() else held
+    count, stride = len(rows), _stride(num_rows)
+    columns = numpy.zeros(2 * stride + num_rows + 1, numpy.int32)
+    slots, starts, query_starts = columns[:num_rows], columns[stride:], columns[2 * stride :]
+    slots[:count], slots[count:] = rows.slots, _NO_SLOT
+    starts[:count] = rows.starts
+    query_starts[1 : count + 1] = numpy.cumsum(rows.num_tokens)
+    query_starts[count + 1 :] = query_starts[count]
+    return pinned(torch.from_numpy(columns))
+
+
+def _stride(num_rows: int) -> int:
+    return -(-num_rows // _ALIGNED) * _ALIGNED
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,31 +62,33 @@ class Inputs:
     token_ids: Tensor  # [T] int64
     positions: Tensor  # [T] int64
     rows: DeviceRows
+    adapted: DeviceAdapted | None = None  # which tokens have a LoRA adapter, if any may
 
-    @classmethod
-    def made(cls, columns: StepColumns, table: SlotTable, num_tokens: int, max_queries: int, max_context: int) -> Self:
-        found = step_inputs(
-            columns.slots,
-            columns.starts,
-            columns.query_starts,
-            table.histories,
-            table.tables,
-            table.block_size,
-            num_tokens,
-            -(-max_context // table.block_size),
-        )
-        rows = DeviceRows(
-            columns.query_starts, found.context_lengths, found.block_tables, found.kv_slots, max_queries, max_context
-        )
-        return cls(found.token_ids, found.positions, rows)
+
+def inputs_of(
+    columns: StepColumns,
+    table: SlotTable,
+    ops: "TritonOperations",
+    num_tokens: int,
+    max_queries: int,
+    max_context: int,
+    adapted: DeviceAdapted | None,
+) -> Inputs:
+    width = -(-max_context // table.block_size)
+    found = ops.step_inputs(*columns, table.histories, table.tables, table.block_size, num_tokens, width)
+    rows = DeviceRows(
+        columns.query_starts, found.context_lengths, found.block_tables, found.kv_slots, max_queries, max_context
+    )
+    return Inputs(found.token_ids, found.positions, rows, adapted)
 
 
 class DeviceBatch:
-    """One step of R rows and T tokens; has what a `Batch` has, made when it is first asked for."""
+    """One step of R rows and T tokens; has what a `Batch` has, once that was made and taken."""
 
-    rotation: Rotation
     token_ids: Tensor
     rows: DeviceRows
+    rotation: Rotation
+    adapted: DeviceAdapted | None
 
     def __init__(self, step_rows: StepRows, table: SlotTable, kv: DeviceKVCache) -> None:
         self.step_rows = step_rows
@@ -86,7 +96,7 @@ class DeviceBatch:
         self.kv = kv
         self.query_starts = [0, *numpy.cumsum(step_rows.num_tokens).tolist()]
         self.context_lengths: list[int] = step_rows.ends.tolist()
-        self.adapted = Adapted.of(table.adapters[step_rows.slots], step_rows.num_tokens, table.device)
+        self.adapters = Adapted.of(table.adapters[step_rows.slots], step_rows.num_tokens)
 
     @property
     def num_tokens(self) -> int:
@@ -94,10 +104,10 @@ class DeviceBatch:
 
     @property
     def only_decodes(self) -> bool:
-        """Every row computes one token of its answer and is asked for the next, and none has an adapter."""
+        """Every row computes one token of its answer and is asked for the next."""
         rows = self.step_rows
         is_answering = rows.wants_logits & (rows.starts >= self.table.num_prompt[rows.slots])
-        return self.num_tokens == len(rows) and bool(is_answering.all()) and self.adapted is None
+        return self.num_tokens == len(rows) and bool(is_answering.all())
 
     @cached_property
     def logit_rows(self) -> Tensor:
@@ -105,13 +115,17 @@ class DeviceBatch:
         ends = numpy.array(self.query_starts[1:], numpy.int64)
         return on_device(ends[self.step_rows.wants_logits] - 1, self.table.device)
 
-    def inputs(self) -> Inputs:
-        count = len(self.step_rows)
-        columns = packed(self.step_rows, count).to(self.table.device, non_blocking=True)
-        most = int(self.step_rows.num_tokens.max())
-        longest = int(self.step_rows.ends.max())
-        return Inputs.made(StepColumns.shaped(columns, count), self.table, self.num_tokens, most, longest)
+    def inputs(self, ops: "TritonOperations") -> Inputs:
+        count, device = len(self.step_rows), self.table.device
+        columns = StepColumns.shaped(packed(self.step_rows, count).to(device, non_blocking=True), count)
+        most, longest = int(self.step_rows.num_tokens.max()), int(self.step_rows.ends.max())
+        adapted = None
+        if self.adapters is not None:
+            parts = (self.adapters.tokens, self.adapters.blocks)
+            adapted = DeviceAdapted(*(pinned(part).to(device, non_blocking=True) for part in parts))
+        return inputs_of(columns, self.table, ops, self.num_tokens, most, longest, adapted)
 
     def take(self, inputs: Inputs, rotation: Rotation) -> None:
         """What layers will read."""
-        self.token_ids, self.rows, self.rotation = inputs.token_ids, inputs.rows, rotation
+        self.token_ids, self.rows, self.adapted = inputs.token_ids, inputs.rows, inputs.adapted
+        self.rotation = rotation

@@ -10,13 +10,15 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from ...kernels.lora import DeviceAdapted
 from ...kernels.paged import Rotation
 from ..capture import Capture, captured
-from ..device_batch import DeviceBatch, Inputs, StepColumns, packed
+from ..device_batch import DeviceBatch, Inputs, StepColumns, inputs_of, packed
 from ..kv_cache import AnyKVCache
 from .decoder import Decoder
 
@@ -30,11 +32,20 @@ class GraphOptions:
     sizes: tuple[int, ...] = ()  # numbers of rows; empty: those of `fitting_size`
 
 
+class Key(NamedTuple):
+    """What a graph is for."""
+
+    rows: int  # so many at most
+    context: int  # none is longer
+    has_adapters: bool
+
+
 @dataclass
 class Graph:
     """One captured step."""
 
     columns: Tensor  # int32: where its counts are written
+    adapted: DeviceAdapted | None  # and which rows have an adapter, where any has
     hidden: Tensor  # the stream behind the last layer
     replay: Callable[[], Tensor]  # gives logits of all rows
 
@@ -46,7 +57,7 @@ class GraphedDecoder:
     decoder: Decoder
     options: GraphOptions
     capture: Capture = captured
-    _graphs: dict[tuple[int, int], Graph] = field(default_factory=dict)  # by rows and longest context
+    _graphs: dict[Key, Graph] = field(default_factory=dict)
     _kv: AnyKVCache | None = None
     _logits: tuple[Tensor, Tensor] | None = None  # rows that a replay made logits of already, and these
 
@@ -54,9 +65,11 @@ class GraphedDecoder:
         """[T, hidden]: the stream behind the last layer, until the next step overwrites it."""
         self._logits = None
         if not self.options.is_on or not batch.only_decodes:
-            return self._stream(batch.inputs(), batch)
+            return self._stream(batch.inputs(self.decoder.placement.ops), batch)
         graph, size = self._graph_for(batch)
         graph.columns.copy_(packed(batch.step_rows, size), non_blocking=True)
+        if graph.adapted is not None:
+            graph.adapted.take(batch.adapters)
         logits, count = graph.replay(), batch.num_tokens
         self._logits = batch.logit_rows, logits[:count]
         return graph.hidden[:count]
@@ -79,28 +92,32 @@ class GraphedDecoder:
             self._kv = batch.kv
         most, longest = len(batch.table.is_taken), batch.table.max_model_len
         size = fitting_size(batch.num_tokens, most, self.options.sizes)
-        context = fitting_context(max(batch.context_lengths), longest)
-        graph = self._graphs.get((size, context))
+        key = Key(size, fitting_context(max(batch.context_lengths), longest), batch.adapters is not None)
+        graph = self._graphs.get(key)
         if graph is None:
-            graph = self._graphs[size, context] = self._captured(batch, size, context)
+            graph = self._graphs[key] = self._captured(batch, key)
         return graph, size
 
-    def _captured(self, batch: DeviceBatch, size: int, context: int) -> Graph:
-        start = time.perf_counter()
-        device, dtype = batch.table.device, self.decoder.placement.activations
+    def _captured(self, batch: DeviceBatch, key: Key) -> Graph:
+        start, size, placement = time.perf_counter(), key.rows, self.decoder.placement
+        device, dtype = batch.table.device, placement.activations
         columns = packed(batch.step_rows, size).to(device)
         hidden = torch.empty(size, self.decoder.hidden_size, dtype=dtype, device=device)
+        adapted = None
+        if key.has_adapters:
+            adapted = DeviceAdapted.room(size, placement.adapters.form.max_adapters, device)
         # Its inputs are made of the columns, whatever they say when the graph is replayed.
         blank = DeviceBatch(batch.step_rows, batch.table, batch.kv)
 
         def step() -> Tensor:
-            inputs = Inputs.made(StepColumns.shaped(columns, size), blank.table, size, 1, context)
+            shaped = StepColumns.shaped(columns, size)
+            inputs = inputs_of(shaped, blank.table, placement.ops, size, 1, key.context, adapted)
             hidden.copy_(self._stream(inputs, blank))
             return self.decoder.head(self.decoder.norm(hidden))
 
-        graph = Graph(columns, hidden, self.capture(step))
+        graph = Graph(columns, adapted, hidden, self.capture(step))
         seconds = time.perf_counter() - start
-        _LOG.info("captured a step of %d rows, context up to %d, in %.2f s", size, context, seconds)
+        _LOG.info("captured a step of %d rows, context up to %d, in %.2f s", size, key.context, seconds)
         return graph
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ...kernels.sampling import choose, choose_on_device, scan
+from ...kernels.sampling import Chosen, DeviceDraws, choose, scan
 from .adjustments import Mask, adjust, allow
 from .parameters import ParameterTable
 from .processors import Processors
@@ -69,9 +69,11 @@ def sample(logits: Tensor, rows: SamplingRows, mask: Mask | None = None) -> Samp
     return Sampled(token_ids.masked_fill(is_broken, 0), faults)
 
 
-def sample_by_noise(logits: Tensor, rows: SamplingRows, mask: Mask | None = None) -> Sampled:
-    """The same for a GPU, which is asked for nothing meanwhile; what is drawn are other tokens, as likely."""
+def sample_by_noise(
+    choose: Callable[[Tensor, DeviceDraws], Chosen], logits: Tensor, rows: SamplingRows, mask: Mask | None = None
+) -> Sampled:
+    """The same for a GPU, which is asked for nothing meanwhile; what `choose` draws are other tokens, as likely."""
     if mask is not None:
         allow(logits, mask)
     adjust(logits, rows)
-    return Sampled(*choose_on_device(logits, rows.device_draws()))
+    return Sampled(*choose(logits, rows.device_draws()))

@@ -1,11 +1,13 @@
 """A GPU's kernels in Triton, with captured steps; in Triton's interpreter on a CPU, too. Knows nothing of layers."""
 
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 
 from ....kernels import WeightForm
 from ....kernels.triton import is_interpreted
+from ....kernels.triton.noisy_choice import choose
 from ....kernels.triton.operations import TritonOperations
 from ...kv_cache import DeviceKVCache, KVShape
 from ...parallel import Parallel
@@ -63,7 +65,7 @@ class TritonBackend(Backend):
 
     @property
     def sample(self) -> Sample:
-        return sample_by_noise
+        return partial(sample_by_noise, choose)
 
     def runs(self, decoder: Decoder) -> GraphedDecoder:
         return GraphedDecoder(decoder, self.graphs)

@@ -1,0 +1,124 @@
+"""What layers call, on a GPU's kernels: each call launches one or two of them and waits for nothing.
+
+Rows are `DeviceRows`, memory is `PagedKV`, rotations are tables: what a captured step can be replayed with. In the
+invariant form a row's bits depend on that row alone. Knows the shapes of a decoder's layers, nothing of models.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..forms import DTYPES, WeightForm
+from ..heads import HeadForm
+from ..lora import DeviceAdapted, LoraForm
+from ..operations import Ranks
+from ..paged import DeviceRows, PagedKV, Rotation
+from ..quantized_part import QuantizedPart
+from ..reference.step_inputs import StepInputs
+from . import adjust, is_interpreted, linear_int4, logprobs  # noqa: F401  register what is called by device
+from .attention import attention_by_shape, attention_of_one_shape
+from .embedding import embedding
+from .interpreter import mend
+from .linear import linear, linear_int8, linear_invariant, linear_wint8
+from .linear_int4 import linear_wint4, linear_wint4_invariant
+from .lora import TritonLora, add_lora
+from .rms_norm import add_rms_norm
+from .silu_mul import silu_mul
+from .step_inputs import prepare
+from .store_heads import store_heads
+from .weights import GpuWeight, pack
+
+Product = Callable[[Tensor, GpuWeight, Tensor | None], Tensor]
+# By what a weight holds: the fast product, and the one whose rows are free of their company.
+_PRODUCTS: dict[str, tuple[Product, Product]] = {
+    "int8": (linear_wint8, linear_invariant),
+    "int4": (linear_wint4, linear_wint4_invariant),
+}
+_OF_FLOATS = (linear, linear_invariant)
+_OF_QUANTIZED_ROWS = (linear_int8, linear_int8)
+
+if is_interpreted():
+    mend()
+
+
+class Multiplier(NamedTuple):
+    """A weight, and the product that it was packed for."""
+
+    product: Product
+    weight: GpuWeight
+
+
+@dataclass(frozen=True)
+class TritonOperations:
+    device: torch.device
+    activations: torch.dtype
+    ranks: Ranks
+    is_invariant: bool
+
+    def pack(self, parts: list[Tensor | QuantizedPart], form: WeightForm) -> Multiplier:
+        weight = pack(parts, form, self.device)
+        forms = _PRODUCTS.get(weight.kind, _OF_FLOATS)
+        if weight.kind == "int8" and form.quantizes_rows:
+            forms = _OF_QUANTIZED_ROWS
+        return Multiplier(forms[self.is_invariant], weight)
+
+    def table(self, part: Tensor, form: WeightForm) -> Tensor:
+        # Rows are read, not multiplied with: kept as floats whatever the matrices are.
+        return part.to(self.device, DTYPES.get(form.kind, self.activations), copy=True)
+
+    def tied_weight(self, table: Tensor, form: WeightForm) -> Multiplier:
+        return self.pack([table], form)
+
+    def lora(self, in_features: int, outputs: list[int], form: LoraForm) -> TritonLora:
+        return TritonLora(in_features, outputs, form, self.device)
+
+    def embedding(self, token_ids: Tensor, table: Tensor, first: int) -> Tensor:
+        return embedding(token_ids, table, first).to(self.activations)
+
+    def step_inputs(
+        self,
+        slots: Tensor,
+        starts: Tensor,
+        query_starts: Tensor,
+        histories: Tensor,
+        tables: Tensor,
+        block_size: int,
+        num_tokens: int,
+        width: int,
+    ) -> StepInputs:
+        """What a step reads, of its rows' counts (`reference.step_inputs`)."""
+        return prepare(slots, starts, query_starts, histories, tables, block_size, num_tokens, width)
+
+    def linear(self, x: Tensor, weight: Multiplier, bias: Tensor | None) -> Tensor:
+        return weight.product(x, weight.weight, bias)
+
+    def add_lora(self, product: Tensor, x: Tensor, lora: TritonLora, adapted: DeviceAdapted | None) -> Tensor:
+        return product if adapted is None else add_lora(product, x, lora, adapted)
+
+    def add_rms_norm(self, stream: Tensor, update: Tensor | None, weight: Tensor, epsilon: float) -> Tensor:
+        return add_rms_norm(stream, update, weight, epsilon)
+
+    def store_heads(self, heads: Tensor, form: HeadForm, rotation: Rotation, kv: PagedKV, rows: DeviceRows) -> Tensor:
+        return store_heads(heads, form, rotation, kv, rows)
+
+    def attention(self, query: Tensor, form: HeadForm, kv: PagedKV, rows: DeviceRows, window: int | None) -> Tensor:
+        attend = attention_of_one_shape if self.is_invariant else attention_by_shape
+        return attend(query, kv, rows, form.head_dim**-0.5, window).flatten(1)
+
+    def silu_mul(self, gate_up: Tensor) -> Tensor:
+        return silu_mul(gate_up)
+
+    def add(self, stream: Tensor, update: Tensor) -> Tensor:
+        return stream.add_(update)
+
+    def gather_rows(self, x: Tensor, indices: Tensor) -> Tensor:
+        return x[indices]
+
+    def all_reduce(self, x: Tensor) -> Tensor:
+        return self.ranks.all_reduce(x)
+
+    def all_gather(self, x: Tensor, total: int) -> Tensor:
+        return self.ranks.all_gather(x.float(), total)
