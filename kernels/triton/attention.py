@@ -10,8 +10,8 @@ one order of sums for all: a token has the same bits alone, in company, and howe
 Knows nothing of who owns a block.
 """
 
+from collections.abc import Iterator
 from functools import partial
-from typing import NamedTuple
 
 import torch
 import triton
@@ -21,27 +21,38 @@ from torch import Tensor
 from ..kv_layout import KV_FORMATS
 from ..paged import DeviceRows, PagedKV
 from ..reference.paged_attention import attention_paged, attention_paged_invariant
-from .attention_tile import SPLIT, added, attend, first_key, nothing, place_of, split_length
+from .attention_shape import (
+    FEW,
+    INVARIANT,
+    MANY,
+    Tiles,
+    shape_key,
+    tiles_of_few,
+    tiles_of_invariant,
+    tiles_of_many,
+)
+from .attention_tile import (
+    added,
+    attend,
+    attend_split_by_split,
+    first_key,
+    nothing,
+    place_of,
+    query_parts,
+    split_length,
+)
+from .compiled import Example
 from .packed_memory import Memory
-from .tuning import Choice, Key, Tuning
+from .tuning import Choice
 
-# Programs of one tile and head, at most: partial sums take memory in proportion.
-_SPLITS_AT_MOST = 32
-# Rows of a tile (queries × heads that share a key head) up to which a step has few queries, and contexts are split.
-_FEW_ROWS = 64
-# Of every tile of the form without regard for company: the fewest that Hopper's wide products take.
-_INVARIANT_ROWS = 64
-_LEAST_ROWS = 16  # of any product
-# Programs up to which a step of many queries leaves the device idle, so that its contexts are split too.
-_FEW_PROGRAMS = 64
-_SPLITS_OF_MANY = 8
 _LOG2_E = 1.4426950408889634
-_COUNTS = ["num_rows", "tiles_a_row", "splits_at_most", "num_splits", "window", "table_width"]
-# How keys and values are read: whole words of numbers that lie together, or numbers.
-_WORDS = {"fp32": torch.float32, "fp16": torch.float16}
+# Counts that differ from step to step: no kernel is compiled anew for one of them.
+_COUNTS = ["num_rows", "tiles_a_row", "splits_at_most", "window"]
+# How keys and values are read: as numbers, or as words of numbers that lie together.
+_NUMBERS = {"fp32": torch.float32, "fp16": torch.float16}
 
 
-@triton.jit(do_not_specialize=[name for name in _COUNTS if name != "num_splits"])
+@triton.jit(do_not_specialize=[*_COUNTS, "table_width"])
 def attention_kernel(
     query, output, parts, sums, query_starts, context_lengths, block_tables, keys, values, key_scales, value_scales,
     table_width, stride, scale_stride, num_rows, tiles_a_row, splits_at_most, window, scale, POSITIONS: tl.constexpr,
@@ -66,10 +77,8 @@ def attention_kernel(
     positions, members = position + own // GROUP, own % GROUP
     is_there = (positions >= first) & (positions < context) & (members < SHARED)
     heads = (token + own // GROUP).to(tl.int64) * (tl.num_programs(1) * SHARED) + head * SHARED + members
-    columns = tl.arange(0, max(triton.next_power_of_2(HEAD_DIM), 16 * PER_WORD))
-    pointers = query + heads[:, None] * HEAD_DIM + columns[None, :]
-    taken = tl.load(pointers, mask=is_there[:, None] & (columns < HEAD_DIM)[None, :], other=0)
-    taken = taken.to(keys.dtype.element_ty if PER_WORD == 1 else tl.bfloat16)
+    dtype: tl.constexpr = keys.dtype.element_ty if PER_WORD == 1 else tl.bfloat16
+    taken = query_parts(query + heads * HEAD_DIM, is_there, dtype, HEAD_DIM, PER_WORD)
 
     head = head.to(tl.int64)
     share: tl.constexpr = HEAD_DIM // PER_WORD * BLOCK_SIZE
@@ -81,16 +90,12 @@ def attention_kernel(
     memory = Memory(table, keys + head * share, values + head * share, key_scales, value_scales, stride, scale_stride)
     reach = tl.where(window > 0, window, end)
     if ADDS_SPLITS:
-        weighted, highest, total = nothing(POSITIONS * GROUP, HEAD_DIM)
-        each = tl.where(is_split, split, begin // length)
+        own_split = tl.where(is_split, split, begin // length)
         beyond = tl.where(is_split, split + 1, tl.cdiv(end, length))
-        while each < beyond:
-            low, high = tl.maximum(each * length, begin), tl.minimum((each + 1) * length, end)
-            more, more_highest, more_total = attend(
-                taken, positions, low, high, context, reach, scale, memory, KEYS, HEAD_DIM, BLOCK_SIZE, KIND, PER_WORD
-            )
-            weighted, highest, total = added(weighted, highest, total, more, more_highest, more_total)
-            each += 1
+        weighted, highest, total = attend_split_by_split(
+            taken, positions, own_split, beyond, length, begin, end, context, reach, scale, memory, KEYS, HEAD_DIM,
+            BLOCK_SIZE, KIND, PER_WORD,
+        )  # fmt: skip
     else:
         low, high = tl.maximum(split * length, begin), tl.minimum((split + 1) * length, end)
         weighted, highest, total = attend(
@@ -109,9 +114,9 @@ def attention_kernel(
         tl.store(output + heads[:, None] * HEAD_DIM + columns[None, :], attended, mask=is_stored)
 
 
-@triton.jit(do_not_specialize=[name for name in _COUNTS if name != "table_width"])
+@triton.jit(do_not_specialize=[*_COUNTS, "num_splits"])
 def add_splits_kernel(
-    output, parts, sums, query_starts, context_lengths, num_rows, tiles_a_row, splits_at_most, num_splits, window,
+    output, parts, sums, query_starts, context_lengths, num_rows, tiles_a_row, splits_at_most, window, num_splits,
     POSITIONS: tl.constexpr, KEYS: tl.constexpr, HEAD_DIM: tl.constexpr,
 ):  # fmt: skip
     """A program: the queries of one tile and one query head."""
@@ -138,110 +143,82 @@ def add_splits_kernel(
     tl.store(output + heads[:, None] * HEAD_DIM + columns[None, :], attended, mask=is_stored)
 
 
-class _Tiles(NamedTuple):
-    """How a step's queries are cut into tiles, and contexts into splits."""
-
-    positions: int
-    group: int  # query heads in a tile: those that share a key head, and some that are not there
-    splits_at_most: int
-    is_split: bool  # whether each split has a program
-    adds_splits: bool = False
-
-    def a_row(self, rows: DeviceRows) -> int:
-        """Tiles that every row has; 0 where that would be many more than are needed, and rows are searched for."""
-        most = 1 if rows.max_queries == 1 else (rows.max_queries - 2) // self.positions + 2
-        return most if most <= 2 else 0
-
-    def count(self, rows: DeviceRows) -> int:
-        """A row of n queries, wherever it begins, has n / positions + 2 tiles at most."""
-        return rows.num_rows * self.a_row(rows) or len(rows.kv_slots) // self.positions + 2 * rows.num_rows
-
-    def num_splits(self, rows: DeviceRows) -> int:
-        end = -(-rows.max_context // self.positions) * self.positions
-        return min(self.splits_at_most, -(-end // SPLIT.value)) if self.is_split else 1
-
-
-def _few_default(architecture: int, key: Key) -> Choice:
-    number, _, _ = key
-    return Choice.of(4, 3, KEYS=_least_keys(number))
-
-
-def _many_default(architecture: int, key: Key) -> Choice:
-    number, _, _ = key
-    return Choice.of(8, 3, KEYS=_least_keys(number), ROWS=128)
-
-
-def _invariant_default(architecture: int, key: Key) -> Choice:
-    number, _, _ = key
-    return Choice.of(4, 3, KEYS=_least_keys(number))
-
-
-def _least_keys(number: int) -> int:
-    """A product over keys takes at least 16 at once, and there is one for each place in a word."""
-    return max(64, 16 * _FORMS[number].per_unit)
-
-
-_FORMS = list(KV_FORMATS.values())
-FEW = Tuning("attention_few", _few_default, [])
-MANY = Tuning("attention_many", _many_default, [])
-INVARIANT = Tuning("attention_invariant", _invariant_default, [])
-
-
 @attention_paged.implement("triton")
 def attention_by_shape(query: Tensor, kv: PagedKV, rows: DeviceRows, scale: float, window: int | None) -> Tensor:
     shared = triton.next_power_of_2(query.shape[1] // kv.num_heads)
-    positions = triton.next_power_of_2(rows.max_queries)
-    is_few = positions * shared <= _FEW_ROWS
-    key = (KV_FORMATS[kv.kind].number, kv.head_dim, max(_LEAST_ROWS, positions * shared) if is_few else 0)
     attend_as = partial(_launch, query, kv, rows, scale, window)
-    if is_few:
-        tiles = _Tiles(positions, max(shared, _LEAST_ROWS // positions), _SPLITS_AT_MOST, is_split=True)
-        return attend_as(tiles, FEW.choice(key, partial(attend_as, tiles)))
+    tiles = tiles_of_few(shared, rows.max_queries)
+    if tiles:
+        attend_few = partial(attend_as, tiles)
+        return attend_few(FEW.choice(shape_key(kv, tiles.positions * tiles.group), attend_few))
 
     def attend_many(choice: Choice) -> Tensor:
-        tiles = _Tiles(max(1, choice["ROWS"] // shared), shared, 1, is_split=False)
-        if tiles.count(rows) * kv.num_heads <= _FEW_PROGRAMS:
-            tiles = tiles._replace(splits_at_most=_SPLITS_OF_MANY, is_split=True)
-        return attend_as(tiles, choice)
+        return attend_as(tiles_of_many(shared, choice["ROWS"], rows, kv.num_heads), choice)
 
-    return attend_many(MANY.choice(key, attend_many))
+    return attend_many(MANY.choice(shape_key(kv, 0), attend_many))
 
 
 @attention_paged_invariant.implement("triton")
 def attention_of_one_shape(query: Tensor, kv: PagedKV, rows: DeviceRows, scale: float, window: int | None) -> Tensor:
     shared = triton.next_power_of_2(query.shape[1] // kv.num_heads)
-    positions = max(1, _INVARIANT_ROWS // shared)
-    tiles = _Tiles(
-        positions, shared, _SPLITS_AT_MOST, is_split=rows.max_queries * shared <= _FEW_ROWS, adds_splits=True
-    )
-    key = (KV_FORMATS[kv.kind].number, kv.head_dim, 0)
-    return _launch(query, kv, rows, scale, window, tiles, INVARIANT.choice(key))
+    choice = INVARIANT.choice(shape_key(kv, 0))
+    tiles = tiles_of_invariant(shared, choice["ROWS"], rows.max_queries)
+    return _launch(query, kv, rows, scale, window, tiles, choice)
 
 
 def _launch(
-    query: Tensor, kv: PagedKV, rows: DeviceRows, scale: float, window: int | None, tiles: _Tiles, choice: Choice
+    query: Tensor, kv: PagedKV, rows: DeviceRows, scale: float, window: int | None, tiles: Tiles, choice: Choice
 ) -> Tensor:
+    """What there is no row for is left as it is."""
     num_heads, per_word = kv.num_heads, KV_FORMATS[kv.kind].per_unit
     num_tiles, num_splits = tiles.count(rows), tiles.num_splits(rows)
-    counts = (rows.num_rows, tiles.a_row(rows), tiles.splits_at_most)
+    counts = (rows.num_rows, tiles.a_row(rows), tiles.splits_at_most, window or 0)
     output, parts, sums = torch.empty_like(query), query, query
     if num_splits > 1:
         parts = query.new_empty((*query.shape[:2], num_splits, kv.head_dim), dtype=torch.float32)
         sums = query.new_empty((*query.shape[:2], num_splits, 2), dtype=torch.float32)
-    keys, values = (memory.view(_WORDS.get(kv.kind, torch.int32)) for memory in (kv.keys, kv.values))
-    key_scales, value_scales = (
-        keys if scales is None else scales.view(torch.int32) for scales in (kv.key_scales, kv.value_scales)
-    )
+    keys, values = (memory.view(_NUMBERS.get(kv.kind, torch.int32)) for memory in (kv.keys, kv.values))
+    scales = (keys if held is None else held.view(torch.int32) for held in (kv.key_scales, kv.value_scales))
+    key_scales, value_scales = scales
     attention_kernel[num_tiles, num_heads, num_splits](
         query, output, parts, sums, rows.query_starts, rows.context_lengths, rows.block_tables, keys, values,
         key_scales, value_scales, rows.block_tables.shape[1], keys.stride(0), key_scales.stride(0), *counts,
-        window or 0, scale * _LOG2_E, tiles.positions, tiles.group, query.shape[1] // num_heads, choice["KEYS"],
-        kv.head_dim, kv.block_size, kv.kind, per_word, tiles.adds_splits, num_warps=choice.num_warps,
-        num_stages=choice.num_stages,
+        scale * _LOG2_E, tiles.positions, tiles.group, query.shape[1] // num_heads, choice["KEYS"], kv.head_dim,
+        kv.block_size, kv.kind, per_word, tiles.adds_splits, num_warps=choice.num_warps, num_stages=choice.num_stages,
     )  # fmt: skip
     if num_splits > 1:
         add_splits_kernel[num_tiles, query.shape[1]](
-            output, parts, sums, rows.query_starts, rows.context_lengths, *counts, num_splits, window or 0,
-            tiles.positions, choice["KEYS"], kv.head_dim, num_warps=1,
+            output, parts, sums, rows.query_starts, rows.context_lengths, *counts, num_splits, tiles.positions,
+            choice["KEYS"], kv.head_dim, num_warps=1,
         )  # fmt: skip
     return output
+
+
+def examples() -> Iterator[Example]:
+    numbers = {"fp32": "*fp32", "fp16": "*fp16"}
+    lists = dict.fromkeys(("query_starts", "context_lengths", "block_tables", "key_scales", "value_scales"), "*i32")
+    counts = dict.fromkeys((*_COUNTS, "table_width", "stride", "scale_stride"), "i32") | {"scale": "fp32"}
+    sums = {"parts": "*fp32", "sums": "*fp32"}
+    shapes = (
+        ("bf16", 128, "few"), ("fp16", 256, "few"), ("int8", 64, "few"), ("uint4", 128, "few"), ("fp32", 64, "few"),
+        ("bf16", 128, "many"), ("fp16", 64, "many"), ("bf16", 256, "many"), ("int8", 128, "many"),
+        ("uint4", 128, "many"), ("bf16", 128, "invariant"), ("uint4", 64, "invariant"),
+    )  # fmt: skip
+    for kind, head_dim, name in shapes:
+        tuning = {"few": FEW, "many": MANY, "invariant": INVARIANT}[name]
+        choice = tuning.default(90, (KV_FORMATS[kind].number, head_dim, 16))
+        rows = 16 if name == "few" else choice["ROWS"]
+        constants = dict(
+            POSITIONS=1 if name == "few" else rows // 4, GROUP=rows if name == "few" else 4, SHARED=4,
+            KEYS=choice["KEYS"], HEAD_DIM=head_dim, BLOCK_SIZE=16, KIND=kind, PER_WORD=KV_FORMATS[kind].per_unit,
+            ADDS_SPLITS=name == "invariant",
+        )  # fmt: skip
+        number, states = numbers.get(kind, "*i32"), numbers.get(kind, "*bf16")
+        states_and_memory = {"query": states, "output": states, "keys": number, "values": number}
+        types = states_and_memory | sums | lists | counts
+        aligned = (*(argument for argument, kept in types.items() if kept.startswith("*")), "stride", "scale_stride")
+        label = f"attention {kind} {head_dim} {name}"
+        yield Example(label, attention_kernel, types, constants, choice.num_warps, choice.num_stages, aligned)
+    types = {"output": "*bf16"} | sums | lists | counts | {"num_splits": "i32"}
+    types = {name: kept for name, kept in types.items() if name in add_splits_kernel.arg_names}
+    yield Example("add_splits 128", add_splits_kernel, types, dict(POSITIONS=1, KEYS=64, HEAD_DIM=128), num_warps=1)

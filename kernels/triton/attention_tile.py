@@ -8,11 +8,11 @@ looks at, in which order, depends on the tile's positions alone. Knows nothing o
 import triton
 import triton.language as tl
 
+from .attention_shape import SPLIT
 from .packed_memory import key_words, scales_of, value_words
 from .packed_numbers import in_parts, numbers
 
-# Tokens of the shortest stretch that a context is split into; a multiple of every number of keys that a step takes.
-SPLIT = tl.constexpr(256)
+_SPLIT = tl.constexpr(SPLIT)
 
 
 @triton.jit
@@ -45,7 +45,7 @@ def place_of(tile, query_starts, context_lengths, num_rows, tiles_a_row, POSITIO
 @triton.jit
 def split_length(end, splits_at_most):
     """Of the stretches that positions below `end` are split into."""
-    length = end * 0 + SPLIT
+    length = end * 0 + _SPLIT
     while length * splits_at_most < end:
         length *= 2
     return length
@@ -80,27 +80,45 @@ def added(weighted, highest, total, more_weighted, more_highest, more_total):
 
 
 @triton.jit
+def query_parts(rows, is_there, DTYPE: tl.constexpr, HEAD_DIM: tl.constexpr, PER_WORD: tl.constexpr):
+    """A tile's queries by their place in a word of keys: PER_WORD tiles [rows, words], from pointers to the rows.
+
+    Each is loaded by itself, since only what comes from a load without detour is multiplied out of shared memory, where
+    it takes no registers.
+    """
+    first = tl.arange(0, max(triton.next_power_of_2(HEAD_DIM) // PER_WORD, 16)) * PER_WORD
+    is_column = is_there[:, None] & (first < HEAD_DIM)[None, :]
+    parts = (tl.load(rows[:, None] + first[None, :], mask=is_column, other=0).to(DTYPE),)
+    for place in tl.static_range(1, PER_WORD):
+        parts = parts + (tl.load(rows[:, None] + first[None, :] + place, mask=is_column, other=0).to(DTYPE),)
+    return parts
+
+
+@triton.jit
 def attend(
-    query, positions, first, last, context, reach, scale, memory, KEYS: tl.constexpr, HEAD_DIM: tl.constexpr,
+    parts, positions, first, last, context, reach, scale, memory, KEYS: tl.constexpr, HEAD_DIM: tl.constexpr,
     BLOCK_SIZE: tl.constexpr, KIND: tl.constexpr, PER_WORD: tl.constexpr,
 ):  # fmt: skip
-    """The softmax of queries [rows, dimensions] over the keys first:last, each seeing the last `reach` up to its own.
+    """The softmax of queries, given in parts, over the keys first:last, each seeing the last `reach` up to its own.
 
     `scale` makes scores powers of 2.
     """
-    UNITS: tl.constexpr = query.shape[1] // PER_WORD
-    query_parts = in_parts(query, PER_WORD)
-    query_sums = tl.sum(query.to(tl.float32), 1)
-    weighted, highest, total = nothing(query.shape[0], HEAD_DIM)
-    offset = tl.zeros_like(total)  # what uint4's minima add to every dimension
+    ROWS: tl.constexpr = positions.shape[0]
+    UNITS: tl.constexpr = parts[0].shape[1]
+    weighted, highest, total = nothing(ROWS, HEAD_DIM)
+    query_sums = tl.zeros_like(total)
+    if KIND == "uint4":  # what minima add to scores, and to every dimension of the values
+        for place in tl.static_range(PER_WORD):
+            query_sums += tl.sum(parts[place].to(tl.float32), 1)
+    offset = tl.zeros_like(total)
     # Counted in steps, since the compiler then knows that a step begins at a multiple of KEYS, and copies wide.
     for step in range(first // KEYS, tl.cdiv(last, KEYS)):
         start = step * KEYS
         tokens = start + tl.arange(0, KEYS)
         words = key_words(memory, tokens, context, UNITS, HEAD_DIM, BLOCK_SIZE, PER_WORD)
-        scores = tl.zeros((query.shape[0], KEYS), tl.float32)
+        scores = tl.zeros((ROWS, KEYS), tl.float32)
         for place in tl.static_range(PER_WORD):
-            scores = tl.dot(query_parts[place], numbers(words, place, KIND), scores, input_precision="ieee")
+            scores = tl.dot(parts[place], numbers(words, place, KIND), scores, input_precision="ieee")
         if KIND == "int8" or KIND == "uint4":
             scores *= scales_of(memory.key_scales, memory, start, context, 0, KEYS, BLOCK_SIZE)[None, :]
         if KIND == "uint4":
@@ -119,7 +137,24 @@ def attend(
         if KIND == "int8" or KIND == "uint4":
             weights *= scales_of(memory.value_scales, memory, start, context, 0, KEYS, BLOCK_SIZE)[None, :]
         words = value_words(memory, start, context, KEYS, HEAD_DIM, BLOCK_SIZE, KIND, PER_WORD)
-        weight_parts = in_parts(weights.to(query.dtype), PER_WORD)
+        weight_parts = in_parts(weights.to(parts[0].dtype), PER_WORD)
         for place in tl.static_range(PER_WORD):
             weighted = tl.dot(weight_parts[place], numbers(words, place, KIND), weighted, input_precision="ieee")
     return weighted + offset[:, None], highest, total
+
+
+@triton.jit
+def attend_split_by_split(
+    parts, positions, split, beyond, length, first, last, context, reach, scale, memory, KEYS: tl.constexpr,
+    HEAD_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr, KIND: tl.constexpr, PER_WORD: tl.constexpr,
+):  # fmt: skip
+    """`attend` to each split by itself and add them up: the bits of programs that have one split each."""
+    weighted, highest, total = nothing(positions.shape[0], HEAD_DIM)
+    while split < beyond:
+        low, high = tl.maximum(split * length, first), tl.minimum((split + 1) * length, last)
+        more, more_highest, more_total = attend(
+            parts, positions, low, high, context, reach, scale, memory, KEYS, HEAD_DIM, BLOCK_SIZE, KIND, PER_WORD
+        )
+        weighted, highest, total = added(weighted, highest, total, more, more_highest, more_total)
+        split += 1
+    return weighted, highest, total

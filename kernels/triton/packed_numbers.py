@@ -51,28 +51,13 @@ def halves(pairs):
 @triton.jit
 def in_parts(x, PARTS: tl.constexpr):
     """[rows, n] as PARTS tiles [rows, n / PARTS]; tile i has every column whose number is i modulo PARTS."""
-    if PARTS == 1:
-        parts = (x,)
-    elif PARTS == 2:
-        parts = _even_and_odd(x)
-    else:
-        even, odd = _even_and_odd(x)
-        parts = _woven(in_parts(even, PARTS // 2), in_parts(odd, PARTS // 2), PARTS)
-    return parts
-
-
-@triton.jit
-def _even_and_odd(x):
-    return tl.split(tl.reshape(x, (x.shape[0], x.shape[1] // 2, 2)))
-
-
-@triton.jit
-def _woven(even, odd, PARTS: tl.constexpr):
-    """One tuple in which the items of two take turns."""
-    if PARTS == 4:
-        parts = (even[0], odd[0], even[1], odd[1])
-    else:
-        parts = (even[0], odd[0], even[1], odd[1], even[2], odd[2], even[3], odd[3])
+    parts = (x,)
+    if PARTS > 1:
+        even, odd = tl.split(tl.reshape(x, (x.shape[0], x.shape[1] // 2, 2)))
+        even_parts, odd_parts = in_parts(even, PARTS // 2), in_parts(odd, PARTS // 2)
+        parts = (even_parts[0], odd_parts[0])
+        for place in tl.static_range(1, PARTS // 2):
+            parts = parts + (even_parts[place], odd_parts[place])
     return parts
 
 
