@@ -10,7 +10,8 @@ of `linear_int8` do in any case, since sums of integers are exact. The reference
 nothing of the kind. Knows nothing of tiles or layers.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import cycle
 
 import torch
 from torch import Tensor
@@ -27,30 +28,28 @@ _CPU = torch.device("cpu")
 _SHAPES = ((1, 33, 64), (3, 70, 200), (17, 40, 144))
 
 
-def _products(form: WeightForm, seed: int, dtype: torch.dtype = torch.float32) -> Inputs:
+def _products(forms: Sequence[WeightForm], seed: int) -> Inputs:
+    """One after another of the shapes, each with a weight of one after another of the forms."""
     generator = torch.Generator().manual_seed(seed)
-    for rows, out_features, in_features in _SHAPES:
+    for form, (rows, out_features, in_features) in zip(forms, cycle(_SHAPES)):
         x = torch.randn(rows, in_features, generator=generator)
         weight = torch.randn(out_features, in_features, generator=generator)
         bias = torch.randn(out_features, generator=generator) if rows > 1 else None
-        yield x.to(dtype), pack([weight], form, _CPU), bias
+        yield x, pack([weight], form, _CPU), bias
 
 
 def _float_inputs(seed: int) -> Inputs:
-    yield from _products(WeightForm("fp32"), seed)
-    yield from _products(WeightForm("fp16"), seed)
-    # Rounded to the weight's format, in which whole numbers are exact, and so are the products.
-    for x, weight, bias in _products(WeightForm("bf16"), seed):
-        yield x.round(), weight, bias
+    yield from _products([WeightForm("fp32")] * 3 + [WeightForm("fp16")] * 3, seed)
+    # Whole numbers, for versions may round in different ways to a format in which these are exact.
+    yield from ((x.round(), weight, bias) for x, weight, bias in _products([WeightForm("bf16")] * 3, seed))
 
 
 def _int8_inputs(seed: int) -> Inputs:
-    return _products(WeightForm("int8"), seed)
+    return _products([WeightForm("int8")] * 3, seed)
 
 
 def _int4_inputs(seed: int) -> Inputs:
-    for group_size in (32, 48, 128, 1000):
-        yield from _products(WeightForm("int4", group_size), seed)
+    yield from _products([WeightForm("int4", group_size) for group_size in (32, 48, 128, 1000)], seed)
     generator = torch.Generator().manual_seed(seed)
     values = torch.randint(0, 16, (50, 160), dtype=torch.uint8, generator=generator)
     zeros = torch.randint(0, 16, (50, 5), dtype=torch.uint8, generator=generator)

@@ -18,19 +18,18 @@ from torch import Tensor
 from ..reference import products
 from .compiled import Example
 from .quantize_rows import quantize_rows
-from .tiles import corner, finish, finishing_types, launch, lines, met, num_parts, row_bucket
+from .tiles import FEW_ROWS, corner, finish, finishing_types, launch, lines, met, num_parts, row_bucket
 from .tuning import Choice, Key, Tuning, architecture
 from .weights import GpuWeight
 
 _LIBRARY = Choice.of(LIBRARY=1)
-_FEW_ROWS = 64
-_INTERPRETED = Choice.of(BLOCK_M=32, BLOCK_N=64, BLOCK_K=64, PARTS=2)
+_INTERPRETED = Choice.of(BLOCK_M=64, BLOCK_N=64, BLOCK_K=128, PARTS=2)
 
 
 @triton.jit
 def _sum_of_part(
     x_rows, weight_rows, part, num_inputs, sums, BLOCK_K: tl.constexpr, PARTS: tl.constexpr, IS_EVEN: tl.constexpr,
-    MET: tl.constexpr,
+    met_type: tl.constexpr,
 ):  # fmt: skip
     """[outputs, rows] over one part of the inputs, beginning with zeros as `sums`."""
     length = tl.cdiv(tl.cdiv(num_inputs, BLOCK_K), PARTS) * BLOCK_K
@@ -42,9 +41,8 @@ def _sum_of_part(
             is_input = inputs < num_inputs
             weight_tile = tl.load(weight_rows[:, None] + inputs, mask=is_input, other=0)
             x_tile = tl.load(x_rows[:, None] + inputs, mask=is_input, other=0)
-        sums = tl.dot(
-            met(weight_tile, MET), tl.trans(met(x_tile, MET)), sums, input_precision="ieee", out_dtype=sums.dtype
-        )
+        weight_tile, x_tile = met(weight_tile, met_type), tl.trans(met(x_tile, met_type))
+        sums = tl.dot(weight_tile, x_tile, sums, input_precision="ieee", out_dtype=sums.dtype)
     return sums
 
 
@@ -56,21 +54,17 @@ def multiply(
     first_row, first_output = corner(num_rows, num_outputs, BLOCK_M, BLOCK_N)
     x_rows = lines(x, first_row, num_rows, num_inputs, BLOCK_M)
     weight_rows = lines(values, first_output, num_outputs, num_inputs, BLOCK_N)
-    MET: tl.constexpr = x.dtype.element_ty if values.dtype.element_ty == tl.int8 else values.dtype.element_ty
-    zeros = tl.zeros((BLOCK_N, BLOCK_M), tl.int32 if tl.int8 == MET else tl.float32)
-    if IS_SPREAD:
+    met_type: tl.constexpr = x.dtype.element_ty if values.dtype.element_ty == tl.int8 else values.dtype.element_ty
+    zeros = tl.zeros((BLOCK_N, BLOCK_M), tl.int32 if met_type == tl.int8 else tl.float32)
+    if IS_SPREAD or PARTS == 1:
         part = tl.program_id(1)
         output += part.to(tl.int64) * num_rows * num_outputs
-        sums = _sum_of_part(x_rows, weight_rows, part, num_inputs, zeros, BLOCK_K, PARTS, IS_EVEN, MET)
-    elif PARTS == 1:
-        sums = _sum_of_part(x_rows, weight_rows, 0, num_inputs, zeros, BLOCK_K, PARTS, IS_EVEN, MET)
+        sums = _sum_of_part(x_rows, weight_rows, part, num_inputs, zeros, BLOCK_K, PARTS, IS_EVEN, met_type)
     else:
         sums = zeros
         for part in range(PARTS):
-            sums += _sum_of_part(x_rows, weight_rows, part, num_inputs, zeros, BLOCK_K, PARTS, IS_EVEN, MET)
-    finish(
-        sums, output, scales, row_scales, bias, first_row, first_output, num_rows, num_outputs, BLOCK_M, BLOCK_N
-    )
+            sums += _sum_of_part(x_rows, weight_rows, part, num_inputs, zeros, BLOCK_K, PARTS, IS_EVEN, met_type)
+    finish(sums, output, scales, row_scales, bias, first_row, first_output, num_rows, num_outputs, BLOCK_M, BLOCK_N)
 
 
 def _computed(
@@ -79,7 +73,6 @@ def _computed(
     bias: Tensor | None,
     row_scales: Tensor | None,
     dtype: torch.dtype,
-    is_spread: bool,
     choice: Choice,
 ) -> Tensor:
     """The product, `x` quantized already if it has scales."""
@@ -90,11 +83,11 @@ def _computed(
     is_even = weight.in_features % choice["BLOCK_K"] == 0
     finishing = (weight.scales, row_scales, bias)
     operands = (x.contiguous(), weight.values)
-    return launch(multiply, operands, finishing, shape, dtype, choice, is_spread, IS_EVEN=is_even)
+    return launch(multiply, operands, finishing, shape, dtype, choice, IS_EVEN=is_even)
 
 
 def _float_default(architecture: int, key: Key) -> Choice:
-    return _LIBRARY if architecture and key[1] > _FEW_ROWS else _default(architecture, key)
+    return _LIBRARY if architecture and key[1] > FEW_ROWS else _default(architecture, key)
 
 
 def _default(architecture: int, key: Key) -> Choice:
@@ -104,7 +97,7 @@ def _default(architecture: int, key: Key) -> Choice:
         return _INTERPRETED
     if width == 4:  # not for matrix units
         return Choice.of(BLOCK_M=16, BLOCK_N=32, BLOCK_K=32, PARTS=num_parts(outputs, inputs, 32), num_stages=3)
-    if rows <= _FEW_ROWS:
+    if rows <= FEW_ROWS:
         block_k, parts = (256 if rows <= 16 else 128) // width, num_parts(outputs, inputs, 64)
         return Choice.of(BLOCK_M=rows, BLOCK_N=64, BLOCK_K=block_k, PARTS=parts, num_stages=4)
     return Choice.of(BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // width, PARTS=1, num_warps=8, num_stages=3)
@@ -129,11 +122,6 @@ _WEIGHT_ONLY = Tuning("linear_wint8", _default, _INTEGER_CHOICES)
 _INTEGERS = Tuning("linear_int8", _default, _INTEGER_CHOICES)
 
 
-def _invariant(width: int, outputs: int, inputs: int) -> Choice:
-    """One tile and one order of the inputs for any number of rows."""
-    return _default(architecture(), (width, _FEW_ROWS, outputs, inputs))
-
-
 def _met_width(x: Tensor, weight: GpuWeight) -> int:
     return (x if weight.kind == "int8" else weight.values).element_size()
 
@@ -141,7 +129,7 @@ def _met_width(x: Tensor, weight: GpuWeight) -> int:
 def _fastest(
     tuning: Tuning, x: Tensor, weight: GpuWeight, bias: Tensor | None, row_scales: Tensor | None, dtype: torch.dtype
 ) -> Tensor:
-    compute = partial(_computed, x, weight, bias, row_scales, dtype, True)
+    compute = partial(_computed, x, weight, bias, row_scales, dtype)
     key = (_met_width(x, weight), row_bucket(x.shape[0]), weight.out_features, weight.in_features)
     return compute(tuning.choice(key, compute))
 
@@ -165,9 +153,9 @@ def linear_int8(x: Tensor, weight: GpuWeight, bias: Tensor | None) -> Tensor:
 @products.linear_gpu_invariant.implement("triton")
 @products.linear_wint8_invariant.implement("triton")
 def linear_invariant(x: Tensor, weight: GpuWeight, bias: Tensor | None) -> Tensor:
-    """Few rows are spread over the GPU, many are not: it is the same sum."""
-    choice = _invariant(_met_width(x, weight), weight.out_features, weight.in_features)
-    return _computed(x, weight, bias, None, x.dtype, x.shape[0] <= _FEW_ROWS, choice)
+    """One tile and one order of the inputs for any number of rows."""
+    key = (_met_width(x, weight), FEW_ROWS, weight.out_features, weight.in_features)
+    return _computed(x, weight, bias, None, x.dtype, _default(architecture(), key))
 
 
 def examples() -> Iterator[Example]:
@@ -182,7 +170,7 @@ def examples() -> Iterator[Example]:
         for rows, choice in (
             ("few rows", _default(90, (width, *few))),
             ("many rows", _default(90, (width, *many))),
-            ("any rows, invariant", _default(90, (width, _FEW_ROWS, *few[1:]))),
+            ("64 rows or any, invariant", _default(90, (width, FEW_ROWS, *few[1:]))),
         ):
             is_spread = choice["PARTS"] > 1 and rows == "few rows"
             yield _example(f"{name}, {rows}", choice, is_spread, {"x": x, "values": values}, finishing)

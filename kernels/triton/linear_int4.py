@@ -15,39 +15,44 @@ from torch import Tensor
 from ..quantized_part import MIDDLE
 from ..reference import products
 from .compiled import Example
-from .tiles import corner, finish, finishing_types, launch, lines, met, num_parts, row_bucket
+from .tiles import FEW_ROWS, corner, finish, finishing_types, launch, lines, met, met_halves, num_parts, row_bucket
 from .tuning import Choice, Key, Tuning, architecture
 from .weights import GpuWeight
 
 _MIDDLE = tl.constexpr(MIDDLE)
-_FEW_ROWS = 64
-_INTERPRETED = Choice.of(BLOCK_M=32, BLOCK_N=64, PARTS=2)
+_INTERPRETED = Choice.of(BLOCK_M=64, BLOCK_N=64, PARTS=2)
 
 
 @triton.jit
-def _loaded(x_rows, start, num_inputs, HALF: tl.constexpr, IS_EVEN: tl.constexpr, MET: tl.constexpr):
+def _loaded(x_rows, start, num_inputs, HALF: tl.constexpr, IS_EVEN: tl.constexpr, met_type: tl.constexpr):
     """A run of the rows' inputs [HALF, rows]."""
     inputs = start + tl.arange(0, HALF)[None, :]
     if IS_EVEN:
         x_tile = tl.load(x_rows[:, None] + inputs)
     else:
         x_tile = tl.load(x_rows[:, None] + inputs, mask=inputs < num_inputs, other=0)
-    return tl.trans(met(x_tile, MET))
+    return tl.trans(met(x_tile, met_type))
 
 
 @triton.jit
-def _centred(levels, zeros, MET: tl.constexpr):
+def _zeros(zeros, group, like):
+    """Of a group of all outputs [outputs, 1]."""
     if zeros is None:
-        centred = levels.to(tl.int8) - _MIDDLE
+        found = tl.full((like.shape[0], 1), _MIDDLE, tl.float32)
     else:
-        centred = levels.to(tl.int8) - tl.load(zeros).to(tl.int8)[:, None]
-    return met(centred, MET)
+        found = tl.load(zeros + group).to(tl.float32)[:, None]
+    return found
+
+
+@triton.jit
+def _scale(scales, sums):
+    return tl.broadcast_to(tl.load(scales).to(tl.float32)[:, None], sums.shape)
 
 
 @triton.jit
 def _sum_of_part(
     x_rows, octet_rows, scales, zeros, part, num_outputs, num_inputs, sums, GROUP: tl.constexpr, HALF: tl.constexpr,
-    PARTS: tl.constexpr, IS_EVEN: tl.constexpr, MET: tl.constexpr,
+    PARTS: tl.constexpr, IS_EVEN: tl.constexpr, met_type: tl.constexpr,
 ):  # fmt: skip
     """[outputs, rows] over one part of the inputs, beginning with zeros as `sums`."""
     blocks = tl.cdiv(num_inputs, 2 * HALF)
@@ -57,19 +62,18 @@ def _sum_of_part(
         octets = tl.load(octet_rows[:, None] + block * HALF + tl.arange(0, HALF)[None, :])
         start = block * 2 * HALF
         lower, upper = start // GROUP * num_outputs, (start + HALF) // GROUP * num_outputs
-        lower_x = _loaded(x_rows, start, num_inputs, HALF, IS_EVEN, MET)
-        upper_x = _loaded(x_rows, start + HALF, num_inputs, HALF, IS_EVEN, MET)
-        lower_weight = _centred(octets & 15, None if zeros is None else zeros + lower, MET)
-        upper_weight = _centred(octets >> 4, None if zeros is None else zeros + upper, MET)
+        lower_x = _loaded(x_rows, start, num_inputs, HALF, IS_EVEN, met_type)
+        upper_x = _loaded(x_rows, start + HALF, num_inputs, HALF, IS_EVEN, met_type)
+        lower_zeros, upper_zeros = _zeros(zeros, lower, sums), _zeros(zeros, upper, sums)
+        lower_weight, upper_weight = met_halves(octets, lower_zeros, upper_zeros, met_type)
         product = tl.dot(lower_weight, lower_x, nothing, input_precision="ieee")
-        lower_scale = tl.load(scales + lower).to(tl.float32)[:, None]
         if GROUP % (2 * HALF) == 0:
             product = tl.dot(upper_weight, upper_x, product, input_precision="ieee")
-            sums = tl.fma(product, lower_scale + nothing, sums)
+            sums = tl.fma(product, _scale(scales + lower, sums), sums)
         else:
-            sums = tl.fma(product, lower_scale + nothing, sums)
+            sums = tl.fma(product, _scale(scales + lower, sums), sums)
             product = tl.dot(upper_weight, upper_x, nothing, input_precision="ieee")
-            sums = tl.fma(product, tl.load(scales + upper).to(tl.float32)[:, None] + nothing, sums)
+            sums = tl.fma(product, _scale(scales + upper, sums), sums)
     return sums
 
 
@@ -80,7 +84,7 @@ def multiply_int4(
     IS_SPREAD: tl.constexpr, IS_EVEN: tl.constexpr,
 ):  # fmt: skip
     first_row, first_output = corner(num_rows, num_outputs, BLOCK_M, BLOCK_N)
-    MET: tl.constexpr = x.dtype.element_ty
+    met_type: tl.constexpr = x.dtype.element_ty
     x_rows = lines(x, first_row, num_rows, num_inputs, BLOCK_M)
     octet_rows = lines(values, first_output, num_outputs, tl.cdiv(num_inputs, 2 * HALF) * HALF, BLOCK_N)
     outputs = tl.minimum(first_output + tl.arange(0, BLOCK_N), num_outputs - 1)
@@ -88,32 +92,30 @@ def multiply_int4(
     if zeros is not None:
         zeros += outputs
     nothing = tl.zeros((BLOCK_N, BLOCK_M), tl.float32)
-    if IS_SPREAD:
+    if IS_SPREAD or PARTS == 1:
         part = tl.program_id(1)
         output += part.to(tl.int64) * num_rows * num_outputs
         sums = _sum_of_part(
             x_rows, octet_rows, group_scales, zeros, part, num_outputs, num_inputs, nothing, GROUP, HALF, PARTS,
-            IS_EVEN, MET,
+            IS_EVEN, met_type,
         )  # fmt: skip
     else:
         sums = nothing
         for part in range(PARTS):
             sums += _sum_of_part(
                 x_rows, octet_rows, group_scales, zeros, part, num_outputs, num_inputs, nothing, GROUP, HALF, PARTS,
-                IS_EVEN, MET,
+                IS_EVEN, met_type,
             )  # fmt: skip
-    finish(
-        sums, output, scales, row_scales, bias, first_row, first_output, num_rows, num_outputs, BLOCK_M, BLOCK_N
-    )
+    finish(sums, output, scales, row_scales, bias, first_row, first_output, num_rows, num_outputs, BLOCK_M, BLOCK_N)
 
 
-def _computed(x: Tensor, weight: GpuWeight, bias: Tensor | None, is_spread: bool, choice: Choice) -> Tensor:
+def _computed(x: Tensor, weight: GpuWeight, bias: Tensor | None, choice: Choice) -> Tensor:
     x = x.contiguous() if weight.order is None else x.index_select(1, weight.order)
     operands = (x, weight.values, weight.scales, weight.zeros)
     is_even = weight.in_features % (2 * weight.half) == 0
     constants = {"GROUP": weight.group_size, "HALF": weight.half, "IS_EVEN": is_even}
     shape = (x.shape[0], weight.out_features, weight.in_features)
-    return launch(multiply_int4, operands, (None, None, bias), shape, x.dtype, choice, is_spread, **constants)
+    return launch(multiply_int4, operands, (None, None, bias), shape, x.dtype, choice, **constants)
 
 
 def _default(architecture: int, key: Key) -> Choice:
@@ -121,9 +123,10 @@ def _default(architecture: int, key: Key) -> Choice:
     width, rows, outputs, inputs = key
     if not architecture:
         return _INTERPRETED
-    if width == 4 or rows <= _FEW_ROWS:
-        block_m = 16 if width == 4 else rows
-        return Choice.of(BLOCK_M=block_m, BLOCK_N=64, PARTS=num_parts(outputs, inputs, 64), num_stages=4)
+    if width == 4 or rows <= FEW_ROWS:
+        block_m, parts = 16 if width == 4 else rows, num_parts(outputs, inputs, 64)
+        # More warps where sums of 64 rows, of a group and of a part, would not fit into four warps' registers.
+        return Choice.of(BLOCK_M=block_m, BLOCK_N=64, PARTS=parts, num_warps=4 if block_m < 64 else 8, num_stages=4)
     return Choice.of(BLOCK_M=128, BLOCK_N=128, PARTS=1, num_warps=8, num_stages=3)
 
 
@@ -139,27 +142,27 @@ _TUNING = Tuning("linear_wint4", _default, _CHOICES)
 
 @products.linear_wint4.implement("triton")
 def linear_wint4(x: Tensor, weight: GpuWeight, bias: Tensor | None) -> Tensor:
-    compute = partial(_computed, x, weight, bias, True)
+    compute = partial(_computed, x, weight, bias)
     key = (x.element_size(), row_bucket(x.shape[0]), weight.out_features, weight.in_features)
     return compute(_TUNING.choice(key, compute))
 
 
 @products.linear_wint4_invariant.implement("triton")
 def linear_wint4_invariant(x: Tensor, weight: GpuWeight, bias: Tensor | None) -> Tensor:
-    """One tile for any number of rows; few rows are spread over the GPU, many are not: it is the same sum."""
-    key = (x.element_size(), _FEW_ROWS, weight.out_features, weight.in_features)
-    return _computed(x, weight, bias, x.shape[0] <= _FEW_ROWS, _default(architecture(), key))
+    """One tile and one order of the inputs for any number of rows."""
+    key = (x.element_size(), FEW_ROWS, weight.out_features, weight.in_features)
+    return _computed(x, weight, bias, _default(architecture(), key))
 
 
 def examples() -> Iterator[Example]:
     """The decode and the prompt steps of models from 0.6 to 8 billion weights."""
     few, many = _default(90, (2, 16, 1024, 4096)), _default(90, (2, 512, 24576, 4096))
-    invariant = _default(90, (2, _FEW_ROWS, 1024, 4096))
+    invariant = _default(90, (2, FEW_ROWS, 1024, 4096))
     for name, choice, is_spread, group, half, zeros in (
         ("few rows, groups of 128 with zeros", few, True, 128, 64, "*u8"),
         ("few rows, groups of 64", few, True, 64, 64, None),
         ("few rows, groups of 32", few, False, 32, 32, None),
-        ("any rows, invariant, groups of 128", invariant, False, 128, 64, None),
+        ("64 rows or any, invariant, groups of 128", invariant, False, 128, 64, None),
         ("many rows, groups of 128 with zeros", many, False, 128, 64, "*u8"),
         ("many rows, groups of 64", many, False, 64, 64, None),
     ):

@@ -2,11 +2,12 @@
 
 A program computes a tile [outputs, rows] of the product: weights come first, because they are what a decode step has
 many of, and matrix units want many of the first. The inputs are cut into PARTS; parts are summed each by itself and
-then added in ascending order, either by one program, or, where there are few tiles and the GPU would idle, by programs
-of their own and a second kernel. Both ways add the same numbers in the same order.
+then added in ascending order: of many rows by one program, of few, whose tiles would leave the GPU idle, by programs of
+their own and a second kernel. Both ways add the same numbers in the same order; a row's bits don't tell which it was.
 Knows nothing of number formats.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -20,7 +21,10 @@ from .tuning import Choice
 
 # Numpy has no bfloat16 and is slow with float16, so the interpreter multiplies them as float32: the same numbers.
 _IS_INTERPRETED = tl.constexpr(is_interpreted())
+_TWO_TO_23, _TWO_TO_23_BITS = tl.constexpr(2.0**23), tl.constexpr(0x4B000000)  # a float, and how it is written
+_TWO_TO_19 = tl.constexpr(2.0**19)
 _NEIGHBOURS = tl.constexpr(8)  # tiles of rows that share a tile of outputs while it is in the cache
+FEW_ROWS = 64  # up to which the weights' way from memory counts, and parts are spread over programs
 _FOLD_BLOCK = 256
 _PROGRAMS = 264  # two for each multiprocessor of an H100
 _SHORTEST_PART = 512
@@ -43,12 +47,28 @@ def lines(base, first, count, length, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def met(tile, TYPE: tl.constexpr):
+def met(tile, met_type: tl.constexpr):
     """A tile as the matrix units take it."""
-    met_as = tile.to(TYPE)
-    if _IS_INTERPRETED and tl.int8 != TYPE:
+    if tile.dtype == tl.int8 and met_type != tl.int8:
+        # Offset by 128, a byte is what follows the leading bit of 2^23; conversions of bytes are slower.
+        bits = tile.to(tl.uint8, bitcast=True).to(tl.int32) ^ (_TWO_TO_23_BITS + 128)
+        tile = bits.to(tl.float32, bitcast=True) - (_TWO_TO_23 + 128.0)
+    met_as = tile.to(met_type)
+    if _IS_INTERPRETED and met_type != tl.int8:
         met_as = met_as.to(tl.float32)
     return met_as
+
+
+@triton.jit
+def met_halves(octets, lower_zeros, upper_zeros, met_type: tl.constexpr):
+    """The lower and the upper halves of bytes less their zeros, as the matrix units take them."""
+    words = octets.to(tl.int32)
+    lower = ((words & 15) | _TWO_TO_23_BITS).to(tl.float32, bitcast=True) - (lower_zeros + _TWO_TO_23)
+    # 16 times as large where they are; all of it exact.
+    upper = ((words & 240) | _TWO_TO_23_BITS).to(tl.float32, bitcast=True)
+    sixteenth = tl.full(upper.shape, 0.0625, tl.float32)
+    upper = tl.fma(upper, sixteenth, tl.broadcast_to(-(upper_zeros + _TWO_TO_19), upper.shape))
+    return met(lower, met_type), met(upper, met_type)
 
 
 @triton.jit
@@ -100,13 +120,11 @@ def launch(
     shape: tuple[int, int, int],
     dtype: torch.dtype,
     choice: Choice,
-    is_spread: bool,
     **constants: Any,
 ) -> Tensor:
     """The product [rows, outputs] of `shape` = (rows, outputs, inputs) by a kernel of tiles.
 
-    `operands` begin with x; `finishing` is what `finish` takes: scales of outputs, of rows, and a bias. Spread, the
-    parts are computed by programs of their own.
+    `operands` begin with x; `finishing` is what `finish` takes: scales of outputs, of rows, and a bias.
     """
     x, (rows, outputs, _), parts = operands[0], shape, choice["PARTS"]
     output = torch.empty(rows, outputs, dtype=dtype, device=x.device)
@@ -114,7 +132,7 @@ def launch(
         return output
     options = {**choice.options, **constants, "enable_fp_fusion": False}
     tiles = triton.cdiv(rows, choice["BLOCK_M"]) * triton.cdiv(outputs, choice["BLOCK_N"])
-    if parts == 1 or not is_spread:
+    if parts == 1 or rows > FEW_ROWS:
         kernel[(tiles, 1)](*operands, output, *finishing, *shape, **options, IS_SPREAD=False)
         return output
     sums = torch.int32 if x.dtype == torch.int8 else torch.float32
@@ -135,13 +153,11 @@ def num_parts(outputs: int, inputs: int, block: int) -> int:
 
 
 def row_bucket(rows: int) -> int:
-    """Numbers of rows that are served by the same choice of blocks: powers of two, up to a bound."""
+    """What stands for a number of rows when blocks are chosen: the next power of two, within bounds."""
     return min(max(16, triton.next_power_of_2(rows)), 1024)
 
 
-def finishing_types(
-    dtype: str, finishing: dict[str, str], is_spread: bool
-) -> tuple[dict[str, str], tuple[str, ...]]:
+def finishing_types(dtype: str, finishing: dict[str, str], is_spread: bool) -> tuple[dict[str, str], tuple[str, ...]]:
     """Of an example: types of the arguments from the output on, and which of them are multiples of 16.
 
     Sums of parts are stored as they are, whole ones with what `finish` takes.
@@ -151,7 +167,7 @@ def finishing_types(
     return {**sums, **sizes}, (*sums, "num_outputs", "num_inputs")
 
 
-def examples() -> Any:
+def examples() -> Iterator[Example]:
     types = {"partial": "*fp32", "output": "*bf16", "bias": "*bf16", "num_rows": "i32", "num_outputs": "i32"}
     constants = {"scales": None, "row_scales": None, "PARTS": 4, "BLOCK": _FOLD_BLOCK}
     aligned = ("partial", "output", "bias", "num_outputs")

@@ -1,4 +1,4 @@
-"""Every version of every operation agrees with its reference."""
+"""Every operation's version for processors agrees with its reference; those for GPUs: triton/test_versions.py."""
 
 import pytest
 import torch
@@ -11,13 +11,14 @@ TWINS = ["linear", "rms_norm", "silu_mul", "attention"]
 
 
 def _agree(found, expected, tolerance):
-    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
+    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance, equal_nan=True)
 
 
 @pytest.mark.parametrize("name", OPS)
 def test_every_version_of_an_operation_agrees_with_its_reference(name):
     found = OPS[name]
-    for version in (found.reference, *found.versions.values()):
+    ours = [version for backend, version in found.versions.items() if backend == "cpu"]
+    for version in (found.reference, *ours):
         for seed in range(3):
             # Made twice, because an operation may write into what it is given.
             for arguments, again in zip(found.inputs(seed), found.inputs(seed), strict=True):

@@ -17,9 +17,7 @@ def test_every_version_for_gpus_agrees_with_its_reference(name):
         # Made twice, because an operation may write into what it is given.
         for arguments, again in zip(found.inputs(seed), found.inputs(seed), strict=True):
             computed, expected = found.versions["triton"](*arguments), found.reference(*again)
-            torch.testing.assert_close(
-                computed, expected, rtol=found.tolerance, atol=found.tolerance, equal_nan=True
-            )
+            torch.testing.assert_close(computed, expected, rtol=found.tolerance, atol=found.tolerance, equal_nan=True)
             # What is written in place agrees too.
             tensors = [(one, other) for one, other in zip(arguments, again) if isinstance(one, torch.Tensor)]
             for one, other in tensors:

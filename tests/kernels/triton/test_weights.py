@@ -1,0 +1,124 @@
+"""Matrices as GPUs keep them: what has a product is taken over exactly, the rest is int8."""
+
+from builders import interpreted  # noqa: F401  isort: skip  before anything that imports triton
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from penstock.kernels.forms import WeightForm
+from penstock.kernels.quantized_part import QuantizedPart
+from penstock.kernels.reference.quantized import quantize_int4, quantize_int8
+from penstock.kernels.triton.weights import GpuWeight, pack, unpacked
+
+quick = settings(max_examples=25, deadline=None, derandomize=True)
+
+
+def draws(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def part(
+    outputs: int = 40,
+    inputs: int = 128,
+    group_size: int = 32,
+    bits: int = 4,
+    has_zeros: bool = False,
+    order: Tensor | None = None,
+    dtype: torch.dtype = torch.float16,
+    seed: int = 0,
+) -> QuantizedPart:
+    generator = torch.Generator().manual_seed(seed)
+    groups = -(-inputs // group_size)
+    values = torch.randint(0, 2**bits, (outputs, inputs), dtype=torch.uint8, generator=generator)
+    zeros = torch.randint(0, 2**bits, (outputs, groups), dtype=torch.uint8, generator=generator) if has_zeros else None
+    scales = torch.rand(outputs, groups, generator=generator).to(dtype)
+    return QuantizedPart.of(bits, values, scales, zeros, group_size, order)
+
+
+def packed(*parts: QuantizedPart | Tensor, form: WeightForm = WeightForm("bf16")) -> GpuWeight:  # noqa: B008
+    return pack(parts, form, torch.device("cpu"))
+
+
+def floats(*parts: QuantizedPart | Tensor) -> Tensor:
+    return torch.cat([each.dequantized() if isinstance(each, QuantizedPart) else each for each in parts])
+
+
+@quick
+@given(
+    st.integers(1, 90), st.integers(1, 50), st.integers(1, 400),
+    st.sampled_from((16, 32, 48, 64, 96, 128, 256, 384, 1000)), st.booleans(), st.booleans(),
+)  # fmt: skip
+def test_four_bits_in_groups_are_taken_over_as_they_are(first, second, inputs, group_size, has_zeros, has_more_zeros):
+    parts = [part(first, inputs, group_size, 4, has_zeros), part(second, inputs, group_size, 4, has_more_zeros, seed=1)]
+    weight = packed(*parts)
+    assert weight.kind == "int4"
+    assert torch.equal(unpacked(weight).dequantized(), floats(*parts))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_scales_keep_their_format(dtype):
+    parts = [part(dtype=dtype), part(dtype=dtype, seed=1)]
+    assert packed(*parts).scales.dtype == dtype
+    mixed = [part(dtype=dtype), part(dtype=torch.float32, seed=1)]
+    assert torch.equal(unpacked(packed(*mixed)).dequantized(), floats(*mixed))
+
+
+@quick
+@given(st.integers(1, 90), st.integers(1, 50), st.integers(1, 300))
+def test_eight_bits_with_a_scale_per_row_are_taken_over_as_they_are(first, second, inputs):
+    parts = [part(each, inputs, inputs, 8) for each in (first, second)]
+    weight = packed(*parts)
+    assert weight.kind == "int8"
+    assert torch.equal(unpacked(weight).dequantized(), floats(*parts))
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        (part(bits=8),),
+        (part(bits=8, group_size=128, has_zeros=True),),
+        (part(group_size=8),),
+        (part(group_size=56, inputs=112),),
+        (part(), part(group_size=64)),
+        (part(), part(bits=8, group_size=128)),
+        (part(), draws(3, 128)),
+        (part(order=torch.randperm(128).int()), part()),
+        (part(order=torch.arange(128).flip(0).int()), part(order=torch.arange(128).roll(1).int())),
+    ],
+    ids=["groups of 8 bits", "zeros of 8 bits", "small groups", "odd groups", "unlike groups", "unlike bits",
+         "some floats", "some ordered", "unlike orders"],
+)  # fmt: skip
+def test_what_has_no_product_becomes_int8_with_a_scale_per_row(parts):
+    weight, expected = packed(*parts), floats(*parts)
+    assert weight.kind == "int8"
+    assert torch.equal(unpacked(weight).values, quantize_int8(expected).values)
+
+
+@pytest.mark.parametrize("group_size", [32, 64, 128, 1000])
+def test_floats_become_the_reference_s_integers(group_size):
+    matrix = draws(70, 200)
+    weight = packed(matrix[:30], matrix[30:], form=WeightForm("int4", group_size))
+    expected = quantize_int4(matrix, group_size)
+    assert torch.equal(unpacked(weight).values, expected.values)
+    assert torch.equal(unpacked(weight).scales, expected.scales)
+
+
+def test_more_rows_than_are_quantized_at_once_become_the_same():
+    matrix = draws(5000, 16)
+    assert torch.equal(packed(matrix, form=WeightForm("int8")).values, quantize_int8(matrix).values)
+
+
+@pytest.mark.parametrize("kind", ["fp32", "fp16", "bf16"])
+def test_floats_stay_floats(kind):
+    weight = packed(draws(3, 40), draws(5, 40, seed=1), form=WeightForm(kind))
+    expected = torch.cat([draws(3, 40), draws(5, 40, seed=1)])
+    assert weight.kind == kind and weight.nbytes == weight.values.nbytes
+    assert torch.equal(weight.values, expected.to(weight.values.dtype))
+
+
+def test_four_bits_take_half_a_byte():
+    weight = packed(draws(64, 256), form=WeightForm("int4", 64))
+    assert weight.nbytes == 64 * 256 // 2 + 2 * 64 * 4
