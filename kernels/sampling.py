@@ -8,8 +8,8 @@ from .cpu import sampling as _native_sampling  # noqa: F401  registers
 from .reference.adjust import Histories, apply_mask, penalize_generated, penalize_repetition
 from .reference.choice import BEST, OF_ALL, OF_TOP_K, OF_TOP_P, Draws, choose
 from .reference.logprobs import RankedLogprobs, ranked_logprobs
-from .reference.noisy_choice import choose_on_device
 from .reference.order import Scan, most_likely, scan
+from .reference.race import choose_on_device
 from .sampling_columns import NOT_FINITE, NOTHING_LEFT, Chosen, DeviceDraws
 
 __all__ = [

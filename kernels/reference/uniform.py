@@ -34,7 +34,7 @@ def exponential(seed: Tensor, sample: Tensor, position: Tensor, draw: Tensor) ->
     large ones: 1 - share would be rounded to a multiple of 2^-24.
     """
     share = (_shifted(_hashed(seed, sample, position, draw), 24).to(torch.float32) + 0.5) * 2.0**-40
-    of_small = share * (1 + share * (0.5 + share / 3))
+    of_small = share * (1 + share * (0.5 + share * (1 / 3)))
     return torch.where(share < 0.01, of_small, -(1 - share).clamp_(min=2.0**-26).log_())
 
 

@@ -9,7 +9,7 @@ One program has a row to itself, and a row's result depends on that row alone. K
 import triton
 import triton.language as tl
 
-# Nothing weighs as little as exp(-64) of the largest and is drawn: noise reaches from -3 to 29.
+# Nothing weighs as little as exp(-64) of the largest and is drawn: exponential times reach from 2^-41 to 18.
 _REACH = tl.constexpr(64.0)
 _LOWEST = tl.constexpr(-3.4028234663852886e38)
 

@@ -1,4 +1,4 @@
-"""Choosing by noise on a GPU: the reference's tokens; and the reference's are distributed as the parameters say."""
+"""Choosing by a race on a GPU: the reference's tokens; and the reference's are distributed as the parameters say."""
 
 import math
 
@@ -9,18 +9,26 @@ from builders import interpreted  # noqa: F401
 from builders.sampling_rules import kept_probabilities
 
 from penstock.kernels.reference.choice import BEST, OF_ALL, OF_TOP_K, OF_TOP_P
-from penstock.kernels.reference.noisy_choice import choose_on_device
+from penstock.kernels.reference.race import choose_on_device
 from penstock.kernels.sampling_columns import NOT_FINITE, NOTHING_LEFT, Chosen, DeviceDraws
 from penstock.protocol.sampling import SamplingParams
 
 # Infinities are meant; numpy, in which kernels are interpreted, warns of them.
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
-# By what a row asks for: temperature, top_p, min_p, top_k.
+# By what a row asks for: temperature, top_p, min_p, top_k. At 1e30 all weights are 1, so that every token kept wrongly
+# is as likely to be drawn as another.
 ROWS = {
     BEST: [(1.0, 1.0, 0.0, 0)],
-    OF_TOP_K: [(1.0, 1.0, 0.0, 1), (0.7, 1.0, 0.0, 50), (3.0, 0.5, 0.0, 9), (2.0, 0.9, 0.2, 30), (1.0, 1.0, 0.0, 699)],
-    OF_TOP_P: [(1.0, 0.0, 0.0, 0), (1.0, 0.6, 0.0, 0), (0.2, 0.999, 0.0, 0), (5.0, 0.9, 0.3, 0), (2.0, 1e-4, 0.0, 0)],
+    OF_TOP_K: [
+        (1.0, 1.0, 0.0, 1),
+        (1e30, 1.0, 0.0, 50),
+        (3.0, 0.5, 0.0, 9),
+        (2.0, 0.9, 0.2, 30),
+        (1e30, 0.5, 0.0, 90),
+        (1e30, 1.0, 0.0, 699),
+    ],
+    OF_TOP_P: [(1.0, 0.0, 0.0, 0), (1.0, 0.6, 0.0, 0), (0.2, 0.999, 0.0, 0), (5.0, 0.9, 0.3, 0), (1e30, 0.5, 0.0, 0)],
     OF_ALL: [(1.0, 1.0, 0.0, 0), (1e-38, 1.0, 0.0, 0), (3e38, 1.0, 0.0, 0), (2.0, 1.0, 0.5, 0), (1.0, 1.0, 1.0, 0)],
 }
 
@@ -51,7 +59,7 @@ def test_it_chooses_the_references_tokens():
 @pytest.mark.parametrize("kind", ROWS)
 @pytest.mark.parametrize("step", [0.0, 0.5, 8.0])
 def test_it_does_so_for_parameters_at_their_ends_and_among_equal_logits(kind, step):
-    draws = columns([(kind, *row) for row in ROWS[kind] * 2])
+    draws = columns([(kind, *row) for row in ROWS[kind] * 3])
     logits = torch.randn(len(draws.kinds), 700, generator=torch.Generator().manual_seed(int(step))) * 3
     if step:
         logits = (logits / step).round() * step
@@ -93,7 +101,7 @@ def test_tokens_come_as_often_as_the_parameters_say(params):
     logits = torch.randn(24, generator=torch.Generator().manual_seed(3)) * 2
     kind = OF_TOP_K if asked.top_k > 0 else OF_TOP_P if asked.top_p < 1 else OF_ALL
     count = torch.arange(draws_made)
-    # Neighbours in seed, sample and position: the noise must not tell.
+    # Neighbours in seed, sample and position: the numbers must not tell.
     wholes = torch.stack((torch.full_like(count, asked.top_k), count // 100, count % 10))
     reals = torch.tensor([asked.temperature, asked.top_p, asked.min_p])[:, None].repeat(1, draws_made)
     draws = DeviceDraws(torch.full((draws_made,), kind, dtype=torch.int32), reals, wholes, count // 10 % 10)

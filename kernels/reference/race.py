@@ -1,9 +1,9 @@
-"""Choose one token per row by noise: the best, or the one whose scaled logit wins after a random number is added.
+"""Choose one token per row by a race: the best token, or the one that comes first if each comes at a random time.
 
-With independent Gumbel noise the winner is distributed as the weights are, so that nothing need be summed to draw:
-every token's noise is a hash of (seed, sample, position, token), and chunks of a row can look for winners side by side.
-What may be drawn at all is what `choice` says, from the same columns; the tokens drawn are others.
-Knows nothing of penalties and masks.
+Where times are exponential, with the tokens' weights as rates, the first one is distributed as the weights are: so
+nothing need be summed to draw. A token's time is a hash of (seed, sample, position, token) over its weight, and chunks
+of a row can look for their winners side by side. What may be drawn at all is what `choice` says, from the same columns;
+the tokens drawn are others. Knows nothing of penalties and masks.
 """
 
 import math
@@ -41,12 +41,12 @@ def choose_on_device(logits: Tensor, draws: DeviceDraws) -> Chosen:
     """One token for each row of float32 logits; all that it asks for lies on the device."""
     temperature, _, min_p = draws.reals[:, :, None]
     largest = logits.amax(-1, keepdim=True)
-    scaled = (logits - largest) / temperature
-    may_come = _within_top(logits, scaled.exp(), draws) & (scaled.exp() >= min_p)
+    weights = ((logits - largest) / temperature).exp()
+    may_come = _within_top(logits, weights, draws) & (weights >= min_p)
     _, seeds, samples = draws.wholes[:, :, None]
     token_ids = torch.arange(logits.shape[1], device=logits.device)
-    noise = -exponential(seeds, samples, draws.positions[:, None], token_ids).log()
-    drawn = (scaled + noise).masked_fill(~may_come, -math.inf).argmax(-1)
+    speeds = weights / exponential(seeds, samples, draws.positions[:, None], token_ids)
+    drawn = speeds.masked_fill(~may_come, -1).argmax(-1)
     chosen = torch.where(draws.kinds == BEST, logits.argmax(-1), drawn)
     is_broken = (logits.isnan() | (logits == math.inf)).any(-1)
     is_empty = (logits == -math.inf).all(-1)

@@ -1,7 +1,7 @@
 """One token for each row of logits, in four launches that ask the host for nothing.
 
 `_scan` finds the largest of every chunk of a row; `_truncate` folds them and, for rows that want it, finds what top_k
-and top_p leave; `_draw` adds noise to that and finds the winner of every chunk; `_fold` takes the best of them. Only
+and top_p leave; `_draw` finds which of that comes first in every chunk; `_fold` takes the first of them. Only
 `_truncate` has a program go through a whole row. Sizes of chunks don't depend on the number of rows, so neither do a
 row's bits. Knows nothing of penalties and masks.
 """
@@ -14,10 +14,10 @@ import triton.language as tl
 from torch import Tensor
 
 from ..reference import choice
-from ..reference.noisy_choice import choose_on_device
+from ..reference.race import choose_on_device
 from ..sampling_columns import NOT_FINITE, NOTHING_LEFT, Chosen, DeviceDraws
+from .chance import exponential, stream
 from .compiled import Example
-from .noise import exponential, stream
 from .truncation import truncated
 from .tuning import Choice, Tuning
 
@@ -76,36 +76,36 @@ def _truncate(
 @triton.jit
 def _draw(
     logits, stride, rows, kinds, reals, wholes, positions, peaks, largest_of_row, limits, lasts,
-    scores, winners, WIDTH: tl.constexpr, CHUNK: tl.constexpr,
+    fastest, winners, WIDTH: tl.constexpr, CHUNK: tl.constexpr,
 ):  # fmt: skip
     row, chunk = tl.program_id(0), tl.program_id(1)
     slot = row * tl.num_programs(1) + chunk
     temperature, min_p = tl.load(reals + row), tl.load(reals + 2 * rows + row)
     largest, limit = tl.load(largest_of_row + row), tl.load(limits + row)
     peak = tl.load(peaks + slot)
-    score, winner = -float("inf"), 0
-    # Noise costs most of the time: none is made where a chunk has nothing that may come.
+    speed, winner = -1.0, 0
+    # Random numbers cost most of the time: none are made where a chunk has nothing that may come.
     may_come = (peak >= limit) & (tl.exp((peak - largest) / temperature) >= min_p)
     if (tl.load(kinds + row) != _BEST) & may_come:
         ids = chunk * CHUNK + tl.arange(0, CHUNK)
         values = tl.load(logits + row.to(tl.int64) * stride + ids, mask=ids < WIDTH, other=-float("inf"))
-        scaled = (values - largest) / temperature
+        weights = tl.exp((values - largest) / temperature)
         is_kept = (values > limit) | ((values == limit) & (ids <= tl.load(lasts + row)))
-        is_kept &= tl.exp(scaled) >= min_p
+        is_kept &= weights >= min_p
         seed, sample = tl.load(wholes + rows + row), tl.load(wholes + 2 * rows + row)
-        noise = -tl.log(exponential(stream(seed, sample, tl.load(positions + row)), ids))
-        score, place = tl.max(tl.where(is_kept, scaled + noise, -float("inf")), 0, return_indices=True)
+        speeds = weights / exponential(stream(seed, sample, tl.load(positions + row)), ids)
+        speed, place = tl.max(tl.where(is_kept, speeds, -1.0), 0, return_indices=True)
         winner = chunk * CHUNK + place
-    tl.store(scores + slot, score)
+    tl.store(fastest + slot, speed)
     tl.store(winners + slot, winner)
 
 
 @triton.jit
-def _fold(kinds, scores, winners, chunks, faults, token_ids, CHUNKS: tl.constexpr):
+def _fold(kinds, fastest, winners, chunks, faults, token_ids, CHUNKS: tl.constexpr):
     row = tl.program_id(0)
     if (tl.load(kinds + row) != _BEST) & (tl.load(faults + row) == 0):
         places = tl.arange(0, CHUNKS)
-        of_row = tl.load(scores + row * chunks + places, mask=places < chunks, other=-float("inf"))
+        of_row = tl.load(fastest + row * chunks + places, mask=places < chunks, other=-1.0)
         _, chunk = tl.max(of_row, 0, return_indices=True)
         tl.store(token_ids + row, tl.load(winners + row * chunks + chunk))
 
@@ -121,7 +121,7 @@ def choose(logits: Tensor, draws: DeviceDraws) -> Chosen:
         return torch.empty(shape, dtype=dtype, device=logits.device)
 
     chosen = Chosen(numbers(torch.int64, rows), numbers(torch.int64, rows))
-    peaks, scores = numbers(torch.float32, 2, rows, chunks)
+    peaks, fastest = numbers(torch.float32, 2, rows, chunks)
     bests, winners = numbers(torch.int32, 2, rows, chunks)
     largest, limits = numbers(torch.float32, 2, rows)
     lasts = numbers(torch.int32, rows)
@@ -134,10 +134,10 @@ def choose(logits: Tensor, draws: DeviceDraws) -> Chosen:
         WIDTH=width, CHUNKS=rounded, BLOCK=blocks["BLOCK"], num_warps=_WARPS_OF_A_ROW,
     )  # fmt: skip
     _draw[rows, chunks](
-        *of_logits, rows, kinds, reals, wholes, draws.positions, peaks, largest, limits, lasts, scores, winners,
+        *of_logits, rows, kinds, reals, wholes, draws.positions, peaks, largest, limits, lasts, fastest, winners,
         **by_chunk,
     )  # fmt: skip
-    _fold[rows,](kinds, scores, winners, chunks, chosen.faults, chosen.token_ids, CHUNKS=rounded, num_warps=1)
+    _fold[rows,](kinds, fastest, winners, chunks, chosen.faults, chosen.token_ids, CHUNKS=rounded, num_warps=1)
     return chosen
 
 
@@ -148,7 +148,7 @@ def examples() -> Iterator[Example]:
     columns = {"rows": "i32", "kinds": "*i32", "reals": "*fp32"}
     found = {"largest_of_row": "*fp32", "limits": "*fp32", "lasts": "*i32"}
     chosen = {"token_ids": "*i64", "faults": "*i64"}
-    drawn = {"scores": "*fp32", "winners": "*i32"}
+    drawn = {"fastest": "*fp32", "winners": "*i32"}
     chunk, rounded = {"WIDTH": 151936, "CHUNK": _ON_GPU["CHUNK"]}, {"CHUNKS": 128}
     aligned = ("logits", "stride")
     yield Example("scan", _scan, logits | scanned, chunk, aligned=aligned)

@@ -24,7 +24,7 @@ def exponential(of_row, draws):
     """One float32 of mean 1 for each of `draws`, integers."""
     state = _mixed(of_row + (draws.to(tl.uint64) + 1) * _STEP)
     share = ((state >> 24).to(tl.int64).to(tl.float32) + 0.5) * 9.094947017729282e-13  # 2^-40
-    of_small = share * (1.0 + share * (0.5 + share / 3.0))
+    of_small = share * (1.0 + share * (0.5 + share * 0.3333333333333333))
     return tl.where(share < 0.01, of_small, -tl.log(tl.maximum(1.0 - share, 1.4901161193847656e-08)))  # 2^-26
 
 
