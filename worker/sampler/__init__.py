@@ -25,7 +25,7 @@ __all__ = [
     "Sampled",
     "SamplingRows",
     "sample",
-    "sample_by_noise",
+    "sample_by_race",
 ]
 
 
@@ -69,7 +69,7 @@ def sample(logits: Tensor, rows: SamplingRows, mask: Mask | None = None) -> Samp
     return Sampled(token_ids.masked_fill(is_broken, 0), faults)
 
 
-def sample_by_noise(
+def sample_by_race(
     choose: Callable[[Tensor, DeviceDraws], Chosen], logits: Tensor, rows: SamplingRows, mask: Mask | None = None
 ) -> Sampled:
     """The same for a GPU, which is asked for nothing meanwhile; what `choose` draws are other tokens, as likely."""

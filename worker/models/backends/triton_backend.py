@@ -7,11 +7,11 @@ import torch
 
 from ....kernels import WeightForm
 from ....kernels.triton import is_interpreted
-from ....kernels.triton.noisy_choice import choose
 from ....kernels.triton.operations import TritonOperations
+from ....kernels.triton.race import choose
 from ...kv_cache import DeviceKVCache, KVShape
 from ...parallel import Parallel
-from ...sampler import Sample, sample_by_noise
+from ...sampler import Sample, sample_by_race
 from ..decoder import Decoder
 from ..graphed import GraphedDecoder, GraphOptions
 from .backend import Backend
@@ -65,7 +65,7 @@ class TritonBackend(Backend):
 
     @property
     def sample(self) -> Sample:
-        return partial(sample_by_noise, choose)
+        return partial(sample_by_race, choose)
 
     def runs(self, decoder: Decoder) -> GraphedDecoder:
         return GraphedDecoder(decoder, self.graphs)

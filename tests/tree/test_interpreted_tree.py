@@ -1,0 +1,49 @@
+"""A whole tree whose worker computes with the GPU's kernels, in Triton's interpreter: every message and process is real.
+
+Slow, so the quick test asks for little. Captured steps are called again instead of replayed, with their spare rows.
+"""
+
+import pytest
+
+from penstock import LLM, SamplingParams
+
+SMALL = {"dtype": "float32", "num_gpu_blocks_override": 16, "max_num_seqs": 4, "quiet": True}
+NO_THOUGHT = {"enable_thinking": False}
+
+
+def conversations(*questions: str) -> list[list[dict[str, str]]]:
+    return [[{"role": "user", "content": question}] for question in questions]
+
+
+def answers(llm: LLM, questions: tuple[str, ...], max_tokens: int) -> list[list[int]]:
+    params = SamplingParams(temperature=0, max_tokens=max_tokens)
+    found = llm.chat(conversations(*questions), params, chat_template_kwargs=NO_THOUGHT)
+    return [list(output.outputs[0].token_ids) for output in found]
+
+
+@pytest.fixture
+def interpreted(monkeypatch) -> None:
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+
+
+def test_the_bundled_model_gives_the_processors_greedy_answer(request):
+    questions = ("What is 17 + 25?",)
+    with LLM("pocket", **SMALL) as llm:
+        expected = answers(llm, questions, 3)
+    request.getfixturevalue("interpreted")
+    with LLM("pocket", **SMALL) as llm:
+        assert answers(llm, questions, 3) == expected
+        assert llm._session.client.plan.kernels == "triton, interpreted"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "options", [{}, {"enforce_eager": True}, {"deterministic": True}, {"swap_space": 0.01}], ids=str
+)
+def test_many_rows_and_long_answers_are_the_processors_too(request, options):
+    questions = ("Hello!", "What is 17 + 25?", "Sort these numbers: 5, 3, 99, 12", "What is the capital of France?")
+    with LLM("pocket", **SMALL) as llm:
+        expected = answers(llm, questions, 12)
+    request.getfixturevalue("interpreted")
+    with LLM("pocket", **SMALL, **options) as llm:
+        assert answers(llm, questions, 12) == expected
