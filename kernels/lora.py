@@ -80,7 +80,7 @@ class Adapted:
 
 @dataclass(frozen=True, eq=False)
 class DeviceAdapted:
-    """The same, in tensors of the device whose sizes stay: a captured step is replayed with other numbers in them."""
+    """`Adapted` in a device's tensors, whose sizes stay: a captured step is replayed with other numbers in them."""
 
     tokens: Tensor  # int32 [N]
     blocks: Tensor  # int32 [B, 3]; one of no tokens is not there

@@ -30,12 +30,8 @@ def _shrink(
     x, x_stride, tokens, blocks, down, ranks, shrunk, in_features, parts, max_rank, places, PRECISION: tl.constexpr,
     TOKENS: tl.constexpr, RANK: tl.constexpr, INNER: tl.constexpr, SPLIT: tl.constexpr,
 ):  # fmt: skip
-    block, part, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-    adapter, first, count = (
-        tl.load(blocks + 3 * block),
-        tl.load(blocks + 3 * block + 1),
-        tl.load(blocks + 3 * block + 2),
-    )
+    part, split = tl.program_id(1), tl.program_id(2)
+    adapter, first, count = _three(blocks, tl.program_id(0))
     rank = tl.load(ranks + adapter * parts + part)
     if (count > 0) & (rank > 0):
         own, numbers, inner = tl.arange(0, TOKENS), tl.arange(0, RANK), tl.arange(0, INNER)
@@ -45,16 +41,10 @@ def _shrink(
         for start in range(0, SPLIT, INNER):
             column = split * SPLIT + start + inner
             is_input = column < in_features
-            inputs = tl.load(
-                x + token[:, None] * x_stride + column[None, :],
-                mask=(own < count)[:, None] & is_input[None, :],
-                other=0.0,
-            )
-            weights = tl.load(
-                down + line[None, :] * in_features + column[:, None],
-                mask=(numbers < rank)[None, :] & is_input[:, None],
-                other=0.0,
-            )
+            is_there = (own < count)[:, None] & is_input[None, :]
+            inputs = tl.load(x + token[:, None] * x_stride + column[None, :], mask=is_there, other=0.0)
+            is_weight = (numbers < rank)[None, :] & is_input[:, None]
+            weights = tl.load(down + line[None, :] * in_features + column[:, None], mask=is_weight, other=0.0)
             total = tl.dot(inputs.to(tl.float32), weights.to(tl.float32), total, input_precision=PRECISION)
         place = (split * places + first + own).to(tl.int64) * parts + part
         is_there = (own < count)[:, None] & (numbers < rank)[None, :]
@@ -67,13 +57,8 @@ def _expand(
     PRECISION: tl.constexpr, TOKENS: tl.constexpr, RANK: tl.constexpr, COLUMNS: tl.constexpr, NUMBERS: tl.constexpr,
     SPLITS: tl.constexpr,
 ):  # fmt: skip
-    block, tile = tl.program_id(0), tl.program_id(1)
-    adapter, first, count = (
-        tl.load(blocks + 3 * block),
-        tl.load(blocks + 3 * block + 1),
-        tl.load(blocks + 3 * block + 2),
-    )
-    part, begin, end = tl.load(tiles + 3 * tile), tl.load(tiles + 3 * tile + 1), tl.load(tiles + 3 * tile + 2)
+    adapter, first, count = _three(blocks, tl.program_id(0))
+    part, begin, end = _three(tiles, tl.program_id(1))
     rank = tl.load(ranks + adapter * parts + part)
     if (count > 0) & (rank > 0):
         own, column = tl.arange(0, TOKENS), begin + tl.arange(0, COLUMNS)
@@ -98,6 +83,11 @@ def _expand(
         tl.store(target, (before.to(tl.float32) + added).to(before.dtype), mask=is_output)
 
 
+@triton.jit
+def _three(table, line):
+    return tl.load(table + 3 * line), tl.load(table + 3 * line + 1), tl.load(table + 3 * line + 2)
+
+
 class TritonLora:
     """The weights of all adapters for one product; memory is taken once, for the most adapters of the largest rank."""
 
@@ -114,15 +104,9 @@ class TritonLora:
         self.up = torch.empty(form.max_adapters, sum(outputs), form.max_rank, dtype=form.dtype, device=device)
         self.ranks = torch.zeros(form.max_adapters, len(outputs), dtype=torch.int32, device=device)
         self.rounded_rank = max(16, triton.next_power_of_2(form.max_rank))
-        self.tiles = torch.tensor(
-            [
-                (part, begin, end)
-                for part, (start, end) in enumerate(self.spans)
-                for begin in range(start, end, _COLUMNS)
-            ],
-            dtype=torch.int32,
-            device=device,
-        )
+        spans = enumerate(self.spans)
+        tiles = [(part, begin, end) for part, (start, end) in spans for begin in range(start, end, _COLUMNS)]
+        self.tiles = torch.tensor(tiles, dtype=torch.int32, device=device)
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:

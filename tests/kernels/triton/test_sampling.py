@@ -10,6 +10,7 @@ from builders.sampling_rules import kept_probabilities
 
 from penstock.kernels.reference.choice import BEST, OF_ALL, OF_TOP_K, OF_TOP_P
 from penstock.kernels.reference.race import choose_on_device
+from penstock.kernels.reference.uniform import exponential
 from penstock.kernels.sampling_columns import NOT_FINITE, NOTHING_LEFT, Chosen, DeviceDraws
 from penstock.protocol.sampling import SamplingParams
 
@@ -82,6 +83,14 @@ def test_what_cannot_be_chosen_from_is_told_and_nothing_else():
         found = chosen_on_device(logits, columns([(kind, *row)] * 5))
         assert found.faults.tolist() == [NOT_FINITE, NOT_FINITE, 0, NOTHING_LEFT, 0]
         assert found.token_ids[[0, 1, 3]].tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("time", [2**-14, 0.0099, 0.0101, 1.0, 8.0])
+def test_times_are_exponential_down_to_the_smallest_that_win(time):
+    count = torch.arange(1 << 20)
+    times = exponential(count // 4096, count[:1], count[:1], count % 4096)
+    share = 1 - math.exp(-time)
+    assert abs((times < time).double().mean().item() - share) < 4 * (share * (1 - share) / len(count)) ** 0.5
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.kernels.reference.step_inputs import StepInputs, keep_tokens, step_inputs
+from penstock.worker.slots import SlotTable, StepRows
+from penstock.worker.step_batch import step_batch
 
 prepare = step_inputs.versions["triton"]
 
@@ -46,6 +48,22 @@ def test_every_token_is_the_one_at_its_place_in_its_slot(rows, spare, block_size
     assert made.kv_slots[:total].tolist() == (blocks * block_size + expected % block_size).tolist()
     assert made.kv_slots[total:].tolist() == [-1] * spare_tokens
     assert made.context_lengths.tolist() == [*(starts + counts), *[0] * spare_rows]
+
+
+def test_they_are_what_the_worker_makes_of_its_slots_on_the_host():
+    table = SlotTable(6, 200, 500, 16, 1000, torch.device("cpu"))
+    generator = torch.Generator().manual_seed(2)
+    table.histories.random_(0, 1000, generator=generator)
+    table.tables.random_(0, 500, generator=generator)
+    slots, starts, counts = (numpy.array(column) for column in ([4, 0, 5], [100, 0, 31], [1, 90, 17]))
+    nowhere = numpy.zeros(3, bool)
+    batch = step_batch(table, StepRows(slots, counts, starts, starts + counts, nowhere, nowhere), kv=None)
+    query_starts = torch.tensor(batch.query_starts, dtype=torch.int32)
+    columns = (torch.from_numpy(column.astype(numpy.int32)) for column in (slots, starts))
+    made = prepare(*columns, query_starts, table.histories, table.tables, 16, 108, batch.block_tables.shape[1])
+    for name in ("token_ids", "positions", "kv_slots", "block_tables"):
+        assert torch.equal(getattr(made, name), getattr(batch, name)), name
+    assert made.context_lengths.tolist() == batch.context_lengths
 
 
 def test_tokens_are_kept_where_a_row_samples_and_nowhere_else():
