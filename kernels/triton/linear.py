@@ -25,7 +25,7 @@ from .weights import GpuWeight
 _LIBRARY = Choice.of(LIBRARY=1)
 _INTERPRETED = Choice.of(BLOCK_M=64, BLOCK_N=64, BLOCK_K=128, PARTS=2)
 # An interpreted program takes as long as it has lines, whatever its tile: of a whole model's products few are best.
-_OF_A_MODEL = 256  # inputs at least
+_OF_A_MODEL = 80  # outputs at least
 _INTERPRETED_MODEL = Choice.of(BLOCK_M=64, BLOCK_N=1024, BLOCK_K=512, PARTS=1)
 
 
@@ -97,7 +97,7 @@ def _default(architecture: int, key: Key) -> Choice:
     """For a key (bytes of a met number, rows, outputs, inputs)."""
     width, rows, outputs, inputs = key
     if not architecture:
-        return _INTERPRETED if inputs < _OF_A_MODEL else _INTERPRETED_MODEL
+        return _INTERPRETED if outputs < _OF_A_MODEL else _INTERPRETED_MODEL
     if width == 4:  # not for matrix units
         return Choice.of(BLOCK_M=16, BLOCK_N=32, BLOCK_K=32, PARTS=num_parts(outputs, inputs, 32), num_stages=3)
     if rows <= FEW_ROWS:

@@ -5,23 +5,31 @@ kernels' files are imported here. Trees that a test starts are not touched: they
 """
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pkgutil import iter_modules
 
 from penstock.kernels import triton as kernels
 
-_before = os.environ.get("TRITON_INTERPRET")
-os.environ["TRITON_INTERPRET"] = "1"
-try:
+
+@contextmanager
+def interpretation() -> Iterator[None]:
+    """While it is asked for; what is loaded meanwhile computes with these kernels."""
+    before = os.environ.get("TRITON_INTERPRET")
+    os.environ["TRITON_INTERPRET"] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["TRITON_INTERPRET"]
+        else:
+            os.environ["TRITON_INTERPRET"] = before
+
+
+with interpretation():
     import triton.experimental.gluon
     import triton.language  # noqa: F401
 
     for found in iter_modules(kernels.__path__):
         import_module(f"{kernels.__name__}.{found.name}")
-finally:
-    if _before is None:
-        del os.environ["TRITON_INTERPRET"]
-    else:
-        os.environ["TRITON_INTERPRET"] = _before
-
-import_module(f"{kernels.__name__}.interpreter").mend()

@@ -1,4 +1,4 @@
-"""A whole tree whose worker computes with the GPU's kernels, in Triton's interpreter: every message and process is real.
+"""A whole tree whose worker computes with the GPU's kernels in Triton's interpreter; all processes are real.
 
 Slow, so the quick test asks for little. Captured steps are called again instead of replayed, with their spare rows.
 """

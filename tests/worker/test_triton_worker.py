@@ -1,0 +1,103 @@
+"""The worker on a GPU's kernels, in Triton's interpreter: real plans, mixed steps, captured steps, adapters, memory.
+
+In one process, with the real scheduler and the real runner, and tiny models; `tests/tree/test_interpreted_tree.py` has
+the whole tree. Slow, so the quick tests ask for little.
+"""
+
+from builders import interpreted  # isort: skip  before anything that imports triton
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import msgspec
+import pytest
+from builders.adapters import adapter
+from builders.backends import load_on
+from builders.hand_planned import new, step
+from builders.runner_harness import Answer, TinyEngine, prompt, slotted_runner
+from builders.tiny_model import tiny_model
+
+from penstock.protocol.messages import Prompt
+from penstock.worker.models.graphed import GraphOptions
+from penstock.worker.models.load import Model, load_model
+
+SAMPLED = ({}, {"temperature": 1.0, "top_p": 0.9}, {"temperature": 0.8, "top_k": 20, "repetition_penalty": 1.2})
+
+
+# Of keys and values, and how the model is loaded.
+FORMATS = {
+    "bf16": ("bf16", {}),
+    "int8": ("int8", {"quantization": "int8"}),
+    "int4": ("uint4", {"quantization": "int4"}),
+}
+
+
+def on_triton(folder: Path, **options) -> Model:
+    with interpreted.interpretation():
+        model = load_model(folder, **options)
+    assert type(model.backend).__name__ == "TritonBackend"
+    return model
+
+
+def requests(count: int = 3, sampled: bool = False) -> list[Prompt]:
+    """Of unlike lengths, two of which begin alike."""
+    return [
+        prompt(
+            number,
+            [(7 * place) % 290 + 5 for place in range(18)] + [number + 3] * number,
+            seed=number,
+            max_tokens=2 + number,
+            **(SAMPLED[number % len(SAMPLED)] if sampled else {}),
+        )
+        for number in range(count)
+    ]
+
+
+def answers(model: Model, asked: list[Prompt], budget: int = 512, **shape) -> list[Answer]:
+    return TinyEngine(slotted_runner(model, **shape), max_num_batched_tokens=budget).run(*asked)
+
+
+@pytest.mark.parametrize("family", ["qwen3", pytest.param("mistral", marks=pytest.mark.long)])
+def test_its_greedy_answers_are_the_processors(tmp_path, family):
+    given = {"sliding_window": 24} if family == "mistral" else {}
+    folder = tiny_model(tmp_path, family, num_hidden_layers=1, **given)
+    expected = [answer.tokens for answer in answers(load_on("native", folder), requests())]
+    found = answers(on_triton(folder), requests(), budget=16)
+    assert [answer.tokens for answer in found] == expected
+
+
+@pytest.mark.parametrize("options", [pytest.param({}, marks=pytest.mark.long), {"graphs": GraphOptions(is_on=False)}])
+def test_captured_steps_and_others_give_the_same(tmp_path, options):
+    folder = tiny_model(tmp_path, "llama", num_hidden_layers=1)
+    captured = [answer.tokens for answer in answers(on_triton(folder, graphs=GraphOptions(sizes=(5,))), requests(2))]
+    assert [answer.tokens for answer in answers(on_triton(folder, **options), requests(2))] == captured
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("form", FORMATS)
+def test_in_the_deterministic_form_company_changes_no_bit(tmp_path, form):
+    kv_kind, loaded = FORMATS[form]
+    folder = tiny_model(tmp_path, "qwen3", dtype="bfloat16")
+    model = replace(on_triton(folder, deterministic=True, **loaded), kv_default=kv_kind)
+    asked = requests(4, sampled=True)
+    alone = [answer for each in asked for answer in answers(model, [each])]
+    assert answers(model, asked) == alone
+    assert answers(model, asked, budget=16) == alone, "in chunks"
+    assert answers(model, asked, num_blocks=5) == alone, "preempted"
+
+
+def test_rows_have_their_own_adapters_in_prompts_and_in_captured_steps(tmp_path):
+    folder = tiny_model(tmp_path / "model", "llama", num_hidden_layers=1)
+    own = adapter(tmp_path / "adapter", folder, rank=5)
+    found = []
+    for load in (partial(load_on, "native"), on_triton):
+        model = load(folder, max_loras=2, max_lora_rank=8)
+        model.adapters.load(1, own)
+        runner = slotted_runner(model)
+        entered = [new(0, range(5, 20)), msgspec.structs.replace(new(1, range(5, 20)), adapter=1)]
+        steps = [step(runner, 0, [(0, 15, [3, 1]), (1, 15, [2, 4])], new=entered)]
+        steps += [step(runner, number, [(0, 1, []), (1, 1, [])]) for number in (1, 2)]
+        found.append(steps)
+    assert found[1] == found[0]
+    assert any(first != second for first, second in found[0])
