@@ -17,7 +17,7 @@ from ..reference import products
 from .compiled import Example
 from .tiles import FEW_ROWS, corner, finish, finishing_types, launch, lines, met, met_halves, num_parts, row_bucket
 from .tuning import Choice, Key, Tuning, architecture
-from .weights import GpuWeight
+from .weights import GpuWeight, half_block
 
 _MIDDLE = tl.constexpr(MIDDLE)
 _INTERPRETED = Choice.of(BLOCK_M=64, BLOCK_N=64, PARTS=2)
@@ -119,58 +119,62 @@ def _computed(x: Tensor, weight: GpuWeight, bias: Tensor | None, choice: Choice)
 
 
 def _default(architecture: int, key: Key) -> Choice:
-    """For a key (bytes of a row's number, rows, outputs, inputs)."""
-    width, rows, outputs, inputs = key
+    """For a key (bytes of a row's number, rows, outputs, inputs, group size)."""
+    width, rows, outputs, inputs, group = key
     if not architecture:
         return _INTERPRETED
     if width == 4 or rows <= FEW_ROWS:
         block_m, parts = 16 if width == 4 else rows, num_parts(outputs, inputs, 64)
         # More warps where sums of 64 rows, of a group and of a part, would not fit into four warps' registers.
         return Choice.of(BLOCK_M=block_m, BLOCK_N=64, PARTS=parts, num_warps=4 if block_m < 64 else 8, num_stages=4)
-    return Choice.of(BLOCK_M=128, BLOCK_N=128, PARTS=1, num_warps=8, num_stages=3)
+    # Where the two runs have scales of their own, their sums are held beside one another.
+    block_m = 128 if group % (2 * half_block(group)) == 0 else 64
+    return Choice.of(BLOCK_M=block_m, BLOCK_N=128, PARTS=1, num_warps=8, num_stages=3)
 
 
 _CHOICES = [
     *(Choice.of(BLOCK_M=16, BLOCK_N=64, PARTS=parts, num_stages=5) for parts in (1, 2, 4, 8)),
     *(Choice.of(BLOCK_M=16, BLOCK_N=128, PARTS=parts, num_stages=4) for parts in (1, 4)),
     *(Choice.of(BLOCK_M=64, BLOCK_N=64, PARTS=parts, num_stages=4) for parts in (1, 2, 4)),
-    Choice.of(BLOCK_M=64, BLOCK_N=128, PARTS=1, num_stages=3),
+    Choice.of(BLOCK_M=64, BLOCK_N=128, PARTS=1, num_warps=8, num_stages=3),
     Choice.of(BLOCK_M=128, BLOCK_N=128, PARTS=1, num_warps=8, num_stages=3),
 ]
 _TUNING = Tuning("linear_wint4", _default, _CHOICES)
 
 
+def _key(x: Tensor, weight: GpuWeight, rows: int) -> Key:
+    return (x.element_size(), rows, weight.out_features, weight.in_features, weight.group_size)
+
+
 @products.linear_wint4.implement("triton")
 def linear_wint4(x: Tensor, weight: GpuWeight, bias: Tensor | None) -> Tensor:
     compute = partial(_computed, x, weight, bias)
-    key = (x.element_size(), row_bucket(x.shape[0]), weight.out_features, weight.in_features)
-    return compute(_TUNING.choice(key, compute))
+    return compute(_TUNING.choice(_key(x, weight, row_bucket(x.shape[0])), compute))
 
 
 @products.linear_wint4_invariant.implement("triton")
 def linear_wint4_invariant(x: Tensor, weight: GpuWeight, bias: Tensor | None) -> Tensor:
     """One tile and one order of the inputs for any number of rows."""
-    key = (x.element_size(), FEW_ROWS, weight.out_features, weight.in_features)
-    return _computed(x, weight, bias, _default(architecture(), key))
+    return _computed(x, weight, bias, _default(architecture(), _key(x, weight, FEW_ROWS)))
 
 
 def examples() -> Iterator[Example]:
-    """The decode and the prompt steps of models from 0.6 to 8 billion weights."""
-    few, many = _default(90, (2, 16, 1024, 4096)), _default(90, (2, 512, 24576, 4096))
-    invariant = _default(90, (2, FEW_ROWS, 1024, 4096))
-    for name, choice, is_spread, group, half, zeros in (
-        ("few rows, groups of 128 with zeros", few, True, 128, 64, "*u8"),
-        ("few rows, groups of 64", few, True, 64, 64, None),
-        ("few rows, groups of 32", few, False, 32, 32, None),
-        ("64 rows or any, invariant, groups of 128", invariant, False, 128, 64, None),
-        ("many rows, groups of 128 with zeros", many, False, 128, 64, "*u8"),
-        ("many rows, groups of 64", many, False, 64, 64, None),
+    """The decode and the prompt steps of models from 0.6 to 8 billion weights, and the row-invariant tile."""
+    few, many = (1024, 4096), (24576, 4096)
+    for name, rows, shape, group, zeros in (
+        ("16 rows, groups of 128 with zeros", 16, few, 128, {"zeros": "*u8"}),
+        ("16 rows, groups of 64", 16, few, 64, {}),
+        ("16 rows, groups of 32", 16, many, 32, {}),
+        ("64 rows or any, invariant, groups of 128", 64, few, 128, {}),
+        ("many rows, groups of 128 with zeros", 512, many, 128, {"zeros": "*u8"}),
+        ("many rows, groups of 64", 512, many, 64, {}),
     ):
+        choice = _default(90, (2, rows, *shape, group))
+        is_spread = rows == 16 and choice["PARTS"] > 1
         types, aligned = finishing_types("bf16", {}, is_spread)
-        types |= {"x": "*bf16", "values": "*u8", "group_scales": "*fp16"} | ({"zeros": zeros} if zeros else {})
+        types |= {"x": "*bf16", "values": "*u8", "group_scales": "*fp16", **zeros}
         absent = {each: None for each in ("scales", "row_scales", "bias", "zeros") if each not in types}
-        constants = {**dict(choice.blocks), **absent, "GROUP": group, "HALF": half}
+        constants = {**dict(choice.blocks), **absent, "GROUP": group, "HALF": half_block(group)}
         constants |= {"IS_SPREAD": is_spread, "IS_EVEN": True}
-        names = (*aligned, "x", "values", "group_scales", *(["zeros"] if zeros else []))
-        options = (choice.num_warps, choice.num_stages, names)
+        options = (choice.num_warps, choice.num_stages, (*aligned, "x", "values", "group_scales", *zeros))
         yield Example(f"product, int4, {name}", multiply_int4, types, constants, *options)
