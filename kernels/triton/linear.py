@@ -116,6 +116,7 @@ _INTEGER_CHOICES = [
     *(Choice.of(BLOCK_M=16, BLOCK_N=32, BLOCK_K=256, PARTS=parts, num_stages=4) for parts in (1, 4)),
     *(Choice.of(BLOCK_M=16, BLOCK_N=64, BLOCK_K=256, PARTS=parts, num_stages=4) for parts in (1, 2, 4, 8)),
     *(Choice.of(BLOCK_M=64, BLOCK_N=64, BLOCK_K=128, PARTS=parts, num_stages=3) for parts in (1, 2, 4)),
+    Choice.of(BLOCK_M=16, BLOCK_N=128, BLOCK_K=128, PARTS=1, num_stages=4),
     Choice.of(BLOCK_M=64, BLOCK_N=128, BLOCK_K=64, PARTS=1, num_stages=4),
     Choice.of(BLOCK_M=128, BLOCK_N=128, BLOCK_K=64, PARTS=1, num_warps=8, num_stages=3),
     Choice.of(BLOCK_M=128, BLOCK_N=128, BLOCK_K=128, PARTS=1, num_warps=8, num_stages=3),
@@ -177,6 +178,7 @@ def examples() -> Iterator[Example]:
         ):
             is_spread = choice["PARTS"] > 1 and rows == "few rows"
             yield _example(f"{name}, {rows}", choice, is_spread, {"x": x, "values": values}, finishing)
+    yield _example("fp32", _default(90, (4, *few)), True, {"x": "*fp32", "values": "*fp32"}, {})
 
 
 def _example(

@@ -20,6 +20,7 @@ from .tuning import Choice, Key, Tuning, architecture
 from .weights import GpuWeight, half_block
 
 _MIDDLE = tl.constexpr(MIDDLE)
+_MANY_OUTPUTS = 16384  # enough for a tile of 128 on each multiprocessor
 _INTERPRETED = Choice.of(BLOCK_M=64, BLOCK_N=64, PARTS=2)
 
 
@@ -124,9 +125,11 @@ def _default(architecture: int, key: Key) -> Choice:
     if not architecture:
         return _INTERPRETED
     if width == 4 or rows <= FEW_ROWS:
-        block_m, parts = 16 if width == 4 else rows, num_parts(outputs, inputs, 64)
+        block_m = 16 if width == 4 else rows
+        block_n = 128 if block_m == 16 and outputs >= _MANY_OUTPUTS else 64
         # More warps where sums of 64 rows, of a group and of a part, would not fit into four warps' registers.
-        return Choice.of(BLOCK_M=block_m, BLOCK_N=64, PARTS=parts, num_warps=4 if block_m < 64 else 8, num_stages=4)
+        warps, parts = 8 if block_m == 64 else 4, num_parts(outputs, inputs, block_n)
+        return Choice.of(BLOCK_M=block_m, BLOCK_N=block_n, PARTS=parts, num_warps=warps, num_stages=4)
     # Where the two runs have scales of their own, their sums are held beside one another.
     block_m = 128 if group % (2 * half_block(group)) == 0 else 64
     return Choice.of(BLOCK_M=block_m, BLOCK_N=128, PARTS=1, num_warps=8, num_stages=3)
@@ -164,7 +167,8 @@ def examples() -> Iterator[Example]:
     for name, rows, shape, group, zeros in (
         ("16 rows, groups of 128 with zeros", 16, few, 128, {"zeros": "*u8"}),
         ("16 rows, groups of 64", 16, few, 64, {}),
-        ("16 rows, groups of 32", 16, many, 32, {}),
+        ("16 rows, groups of 32", 16, few, 32, {}),
+        ("16 rows, many outputs, groups of 128", 16, many, 128, {}),
         ("64 rows or any, invariant, groups of 128", 64, few, 128, {}),
         ("many rows, groups of 128 with zeros", 512, many, 128, {"zeros": "*u8"}),
         ("many rows, groups of 64", 512, many, 64, {}),

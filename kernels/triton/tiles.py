@@ -62,10 +62,10 @@ def met(tile, met_type: tl.constexpr):
 @triton.jit
 def met_halves(octets, lower_zeros, upper_zeros, met_type: tl.constexpr):
     """The lower and the upper halves of bytes less their zeros, as the matrix units take them."""
-    words = octets.to(tl.int32)
-    lower = ((words & 15) | _TWO_TO_23_BITS).to(tl.float32, bitcast=True) - (lower_zeros + _TWO_TO_23)
+    words = octets.to(tl.int32) | _TWO_TO_23_BITS
+    lower = (words & (_TWO_TO_23_BITS + 15)).to(tl.float32, bitcast=True) - (lower_zeros + _TWO_TO_23)
     # 16 times as large where they are; all of it exact.
-    upper = ((words & 240) | _TWO_TO_23_BITS).to(tl.float32, bitcast=True)
+    upper = (words & (_TWO_TO_23_BITS + 240)).to(tl.float32, bitcast=True)
     sixteenth = tl.full(upper.shape, 0.0625, tl.float32)
     upper = tl.fma(upper, sixteenth, tl.broadcast_to(-(upper_zeros + _TWO_TO_19), upper.shape))
     return met(lower, met_type), met(upper, met_type)

@@ -109,6 +109,23 @@ def test_a_row_has_the_same_bits_in_any_company(op, form):
         assert torch.equal(gpu(op, x[first:end], weight, bias), together[first:end]), f"{first}:{end}"
 
 
+@pytest.mark.parametrize(
+    ("tuning", "op", "form"),
+    [
+        (linear._FLOATS, products.linear_gpu, WeightForm("fp32")),
+        (linear._WEIGHT_ONLY, products.linear_wint8, WeightForm("int8")),
+        (linear._INTEGERS, products.linear_int8, WeightForm("int8")),
+        (linear_int4._TUNING, products.linear_wint4, WeightForm("int4", 64)),
+    ],
+    ids=lambda each: getattr(each, "name", ""),
+)
+def test_every_choice_that_is_tried_computes_the_product(tuning, op, form, monkeypatch):
+    weight, x, bias = pack([draws(40, 300)], form, CPU), draws(3, 300, seed=1), draws(40, seed=2)
+    for choice in tuning.choices:
+        monkeypatch.setattr(tuning, "default", lambda *_, choice=choice: choice)
+        assert_agrees(op, x, weight, bias)
+
+
 @pytest.mark.parametrize("parts", [1, 4])
 def test_parts_are_the_same_sum_by_one_program_or_by_several(parts):
     """Of many rows by one program, of few by several."""
