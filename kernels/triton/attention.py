@@ -11,6 +11,7 @@ Knows nothing of who owns a block.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -26,7 +27,6 @@ from .attention_shape import (
     INVARIANT,
     MANY,
     Tiles,
-    shape_key,
     tiles_of_few,
     tiles_of_invariant,
     tiles_of_many,
@@ -150,18 +150,18 @@ def attention_by_shape(query: Tensor, kv: PagedKV, rows: DeviceRows, scale: floa
     tiles = tiles_of_few(shared, rows.max_queries)
     if tiles:
         attend_few = partial(attend_as, tiles)
-        return attend_few(FEW.choice(shape_key(kv, tiles.positions * tiles.group), attend_few))
+        return attend_few(FEW[kv.kind].choice((kv.head_dim, tiles.positions * tiles.group), attend_few))
 
     def attend_many(choice: Choice) -> Tensor:
         return attend_as(tiles_of_many(shared, choice["ROWS"], rows, kv.num_heads), choice)
 
-    return attend_many(MANY.choice(shape_key(kv, 0), attend_many))
+    return attend_many(MANY[kv.kind].choice((kv.head_dim,), attend_many))
 
 
 @attention_paged_invariant.implement("triton")
 def attention_of_one_shape(query: Tensor, kv: PagedKV, rows: DeviceRows, scale: float, window: int | None) -> Tensor:
     shared = triton.next_power_of_2(query.shape[1] // kv.num_heads)
-    choice = INVARIANT.choice(shape_key(kv, 0))
+    choice = INVARIANT[kv.kind].choice((kv.head_dim,))
     tiles = tiles_of_invariant(shared, choice["ROWS"], rows.max_queries)
     return _launch(query, kv, rows, scale, window, tiles, choice)
 
@@ -195,30 +195,37 @@ def _launch(
 
 
 def examples() -> Iterator[Example]:
-    numbers = {"fp32": "*fp32", "fp16": "*fp16"}
-    lists = dict.fromkeys(("query_starts", "context_lengths", "block_tables", "key_scales", "value_scales"), "*i32")
-    counts = dict.fromkeys((*_COUNTS, "table_width", "stride", "scale_stride"), "i32") | {"scale": "fp32"}
-    sums = {"parts": "*fp32", "sums": "*fp32"}
-    shapes = (
-        ("bf16", 128, "few"), ("fp16", 256, "few"), ("int8", 64, "few"), ("uint4", 128, "few"), ("fp32", 64, "few"),
-        ("bf16", 128, "many"), ("fp16", 64, "many"), ("bf16", 256, "many"), ("int8", 128, "many"),
-        ("uint4", 128, "many"), ("bf16", 128, "invariant"), ("uint4", 64, "invariant"),
-    )  # fmt: skip
-    for kind, head_dim, name in shapes:
-        tuning = {"few": FEW, "many": MANY, "invariant": INVARIANT}[name]
-        choice = tuning.default(90, (KV_FORMATS[kind].number, head_dim, 16))
-        rows = 16 if name == "few" else choice["ROWS"]
-        constants = dict(
-            POSITIONS=1 if name == "few" else rows // 4, GROUP=rows if name == "few" else 4, SHARED=4,
-            KEYS=choice["KEYS"], HEAD_DIM=head_dim, BLOCK_SIZE=16, KIND=kind, PER_WORD=KV_FORMATS[kind].per_unit,
-            ADDS_SPLITS=name == "invariant",
-        )  # fmt: skip
-        number, states = numbers.get(kind, "*i32"), numbers.get(kind, "*bf16")
-        states_and_memory = {"query": states, "output": states, "keys": number, "values": number}
-        types = states_and_memory | sums | lists | counts
-        aligned = (*(argument for argument, kept in types.items() if kept.startswith("*")), "stride", "scale_stride")
-        label = f"attention {kind} {head_dim} {name}"
-        yield Example(label, attention_kernel, types, constants, choice.num_warps, choice.num_stages, aligned)
-    types = {"output": "*bf16"} | sums | lists | counts | {"num_splits": "i32"}
-    types = {name: kept for name, kept in types.items() if name in add_splits_kernel.arg_names}
+    types = _types("bf16")
+    types = {name: types[name] for name in add_splits_kernel.arg_names if name in types}
     yield Example("add_splits 128", add_splits_kernel, types, dict(POSITIONS=1, KEYS=64, HEAD_DIM=128), num_warps=1)
+    for kind, head_dim in (("bf16", 128), ("fp16", 256), ("uint4", 128)):
+        yield _example(kind, head_dim, FEW[kind].default(90, (head_dim, 16)), 16)
+    for kind, head_dim in (("bf16", 128), ("uint4", 64)):
+        choice = INVARIANT[kind].default(90, (head_dim,))
+        yield _example(kind, head_dim, choice, choice["ROWS"], adds_splits=True)
+    for targets in ((80, 89), (90,), (100,)):
+        for kind, head_dim in (("bf16", 128), ("bf16", 256), ("int8", 128)):
+            choice = MANY[kind].default(targets[0], (head_dim,))
+            yield replace(_example(kind, head_dim, choice, choice["ROWS"]), targets=targets)
+
+
+def _example(kind: str, head_dim: int, choice: Choice, num_rows: int, adds_splits: bool = False) -> Example:
+    """Of a tile that has 4 query heads."""
+    constants = dict(
+        POSITIONS=num_rows // 4, GROUP=4, SHARED=4, KEYS=choice["KEYS"], HEAD_DIM=head_dim, BLOCK_SIZE=16, KIND=kind,
+        PER_WORD=KV_FORMATS[kind].per_unit, ADDS_SPLITS=adds_splits,
+    )  # fmt: skip
+    types = _types(kind)
+    aligned = (*(name for name, kept in types.items() if kept.startswith("*")), "stride", "scale_stride")
+    types = {name: types[name] for name in attention_kernel.arg_names if name in types}
+    name = f"attention {kind} {head_dim}, {num_rows} rows"
+    return Example(name, attention_kernel, types, constants, choice.num_warps, choice.num_stages, aligned)
+
+
+def _types(kind: str) -> dict[str, str]:
+    lists = dict.fromkeys(("query_starts", "context_lengths", "block_tables", "key_scales", "value_scales"), "*i32")
+    counts = dict.fromkeys((*_COUNTS, "table_width", "num_splits", "stride", "scale_stride"), "i32")
+    numbers = {"fp32": "*fp32", "fp16": "*fp16"}
+    memory = dict.fromkeys(("keys", "values"), numbers.get(kind, "*i32"))
+    states = dict.fromkeys(("query", "output"), numbers.get(kind, "*bf16"))
+    return lists | counts | memory | states | {"parts": "*fp32", "sums": "*fp32", "scale": "fp32"}

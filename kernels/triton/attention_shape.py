@@ -4,10 +4,10 @@ What the sizes of blocks cost a multiprocessor is known from compilation alone (
 Knows nothing of how attention is computed.
 """
 
+from functools import partial
 from typing import NamedTuple
 
-from ..kv_layout import KV_FORMATS
-from ..paged import DeviceRows, PagedKV
+from ..paged import DeviceRows
 from .tuning import Choice, Key, Tuning
 
 # Tokens of the shortest stretch that a context is split into; a multiple of every number of keys that a step takes.
@@ -65,46 +65,77 @@ def tiles_of_invariant(shared: int, num_rows: int, max_queries: int) -> Tiles:
     return Tiles(positions, shared, SPLITS_AT_MOST, is_split=max_queries * shared <= FEW_ROWS, adds_splits=True)
 
 
-def shape_key(kv: PagedKV, num_rows: int) -> Key:
-    """`num_rows` of a tile, where the step decides; else 0."""
-    return KV_FORMATS[kv.kind].number, kv.head_dim, num_rows
+class Step(NamedTuple):
+    """What one program does at a time."""
+
+    rows: int
+    keys: int
+    num_warps: int
+    num_stages: int
+
+    @property
+    def choice(self) -> Choice:
+        return Choice.of(self.num_warps, self.num_stages, ROWS=self.rows, KEYS=self.keys)
 
 
-_KINDS = list(KV_FORMATS)
 # A product over keys or tokens takes 16 at once at least, and there is one for each place in a word.
 _KEYS = {"fp32": 32, "fp16": 64, "bf16": 64, "int8": 64, "uint4": 128}
-# By format, for head dimensions up to 128 and beyond: rows, keys, warps, stages.
+_SHORT = Step(16, 32, 4, 2)
+# Of many queries, by the architecture from which on it serves: for head dimensions up to 128, and beyond.
 _MANY = {
-    "fp32": ((16, 32, 4, 2), (16, 32, 4, 2)),
-    "fp16": ((128, 64, 8, 3), (128, 32, 8, 2)),
-    "bf16": ((128, 64, 8, 3), (128, 32, 8, 2)),
-    "int8": ((128, 64, 8, 3), (32, 64, 8, 2)),
-    "uint4": ((32, 128, 8, 2), (16, 128, 4, 2)),
+    "fp32": {80: (_SHORT, _SHORT)},
+    "16 bits": {
+        80: (Step(128, 32, 8, 2), Step(64, 32, 8, 2)),
+        90: (Step(128, 64, 8, 3), Step(128, 32, 8, 2)),
+        100: (Step(128, 64, 8, 3), Step(32, 32, 4, 2)),
+    },
+    "int8": {
+        80: (Step(32, 64, 4, 2), Step(32, 64, 8, 2)),
+        90: (Step(128, 64, 8, 3), Step(32, 64, 8, 2)),
+        100: (Step(32, 64, 4, 2), Step(32, 64, 8, 2)),
+    },
+    "uint4": {80: (Step(32, 128, 8, 2), Step(16, 128, 4, 2))},
 }
-_INVARIANT_ROWS = {"fp32": (16, 16), "fp16": (32, 16), "bf16": (32, 16), "int8": (32, 16), "uint4": (16, 16)}
+_MANY_TRIED = {
+    "fp32": [_SHORT],
+    "16 bits": [Step(64, 64, 4, 2), Step(64, 64, 4, 3), Step(128, 64, 8, 2), Step(128, 64, 8, 3), Step(128, 32, 8, 2)],
+    "int8": [Step(32, 64, 4, 2), Step(64, 64, 4, 2), Step(64, 64, 4, 3), Step(128, 64, 8, 3)],
+    "uint4": [Step(16, 128, 4, 2), Step(32, 128, 4, 2), Step(32, 128, 8, 2), Step(64, 128, 8, 2)],
+}
 
 
-def _few(architecture: int, key: Key) -> Choice:
-    number, head_dim, num_rows = key
-    kind = _KINDS[number]
+def _few(kind: str, architecture: int, key: Key) -> Choice:
+    head_dim, num_rows = key
     is_tight = num_rows > LEAST_ROWS and (kind == "uint4" or head_dim > 128)
     return Choice.of(8 if is_tight else 4, 2 if head_dim > 128 else 3, KEYS=_KEYS[kind])
 
 
-def _many(architecture: int, key: Key) -> Choice:
-    number, head_dim, _ = key
-    num_rows, keys, num_warps, num_stages = _MANY[_KINDS[number]][head_dim > 128]
-    if not architecture:
-        num_rows = LEAST_ROWS
-    return Choice.of(num_warps, num_stages, ROWS=num_rows, KEYS=keys)
+def _many(kind: str, architecture: int, key: Key) -> Choice:
+    """In the interpreter, tiles of few rows: there is nothing to gain from large ones."""
+    table = _MANY.get(kind, _MANY["16 bits"])
+    step = table[max((since for since in table if since <= architecture), default=80)][key[0] > 128]
+    return (step if architecture else step._replace(rows=LEAST_ROWS)).choice
 
 
-def _invariant(architecture: int, key: Key) -> Choice:
-    number, head_dim, _ = key
-    kind = _KINDS[number]
-    return Choice.of(4, 2, ROWS=_INVARIANT_ROWS[kind][head_dim > 128], KEYS=_KEYS[kind])
+def _invariant(kind: str, architecture: int, key: Key) -> Choice:
+    """One choice for each format and head dimension, whatever the card; two sums of values take registers."""
+    rows = LEAST_ROWS if key[0] > 128 or kind in ("fp32", "uint4") else 32
+    return Step(rows, _KEYS[kind], 4, 2).choice
 
 
-FEW = Tuning("attention_few", _few, [])
-MANY = Tuning("attention_many", _many, [])
-INVARIANT = Tuning("attention_invariant", _invariant, [])
+def _few_tried(keys: int) -> list[Choice]:
+    steps = (4, 3, keys), (4, 2, keys), (8, 3, keys), (4, 3, 2 * keys)
+    return [Choice.of(warps, stages, KEYS=tried) for warps, stages, tried in steps]
+
+
+# By format. The key is the head dimension and, of few queries, the tile's rows.
+FEW = {kind: Tuning(f"attention_few_{kind}", partial(_few, kind), _few_tried(keys)) for kind, keys in _KEYS.items()}
+MANY = {
+    kind: Tuning(
+        f"attention_many_{kind}",
+        partial(_many, kind),
+        [step.choice for step in _MANY_TRIED.get(kind, _MANY_TRIED["16 bits"])],
+    )
+    for kind in _KEYS
+}
+INVARIANT = {kind: Tuning(f"attention_invariant_{kind}", partial(_invariant, kind), []) for kind in _KEYS}

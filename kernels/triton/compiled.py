@@ -14,6 +14,7 @@ from pkgutil import iter_modules
 from typing import Any, NamedTuple
 
 TARGETS = (80, 89, 90, 100)
+TENSOR_MEMORY = 512  # columns of a multiprocessor, from 100 on
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class Example:
     num_stages: int = 2
     # Arguments whose value (or address) is a multiple of 16, which the compiler may count on.
     aligned: tuple[str, ...] = ()
+    targets: tuple[int, ...] = TARGETS  # for which it is launched like that
 
 
 class Taken(NamedTuple):
@@ -38,11 +40,12 @@ class Taken(NamedTuple):
     shared: int  # bytes of shared memory
 
 
-def all_examples() -> Iterator[Example]:
-    """Of every file in this folder that has some."""
+def all_examples(target: int) -> Iterator[Example]:
+    """Of every file in this folder that has some for this target."""
     package = __package__ or ""
     for module in sorted(iter_modules(import_module(package).__path__), key=lambda each: each.name):
-        yield from getattr(import_module(f"{package}.{module.name}"), "examples", lambda: ())()
+        examples = getattr(import_module(f"{package}.{module.name}"), "examples", lambda: ())()
+        yield from (example for example in examples if target in example.targets)
 
 
 def compiled(example: Example, target: int) -> Taken:
@@ -58,6 +61,9 @@ def compiled(example: Example, target: int) -> Taken:
     source = ASTSource(example.kernel, signature, constants, attributes)
     options = {"num_warps": example.num_warps, "num_stages": example.num_stages}
     kernel = triton.compile(source, target=GPUTarget("cuda", target, 32), options=options)
+    # More would compile to a trap, and be refused only by the launch.
+    if kernel.metadata.tmem_size > TENSOR_MEMORY:
+        raise RuntimeError(f"{example.name} takes {kernel.metadata.tmem_size} columns of tensor memory.")
     registers, spilled = _registers(kernel.asm["cubin"], target)
     return Taken(registers, spilled, kernel.metadata.shared)
 

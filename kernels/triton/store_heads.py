@@ -236,7 +236,7 @@ def examples() -> Iterator[Example]:
     names = dict.fromkeys(("query_weight", "key_weight", "cosines", "sines"), "*fp32")
     scales = dict.fromkeys(("key_scales", "value_scales"), "*fp16")
     counts = {"positions": "*i64", "slots": "*i64", "num_tokens": "i32", "epsilon": "fp32"}
-    for kind, head_dim in (("fp32", 64), ("fp16", 128), ("bf16", 128), ("int8", 256), ("uint4", 128), ("uint4", 96)):
+    for kind, head_dim in (("bf16", 128), ("int8", 256), ("uint4", 96)):
         number = {"fp32": "*fp32", "fp16": "*fp16", "bf16": "*bf16"}.get(kind, "*u8")
         types = dict.fromkeys(("heads", "query"), "*bf16") | names | counts | dict.fromkeys(("keys", "values"), number)
         constants = dict(

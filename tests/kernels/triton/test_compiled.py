@@ -16,8 +16,9 @@ SHARED = {80: 163 << 10, 89: 99 << 10, 90: 227 << 10, 100: 227 << 10}
 _COMPILE = """
 import json, sys
 from penstock.kernels.triton.compiled import all_examples, compiled
-for example in all_examples():
-    print(json.dumps((example.name, compiled(example, int(sys.argv[1])))), flush=True)
+target = int(sys.argv[1])
+for example in all_examples(target):
+    print(json.dumps((example.name, compiled(example, target))), flush=True)
 """
 
 

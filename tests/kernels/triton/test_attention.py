@@ -1,0 +1,109 @@
+"""Attention on a GPU, in Triton's interpreter: right in every format, and free of company where it promises that."""
+
+from builders import interpreted  # noqa: F401  isort: skip
+
+import pytest
+import torch
+from builders.packed_steps import Form, Requests
+from torch import Tensor
+
+from penstock.kernels.kv_layout import KV_FORMATS
+from penstock.kernels.reference.paged_attention import attention_paged, attention_paged_invariant
+
+FORMS = {"fast": attention_paged, "invariant": attention_paged_invariant}
+# Of the output's norm, against the formula on what is stored.
+TOLERANCES = {"fp32": 1e-6, "fp16": 1e-3, "bf16": 6e-3, "int8": 6e-3, "uint4": 8e-3}
+
+
+def attended(requests: Requests, spans: list[tuple[int, int, int]], form: str = "fast", **rest) -> Tensor:
+    """What the kernel gives for the step, where there are tokens; only what the step may read is written."""
+    spare = {name: rest.pop(name) for name in ("spare_rows", "spare_tokens") if name in rest}
+    query, rows = requests.step(spans, **spare)
+    written = [max((end for at, _, end in spans if at == number), default=0) for number in range(len(requests.lengths))]
+    memory = requests.memory(rest.pop("written", written))
+    scale, window = requests.form.head_dim**-0.5, requests.form.window
+    found = FORMS[form].versions["triton"](query, memory, rows, scale, window)
+    return found[: sum(end - first for _, first, end in spans)]
+
+
+def assert_right(requests: Requests, spans: list[tuple[int, int, int]], form: str = "fast", **spare: int) -> None:
+    found = attended(requests, spans, form, **spare)
+    query, rows = requests.step(spans)
+    scale, window = requests.form.head_dim**-0.5, requests.form.window
+    expected = attention_paged.reference(query, requests.memory(), rows, scale, window)
+    error = ((found - expected).norm() / expected.norm()).item()
+    assert error <= TOLERANCES[requests.form.kind], f"off by {error:.1e} of the output's norm"
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("kind", KV_FORMATS)
+def test_answers_and_prompts_attend_rightly_in_every_format(kind: str, form: str) -> None:
+    requests = Requests(Form(kind, 2, 1), [41, 19, 70])
+    assert_right(requests, [(0, 40, 41), (1, 18, 19)], form)
+    assert_right(requests, [(0, 40, 41), (1, 0, 19), (2, 60, 70)], form)
+
+
+@pytest.mark.parametrize(
+    "query_heads, heads, head_dim, block_size", [(1, 1, 64, 16), (7, 1, 96, 32), (16, 2, 128, 64), (2, 1, 256, 128)]
+)
+@pytest.mark.parametrize("kind", ["bf16", "uint4"])
+def test_heads_may_be_of_many_shapes(kind: str, query_heads: int, heads: int, head_dim: int, block_size: int) -> None:
+    requests = Requests(Form(kind, query_heads, heads, head_dim, block_size), [37, 90])
+    assert_right(requests, [(0, 36, 37), (1, 89, 90)])
+    assert_right(requests, [(0, 35, 37), (1, 82, 90)])
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("window", [1, 20, 280])
+def test_a_window_hides_what_lies_before_it(window: int, form: str) -> None:
+    requests = Requests(Form("bf16", 2, 1, window=window), [330, 40])
+    assert_right(requests, [(0, 329, 330), (1, 39, 40)], form)
+    assert_right(requests, [(0, 312, 330), (1, 38, 40)], form)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_long_context_is_split_and_added_up(form: str) -> None:
+    requests = Requests(Form("fp32", 2, 1, 16), [600, 100])
+    assert_right(requests, [(0, 599, 600), (1, 99, 100)], form)
+
+
+def test_there_may_be_room_to_spare() -> None:
+    requests = Requests(Form("bf16", 2, 1), [41, 300])
+    assert_right(requests, [(0, 40, 41), (1, 299, 300)], spare_rows=2, spare_tokens=2)
+    assert_right(requests, [(0, 30, 41), (1, 299, 300)], spare_rows=2, spare_tokens=5)
+
+
+@pytest.mark.parametrize("kind", KV_FORMATS)
+def test_what_is_not_finite_in_one_row_reaches_no_other(kind: str) -> None:
+    requests = Requests(Form(kind, 2, 1), [40, 41])
+    for spans in ([(0, 39, 40), (1, 40, 41)], [(0, 20, 40), (1, 20, 41)]):
+        found = attended(requests, spans, written=[7, 41])  # the first request misses most of its tokens
+        count = spans[0][2] - spans[0][1]
+        assert found[:count].isnan().any(-1).all() and not found[count:].isnan().any()
+
+
+@pytest.mark.parametrize("kind", KV_FORMATS)
+def test_a_token_has_the_same_bits_alone_in_company_and_however_its_prompt_is_chunked(kind: str) -> None:
+    requests = Requests(Form(kind, 3, 1, 32), [24, 13])
+    whole = attended(requests, [(0, 0, 24)], "invariant")
+    chunks = [(0, 0, 9), (0, 9, 24)]
+    chunked = [attended(requests, [chunk, (1, 8, 13)], "invariant")[: chunk[2] - chunk[1]] for chunk in chunks]
+    assert torch.equal(torch.cat(chunked), whole)
+    for position in (10, 23):
+        alone = attended(requests, [(0, position, position + 1)], "invariant")
+        assert torch.equal(alone[0], whole[position]), position
+
+
+def test_a_token_has_the_same_bits_where_its_context_is_split_and_where_it_is_not() -> None:
+    requests = Requests(Form("bf16", 2, 1, 32, window=400), [530])
+    many = attended(requests, [(0, 490, 530)], "invariant")
+    few = attended(requests, [(0, 529, 530)], "invariant")
+    assert torch.equal(few[0], many[-1])
+
+
+@pytest.mark.parametrize("max_queries", [1, 20])
+def test_the_fast_form_too_gives_a_row_the_same_bits_in_any_company(max_queries: int) -> None:
+    requests = Requests(Form("bf16", 2, 1), [150, 50, 33])
+    span = (0, 150 - max_queries, 150)
+    company = [(1, 50 - max_queries, 50), (2, 32, 33)]
+    assert torch.equal(attended(requests, [span, *company])[:max_queries], attended(requests, [span]))
