@@ -23,46 +23,54 @@ LEAST_ROWS = 16  # of any product
 
 
 class Tiles(NamedTuple):
-    """How queries are cut into tiles, and contexts into splits."""
+    """How the queries of some rows are cut into tiles, and their contexts into splits."""
 
     positions: int
     group: int  # query heads in a tile: those that share a key head, and some that are not there
+    least_queries: int  # of the rows that these tiles are for
+    most_queries: int
     splits_at_most: int = 1
     is_split: bool = False  # whether each split has a program of its own
     adds_splits: bool = False  # whether a program that has them all adds them up as if it had not
 
-    def a_row(self, rows: DeviceRows) -> int:
+    @property
+    def a_row(self) -> int:
         """Tiles that every row has; 0 where that would be many more than are needed, and rows are searched for."""
-        most = 1 if rows.max_queries == 1 else (rows.max_queries - 2) // self.positions + 2
+        most = 1 if self.most_queries == 1 else (self.most_queries - 2) // self.positions + 2
         return most if most <= 2 else 0
 
     def count(self, rows: DeviceRows) -> int:
         """A row of n queries, wherever it begins, has n / positions + 2 tiles at most."""
-        return rows.num_rows * self.a_row(rows) or len(rows.kv_slots) // self.positions + 2 * rows.num_rows
+        return rows.num_rows * self.a_row or len(rows.kv_slots) // self.positions + 2 * rows.num_rows
 
     def num_splits(self, rows: DeviceRows) -> int:
         end = -(-rows.max_context // self.positions) * self.positions
         return min(self.splits_at_most, -(-end // SPLIT)) if self.is_split else 1
 
 
-def tiles_of_few(shared: int, max_queries: int) -> Tiles | None:
+def tiles_of_few(shared: int, most_queries: int) -> Tiles | None:
     """One tile for all queries of a row, or two; none where there are too many. `shared` is a power of 2."""
-    positions = 1 << (max_queries - 1).bit_length()
+    positions = 1 << (most_queries - 1).bit_length()
     group = max(shared, LEAST_ROWS // positions)
     is_few = positions == 1 or positions * group <= FEW_ROWS
-    return Tiles(positions, group, SPLITS_AT_MOST, is_split=True) if is_few else None
+    return Tiles(positions, group, 1, most_queries, SPLITS_AT_MOST, is_split=True) if is_few else None
 
 
-def tiles_of_many(shared: int, num_rows: int, rows: DeviceRows, num_heads: int) -> Tiles:
-    tiles = Tiles(max(1, num_rows // shared), shared)
+def tiles_of_many(shared: int, num_rows: int, least_queries: int, rows: DeviceRows, num_heads: int) -> Tiles:
+    tiles = Tiles(max(1, num_rows // shared), shared, least_queries, rows.max_queries)
     is_idle = tiles.count(rows) * num_heads <= FEW_PROGRAMS
     return tiles._replace(splits_at_most=SPLITS_OF_MANY, is_split=True) if is_idle else tiles
 
 
-def tiles_of_invariant(shared: int, num_rows: int, max_queries: int) -> Tiles:
-    """One tile and one order of sums for every step; only who computes a split depends on the number of queries."""
+def tiles_of_invariant(shared: int, num_rows: int, rows: DeviceRows) -> list[Tiles]:
+    """One tile and one order of sums for every row; a row of one query has its splits computed side by side."""
     positions = max(1, num_rows // shared)
-    return Tiles(positions, shared, SPLITS_AT_MOST, is_split=max_queries * shared <= FEW_ROWS, adds_splits=True)
+    tiles = Tiles(positions, shared, 1, rows.max_queries, SPLITS_AT_MOST, adds_splits=True)
+    if rows.max_queries * shared <= FEW_ROWS:
+        return [tiles._replace(is_split=True)]
+    if rows.num_rows == 1:
+        return [tiles]
+    return [tiles._replace(most_queries=1, is_split=True), tiles._replace(least_queries=2)]
 
 
 class Step(NamedTuple):
@@ -81,6 +89,7 @@ class Step(NamedTuple):
 # A product over keys or tokens takes 16 at once at least, and there is one for each place in a word.
 _KEYS = {"fp32": 32, "fp16": 64, "bf16": 64, "int8": 64, "uint4": 128}
 _SHORT = Step(16, 32, 4, 2)
+_INTERPRETED = Step(16, 128, 4, 2)  # few rows, so that small tests have many tiles
 # Of many queries, by the architecture from which on it serves: for head dimensions up to 128, and beyond.
 _MANY = {
     "fp32": {80: (_SHORT, _SHORT)},
@@ -105,16 +114,17 @@ _MANY_TRIED = {
 
 
 def _few(kind: str, architecture: int, key: Key) -> Choice:
+    if not architecture:
+        return _INTERPRETED.choice
     head_dim, num_rows = key
     is_tight = num_rows > LEAST_ROWS and (kind == "uint4" or head_dim > 128)
     return Choice.of(8 if is_tight else 4, 2 if head_dim > 128 else 3, KEYS=_KEYS[kind])
 
 
 def _many(kind: str, architecture: int, key: Key) -> Choice:
-    """In the interpreter, tiles of few rows: there is nothing to gain from large ones."""
     table = _MANY.get(kind, _MANY["16 bits"])
     step = table[max((since for since in table if since <= architecture), default=80)][key[0] > 128]
-    return (step if architecture else step._replace(rows=LEAST_ROWS)).choice
+    return (step if architecture else _INTERPRETED).choice
 
 
 def _invariant(kind: str, architecture: int, key: Key) -> Choice:

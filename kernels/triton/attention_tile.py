@@ -5,6 +5,8 @@ share a key head. So a query has the same place in its tile whatever else the st
 looks at, in which order, depends on the tile's positions alone. Knows nothing of who adds stretches up.
 """
 
+from typing import NamedTuple
+
 import triton
 import triton.language as tl
 
@@ -15,31 +17,47 @@ from .packed_numbers import in_parts, numbers
 _SPLIT = tl.constexpr(SPLIT)
 
 
-@triton.jit
-def place_of(tile, query_starts, context_lengths, num_rows, tiles_a_row, POSITIONS: tl.constexpr):
-    """A tile's row, the position of its first query, the token there, the row's first position, and its context.
+class StepRows(NamedTuple):
+    """The rows of a step: `DeviceRows`, and which of them a launch is for, by their number of queries."""
 
-    Rows have `tiles_a_row` tiles each; with 0 as many as their queries may need, and the row is searched for. There is
-    nothing to do for a tile whose position is not below its context.
-    """
-    if tiles_a_row > 0:
-        row = tile // tiles_a_row
-        number = tile % tiles_a_row
+    query_starts: tl.tensor
+    context_lengths: tl.tensor
+    num_rows: tl.tensor
+    tiles_a_row: tl.tensor  # 0: as many as a row's queries may need
+    least_queries: tl.tensor
+    most_queries: tl.tensor
+
+
+class Tile(NamedTuple):
+    row: tl.tensor
+    position: tl.tensor  # of its first query, whether that is there or not
+    token: tl.tensor  # of the step, at that position
+    first: tl.tensor  # the row's first position in this step
+    context: tl.tensor
+
+
+@triton.jit
+def tile_of(number, rows, POSITIONS: tl.constexpr):
+    """A tile by its number; there is nothing to do where its position is not below its context."""
+    if rows.tiles_a_row > 0:
+        row = number // rows.tiles_a_row
+        before = row * rows.tiles_a_row
     else:
-        row = tile * 0
-        beyond = row + num_rows
+        row = number * 0
+        beyond = row + rows.num_rows
         while beyond - row > 1:
             middle = (row + beyond) // 2
-            if tl.load(query_starts + middle) // POSITIONS + 2 * middle <= tile:
+            if tl.load(rows.query_starts + middle) // POSITIONS + 2 * middle <= number:
                 row = middle
             else:
                 beyond = middle
-        number = tile - tl.load(query_starts + row) // POSITIONS - 2 * row
-    start = tl.load(query_starts + row)
-    context = tl.load(context_lengths + row)
-    first = tl.maximum(context - (tl.load(query_starts + row + 1) - start), 0)
-    position = (first // POSITIONS + number) * POSITIONS
-    return row, position, start + position - first, first, context
+        before = tl.load(rows.query_starts + row) // POSITIONS + 2 * row
+    start, context = tl.load(rows.query_starts + row), tl.load(rows.context_lengths + row)
+    queries = tl.load(rows.query_starts + row + 1) - start
+    is_meant = (queries >= rows.least_queries) & (queries <= rows.most_queries)
+    first = tl.maximum(context - queries, 0)
+    position = (first // POSITIONS + number - before) * POSITIONS
+    return Tile(row, position, start + position - first, first, tl.where(is_meant, context, 0))
 
 
 @triton.jit

@@ -27,6 +27,20 @@ class Memory(NamedTuple):
 
 
 @triton.jit
+def memory_of(
+    table, keys, values, key_scales, value_scales, stride, scale_stride, head, HEAD_DIM: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr, KIND: tl.constexpr, PER_WORD: tl.constexpr,
+):  # fmt: skip
+    """Of one head, from pointers to all of them; formats without scales have anything in their place."""
+    share: tl.constexpr = HEAD_DIM // PER_WORD * BLOCK_SIZE
+    scale_share: tl.constexpr = BLOCK_SIZE if KIND == "uint4" else BLOCK_SIZE // 2
+    head = head.to(tl.int64)
+    keys, values = keys + head * share, values + head * share
+    key_scales, value_scales = key_scales + head * scale_share, value_scales + head * scale_share
+    return Memory(table, keys, values, key_scales, value_scales, stride, scale_stride)
+
+
+@triton.jit
 def _blocks(table, units, context, UNIT: tl.constexpr, BLOCK_SIZE: tl.constexpr):
     """The blocks where units of UNIT tokens lie; block 0 beyond the context."""
     blocks = tl.load(table + units // (BLOCK_SIZE // UNIT), mask=units * UNIT < context, other=0)
