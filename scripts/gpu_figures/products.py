@@ -37,7 +37,7 @@ def _of_form(setting: Setting, form: str) -> Iterator[Figure]:
 
     op, kind, group_size = _FORMS[form]
     multiply, device = version(op), torch.device(setting.device)
-    shapes = list(Work.of(SHAPES[setting.sized("8b", "small")]).products.values()) * _LAYERS
+    shapes = setting.sized(list(Work.of(SHAPES["8b"]).products.values()), [(70, 64), (33, 96)]) * _LAYERS
     weights = [pack([_random(shape, device) * 0.02], WeightForm(kind, group_size), device) for shape in shapes]
     num_weights = sum(outputs * inputs for outputs, inputs in shapes) / _LAYERS
     for rows in (*_FEW_ROWS, *_MANY_ROWS)[: setting.sized(None, 2)]:

@@ -27,6 +27,10 @@ input()
 _MAY_GROW = {"cuda": 4 << 20, "cpu": 64 << 20}
 
 
+# As a person starts a tree: it warms up, measures a step, and fills its share.
+FILLED = {name: value for name, value in SMALL.items() if name not in ("kv_cache_memory", "use_warmup")}
+
+
 @contextmanager
 def another_holds(num_bytes: int) -> Iterator[None]:
     words = [sys.executable, "-c", _HOLD, str(num_bytes)]
@@ -43,10 +47,9 @@ def used_and_total() -> tuple[int, int]:
 
 def test_a_tree_brings_a_card_s_use_up_to_its_share_and_counts_what_another_holds(card):
     _, total = used_and_total()
-    options = {name: value for name, value in SMALL.items() if name != "kv_cache_memory"}
     with another_holds(int(HELD_BY_ANOTHER * total)):
         before, _ = used_and_total()
-        with LLM("pocket", device=card, gpu_memory_utilization=SHARE, **options) as llm:
+        with LLM("pocket", device=card, gpu_memory_utilization=SHARE, **FILLED) as llm:
             generated(llm, [[5, 6, 7]] * 32, SamplingParams(temperature=0, max_tokens=40, ignore_eos=True))
             used, _ = used_and_total()
             plan = llm._session.plan
@@ -57,11 +60,10 @@ def test_a_tree_brings_a_card_s_use_up_to_its_share_and_counts_what_another_hold
 
 
 def test_a_second_tree_takes_what_its_share_leaves_beside_the_first(card):
-    options = {name: value for name, value in SMALL.items() if name != "kv_cache_memory"}
     _, total = used_and_total()
     with (
-        LLM("pocket", device=card, gpu_memory_utilization=SHARE, **options) as first,
-        LLM("pocket", device=card, gpu_memory_utilization=2 * SHARE, **options) as second,
+        LLM("pocket", device=card, gpu_memory_utilization=SHARE, **FILLED) as first,
+        LLM("pocket", device=card, gpu_memory_utilization=2 * SHARE, **FILLED) as second,
     ):
         for llm in (first, second):
             generated(llm, [[5, 6, 7]] * 8, SamplingParams(temperature=0, max_tokens=8, ignore_eos=True))

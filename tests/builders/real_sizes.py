@@ -1,0 +1,125 @@
+"""Arguments of the GPU's operations in the sizes of an 8B model, on any device; or small ones, to try them interpreted.
+
+Families are functions that give `Case`s. Kernels' files are imported inside of them only. Knows no kernel.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from gpu_figures.kernels import filled_memory, steps_rows
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Case:
+    operation: str
+    what: str
+    arguments: tuple[Any, ...]
+    changed: tuple[int, ...] = ()  # places of the arguments that are changed
+    may_differ: float = 0.0  # share of whole numbers in the result that may be others, where a tie is close
+
+
+@dataclass(frozen=True)
+class Sizes:
+    device: str
+    is_small: bool
+
+    def sized(self, full: Any, small: Any) -> Any:
+        return small if self.is_small else full
+
+    def random(self, *shape: int, dtype: torch.dtype = torch.bfloat16) -> Tensor:
+        return torch.randn(shape, device=self.device).to(dtype)
+
+
+def products(sizes: Sizes) -> Iterator[Case]:
+    from penstock.kernels import WeightForm
+    from penstock.kernels.triton.weights import pack
+
+    forms = {
+        "linear_gpu": ("bf16", 0), "linear_gpu_invariant": ("bf16", 0), "linear_int8": ("int8", 0),
+        "linear_wint8": ("int8", 0), "linear_wint8_invariant": ("int8", 0), "linear_wint4": ("int4", 64),
+        "linear_wint4_invariant": ("int4", 64),
+    }  # fmt: skip
+    shapes = sizes.sized([(6144, 4096), (4096, 12288), (1000, 1024)], [(40, 96)])
+    for operation, (kind, group_size) in forms.items():
+        for outputs, inputs in shapes:
+            made = [sizes.random(outputs, inputs) * 0.02]
+            weight = pack(made, WeightForm(kind, group_size), torch.device(sizes.device))
+            for rows in sizes.sized((1, 3, 16, 70, 256, 2048), (1, 17)):
+                x, bias = sizes.random(rows, inputs), sizes.random(outputs) if rows % 2 else None
+                yield Case(operation, f"{rows} × {inputs} → {outputs}", (x, weight, bias))
+
+
+def attention(sizes: Sizes) -> Iterator[Case]:
+    num_heads, num_kv_heads, head_dim = sizes.sized((32, 8, 128), (4, 2, 32))
+    # Contexts of the rows, queries of each, window.
+    steps = sizes.sized(
+        [([4096] * 16, 1, None), ([1, 33, 700, 8192], 1, None), ([1500, 300, 2048], 300, None), ([3000] * 4, 5, 1024)],
+        [([40, 64], 1, None), ([33, 40], 9, 16)],
+    )
+    for operation in ("attention_paged", "attention_paged_invariant"):
+        for kind in ("bf16", "fp16", "int8", "uint4"):
+            for contexts, queries, window in steps:
+                tokens = sum(-(-context // 32) * 32 for context in contexts)
+                kv = filled_memory(tokens, num_kv_heads, head_dim, kind, sizes.device).of_layer(0)
+                rows = steps_rows(contexts, queries, sizes.device)
+                dtype = torch.float16 if kind == "fp16" else torch.bfloat16
+                query = sizes.random(len(rows.kv_slots), num_heads, head_dim, dtype=dtype)
+                what = f"{kind}, {queries} of {contexts[:4]}, window {window}"
+                yield Case(operation, what, (query, kv, rows, head_dim**-0.5, window))
+
+
+def heads(sizes: Sizes) -> Iterator[Case]:
+    from penstock.kernels import HeadForm
+    from penstock.kernels.paged import Rotation
+
+    queries, keys, length = sizes.sized((32, 8, 128), (4, 2, 32))
+    for kind in ("bf16", "fp16", "int8", "uint4"):
+        for contexts, count in sizes.sized([([512] * 16, 1), ([600, 300, 257], 257)], [([40, 33], 1), ([40], 7)]):
+            norms = (sizes.random(length) + 1, sizes.random(length) + 1)
+            form = HeadForm(queries, keys, length, rotates_pairs=False, norms=norms, epsilon=1e-6)
+            rows = steps_rows(contexts, count, sizes.device)
+            angles = torch.rand(max(contexts), length, device=sizes.device) * 6
+            of_rows = [torch.arange(context - count, context, device=sizes.device) for context in contexts]
+            rotation = Rotation(angles.cos(), angles.sin(), torch.cat(of_rows))
+            tokens = sum(-(-context // 32) * 32 for context in contexts)
+            kv = filled_memory(tokens, keys, length, kind, sizes.device).of_layer(0)
+            projected = sizes.random(count * len(contexts), (queries + 2 * keys) * length)
+            what = f"{kind}, {count} of {contexts[:4]}"
+            yield Case("store_heads_paged", what, (projected, form, rotation, kv, rows), changed=(3,))
+
+
+def rows(sizes: Sizes) -> Iterator[Case]:
+    width, inner, vocabulary = sizes.sized((4096, 12288, 151_936), (96, 64, 200))
+    for count in sizes.sized((1, 5, 256, 4096), (1, 5)):
+        stream, update = sizes.random(count, width), sizes.random(count, width)
+        weight = sizes.random(width) + 1
+        yield Case("add_rms_norm", f"{count} rows", (stream, update, weight, 1e-6), changed=(0,))
+        yield Case("silu_mul", f"{count} rows", (sizes.random(count, 2 * inner),))
+        ids = torch.randint(0, vocabulary, (count,), device=sizes.device)
+        yield Case("embedding", f"{count} rows", (ids, sizes.random(vocabulary, width), vocabulary // 3))
+        yield Case("quantize_rows", f"{count} rows", (sizes.random(count, width),), may_differ=1e-4)
+
+
+def logits(sizes: Sizes) -> Iterator[Case]:
+    from penstock.kernels.sampling_columns import DeviceDraws
+
+    for count in (1, 7, sizes.sized(256, 9)):
+        width = sizes.sized(151_936, 515)
+        scores = 3 * sizes.random(count, width, dtype=torch.float32)
+        numbers = torch.arange(count, device=sizes.device)
+        reals = torch.rand(3, count, device=sizes.device) * torch.tensor([[1.5], [0.99], [0.02]], device=sizes.device)
+        draws = DeviceDraws((numbers % 4).int(), reals + 1e-3, torch.stack((numbers + 1, numbers, numbers)), numbers)
+        yield Case("choose_on_device", f"{count} rows", (scores, draws), may_differ=0.02)
+        chosen = torch.randint(0, width, (count,), device=sizes.device)
+        yield Case("ranked_logprobs", f"{count} rows", (scores, chosen, 5), may_differ=1e-3)
+        words = -(-width // 32)
+        bits = torch.randint(-(2**31), 2**31, (count, words), device=sizes.device).int()
+        yield Case("apply_mask", f"{count} rows", (scores, numbers, bits), changed=(0,))
+
+
+FAMILIES: dict[str, Callable[[Sizes], Iterator[Case]]] = {
+    family.__name__: family for family in (products, attention, heads, rows, logits)
+}
