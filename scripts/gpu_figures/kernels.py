@@ -3,10 +3,8 @@
 Knows no kernel in particular.
 """
 
-import sys
 from collections.abc import Callable
 from importlib import import_module
-from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any
 
@@ -23,10 +21,9 @@ BLOCK_SIZE = 32
 
 
 def version(name: str) -> Callable[..., Any]:
-    """The Triton version of the operation of this name; where kernels are interpreted, as tests interpret them."""
+    """The Triton version of the operation of this name."""
     if triton.is_interpreted():
-        sys.path.append(str(Path(__file__).resolve().parents[2] / "tests"))
-        import_module("builders.interpreted")
+        import_module(f"{triton.__name__}.interpreter").mend()
     for found in iter_modules(triton.__path__):
         import_module(f"{triton.__name__}.{found.name}")
     for full_name, op in OPS.items():
