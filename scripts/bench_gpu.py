@@ -37,7 +37,7 @@ SECTIONS: dict[str, tuple[str, str, int]] = {
     "idle": ("idle", "parts", 60),
     "price": ("trees", "price", 90),
     "peer": ("peer", "parts", 150),
-    "start": ("start", "parts", 120),
+    "start": ("start", "parts", 200),
 }
 # On a machine without a card: kernels are interpreted, and what the profiler is to see must be torch's own.
 _ON_CPU = {
@@ -124,6 +124,8 @@ def run_all(sections: list[str], table: Table, arguments: argparse.Namespace, fo
         start = time.perf_counter()
         follow(section, table, arguments, folder, limit)
         print(f"{section}: {time.perf_counter() - start:.0f} s", file=sys.stderr, flush=True)
+        if arguments.json:  # whatever becomes of the others
+            arguments.json.write_text(json.dumps({"figures": table.figures, "failures": table.failures}, indent=1))
 
 
 def follow(section: str, table: Table, arguments: argparse.Namespace, folder: Path, limit: float) -> None:
@@ -161,8 +163,6 @@ def main() -> None:
     table.begin()
     with tempfile.TemporaryDirectory(prefix="penstock-gpu-") as folder:
         run_all([name for name in SECTIONS if name in {"limits", *wanted}], table, arguments, Path(folder))
-    if arguments.json:
-        arguments.json.write_text(json.dumps({"figures": table.figures, "failures": table.failures}, indent=1))
 
 
 def parsed() -> argparse.Namespace:

@@ -1,6 +1,6 @@
 """Attention alone, with the heads of an 8B model: answers by the bytes that they read, a prompt by its operations."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import torch
@@ -31,12 +31,15 @@ def _answers(setting: Setting, name: str, rows: int, context: int, kind: str) ->
     num_heads, num_kv_heads, head_dim = _heads(setting)
     rows, context = setting.sized((rows, context), (2, 64))
     attend = version("attention_paged")
-    kv = filled_memory(rows * context, num_kv_heads, head_dim, kind, setting.device).of_layer(0)
     query = torch.randn(rows, num_heads, head_dim, device=setting.device).bfloat16()
     step = steps_rows([context] * rows, 1, setting.device)
-    seconds = setting.clock().seconds([lambda: attend(query, kv, step, head_dim**-0.5, None)] * 4)
     num_bytes = layer_bytes(rows * context, num_kv_heads, head_dim, kind) + 2 * query.nbytes
-    yield setting.bytes_figure(name, num_bytes, seconds)
+
+    def call() -> Callable[[], object]:
+        kv = filled_memory(rows * context, num_kv_heads, head_dim, kind, setting.device).of_layer(0)
+        return partial(attend, query, kv, step, head_dim**-0.5, None)
+
+    yield setting.bytes_figure(name, num_bytes, setting.clock().seconds(setting.calls(num_bytes, call)))
 
 
 def _prompt(setting: Setting, op: str) -> Iterator[Figure]:

@@ -56,11 +56,11 @@ class Drive:
         length = sizes.prompt + sizes.answer
         model = load_model(folder, device=setting.device, load_format="dummy", max_model_len=length)
         num_blocks = sizes.rows * (-(-length // _BLOCK_SIZE) + 1)
-        table = SlotTable(
-            sizes.rows, length, num_blocks, _BLOCK_SIZE, model.vocab_size, torch.device(setting.device)
-        )
+        device = torch.device(setting.device)
+        table = SlotTable(sizes.rows, length, num_blocks, _BLOCK_SIZE, model.vocab_size, device)
         kv, ranks, trace = model.kv_memory(num_blocks, _BLOCK_SIZE), Parallel(), Trace(None, "bench")
-        self.runner = Runner(model, kv, table, ranks, trace=trace, decodes=decode_steps(model, kv, table, ranks, trace))
+        decodes = decode_steps(model, kv, table, ranks, trace)
+        self.runner = Runner(model, kv, table, ranks, trace=trace, decodes=decodes, sample=model.backend.sample)
         self.scheduler = Scheduler(
             Limits(
                 num_blocks=num_blocks,

@@ -15,7 +15,6 @@ from penstock.kernels.paged import Rotation
 from .kernels import filled_memory, layer_bytes, steps_rows, version
 from .setting import Figure, Part, Setting
 
-_BEYOND_CACHES = 256 << 20  # bytes
 _ROWS = (256, 8192)
 _LONGEST_PROMPT = 1024
 
@@ -32,8 +31,7 @@ def parts(setting: Setting) -> Iterator[Part]:
 
 def _figure(setting: Setting, name: str, num_bytes: int, make: Callable[[], Callable[[], object]]) -> Figure:
     """`make` gives one call with tensors of its own, which touches so many bytes."""
-    calls = [make() for _ in range(setting.sized(min(64, _BEYOND_CACHES // num_bytes + 2), 2))]
-    return setting.bytes_figure(name, num_bytes, setting.clock().seconds(calls))
+    return setting.bytes_figure(name, num_bytes, setting.clock().seconds(setting.calls(num_bytes, make)))
 
 
 def _random(setting: Setting, *shape: int, dtype: torch.dtype = torch.bfloat16) -> Tensor:

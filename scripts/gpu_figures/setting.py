@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 BANDWIDTH, MATRIX_RATE = "copy bandwidth", "bf16 matrix rate"
+_BEYOND_CACHES = 256 << 20  # bytes
 _ROUNDS = {"cuda": 15, "cpu": 3}
 
 
@@ -54,6 +55,10 @@ class Setting:
         """How near the matrix units' speed so many operations in so many seconds come."""
         rate = operations / seconds
         return Figure(name, seconds * 1e6, "µs", self.share(rate / 1e12, MATRIX_RATE), MATRIX_RATE)
+
+    def calls(self, num_bytes: float, make: Callable[[], Callable[[], object]]) -> list[Callable[[], object]]:
+        """So many, each with tensors of its own from `make`, that no cache holds the bytes which all of them touch."""
+        return [make() for _ in range(self.sized(min(64, int(_BEYOND_CACHES // num_bytes) + 2), 2))]
 
     def share(self, value: float, limit: str) -> float | None:
         return value / self.known[limit] if limit in self.known else None
