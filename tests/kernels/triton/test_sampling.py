@@ -51,12 +51,6 @@ def chosen_on_device(logits: torch.Tensor, draws: DeviceDraws) -> Chosen:
     return choose_on_device.versions["triton"](logits, draws)
 
 
-def test_it_chooses_the_references_tokens():
-    for arguments in choose_on_device.inputs(0):
-        found, expected = chosen_on_device(*arguments), choose_on_device.reference(*arguments)
-        assert torch.equal(found.token_ids, expected.token_ids) and torch.equal(found.faults, expected.faults)
-
-
 @pytest.mark.parametrize("kind", ROWS)
 @pytest.mark.parametrize("step", [0.0, 0.5, 8.0])
 def test_it_does_so_for_parameters_at_their_ends_and_among_equal_logits(kind, step):
