@@ -124,15 +124,16 @@ def _default(architecture: int, key: Key) -> Choice:
     width, rows, outputs, inputs, group = key
     if not architecture:
         return _INTERPRETED
-    if width == 4 or rows <= FEW_ROWS:
-        block_m = 16 if width == 4 else rows
-        block_n = 128 if block_m == 16 and outputs >= _MANY_OUTPUTS else 64
+    # Where the two runs of a tile have scales of their own, their sums are held beside one another: narrower tiles.
+    is_shared = group % (2 * half_block(group)) == 0
+    if width == 4:  # not for matrix units
+        return Choice.of(BLOCK_M=16, BLOCK_N=32, PARTS=num_parts(outputs, inputs, 32), num_stages=3)
+    if rows <= FEW_ROWS:
+        block_n = 128 if is_shared and rows == 16 and outputs >= _MANY_OUTPUTS else 64
         # More warps where sums of 64 rows, of a group and of a part, would not fit into four warps' registers.
-        warps, parts = 8 if block_m == 64 else 4, num_parts(outputs, inputs, block_n)
-        return Choice.of(BLOCK_M=block_m, BLOCK_N=block_n, PARTS=parts, num_warps=warps, num_stages=4)
-    # Where the two runs have scales of their own, their sums are held beside one another.
-    block_m = 128 if group % (2 * half_block(group)) == 0 else 64
-    return Choice.of(BLOCK_M=block_m, BLOCK_N=128, PARTS=1, num_warps=8, num_stages=3)
+        warps, parts = 8 if rows == 64 else 4, num_parts(outputs, inputs, block_n)
+        return Choice.of(BLOCK_M=rows, BLOCK_N=block_n, PARTS=parts, num_warps=warps, num_stages=4)
+    return Choice.of(BLOCK_M=128 if is_shared else 64, BLOCK_N=128, PARTS=1, num_warps=8, num_stages=3)
 
 
 _CHOICES = [
