@@ -10,6 +10,7 @@ from torch import Tensor
 from penstock.kernels.kv_layout import KV_FORMATS
 from penstock.kernels.reference.paged_attention import attention_paged, attention_paged_invariant
 
+QUICK_KINDS = ["bf16", *(pytest.param(kind, marks=pytest.mark.long) for kind in KV_FORMATS if kind != "bf16")]
 FORMS = {"fast": attention_paged, "invariant": attention_paged_invariant}
 # Of the output's norm, against the formula on what is stored.
 TOLERANCES = {"fp32": 1e-6, "fp16": 1e-3, "bf16": 6e-3, "int8": 6e-3, "uint4": 8e-3}
@@ -36,7 +37,7 @@ def assert_right(requests: Requests, spans: list[tuple[int, int, int]], form: st
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("kind", KV_FORMATS)
+@pytest.mark.parametrize("kind", QUICK_KINDS)
 def test_answers_and_prompts_attend_rightly_in_every_format(kind: str, form: str) -> None:
     requests = Requests(Form(kind, 2, 1), [41, 19, 70])
     assert_right(requests, [(0, 40, 41), (1, 18, 19)], form)
@@ -46,7 +47,7 @@ def test_answers_and_prompts_attend_rightly_in_every_format(kind: str, form: str
 @pytest.mark.parametrize(
     "query_heads, heads, head_dim, block_size", [(1, 1, 64, 16), (7, 1, 96, 32), (16, 2, 128, 64), (2, 1, 256, 128)]
 )
-@pytest.mark.parametrize("kind", ["bf16", "uint4"])
+@pytest.mark.parametrize("kind", ["bf16", pytest.param("uint4", marks=pytest.mark.long)])
 def test_heads_may_be_of_many_shapes(kind: str, query_heads: int, heads: int, head_dim: int, block_size: int) -> None:
     requests = Requests(Form(kind, query_heads, heads, head_dim, block_size), [37, 90])
     assert_right(requests, [(0, 36, 37), (1, 89, 90)])
@@ -54,7 +55,7 @@ def test_heads_may_be_of_many_shapes(kind: str, query_heads: int, heads: int, he
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("window", [1, 20, 280])
+@pytest.mark.parametrize("window", [20, *(pytest.param(window, marks=pytest.mark.long) for window in (1, 280))])
 def test_a_window_hides_what_lies_before_it(window: int, form: str) -> None:
     requests = Requests(Form("bf16", 2, 1, window=window), [330, 40])
     assert_right(requests, [(0, 329, 330), (1, 39, 40)], form)
@@ -73,7 +74,7 @@ def test_there_may_be_room_to_spare() -> None:
     assert_right(requests, [(0, 30, 41), (1, 299, 300)], spare_rows=2, spare_tokens=5)
 
 
-@pytest.mark.parametrize("kind", KV_FORMATS)
+@pytest.mark.parametrize("kind", QUICK_KINDS)
 def test_what_is_not_finite_in_one_row_reaches_no_other(kind: str) -> None:
     requests = Requests(Form(kind, 2, 1), [40, 41])
     for spans in ([(0, 39, 40), (1, 40, 41)], [(0, 20, 40), (1, 20, 41)]):
@@ -82,7 +83,7 @@ def test_what_is_not_finite_in_one_row_reaches_no_other(kind: str) -> None:
         assert found[:count].isnan().any(-1).all() and not found[count:].isnan().any()
 
 
-@pytest.mark.parametrize("kind", KV_FORMATS)
+@pytest.mark.parametrize("kind", QUICK_KINDS)
 def test_a_token_has_the_same_bits_alone_in_company_and_however_its_prompt_is_chunked(kind: str) -> None:
     requests = Requests(Form(kind, 3, 1, 32), [24, 13])
     whole = attended(requests, [(0, 0, 24)], "invariant")

@@ -19,7 +19,7 @@ def agrees_with_the_reference(logits: torch.Tensor, chosen: torch.Tensor, num_to
     torch.testing.assert_close(found.logprobs, expected.logprobs, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("num_top", [0, 1, 5, 6, 20, 21])
+@pytest.mark.parametrize("num_top", [0, 5, 21, *(pytest.param(most, marks=pytest.mark.long) for most in (1, 6, 20))])
 def test_any_number_of_the_most_likely_is_told_even_where_the_best_stand_in_one_chunk(num_top):
     logits = torch.randn(2, 1300, generator=torch.Generator().manual_seed(num_top))
     logits[0, 700:730] += 10

@@ -109,6 +109,7 @@ def test_a_row_has_the_same_bits_in_any_company(op, form):
         assert torch.equal(gpu(op, x[first:end], weight, bias), together[first:end]), f"{first}:{end}"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("tuning", "op", "form"),
     [
