@@ -36,45 +36,57 @@ def _loaded(x_rows, start, num_inputs, HALF: tl.constexpr, IS_EVEN: tl.constexpr
 
 
 @triton.jit
-def _zeros(zeros, group, like):
-    """Of a group of all outputs [outputs, 1]."""
+def _scales_of(scales, block, GROUP: tl.constexpr, HALF: tl.constexpr):
+    """Of a block's lower and upper half, for all outputs."""
+    lower = tl.load(scales + block * 2 * HALF // GROUP)
+    upper = lower if GROUP % (2 * HALF) == 0 else tl.load(scales + (block * 2 * HALF + HALF) // GROUP)
+    return lower, upper
+
+
+@triton.jit
+def _zeros_of(zeros, start, like, GROUP: tl.constexpr):
+    """Of the run of inputs from `start` on: [outputs, 1]."""
     if zeros is None:
         found = tl.full((like.shape[0], 1), _MIDDLE, tl.float32)
     else:
-        found = tl.load(zeros + group).to(tl.float32)[:, None]
+        found = tl.load(zeros + start // GROUP).to(tl.float32)[:, None]
     return found
 
 
 @triton.jit
-def _scale(scales, sums):
-    return tl.broadcast_to(tl.load(scales).to(tl.float32)[:, None], sums.shape)
+def _added(product, scales, sums):
+    return tl.fma(product, tl.broadcast_to(scales.to(tl.float32)[:, None], sums.shape), sums)
 
 
 @triton.jit
 def _sum_of_part(
-    x_rows, octet_rows, scales, zeros, part, num_outputs, num_inputs, sums, GROUP: tl.constexpr, HALF: tl.constexpr,
+    x_rows, octet_rows, scales, zeros, part, num_inputs, sums, GROUP: tl.constexpr, HALF: tl.constexpr,
     PARTS: tl.constexpr, IS_EVEN: tl.constexpr, met_type: tl.constexpr,
 ):  # fmt: skip
     """[outputs, rows] over one part of the inputs, beginning with zeros as `sums`."""
     blocks = tl.cdiv(num_inputs, 2 * HALF)
     length = tl.cdiv(blocks, PARTS)
     nothing = tl.zeros_like(sums)
+    # Read a block ahead: what is as narrow as scales passes no shared memory, and would be waited for.
+    lower_scales, upper_scales = _scales_of(scales, tl.minimum(part * length, blocks - 1), GROUP, HALF)
     for block in range(part * length, tl.minimum((part + 1) * length, blocks)):
-        octets = tl.load(octet_rows[:, None] + block * HALF + tl.arange(0, HALF)[None, :])
+        ahead = _scales_of(scales, tl.minimum(block + 1, blocks - 1), GROUP, HALF)
         start = block * 2 * HALF
-        lower, upper = start // GROUP * num_outputs, (start + HALF) // GROUP * num_outputs
+        octets = tl.load(octet_rows[:, None] + block * HALF + tl.arange(0, HALF)[None, :])
         lower_x = _loaded(x_rows, start, num_inputs, HALF, IS_EVEN, met_type)
         upper_x = _loaded(x_rows, start + HALF, num_inputs, HALF, IS_EVEN, met_type)
-        lower_zeros, upper_zeros = _zeros(zeros, lower, sums), _zeros(zeros, upper, sums)
+        lower_zeros = _zeros_of(zeros, start, sums, GROUP)
+        upper_zeros = lower_zeros if GROUP % (2 * HALF) == 0 else _zeros_of(zeros, start + HALF, sums, GROUP)
         lower_weight, upper_weight = met_halves(octets, lower_zeros, upper_zeros, met_type)
         product = tl.dot(lower_weight, lower_x, nothing, input_precision="ieee")
         if GROUP % (2 * HALF) == 0:
             product = tl.dot(upper_weight, upper_x, product, input_precision="ieee")
-            sums = tl.fma(product, _scale(scales + lower, sums), sums)
+            sums = _added(product, lower_scales, sums)
         else:
-            sums = tl.fma(product, _scale(scales + lower, sums), sums)
+            sums = _added(product, lower_scales, sums)
             product = tl.dot(upper_weight, upper_x, nothing, input_precision="ieee")
-            sums = tl.fma(product, _scale(scales + upper, sums), sums)
+            sums = _added(product, upper_scales, sums)
+        lower_scales, upper_scales = ahead
     return sums
 
 
@@ -87,24 +99,24 @@ def multiply_int4(
     first_row, first_output = corner(num_rows, num_outputs, BLOCK_M, BLOCK_N)
     met_type: tl.constexpr = x.dtype.element_ty
     x_rows = lines(x, first_row, num_rows, num_inputs, BLOCK_M)
-    octet_rows = lines(values, first_output, num_outputs, tl.cdiv(num_inputs, 2 * HALF) * HALF, BLOCK_N)
-    outputs = tl.minimum(first_output + tl.arange(0, BLOCK_N), num_outputs - 1)
-    group_scales += outputs
+    padded = tl.cdiv(num_inputs, 2 * HALF) * 2 * HALF
+    octet_rows = lines(values, first_output, num_outputs, padded // 2, BLOCK_N)
+    group_scales = lines(group_scales, first_output, num_outputs, tl.cdiv(padded, GROUP), BLOCK_N)
     if zeros is not None:
-        zeros += outputs
+        zeros = lines(zeros, first_output, num_outputs, tl.cdiv(padded, GROUP), BLOCK_N)
     nothing = tl.zeros((BLOCK_N, BLOCK_M), tl.float32)
     if IS_SPREAD or PARTS == 1:
         part = tl.program_id(1)
         output += part.to(tl.int64) * num_rows * num_outputs
         sums = _sum_of_part(
-            x_rows, octet_rows, group_scales, zeros, part, num_outputs, num_inputs, nothing, GROUP, HALF, PARTS,
+            x_rows, octet_rows, group_scales, zeros, part, num_inputs, nothing, GROUP, HALF, PARTS,
             IS_EVEN, met_type,
         )  # fmt: skip
     else:
         sums = nothing
         for part in range(PARTS):
             sums += _sum_of_part(
-                x_rows, octet_rows, group_scales, zeros, part, num_outputs, num_inputs, nothing, GROUP, HALF, PARTS,
+                x_rows, octet_rows, group_scales, zeros, part, num_inputs, nothing, GROUP, HALF, PARTS,
                 IS_EVEN, met_type,
             )  # fmt: skip
     finish(sums, output, scales, row_scales, bias, first_row, first_output, num_rows, num_outputs, BLOCK_M, BLOCK_N)

@@ -40,8 +40,8 @@ class GpuWeight:
     in_features: int
     group_size: int  # int4: inputs that share a scale; else 0
     values: Tensor
-    scales: Tensor | None = None  # int8: float32 [out]; int4: [groups, out] in a checkpoint's own float format
-    zeros: Tensor | None = None  # int4: uint8 [groups, out]; None: all 8
+    scales: Tensor | None = None  # int8: float32 [out]; int4: [out, groups] in a checkpoint's own float format
+    zeros: Tensor | None = None  # int4: uint8 [out, groups]; None: all 8
     order: Tensor | None = None  # int32 [in], of an act-order checkpoint: which input meets value k
 
     @property
@@ -74,8 +74,8 @@ def unpacked(weight: GpuWeight) -> QuantizedPart:
     blocks = weight.values.unflatten(1, (-1, weight.half))
     values = torch.stack((blocks & 15, blocks >> 4), 2).flatten(1)[:, : weight.in_features].contiguous()
     num_groups = -(-weight.in_features // weight.group_size)
-    zeros = None if weight.zeros is None else weight.zeros[:num_groups].T
-    return QuantizedPart(values, weight.scales[:num_groups].T, zeros, weight.group_size, weight.order)
+    zeros = None if weight.zeros is None else weight.zeros[:, :num_groups]
+    return QuantizedPart(values, weight.scales[:, :num_groups], zeros, weight.group_size, weight.order)
 
 
 def half_block(group_size: int) -> int:
@@ -126,8 +126,8 @@ def _packed_int4(parts: Sequence[QuantizedPart], device: torch.device) -> GpuWei
         in_features,
         group_size,
         values,
-        F.pad(scales, (0, missing)).T.contiguous(),
-        None if zeros is None else F.pad(zeros, (0, missing)).T.contiguous(),
+        F.pad(scales, (0, missing)),
+        None if zeros is None else F.pad(zeros, (0, missing)),
         None if order is None else order.to(device),
     )
 
