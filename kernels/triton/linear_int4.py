@@ -54,7 +54,7 @@ def _zeros_of(zeros, start, like, GROUP: tl.constexpr):
 
 
 @triton.jit
-def _added(product, scales, sums):
+def _plus_scaled(product, scales, sums):
     return tl.fma(product, tl.broadcast_to(scales.to(tl.float32)[:, None], sums.shape), sums)
 
 
@@ -81,11 +81,11 @@ def _sum_of_part(
         product = tl.dot(lower_weight, lower_x, nothing, input_precision="ieee")
         if GROUP % (2 * HALF) == 0:
             product = tl.dot(upper_weight, upper_x, product, input_precision="ieee")
-            sums = _added(product, lower_scales, sums)
+            sums = _plus_scaled(product, lower_scales, sums)
         else:
-            sums = _added(product, lower_scales, sums)
+            sums = _plus_scaled(product, lower_scales, sums)
             product = tl.dot(upper_weight, upper_x, nothing, input_precision="ieee")
-            sums = _added(product, upper_scales, sums)
+            sums = _plus_scaled(product, upper_scales, sums)
         lower_scales, upper_scales = ahead
     return sums
 
