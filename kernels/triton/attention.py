@@ -160,7 +160,7 @@ def attention_by_shape(query: Tensor, kv: PagedKV, rows: DeviceRows, scale: floa
         def attend_many(choice: Choice) -> None:
             attend_as(tiles_of_many(shared, choice["ROWS"], least, rows, kv.num_heads), choice)
 
-        attend_many(MANY[kv.kind].choice((kv.head_dim,), attend_many))
+        attend_many(MANY[kv.kind].choice((kv.head_dim, shared), attend_many))
     return output
 
 
@@ -180,11 +180,9 @@ def _launch(
     """Writes the output of the rows that the tiles are for."""
     num_heads, num_tiles, num_splits = kv.num_heads, tiles.count(rows), tiles.num_splits(rows)
     counts = (rows.num_rows, tiles.a_row, tiles.least_queries, tiles.most_queries, tiles.splits_at_most, window or 0)
-    parts = sums = output
-    if num_splits > 1:
-        places = (num_tiles * tiles.positions, query.shape[1], num_splits)
-        parts = query.new_empty((*places, kv.head_dim), dtype=torch.float32)
-        sums = query.new_empty((*places, 2), dtype=torch.float32)
+    places = (num_tiles * tiles.positions if num_splits > 1 else 0, query.shape[1], num_splits)
+    parts = query.new_empty((*places, kv.head_dim), dtype=torch.float32)
+    sums = query.new_empty((*places, 2), dtype=torch.float32)
     keys, values = (memory.view(_NUMBERS.get(kv.kind, torch.int32)) for memory in (kv.keys, kv.values))
     scales = [keys if held is None else held.view(torch.int32) for held in (kv.key_scales, kv.value_scales)]
     attention_kernel[num_tiles, num_heads, num_splits](
@@ -204,11 +202,10 @@ def examples() -> Iterator[Example]:
     types = _types("bf16")
     types = {name: types[name] for name in add_splits_kernel.arg_names if name in types}
     yield Example("add_splits 128", add_splits_kernel, types, dict(POSITIONS=1, KEYS=64, HEAD_DIM=128), num_warps=1)
-    for kind, head_dim in (("bf16", 128), ("fp16", 256), ("uint4", 128)):
-        yield _example(kind, head_dim, FEW[kind].default(90, (head_dim, 16)), 16)
-    for kind, head_dim in (("bf16", 128), ("uint4", 64)):
-        choice = INVARIANT[kind].default(90, (head_dim,))
-        yield _example(kind, head_dim, choice, choice["ROWS"], adds_splits=True)
+    for kind in ("bf16", "uint4"):
+        yield _example(kind, 128, FEW[kind].default(90, (128, 16)), 16)
+    choice = INVARIANT["bf16"].default(90, (128,))
+    yield _example("bf16", 128, choice, choice["ROWS"], adds_splits=True)
     for targets in ((80, 89), (90,), (100,)):
         for kind, head_dim in (("bf16", 128), ("bf16", 256), ("int8", 128)):
             choice = MANY[kind].default(targets[0], (head_dim,))

@@ -138,7 +138,7 @@ def _few_tried(keys: int) -> list[Choice]:
     return [Choice.of(warps, stages, KEYS=tried) for warps, stages, tried in steps]
 
 
-# By format. The key is the head dimension and, of few queries, the tile's rows.
+# By format. The key begins with the head dimension; of few queries the tile's rows follow, of many `shared`.
 FEW = {kind: Tuning(f"attention_few_{kind}", partial(_few, kind), _few_tried(keys)) for kind, keys in _KEYS.items()}
 MANY = {
     kind: Tuning(

@@ -1,7 +1,8 @@
-"""Triton's interpreter, mended to compute as a GPU does.
+"""Triton's interpreter, mended to compute as a GPU does, and to call functions at little cost.
 
 3.6 and 3.7 truncate to bfloat16 where they should round, multiply its bits as if they were integers, and hand NumPy
-arrays of one element to `range`, which NumPy 2.4 refuses. Knows nothing of the kernels.
+arrays of one element to `range`, which NumPy 2.4 refuses. With every call of a function they look through a whole module
+for what to replace, though the launch has done so already. Knows nothing of the kernels.
 """
 
 from functools import cache
@@ -22,6 +23,7 @@ def mend() -> None:
     interpreter._convert_float = _convert
     interpreter.InterpreterBuilder.create_dot = _dot
     interpreter._patch_lang_tensor = _patch_tensor_for_numpy
+    interpreter.InterpretedFunction.__call__ = _call
 
 
 def _widened(bits: numpy.ndarray) -> numpy.ndarray:
@@ -55,3 +57,10 @@ def _dot(builder: Any, a: Any, b: Any, d: Any, *rest: Any) -> Any:
 def _patch_tensor_for_numpy(tensor: Any, scope: Any) -> None:
     _patch_tensor(tensor, scope)
     scope.set_attr(tensor, "__index__", lambda self: self.handle.data.item())
+
+
+def _call(function: Any, *given: Any, **named: Any) -> Any:
+    """Of a function by a kernel. What Triton itself wrote names its modules otherwise, so it is made ready once."""
+    if function.fn not in function.rewritten_fn and "tl" not in function.fn.__globals__:
+        interpreter._patch_lang(function.fn)
+    return function.rewrite()(*given, **named)
