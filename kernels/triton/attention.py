@@ -5,7 +5,7 @@ split into stretches that have programs of their own, and a second kernel adds t
 the stretches are depends on a tile's positions alone.
 
 `attention_paged` takes the tiles that are fastest for the step. What stands in other rows changes no bit of a row's
-output; how many queries the row itself has in the step, or another has at most, may change its last bits.
+output; the step's shape (its rows and tokens, and how many queries a row has at most) may change the last ones.
 `attention_paged_invariant` has one tile and one order of sums for all: a token has the same bits alone, in company, and
 however its prompt was chunked. It has the price of smaller tiles. Queries are contiguous; block 0 may always be read.
 Knows nothing of who owns a block.
