@@ -96,7 +96,7 @@ class DeviceBatch:
         self.kv = kv
         self.query_starts = [0, *numpy.cumsum(step_rows.num_tokens).tolist()]
         self.context_lengths: list[int] = step_rows.ends.tolist()
-        self.adapters = Adapted.of(table.adapters[step_rows.slots], step_rows.num_tokens)
+        self.adapters = _pinned(Adapted.of(table.adapters[step_rows.slots], step_rows.num_tokens))
 
     @property
     def num_tokens(self) -> int:
@@ -122,10 +122,14 @@ class DeviceBatch:
         adapted = None
         if self.adapters is not None:
             parts = (self.adapters.tokens, self.adapters.blocks)
-            adapted = DeviceAdapted(*(pinned(part).to(device, non_blocking=True) for part in parts))
+            adapted = DeviceAdapted(*(part.to(device, non_blocking=True) for part in parts))
         return inputs_of(columns, self.table, ops, self.num_tokens, most, longest, adapted)
 
     def take(self, inputs: Inputs, rotation: Rotation) -> None:
         """What layers will read."""
         self.token_ids, self.rows, self.adapted = inputs.token_ids, inputs.rows, inputs.adapted
         self.rotation = rotation
+
+
+def _pinned(adapted: Adapted | None) -> Adapted | None:
+    return None if adapted is None else Adapted(pinned(adapted.tokens), pinned(adapted.blocks))

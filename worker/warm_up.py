@@ -29,7 +29,6 @@ def warm_up(model: Model, size: Size, block_size: int, max_model_len: int, devic
     start = time.perf_counter()
     kv = model.kv_memory(1, block_size)
     table = SlotTable(size.num_slots, max_model_len, 1, block_size, model.vocab_size, device)
-    table.num_prompt[:] = 1
     if not triton.lack():
         _tune(model, size, kv, table, kept)
     tuned = time.perf_counter()
@@ -42,6 +41,7 @@ def warm_up(model: Model, size: Size, block_size: int, max_model_len: int, devic
 def _tune(model: Model, size: Size, kv: AnyKVCache, table: SlotTable, kept: Path) -> None:
     from ..kernels.triton.tuning import learning  # imports triton
 
+    table.num_prompt[:] = table.max_model_len  # of prompts no step is captured
     with learning(kept):
         for rows in (*_sizes_of_decodes(size), _largest(size, table.max_model_len)):
             _computed(model, rows, kv, table)
@@ -60,6 +60,7 @@ def _peak(model: Model, size: Size, kv: AnyKVCache, table: SlotTable) -> int:
     del logits, spare
     torch.cuda.empty_cache()
     held = torch.cuda.memory_reserved(device)
+    table.num_prompt[:] = 1
     _computed(model, _decodes(size.num_slots, table.max_model_len), kv, table)  # the first of its kind is captured
     torch.cuda.empty_cache()
     return peak + max(0, torch.cuda.memory_reserved(device) - held)
