@@ -15,6 +15,7 @@ import torch
 from ..kernels import triton
 from .kv_cache import AnyKVCache
 from .memory import Size
+from .models.graphed import GraphedDecoder
 from .models.load import Model
 from .slots import SlotTable, StepRows
 from .step_batch import batch_of
@@ -63,7 +64,11 @@ def _peak(model: Model, size: Size, kv: AnyKVCache, table: SlotTable) -> int:
     table.num_prompt[:] = 1
     _computed(model, _decodes(size.num_slots, table.max_model_len), kv, table)  # the first of its kind is captured
     torch.cuda.empty_cache()
-    return peak + max(0, torch.cuda.memory_reserved(device) - held)
+    captured = max(0, torch.cuda.memory_reserved(device) - held)
+    if isinstance(model.runs, GraphedDecoder):
+        model.runs.forget()
+    torch.cuda.empty_cache()
+    return peak + captured
 
 
 def _computed(model: Model, rows: StepRows, kv: AnyKVCache, table: SlotTable) -> torch.Tensor:

@@ -80,6 +80,11 @@ class GraphedDecoder:
             return self._logits[1]
         return self.decoder.logits(hidden, rows)
 
+    def forget(self) -> None:
+        """Give back all that was captured."""
+        self._graphs.clear()
+        self._kv = self._logits = None
+
     def _stream(self, inputs: Inputs, batch: DeviceBatch) -> Tensor:
         rope = self.decoder.rope
         rope.grow_to(batch.table.max_model_len)
@@ -88,7 +93,7 @@ class GraphedDecoder:
 
     def _graph_for(self, batch: DeviceBatch) -> tuple[Graph, int]:
         if self._kv is not batch.kv:
-            self._graphs.clear()
+            self.forget()
             self._kv = batch.kv
         most, longest = len(batch.table.is_taken), batch.table.max_model_len
         size = fitting_size(batch.num_tokens, most, self.options.sizes)
