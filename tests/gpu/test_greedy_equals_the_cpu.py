@@ -9,12 +9,14 @@ from builders.on_card import generated, mixed_prompts, pocket
 from penstock import LLM, RequestOutput, SamplingParams
 
 PROMPTS = mixed_prompts(20)
-# Weights, keys and values; and how far the log-probabilities of a prompt's tokens may lie apart in the mean.
+# Weights, keys and values; and how far the log-probabilities of a prompt's tokens may lie apart in the mean: twice what
+# Triton's interpreter finds (0.028 in bfloat16, 0.074 in int8), since a CPU keeps its activations in float32, and
+# quantizes them for int4, too. A wrong kernel is off by more than 1.
 FORMS: dict[str, tuple[dict[str, Any], float]] = {
-    "bfloat16": ({"dtype": "bfloat16"}, 0.03),
-    "int8": ({"dtype": "bfloat16", "quantization": "int8", "kv_cache_dtype": "int8"}, 0.05),
-    "wint8": ({"dtype": "bfloat16", "quantization": "wint8", "kv_cache_dtype": "fp16"}, 0.05),
-    "int4": ({"dtype": "bfloat16", "quantization": "int4", "kv_cache_dtype": "uint4"}, 0.15),
+    "bfloat16": ({"dtype": "bfloat16"}, 0.06),
+    "int8": ({"dtype": "bfloat16", "quantization": "int8", "kv_cache_dtype": "int8"}, 0.15),
+    "wint8": ({"dtype": "bfloat16", "quantization": "wint8", "kv_cache_dtype": "fp16"}, 0.15),
+    "int4": ({"dtype": "bfloat16", "quantization": "int4", "kv_cache_dtype": "uint4"}, 0.3),
 }
 
 
