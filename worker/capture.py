@@ -1,7 +1,7 @@
 """Captures what a function launches on a GPU, to be launched again by one call. On a CPU it is called again instead.
 
-All captures share one pool of memory, for they are never replayed at once: what one leaves is gone with the next
-replay of any. Knows nothing of what is captured.
+Captures that share a pool of memory are never replayed at once: what one leaves is gone with the next replay of any.
+Knows nothing of what is captured.
 """
 
 from collections.abc import Callable
@@ -15,28 +15,41 @@ from torch import Tensor
 Capture = Callable[[Callable[[], Tensor]], Callable[[], Tensor]]
 
 
-def captured(run: Callable[[], Tensor]) -> Callable[[], Tensor]:
-    """`run` computes float32 from tensors at fixed addresses; each replay gives it anew, at one place.
+def captures() -> Capture:
+    """With a pool of their own; it ends with the last of them."""
+    return _Captures(torch.cuda.graph_pool_handle()) if torch.cuda.is_available() else _called_again
 
-    It is run once before, so that what it compiles, measures and allocates lazily is there.
-    """
-    if not torch.cuda.is_available():
-        return run
-    warm = torch.cuda.Stream()
-    warm.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(warm):
-        run()
-    torch.cuda.current_stream().wait_stream(warm)
-    graph = torch.cuda.CUDAGraph()
-    # Other threads (that load an adapter, that wait for results) may go on meanwhile.
-    with torch.cuda.graph(graph, pool=_pool(), capture_error_mode="thread_local"):
-        made = borrowed(run())
 
-    def replay() -> Tensor:
-        graph.replay()
-        return made
+def _called_again(run: Callable[[], Tensor]) -> Callable[[], Tensor]:
+    return run
 
-    return replay
+
+@dataclass(frozen=True)
+class _Captures:
+    pool: Any
+
+    def __call__(self, run: Callable[[], Tensor]) -> Callable[[], Tensor]:
+        """`run` computes float32 from tensors at fixed addresses; each replay gives it anew, at one place.
+
+        It is run once before, so that what it compiles, measures and allocates lazily is there.
+        """
+        beside = _stream()
+        beside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(beside):
+            run()
+        torch.cuda.current_stream().wait_stream(beside)
+        graph = torch.cuda.CUDAGraph()
+        # Other threads (that load an adapter, that wait for results) may go on meanwhile.
+        with torch.cuda.graph(graph, pool=self.pool, stream=beside, capture_error_mode="thread_local"):
+            held = run()
+        made = borrowed(held)
+        del held
+
+        def replay() -> Tensor:
+            graph.replay()
+            return made
+
+        return replay
 
 
 @dataclass(frozen=True)
@@ -51,5 +64,6 @@ def borrowed(tensor: Tensor) -> Tensor:
 
 
 @cache
-def _pool() -> Any:
-    return torch.cuda.graph_pool_handle()
+def _stream() -> torch.cuda.Stream:
+    """One for all captures: libraries keep memory of their own for each stream."""
+    return torch.cuda.Stream()

@@ -1,8 +1,8 @@
 """The right to plan and take memory of this machine's GPUs, of one tree at a time.
 
-What a tree has planned and not taken yet looks free to others. So a tree holds the lock of each of its cards from its
-plan until its memory is taken; two that start together plan one after the other. Rank 0 holds them for all ranks, in
-one order everywhere, so that no two trees wait for each other. A lock dies with its process.
+What a tree will take and has not taken yet looks free to others. So a tree holds the lock of each of its cards from the
+loading of its weights until all its memory is taken; two that start together do so one after the other. Rank 0 holds
+them for all ranks, in one order everywhere, so that no two trees wait for each other. A lock dies with its process.
 Knows nothing of what is planned.
 """
 

@@ -33,15 +33,20 @@ class Parallel:
 
     @classmethod
     def join(cls, rank: int, size: int, rendezvous: Path, device: torch.device, is_ordered: bool = True) -> "Parallel":
-        """Meet the other ranks at the file `rendezvous`, in a folder that only this tree can write."""
-        if size > 1 or device.type == "cuda":
-            # The only sockets of a tree that are not ipc://; never on another interface than the loopback.
-            os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = "lo"
-            store = dist.FileStore(str(rendezvous), size)
-            backend = "nccl" if device.type == "cuda" else "gloo"
-            bound = {"device_id": device} if device.type == "cuda" else {}
-            dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=_TIMEOUT, **bound)
-        return cls(rank, size, is_ordered=is_ordered, device=device)
+        """Meet the other ranks, if there are any, at a file in a folder that only this tree can write."""
+        ranks = cls(rank, size, is_ordered=is_ordered, device=device)
+        if size > 1:
+            ranks.meet(rendezvous)
+        return ranks
+
+    def meet(self, rendezvous: Path) -> None:
+        # The only sockets of a tree that are not ipc://; never on another interface than the loopback.
+        os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = "lo"
+        options = dict(store=dist.FileStore(str(rendezvous), self.size), rank=self.rank, world_size=self.size)
+        if self.device.type == "cuda":
+            dist.init_process_group("nccl", device_id=self.device, timeout=_TIMEOUT, **options)
+        else:
+            dist.init_process_group("gloo", timeout=_TIMEOUT, **options)
 
     def through_memory(self, library: Library) -> "Parallel":
         """The same ranks, talking through memory that they share."""

@@ -36,7 +36,6 @@ class Place(ABC):
         self.device = device
         self.size = Size.settled(config, device.type)
         self.ranks = ranks
-        self.directory = directory
         self.reservation = Reservation(directory, ranks.rank)
 
     def plan(self, model: Model, weight_bytes: int) -> MemoryPlan:
@@ -129,22 +128,28 @@ class Host(Place):
 
 
 class Card(Place):
-    """A GPU; rank 0 holds the right to take memory of all the tree's cards, from the plan until it is taken."""
+    """A GPU; rank 0 holds the right to take memory of all the tree's cards until it is taken."""
 
     def __init__(self, config: EngineConfig, device: torch.device, ranks: Parallel, directory: Path) -> None:
         super().__init__(config, device, ranks, directory)
         self._turn: CardTurn | None = None
+        if ranks.rank == 0:
+            self._turn = CardTurn(directory.parent, card_names(config))
+        if ranks.size > 1:
+            ranks.exchange([])  # nobody loads before that
 
     def used_bytes(self) -> int:
         return torch.cuda.memory_allocated(self.device)
 
     @torch.inference_mode()
     def _found(self, model: Model, weight_bytes: int) -> Found:
-        self._take_turn()
         activations = _LIBRARIES + (STAGING_BYTES if self.config.swap_space else 0)
         if self.config.use_warmup:
             longest, kept = self._longest(model), cache_folder() / "triton"
-            activations += warm_up(model, self.size, self.config.block_size, longest, self.device, kept)
+            kv = model.kv_memory(1, self.config.block_size, model.kv_kind(self.config.kv_cache_dtype))
+            activations += warm_up(model, self.size, kv, longest, self.device, kept)
+            del kv
+        torch.cuda.empty_cache()
         free, total = torch.cuda.mem_get_info(self.device)
         # What others hold counts as used, so that trees can share a card.
         available = int(self.config.gpu_memory_utilization * total) - (total - free)
@@ -160,12 +165,6 @@ class Card(Place):
 
     def begin_background_work(self, model: Model, runner: Runner) -> None:
         pass  # a card's memory is touched when it is taken
-
-    def _take_turn(self) -> None:
-        if self.ranks.rank == 0:
-            self._turn = CardTurn(self.directory.parent, card_names(self.config))
-        if self.ranks.size > 1:
-            self.ranks.exchange([])  # nobody plans before that
 
 
 def place_of(config: EngineConfig, device: torch.device, ranks: Parallel, directory: Path) -> Place:

@@ -17,6 +17,7 @@ from .kv_cache import AnyKVCache
 from .memory import Size
 from .models.graphed import GraphedDecoder
 from .models.load import Model
+from .sampler import SamplingRows
 from .slots import SlotTable, StepRows
 from .step_batch import batch_of
 
@@ -25,11 +26,10 @@ _FLOAT = 4
 _LOGITS_AT_ONCE = 4  # the model's, their copies for log-probabilities, weights and order while a token is chosen
 
 
-def warm_up(model: Model, size: Size, block_size: int, max_model_len: int, device: torch.device, kept: Path) -> int:
-    """Bytes that a step takes beyond what stays; `kept` is the folder for what tuning finds."""
+def warm_up(model: Model, size: Size, kv: AnyKVCache, max_model_len: int, device: torch.device, kept: Path) -> int:
+    """Bytes that a step takes beyond what stays; `kv` has one block, `kept` is the folder for what tuning finds."""
     start = time.perf_counter()
-    kv = model.kv_memory(1, block_size)
-    table = SlotTable(size.num_slots, max_model_len, 1, block_size, model.vocab_size, device)
+    table = SlotTable(size.num_slots, max_model_len, 1, kv.block_size, model.vocab_size, device)
     if not triton.lack():
         _tune(model, size, kv, table, kept)
     tuned = time.perf_counter()
@@ -55,7 +55,8 @@ def _peak(model: Model, size: Size, kv: AnyKVCache, table: SlotTable) -> int:
     torch.cuda.reset_peak_memory_stats(device)
     before = torch.cuda.memory_allocated(device)
     logits = _computed(model, _largest(size, table.max_model_len), kv, table)
-    spare = [torch.empty_like(logits) for _ in range(_LOGITS_AT_ONCE - 1)]
+    shape = (size.num_slots, model.vocab_size)
+    spare = [torch.empty(shape, dtype=torch.float32, device=device) for _ in range(_LOGITS_AT_ONCE)]
     torch.cuda.synchronize(device)
     peak = torch.cuda.max_memory_allocated(device) - before
     del logits, spare
@@ -72,8 +73,12 @@ def _peak(model: Model, size: Size, kv: AnyKVCache, table: SlotTable) -> int:
 
 
 def _computed(model: Model, rows: StepRows, kv: AnyKVCache, table: SlotTable) -> torch.Tensor:
+    """The logits, of which tokens were chosen too."""
     batch = batch_of(table, rows, kv)
-    return model.logits(model.forward(batch), batch.logit_rows)
+    logits = model.logits(model.forward(batch), batch.logit_rows)
+    sampling = SamplingRows(table.parameters, rows.slots, rows.ends, table.num_prompt[rows.slots], table.histories)
+    model.backend.sample(logits, sampling, None)
+    return logits
 
 
 def _sizes_of_decodes(size: Size) -> Iterator[StepRows]:

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import torch.distributed as dist
 from builders.on_card import generated, mixed_prompts, pocket, usable
 
 from penstock import SamplingParams
@@ -10,10 +11,14 @@ from penstock.worker.parallel import Parallel
 
 def test_one_rank_meets_itself(card, tmp_path):
     device = torch.device("cuda", 0)
-    ranks = Parallel.join(0, 1, tmp_path / "ranks", device)
+    ranks = Parallel(device=device)
+    ranks.meet(tmp_path / "ranks")
     try:
         assert ranks.exchange([3, 4]) == [[3, 4]]
         x = torch.randn(5, 7, device=device)
+        found = x.clone()
+        dist.all_reduce(found)
+        assert torch.equal(found, x)
         assert torch.equal(ranks.all_reduce(x.clone()), x)
         assert torch.equal(ranks.all_gather(x, 7), x)
         assert torch.equal(ranks.broadcast(x.clone()), x)

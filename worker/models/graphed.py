@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ...kernels.lora import DeviceAdapted
 from ...kernels.paged import Rotation
-from ..capture import Capture, captured
+from ..capture import Capture, captures
 from ..device_batch import DeviceBatch, Inputs, StepColumns, inputs_of, packed
 from ..kv_cache import AnyKVCache
 from .decoder import Decoder
@@ -56,7 +56,7 @@ class GraphedDecoder:
 
     decoder: Decoder
     options: GraphOptions
-    capture: Capture = captured
+    capture: Capture = field(default_factory=captures)
     _graphs: dict[Key, Graph] = field(default_factory=dict)
     _kv: AnyKVCache | None = None
     _logits: tuple[Tensor, Tensor] | None = None  # rows that a replay made logits of already, and these
@@ -84,6 +84,7 @@ class GraphedDecoder:
         """Give back all that was captured."""
         self._graphs.clear()
         self._kv = self._logits = None
+        self.capture = captures()  # a pool that was given back is not used again
 
     def _stream(self, inputs: Inputs, batch: DeviceBatch) -> Tensor:
         rope = self.decoder.rope
