@@ -12,7 +12,7 @@ import triton.language as tl
 
 from .attention_shape import SPLIT
 from .packed_memory import key_words, scales_of, value_words
-from .packed_numbers import in_parts, numbers
+from .packed_numbers import UINT4_ZERO, in_parts, numbers
 
 _SPLIT = tl.constexpr(SPLIT)
 
@@ -138,10 +138,11 @@ def attend(
         for place in tl.static_range(PER_WORD):
             scores = tl.dot(parts[place], numbers(words, place, KIND), scores, input_precision="ieee")
         if KIND == "int8" or KIND == "uint4":
-            scores *= scales_of(memory.key_scales, memory, start, context, 0, KEYS, BLOCK_SIZE)[None, :]
+            scales = scales_of(memory.key_scales, memory, start, context, 0, KEYS, BLOCK_SIZE)
+            scores *= scales[None, :]
         if KIND == "uint4":
             minima = scales_of(memory.key_scales, memory, start, context, 1, KEYS, BLOCK_SIZE)
-            scores += query_sums[:, None] * minima[None, :]
+            scores += query_sums[:, None] * (minima - UINT4_ZERO * scales)[None, :]
         is_seen = (tokens[None, :] <= positions[:, None]) & (tokens[None, :] > positions[:, None] - reach)
         scores = tl.where(is_seen, scores * scale, float("-inf"))
 
@@ -154,8 +155,11 @@ def attend(
             offset = offset * kept + tl.sum(weights * minima[None, :], 1)
         if KIND == "int8" or KIND == "uint4":
             weights *= scales_of(memory.value_scales, memory, start, context, 0, KEYS, BLOCK_SIZE)[None, :]
+        rounded = weights.to(parts[0].dtype)
+        if KIND == "uint4":
+            offset -= UINT4_ZERO * tl.sum(rounded.to(tl.float32), 1)
         words = value_words(memory, start, context, KEYS, HEAD_DIM, BLOCK_SIZE, KIND, PER_WORD)
-        weight_parts = in_parts(weights.to(parts[0].dtype), PER_WORD)
+        weight_parts = in_parts(rounded, PER_WORD)
         for place in tl.static_range(PER_WORD):
             weighted = tl.dot(weight_parts[place], numbers(words, place, KIND), weighted, input_precision="ieee")
     return weighted + offset[:, None], highest, total

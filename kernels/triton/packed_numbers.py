@@ -12,6 +12,8 @@ import triton.language as tl
 # 2^23 as a float32: a byte in its lowest bits adds that number. Taking it off again leaves the byte, as a float.
 _BYTE_IN_FLOAT = tl.constexpr(0x4B000000)
 _FLOAT_OF_NO_BYTE = tl.constexpr(8388608.0)
+UINT4_ZERO = tl.constexpr(16.0)
+_NIBBLES, _SIXTEENS = tl.constexpr(0x00780078), tl.constexpr(0x41804180)
 _TOP_BITS = tl.constexpr(-2139062144)  # 0x80808080
 # 1.5 × 2^23: adding it rounds to whole numbers, to even at a tie, and leaves them in the lowest bits.
 _WHOLE_IN_FLOAT = tl.constexpr(12582912.0)
@@ -19,16 +21,22 @@ _WHOLE_IN_FLOAT = tl.constexpr(12582912.0)
 
 @triton.jit
 def numbers(words, PLACE: tl.constexpr, KIND: tl.constexpr):
-    """The numbers at one place of each word. int8 is read as keys are kept, 128 too high; values are turned before."""
+    """The numbers at one place of each word, in uint4 UINT4_ZERO too high.
+
+    int8 is read as keys are kept, 128 too high; values are turned before.
+    """
     if KIND == "bf16":
         found = (words >> 16 * PLACE).to(tl.int16).to(tl.bfloat16, bitcast=True)
     elif KIND == "int8":
         byte = words >> 8 * PLACE & 255
         found = ((byte | _BYTE_IN_FLOAT).to(tl.float32, bitcast=True) - (_FLOAT_OF_NO_BYTE + 128)).to(tl.bfloat16)
     elif KIND == "uint4":
-        # Of a byte the low nibble is one of the word's first four numbers, the high one of its last four.
-        nibble = words >> 8 * (PLACE % 4) + PLACE // 4 * 4 & 15
-        found = ((nibble | _BYTE_IN_FLOAT).to(tl.float32, bitcast=True) - _FLOAT_OF_NO_BYTE).to(tl.bfloat16)
+        # Of a byte the low nibble is one of the word's first four numbers, the high one of its last four. In the bits
+        # 3-6 of a bfloat16 from 16 on they count as they are; both halves of a word are made at once.
+        shift: tl.constexpr = PLACE % 2 * 8 + PLACE // 4 * 4 - 3
+        moved = words >> shift if shift > 0 else words << -shift
+        pair = moved & _NIBBLES | _SIXTEENS
+        found = (pair >> PLACE % 4 // 2 * 16).to(tl.int16).to(tl.bfloat16, bitcast=True)
     else:
         found = words
     return found
