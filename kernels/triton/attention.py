@@ -148,9 +148,9 @@ def attention_by_shape(query: Tensor, kv: PagedKV, rows: DeviceRows, scale: floa
     """In a step with prompts, rows of one query attend as they do in a step without."""
     shared, output = triton.next_power_of_2(query.shape[1] // kv.num_heads), torch.empty_like(query)
     attend_as = partial(_launch, output, query, kv, rows, scale, window)
-    few = tiles_of_few(shared, rows.max_queries)
+    few = tiles_of_few(kv.kind, shared, rows.max_queries)
     if few is None and rows.num_rows > 1:
-        few = tiles_of_few(shared, 1)
+        few = tiles_of_few(kv.kind, shared, 1)
     if few is not None:
         attend_few = partial(attend_as, few)
         attend_few(FEW[kv.kind].choice((kv.head_dim, few.positions * few.group), attend_few))
@@ -168,7 +168,7 @@ def attention_by_shape(query: Tensor, kv: PagedKV, rows: DeviceRows, scale: floa
 def attention_of_one_shape(query: Tensor, kv: PagedKV, rows: DeviceRows, scale: float, window: int | None) -> Tensor:
     shared, output = triton.next_power_of_2(query.shape[1] // kv.num_heads), torch.empty_like(query)
     choice = INVARIANT[kv.kind].choice((kv.head_dim,))
-    for tiles in tiles_of_invariant(shared, choice["ROWS"], rows):
+    for tiles in tiles_of_invariant(kv.kind, shared, choice["ROWS"], rows):
         _launch(output, query, kv, rows, scale, window, tiles, choice)
     return output
 

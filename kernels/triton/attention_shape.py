@@ -1,6 +1,7 @@
 """How a step's attention is cut up: queries into tiles, contexts into splits, and how large a step of a program is.
 
-What the sizes of blocks cost a multiprocessor is known from compilation alone (`compiled.py`): none spills a register.
+What the sizes of blocks cost a multiprocessor is known from compilation alone (`compiled.py`), not what time they take:
+for head dimensions of 64, 128 and 256 they fit, and spill 32 bytes of a thread's registers at most, mostly none.
 Knows nothing of how attention is computed.
 """
 
@@ -15,7 +16,7 @@ SPLIT = 256
 # Programs of one tile and head, at most: partial sums take memory in proportion.
 SPLITS_AT_MOST = 32
 # Rows of a tile (queries × heads that share a key head) up to which a step has few queries, and contexts are split.
-FEW_ROWS = 32
+FEW_ROWS = {"fp32": 16, "fp16": 32, "bf16": 32, "int8": 32, "uint4": 32}
 # Programs up to which a step of many queries leaves a device idle, so that its contexts are split too.
 FEW_PROGRAMS = 64
 SPLITS_OF_MANY = 8
@@ -48,11 +49,11 @@ class Tiles(NamedTuple):
         return min(self.splits_at_most, -(-end // SPLIT)) if self.is_split else 1
 
 
-def tiles_of_few(shared: int, most_queries: int) -> Tiles | None:
+def tiles_of_few(kind: str, shared: int, most_queries: int) -> Tiles | None:
     """One tile for all queries of a row, or two; none where there are too many. `shared` is a power of 2."""
     positions = 1 << (most_queries - 1).bit_length()
     group = max(shared, LEAST_ROWS // positions)
-    is_few = positions == 1 or positions * group <= FEW_ROWS
+    is_few = positions == 1 or positions * group <= FEW_ROWS[kind]
     return Tiles(positions, group, 1, most_queries, SPLITS_AT_MOST, is_split=True) if is_few else None
 
 
@@ -62,11 +63,11 @@ def tiles_of_many(shared: int, num_rows: int, least_queries: int, rows: DeviceRo
     return tiles._replace(splits_at_most=SPLITS_OF_MANY, is_split=True) if is_idle else tiles
 
 
-def tiles_of_invariant(shared: int, num_rows: int, rows: DeviceRows) -> list[Tiles]:
+def tiles_of_invariant(kind: str, shared: int, num_rows: int, rows: DeviceRows) -> list[Tiles]:
     """One tile and one order of sums for every row; a row of one query has its splits computed side by side."""
     positions = max(1, num_rows // shared)
     tiles = Tiles(positions, shared, 1, rows.max_queries, SPLITS_AT_MOST, adds_splits=True)
-    if rows.max_queries * shared <= FEW_ROWS:
+    if rows.max_queries * shared <= FEW_ROWS[kind]:
         return [tiles._replace(is_split=True)]
     if rows.num_rows == 1:
         return [tiles]
@@ -117,8 +118,10 @@ def _few(kind: str, architecture: int, key: Key) -> Choice:
     if not architecture:
         return _INTERPRETED.choice
     head_dim, num_rows = key
-    is_tight = num_rows > LEAST_ROWS and (kind == "uint4" or head_dim > 128)
-    return Choice.of(8 if is_tight else 4, 2 if head_dim > 128 else 3, KEYS=_KEYS[kind])
+    is_long = head_dim > 128
+    is_tight = num_rows > LEAST_ROWS and (kind == "uint4" or is_long)
+    keys = 32 if is_tight and kind in ("fp16", "bf16") else _KEYS[kind]
+    return Choice.of(8 if is_tight else 4, 2 if is_long else 3, KEYS=keys)
 
 
 def _many(kind: str, architecture: int, key: Key) -> Choice:

@@ -133,7 +133,7 @@ def attend(
     for step in range(first // KEYS, tl.cdiv(last, KEYS)):
         start = step * KEYS
         tokens = start + tl.arange(0, KEYS)
-        words = key_words(memory, tokens, context, UNITS, HEAD_DIM, BLOCK_SIZE, PER_WORD)
+        words = key_words(memory, tokens, context, UNITS, HEAD_DIM, BLOCK_SIZE, KIND, PER_WORD)
         scores = tl.zeros((ROWS, KEYS), tl.float32)
         for place in tl.static_range(PER_WORD):
             scores = tl.dot(parts[place], numbers(words, place, KIND), scores, input_precision="ieee")

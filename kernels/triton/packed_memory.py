@@ -8,7 +8,7 @@ from typing import NamedTuple
 import triton
 import triton.language as tl
 
-from .packed_numbers import halves, signed_as_keys
+from .packed_numbers import halves, signed_keys
 
 _ALL_BITS = tl.constexpr(-1)
 _LOW_HALF = tl.constexpr(0xFFFF)
@@ -49,7 +49,7 @@ def _blocks(table, units, context, UNIT: tl.constexpr, BLOCK_SIZE: tl.constexpr)
 
 @triton.jit
 def key_words(
-    memory, tokens, context, UNITS: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr,
+    memory, tokens, context, UNITS: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr, KIND: tl.constexpr,
     PER_WORD: tl.constexpr,
 ):  # fmt: skip
     """[UNITS, tokens]; beyond the context they are anything."""
@@ -57,7 +57,8 @@ def key_words(
     places = _blocks(memory.table, tokens, context, 1, BLOCK_SIZE) * memory.stride + tokens % BLOCK_SIZE
     pointers = memory.key_blocks + places[None, :] + units[:, None] * BLOCK_SIZE
     is_there = units[:, None] < HEAD_DIM // PER_WORD
-    return tl.load(pointers) if UNITS * PER_WORD == HEAD_DIM else tl.load(pointers, mask=is_there, other=0)
+    words = tl.load(pointers) if UNITS * PER_WORD == HEAD_DIM else tl.load(pointers, mask=is_there, other=0)
+    return signed_keys(words, KIND)
 
 
 @triton.jit
@@ -74,7 +75,7 @@ def value_words(
     words = tl.load(memory.value_blocks + places[:, None] + columns[None, :], mask=is_there, other=0)
     if KIND == "bf16":  # the second token of a word may lie beyond; integers are never NaN
         words &= tl.where(units * 2 + 1 < context, _ALL_BITS, _LOW_HALF)[:, None]
-    return signed_as_keys(words, KIND)
+    return words
 
 
 @triton.jit

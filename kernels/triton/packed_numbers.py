@@ -9,9 +9,6 @@ follows it but one `return`. Knows nothing of blocks or attention.
 import triton
 import triton.language as tl
 
-# 2^23 as a float32: a byte in its lowest bits adds that number. Taking it off again leaves the byte, as a float.
-_BYTE_IN_FLOAT = tl.constexpr(0x4B000000)
-_FLOAT_OF_NO_BYTE = tl.constexpr(8388608.0)
 UINT4_ZERO = tl.constexpr(16.0)
 _NIBBLES, _SIXTEENS = tl.constexpr(0x00780078), tl.constexpr(0x41804180)
 _TOP_BITS = tl.constexpr(-2139062144)  # 0x80808080
@@ -21,15 +18,11 @@ _WHOLE_IN_FLOAT = tl.constexpr(12582912.0)
 
 @triton.jit
 def numbers(words, PLACE: tl.constexpr, KIND: tl.constexpr):
-    """The numbers at one place of each word, in uint4 UINT4_ZERO too high.
-
-    int8 is read as keys are kept, 128 too high; values are turned before.
-    """
+    """The numbers at one place of each word, in uint4 UINT4_ZERO too high; int8's are signed, as values are kept."""
     if KIND == "bf16":
         found = (words >> 16 * PLACE).to(tl.int16).to(tl.bfloat16, bitcast=True)
     elif KIND == "int8":
-        byte = words >> 8 * PLACE & 255
-        found = ((byte | _BYTE_IN_FLOAT).to(tl.float32, bitcast=True) - (_FLOAT_OF_NO_BYTE + 128)).to(tl.bfloat16)
+        found = (words << 24 - 8 * PLACE >> 24).to(tl.float32).to(tl.bfloat16)
     elif KIND == "uint4":
         # Of a byte the low nibble is one of the word's first four numbers, the high one of its last four. In the bits
         # 3-6 of a bfloat16 from 16 on they count as they are; both halves of a word are made at once.
@@ -43,8 +36,8 @@ def numbers(words, PLACE: tl.constexpr, KIND: tl.constexpr):
 
 
 @triton.jit
-def signed_as_keys(words, KIND: tl.constexpr):
-    """int8's values with the zero that `numbers` takes off: the top bit of each byte turned."""
+def signed_keys(words, KIND: tl.constexpr):
+    """int8's keys, which are kept 128 too high, as values are kept: the top bit of each byte turned."""
     return words ^ _TOP_BITS if KIND == "int8" else words
 
 
