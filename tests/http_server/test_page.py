@@ -119,10 +119,8 @@ def test_what_the_engine_does_is_plotted(page):
     body = json.dumps({"prompt": "What is", "max_tokens": 40, "ignore_eos": True, "stream": True})
     asked = {"method": "POST", "headers": {"Content-Type": "application/json"}, "body": body}
     # Again and again: what happens before the page's first look at the engine is plotted nowhere.
-    page.value(
-        f"""(async () => {{ for (;;) await fetch('/v1/completions', {json.dumps(asked)}).then((reply) => reply.text()) }})()
-        && true"""
-    )
+    once = f"fetch('/v1/completions', {json.dumps(asked)}).then((reply) => reply.text())"
+    page.value(f"(async () => {{ for (;;) await {once}; }})() && true")
     titles = page.value("[...document.querySelectorAll('figcaption')].map((each) => each.firstChild.textContent)")
     assert titles == [
         "Tokens per second", "Requests", "KV blocks in use", "Prefix hits", "Step", "Time to first token"
