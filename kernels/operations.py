@@ -88,13 +88,31 @@ class Operations(Protocol):
 
 
 @dataclass(frozen=True)
-class TorchOperations:
-    """Every call computes at once, on tensors."""
+class TensorOperations:
+    """What is the same for all that compute at once, on tensors."""
 
-    set: OpSet
     device: torch.device
     activations: torch.dtype
     ranks: Ranks
+
+    def add(self, stream: Tensor, update: Tensor) -> Tensor:
+        return stream.add_(update)
+
+    def gather_rows(self, x: Tensor, indices: Tensor) -> Tensor:
+        return x[indices]
+
+    def all_reduce(self, x: Tensor) -> Tensor:
+        return self.ranks.all_reduce(x)
+
+    def all_gather(self, x: Tensor, total: int) -> Tensor:
+        return self.ranks.all_gather(x.float(), total)
+
+
+@dataclass(frozen=True)
+class TorchOperations(TensorOperations):
+    """With torch's own operations."""
+
+    set: OpSet
 
     def pack(self, parts: list[Tensor], form: WeightForm) -> PackedWeight:
         placed = [part.to(self.device, DTYPES[form.kind]) for part in parts]
@@ -139,15 +157,3 @@ class TorchOperations:
 
     def silu_mul(self, gate_up: Tensor) -> Tensor:
         return self.set.silu_mul(gate_up)
-
-    def add(self, stream: Tensor, update: Tensor) -> Tensor:
-        return stream.add_(update)
-
-    def gather_rows(self, x: Tensor, indices: Tensor) -> Tensor:
-        return x[indices]
-
-    def all_reduce(self, x: Tensor) -> Tensor:
-        return self.ranks.all_reduce(x)
-
-    def all_gather(self, x: Tensor, total: int) -> Tensor:
-        return self.ranks.all_gather(x.float(), total)

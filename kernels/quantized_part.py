@@ -44,6 +44,12 @@ class QuantizedPart:
     def bits(self) -> int:
         return 4 if self.values.dtype == torch.uint8 else 8
 
+    def is_grouped_like(self, other: "QuantizedPart") -> bool:
+        """Whether one row of both together would have one group size and one order of inputs."""
+        if self.order is None or other.order is None:
+            return self.group_size == other.group_size and self.order is other.order
+        return self.group_size == other.group_size and torch.equal(self.order, other.order)
+
     @property
     def nbytes(self) -> int:
         """As the file stores it, 4-bit values two a byte."""

@@ -86,16 +86,7 @@ def _have_int4_kernel(parts: list[QuantizedPart]) -> bool:
         or first.group_size >= first.values.shape[1]
         or first.group_size % _LARGEST_GROUP == 0
     )
-    return is_grouped and all(
-        part.bits == 4 and part.group_size == first.group_size and _same_order(part.order, first.order)
-        for part in parts
-    )
-
-
-def _same_order(one: Tensor | None, other: Tensor | None) -> bool:
-    if one is None or other is None:
-        return one is other
-    return torch.equal(one, other)
+    return is_grouped and all(part.bits == 4 and part.is_grouped_like(first) for part in parts)
 
 
 def _packed_int4(parts: list[QuantizedPart]) -> NativeWeight:

@@ -19,7 +19,7 @@ from .tuning import Choice, Tuning
 
 _AT_MOST = (0, 5, 20)  # most likely tokens that a kernel is compiled for; more are left to torch's sort
 _NONE = tl.constexpr(-(2**63))  # comes after every token
-_LAST_ID = tl.constexpr(0x7FFFFFFF)
+_LAST_ID = tl.constexpr(0x7FFFFFFF)  # all bits are ones: what is left of it is what differs
 
 # One choice: sums over chunks must be the same in every process.
 _ON_GPU = Choice.of(num_warps=4, CHUNK=2048)
@@ -91,7 +91,7 @@ def _rank(
             first = tl.max(tl.max(keys, 1), 0)
             value = _flipped((first >> 32).to(tl.int32)).to(tl.float32, bitcast=True)
             column = row * columns + 1 + place
-            tl.store(token_ids + column, _LAST_ID - (first & _LAST_ID).to(tl.int32), mask=place < num_top)
+            tl.store(token_ids + column, ((first & _LAST_ID) ^ _LAST_ID).to(tl.int32), mask=place < num_top)
             tl.store(logprobs + column, value - largest - total, mask=place < num_top)
             keys = tl.where(keys == first, _NONE, keys)
 

@@ -8,16 +8,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from ..forms import DTYPES, WeightForm
 from ..heads import HeadForm
 from ..lora import DeviceAdapted, LoraForm
-from ..operations import Ranks
+from ..operations import TensorOperations
 from ..paged import DeviceRows, PagedKV, Rotation
 from ..quantized_part import QuantizedPart
-from ..reference.step_inputs import StepInputs
 from . import adjust, is_interpreted, linear_int4, logprobs  # noqa: F401  register what is called by device
 from .attention import attention_by_shape, attention_of_one_shape
 from .embedding import embedding
@@ -52,11 +50,10 @@ class Multiplier(NamedTuple):
 
 
 @dataclass(frozen=True)
-class TritonOperations:
-    device: torch.device
-    activations: torch.dtype
-    ranks: Ranks
+class TritonOperations(TensorOperations):
     is_invariant: bool
+
+    step_inputs = staticmethod(prepare)  # what a step reads, of its rows' counts
 
     def pack(self, parts: list[Tensor | QuantizedPart], form: WeightForm) -> Multiplier:
         weight = pack(parts, form, self.device)
@@ -78,20 +75,6 @@ class TritonOperations:
     def embedding(self, token_ids: Tensor, table: Tensor, first: int) -> Tensor:
         return embedding(token_ids, table, first).to(self.activations)
 
-    def step_inputs(
-        self,
-        slots: Tensor,
-        starts: Tensor,
-        query_starts: Tensor,
-        histories: Tensor,
-        tables: Tensor,
-        block_size: int,
-        num_tokens: int,
-        width: int,
-    ) -> StepInputs:
-        """What a step reads, of its rows' counts (`reference.step_inputs`)."""
-        return prepare(slots, starts, query_starts, histories, tables, block_size, num_tokens, width)
-
     def linear(self, x: Tensor, weight: Multiplier, bias: Tensor | None) -> Tensor:
         return weight.product(x, weight.weight, bias)
 
@@ -110,15 +93,3 @@ class TritonOperations:
 
     def silu_mul(self, gate_up: Tensor) -> Tensor:
         return silu_mul(gate_up)
-
-    def add(self, stream: Tensor, update: Tensor) -> Tensor:
-        return stream.add_(update)
-
-    def gather_rows(self, x: Tensor, indices: Tensor) -> Tensor:
-        return x[indices]
-
-    def all_reduce(self, x: Tensor) -> Tensor:
-        return self.ranks.all_reduce(x)
-
-    def all_gather(self, x: Tensor, total: int) -> Tensor:
-        return self.ranks.all_gather(x.float(), total)

@@ -164,13 +164,4 @@ def _is_int8_by_row(part: QuantizedPart) -> bool:
 def _are_int4_in_groups(parts: Sequence[QuantizedPart]) -> bool:
     first = parts[0]
     is_grouped = first.group_size >= first.values.shape[1] or half_block(first.group_size) >= SMALLEST_HALF
-    return is_grouped and all(
-        part.bits == 4 and part.group_size == first.group_size and _same_order(part.order, first.order)
-        for part in parts
-    )
-
-
-def _same_order(one: Tensor | None, other: Tensor | None) -> bool:
-    if one is None or other is None:
-        return one is other
-    return torch.equal(one, other)
+    return is_grouped and all(part.bits == 4 and part.is_grouped_like(first) for part in parts)

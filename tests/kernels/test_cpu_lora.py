@@ -5,6 +5,7 @@ from ctypes import addressof, sizeof
 import numpy
 import pytest
 import torch
+from builders.adapted_product import AdaptedProduct
 from builders.native_variants import quick_or_long
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -28,22 +29,10 @@ def library(request: pytest.FixtureRequest) -> Library:
     return load(request.param)
 
 
-class Product:
-    """The adapters of one product, as given and as the kernel has them."""
-
+class Product(AdaptedProduct):
     def __init__(self, in_features: int, outputs: list[int], ranks: list[int], dtype: torch.dtype = torch.float32):
         self.lora = NativeLora(in_features, outputs, LoraForm(dtype, MOST, max(ranks)))
-        generator = torch.Generator().manual_seed(in_features)
-        self.given: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
-        for adapter, rank in enumerate(ranks):
-            for part, out_features in enumerate(outputs):
-                # One part of each adapter stays as it is, where there are several.
-                if rank and not (len(outputs) > 1 and part == adapter % len(outputs)):
-                    down = torch.randn(rank, in_features, generator=generator) / in_features**0.5
-                    up = torch.randn(out_features, rank, generator=generator) / rank**0.5
-                    self.lora.put(adapter, part, down, up)
-                    self.given[adapter, part] = down, up
-        self.outputs = outputs
+        super().__init__(self.lora, in_features, outputs, ranks, dtype)
 
     def added(self, library: Library, x: Tensor, adapters: list[int], start: Tensor) -> Tensor:
         """`start` with what the kernel adds to it for rows of one token each."""
@@ -67,15 +56,6 @@ class Product:
         )
         library.call(f"penstock_lora_{KINDS[self.lora.form.dtype]}", arguments)
         return output
-
-    def expected(self, x: Tensor, adapters: list[int], start: Tensor) -> Tensor:
-        output = start.double()
-        for (adapter, part), (down, up) in self.given.items():
-            rows = torch.tensor(adapters) == adapter
-            first = sum(self.outputs[:part])
-            columns = slice(first, first + self.outputs[part])
-            output[rows, columns] += x[rows].double() @ down.double().T @ up.double().T
-        return output.float()
 
 
 def normal(*shape: int) -> Tensor:

@@ -2,7 +2,8 @@
 
 import pytest
 import torch
-from hypothesis import given, settings
+from builders.quantized_parts import WITHOUT_A_PRODUCT, draws, floats, part, quick
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -13,36 +14,10 @@ from penstock.kernels.quantized_part import QuantizedPart
 from penstock.kernels.reference.quantized import quantize_int8
 
 pytestmark = pytest.mark.skipif(not available_variants(), reason="there are no native kernels here")
-quick = settings(max_examples=25, deadline=None, derandomize=True)
-
-
-def draws(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
-
-
-def part(
-    outputs: int = 40,
-    inputs: int = 128,
-    group_size: int = 32,
-    bits: int = 4,
-    has_zeros: bool = False,
-    order: Tensor | None = None,
-    seed: int = 0,
-) -> QuantizedPart:
-    generator = torch.Generator().manual_seed(seed)
-    groups = -(-inputs // group_size)
-    values = torch.randint(0, 2**bits, (outputs, inputs), dtype=torch.uint8, generator=generator)
-    zeros = torch.randint(0, 2**bits, (outputs, groups), dtype=torch.uint8, generator=generator) if has_zeros else None
-    scales = torch.rand(outputs, groups, generator=generator).half()
-    return QuantizedPart.of(bits, values, scales, zeros, group_size, order)
 
 
 def packed(*parts: QuantizedPart | Tensor) -> NativeWeight:
     return pack_parts(parts, "fp32", 0)
-
-
-def floats(*parts: QuantizedPart | Tensor) -> Tensor:
-    return torch.cat([each.dequantized() if isinstance(each, QuantizedPart) else each for each in parts])
 
 
 @quick
@@ -66,22 +41,7 @@ def test_eight_bits_with_a_scale_per_row_are_taken_over_as_they_are(first, secon
     assert torch.equal(unpacked(weight).dequantized(), floats(*parts))
 
 
-@pytest.mark.parametrize(
-    "parts",
-    [
-        (part(bits=8),),
-        (part(bits=8, group_size=128, has_zeros=True),),
-        (part(group_size=16),),
-        (part(group_size=48, inputs=144),),
-        (part(), part(group_size=64)),
-        (part(), part(bits=8, group_size=128)),
-        (part(), draws(3, 128)),
-        (part(order=torch.randperm(128).int()), part()),
-        (part(order=torch.arange(128).flip(0).int()), part(order=torch.arange(128).roll(1).int())),
-    ],
-    ids=["groups of 8 bits", "zeros of 8 bits", "small groups", "odd groups", "unlike groups", "unlike bits",
-         "some floats", "some ordered", "unlike orders"],
-)  # fmt: skip
+@pytest.mark.parametrize("parts", [(part(group_size=16),), (part(group_size=48, inputs=144),), *WITHOUT_A_PRODUCT])
 def test_what_no_kernel_multiplies_becomes_int8_with_a_scale_per_row(parts):
     weight, expected = packed(*parts), floats(*parts)
     assert weight.kind == "int8"

@@ -17,7 +17,7 @@ CPU = torch.device("cpu")
 
 
 def _weights(source):
-    form, ops = WeightForm("fp32"), TorchOperations(FAST, CPU, torch.float32, Parallel())
+    form, ops = WeightForm("fp32"), TorchOperations(CPU, torch.float32, Parallel(), FAST)
     return Weights(source, Placement(CPU, form, form, torch.float32, ops))
 
 

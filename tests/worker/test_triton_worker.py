@@ -67,7 +67,8 @@ def test_its_greedy_answers_are_the_processors(tmp_path, family):
     assert [answer.tokens for answer in found] == expected
 
 
-@pytest.mark.parametrize("options", [pytest.param({}, marks=pytest.mark.long), {"graphs": GraphOptions(is_on=False)}])
+@pytest.mark.long
+@pytest.mark.parametrize("options", [{}, {"graphs": GraphOptions(is_on=False)}])
 def test_captured_steps_and_others_give_the_same(tmp_path, options):
     folder = tiny_model(tmp_path, "llama", num_hidden_layers=1)
     captured = [answer.tokens for answer in answers(on_triton(folder, graphs=GraphOptions(sizes=(5,))), requests(2))]

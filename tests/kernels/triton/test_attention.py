@@ -36,32 +36,36 @@ def assert_right(requests: Requests, spans: list[tuple[int, int, int]], form: st
     assert error <= TOLERANCES[requests.form.kind], f"off by {error:.1e} of the output's norm"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("kind", QUICK_KINDS)
+@pytest.mark.parametrize("kind", KV_FORMATS)
 def test_answers_and_prompts_attend_rightly_in_every_format(kind: str, form: str) -> None:
     requests = Requests(Form(kind, 2, 1), [41, 19, 70])
     assert_right(requests, [(0, 40, 41), (1, 18, 19)], form)
     assert_right(requests, [(0, 40, 41), (1, 0, 19), (2, 60, 70)], form)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "query_heads, heads, head_dim, block_size", [(1, 1, 64, 16), (7, 1, 96, 32), (16, 2, 128, 64), (2, 1, 256, 128)]
 )
-@pytest.mark.parametrize("kind", ["bf16", pytest.param("uint4", marks=pytest.mark.long)])
+@pytest.mark.parametrize("kind", ["bf16", "uint4"])
 def test_heads_may_be_of_many_shapes(kind: str, query_heads: int, heads: int, head_dim: int, block_size: int) -> None:
     requests = Requests(Form(kind, query_heads, heads, head_dim, block_size), [37, 90])
     assert_right(requests, [(0, 36, 37), (1, 89, 90)])
     assert_right(requests, [(0, 35, 37), (1, 82, 90)])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("window", [20, *(pytest.param(window, marks=pytest.mark.long) for window in (1, 280))])
+@pytest.mark.parametrize("window", [1, 20, 280])
 def test_a_window_hides_what_lies_before_it(window: int, form: str) -> None:
     requests = Requests(Form("bf16", 2, 1, window=window), [330, 40])
     assert_right(requests, [(0, 329, 330), (1, 39, 40)], form)
     assert_right(requests, [(0, 312, 330), (1, 38, 40)], form)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("form", FORMS)
 def test_a_long_context_is_split_and_added_up(form: str) -> None:
     requests = Requests(Form("fp32", 2, 1, 16), [600, 100])
@@ -74,7 +78,8 @@ def test_there_may_be_room_to_spare() -> None:
     assert_right(requests, [(0, 30, 41), (1, 299, 300)], spare_rows=2, spare_tokens=5)
 
 
-@pytest.mark.parametrize("kind", QUICK_KINDS)
+@pytest.mark.long
+@pytest.mark.parametrize("kind", KV_FORMATS)
 def test_what_is_not_finite_in_one_row_reaches_no_other(kind: str) -> None:
     requests = Requests(Form(kind, 2, 1), [40, 41])
     for spans in ([(0, 39, 40), (1, 40, 41)], [(0, 20, 40), (1, 20, 41)]):
@@ -95,6 +100,7 @@ def test_a_token_has_the_same_bits_alone_in_company_and_however_its_prompt_is_ch
         assert torch.equal(alone[0], whole[position]), position
 
 
+@pytest.mark.long
 def test_a_token_has_the_same_bits_where_its_context_is_split_and_where_it_is_not() -> None:
     requests = Requests(Form("bf16", 2, 1, 32, window=400), [530, 300])
     prompt = attended(requests, [(0, 490, 530), (1, 299, 300)], "invariant")
@@ -102,6 +108,7 @@ def test_a_token_has_the_same_bits_where_its_context_is_split_and_where_it_is_no
     assert torch.equal(torch.cat(answers), prompt[-2:])
 
 
+@pytest.mark.long
 def test_in_the_fast_form_too_a_row_has_the_same_bits_whatever_stands_in_the_others() -> None:
     requests = Requests(Form("bf16", 2, 1), [300, 50, 33])
     prompt, answer = (1, 20, 50), (0, 299, 300)

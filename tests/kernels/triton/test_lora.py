@@ -4,6 +4,7 @@ import numpy
 import pytest
 import torch
 from builders import interpreted  # noqa: F401
+from builders.adapted_product import AdaptedProduct
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -12,44 +13,25 @@ from penstock.kernels import Adapted, LoraForm
 from penstock.kernels.lora import DeviceAdapted
 from penstock.kernels.triton.lora import TritonLora, add_lora
 
+pytestmark = pytest.mark.long  # test_versions.py and test_compiled.py look at every kernel in every run
+
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 3e-3, torch.bfloat16: 2e-2}
 MOST = 4  # adapters
 CPU = torch.device("cpu")
 
 
-class Product:
-    """The adapters of one product, as given and as the kernel has them."""
-
+class Product(AdaptedProduct):
     def __init__(self, in_features: int, outputs: list[int], ranks: list[int], dtype: torch.dtype = torch.float32):
         self.lora = TritonLora(in_features, outputs, LoraForm(dtype, MOST, max(ranks)), CPU)
         for tensor in self.lora.tensors:
             tensor.fill_(torch.nan)  # as memory may be found
-        generator = torch.Generator().manual_seed(in_features)
-        self.given: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
-        for adapter, rank in enumerate(ranks):
-            for part, out_features in enumerate(outputs):
-                # One part of each adapter stays as it is, where there are several.
-                if rank and not (len(outputs) > 1 and part == adapter % len(outputs)):
-                    down = torch.randn(rank, in_features, generator=generator) / in_features**0.5
-                    up = torch.randn(out_features, rank, generator=generator) / rank**0.5
-                    self.given[adapter, part] = down.to(dtype), up.to(dtype)
-                    self.lora.put(adapter, part, down, up)
-        self.outputs = outputs
+        super().__init__(self.lora, in_features, outputs, ranks, dtype)
 
     def added(self, x: Tensor, adapters: list[int], start: Tensor, room: int = 0) -> Tensor:
         """`start` with what the kernel adds to it for rows of one token each, in a step of that size at least."""
         adapted = DeviceAdapted.room(max(room, len(adapters)), MOST, CPU)
         adapted.take(Adapted.of(numpy.array(adapters), numpy.ones(len(adapters), numpy.int64)))
         return add_lora(start.clone(), x, self.lora, adapted)
-
-    def expected(self, x: Tensor, adapters: list[int], start: Tensor) -> Tensor:
-        output = start.double()
-        for (adapter, part), (down, up) in self.given.items():
-            rows = torch.tensor(adapters) == adapter
-            first = sum(self.outputs[:part])
-            columns = slice(first, first + self.outputs[part])
-            output[rows, columns] += x[rows].double() @ down.double().T @ up.double().T
-        return output.to(start.dtype)
 
 
 def normal(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:

@@ -13,6 +13,8 @@ from penstock.kernels.triton import linear, linear_int4
 from penstock.kernels.triton.tuning import Choice
 from penstock.kernels.triton.weights import GpuWeight, pack
 
+pytestmark = pytest.mark.long  # test_versions.py and test_compiled.py look at every kernel in every run
+
 CPU = torch.device("cpu")
 FLOATS = ("fp32", "fp16", "bf16")
 ROWS = (1, 3, 17, 70)
@@ -109,7 +111,6 @@ def test_a_row_has_the_same_bits_in_any_company(op, form):
         assert torch.equal(gpu(op, x[first:end], weight, bias), together[first:end]), f"{first}:{end}"
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("tuning", "op", "form"),
     [

@@ -14,6 +14,8 @@ from penstock.kernels.reference.uniform import exponential
 from penstock.kernels.sampling_columns import NOT_FINITE, NOTHING_LEFT, Chosen, DeviceDraws
 from penstock.protocol.sampling import SamplingParams
 
+pytestmark = pytest.mark.long  # test_versions.py and test_compiled.py look at every kernel in every run
+
 # Infinities are meant; numpy, in which kernels are interpreted, warns of them.
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
@@ -52,7 +54,7 @@ def chosen_on_device(logits: torch.Tensor, draws: DeviceDraws) -> Chosen:
 
 
 @pytest.mark.parametrize("kind", ROWS)
-@pytest.mark.parametrize("step", [8.0, *(pytest.param(step, marks=pytest.mark.long) for step in (0.0, 0.5))])
+@pytest.mark.parametrize("step", [0.0, 0.5, 8.0])
 def test_it_does_so_for_parameters_at_their_ends_and_among_equal_logits(kind, step):
     draws = columns([(kind, *row) for row in ROWS[kind] * 3])
     logits = torch.randn(len(draws.kinds), 700, generator=torch.Generator().manual_seed(int(step))) * 3

@@ -20,6 +20,8 @@ from penstock.kernels.reference.paged_inputs import empty_memory
 from penstock.kernels.reference.store_heads import store_heads_paged
 from penstock.worker.kv_cache import KVShape, NativeKVCache
 
+pytestmark = pytest.mark.long  # test_versions.py and test_compiled.py look at every kernel in every run
+
 store_on_gpu = store_heads_paged.versions["triton"]
 
 

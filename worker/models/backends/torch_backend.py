@@ -24,7 +24,7 @@ class TorchBackend(Backend):
         if device.type == "cpu":
             is_multiplied = dtype == torch.bfloat16 and multiplies_bfloat16()
             dtype, activations = (torch.bfloat16 if is_multiplied else torch.float32), torch.float32
-        ops = TorchOperations(INVARIANT if deterministic else FAST, device, activations, ranks)
+        ops = TorchOperations(device, activations, ranks, INVARIANT if deterministic else FAST)
         return cls(device, ops, WeightForm.of(dtype), activations, missing=missing)
 
     @property

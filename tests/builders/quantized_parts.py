@@ -1,0 +1,52 @@
+"""Random parts of quantized checkpoints, and those that no product takes over as they are."""
+
+import pytest
+import torch
+from hypothesis import settings
+from torch import Tensor
+
+from penstock.kernels.quantized_part import QuantizedPart
+
+Part = QuantizedPart | Tensor
+
+quick = settings(max_examples=25, deadline=None, derandomize=True)
+
+
+def draws(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def part(
+    outputs: int = 40,
+    inputs: int = 128,
+    group_size: int = 32,
+    bits: int = 4,
+    has_zeros: bool = False,
+    order: Tensor | None = None,
+    dtype: torch.dtype = torch.float16,
+    seed: int = 0,
+) -> QuantizedPart:
+    generator = torch.Generator().manual_seed(seed)
+    groups = -(-inputs // group_size)
+    values = torch.randint(0, 2**bits, (outputs, inputs), dtype=torch.uint8, generator=generator)
+    zeros = torch.randint(0, 2**bits, (outputs, groups), dtype=torch.uint8, generator=generator) if has_zeros else None
+    scales = torch.rand(outputs, groups, generator=generator).to(dtype)
+    return QuantizedPart.of(bits, values, scales, zeros, group_size, order)
+
+
+def floats(*parts: Part) -> Tensor:
+    return torch.cat([each.dequantized() if isinstance(each, QuantizedPart) else each for each in parts])
+
+
+# Whatever the sizes of groups that products take.
+WITHOUT_A_PRODUCT = [
+    pytest.param((part(bits=8),), id="groups of 8 bits"),
+    pytest.param((part(bits=8, group_size=128, has_zeros=True),), id="zeros of 8 bits"),
+    pytest.param((part(), part(group_size=64)), id="unlike groups"),
+    pytest.param((part(), part(bits=8, group_size=128)), id="unlike bits"),
+    pytest.param((part(), draws(3, 128)), id="some floats"),
+    pytest.param((part(order=torch.randperm(128).int()), part()), id="some ordered"),
+    pytest.param(
+        (part(order=torch.arange(128).flip(0).int()), part(order=torch.arange(128).roll(1).int())), id="unlike orders"
+    ),
+]
