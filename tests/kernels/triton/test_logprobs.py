@@ -8,10 +8,11 @@ from builders import interpreted  # noqa: F401
 
 from penstock.kernels.reference.logprobs import ranked_logprobs
 
-pytestmark = pytest.mark.long  # test_versions.py and test_compiled.py look at every kernel in every run
-
 # Infinities are meant; numpy, in which kernels are interpreted, warns of them.
-pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+pytestmark = [
+    pytest.mark.long,  # test_versions.py and test_compiled.py look at every kernel in every run
+    pytest.mark.filterwarnings("ignore::RuntimeWarning"),
+]
 
 
 def agrees_with_the_reference(logits: torch.Tensor, chosen: torch.Tensor, num_top: int) -> None:

@@ -14,10 +14,11 @@ from penstock.kernels.reference.uniform import exponential
 from penstock.kernels.sampling_columns import NOT_FINITE, NOTHING_LEFT, Chosen, DeviceDraws
 from penstock.protocol.sampling import SamplingParams
 
-pytestmark = pytest.mark.long  # test_versions.py and test_compiled.py look at every kernel in every run
-
 # Infinities are meant; numpy, in which kernels are interpreted, warns of them.
-pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+pytestmark = [
+    pytest.mark.long,  # test_versions.py and test_compiled.py look at every kernel in every run
+    pytest.mark.filterwarnings("ignore::RuntimeWarning"),
+]
 
 # By what a row asks for: temperature, top_p, min_p, top_k. At 1e30 all weights are 1, so that every token kept wrongly
 # is as likely to be drawn as another.
