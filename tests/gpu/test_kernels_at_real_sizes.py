@@ -36,12 +36,19 @@ def test_every_kernel_agrees_with_its_reference_on_its_own_inputs(device, operat
         tolerance = max(op.tolerance, _LEAST_TOLERANCE) if op.tolerance else 0.0
         for seed in range(_SEEDS[device]):
             for number, (arguments, again) in enumerate(zip(op.inputs(seed), op.inputs(seed), strict=True)):
-                found = op.versions["triton"](*copied_to(arguments, device))
-                expected = op.reference(*copied_to(again, "cpu"))  # the next inputs may share tensors with these
-                pairs = zip(tensors_in(found), tensors_in(expected), strict=True)
+                # Copied, since the next inputs may share tensors with these.
+                given, plain = copied_to(arguments, device), copied_to(again, "cpu")
+                found, expected = op.versions["triton"](*given), op.reference(*plain)
+                # What is written in place agrees too.
+                sides = ((found, *only_tensors(given)), (expected, *only_tensors(plain)))
+                pairs = zip(*map(tensors_in, sides), strict=True)
                 if not all(torch.allclose(a.cpu(), b, tolerance, tolerance, equal_nan=True) for a, b in pairs):
                     wrong.append(f"{name}, inputs {number} of seed {seed}")
     assert operations and not wrong, "\n".join(wrong)
+
+
+def only_tensors(arguments: tuple[Any, ...]) -> list[torch.Tensor]:
+    return [each for each in arguments if isinstance(each, torch.Tensor)]
 
 
 @pytest.mark.parametrize("family", FAMILIES)

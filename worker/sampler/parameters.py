@@ -72,7 +72,7 @@ class ParameterTable:
         self.device_wholes = torch.from_numpy(self.wholes).to(device)
         self.wants = numpy.zeros(num_slots, numpy.int64)
         self.kinds = numpy.zeros(num_slots, numpy.int64)  # how a token is chosen
-        self.device_kinds = torch.zeros(num_slots, dtype=torch.int32, device=device)
+        self.device_kinds = torch.from_numpy(self.kinds).to(device)
         self.first_end = numpy.zeros(num_slots, numpy.int64)  # position before which no token may end the answer
         self.ngram_sizes = numpy.zeros(num_slots, numpy.int64)
         self.spares_prompt = numpy.zeros(num_slots, bool)  # repetition_penalty leaves the prompt's tokens alone
@@ -138,7 +138,7 @@ class ParameterTable:
     def device_draws(self, device_slots: torch.Tensor, positions: torch.Tensor) -> DeviceDraws:
         """The same in a form that no host looks into."""
         return DeviceDraws(
-            kinds=self.device_kinds.index_select(0, device_slots),
+            kinds=self.device_kinds.index_select(0, device_slots).to(torch.int32),
             reals=self.device_reals.T[: len(_DRAW_REALS)].index_select(1, device_slots),
             wholes=self.device_wholes.T.index_select(1, device_slots),
             positions=positions,
@@ -152,7 +152,7 @@ class ParameterTable:
         if self.device.type != "cpu":
             self.device_reals[slot].copy_(torch.from_numpy(self.reals[slot]), non_blocking=True)
             self.device_wholes[slot].copy_(torch.from_numpy(self.wholes[slot]), non_blocking=True)
-        self.device_kinds[slot] = int(self.kinds[slot])
+            self.device_kinds[slot] = int(self.kinds[slot])
 
     def _width(self, wanted: int | None) -> int:
         if wanted is None:

@@ -13,6 +13,8 @@ from .backend import Backend
 
 @dataclass(frozen=True)
 class TorchBackend(Backend):
+    ops: TorchOperations
+
     @classmethod
     def made(
         cls, device: torch.device, dtype: torch.dtype, ranks: Parallel, deterministic: bool, missing: str
@@ -33,7 +35,7 @@ class TorchBackend(Backend):
 
     @property
     def is_deterministic(self) -> bool:
-        return isinstance(self.ops, TorchOperations) and self.ops.set is INVARIANT
+        return self.ops.set is INVARIANT
 
     def quantized(self, name: str) -> WeightForm:
         raise ConfigError(f"quantization={name!r} needs kernels that are not here: {self.missing}")
