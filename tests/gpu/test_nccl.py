@@ -7,6 +7,7 @@ from builders.on_card import generated, mixed_prompts, pocket, usable
 
 from penstock import SamplingParams
 from penstock.worker.parallel import Parallel
+from penstock.worker.peer_sums import PeerSums, _shared_room
 
 
 def test_one_rank_meets_itself(card, tmp_path):
@@ -22,6 +23,10 @@ def test_one_rank_meets_itself(card, tmp_path):
         assert torch.equal(ranks.all_reduce(x.clone()), x)
         assert torch.equal(ranks.all_gather(x, 7), x)
         assert torch.equal(ranks.broadcast(x.clone()), x)
+        peers = PeerSums(_shared_room(device), dist.group.WORLD.group_name)
+        for small in (torch.randn(3, 64, device=device), torch.randn(2, 8, device=device).bfloat16()):
+            assert peers.fits(small)
+            assert torch.equal(peers.all_reduce(small), small)
     finally:
         ranks.leave()
 
