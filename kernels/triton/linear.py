@@ -1,8 +1,7 @@
 """Products with weights of a byte or more each: floats, 8-bit integers, and 8-bit integers on both sides.
 
-One kernel: tiles of both sides meet in the weight's format if that is a float, else in that of the rows. What the
-results are multiplied with (scales of 8-bit values) waits until the sums are complete. Few rows are bound by the
-weights' way from memory: narrow tiles, deeply pipelined, the inputs cut into parts where there are few outputs. Many
+One kernel for many rows, for quantized ones, and for those whose bits must not depend on their company; few rows are
+few_rows.py's. What the results are multiplied with (scales of 8-bit values) waits until the sums are complete. Many
 rows of floats are the library's where bits may depend on their number.
 """
 
@@ -17,8 +16,10 @@ from torch import Tensor
 
 from ..reference import products
 from .compiled import Example
+from .few_rows import multiply_few
+from .part_sums import sum_of_part
 from .quantize_rows import quantize_rows
-from .tiles import FEW_ROWS, corner, finish, finishing_types, launch, lines, met, num_parts, row_bucket
+from .tiles import FEW_ROWS, corner, finish, finishing_types, launch, lines, num_parts, row_bucket
 from .tuning import Choice, Key, Tuning, architecture
 from .weights import GpuWeight
 
@@ -29,30 +30,11 @@ _OF_A_MODEL = 80  # outputs at least
 _INTERPRETED_MODEL = Choice.of(BLOCK_M=64, BLOCK_N=1024, BLOCK_K=512, PARTS=1)
 
 
-@triton.jit
-def _sum_of_part(
-    x_rows, weight_rows, part, num_inputs, sums, BLOCK_K: tl.constexpr, PARTS: tl.constexpr, IS_EVEN: tl.constexpr,
-    met_type: tl.constexpr,
-):  # fmt: skip
-    """[outputs, rows] over one part of the inputs, beginning with zeros as `sums`."""
-    length = tl.cdiv(tl.cdiv(num_inputs, BLOCK_K), PARTS) * BLOCK_K
-    for start in range(part * length, tl.minimum((part + 1) * length, num_inputs), BLOCK_K):
-        inputs = start + tl.arange(0, BLOCK_K)[None, :]
-        if IS_EVEN:
-            weight_tile, x_tile = tl.load(weight_rows[:, None] + inputs), tl.load(x_rows[:, None] + inputs)
-        else:
-            is_input = inputs < num_inputs
-            weight_tile = tl.load(weight_rows[:, None] + inputs, mask=is_input, other=0)
-            x_tile = tl.load(x_rows[:, None] + inputs, mask=is_input, other=0)
-        weight_tile, x_tile = met(weight_tile, met_type), tl.trans(met(x_tile, met_type))
-        sums = tl.dot(weight_tile, x_tile, sums, input_precision="ieee", out_dtype=sums.dtype)
-    return sums
-
-
 @triton.jit(do_not_specialize=["num_rows"])
 def multiply(
-    x, values, output, scales, row_scales, bias, num_rows, num_outputs, num_inputs, BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, PARTS: tl.constexpr, IS_SPREAD: tl.constexpr, IS_EVEN: tl.constexpr,
+    x, values, output, partial, counters, scales, row_scales, bias, num_rows, num_outputs, num_inputs,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, PARTS: tl.constexpr, IS_SPREAD: tl.constexpr,
+    IS_EVEN: tl.constexpr,
 ):  # fmt: skip
     first_row, first_output = corner(num_rows, num_outputs, BLOCK_M, BLOCK_N)
     x_rows = lines(x, first_row, num_rows, num_inputs, BLOCK_M)
@@ -60,14 +42,20 @@ def multiply(
     met_type: tl.constexpr = x.dtype.element_ty if values.dtype.element_ty == tl.int8 else values.dtype.element_ty
     zeros = tl.zeros((BLOCK_N, BLOCK_M), tl.int32 if met_type == tl.int8 else tl.float32)
     if IS_SPREAD or PARTS == 1:
-        part = tl.program_id(1)
-        output += part.to(tl.int64) * num_rows * num_outputs
-        sums = _sum_of_part(x_rows, weight_rows, part, num_inputs, zeros, BLOCK_K, PARTS, IS_EVEN, met_type)
+        sums, _ = sum_of_part(
+            x_rows, weight_rows, None, tl.program_id(1), num_inputs, zeros, BLOCK_K, PARTS, IS_EVEN, met_type
+        )
     else:
         sums = zeros
         for part in range(PARTS):
-            sums += _sum_of_part(x_rows, weight_rows, part, num_inputs, zeros, BLOCK_K, PARTS, IS_EVEN, met_type)
-    finish(sums, output, scales, row_scales, bias, first_row, first_output, num_rows, num_outputs, BLOCK_M, BLOCK_N)
+            more, _ = sum_of_part(
+                x_rows, weight_rows, None, part, num_inputs, zeros, BLOCK_K, PARTS, IS_EVEN, met_type
+            )
+            sums += more
+    finish(
+        sums, output, partial, counters, scales, row_scales, bias, first_row, first_output, num_rows, num_outputs,
+        PARTS, IS_SPREAD,
+    )  # fmt: skip
 
 
 def _computed(
@@ -90,7 +78,7 @@ def _computed(
 
 
 def _float_default(architecture: int, key: Key) -> Choice:
-    return _LIBRARY if architecture and key[1] > FEW_ROWS else _default(architecture, key)
+    return _LIBRARY if architecture else _default(architecture, key)
 
 
 def _default(architecture: int, key: Key) -> Choice:
@@ -106,24 +94,20 @@ def _default(architecture: int, key: Key) -> Choice:
     return Choice.of(BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // width, PARTS=1, num_warps=8, num_stages=3)
 
 
-_FLOAT_CHOICES = [
-    _LIBRARY,
-    *(Choice.of(BLOCK_M=16, BLOCK_N=32, BLOCK_K=256, PARTS=parts, num_stages=4) for parts in (1, 4)),
-    *(Choice.of(BLOCK_M=16, BLOCK_N=64, BLOCK_K=128, PARTS=parts, num_stages=4) for parts in (1, 2, 4, 8)),
-    *(Choice.of(BLOCK_M=64, BLOCK_N=64, BLOCK_K=64, PARTS=parts, num_stages=4) for parts in (1, 2, 4)),
-]
-_INTEGER_CHOICES = [
+_FEW_ROWS_CHOICES = [
     *(Choice.of(BLOCK_M=16, BLOCK_N=32, BLOCK_K=256, PARTS=parts, num_stages=4) for parts in (1, 4)),
     *(Choice.of(BLOCK_M=16, BLOCK_N=64, BLOCK_K=256, PARTS=parts, num_stages=4) for parts in (1, 2, 4, 8)),
     *(Choice.of(BLOCK_M=64, BLOCK_N=64, BLOCK_K=128, PARTS=parts, num_stages=3) for parts in (1, 2, 4)),
     Choice.of(BLOCK_M=16, BLOCK_N=128, BLOCK_K=128, PARTS=1, num_stages=4),
+]
+_MANY_ROWS_CHOICES = [
     Choice.of(BLOCK_M=64, BLOCK_N=128, BLOCK_K=64, PARTS=1, num_stages=4),
     Choice.of(BLOCK_M=128, BLOCK_N=128, BLOCK_K=64, PARTS=1, num_warps=8, num_stages=3),
     Choice.of(BLOCK_M=128, BLOCK_N=128, BLOCK_K=128, PARTS=1, num_warps=8, num_stages=3),
 ]
-_FLOATS = Tuning("linear", _float_default, _FLOAT_CHOICES)
-_WEIGHT_ONLY = Tuning("linear_wint8", _default, _INTEGER_CHOICES)
-_INTEGERS = Tuning("linear_int8", _default, _INTEGER_CHOICES)
+_FLOATS = Tuning("linear", _float_default, [_LIBRARY, *_MANY_ROWS_CHOICES[:2]])
+_WEIGHT_ONLY = Tuning("linear_wint8", _default, _MANY_ROWS_CHOICES)
+_INTEGERS = Tuning("linear_int8", _default, [*_FEW_ROWS_CHOICES, *_MANY_ROWS_CHOICES])
 
 
 def _met_width(x: Tensor, weight: GpuWeight) -> int:
@@ -140,11 +124,15 @@ def _fastest(
 
 @products.linear_gpu.implement("triton")
 def linear(x: Tensor, weight: GpuWeight, bias: Tensor | None) -> Tensor:
+    if len(x) <= FEW_ROWS:
+        return multiply_few(x, weight, bias)
     return _fastest(_FLOATS, x, weight, bias, None, x.dtype)
 
 
 @products.linear_wint8.implement("triton")
 def linear_wint8(x: Tensor, weight: GpuWeight, bias: Tensor | None) -> Tensor:
+    if len(x) <= FEW_ROWS:
+        return multiply_few(x, weight, bias)
     return _fastest(_WEIGHT_ONLY, x, weight, bias, None, x.dtype)
 
 
@@ -163,29 +151,32 @@ def linear_invariant(x: Tensor, weight: GpuWeight, bias: Tensor | None) -> Tenso
 
 
 def examples() -> Iterator[Example]:
-    """The decode and the prompt steps of models from 0.6 to 8 billion weights, and the row-invariant tile."""
+    """Prompt steps of models from 0.6 to 8 billion weights, few quantized rows, and the row-invariant tile."""
     few, many = (16, 1024, 4096), (512, 24576, 4096)
     for name, x, values, finishing in (
-        ("bf16", "*bf16", "*bf16", {}),
-        ("wint8", "*bf16", "*i8", {"scales": "*fp32"}),
-        ("int8", "*i8", "*i8", {"scales": "*fp32", "row_scales": "*fp32"}),
+        ("bf16", "bf16", "bf16", {}),
+        ("wint8", "bf16", "i8", {"scales": "*fp32"}),
+        ("int8", "i8", "i8", {"scales": "*fp32", "row_scales": "*fp32"}),
     ):
-        width = 1 if x == "*i8" else 2
-        for rows, choice in (
-            ("few rows", _default(90, (width, *few))),
-            ("many rows", _default(90, (width, *many))),
-            ("64 rows or any, invariant", _default(90, (width, FEW_ROWS, *few[1:]))),
+        width = 1 if x == "i8" else 2
+        few_rows = [("few rows", _default(90, (width, *few)), True)] if width == 1 else []
+        invariant = _default(90, (width, FEW_ROWS, *few[1:]))
+        for rows, choice, is_spread in (
+            *few_rows,
+            ("few rows, invariant", invariant, True),
+            ("any rows, invariant", invariant, False),
+            ("many rows", _default(90, (width, *many)), False),
         ):
-            is_spread = choice["PARTS"] > 1 and rows == "few rows"
-            yield _example(f"{name}, {rows}", choice, is_spread, {"x": x, "values": values}, finishing)
+            yield _example(f"{name}, {rows}", choice, is_spread, {"x": f"*{x}", "values": f"*{values}"}, finishing)
     yield _example("fp32", _default(90, (4, *few)), True, {"x": "*fp32", "values": "*fp32"}, {})
 
 
 def _example(
     name: str, choice: Choice, is_spread: bool, operands: dict[str, str], finishing: dict[str, str]
 ) -> Example:
-    types, aligned = finishing_types("bf16", finishing, is_spread)
-    absent = {each: None for each in ("scales", "row_scales", "bias") if each not in types}
+    sums = ("i32" if operands["x"] == "*i8" else "fp32") if is_spread else None
+    types, aligned = finishing_types("bf16", finishing, sums)
+    absent = {each: None for each in ("partial", "counters", "scales", "row_scales") if each not in types}
     constants = {**dict(choice.blocks), **absent, "IS_SPREAD": is_spread, "IS_EVEN": True}
     return Example(
         f"product, {name}", multiply, {**operands, **types}, constants, choice.num_warps, choice.num_stages,

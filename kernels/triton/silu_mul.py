@@ -15,14 +15,20 @@ _LARGEST_BLOCK = 1024
 
 
 @triton.jit
+def gated(gate, up):
+    """silu(gate) × up, rounded to their format between the steps, as torch does."""
+    wide = gate.to(tl.float32)
+    activated = (wide / (1 + tl.exp(-wide))).to(gate.dtype).to(tl.float32)
+    return (activated * up.to(tl.float32)).to(gate.dtype)
+
+
+@triton.jit
 def _silu_mul(gate_up, output, width, BLOCK: tl.constexpr):
     row, columns = tl.program_id(0).to(tl.int64), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     is_inside = columns < width
-    gate = tl.load(gate_up + row * 2 * width + columns, mask=is_inside, other=0).to(tl.float32)
-    up = tl.load(gate_up + row * 2 * width + width + columns, mask=is_inside, other=0).to(tl.float32)
-    # Rounded to the rows' format between the steps, as torch does.
-    activated = (gate / (1 + tl.exp(-gate))).to(output.dtype.element_ty).to(tl.float32)
-    tl.store(output + row * width + columns, (activated * up).to(output.dtype.element_ty), mask=is_inside)
+    gate = tl.load(gate_up + row * 2 * width + columns, mask=is_inside, other=0)
+    up = tl.load(gate_up + row * 2 * width + width + columns, mask=is_inside, other=0)
+    tl.store(output + row * width + columns, gated(gate, up), mask=is_inside)
 
 
 @pointwise.silu_mul.implement("triton")

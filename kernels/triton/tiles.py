@@ -2,12 +2,11 @@
 
 A program computes a tile [outputs, rows] of the product: weights come first, because they are what a decode step has
 many of, and matrix units want many of the first. The inputs are cut into PARTS; parts are summed each by itself and
-then added in ascending order: of many rows by one program, of few, whose tiles would leave the GPU idle, by programs of
-their own and a second kernel. Both ways add the same numbers in the same order; a row's bits don't tell which it was.
+then added in ascending order: of many rows by one program; of few, whose tiles would leave the GPU idle, by the last of
+several. Both ways add the same numbers in the same order; a row's bits don't tell which it was.
 Knows nothing of number formats.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -16,7 +15,8 @@ import triton.language as tl
 from torch import Tensor
 
 from . import is_interpreted
-from .compiled import Example
+from .arrival import counters, is_last
+from .parts import added_parts, store_part
 from .tuning import Choice
 
 # Numpy has no bfloat16 and is slow with float16, so the interpreter multiplies them as float32: the same numbers.
@@ -25,7 +25,6 @@ _TWO_TO_23, _TWO_TO_23_BITS = tl.constexpr(2.0**23), tl.constexpr(0x4B000000)  #
 _TWO_TO_19 = tl.constexpr(2.0**19)
 _NEIGHBOURS = tl.constexpr(8)  # tiles of rows that share a tile of outputs while it is in the cache
 FEW_ROWS = 64  # up to which the weights' way from memory counts, and parts are spread over programs
-_FOLD_BLOCK = 256
 _PROGRAMS = 264  # two for each multiprocessor of an H100
 _SHORTEST_PART = 512
 
@@ -72,45 +71,42 @@ def met_halves(octets, lower_zeros, upper_zeros, met_type: tl.constexpr):
 
 
 @triton.jit
-def finish(
-    sums,
-    output,
-    scales,
-    row_scales,
-    bias,
-    first_row,
-    first_output,
-    num_rows,
-    num_outputs,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-):
-    """Stores sums [BLOCK_N, BLOCK_M], scaled and with their bias, where there are such."""
-    rows, outputs = tl.arange(0, BLOCK_M), first_output + tl.arange(0, BLOCK_N)
-    is_row, is_output = rows < num_rows - first_row, outputs < num_outputs
+def finished(sums, scales, row_scales, bias, lines):
+    """Sums [lines, rows] with what they are multiplied with, and their bias, where there are such."""
     if scales is not None:
-        sums = sums.to(tl.float32) * tl.load(scales + outputs, mask=is_output, other=0)[:, None]
+        sums = sums.to(tl.float32) * tl.load(scales + lines)[:, None]
     if row_scales is not None:
-        sums = sums * tl.load(row_scales + first_row + rows, mask=is_row, other=0)[None, :]
+        sums = sums * row_scales[None, :]
     if bias is not None:
-        sums = sums + tl.load(bias + outputs, mask=is_output, other=0).to(tl.float32)[:, None]
+        sums = sums + tl.load(bias + lines).to(tl.float32)[:, None]
+    return sums
+
+
+@triton.jit
+def finish(
+    sums, output, partial, counters, scales, row_scales, bias, first_row, first_output, num_rows, num_outputs,
+    PARTS: tl.constexpr, IS_SPREAD: tl.constexpr,
+):  # fmt: skip
+    """Stores sums [outputs, rows]: of all parts, or of this program's, which the last one adds to the others'."""
+    if IS_SPREAD:
+        tile = tl.program_id(0)
+        store_part(partial, tile, tl.program_id(1), sums, PARTS)
+        if is_last(counters, tile, PARTS):
+            sums = added_parts(partial, tile, sums, PARTS)
+            _store(sums, output, scales, row_scales, bias, first_row, first_output, num_rows, num_outputs)
+    else:
+        _store(sums, output, scales, row_scales, bias, first_row, first_output, num_rows, num_outputs)
+
+
+@triton.jit
+def _store(sums, output, scales, row_scales, bias, first_row, first_output, num_rows, num_outputs):
+    rows, outputs = tl.arange(0, sums.shape[1]), first_output + tl.arange(0, sums.shape[0])
+    is_row, is_output = rows < num_rows - first_row, outputs < num_outputs
+    if row_scales is not None:
+        row_scales = tl.load(row_scales + first_row + rows, mask=is_row, other=0)
+    results = finished(sums, scales, row_scales, bias, tl.minimum(outputs, num_outputs - 1))
     places = output + first_row.to(tl.int64) * num_outputs + rows[None, :] * num_outputs + outputs[:, None]
-    tl.store(places, sums.to(output.dtype.element_ty), mask=is_output[:, None] & is_row[None, :])
-
-
-@triton.jit(do_not_specialize=["num_rows"])
-def fold_parts(
-    partial, output, scales, row_scales, bias, num_rows, num_outputs, PARTS: tl.constexpr, BLOCK: tl.constexpr
-):
-    """The sums of the parts [PARTS, num_rows, num_outputs], added and finished."""
-    row, first_output = tl.program_id(1), tl.program_id(0) * BLOCK
-    outputs = first_output + tl.arange(0, BLOCK)[:, None]
-    places = partial + row.to(tl.int64) * num_outputs + outputs
-    sums = tl.zeros((BLOCK, 1), partial.dtype.element_ty)
-    for part in tl.static_range(PARTS):
-        begin = tl.full((), part, tl.int64) * num_rows * num_outputs
-        sums += tl.load(places + begin, mask=outputs < num_outputs, other=0)
-    finish(sums, output, scales, row_scales, bias, row, first_output, num_rows, num_outputs, 1, BLOCK)
+    tl.store(places, results.to(output.dtype.element_ty), mask=is_output[:, None] & is_row[None, :])
 
 
 def launch(
@@ -130,17 +126,15 @@ def launch(
     output = torch.empty(rows, outputs, dtype=dtype, device=x.device)
     if not output.numel():
         return output
-    options = {**choice.options, **constants, "enable_fp_fusion": False}
     tiles = triton.cdiv(rows, choice["BLOCK_M"]) * triton.cdiv(outputs, choice["BLOCK_N"])
-    if parts == 1 or rows > FEW_ROWS:
-        kernel[(tiles, 1)](*operands, output, *finishing, *shape, **options, IS_SPREAD=False)
-        return output
-    sums = torch.int32 if x.dtype == torch.int8 else torch.float32
-    partial = torch.empty(parts, rows, outputs, dtype=sums, device=x.device)
-    kernel[(tiles, parts)](*operands, partial, None, None, None, *shape, **options, IS_SPREAD=True)
-    grid = (triton.cdiv(outputs, _FOLD_BLOCK), rows)
-    options = {"PARTS": parts, "BLOCK": _FOLD_BLOCK, "enable_fp_fusion": False}
-    fold_parts[grid](partial, output, *finishing, rows, outputs, **options)
+    is_spread = parts > 1 and rows <= FEW_ROWS
+    joined = (None, None)
+    if is_spread:
+        sums = torch.int32 if x.dtype == torch.int8 else torch.float32
+        room = tiles * parts * choice["BLOCK_N"] * choice["BLOCK_M"]
+        joined = (torch.empty(room, dtype=sums, device=x.device), counters(x.device))
+    options = {**choice.options, **constants, "IS_SPREAD": is_spread, "enable_fp_fusion": False}
+    kernel[(tiles, parts if is_spread else 1)](*operands, output, *joined, *finishing, *shape, **options)
     return output
 
 
@@ -157,18 +151,12 @@ def row_bucket(rows: int) -> int:
     return min(max(16, triton.next_power_of_2(rows)), 1024)
 
 
-def finishing_types(dtype: str, finishing: dict[str, str], is_spread: bool) -> tuple[dict[str, str], tuple[str, ...]]:
+def finishing_types(dtype: str, finishing: dict[str, str], sums: str | None) -> tuple[dict[str, str], tuple[str, ...]]:
     """Of an example: types of the arguments from the output on, and which of them are multiples of 16.
 
-    Sums of parts are stored as they are, whole ones with what `finish` takes.
+    `finishing` are those that `finish` takes; `sums` is what parts are added up in, where they are spread.
     """
-    sums = {"output": "*fp32"} if is_spread else {"output": f"*{dtype}", "bias": f"*{dtype}", **finishing}
+    joined = {"partial": f"*{sums}", "counters": "*i32"} if sums else {}
+    pointers = {"output": f"*{dtype}", **joined, "bias": f"*{dtype}", **finishing}
     sizes = {"num_rows": "i32", "num_outputs": "i32", "num_inputs": "i32"}
-    return {**sums, **sizes}, (*sums, "num_outputs", "num_inputs")
-
-
-def examples() -> Iterator[Example]:
-    types = {"partial": "*fp32", "output": "*bf16", "bias": "*bf16", "num_rows": "i32", "num_outputs": "i32"}
-    constants = {"scales": None, "row_scales": None, "PARTS": 4, "BLOCK": _FOLD_BLOCK}
-    aligned = ("partial", "output", "bias", "num_outputs")
-    yield Example("fold of 4 parts", fold_parts, types, constants, aligned=aligned)
+    return {**pointers, **sizes}, (*pointers, "num_outputs", "num_inputs")

@@ -1,0 +1,12 @@
+"""The norm that stands before a product, where the product computes it on the way. Knows nothing of how."""
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+
+class Norm(NamedTuple):
+    """x / sqrt(mean(x²) + ε) × weight, of each row."""
+
+    weight: Tensor  # [in]
+    epsilon: float

@@ -1,0 +1,77 @@
+"""How products of few rows are cut: lines of the weight a tile, inputs a step, parts of the inputs.
+
+Keys are (bytes of a met number, rows, lines of the weight, inputs, group size, whether it is gated), where rows are 16,
+32 or 64: as many as a tile has. Knows nothing of what is computed.
+"""
+
+import triton
+
+from .tiles import num_parts
+from .tuning import Choice, Key, Tuning
+from .weights import half_block
+
+NORMED_ROWS = 16  # up to which a norm on the way costs less than a launch
+_MANY_LINES = 16384  # enough for a tile of 128 on each multiprocessor
+_INTERPRETED = Choice.of(BLOCK_N=64, BLOCK_K=128, PARTS=2)
+# An interpreted program takes as long as it has lines, whatever its tile: of a whole model's products few are best.
+_OF_A_MODEL = 80  # lines at least
+_INTERPRETED_MODEL = Choice.of(BLOCK_N=1024, BLOCK_K=512, PARTS=1)
+
+
+def row_block(rows: int) -> int:
+    """Rows of a tile."""
+    return max(16, triton.next_power_of_2(rows))
+
+
+def _default(architecture: int, key: Key, bytes_of_line: int) -> Choice:
+    width, rows, lines, inputs, *_ = key
+    if not architecture:
+        return _INTERPRETED if lines < _OF_A_MODEL else _INTERPRETED_MODEL
+    if width == 4:  # not for matrix units
+        return Choice.of(BLOCK_N=32, BLOCK_K=32, PARTS=num_parts(lines, inputs, 32), num_stages=3)
+    block_k = bytes_of_line if rows == 16 else 64
+    return Choice.of(BLOCK_N=64, BLOCK_K=block_k, PARTS=num_parts(lines, inputs, 64), num_stages=4)
+
+
+def _float_default(architecture: int, key: Key) -> Choice:
+    return _default(architecture, key, 128)
+
+
+def _int8_default(architecture: int, key: Key) -> Choice:
+    return _default(architecture, key, 256)
+
+
+def _int4_default(architecture: int, key: Key) -> Choice:
+    width, rows, lines, inputs, group, _ = key
+    if not architecture:
+        return Choice.of(BLOCK_N=64, PARTS=2)
+    if width == 4:
+        return Choice.of(BLOCK_N=32, PARTS=num_parts(lines, inputs, 32), num_stages=3)
+    # Where the two runs of a tile have scales of their own, their sums are held beside one another: narrower tiles.
+    is_shared = group % (2 * half_block(group)) == 0
+    block_n = 128 if is_shared and rows == 16 and lines >= _MANY_LINES else 64
+    # More warps where sums of 64 rows, of a group and of a part, would not fit into four warps' registers.
+    return Choice.of(8 if rows == 64 else 4, 4, BLOCK_N=block_n, PARTS=num_parts(lines, inputs, block_n))
+
+
+_FLOAT_CHOICES = [
+    *(Choice.of(BLOCK_N=32, BLOCK_K=256, PARTS=parts, num_stages=4) for parts in (1, 4)),
+    *(Choice.of(BLOCK_N=64, BLOCK_K=128, PARTS=parts, num_stages=4) for parts in (1, 2, 4, 8)),
+    *(Choice.of(BLOCK_N=64, BLOCK_K=64, PARTS=parts, num_stages=6) for parts in (1, 2, 4)),
+    Choice.of(BLOCK_N=128, BLOCK_K=64, PARTS=1, num_stages=4),
+]
+_INT8_CHOICES = [
+    *(Choice.of(BLOCK_N=32, BLOCK_K=256, PARTS=parts, num_stages=5) for parts in (1, 4)),
+    *(Choice.of(BLOCK_N=64, BLOCK_K=256, PARTS=parts, num_stages=4) for parts in (1, 2, 4, 8)),
+    *(Choice.of(BLOCK_N=64, BLOCK_K=128, PARTS=parts, num_stages=4) for parts in (1, 2, 4)),
+    Choice.of(BLOCK_N=128, BLOCK_K=128, PARTS=1, num_stages=4),
+]
+_INT4_CHOICES = [
+    *(Choice.of(BLOCK_N=32, PARTS=parts, num_stages=5) for parts in (1, 4)),
+    *(Choice.of(BLOCK_N=64, PARTS=parts, num_stages=5) for parts in (1, 2, 4, 8)),
+    *(Choice.of(BLOCK_N=128, PARTS=parts, num_stages=4) for parts in (1, 4)),
+    *(Choice.of(BLOCK_N=64, PARTS=parts, num_warps=8, num_stages=4) for parts in (1, 4)),
+]
+FLOATS = Tuning("few_rows", _float_default, _FLOAT_CHOICES)
+INT8 = Tuning("few_rows_int8", _int8_default, _INT8_CHOICES)
+INT4 = Tuning("few_rows_int4", _int4_default, _INT4_CHOICES)
