@@ -50,8 +50,10 @@ def _int4_default(architecture: int, key: Key) -> Choice:
     # Where the two runs of a tile have scales of their own, their sums are held beside one another: narrower tiles.
     is_shared = group % (2 * half_block(group)) == 0
     block_n = 128 if is_shared and rows == 16 and lines >= _MANY_LINES else 64
-    # More warps where sums of 64 rows, of a group and of a part, would not fit into four warps' registers.
-    return Choice.of(8 if rows == 64 else 4, 4, BLOCK_N=block_n, PARTS=num_parts(lines, inputs, block_n))
+    parts = num_parts(lines, inputs, block_n)
+    if rows == 64:  # of a group and of a part, sums would not fit into four warps' registers
+        return Choice.of(8, 4, BLOCK_N=block_n, PARTS=parts)
+    return Choice.of(4, 6, BLOCK_N=block_n, PARTS=parts)  # deep, for tiles of half bytes are small
 
 
 _FLOAT_CHOICES = [
@@ -67,9 +69,9 @@ _INT8_CHOICES = [
     Choice.of(BLOCK_N=128, BLOCK_K=128, PARTS=1, num_stages=4),
 ]
 _INT4_CHOICES = [
-    *(Choice.of(BLOCK_N=32, PARTS=parts, num_stages=5) for parts in (1, 4)),
-    *(Choice.of(BLOCK_N=64, PARTS=parts, num_stages=5) for parts in (1, 2, 4, 8)),
-    *(Choice.of(BLOCK_N=128, PARTS=parts, num_stages=4) for parts in (1, 4)),
+    *(Choice.of(BLOCK_N=32, PARTS=parts, num_stages=7) for parts in (1, 4)),
+    *(Choice.of(BLOCK_N=64, PARTS=parts, num_stages=6) for parts in (1, 2, 4, 8)),
+    *(Choice.of(BLOCK_N=128, PARTS=parts, num_stages=5) for parts in (1, 4)),
     *(Choice.of(BLOCK_N=64, PARTS=parts, num_warps=8, num_stages=4) for parts in (1, 4)),
 ]
 FLOATS = Tuning("few_rows", _float_default, _FLOAT_CHOICES)

@@ -1,0 +1,129 @@
+"""Products of few rows, with what a layer does around them: every format, number of rows, and choice."""
+
+from builders import interpreted  # noqa: F401  isort: skip  before anything that imports triton
+
+import pytest
+import torch
+from torch import Tensor
+
+from penstock.kernels.forms import WeightForm
+from penstock.kernels.norm import Norm
+from penstock.kernels.quantized_part import QuantizedPart
+from penstock.kernels.reference.few_rows import linear_few_rows
+from penstock.kernels.triton import few_rows
+from penstock.kernels.triton.few_rows_choice import FLOATS, INT4, INT8, NORMED_ROWS
+from penstock.kernels.triton.tiles import FEW_ROWS
+from penstock.kernels.triton.tuning import Choice, Tuning
+from penstock.kernels.triton.weights import GpuWeight, pack
+
+CPU = torch.device("cpu")
+# What a number may be off by, of the largest.
+CLOSE = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
+# What stands around a product: whether a norm, the stream, a gate.
+AROUND = {"alone": (0, 0, 0), "normed": (1, 0, 0), "added": (0, 1, 0), "gated": (0, 0, 1), "normed, gated": (1, 0, 1)}
+FORMS = [WeightForm("fp32"), WeightForm("fp16"), WeightForm("bf16"), WeightForm("int8"), WeightForm("int4", 64)]
+
+
+def draws(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+def weight_of(outputs: int, inputs: int, form: WeightForm) -> GpuWeight:
+    return pack([draws(outputs, inputs, seed=7) / inputs**0.5], form, CPU)
+
+
+def assert_agrees(x: Tensor, weight: GpuWeight, around: str, bias: Tensor | None = None) -> None:
+    has_norm, adds, is_gated = AROUND[around]
+    norm = Norm(draws(x.shape[1], seed=3, dtype=x.dtype) + 1, 1e-5) if has_norm else None
+    streams = [draws(len(x), weight.out_features, seed=4, dtype=x.dtype) if adds else None for _ in range(2)]
+    found = linear_few_rows.versions["triton"](x, weight, bias, norm, streams[0], bool(is_gated))
+    expected = linear_few_rows.reference(x, weight, bias, norm, streams[1], bool(is_gated))
+    assert found.dtype == x.dtype and found.shape == expected.shape
+    assert not adds or found is streams[0]
+    bound = CLOSE[x.dtype] * float(expected.float().abs().max())
+    torch.testing.assert_close(found.float(), expected.float(), rtol=0, atol=bound)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("around", AROUND)
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.kind)
+@pytest.mark.parametrize("rows", [1, 3, NORMED_ROWS, NORMED_ROWS + 1, FEW_ROWS])
+def test_a_product_does_what_stands_around_it(form, around, rows):
+    dtype = {"fp16": torch.float16, "bf16": torch.bfloat16, "int4": torch.float16, "int8": torch.bfloat16}
+    x = draws(rows, 200, dtype=dtype.get(form.kind, torch.float32))
+    assert_agrees(x, weight_of(70, 200, form), around, draws(70, seed=1, dtype=x.dtype) if rows % 2 else None)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("around", ["normed", "added", "gated"])
+@pytest.mark.parametrize("group", [16, 32, 48, 64, 128, 192, 1000])
+def test_groups_of_any_size_keep_their_scales_and_zeros(group, around):
+    generator = torch.Generator().manual_seed(group)
+    values = torch.randint(0, 16, (50, 300), dtype=torch.uint8, generator=generator)
+    zeros = torch.randint(0, 16, (50, -(-300 // group)), dtype=torch.uint8, generator=generator)
+    part = QuantizedPart(values, torch.rand(zeros.shape, generator=generator).half(), zeros, group)
+    weight = pack([part], WeightForm("bf16"), CPU)
+    assert weight.kind == "int4"
+    assert_agrees(draws(3, 300, seed=2), weight, around)
+
+
+def test_the_order_of_a_checkpoints_inputs_is_followed_after_the_norm():
+    generator = torch.Generator().manual_seed(5)
+    order = torch.randperm(192, generator=generator).int()
+    values = torch.randint(0, 16, (20, 192), dtype=torch.uint8, generator=generator)
+    part = QuantizedPart(values, torch.rand(20, 3, generator=generator), None, 64, order)
+    weight = pack([part], WeightForm("bf16"), CPU)
+    x, norm = draws(3, 192), Norm(draws(192, seed=1), 1e-6)
+    found = few_rows.multiply_few(x, weight, None, norm)
+    normed = torch.nn.functional.rms_norm(x, (192,), norm.weight, norm.epsilon)
+    torch.testing.assert_close(found, normed @ part.dequantized().T, rtol=1e-4, atol=1e-4)
+
+
+def test_a_stream_whose_numbers_are_large_stays_finite_in_float16():
+    x = draws(2, 64, dtype=torch.float16)
+    x[:, 5] = 30_000.0
+    norm = Norm(torch.full((64,), 8.0).half(), 1e-6)
+    weight = weight_of(33, 64, WeightForm("fp16"))
+    found = few_rows.multiply_few(x, weight, None, norm)
+    expected = linear_few_rows.reference(x, weight, None, norm)
+    torch.testing.assert_close(found, expected, rtol=1e-2, atol=1e-2 * float(expected.abs().max()))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("tuning", "form"),
+    [(FLOATS, WeightForm("fp32")), (INT8, WeightForm("int8")), (INT4, WeightForm("int4", 64))],
+    ids=lambda each: getattr(each, "name", ""),
+)
+def test_every_choice_that_is_tried_computes_the_product(tuning: Tuning, form: WeightForm, monkeypatch):
+    weight, x = weight_of(80, 700, form), draws(3, 700)
+    for choice in tuning.choices:
+        monkeypatch.setattr(tuning, "default", lambda *_, choice=choice: choice)
+        for around in ("normed, gated", "added"):
+            assert_agrees(x, weight, around)
+
+
+def test_parts_that_have_no_inputs_add_nothing():
+    """Three steps of inputs in eight parts."""
+    choice = Choice.of(BLOCK_N=32, BLOCK_K=32, PARTS=8)
+    weight, x = weight_of(20, 70, WeightForm("fp32")), draws(2, 70)
+    found = few_rows._launch(x, weight, None, None, False, None, choice)
+    torch.testing.assert_close(found, linear_few_rows.reference(x, weight, None), rtol=1e-5, atol=1e-5)
+
+
+def test_choices_are_tried_without_a_trace_in_the_stream(monkeypatch):
+    weight, x, stream = weight_of(20, 64, WeightForm("fp32")), draws(2, 64), draws(2, 20, seed=1)
+    expected = linear_few_rows.reference(x, weight, None, None, stream.clone())
+
+    def trying(key, launch):
+        launch(FLOATS.choices[0])
+        return FLOATS.choices[1]
+
+    monkeypatch.setattr(FLOATS, "choice", trying)
+    torch.testing.assert_close(few_rows.multiply_few(x, weight, None, None, stream), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("is_gated", [False, True])
+def test_no_rows_give_no_rows(is_gated):
+    weight = weight_of(40, 64, WeightForm("bf16"))
+    assert few_rows.multiply_few(draws(0, 64), weight, None, None, None, is_gated).shape == (0, 20 if is_gated else 40)
