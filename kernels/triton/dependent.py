@@ -1,31 +1,53 @@
-"""Launches that begin before the one before them has ended, from Hopper on.
+"""A launch that begins while the kernel before it still ends (programmatic dependent launch, from Hopper on).
 
-Such a kernel asks for its first weights, which nobody writes, then waits for what is before it; what comes after it may
-begin meanwhile, and waits in its turn. Until it has waited it neither reads nor writes what others do.
-Knows nothing of what the kernels compute.
+A program that is launched so comes to its multiprocessor early, and waits there for all that earlier kernels write.
+Every kernel of a launch with `dependent_options` calls `wait_for_earlier` in every program, before it reads or writes
+anything that is not constant since the start: what it left out, the kernel after it would miss as well. Elsewhere the
+two functions are nothing. Knows nothing of what the kernels compute.
 """
 
 import triton
 import triton.language as tl
-from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from .tuning import architecture
 
+_SINCE = 90  # Hopper
 _LINE = tl.constexpr(128)  # bytes that come from memory at once
 _AHEAD = tl.constexpr(4)  # such lines of each line of a weight
 
 
-def is_dependent() -> bool:
-    """Whether launches here begin early."""
-    return architecture() >= 90
+@triton.jit
+def wait_for_earlier(IS_DEPENDENT: tl.constexpr):
+    """Until the kernels before this one have ended and what they wrote is seen."""
+    if IS_DEPENDENT:
+        tl.extra.cuda.gdc_wait()
 
 
 @triton.jit
-def begin_early(first_weights):
-    """`first_weights` point to the beginnings of what this program will read of a weight, [lines] long ones."""
-    gdc_launch_dependents()
-    bytes_of = first_weights.to(tl.int64)[:, None] + tl.arange(0, _AHEAD)[None, :] * _LINE
-    tl.inline_asm_elementwise(
-        "prefetch.global.L2 [$1]; mov.b32 $0, 0;", "=r,l", [bytes_of], dtype=tl.int32, is_pure=False, pack=1
-    )
-    gdc_wait()
+def let_later_begin(IS_DEPENDENT: tl.constexpr):
+    """The next kernel's programs may come as soon as all of this one's have called this; they wait in their turn."""
+    if IS_DEPENDENT:
+        tl.extra.cuda.gdc_launch_dependents()
+
+
+@triton.jit
+def begin_early(first_weights, IS_DEPENDENT: tl.constexpr):
+    """Both, and between them the beginnings of what this program will read of a weight, which nobody writes, are sent
+    for: `first_weights` point to them, [lines] long ones."""
+    let_later_begin(IS_DEPENDENT)
+    if IS_DEPENDENT:
+        bytes_of = first_weights.to(tl.int64)[:, None] + tl.arange(0, _AHEAD)[None, :] * _LINE
+        tl.inline_asm_elementwise(
+            "prefetch.global.L2 [$1]; mov.b32 $0, 0;", "=r,l", [bytes_of], dtype=tl.int32, is_pure=False, pack=1
+        )
+    wait_for_earlier(IS_DEPENDENT)
+
+
+def is_dependent(target: int) -> bool:
+    """Whether GPUs of an architecture, as `tuning.architecture` has it, can launch like that."""
+    return target >= _SINCE
+
+
+def dependent_options() -> dict[str, bool]:
+    """What the launch of a kernel with the constant IS_DEPENDENT is given beside its arguments."""
+    return {"IS_DEPENDENT": True, "launch_pdl": True} if is_dependent(architecture()) else {"IS_DEPENDENT": False}

@@ -19,7 +19,7 @@ from ..norm import Norm
 from ..reference.few_rows import linear_few_rows
 from .arrival import counters
 from .compiled import Example
-from .dependent import begin_early, is_dependent
+from .dependent import begin_early, dependent_options, is_dependent
 from .few_rows_choice import FLOATS, INT4, INT8, NORMED_ROWS, row_block
 from .few_rows_ending import Ending, join_and_end, lines_of_tile
 from .part_sums import sum_of_part
@@ -41,8 +41,7 @@ def multiply_few_rows(
     first_output = tl.program_id(0) * (BLOCK_N // 2 if IS_GATED else BLOCK_N)
     lines = lines_of_tile(first_output, num_outputs, BLOCK_N, IS_GATED).to(tl.int64)
     weight_lines, part = values + lines * num_inputs, tl.program_id(1)
-    if IS_DEPENDENT:
-        begin_early(weight_lines + part * tl.cdiv(tl.cdiv(num_inputs, BLOCK_K), PARTS) * BLOCK_K)
+    begin_early(weight_lines + part * tl.cdiv(tl.cdiv(num_inputs, BLOCK_K), PARTS) * BLOCK_K, IS_DEPENDENT)
     x_rows = x + tl.minimum(tl.arange(0, BLOCK_M), num_rows - 1) * num_inputs
     met_type: tl.constexpr = x.dtype.element_ty if values.dtype.element_ty == tl.int8 else values.dtype.element_ty
     sums, squares = sum_of_part(
@@ -66,8 +65,7 @@ def multiply_few_rows_int4(
     lines = lines_of_tile(first_output, num_outputs, BLOCK_N, IS_GATED).to(tl.int64)
     blocks, part = tl.cdiv(num_inputs, 2 * HALF), tl.program_id(1)
     octet_lines = values + lines * (blocks * HALF)
-    if IS_DEPENDENT:
-        begin_early(octet_lines + part * tl.cdiv(blocks, PARTS) * HALF)
+    begin_early(octet_lines + part * tl.cdiv(blocks, PARTS) * HALF, IS_DEPENDENT)
     groups = tl.cdiv(blocks * 2 * HALF, GROUP)
     if zeros is not None:
         zeros += lines * groups
@@ -131,7 +129,7 @@ def _launch(
     norm_weight, epsilon = norm or (None, 0.0)
     common = (bias, norm_weight, output, *joined, epsilon, rows, outputs, inputs)
     options = {"BLOCK_M": row_block(rows), "IS_GATED": is_gated, "ADDS": stream is not None, **choice.options}
-    options |= {"IS_DEPENDENT": is_dependent(), "launch_pdl": is_dependent()}
+    options |= dependent_options()
     if weight.kind == "int4":
         kernel, weights = multiply_few_rows_int4, (weight.values, weight.scales, weight.zeros)
         options |= {"GROUP": weight.group_size, "HALF": weight.half, "IS_EVEN": inputs % (2 * weight.half) == 0}
@@ -185,7 +183,7 @@ def _example(
     kernel, cuts = multiply_few_rows, {}
     if kind == "int4":
         kernel, cuts = multiply_few_rows_int4, {"GROUP": group, "HALF": half_block(group)}
-    constants = {**dict(choice.blocks), **cuts, "BLOCK_M": rows, "IS_EVEN": True, "IS_DEPENDENT": targets[0] >= 90}
+    constants = {**dict(choice.blocks), **cuts, "BLOCK_M": rows, "IS_EVEN": True, "IS_DEPENDENT": is_dependent(targets[0])}
     constants |= {name: name in around for name in ("IS_GATED", "ADDS")}
     absent = [name for name in kernel.arg_names if name not in {**pointers, **sizes, **constants}]
     return Example(
