@@ -57,7 +57,7 @@ def compiled(example: Example, target: int) -> Taken:
     names = example.kernel.arg_names
     signature = {name: example.types.get(name, "constexpr") for name in names}
     attributes = {(names.index(name),): [["tt.divisibility", 16]] for name in example.aligned}
-    constants = {(names.index(name),): value for name, value in example.constants.items()}
+    constants = {(names.index(name),): value for name, value in _constants(example, target).items()}
     source = ASTSource(example.kernel, signature, constants, attributes)
     options = {"num_warps": example.num_warps, "num_stages": example.num_stages}
     kernel = triton.compile(source, target=GPUTarget("cuda", target, 32), options=options)
@@ -66,6 +66,14 @@ def compiled(example: Example, target: int) -> Taken:
         raise RuntimeError(f"{example.name} takes {kernel.metadata.tmem_size} columns of tensor memory.")
     registers, spilled = _registers(kernel.asm["cubin"], target)
     return Taken(registers, spilled, kernel.metadata.shared)
+
+
+def _constants(example: Example, target: int) -> dict[str, Any]:
+    """Its own, and the one that depends on the target alone."""
+    from .dependent import is_dependent
+
+    dependent = {"IS_DEPENDENT": is_dependent(target)} if "IS_DEPENDENT" in example.kernel.arg_names else {}
+    return {**example.constants, **dependent}
 
 
 def _registers(cubin: bytes, target: int) -> tuple[int, int]:

@@ -19,7 +19,7 @@ from ..norm import Norm
 from ..reference.few_rows import linear_few_rows
 from .arrival import counters
 from .compiled import Example
-from .dependent import begin_early, dependent_options, is_dependent
+from .dependent import begin_early, dependent_options
 from .few_rows_choice import FLOATS, INT4, INT8, NORMED_ROWS, row_block
 from .few_rows_ending import Ending, join_and_end, lines_of_tile
 from .part_sums import sum_of_part
@@ -183,7 +183,7 @@ def _example(
     kernel, cuts = multiply_few_rows, {}
     if kind == "int4":
         kernel, cuts = multiply_few_rows_int4, {"GROUP": group, "HALF": half_block(group)}
-    constants = {**dict(choice.blocks), **cuts, "BLOCK_M": rows, "IS_EVEN": True, "IS_DEPENDENT": is_dependent(targets[0])}
+    constants = {**dict(choice.blocks), **cuts, "BLOCK_M": rows, "IS_EVEN": True}
     constants |= {name: name in around for name in ("IS_GATED", "ADDS")}
     absent = [name for name in kernel.arg_names if name not in {**pointers, **sizes, **constants}]
     return Example(

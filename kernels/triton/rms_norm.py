@@ -14,14 +14,20 @@ from torch import Tensor
 from ..reference import pointwise
 from ..reference import stream as stream_reference
 from .compiled import Example
+from .dependent import dependent_options, let_later_begin, wait_for_earlier
 from .rows import block_of, warps_of
 
 
 @triton.jit
-def _norm(stream, update, weight, output, width, weight_rows, epsilon, BLOCK: tl.constexpr):
+def _norm(
+    stream, update, weight, output, width, weight_rows, epsilon, BLOCK: tl.constexpr, IS_DEPENDENT: tl.constexpr
+):  # fmt: skip
+    let_later_begin(IS_DEPENDENT)
     row, columns = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK)
     is_inside = columns < width
     TYPE: tl.constexpr = stream.dtype.element_ty
+    factors = tl.load(weight + row % weight_rows * width + columns, mask=is_inside, other=0)
+    wait_for_earlier(IS_DEPENDENT)
     numbers = tl.load(stream + row * width + columns, mask=is_inside, other=0).to(tl.float32)
     if update is not None:
         added = tl.load(update + row * width + columns, mask=is_inside, other=0).to(tl.float32)
@@ -29,8 +35,8 @@ def _norm(stream, update, weight, output, width, weight_rows, epsilon, BLOCK: tl
         tl.store(stream + row * width + columns, total, mask=is_inside)
         numbers = total.to(tl.float32)
     normed = numbers * tl.rsqrt(tl.sum(numbers * numbers, 0) / width + epsilon)
-    factors = tl.load(weight + row % weight_rows * width + columns, mask=is_inside, other=0).to(tl.float32)
-    tl.store(output + row * width + columns, (normed.to(TYPE).to(tl.float32) * factors).to(TYPE), mask=is_inside)
+    scaled = normed.to(TYPE).to(tl.float32) * factors.to(tl.float32)
+    tl.store(output + row * width + columns, scaled.to(TYPE), mask=is_inside)
 
 
 @stream_reference.add_rms_norm.implement("triton")
@@ -42,7 +48,8 @@ def add_rms_norm(stream: Tensor, update: Tensor | None, weight: Tensor, epsilon:
         block = block_of(width)
         update = None if update is None else update.contiguous()
         arguments = (stream, update, weight, output, width, weight.numel() // width, epsilon)
-        _norm[(stream.numel() // width,)](*arguments, BLOCK=block, num_warps=warps_of(block))
+        grid = (stream.numel() // width,)
+        _norm[grid](*arguments, BLOCK=block, num_warps=warps_of(block), **dependent_options())
     return output
 
 

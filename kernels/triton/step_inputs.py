@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ..reference.step_inputs import StepInputs, keep_tokens, step_inputs
 from .compiled import Example
+from .dependent import dependent_options, let_later_begin, wait_for_earlier
 
 _BLOCK = 512  # tokens, or places in a block table, of a program
 
@@ -21,8 +22,10 @@ _BLOCK = 512  # tokens, or places in a block table, of a program
 def _prepare(
     slots, starts, query_starts, rows, histories, max_length, tables, max_blocks, block_size, num_tokens, width,
     token_ids, positions, kv_slots, context_lengths, block_tables,
-    token_programs, table_programs, STEPS: tl.constexpr, BLOCK: tl.constexpr,
+    token_programs, table_programs, STEPS: tl.constexpr, BLOCK: tl.constexpr, IS_DEPENDENT: tl.constexpr,
 ):  # fmt: skip
+    let_later_begin(IS_DEPENDENT)
+    wait_for_earlier(IS_DEPENDENT)
     program = tl.program_id(0)
     if program < token_programs:
         _prepare_tokens(
@@ -73,7 +76,9 @@ def _row_of(token, query_starts, rows, STEPS: tl.constexpr, BLOCK: tl.constexpr)
 
 
 @triton.jit
-def _keep(token_ids, slots, ends, rows, histories, max_length, BLOCK: tl.constexpr):
+def _keep(token_ids, slots, ends, rows, histories, max_length, BLOCK: tl.constexpr, IS_DEPENDENT: tl.constexpr):
+    let_later_begin(IS_DEPENDENT)
+    wait_for_earlier(IS_DEPENDENT)
     row = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     slot = tl.load(slots + row, mask=row < rows, other=-1).to(tl.int64)
     end = tl.load(ends + row, mask=row < rows, other=-1)
@@ -103,6 +108,7 @@ def prepare(
     _prepare[token_programs + rows * table_programs,](
         slots, starts, query_starts, rows, histories, histories.stride(0), tables, tables.stride(0), block_size,
         num_tokens, width, *inputs, token_programs, table_programs, STEPS=rows.bit_length(), BLOCK=_BLOCK,
+        **dependent_options(),
     )  # fmt: skip
     return inputs
 
@@ -111,7 +117,8 @@ def prepare(
 def keep(token_ids: Tensor, slots: Tensor, ends: Tensor, histories: Tensor) -> Tensor:
     rows = len(slots)
     grid = (triton.cdiv(rows, _BLOCK),)
-    _keep[grid](token_ids, slots, ends, rows, histories, histories.stride(0), BLOCK=_BLOCK)
+    arguments = (token_ids, slots, ends, rows, histories, histories.stride(0))
+    _keep[grid](*arguments, BLOCK=_BLOCK, **dependent_options())
     return histories
 
 
