@@ -1,8 +1,8 @@
 """Causal attention of a step's queries over the paged memory of keys and values, for answers and prompts alike.
 
 A program takes one tile of queries (`attention_tile.py`) and one head of keys. Where queries are few, the context is
-split into stretches that have programs of their own, and a second kernel adds these up in ascending order. How long
-the stretches are depends on a tile's positions alone.
+split into stretches that have programs of their own, and the last of them adds these up (`attention_split.py`). How
+long the stretches are depends on a tile's positions alone.
 
 `attention_paged` takes the tiles that are fastest for the step. What stands in other rows changes no bit of a row's
 output; the step's shape (its rows and tokens, and how many queries a row has at most) may change the last ones.
@@ -23,6 +23,7 @@ from torch import Tensor
 from ..kv_layout import KV_FORMATS
 from ..paged import DeviceRows, PagedKV
 from ..reference.paged_attention import attention_paged, attention_paged_invariant
+from .arrival import MOST, counters, is_last
 from .attention_shape import (
     FEW,
     INVARIANT,
@@ -32,18 +33,10 @@ from .attention_shape import (
     tiles_of_invariant,
     tiles_of_many,
 )
-from .attention_tile import (
-    StepRows,
-    added,
-    attend,
-    attend_split_by_split,
-    first_key,
-    nothing,
-    query_parts,
-    split_length,
-    tile_of,
-)
+from .attention_split import add_splits, store_rows, store_split
+from .attention_tile import StepRows, attend, attend_split_by_split, first_key, query_parts, split_length, tile_of
 from .compiled import Example
+from .dependent import dependent_options, let_later_begin, wait_for_earlier
 from .packed_memory import memory_of
 from .tuning import Choice
 
@@ -56,20 +49,23 @@ _NUMBERS = {"fp32": torch.float32, "fp16": torch.float16}
 
 @triton.jit(do_not_specialize=[*_COUNTS, "table_width"])
 def attention_kernel(
-    query, output, parts, sums, query_starts, context_lengths, block_tables, keys, values, key_scales, value_scales,
-    table_width, stride, scale_stride, num_rows, tiles_a_row, least_queries, most_queries, splits_at_most, window,
-    scale, POSITIONS: tl.constexpr, GROUP: tl.constexpr, SHARED: tl.constexpr, KEYS: tl.constexpr,
-    HEAD_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr, KIND: tl.constexpr, PER_WORD: tl.constexpr,
-    ADDS_SPLITS: tl.constexpr,
+    query, output, parts, sums, counters, query_starts, context_lengths, block_tables, keys, values, key_scales,
+    value_scales, table_width, stride, scale_stride, num_rows, tiles_a_row, least_queries, most_queries,
+    splits_at_most, window, scale, POSITIONS: tl.constexpr, GROUP: tl.constexpr, SHARED: tl.constexpr,
+    KEYS: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr, KIND: tl.constexpr, PER_WORD: tl.constexpr,
+    ADDS_SPLITS: tl.constexpr, IS_DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """A program: one tile, one head, and one split or all of them."""
-    head, split, is_split = tl.program_id(1), tl.program_id(2), tl.num_programs(2) > 1
+    let_later_begin(IS_DEPENDENT)
+    wait_for_earlier(IS_DEPENDENT)
+    head, split, has_one = tl.program_id(1), tl.program_id(2), tl.num_programs(2) > 1
     number = tl.num_programs(0) - 1 - tl.program_id(0)  # late tiles see the most keys, so they begin first
     rows = StepRows(query_starts, context_lengths, num_rows, tiles_a_row, least_queries, most_queries)
     tile = tile_of(number, rows, POSITIONS)
     begin, end = first_key(tile.position, window, KEYS), tile.position + POSITIONS
     length = split_length(end, splits_at_most)
-    is_beyond = is_split & ((split * length >= end) | ((split + 1) * length <= begin))
+    first_split, beyond = begin // length, tl.cdiv(end, length)
+    is_beyond = has_one & ((split < first_split) | (split >= beyond))
     if (tile.position >= tile.context) | is_beyond:
         return
 
@@ -77,16 +73,16 @@ def attention_kernel(
     positions = tile.position + own
     is_there = (positions >= tile.first) & (positions < tile.context) & (members < SHARED)
     members += head * SHARED
-    heads = (tile.token + own).to(tl.int64) * (tl.num_programs(1) * SHARED) + members
+    heads = (tile.token + own) * (tl.num_programs(1) * SHARED) + members
     dtype: tl.constexpr = keys.dtype.element_ty if PER_WORD == 1 else tl.bfloat16
-    taken = query_parts(query + heads * HEAD_DIM, is_there, dtype, HEAD_DIM, PER_WORD)
+    taken = query_parts(query + heads.to(tl.int64) * HEAD_DIM, is_there, dtype, HEAD_DIM, PER_WORD)
     memory = memory_of(
         block_tables + tile.row.to(tl.int64) * table_width, keys, values, key_scales, value_scales, stride,
         scale_stride, head, HEAD_DIM, BLOCK_SIZE, KIND, PER_WORD,
     )  # fmt: skip
     reach = tl.where(window > 0, window, end)
     if ADDS_SPLITS:
-        low, high = tl.where(is_split, split, begin // length), tl.where(is_split, split + 1, tl.cdiv(end, length))
+        low, high = tl.where(has_one, split, first_split), tl.where(has_one, split + 1, beyond)
         weighted, highest, total = attend_split_by_split(
             taken, positions, low, high, length, begin, end, tile.context, reach, scale, memory, KEYS, HEAD_DIM,
             BLOCK_SIZE, KIND, PER_WORD,
@@ -97,50 +93,13 @@ def attention_kernel(
             taken, positions, low, high, tile.context, reach, scale, memory, KEYS, HEAD_DIM, BLOCK_SIZE, KIND, PER_WORD
         )
 
-    if is_split:
-        places = (number * POSITIONS + own).to(tl.int64) * (tl.num_programs(1) * SHARED) + members
-        places = places * tl.num_programs(2) + split
-        _store_rows(parts, weighted, places, is_there, HEAD_DIM)
-        tl.store(sums + places * 2, highest, mask=is_there)
-        tl.store(sums + places * 2 + 1, total, mask=is_there)
+    if has_one & (beyond - first_split > 1):
+        places = ((number * POSITIONS + own) * (tl.num_programs(1) * SHARED) + members) * tl.num_programs(2)
+        store_split(parts, sums, places + split, is_there, weighted, highest, total, HEAD_DIM)
+        if is_last(counters, number * tl.num_programs(1) + head, beyond - first_split):
+            add_splits(output, heads, parts, sums, places, is_there, first_split, beyond, HEAD_DIM)
     else:
-        _store_rows(output, weighted / tl.where(is_there, total, 1.0)[:, None], heads, is_there, HEAD_DIM)
-
-
-@triton.jit
-def _store_rows(to, x, numbers, is_there, HEAD_DIM: tl.constexpr):
-    columns = tl.arange(0, triton.next_power_of_2(HEAD_DIM))
-    mask = is_there[:, None] & (columns < HEAD_DIM)[None, :]
-    tl.store(to + numbers[:, None] * HEAD_DIM + columns[None, :], x.to(to.dtype.element_ty), mask=mask)
-
-
-@triton.jit(do_not_specialize=[*_COUNTS, "num_splits"])
-def add_splits_kernel(
-    output, parts, sums, query_starts, context_lengths, num_rows, tiles_a_row, least_queries, most_queries,
-    splits_at_most, window, num_splits, POSITIONS: tl.constexpr, KEYS: tl.constexpr, HEAD_DIM: tl.constexpr,
-):  # fmt: skip
-    """A program: the queries of one tile and one query head."""
-    rows = StepRows(query_starts, context_lengths, num_rows, tiles_a_row, least_queries, most_queries)
-    tile = tile_of(tl.program_id(0), rows, POSITIONS)
-    if tile.position >= tile.context:
-        return
-    end = tile.position + POSITIONS
-    length = split_length(end, splits_at_most)
-    own = tl.arange(0, POSITIONS)
-    is_there = (tile.position + own >= tile.first) & (tile.position + own < tile.context)
-    columns = tl.arange(0, triton.next_power_of_2(HEAD_DIM))
-    is_stored = is_there[:, None] & (columns < HEAD_DIM)[None, :]
-    tokens = (tl.program_id(0) * POSITIONS + own).to(tl.int64)
-    weighted, highest, total = nothing(POSITIONS, HEAD_DIM)
-    # Several are on their way at once: a lone row has few programs, and each would wait for one after another.
-    for split in tl.range(first_key(tile.position, window, KEYS) // length, tl.cdiv(end, length), num_stages=4):
-        places = (tokens * tl.num_programs(1) + tl.program_id(1)) * num_splits + split
-        more = tl.load(parts + places[:, None] * HEAD_DIM + columns[None, :], mask=is_stored, other=0)
-        more_highest = tl.load(sums + places * 2, mask=is_there, other=float("-inf"))
-        more_total = tl.load(sums + places * 2 + 1, mask=is_there, other=0)
-        weighted, highest, total = added(weighted, highest, total, more, more_highest, more_total)
-    heads = (tile.token + own).to(tl.int64) * tl.num_programs(1) + tl.program_id(1)
-    _store_rows(output, weighted / tl.where(is_there, total, 1.0)[:, None], heads, is_there, HEAD_DIM)
+        store_rows(output, weighted / tl.where(is_there, total, 1.0)[:, None], heads, is_there, HEAD_DIM)
 
 
 @attention_paged.implement("triton")
@@ -178,7 +137,10 @@ def _launch(
     choice: Choice,
 ) -> None:  # fmt: skip
     """Writes the output of the rows that the tiles are for."""
-    num_heads, num_tiles, num_splits = kv.num_heads, tiles.count(rows), tiles.num_splits(rows)
+    num_heads, num_tiles = kv.num_heads, tiles.count(rows)
+    if num_tiles * num_heads > MOST:
+        tiles = tiles.unsplit()
+    num_splits = tiles.num_splits(rows)
     counts = (rows.num_rows, tiles.a_row, tiles.least_queries, tiles.most_queries, tiles.splits_at_most, window or 0)
     places = (num_tiles * tiles.positions if num_splits > 1 else 0, query.shape[1], num_splits)
     parts = query.new_empty((*places, kv.head_dim), dtype=torch.float32)
@@ -186,22 +148,15 @@ def _launch(
     keys, values = (memory.view(_NUMBERS.get(kv.kind, torch.int32)) for memory in (kv.keys, kv.values))
     scales = [keys if held is None else held.view(torch.int32) for held in (kv.key_scales, kv.value_scales)]
     attention_kernel[num_tiles, num_heads, num_splits](
-        query, output, parts, sums, rows.query_starts, rows.context_lengths, rows.block_tables, keys, values, *scales,
-        rows.block_tables.shape[1], keys.stride(0), scales[0].stride(0), *counts, scale * _LOG2_E, tiles.positions,
-        tiles.group, query.shape[1] // num_heads, choice["KEYS"], kv.head_dim, kv.block_size, kv.kind,
-        KV_FORMATS[kv.kind].per_unit, tiles.adds_splits, num_warps=choice.num_warps, num_stages=choice.num_stages,
+        query, output, parts, sums, counters(query.device), rows.query_starts, rows.context_lengths,
+        rows.block_tables, keys, values, *scales, rows.block_tables.shape[1], keys.stride(0), scales[0].stride(0),
+        *counts, scale * _LOG2_E, tiles.positions, tiles.group, query.shape[1] // num_heads, choice["KEYS"],
+        kv.head_dim, kv.block_size, kv.kind, KV_FORMATS[kv.kind].per_unit, tiles.adds_splits,
+        num_warps=choice.num_warps, num_stages=choice.num_stages, **dependent_options(),
     )  # fmt: skip
-    if num_splits > 1:
-        add_splits_kernel[num_tiles, query.shape[1]](
-            output, parts, sums, rows.query_starts, rows.context_lengths, *counts, num_splits, tiles.positions,
-            choice["KEYS"], kv.head_dim, num_warps=1,
-        )  # fmt: skip
 
 
 def examples() -> Iterator[Example]:
-    types = _types("bf16")
-    types = {name: types[name] for name in add_splits_kernel.arg_names if name in types}
-    yield Example("add_splits 128", add_splits_kernel, types, dict(POSITIONS=1, KEYS=64, HEAD_DIM=128), num_warps=1)
     for kind in ("bf16", "uint4"):
         yield _example(kind, 128, FEW[kind].default(90, (128, 16)), 16)
     choice = INVARIANT["bf16"].default(90, (128,))
@@ -227,8 +182,8 @@ def _example(kind: str, head_dim: int, choice: Choice, num_rows: int, adds_split
 
 def _types(kind: str) -> dict[str, str]:
     lists = dict.fromkeys(("query_starts", "context_lengths", "block_tables", "key_scales", "value_scales"), "*i32")
-    counts = dict.fromkeys((*_COUNTS, "table_width", "num_splits", "stride", "scale_stride"), "i32")
+    counts = dict.fromkeys((*_COUNTS, "table_width", "stride", "scale_stride"), "i32")
     numbers = {"fp32": "*fp32", "fp16": "*fp16"}
     memory = dict.fromkeys(("keys", "values"), numbers.get(kind, "*i32"))
     states = dict.fromkeys(("query", "output"), numbers.get(kind, "*bf16"))
-    return lists | counts | memory | states | {"parts": "*fp32", "sums": "*fp32", "scale": "fp32"}
+    return lists | counts | memory | states | {"parts": "*fp32", "sums": "*fp32", "counters": "*i32", "scale": "fp32"}

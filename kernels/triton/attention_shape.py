@@ -44,6 +44,10 @@ class Tiles(NamedTuple):
         """A row of n queries, wherever it begins, has n / positions + 2 tiles at most."""
         return rows.num_rows * self.a_row or len(rows.kv_slots) // self.positions + 2 * rows.num_rows
 
+    def unsplit(self) -> "Tiles":
+        """The same queries, by programs that have all of their context."""
+        return self._replace(is_split=False, splits_at_most=self.splits_at_most if self.adds_splits else 1)
+
     def num_splits(self, rows: DeviceRows) -> int:
         end = -(-rows.max_context // self.positions) * self.positions
         return min(self.splits_at_most, -(-end // SPLIT)) if self.is_split else 1
@@ -100,7 +104,7 @@ _MANY = {
         100: (Step(128, 64, 8, 3), Step(32, 32, 4, 2)),
     },
     "int8": {
-        80: (Step(32, 64, 4, 2), Step(32, 64, 8, 2)),
+        80: (Step(64, 64, 8, 2), Step(32, 64, 8, 2)),
         90: (Step(128, 64, 8, 3), Step(32, 64, 8, 2)),
         100: (Step(32, 64, 4, 2), Step(32, 64, 8, 2)),
     },
@@ -109,7 +113,7 @@ _MANY = {
 _MANY_TRIED = {
     "fp32": [_SHORT],
     "16 bits": [Step(64, 64, 4, 2), Step(64, 64, 4, 3), Step(128, 64, 8, 2), Step(128, 64, 8, 3), Step(128, 32, 8, 2)],
-    "int8": [Step(32, 64, 4, 2), Step(64, 64, 4, 2), Step(64, 64, 4, 3), Step(128, 64, 8, 3)],
+    "int8": [Step(32, 64, 4, 2), Step(64, 64, 4, 2), Step(64, 64, 8, 2), Step(64, 64, 4, 3), Step(128, 64, 8, 3)],
     "uint4": [Step(16, 128, 4, 2), Step(32, 128, 4, 2), Step(32, 128, 8, 2), Step(64, 128, 8, 2)],
 }
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from penstock.kernels.kv_layout import KV_FORMATS
 from penstock.kernels.reference.paged_attention import attention_paged, attention_paged_invariant
+from penstock.kernels.triton import arrival, attention
 
 QUICK_KINDS = ["bf16", *(pytest.param(kind, marks=pytest.mark.long) for kind in KV_FORMATS if kind != "bf16")]
 FORMS = {"fast": attention_paged, "invariant": attention_paged_invariant}
@@ -70,6 +71,25 @@ def test_a_window_hides_what_lies_before_it(window: int, form: str) -> None:
 def test_a_long_context_is_split_and_added_up(form: str) -> None:
     requests = Requests(Form("fp32", 2, 1, 16), [600, 100])
     assert_right(requests, [(0, 599, 600), (1, 99, 100)], form)
+    assert not arrival.counters(torch.device("cpu")).any(), "the next launch begins to count where this one ended"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("window", [None, 1300])
+def test_there_may_be_more_splits_than_are_read_at_once(window: int | None) -> None:
+    requests = Requests(Form("bf16", 2, 1, 128, window=window), [2600, 300])
+    assert_right(requests, [(0, 2599, 2600), (1, 299, 300)])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("form", FORMS)
+def test_a_step_of_more_tiles_than_can_be_counted_is_not_split(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    requests = Requests(Form("bf16", 2, 1, 32), [600, 300])
+    spans = [(0, 599, 600), (1, 299, 300)]
+    split = attended(requests, spans, form)
+    monkeypatch.setattr(attention, "MOST", 1)
+    assert_right(requests, spans, form)
+    assert form == "fast" or torch.equal(attended(requests, spans, form), split)
 
 
 def test_there_may_be_room_to_spare() -> None:

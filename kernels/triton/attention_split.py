@@ -1,0 +1,71 @@
+"""The splits of a tile's context: each is stored by the program that has it, and the last of these adds them all up.
+
+Splits are added in ascending order, whoever came last, and as `attention_tile.attend_split_by_split` adds them.
+Knows nothing of where a split begins, or how attention to it is computed.
+"""
+
+import triton
+import triton.language as tl
+
+from .attention_tile import added, nothing
+
+# Numbers of one tile that are added at once, and of all splits that are on their way meanwhile: so many that the last
+# program needs no more registers than attention itself.
+_NUMBERS_AT_ONCE = tl.constexpr(2048)
+_NUMBERS_AHEAD = tl.constexpr(8192)
+
+
+@triton.jit
+def store_rows(to, x, numbers, is_there, HEAD_DIM: tl.constexpr):
+    columns = tl.arange(0, triton.next_power_of_2(HEAD_DIM))
+    mask = is_there[:, None] & (columns < HEAD_DIM)[None, :]
+    tl.store(to + numbers.to(tl.int64)[:, None] * HEAD_DIM + columns[None, :], x.to(to.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def store_split(parts, sums, places, is_there, weighted, highest, total, HEAD_DIM: tl.constexpr):
+    store_rows(parts, weighted, places, is_there, HEAD_DIM)
+    tl.store(sums + places * 2, highest, mask=is_there)
+    tl.store(sums + places * 2 + 1, total, mask=is_there)
+
+
+@triton.jit
+def _stored_split(parts, sums, places, is_there, columns, HEAD_DIM: tl.constexpr):
+    """Some of its columns, past this multiprocessor's own cache; a softmax over no keys where there is no split."""
+    mask = is_there[:, None] & (columns < HEAD_DIM)[None, :]
+    weighted = tl.load(
+        parts + places.to(tl.int64)[:, None] * HEAD_DIM + columns[None, :], mask=mask, other=0, cache_modifier=".cg"
+    )
+    highest = tl.load(sums + places * 2, mask=is_there, other=float("-inf"), cache_modifier=".cg")
+    return weighted, highest, tl.load(sums + places * 2 + 1, mask=is_there, other=0, cache_modifier=".cg")
+
+
+@triton.jit
+def _added(parts, sums, places, is_there, split, beyond, columns, HEAD_DIM: tl.constexpr):
+    """Some columns of the softmax over all splits from `split` on, and its total; `places` are those of split 0."""
+    ROWS: tl.constexpr = places.shape[0]
+    AT_ONCE: tl.constexpr = max(1, _NUMBERS_AHEAD // (ROWS * columns.shape[0]))
+    weighted, highest, total = nothing(ROWS, columns.shape[0])
+    while split < beyond:
+        stored = (_stored_split(parts, sums, places + split, is_there, columns, HEAD_DIM),)
+        for ahead in tl.static_range(1, AT_ONCE):
+            is_stored = is_there & (split + ahead < beyond)
+            stored = stored + (_stored_split(parts, sums, places + split + ahead, is_stored, columns, HEAD_DIM),)
+        for ahead in tl.static_range(AT_ONCE):
+            more, more_highest, more_total = stored[ahead]
+            weighted, highest, total = added(weighted, highest, total, more, more_highest, more_total)
+        split += AT_ONCE
+    return weighted, total
+
+
+@triton.jit
+def add_splits(output, heads, parts, sums, places, is_there, split, beyond, HEAD_DIM: tl.constexpr):
+    """Writes the output, by the splits from `split` on."""
+    ALL: tl.constexpr = triton.next_power_of_2(HEAD_DIM)
+    COLUMNS: tl.constexpr = max(16, min(ALL, _NUMBERS_AT_ONCE // places.shape[0]))
+    for piece in range(ALL // COLUMNS):
+        columns = piece * COLUMNS + tl.arange(0, COLUMNS)
+        weighted, total = _added(parts, sums, places, is_there, split, beyond, columns, HEAD_DIM)
+        attended = (weighted / tl.where(is_there, total, 1.0)[:, None]).to(output.dtype.element_ty)
+        mask = is_there[:, None] & (columns < HEAD_DIM)[None, :]
+        tl.store(output + heads.to(tl.int64)[:, None] * HEAD_DIM + columns[None, :], attended, mask=mask)
