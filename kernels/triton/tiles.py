@@ -16,6 +16,7 @@ from torch import Tensor
 
 from . import is_interpreted
 from .arrival import counters, is_last
+from .halves import packed_halves
 from .parts import added_parts, store_part
 from .tuning import Choice
 
@@ -61,13 +62,17 @@ def met(tile, met_type: tl.constexpr):
 @triton.jit
 def met_halves(octets, lower_zeros, upper_zeros, met_type: tl.constexpr):
     """The lower and the upper halves of bytes less their zeros, as the matrix units take them."""
-    words = octets.to(tl.int32) | _TWO_TO_23_BITS
-    lower = (words & (_TWO_TO_23_BITS + 15)).to(tl.float32, bitcast=True) - (lower_zeros + _TWO_TO_23)
-    # 16 times as large where they are; all of it exact.
-    upper = (words & (_TWO_TO_23_BITS + 240)).to(tl.float32, bitcast=True)
-    sixteenth = tl.full(upper.shape, 0.0625, tl.float32)
-    upper = tl.fma(upper, sixteenth, tl.broadcast_to(-(upper_zeros + _TWO_TO_19), upper.shape))
-    return met(lower, met_type), met(upper, met_type)
+    if _IS_INTERPRETED or met_type == tl.float32:
+        words = octets.to(tl.int32) | _TWO_TO_23_BITS
+        lower = (words & (_TWO_TO_23_BITS + 15)).to(tl.float32, bitcast=True) - (lower_zeros + _TWO_TO_23)
+        # 16 times as large where they are; all of it exact.
+        upper = (words & (_TWO_TO_23_BITS + 240)).to(tl.float32, bitcast=True)
+        sixteenth = tl.full(upper.shape, 0.0625, tl.float32)
+        upper = tl.fma(upper, sixteenth, tl.broadcast_to(-(upper_zeros + _TWO_TO_19), upper.shape))
+        lower, upper = met(lower, met_type), met(upper, met_type)
+    else:
+        lower, upper = packed_halves(octets, lower_zeros, upper_zeros, met_type)
+    return lower, upper
 
 
 @triton.jit
