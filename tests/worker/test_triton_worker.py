@@ -17,6 +17,7 @@ from builders.backends import load_on
 from builders.hand_planned import new, step
 from builders.runner_harness import Answer, TinyEngine, prompt, slotted_runner
 from builders.tiny_model import tiny_model
+from triton.runtime.interpreter import GridExecutor
 
 from penstock.protocol.messages import Prompt
 from penstock.worker.models.graphed import GraphOptions
@@ -102,3 +103,24 @@ def test_rows_have_their_own_adapters_in_prompts_and_in_captured_steps(tmp_path)
         found.append(steps)
     assert found[1] == found[0]
     assert any(first != second for first, second in found[0])
+
+
+def test_a_layer_of_an_answer_is_six_launches(tmp_path, monkeypatch):
+    """The norms, the activation and the sums with the stream have none of their own."""
+    launched: list[str] = []
+    launch = GridExecutor.__call__
+
+    def noted(kernel: GridExecutor, *given, **named) -> None:
+        launched.append(kernel.fn.__name__)
+        launch(kernel, *given, **named)
+
+    monkeypatch.setattr(GridExecutor, "__call__", noted)
+    counts = []
+    for layers in (1, 2):
+        runner = slotted_runner(on_triton(tiny_model(tmp_path / str(layers), "qwen3", num_hidden_layers=layers)))
+        step(runner, 0, [(0, 15, [3])], new=[new(0, range(5, 20))])
+        step(runner, 1, [(0, 1, [])])
+        launched.clear()
+        step(runner, 2, [(0, 1, [4])])
+        counts.append(len(launched))
+    assert counts[1] - counts[0] == 6, launched

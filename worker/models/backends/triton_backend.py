@@ -7,6 +7,7 @@ import torch
 
 from ....kernels import WeightForm
 from ....kernels.triton import is_interpreted
+from ....kernels.triton.fused_operations import FusedOperations
 from ....kernels.triton.operations import TritonOperations
 from ....kernels.triton.race import choose
 from ...kv_cache import DeviceKVCache, KVShape
@@ -40,7 +41,7 @@ class TritonBackend(Backend):
         deterministic: bool,
         graphs: GraphOptions,
     ) -> "TritonBackend":
-        ops = TritonOperations(device, dtype, ranks, deterministic)
+        ops = (TritonOperations if deterministic else FusedOperations)(device, dtype, ranks, deterministic)
         return cls(device, ops, WeightForm.of(dtype), dtype, graphs=graphs)
 
     @property

@@ -1,0 +1,57 @@
+"""What layers call, where rows may be few: norms and products wait for what is done with them (`deferred.py`).
+
+A layer of few rows is six launches: a product with the norm before it, heads stored, attention, a product added to the
+stream, a gated product with the norm before it, a product added to the stream. Steps of many rows, and sums over ranks,
+go as in `TritonOperations`. A row's bits depend on the number of rows, so the invariant form is not among these.
+Knows the shapes of a decoder's layers, nothing of models.
+"""
+
+
+from torch import Tensor
+
+from ..heads import HeadForm
+from ..lora import DeviceAdapted
+from ..norm import Norm
+from ..paged import DeviceRows, PagedKV, Rotation
+from .deferred import Normed, Product, plain
+from .few_rows_choice import NORMED_ROWS
+from .lora import TritonLora
+from .operations import Multiplier, TritonOperations
+from .tiles import FEW_ROWS
+
+Value = Tensor | Normed | Product
+
+
+class FusedOperations(TritonOperations):
+    """With values that wait."""
+
+    def linear(self, x: Value, weight: Multiplier, bias: Tensor | None) -> Value:
+        if 0 < x.shape[0] <= FEW_ROWS:
+            return Product(x, weight.weight, bias)
+        return super().linear(plain(x), weight, bias)
+
+    def add_lora(self, product: Value, x: Value, lora: TritonLora, adapted: DeviceAdapted | None) -> Value:
+        return product if adapted is None else super().add_lora(plain(product), plain(x), lora, adapted)
+
+    def add_rms_norm(self, stream: Tensor, update: Value | None, weight: Tensor, epsilon: float) -> Value:
+        if isinstance(update, Product):
+            update.added_to(stream)
+            update = None
+        if update is None and 0 < len(stream) <= NORMED_ROWS:
+            return Normed(stream, Norm(weight, epsilon))
+        return super().add_rms_norm(stream, update, weight, epsilon)
+
+    def store_heads(self, heads: Value, form: HeadForm, rotation: Rotation, kv: PagedKV, rows: DeviceRows) -> Tensor:
+        return super().store_heads(plain(heads), form, rotation, kv, rows)
+
+    def silu_mul(self, gate_up: Value) -> Tensor:
+        return gate_up.gated() if isinstance(gate_up, Product) else super().silu_mul(gate_up)
+
+    def add(self, stream: Tensor, update: Value) -> Tensor:
+        return update.added_to(stream) if isinstance(update, Product) else super().add(stream, update)
+
+    def all_reduce(self, x: Value) -> Value:
+        return x if self.ranks.size == 1 else super().all_reduce(plain(x))
+
+    def all_gather(self, x: Value, total: int) -> Tensor:
+        return super().all_gather(plain(x), total)
