@@ -10,17 +10,18 @@ from .reference.choice import BEST, OF_ALL, OF_TOP_K, OF_TOP_P, Draws, choose
 from .reference.logprobs import RankedLogprobs, ranked_logprobs
 from .reference.order import Scan, most_likely, scan
 from .reference.race import choose_on_device
-from .sampling_columns import NOT_FINITE, NOTHING_LEFT, Chosen, DeviceDraws
+from .sampling_columns import NO_ROW, NOT_FINITE, NOTHING_LEFT, DeviceDraws, DeviceMask
 
 __all__ = [
     "BEST",
     "NOTHING_LEFT",
     "NOT_FINITE",
+    "NO_ROW",
     "OF_ALL",
     "OF_TOP_K",
     "OF_TOP_P",
-    "Chosen",
     "DeviceDraws",
+    "DeviceMask",
     "Draws",
     "Histories",
     "RankedLogprobs",

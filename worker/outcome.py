@@ -14,7 +14,7 @@ from .on_host import OnHost
 from .sampler import FAULTS
 from .slots import StepRows
 
-_NONE = numpy.empty((2, 0), numpy.int64)
+_NONE = numpy.empty((0, 2), numpy.int64)
 
 
 @dataclass
@@ -22,7 +22,7 @@ class Outcome:
     """What one step brings. The functions are called when the step is done, and may wait for it."""
 
     rows: StepRows
-    sampled: OnHost | None = None  # int64 [2, rows that sample]: token ids, and faults
+    sampled: OnHost | None = None  # int64 [rows that sample, 2]: token id and fault
     errors: dict[int, str] = field(default_factory=dict)  # by slot: what a logits processor had to say
     logprobs: list[Callable[[], list[Logprobs]]] = field(default_factory=list)
     candidates: Callable[[], tuple[list[Candidates], list[FailedRow]]] = lambda: ([], [])
@@ -31,7 +31,7 @@ class Outcome:
     def result(self, step: int) -> StepResult:
         """Without its time."""
         sampling = numpy.flatnonzero(self.rows.is_sampling)
-        token_ids, faults = _NONE if self.sampled is None else self.sampled.numpy()
+        token_ids, faults = (_NONE if self.sampled is None else self.sampled.numpy()).T
         is_right = faults == 0
         num_sampled = numpy.zeros(len(self.rows), numpy.int32)
         num_sampled[sampling[is_right]] = 1

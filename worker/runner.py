@@ -130,24 +130,27 @@ class Runner:
 
     def _sample(self, outcome: Outcome, logits: Tensor, mask: Mask | None) -> None:
         rows, device = outcome.rows, self.table.device
-        sampling = numpy.flatnonzero(rows.is_sampling)
-        slots, positions = rows.slots[sampling], rows.ends[sampling]
+        indices = numpy.flatnonzero(rows.is_sampling)
+        slots = rows.slots[indices]
+        parameters, num_prompt = self.table.parameters, self.table.num_prompt[slots]
+        sampling = SamplingRows(parameters, slots, rows.ends[indices], num_prompt, self.table.histories)
         if self.ranks.rank == 0:
-            sampled = self._draw(outcome, sampling, logits, mask)
+            sampled = self._draw(outcome, sampling, indices, logits, mask)
+            self.ranks.broadcast(sampled.chosen)
         else:
-            sampled = Sampled(*torch.zeros(2, len(slots), dtype=torch.int64, device=device))
-        # All histories agree because all have rank 0's tokens.
-        token_ids = self.ranks.broadcast(sampled.token_ids)
-        where = (on_device(slots, device), on_device(positions, device))
-        self.table.histories[where] = token_ids.to(torch.int32)
-        outcome.sampled = OnHost(torch.stack((token_ids, sampled.faults)))
+            sampled = Sampled(torch.zeros(len(slots), 2, dtype=torch.int64, device=device))
+            self.ranks.broadcast(sampled.chosen)
+            # All histories agree because all have rank 0's tokens.
+            sampling.keep(sampled.token_ids)
+        outcome.sampled = OnHost(sampled.chosen)
 
-    def _draw(self, outcome: Outcome, sampling: numpy.ndarray, logits: Tensor, mask: Mask | None) -> Sampled:
-        parameters = self.table.parameters
+    def _draw(
+        self, outcome: Outcome, rows: SamplingRows, sampling: numpy.ndarray, logits: Tensor, mask: Mask | None
+    ) -> Sampled:
+        """Tokens of the rows at these indices, written into their histories."""
         if point("worker.logits") == "nan":
             logits[0] = torch.nan
-        slots, positions = outcome.rows.slots[sampling], outcome.rows.ends[sampling]
-        rows = SamplingRows(parameters, slots, positions, self.table.num_prompt[slots], self.table.histories)
+        parameters, slots = rows.parameters, rows.slots
         outcome.errors = rows.errors
         asking = numpy.flatnonzero(parameters.logprobs[slots] != NO_LOGPROBS)
         watching = numpy.flatnonzero(~numpy.isnan(parameters.least_logprob[slots]))
@@ -220,7 +223,7 @@ class Runner:
             )
         bits = numpy.frombuffer(frame.bits, numpy.int32).reshape(-1, words)
         place = numpy.cumsum(rows.is_sampling) - 1  # of a row among those that sample
-        return Mask(place[framed], on_device(bits.copy(), self.table.device))
+        return Mask(place[framed], bits.copy())
 
 
 def _pairs(packed: bytes, bounds: tuple[int, int], what: str) -> numpy.ndarray:

@@ -3,7 +3,7 @@
 Where times are exponential, with the tokens' weights as rates, the first one is distributed as the weights are: so
 nothing need be summed to draw. A token's time is a hash of (seed, sample, position, token) over its weight, and chunks
 of a row can look for their winners side by side. What may be drawn at all is what `choice` says, from the same columns;
-the tokens drawn are others. Knows nothing of penalties and masks.
+the tokens drawn are others. Knows nothing of penalties.
 """
 
 import math
@@ -13,14 +13,17 @@ import torch
 from torch import Tensor
 
 from ..registry import op
-from ..sampling_columns import NOT_FINITE, NOTHING_LEFT, Chosen, DeviceDraws
+from ..sampling_columns import NO_ROW, NOT_FINITE, NOTHING_LEFT, DeviceDraws, DeviceMask
+from .adjust import apply_mask
 from .choice import BEST, OF_TOP_K, OF_TOP_P
 from .uniform import exponential
 
+_LONGEST = 12
 
-def _inputs(seed: int) -> Iterator[tuple[Tensor, DeviceDraws]]:
+
+def _inputs(seed: int) -> Iterator[tuple[Tensor, DeviceDraws, DeviceMask | None]]:
     generator = torch.Generator().manual_seed(seed)
-    for rows, width in ((1, 77), (11, 515), (5, 2100)):
+    for rows, width, are_best in ((1, 77, False), (11, 515, False), (6, 515, True), (5, 2100, False)):
         logits = torch.randn(rows, width, generator=generator) * 3
         for row in range(0, rows, 3):  # many of them equal, some masked
             logits[row] = (logits[row] * 2).round() / 2
@@ -29,35 +32,67 @@ def _inputs(seed: int) -> Iterator[tuple[Tensor, DeviceDraws]]:
             if row < rows:
                 logits[row, width // 2] = value
         logits[9:10] = -math.inf
-        kinds = torch.randint(0, 4, (rows,), generator=generator, dtype=torch.int32)
-        top_k = torch.randint(1, 60, (rows,), generator=generator)
-        reals = torch.rand(3, rows, generator=generator) * torch.tensor([[2.0], [1.1], [0.1]])
-        wholes = torch.stack((top_k, *torch.randint(-(2**62), 2**62, (2, rows), generator=generator)))
-        yield logits, DeviceDraws(kinds, reals, wholes, torch.arange(rows))
+        yield logits, _draws(rows, are_best, generator), _mask(rows, width, generator) if rows > 5 else None
+
+
+def _draws(rows: int, are_best: bool, generator: torch.Generator) -> DeviceDraws:
+    """Of more slots than rows, and one of the rows is not there."""
+    count = rows + 3
+    kinds = torch.randint(0, 1 if are_best else 4, (count,), generator=generator)
+    top_k = torch.randint(1, 60, (count,), generator=generator)
+    reals = torch.rand(3, count, generator=generator) * torch.tensor([[2.0], [1.1], [0.1]])
+    wholes = torch.stack((top_k, *torch.randint(-(2**62), 2**62, (2, count), generator=generator)))
+    slots = torch.randperm(count, generator=generator)[:rows].int()
+    slots[7:8] = slots[2:3] = NO_ROW
+    histories = torch.zeros(count, _LONGEST, dtype=torch.int32)
+    return DeviceDraws(kinds, reals, wholes, histories, slots, torch.arange(rows, dtype=torch.int32) + 1, are_best)
+
+
+def _mask(rows: int, width: int, generator: torch.Generator) -> DeviceMask:
+    lines = torch.arange(rows, dtype=torch.int32)
+    lines[1::2] = NO_ROW
+    bits = torch.randint(-(2**31), 2**31, (rows, -(-width // 32)), generator=generator).int()
+    bits[:1] = 0
+    return DeviceMask(lines, bits)
 
 
 @op(_inputs, tolerance=0)
-def choose_on_device(logits: Tensor, draws: DeviceDraws) -> Chosen:
-    """One token for each row of float32 logits; all that it asks for lies on the device."""
-    temperature, _, min_p = draws.reals[:, :, None]
-    largest = logits.amax(-1, keepdim=True)
-    weights = ((logits - largest) / temperature).exp()
-    may_come = _within_top(logits, weights, draws) & (weights >= min_p)
-    _, seeds, samples = draws.wholes[:, :, None]
-    token_ids = torch.arange(logits.shape[1], device=logits.device)
-    speeds = weights / exponential(seeds, samples, draws.positions[:, None], token_ids)
-    drawn = speeds.masked_fill(~may_come, -1).argmax(-1)
-    chosen = torch.where(draws.kinds == BEST, logits.argmax(-1), drawn)
+def choose_on_device(logits: Tensor, draws: DeviceDraws, mask: DeviceMask | None = None) -> Tensor:
+    """Token id and fault of each row of float32 logits, int64 [rows, 2]; all that it asks for lies on the device.
+
+    A token is 0 where its row has a fault. Tokens are written into their rows' histories, masks into the logits.
+    """
+    is_there = draws.slots >= 0
+    if mask is not None:
+        masked = (is_there & (mask.lines >= 0)).nonzero()[:, 0]
+        apply_mask.reference(logits, masked, mask.bits[mask.lines[masked].long()])
     is_broken = (logits.isnan() | (logits == math.inf)).any(-1)
     is_empty = (logits == -math.inf).all(-1)
-    return Chosen(chosen.masked_fill(is_broken | is_empty, 0), NOT_FINITE * is_broken + NOTHING_LEFT * is_empty)
+    token_ids = _winners(logits, draws).masked_fill(is_broken | is_empty, 0)
+    chosen = torch.stack((token_ids, NOT_FINITE * is_broken + NOTHING_LEFT * is_empty), 1) * is_there[:, None]
+    is_kept = is_there & (draws.positions < draws.histories.shape[1])
+    where = draws.slots[is_kept].long(), draws.positions[is_kept].long()
+    draws.histories[where] = chosen[is_kept, 0].to(torch.int32)
+    return chosen
 
 
-def _within_top(logits: Tensor, weights: Tensor, draws: DeviceDraws) -> Tensor:
+def _winners(logits: Tensor, draws: DeviceDraws) -> Tensor:
+    """Of rows that have one."""
+    slots = draws.slots.clamp(min=0).long()
+    kinds, wholes = draws.kinds[slots][:, None], draws.wholes[:, slots, None]
+    temperature, top_p, min_p = draws.reals[:, slots, None]
+    weights = ((logits - logits.amax(-1, keepdim=True)) / temperature).exp()
+    may_come = _within_top(logits, weights, kinds, wholes[0], top_p) & (weights >= min_p)
+    token_ids = torch.arange(logits.shape[1], device=logits.device)
+    speeds = weights / exponential(wholes[1], wholes[2], draws.positions[:, None].long(), token_ids)
+    drawn = speeds.masked_fill(~may_come, -1).argmax(-1)
+    return torch.where(kinds[:, 0] == BEST, logits.argmax(-1), drawn)
+
+
+def _within_top(logits: Tensor, weights: Tensor, kinds: Tensor, top_k: Tensor, top_p: Tensor) -> Tensor:
     """What top_k and top_p keep: a beginning of the tokens ordered by value, equal ones by id, never less than one."""
     ids = torch.sort(logits, dim=-1, descending=True, stable=True).indices
     place = torch.arange(logits.shape[1], device=logits.device)
-    kinds, (top_p, top_k) = draws.kinds[:, None], (draws.reals[1][:, None], draws.wholes[0][:, None])
     is_kept = (place < top_k) | (kinds != OF_TOP_K)
     ordered = (weights.gather(1, ids) * is_kept).double()
     sums = ordered.cumsum(-1)

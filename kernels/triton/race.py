@@ -1,12 +1,13 @@
-"""One token for each row of logits, in four launches that ask the host for nothing.
+"""One token for each row of logits, in three launches that ask the host for nothing; in one where all take their best.
 
-`_scan` finds the largest of every chunk of a row; `_truncate` folds them and, for rows that want it, finds what top_k
-and top_p leave; `_draw` finds which of that comes first in every chunk; `_fold` takes the first of them. Only
-`_truncate` has a program go through a whole row. Sizes of chunks don't depend on the number of rows, so neither do a
-row's bits. Knows nothing of penalties and masks.
+`_scan` masks and finds the largest of every chunk of a row; `_truncate` finds what top_k and top_p leave of rows that
+want it; `_draw` finds which of that comes first in every chunk. What chunks have found is put together by the last
+program of a row, which writes the token down. Only `_truncate` has a program go through a whole row. Sizes of chunks
+don't depend on the number of rows, so neither do a row's bits. Knows nothing of penalties.
 """
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import torch
 import triton
@@ -15,7 +16,8 @@ from torch import Tensor
 
 from ..reference import choice
 from ..reference.race import choose_on_device
-from ..sampling_columns import NOT_FINITE, NOTHING_LEFT, Chosen, DeviceDraws
+from ..sampling_columns import NOT_FINITE, NOTHING_LEFT, DeviceDraws, DeviceMask
+from .arrival import counters, is_last
 from .chance import exponential, stream
 from .compiled import Example
 from .truncation import truncated
@@ -35,127 +37,178 @@ _WARPS_OF_A_ROW = 32  # where one program reads a whole row, so many bytes are o
 
 
 @triton.jit
-def _scan(logits, stride, peaks, bests, WIDTH: tl.constexpr, CHUNK: tl.constexpr):
-    row, chunk = tl.program_id(0), tl.program_id(1)
-    ids = chunk * CHUNK + tl.arange(0, CHUNK)
-    values = tl.load(logits + row.to(tl.int64) * stride + ids, mask=ids < WIDTH, other=-float("inf"))
-    is_broken = tl.max(((values != values) | (values == float("inf"))).to(tl.int32), 0) > 0
-    peak, place = tl.max(values, 0, return_indices=True)
-    slot = row * tl.num_programs(1) + chunk
-    # A NaN loses every comparison: told as an infinity, it wins them all.
-    tl.store(peaks + slot, tl.where(is_broken, float("inf"), peak))
-    tl.store(bests + slot, chunk * CHUNK + place)
+def _scan(
+    logits, stride, slots, kinds, lines, bits, words, peaks, bests, largest_of_row,
+    positions, histories, longest, chosen, arrived,
+    IS_MASKED: tl.constexpr, WIDTH: tl.constexpr, CHUNK: tl.constexpr, CHUNKS: tl.constexpr,
+):  # fmt: skip
+    row, chunk, chunks = tl.program_id(0), tl.program_id(1), tl.num_programs(1)
+    slot = tl.load(slots + row).to(tl.int64)
+    if slot >= 0:
+        ids = chunk * CHUNK + tl.arange(0, CHUNK)
+        of_row = logits + row.to(tl.int64) * stride + ids
+        values = tl.load(of_row, mask=ids < WIDTH, other=-float("inf"))
+        if IS_MASKED:
+            line = tl.load(lines + row).to(tl.int64)
+            word = tl.load(bits + line * words + ids // 32, mask=(ids < WIDTH) & (line >= 0), other=-1)
+            is_banned = ((word >> (ids % 32)) & 1) == 0
+            values = tl.where(is_banned, -float("inf"), values)
+            tl.store(of_row, values, mask=is_banned)
+        is_broken = tl.max(((values != values) | (values == float("inf"))).to(tl.int32), 0) > 0
+        peak, place = tl.max(values, 0, return_indices=True)
+        # A NaN loses every comparison: told as an infinity, it wins them all.
+        tl.store(peaks + row * chunks + chunk, tl.where(is_broken, float("inf"), peak))
+        tl.store(bests + row * chunks + chunk, chunk * CHUNK + place)
+        if is_last(arrived, row, chunks):
+            largest, best = _first(peaks, bests, row, chunks, CHUNKS)
+            fault = tl.where(largest == float("inf"), _NOT_FINITE, tl.where(largest == -float("inf"), _NOTHING_LEFT, 0))
+            tl.store(largest_of_row + row, largest)
+            if (tl.load(kinds + slot) == _BEST) | (fault != 0):
+                _tell(row, slot, tl.where(fault == 0, best, 0), fault, positions, histories, longest, chosen)
+    elif chunk == 0:
+        tl.store(chosen + 2 * row, 0)
+        tl.store(chosen + 2 * row + 1, 0)
 
 
 @triton.jit
 def _truncate(
-    logits, stride, rows, kinds, reals, top_k, peaks, bests, chunks,
-    largest_of_row, limits, lasts, token_ids, faults, WIDTH: tl.constexpr, CHUNKS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    logits, stride, slots, kinds, reals, num_slots, top_k, largest_of_row, limits, lasts,
+    WIDTH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0)
-    places = tl.arange(0, CHUNKS)
-    of_row = tl.load(peaks + row * chunks + places, mask=places < chunks, other=-float("inf"))
-    largest, chunk = tl.max(of_row, 0, return_indices=True)
-    fault = tl.where(largest == float("inf"), _NOT_FINITE, tl.where(largest == -float("inf"), _NOTHING_LEFT, 0))
-    best = tl.load(bests + row * chunks + chunk)
-    tl.store(largest_of_row + row, largest)
-    tl.store(faults + row, fault)
-    tl.store(token_ids + row, tl.where(fault == 0, best, 0))
-    kind = tl.load(kinds + row)
-    limit = -float("inf")
-    last = -1
-    if ((kind == _OF_TOP_K) | (kind == _OF_TOP_P)) & (fault == 0):
-        count = tl.where(kind == _OF_TOP_K, tl.load(top_k + row), 0)
-        temperature, top_p = tl.load(reals + row), tl.load(reals + rows + row)
-        limit, last = truncated(logits + row.to(tl.int64) * stride, largest, count, top_p, temperature, WIDTH, BLOCK)
-    tl.store(limits + row, limit)
-    tl.store(lasts + row, last)
+    slot = tl.load(slots + row).to(tl.int64)
+    kind = tl.load(kinds + slot, mask=slot >= 0, other=_BEST)
+    if (kind == _OF_TOP_K) | (kind == _OF_TOP_P):
+        largest = tl.load(largest_of_row + row)
+        if _is_finite(largest):
+            count = tl.where(kind == _OF_TOP_K, tl.load(top_k + slot), 0)
+            temperature, top_p = tl.load(reals + slot), tl.load(reals + num_slots + slot)
+            of_row = logits + row.to(tl.int64) * stride
+            limit, last = truncated(of_row, largest, count, top_p, temperature, WIDTH, BLOCK)
+            tl.store(limits + row, limit)
+            tl.store(lasts + row, last)
 
 
 @triton.jit
 def _draw(
-    logits, stride, rows, kinds, reals, wholes, positions, peaks, largest_of_row, limits, lasts,
-    fastest, winners, WIDTH: tl.constexpr, CHUNK: tl.constexpr,
+    logits, stride, slots, kinds, reals, num_slots, wholes, peaks, largest_of_row, limits, lasts,
+    fastest, winners, positions, histories, longest, chosen, arrived,
+    WIDTH: tl.constexpr, CHUNK: tl.constexpr, CHUNKS: tl.constexpr,
 ):  # fmt: skip
-    row, chunk = tl.program_id(0), tl.program_id(1)
-    slot = row * tl.num_programs(1) + chunk
-    temperature, min_p = tl.load(reals + row), tl.load(reals + 2 * rows + row)
-    largest, limit = tl.load(largest_of_row + row), tl.load(limits + row)
-    peak = tl.load(peaks + slot)
-    speed, winner = -1.0, 0
-    # Random numbers cost most of the time: none are made where a chunk has nothing that may come.
-    may_come = (peak >= limit) & (tl.exp((peak - largest) / temperature) >= min_p)
-    if (tl.load(kinds + row) != _BEST) & may_come:
-        ids = chunk * CHUNK + tl.arange(0, CHUNK)
-        values = tl.load(logits + row.to(tl.int64) * stride + ids, mask=ids < WIDTH, other=-float("inf"))
-        weights = tl.exp((values - largest) / temperature)
-        is_kept = (values > limit) | ((values == limit) & (ids <= tl.load(lasts + row)))
-        is_kept &= weights >= min_p
-        seed, sample = tl.load(wholes + rows + row), tl.load(wholes + 2 * rows + row)
-        speeds = weights / exponential(stream(seed, sample, tl.load(positions + row)), ids)
-        speed, place = tl.max(tl.where(is_kept, speeds, -1.0), 0, return_indices=True)
-        winner = chunk * CHUNK + place
-    tl.store(fastest + slot, speed)
-    tl.store(winners + slot, winner)
+    row, chunk, chunks = tl.program_id(0), tl.program_id(1), tl.num_programs(1)
+    slot = tl.load(slots + row).to(tl.int64)
+    kind = tl.load(kinds + slot, mask=slot >= 0, other=_BEST)
+    largest = tl.load(largest_of_row + row, mask=kind != _BEST, other=float("inf"))
+    if _is_finite(largest):  # else the token is told already
+        temperature, min_p = tl.load(reals + slot), tl.load(reals + 2 * num_slots + slot)
+        is_cut = (kind == _OF_TOP_K) | (kind == _OF_TOP_P)
+        limit = tl.load(limits + row, mask=is_cut, other=-float("inf"))
+        last = tl.load(lasts + row, mask=is_cut, other=-1)
+        peak = tl.load(peaks + row * chunks + chunk)
+        speed, winner = -1.0, 0
+        # Random numbers cost most of the time: none are made where a chunk has nothing that may come.
+        if (peak >= limit) & (tl.exp((peak - largest) / temperature) >= min_p):
+            ids = chunk * CHUNK + tl.arange(0, CHUNK)
+            values = tl.load(logits + row.to(tl.int64) * stride + ids, mask=ids < WIDTH, other=-float("inf"))
+            weights = tl.exp((values - largest) / temperature)
+            is_kept = (values > limit) | ((values == limit) & (ids <= last))
+            is_kept &= weights >= min_p
+            seed, sample = tl.load(wholes + num_slots + slot), tl.load(wholes + 2 * num_slots + slot)
+            speeds = weights / exponential(stream(seed, sample, tl.load(positions + row)), ids)
+            speed, place = tl.max(tl.where(is_kept, speeds, -1.0), 0, return_indices=True)
+            winner = chunk * CHUNK + place
+        tl.store(fastest + row * chunks + chunk, speed)
+        tl.store(winners + row * chunks + chunk, winner)
+        if is_last(arrived, row, chunks):
+            _, winner = _first(fastest, winners, row, chunks, CHUNKS)
+            _tell(row, slot, winner, 0, positions, histories, longest, chosen)
 
 
 @triton.jit
-def _fold(kinds, fastest, winners, chunks, faults, token_ids, CHUNKS: tl.constexpr):
-    row = tl.program_id(0)
-    if (tl.load(kinds + row) != _BEST) & (tl.load(faults + row) == 0):
-        places = tl.arange(0, CHUNKS)
-        of_row = tl.load(fastest + row * chunks + places, mask=places < chunks, other=-1.0)
-        _, chunk = tl.max(of_row, 0, return_indices=True)
-        tl.store(token_ids + row, tl.load(winners + row * chunks + chunk))
+def _is_finite(largest):
+    return (largest > -float("inf")) & (largest < float("inf"))
+
+
+@triton.jit
+def _first(values, ids, row, chunks, CHUNKS: tl.constexpr):
+    """The largest value that a row's chunks have found, and whose it is; of equals the first."""
+    places = tl.arange(0, CHUNKS)
+    of_row = tl.load(values + row * chunks + places, mask=places < chunks, other=-float("inf"), cache_modifier=".cg")
+    value, chunk = tl.max(of_row, 0, return_indices=True)
+    return value, tl.load(ids + row * chunks + chunk, cache_modifier=".cg")
+
+
+@triton.jit
+def _tell(row, slot, token, fault, positions, histories, longest, chosen):
+    tl.store(chosen + 2 * row, token.to(tl.int64))
+    tl.store(chosen + 2 * row + 1, fault)
+    position = tl.load(positions + row)
+    tl.store(histories + slot * longest + position, token, mask=position < longest)
+
+
+class _Found(NamedTuple):
+    """What launches leave for one another, by row and chunk."""
+
+    peaks: Tensor
+    bests: Tensor
+    fastest: Tensor
+    winners: Tensor
+    largest: Tensor
+    limits: Tensor
+    lasts: Tensor
+
+    @classmethod
+    def room(cls, rows: int, chunks: int, device: torch.device) -> "_Found":
+        def numbers(dtype: torch.dtype, *shape: int) -> Tensor:
+            return torch.empty(shape, dtype=dtype, device=device)
+
+        (peaks, fastest), (bests, winners) = (numbers(kind, 2, rows, chunks) for kind in (torch.float32, torch.int32))
+        largest, limits = numbers(torch.float32, 2, rows)
+        return cls(peaks, bests, fastest, winners, largest, limits, numbers(torch.int32, rows))
 
 
 @choose_on_device.implement("triton")
-def choose(logits: Tensor, draws: DeviceDraws) -> Chosen:
-    rows, width = logits.shape
+def choose(logits: Tensor, draws: DeviceDraws, mask: DeviceMask | None = None) -> Tensor:
+    (rows, width), device = logits.shape, logits.device
     blocks = _TUNING.choice((width,))
     chunks = triton.cdiv(width, blocks["CHUNK"])
-    rounded = triton.next_power_of_2(chunks)
-
-    def numbers(dtype: torch.dtype, *shape: int) -> Tensor:
-        return torch.empty(shape, dtype=dtype, device=logits.device)
-
-    chosen = Chosen(numbers(torch.int64, rows), numbers(torch.int64, rows))
-    peaks, fastest = numbers(torch.float32, 2, rows, chunks)
-    bests, winners = numbers(torch.int32, 2, rows, chunks)
-    largest, limits = numbers(torch.float32, 2, rows)
-    lasts = numbers(torch.int32, rows)
-    kinds, reals, wholes = draws.kinds, draws.reals.contiguous(), draws.wholes.contiguous()
-    of_logits = (logits, logits.stride(0))
-    by_chunk = {"WIDTH": width, "CHUNK": blocks["CHUNK"], "num_warps": blocks.num_warps}
-    _scan[rows, chunks](*of_logits, peaks, bests, **by_chunk)
-    _truncate[rows,](
-        *of_logits, rows, kinds, reals, wholes, peaks, bests, chunks, largest, limits, lasts, *chosen,
-        WIDTH=width, CHUNKS=rounded, BLOCK=blocks["BLOCK"], num_warps=_WARPS_OF_A_ROW,
-    )  # fmt: skip
-    _draw[rows, chunks](
-        *of_logits, rows, kinds, reals, wholes, draws.positions, peaks, largest, limits, lasts, fastest, winners,
-        **by_chunk,
-    )  # fmt: skip
-    _fold[rows,](kinds, fastest, winners, chunks, chosen.faults, chosen.token_ids, CHUNKS=rounded, num_warps=1)
+    found = _Found.room(rows, chunks, device)
+    chosen = torch.empty(rows, 2, dtype=torch.int64, device=device)
+    of_logits = (logits, logits.stride(0), draws.slots, draws.kinds)
+    told = (draws.positions, draws.histories, draws.histories.stride(0), chosen, counters(device))
+    masked = (None, None, 0) if mask is None else (mask.lines, mask.bits, mask.bits.stride(0))
+    by_chunk = {
+        "WIDTH": width, "CHUNK": blocks["CHUNK"], "CHUNKS": triton.next_power_of_2(chunks),
+        "num_warps": blocks.num_warps,
+    }  # fmt: skip
+    _scan[rows, chunks](
+        *of_logits, *masked, found.peaks, found.bests, found.largest, *told, IS_MASKED=mask is not None, **by_chunk
+    )
+    if draws.are_best:
+        return chosen
+    of_slots = (draws.reals.contiguous(), len(draws.kinds), draws.wholes.contiguous())
+    cut = (found.largest, found.limits, found.lasts)
+    _truncate[rows,](*of_logits, *of_slots, *cut, WIDTH=width, BLOCK=blocks["BLOCK"], num_warps=_WARPS_OF_A_ROW)
+    _draw[rows, chunks](*of_logits, *of_slots, found.peaks, *cut, found.fastest, found.winners, *told, **by_chunk)
     return chosen
 
 
 def examples() -> Iterator[Example]:
     """A vocabulary of 152k."""
-    logits = {"logits": "*fp32", "stride": "i32"}
-    scanned = {"peaks": "*fp32", "bests": "*i32"}
-    columns = {"rows": "i32", "kinds": "*i32", "reals": "*fp32"}
-    found = {"largest_of_row": "*fp32", "limits": "*fp32", "lasts": "*i32"}
-    chosen = {"token_ids": "*i64", "faults": "*i64"}
-    drawn = {"fastest": "*fp32", "winners": "*i32"}
-    chunk, rounded = {"WIDTH": 151936, "CHUNK": _ON_GPU["CHUNK"]}, {"CHUNKS": 128}
+    logits = {"logits": "*fp32", "stride": "i32", "slots": "*i32", "kinds": "*i64"}
+    told = {"positions": "*i32", "histories": "*i32", "longest": "i32", "chosen": "*i64", "arrived": "*i32"}
+    scanned = {"peaks": "*fp32", "bests": "*i32", "largest_of_row": "*fp32"}
+    of_slots = {"reals": "*fp32", "num_slots": "i32"}
+    cut = {"largest_of_row": "*fp32", "limits": "*fp32", "lasts": "*i32"}
+    chunk = {"WIDTH": 151936, "CHUNK": _ON_GPU["CHUNK"], "CHUNKS": 128}
     aligned = ("logits", "stride")
-    yield Example("scan", _scan, logits | scanned, chunk, aligned=aligned)
-    of_truncate = logits | columns | {"top_k": "*i64", "chunks": "i32"} | scanned | found | chosen
-    of_row = {**rounded, "WIDTH": 151936, "BLOCK": _ON_GPU["BLOCK"]}
+    mask = {"lines": "*i32", "bits": "*i32", "words": "i32"}
+    unmasked = {**chunk, "IS_MASKED": False, "lines": None, "bits": None}
+    yield Example("scan", _scan, logits | scanned | told | {"words": "i32"}, unmasked, aligned=aligned)
+    of_masked = {**chunk, "IS_MASKED": True}
+    yield Example("scan, masked", _scan, logits | scanned | told | mask, of_masked, aligned=aligned)
+    of_truncate = logits | of_slots | {"top_k": "*i64"} | cut
+    of_row = {"WIDTH": 151936, "BLOCK": _ON_GPU["BLOCK"]}
     yield Example("truncate", _truncate, of_truncate, of_row, num_warps=_WARPS_OF_A_ROW, aligned=aligned)
-    of_draw = logits | columns | {"wholes": "*i64", "positions": "*i64", "peaks": "*fp32"} | found | drawn
-    yield Example("draw", _draw, of_draw, chunk, aligned=aligned)
-    of_fold = {"kinds": "*i32", "chunks": "i32"} | drawn | chosen
-    yield Example("fold", _fold, of_fold, rounded, num_warps=1)
+    drawn = {"wholes": "*i64", "peaks": "*fp32", "fastest": "*fp32", "winners": "*i32"}
+    yield Example("draw", _draw, logits | of_slots | cut | drawn | told, chunk, aligned=aligned)

@@ -78,13 +78,14 @@ def _store(setting: Setting, tokens: int) -> Iterator[Figure]:
 
 
 def _choice(setting: Setting, choice: str, kind: int, top_p: float) -> Iterator[Figure]:
-    from penstock.kernels.sampling_columns import DeviceDraws
+    from penstock.kernels.sampling import BEST, DeviceDraws
 
     choose, (rows, width) = version("choose_on_device"), setting.sized((256, 151_936), (3, 515))
     reals = torch.tensor([[0.8], [top_p], [0.0]], device=setting.device).expand(3, rows).contiguous()
     whole = torch.arange(rows, device=setting.device)
-    kinds = torch.full((rows,), kind, dtype=torch.int32, device=setting.device)
-    draws = DeviceDraws(kinds, reals, torch.stack((whole + 20, whole, whole)), whole)
+    histories = torch.zeros(rows, rows, dtype=torch.int32, device=setting.device)
+    wholes = torch.stack((whole + 20, whole, whole))
+    draws = DeviceDraws(torch.full_like(whole, kind), reals, wholes, histories, whole, whole, are_best=kind == BEST)
 
     def call() -> Callable[[], object]:
         return partial(choose, 3 * _random(setting, rows, width, dtype=torch.float32), draws)

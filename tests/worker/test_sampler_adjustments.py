@@ -134,7 +134,7 @@ def test_a_mask_leaves_the_tokens_whose_bit_is_set():
     logits = logits_like(3, VOCABULARY)
     allowed = {0, 31, 32, 40, 96}
     words = [sum(1 << token % 32 for token in allowed if token // 32 == word) for word in range(4)]
-    bits = torch.from_numpy(numpy.array([words], numpy.uint32).view(numpy.int32))
+    bits = numpy.array([words], numpy.uint32).view(numpy.int32)
     expected = logits.clone()
     expected[1, [token for token in range(VOCABULARY) if token not in allowed]] = -math.inf
     allow(logits, Mask(numpy.array([1]), bits))

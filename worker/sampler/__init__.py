@@ -1,6 +1,7 @@
-"""From logits to one token per row: adjust, then choose.
+"""From logits to one token per row: adjust, choose, and write it down.
 
-Sampling reads what the model said of a row, the row's parameters and its history; it changes the logits in place.
+Sampling reads what the model said of a row, the row's parameters and its history; it changes the logits in place, and
+writes the token behind the history.
 Knows nothing of plans, blocks or messages.
 """
 
@@ -10,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ...kernels.sampling import Chosen, DeviceDraws, choose, scan
+from ...kernels.sampling import DeviceDraws, DeviceMask, choose, scan
 from .adjustments import Mask, adjust, allow
 from .parameters import ParameterTable
 from .processors import Processors
@@ -18,6 +19,7 @@ from .rows import SamplingRows
 
 __all__ = [
     "FAULTS",
+    "Choose",
     "Mask",
     "ParameterTable",
     "Processors",
@@ -45,11 +47,22 @@ FAULTS = (
 
 
 class Sampled(NamedTuple):
-    token_ids: Tensor  # [rows] int64; 0 where the row has a fault
-    faults: Tensor  # [rows] int64, index into FAULTS
+    chosen: Tensor  # int64 [rows, 2], contiguous: one copy brings all of it to the host
+
+    @property
+    def token_ids(self) -> Tensor:
+        """One for each row; 0 where the row has a fault."""
+        return self.chosen[:, 0]
+
+    @property
+    def faults(self) -> Tensor:
+        """Of each row the index into FAULTS."""
+        return self.chosen[:, 1]
 
 
+# The tokens are in the rows' histories then.
 Sample = Callable[[Tensor, SamplingRows, Mask | None], Sampled]
+Choose = Callable[[Tensor, DeviceDraws, DeviceMask | None], Tensor]  # as `choose_on_device`
 
 
 def sample(logits: Tensor, rows: SamplingRows, mask: Mask | None = None) -> Sampled:
@@ -66,14 +79,14 @@ def sample(logits: Tensor, rows: SamplingRows, mask: Mask | None = None) -> Samp
         is_broken |= is_empty
     # Few operations where many steps pass: a greedy row needs no parameters.
     token_ids = scanned.best if rows.are_greedy else choose(logits, scanned, rows.draws())
-    return Sampled(token_ids.masked_fill(is_broken, 0), faults)
+    sampled = Sampled(torch.stack((token_ids.masked_fill(is_broken, 0), faults), 1))
+    rows.keep(sampled.token_ids)
+    return sampled
 
 
-def sample_by_race(
-    choose: Callable[[Tensor, DeviceDraws], Chosen], logits: Tensor, rows: SamplingRows, mask: Mask | None = None
-) -> Sampled:
+def sample_by_race(choose: Choose, logits: Tensor, rows: SamplingRows, mask: Mask | None = None) -> Sampled:
     """The same for a GPU, which is asked for nothing meanwhile; what `choose` draws are other tokens, as likely."""
     if mask is not None:
         allow(logits, mask)
     adjust(logits, rows)
-    return Sampled(*choose(logits, rows.device_draws()))
+    return Sampled(choose(logits, rows.device_draws(), None))

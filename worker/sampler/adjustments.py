@@ -28,11 +28,11 @@ class Mask(NamedTuple):
     """Which tokens a grammar allows."""
 
     rows: numpy.ndarray  # of the logits
-    bits: Tensor  # [rows, ceil(vocabulary / 32)] int32, lowest bit first; 1 allows
+    bits: numpy.ndarray  # [rows, ceil(vocabulary / 32)] int32, lowest bit first; 1 allows
 
 
 def allow(logits: Tensor, mask: Mask) -> None:
-    sampling.apply_mask(logits, on_device(mask.rows, logits.device), mask.bits)
+    sampling.apply_mask(logits, *(on_device(part, logits.device) for part in mask))
 
 
 def adjust(logits: Tensor, rows: SamplingRows) -> bool:

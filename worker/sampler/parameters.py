@@ -67,7 +67,8 @@ class ParameterTable:
         # Stored column by column, written line by line.
         self.reals = numpy.zeros((len(_REALS), num_slots), numpy.float32).T
         self.wholes = numpy.zeros((len(_WHOLES), num_slots), numpy.int64).T
-        # On a CPU the device's columns are these very arrays.
+        # On a CPU the device's columns are these very arrays. They are written into and never replaced: what was
+        # captured reads them where they are.
         self.device_reals = torch.from_numpy(self.reals).to(device)
         self.device_wholes = torch.from_numpy(self.wholes).to(device)
         self.wants = numpy.zeros(num_slots, numpy.int64)
@@ -135,13 +136,18 @@ class ParameterTable:
             positions=positions,
         )
 
-    def device_draws(self, device_slots: torch.Tensor, positions: torch.Tensor) -> DeviceDraws:
-        """The same in a form that no host looks into."""
+    def device_draws(
+        self, histories: torch.Tensor, slots: torch.Tensor, positions: torch.Tensor, are_best: bool
+    ) -> DeviceDraws:
+        """The same in a form that no host looks into: the table itself, which stays where it is."""
         return DeviceDraws(
-            kinds=self.device_kinds.index_select(0, device_slots).to(torch.int32),
-            reals=self.device_reals.T[: len(_DRAW_REALS)].index_select(1, device_slots),
-            wholes=self.device_wholes.T.index_select(1, device_slots),
+            kinds=self.device_kinds,
+            reals=self.device_reals.T[: len(_DRAW_REALS)],
+            wholes=self.device_wholes.T,
+            histories=histories,
+            slots=slots,
             positions=positions,
+            are_best=are_best,
         )
 
     def draw_columns(self) -> list[numpy.ndarray]:

@@ -65,7 +65,12 @@ class SamplingRows:
 
     def device_draws(self) -> DeviceDraws:
         """The same in a form that no host looks into."""
-        return self.parameters.device_draws(self.device_slots, on_device(self.positions, self.parameters.device))
+        positions = on_device(self.positions, self.parameters.device)
+        return self.parameters.device_draws(self.histories, self.device_slots, positions, self.are_greedy)
+
+    def keep(self, token_ids: Tensor) -> None:
+        """Write the rows' next tokens into their histories."""
+        self.histories[self.device_slots, on_device(self.positions, self.parameters.device)] = token_ids.to(torch.int32)
 
     def history(self, start: numpy.ndarray, length: int) -> Tensor:
         """`length` tokens of every row's history, from `start` on, as int64 ids."""

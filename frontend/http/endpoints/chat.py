@@ -67,6 +67,7 @@ class _Chat:
                     yield answer
                 self.prompt_logprobs = piece.output.prompt_logprobs or self.prompt_logprobs
 
+
 async def chat(call: Call, request: ChatRequest) -> Reply | Events:
     lease = AsyncExitStack()
     try:

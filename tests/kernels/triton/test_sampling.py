@@ -1,6 +1,7 @@
 """Choosing by a race on a GPU: the reference's tokens; and the reference's are distributed as the parameters say."""
 
 import math
+from dataclasses import replace
 
 import numpy
 import pytest
@@ -11,7 +12,7 @@ from builders.sampling_rules import kept_probabilities
 from penstock.kernels.reference.choice import BEST, OF_ALL, OF_TOP_K, OF_TOP_P
 from penstock.kernels.reference.race import choose_on_device
 from penstock.kernels.reference.uniform import exponential
-from penstock.kernels.sampling_columns import NOT_FINITE, NOTHING_LEFT, Chosen, DeviceDraws
+from penstock.kernels.sampling_columns import NO_ROW, NOT_FINITE, NOTHING_LEFT, DeviceDraws, DeviceMask
 from penstock.protocol.sampling import SamplingParams
 
 # Infinities are meant; numpy, in which kernels are interpreted, warns of them.
@@ -19,6 +20,8 @@ pytestmark = [
     pytest.mark.long,  # test_versions.py and test_compiled.py look at every kernel in every run
     pytest.mark.filterwarnings("ignore::RuntimeWarning"),
 ]
+
+UNWRITTEN = -7
 
 # By what a row asks for: temperature, top_p, min_p, top_k. At 1e30 all weights are 1, so that every token kept wrongly
 # is as likely to be drawn as another.
@@ -42,16 +45,17 @@ def columns(rows: list[tuple[int, float, float, float, int]]) -> DeviceDraws:
     kinds, *reals, top_k = zip(*rows, strict=True)
     count = torch.arange(len(rows))
     wholes = torch.stack((torch.tensor(top_k), count * 7 + 3, count % 3))
-    return DeviceDraws(torch.tensor(kinds, dtype=torch.int32), torch.tensor(reals), wholes, count + 11)
+    histories = torch.full((len(rows), len(rows) + 11), UNWRITTEN, dtype=torch.int32)
+    are_best = not any(kinds)
+    return DeviceDraws(torch.tensor(kinds), torch.tensor(reals), wholes, histories, count, count + 11, are_best)
 
 
 def only(draws: DeviceDraws, row: int) -> DeviceDraws:
     one = slice(row, row + 1)
-    return DeviceDraws(draws.kinds[one], draws.reals[:, one], draws.wholes[:, one], draws.positions[one])
+    return replace(draws, slots=draws.slots[one], positions=draws.positions[one])
 
 
-def chosen_on_device(logits: torch.Tensor, draws: DeviceDraws) -> Chosen:
-    return choose_on_device.versions["triton"](logits, draws)
+choose = choose_on_device.versions["triton"]
 
 
 @pytest.mark.parametrize("kind", ROWS)
@@ -61,15 +65,14 @@ def test_it_does_so_for_parameters_at_their_ends_and_among_equal_logits(kind, st
     logits = torch.randn(len(draws.kinds), 700, generator=torch.Generator().manual_seed(int(step))) * 3
     if step:
         logits = (logits / step).round() * step
-    assert chosen_on_device(logits, draws).token_ids.tolist() == choose_on_device.reference(logits, draws)[0].tolist()
+    assert choose(logits, draws).tolist() == choose_on_device.reference(logits, draws).tolist()
 
 
 def test_a_rows_token_does_not_depend_on_its_company():
     draws = columns([(kind, *row) for kind, rows in ROWS.items() for row in rows[:2]])
     logits = torch.randn(len(draws.kinds), 600, generator=torch.Generator().manual_seed(5))
-    together = chosen_on_device(logits, draws).token_ids
-    alone = [chosen_on_device(logits[row : row + 1], only(draws, row)).token_ids.item() for row in range(len(logits))]
-    assert together.tolist() == alone
+    alone = [choose(logits[row : row + 1], only(draws, row))[0].tolist() for row in range(len(logits))]
+    assert choose(logits, draws).tolist() == alone
 
 
 def test_what_cannot_be_chosen_from_is_told_and_nothing_else():
@@ -77,9 +80,31 @@ def test_what_cannot_be_chosen_from_is_told_and_nothing_else():
     logits[0, 529], logits[1, 3], logits[2, 300] = math.nan, math.inf, -math.inf
     logits[3] = -math.inf
     for kind, (row, *_) in ROWS.items():
-        found = chosen_on_device(logits, columns([(kind, *row)] * 5))
-        assert found.faults.tolist() == [NOT_FINITE, NOT_FINITE, 0, NOTHING_LEFT, 0]
-        assert found.token_ids[[0, 1, 3]].tolist() == [0, 0, 0]
+        token_ids, faults = choose(logits, columns([(kind, *row)] * 5)).T
+        assert faults.tolist() == [NOT_FINITE, NOT_FINITE, 0, NOTHING_LEFT, 0]
+        assert token_ids[[0, 1, 3]].tolist() == [0, 0, 0]
+
+
+def test_tokens_are_written_behind_the_histories_of_rows_that_are_there_and_nowhere_else():
+    rows = [(kind, *asked[0]) for kind, asked in ROWS.items()]
+    draws, logits = columns(rows * 2), torch.randn(3, 530, generator=torch.Generator().manual_seed(2))
+    slots, positions = torch.tensor([6, NO_ROW, 3]), torch.tensor([2, 4, draws.histories.shape[1]])
+    (first, _), nothing, (_, fault) = choose(logits, replace(draws, slots=slots, positions=positions)).tolist()
+    assert (nothing, fault) == ([0, 0], 0)
+    assert draws.histories[6, 2] == first
+    draws.histories[6, 2] = UNWRITTEN
+    assert (draws.histories == UNWRITTEN).all(), "a position behind the longest history is not kept either"
+
+
+def test_a_mask_leaves_to_its_rows_what_it_allows_and_to_others_everything():
+    draws = columns([(kind, *asked[0]) for kind, asked in ROWS.items()])
+    logits = torch.zeros(4, 530)
+    logits[:, 7] = 30
+    mask = DeviceMask.room(4, 530, logits.device)
+    bits = torch.zeros(2, 17, dtype=torch.int32)
+    bits[0, 528 // 32] = 1 << 528 % 32
+    mask.take(torch.tensor([NO_ROW, 0, 1, NO_ROW]), bits)
+    assert choose(logits, draws, mask).tolist() == [[7, 0], [528, 0], [0, NOTHING_LEFT], [7, 0]]
 
 
 @pytest.mark.parametrize("time", [2**-14, 0.0099, 0.0101, 1.0, 8.0])
@@ -110,8 +135,9 @@ def test_tokens_come_as_often_as_the_parameters_say(params):
     # Neighbours in seed, sample and position: the numbers must not tell.
     wholes = torch.stack((torch.full_like(count, asked.top_k), count // 100, count % 10))
     reals = torch.tensor([asked.temperature, asked.top_p, asked.min_p])[:, None].repeat(1, draws_made)
-    draws = DeviceDraws(torch.full((draws_made,), kind, dtype=torch.int32), reals, wholes, count // 10 % 10)
-    token_ids = choose_on_device.reference(logits.repeat(draws_made, 1), draws).token_ids
+    kinds, nowhere = torch.full_like(count, kind), torch.zeros(draws_made, 0, dtype=torch.int32)
+    draws = DeviceDraws(kinds, reals, wholes, nowhere, count, count // 10 % 10)
+    token_ids = choose_on_device.reference(logits.repeat(draws_made, 1), draws)[:, 0]
     expected = numpy.zeros(len(logits))
     for token, probability in kept_probabilities(logits.double().numpy(), asked).items():
         expected[token] = probability * draws_made
