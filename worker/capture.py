@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+_NUMBERS = {torch.float32: "<f4", torch.int64: "<i8"}  # that are captured, as numpy describes them
+
 Capture = Callable[[Callable[[], Tensor]], Callable[[], Tensor]]
 
 
@@ -29,7 +31,7 @@ class _Captures:
     pool: Any
 
     def __call__(self, run: Callable[[], Tensor]) -> Callable[[], Tensor]:
-        """`run` computes float32 from tensors at fixed addresses; each replay gives it anew, at one place.
+        """`run` computes a tensor from tensors at fixed addresses; each replay gives it anew, at one place.
 
         It is run once before, so that what it compiles, measures and allocates lazily is there.
         """
@@ -58,8 +60,9 @@ class _Place:
 
 
 def borrowed(tensor: Tensor) -> Tensor:
-    """The same float32 numbers in memory that is not held: the pool may give it to the next capture."""
-    described = {"shape": tuple(tensor.shape), "typestr": "<f4", "data": (tensor.data_ptr(), False), "version": 3}
+    """The same numbers in memory that is not held: the pool may give it to the next capture."""
+    number = _NUMBERS[tensor.dtype]
+    described = {"shape": tuple(tensor.shape), "typestr": number, "data": (tensor.data_ptr(), False), "version": 3}
     return torch.as_tensor(_Place(described), device=tensor.device)
 
 

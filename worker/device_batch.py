@@ -14,6 +14,7 @@ from torch import Tensor
 from ..kernels import Adapted
 from ..kernels.lora import DeviceAdapted
 from ..kernels.paged import DeviceRows, Rotation
+from ..kernels.sampling import NO_ROW
 from .device import on_device, pinned
 from .kv_cache import DeviceKVCache
 from .slots import SlotTable, StepRows
@@ -21,7 +22,6 @@ from .slots import SlotTable, StepRows
 if TYPE_CHECKING:  # its kernels import triton
     from ..kernels.triton.operations import TritonOperations
 
-_NO_SLOT = -1
 _ALIGNED = 4  # int32 numbers in the 16 bytes that kernels like an address to be a multiple of
 
 
@@ -30,22 +30,23 @@ class StepColumns(NamedTuple):
 
     slots: Tensor  # int32 [R]
     starts: Tensor  # int32 [R]: position of the first token to compute
+    ends: Tensor  # int32 [R]: and the one after the last
     query_starts: Tensor  # int32 [R + 1]: the tokens of row r are query_starts[r]:query_starts[r + 1]
 
     @classmethod
     def shaped(cls, packed: Tensor, num_rows: int) -> Self:
         """The columns in what `packed` made."""
-        stride = _stride(num_rows)
-        return cls(packed[:num_rows], packed[stride:][:num_rows], packed[2 * stride :][: num_rows + 1])
+        slots, starts, ends = packed[: 3 * _stride(num_rows)].view(3, -1)[:, :num_rows]
+        return cls(slots, starts, ends, packed[3 * _stride(num_rows) :])
 
 
 def packed(rows: StepRows, num_rows: int) -> Tensor:
     """A step's columns for `num_rows`, one behind another; pinned where there is a GPU, so that nobody waits."""
     count, stride = len(rows), _stride(num_rows)
-    columns = numpy.zeros(2 * stride + num_rows + 1, numpy.int32)
-    slots, starts, query_starts = columns[:num_rows], columns[stride:], columns[2 * stride :]
-    slots[:count], slots[count:] = rows.slots, _NO_SLOT
-    starts[:count] = rows.starts
+    columns = numpy.zeros(3 * stride + num_rows + 1, numpy.int32)
+    by_row, query_starts = columns[: 3 * stride].reshape(3, stride), columns[3 * stride :]
+    by_row[:, :count] = rows.slots, rows.starts, rows.ends
+    by_row[0, count:] = NO_ROW
     query_starts[1 : count + 1] = numpy.cumsum(rows.num_tokens)
     query_starts[count + 1 :] = query_starts[count]
     return pinned(torch.from_numpy(columns))
@@ -75,7 +76,8 @@ def inputs_of(
     adapted: DeviceAdapted | None,
 ) -> Inputs:
     width = -(-max_context // table.block_size)
-    found = ops.step_inputs(*columns, table.histories, table.tables, table.block_size, num_tokens, width)
+    counts = (columns.slots, columns.starts, columns.query_starts)
+    found = ops.step_inputs(*counts, table.histories, table.tables, table.block_size, num_tokens, width)
     rows = DeviceRows(
         columns.query_starts, found.context_lengths, found.block_tables, found.kv_slots, max_queries, max_context
     )

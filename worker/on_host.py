@@ -36,6 +36,12 @@ class OnHost:
         return self._tensor.numpy()
 
 
+def departed(device: torch.device) -> None:
+    """What is launched from here on runs when all that was sent has been read: it may write where that lay."""
+    if device.type == "cuda":
+        torch.cuda.current_stream(device).wait_stream(_side_stream(device))
+
+
 @cache
 def _side_stream(device: torch.device) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)

@@ -89,7 +89,7 @@ class Start:
             trace=trace,
             decodes=decodes,
             second_tier=cells,
-            sample=self.model.backend.sample,
+            sample=self.model.sample,
         )
 
     def begin_background_work(self, runner: Runner) -> None:

@@ -13,16 +13,19 @@ import numpy
 import torch
 
 from ..kernels import triton
+from ..protocol.messages import mask_bytes
+from ..protocol.sampling import SamplingParams
 from .kv_cache import AnyKVCache
 from .memory import Size
 from .models.graphed import GraphedDecoder
 from .models.load import Model
-from .sampler import SamplingRows
+from .sampler import Mask, SamplingRows
 from .slots import SlotTable, StepRows
 from .step_batch import batch_of
 
 _LOG = logging.getLogger(__name__)
 _FLOAT = 4
+_ANYTHING = SamplingParams(temperature=1, top_p=0.9)  # that needs every kernel which chooses tokens
 _LOGITS_AT_ONCE = 4  # the model's, their copies for log-probabilities, weights and order while a token is chosen
 
 
@@ -30,6 +33,8 @@ def warm_up(model: Model, size: Size, kv: AnyKVCache, max_model_len: int, device
     """Bytes that a step takes beyond what stays; `kv` has one block, `kept` is the folder for what tuning finds."""
     start = time.perf_counter()
     table = SlotTable(size.num_slots, max_model_len, 1, kv.block_size, model.vocab_size, device)
+    for slot in range(size.num_slots):
+        table.parameters.enter(slot, _ANYTHING, 1, seed=slot, sample=0)
     if not triton.lack():
         _tune(model, size, kv, table, kept)
     tuned = time.perf_counter()
@@ -46,10 +51,11 @@ def _tune(model: Model, size: Size, kv: AnyKVCache, table: SlotTable, kept: Path
     with learning(kept):
         for rows in (*_sizes_of_decodes(size), _largest(size, table.max_model_len)):
             _computed(model, rows, kv, table)
+        _computed(model, _decodes(1, 2), kv, table, _mask(1, model.vocab_size))
 
 
 def _peak(model: Model, size: Size, kv: AnyKVCache, table: SlotTable) -> int:
-    """What a step's tensors take at most, and what the largest graph keeps."""
+    """What a step's tensors take at most, and what the largest graphs keep."""
     device = table.device
     torch.cuda.synchronize(device)
     torch.cuda.reset_peak_memory_stats(device)
@@ -63,7 +69,8 @@ def _peak(model: Model, size: Size, kv: AnyKVCache, table: SlotTable) -> int:
     torch.cuda.empty_cache()
     held = torch.cuda.memory_reserved(device)
     table.num_prompt[:] = 1
-    _computed(model, _decodes(size.num_slots, table.max_model_len), kv, table)  # the first of its kind is captured
+    for mask in (None, _mask(size.num_slots, model.vocab_size)):  # the first of its kind is captured
+        _computed(model, _decodes(size.num_slots, table.max_model_len), kv, table, mask)
     torch.cuda.empty_cache()
     captured = max(0, torch.cuda.memory_reserved(device) - held)
     if isinstance(model.runs, GraphedDecoder):
@@ -72,13 +79,18 @@ def _peak(model: Model, size: Size, kv: AnyKVCache, table: SlotTable) -> int:
     return peak + captured
 
 
-def _computed(model: Model, rows: StepRows, kv: AnyKVCache, table: SlotTable) -> torch.Tensor:
+def _computed(model: Model, rows: StepRows, kv: AnyKVCache, table: SlotTable, mask: Mask | None = None) -> torch.Tensor:
     """The logits, of which tokens were chosen too."""
     batch = batch_of(table, rows, kv)
     logits = model.logits(model.forward(batch), batch.logit_rows)
     sampling = SamplingRows(table.parameters, rows.slots, rows.ends, table.num_prompt[rows.slots], table.histories)
-    model.backend.sample(logits, sampling, None)
+    model.sample(logits, sampling, mask)
     return logits
+
+
+def _mask(num_rows: int, vocab_size: int) -> Mask:
+    """That allows everything."""
+    return Mask(numpy.arange(num_rows), numpy.full((num_rows, mask_bytes(vocab_size) // 4), -1, numpy.int32))
 
 
 def _sizes_of_decodes(size: Size) -> Iterator[StepRows]:

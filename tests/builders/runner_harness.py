@@ -50,8 +50,7 @@ def slotted_runner(
     table = SlotTable(num_slots, max_model_len, num_blocks, block_size, model.vocab_size, torch.device(device))
     ranks, trace = Parallel(), Trace(None, "test")
     decodes, cells = decode_steps(model, kv, table, ranks, trace), second_tier(kv, num_cells)
-    sample = model.backend.sample
-    return Runner(model, kv, table, ranks, trace=trace, decodes=decodes, second_tier=cells, sample=sample)
+    return Runner(model, kv, table, ranks, trace=trace, decodes=decodes, second_tier=cells, sample=model.sample)
 
 
 def prompt(request_id: int, token_ids: Sequence[int], seed: int = 0, **params) -> Prompt:

@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -48,6 +48,20 @@ class Graph:
     adapted: DeviceAdapted | None  # and which rows have an adapter, where any has
     hidden: Tensor  # the stream behind the last layer
     replay: Callable[[], Tensor]  # gives logits of all rows
+    logits: Tensor | None = None  # those of the last replay
+    choices: dict[Any, Callable[[], Tensor]] = field(default_factory=dict)  # what was captured that reads them
+
+    @property
+    def size(self) -> int:
+        return len(self.hidden)
+
+
+class Replayed(NamedTuple):
+    """The last step, if a graph was replayed for it."""
+
+    graph: Graph
+    rows: Tensor  # of the hidden states
+    logits: Tensor  # theirs
 
 
 @dataclass
@@ -57,34 +71,41 @@ class GraphedDecoder:
     decoder: Decoder
     options: GraphOptions
     capture: Capture = field(default_factory=captures)
+    # The logits that a step leaves are borrowed: in the step's pool whatever is captured next may lie where they are.
+    # So what reads them has a pool of its own.
+    capture_choice: Capture = field(default_factory=captures)
     _graphs: dict[Key, Graph] = field(default_factory=dict)
     _kv: AnyKVCache | None = None
-    _logits: tuple[Tensor, Tensor] | None = None  # rows that a replay made logits of already, and these
+    _last: Replayed | None = None
 
     def forward(self, batch: DeviceBatch) -> Tensor:
         """[T, hidden]: the stream behind the last layer, until the next step overwrites it."""
-        self._logits = None
+        self._last = None
         if not self.options.is_on or not batch.only_decodes:
             return self._stream(batch.inputs(self.decoder.placement.ops), batch)
         graph, size = self._graph_for(batch)
         graph.columns.copy_(packed(batch.step_rows, size), non_blocking=True)
         if graph.adapted is not None:
             graph.adapted.take(batch.adapters)
-        logits, count = graph.replay(), batch.num_tokens
-        self._logits = batch.logit_rows, logits[:count]
+        graph.logits, count = graph.replay(), batch.num_tokens
+        self._last = Replayed(graph, batch.logit_rows, graph.logits[:count])
         return graph.hidden[:count]
 
     def logits(self, hidden: Tensor, rows: Tensor) -> Tensor:
         """[S, vocabulary] in float32 of rows of the last step's `hidden`, until the next step overwrites them."""
-        if self._logits is not None and self._logits[0] is rows:
-            return self._logits[1]
+        if self._last is not None and self._last.rows is rows:
+            return self._last.logits
         return self.decoder.logits(hidden, rows)
+
+    def graph_of(self, logits: Tensor) -> Graph | None:
+        """The graph whose rows these are the logits of, if the last step replayed one."""
+        return self._last.graph if self._last is not None and self._last.logits is logits else None
 
     def forget(self) -> None:
         """Give back all that was captured."""
         self._graphs.clear()
-        self._kv = self._logits = None
-        self.capture = captures()  # a pool that was given back is not used again
+        self._kv = self._last = None
+        self.capture, self.capture_choice = captures(), captures()  # a pool that was given back is not used again
 
     def _stream(self, inputs: Inputs, batch: DeviceBatch) -> Tensor:
         rope = self.decoder.rope

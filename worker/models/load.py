@@ -19,6 +19,7 @@ from ..layers.linear import local_kv_heads
 from ..lora import AdapterBank
 from ..packed_cache import PackedCache
 from ..parallel import Parallel
+from ..sampler import Sample
 from ..weight_files import check_cut, ranks_cut_for
 from .backends import Backend, chosen_backend
 from .backends.backend import Runs
@@ -44,6 +45,7 @@ class Model:
     config: ModelConfig
     decoder: Decoder
     runs: Runs  # what computes a batch: the decoder, or what stands in for it
+    sample: Sample  # how tokens are chosen from its logits
     backend: Backend
     dtype: torch.dtype  # the model's number format, in which its keys and values are stored by default
     kv_shape: KVShape
@@ -119,6 +121,7 @@ def load_model(
     if load_format != "dummy":
         source = _opened(model_folder, config, ranks)
     decoder = Decoder(Weights(source, placement), config, max_model_len or config.max_position)
+    runs = backend.runs(decoder)
     first, last = local_kv_heads(ranks.rank, ranks.size, config.num_kv_heads)
     unread = source.leftovers()
     if config.tie_word_embeddings:  # many exporters save the tied head a second time
@@ -126,7 +129,8 @@ def load_model(
     return Model(
         config=config,
         decoder=decoder,
-        runs=backend.runs(decoder),
+        runs=runs,
+        sample=backend.sample(runs),
         backend=backend,
         dtype=number,
         kv_shape=KVShape(config.num_layers, last - first, config.head_dim),

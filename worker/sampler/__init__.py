@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ...kernels.sampling import DeviceDraws, DeviceMask, choose, scan
-from .adjustments import Mask, adjust, allow
+from .adjustments import Mask, adjust, allow, are_adjusted
 from .parameters import ParameterTable
 from .processors import Processors
 from .rows import SamplingRows
@@ -26,6 +26,7 @@ __all__ = [
     "Sample",
     "Sampled",
     "SamplingRows",
+    "are_adjusted",
     "sample",
     "sample_by_race",
 ]

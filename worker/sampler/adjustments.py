@@ -35,6 +35,11 @@ def allow(logits: Tensor, mask: Mask) -> None:
     sampling.apply_mask(logits, *(on_device(part, logits.device) for part in mask))
 
 
+def are_adjusted(rows: SamplingRows) -> bool:
+    """Whether any row's logits are to be changed."""
+    return bool(rows.wants.any()) and any(len(adjustment.wanting(rows)) for adjustment in ADJUSTMENTS)
+
+
 def adjust(logits: Tensor, rows: SamplingRows) -> bool:
     """Whether any row wanted it."""
     if not rows.wants.any():

@@ -69,11 +69,10 @@ class Backend(ABC):
     @abstractmethod
     def kv_memory(self, shape: KVShape, num_blocks: int, block_size: int, kind: str) -> AnyKVCache: ...
 
-    @property
-    def sample(self) -> Sample:
-        """How tokens are chosen from logits."""
-        return sample
-
     def runs(self, decoder: Decoder) -> Runs:
         """What computes batches of this model."""
         return decoder
+
+    def sample(self, runs: Runs) -> Sample:
+        """How tokens are chosen from the logits that `runs` gives."""
+        return sample

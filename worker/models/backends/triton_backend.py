@@ -1,7 +1,6 @@
 """A GPU's kernels in Triton, with captured steps; in Triton's interpreter on a CPU, too. Knows nothing of layers."""
 
 from dataclasses import dataclass, field
-from functools import partial
 
 import torch
 
@@ -12,9 +11,10 @@ from ....kernels.triton.operations import TritonOperations
 from ....kernels.triton.race import choose
 from ...kv_cache import DeviceKVCache, KVShape
 from ...parallel import Parallel
-from ...sampler import Sample, sample_by_race
+from ...sampler import Sample
 from ..decoder import Decoder
 from ..graphed import GraphedDecoder, GraphOptions
+from ..graphed_choice import GraphedChoice
 from .backend import Backend
 
 _GROUP_SIZE = 64
@@ -64,9 +64,8 @@ class TritonBackend(Backend):
     def kv_memory(self, shape: KVShape, num_blocks: int, block_size: int, kind: str) -> DeviceKVCache:
         return DeviceKVCache.allocate(shape, num_blocks, block_size, kind, self.device)
 
-    @property
-    def sample(self) -> Sample:
-        return partial(sample_by_race, choose)
-
     def runs(self, decoder: Decoder) -> GraphedDecoder:
         return GraphedDecoder(decoder, self.graphs)
+
+    def sample(self, runs: GraphedDecoder) -> Sample:  # type: ignore[override]  # what `runs` has made
+        return GraphedChoice(runs, choose)
