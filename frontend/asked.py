@@ -65,7 +65,9 @@ def paired(prompts: Iterable[Any], params: Params, defaults: SamplingParams) -> 
         every = params or defaults
         return (as_asked(prompt, every) for prompt in prompts)
     if isinstance(prompts, Sequence) and isinstance(params, Sequence) and len(prompts) != len(params):
-        raise RequestError(f"There are {len(prompts)} prompts and {len(params)} sampling_params; give one for each.")
+        raise RequestError(
+            f"There are {len(prompts)} prompts and {len(params)} sampling_params; give one for each."
+        )
     return (as_asked(prompt, each) for prompt, each in zip(prompts, params, strict=True))
 
 

@@ -71,7 +71,9 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     max_lora_rank: Annotated[int, Meta(description="the largest rank that an adapter may have")] = 64
     connect: Annotated[str, Meta(description="use the daemon: auto, require, start, never or its address")] = "never"
     enforce_eager: Annotated[bool, Meta(description="no captured graphs on a GPU")] = False
-    graph_batch_sizes: Annotated[list[int] | None, Meta(description="rows of captured steps; unset: many")] = None
+    graph_batch_sizes: Annotated[list[int] | None, Meta(description="rows of captured steps; unset: many")] = (
+        None
+    )
     lm_head_fp32: Annotated[bool, Meta(description="compute logits in float32")] = False
     enable_logprob: Annotated[bool, Meta(description="accepted; log-probabilities are always available")] = True
     disable_custom_all_reduce: Annotated[bool, Meta(description="accepted; collectives are the library's")] = False

@@ -57,7 +57,9 @@ class AttachedClient(Usable):
         """Forget the requests and have the daemon drop them; those that have ended are left alone."""
         with self._lock:
             numbers = [
-                request.request_id for request in requests if self._pending.pop(request.request_id, None) is not None
+                request.request_id
+                for request in requests
+                if self._pending.pop(request.request_id, None) is not None
             ]
         if numbers and self.error is None and not self.is_closed:
             self.line.send(Drop(numbers))

@@ -80,4 +80,6 @@ def _as_object(arguments: Any) -> Any:
 
 
 def as_tools(tools: Sequence[Tool] | None) -> list[dict[str, Any]]:
-    return [{"type": "function", "function": msgspec.to_builtins(tool.function)} for tool in tools or ()]
+    return [
+        {"type": "function", "function": msgspec.to_builtins(tool.function)} for tool in tools or ()
+    ]

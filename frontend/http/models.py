@@ -161,7 +161,9 @@ class OneModel:
         elif name in await self._adapters():
             yield LoadedModel(self._llm, self._names[0], lora_name=name)
         else:
-            raise ModelNotFoundError(f"There is no model {name!r} here; there is {', '.join(self._names)}.")
+            raise ModelNotFoundError(
+                f"There is no model {name!r} here; there is {', '.join(self._names)}."
+            )
 
     async def listing(self) -> list[Card]:
         await self._llm.ready()

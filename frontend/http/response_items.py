@@ -63,7 +63,9 @@ class Items:
         part.text += text
         place = {"item_id": self._open.id, "output_index": len(self.done)}
         logprobs = [] if kind == "message" else UNSET
-        yield ResponseEvent(type=f"response.{part.type}.delta", delta=text, content_index=0, logprobs=logprobs, **place)
+        yield ResponseEvent(
+            type=f"response.{part.type}.delta", delta=text, content_index=0, logprobs=logprobs, **place
+        )
 
     def _call(self, call: ToolCall) -> Iterator[ResponseEvent]:
         if self._open is None or self._open.type != "function_call" or call.index != self._call_index:

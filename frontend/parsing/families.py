@@ -118,7 +118,9 @@ TOOL_CALLS: dict[str, CallMarks] = {
     ),
     "hunyuan": CallMarks((CallForm("<tool_calls>", JsonCalls, "</tool_calls>"),)),
     "phi4-mini": CallMarks((CallForm("functools", JsonCalls),)),
-    "pythonic": CallMarks((CallForm("[", PythonicCalls, is_bare=True),), Marks("<|python_start|>", "<|python_end|>")),
+    "pythonic": CallMarks(
+        (CallForm("[", PythonicCalls, is_bare=True),), Marks("<|python_start|>", "<|python_end|>")
+    ),
 }
 
 # Names that other engines, or the models themselves, have for a row.

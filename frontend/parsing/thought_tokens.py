@@ -38,7 +38,9 @@ def _forced(thoughts: ThoughtMarks) -> str:
 
 def _spellings(marks: Iterable[str], encode: Encode) -> list[list[int]]:
     """Every way in which the marks are usually written, without those that hold another."""
-    written = {tuple(encode(before + mark + behind)) for mark in marks for before in _BEFORE for behind in _BEHIND}
+    written = {
+        tuple(encode(before + mark + behind)) for mark in marks for before in _BEFORE for behind in _BEHIND
+    }
     kept: list[tuple[int, ...]] = []
     for ids in sorted(written, key=len):
         if ids and not any(_holds(ids, shorter) for shorter in kept):

@@ -67,7 +67,6 @@ class _Chat:
                     yield answer
                 self.prompt_logprobs = piece.output.prompt_logprobs or self.prompt_logprobs
 
-
 async def chat(call: Call, request: ChatRequest) -> Reply | Events:
     lease = AsyncExitStack()
     try:

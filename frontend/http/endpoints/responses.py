@@ -218,7 +218,9 @@ def _role(item: InputItem) -> str:
 def _content(content: str | list[InputPart] | None) -> str | list[ContentPart]:
     if content is None or isinstance(content, str):
         return content or ""
-    return [ContentPart(type="text" if part.type in _TEXT_PARTS else part.type, text=part.text) for part in content]
+    return [
+        ContentPart(type="text" if part.type in _TEXT_PARTS else part.type, text=part.text) for part in content
+    ]
 
 
 def _text(parts: Sequence[InputPart]) -> str:
