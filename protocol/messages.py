@@ -217,6 +217,11 @@ class StepPlan(Message):
     saves: bytes = b""  # pairs of block, cell in CPU memory; no cell twice
     loads: bytes = b""  # pairs of cell, block; no block twice
 
+    @property
+    def has_rows_only(self) -> bool:
+        """Whether nothing but rows and what is moved for them stands in it: nobody enters, leaves, or is masked."""
+        return not (self.new or self.freed or self.forced or self.forks or self.copies or self.masked)
+
 
 class MaskFrame(Message):
     """Engine → all workers: which tokens the masked rows of a step may sample."""

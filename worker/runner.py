@@ -7,6 +7,7 @@ Knows nothing of sockets, and of where plans come from.
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 import numpy
@@ -18,13 +19,13 @@ from ..protocol.messages import Logprobs, MaskFrame, StepPlan, StepResult, mask_
 from ..protocol.trace import Trace
 from .batch import Batch
 from .candidates import candidates
-from .decode_steps import DecodeSteps
 from .device import on_device
 from .kv_cache import KVCache
 from .logprobs import TokenLogprobs, certainty, logprobs_of_prompt, logprobs_of_rows, piece_length, token_logprobs
 from .on_host import OnHost
 from .outcome import Outcome
 from .parallel import Parallel
+from .plain_steps import PlainSteps
 from .sampler import Mask, Sample, Sampled, SamplingRows, sample
 from .sampler.parameters import NO_LOGPROBS
 from .second_tier import SecondTier
@@ -53,7 +54,7 @@ class Runner:
         ranks: Parallel,
         *,
         trace: Trace,
-        decodes: DecodeSteps | None = None,
+        plain_steps: PlainSteps | None = None,
         second_tier: SecondTier | None = None,
         sample: Sample = sample,
     ) -> None:
@@ -62,7 +63,7 @@ class Runner:
         self.table = table
         self.ranks = ranks
         self.trace = trace
-        self.decodes = decodes  # takes the steps that it can
+        self.plain_steps = plain_steps  # take those that they can
         self.second_tier = second_tier
         self._sampled = sample
         self._last_end = 0.0
@@ -75,14 +76,14 @@ class Runner:
         point("worker.step")
         if plan.saves or plan.loads:  # of blocks alone, so that it can be done before anyone takes the step
             self._move_blocks(plan)
-        if self.decodes is not None and (result := self.decodes.result(plan)) is not None:
-            return lambda: result
         start = time.perf_counter()
-        outcome = self._outcome(plan, await_mask)
+        arriving = None if self.plain_steps is None else self.plain_steps.launch(plan)
+        if arriving is None:
+            arriving = partial(self._outcome(plan, await_mask).result, plan.step)
         if self.table.device.type == "cpu":
-            result = self._timed(outcome.result(plan.step), start)
+            result = self._timed(arriving(), start)
             return lambda: result
-        return lambda: self._timed(outcome.result(plan.step), start)
+        return lambda: self._timed(arriving(), start)
 
     def _timed(self, result: StepResult, start: float) -> StepResult:
         """With the seconds that were its own: a step launched while another ran began when that one ended."""

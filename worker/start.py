@@ -13,7 +13,6 @@ from ..protocol.faults import point
 from ..protocol.launch import Launch
 from ..protocol.messages import Allocate, MemoryPlan
 from ..protocol.trace import Trace
-from .decode_steps import decode_steps
 from .device import chosen_device
 from .kv_cache import AnyKVCache
 from .lora_thread import AdapterThread
@@ -21,6 +20,7 @@ from .models.graphed import GraphOptions
 from .models.load import Model, load_model
 from .parallel import Parallel
 from .place import place_of
+from .plain_steps import plain_steps
 from .runner import Runner
 from .sampler import Processors
 from .second_tier import SecondTier, second_tier
@@ -80,14 +80,14 @@ class Start:
         )
         kv, cells = self._kv_memory(allocate)
         self.place.taken()
-        decodes = decode_steps(self.model, kv, table, self.ranks, trace)
+        plain = plain_steps(self.model, kv, table, self.ranks, trace)
         return Runner(
             self.model,
             kv,
             table,
             self.ranks,
             trace=trace,
-            decodes=decodes,
+            plain_steps=plain,
             second_tier=cells,
             sample=self.model.sample,
         )

@@ -21,9 +21,9 @@ from penstock.engine.scheduler import Scheduler
 from penstock.protocol.messages import MaskFrame, Prompt, StepResult, column, values
 from penstock.protocol.sampling import SamplingParams
 from penstock.protocol.trace import Trace
-from penstock.worker.decode_steps import decode_steps
 from penstock.worker.models.load import load_model
 from penstock.worker.parallel import Parallel
+from penstock.worker.plain_steps import plain_steps
 from penstock.worker.runner import Runner
 from penstock.worker.slots import SlotTable
 
@@ -59,8 +59,8 @@ class Drive:
         device = torch.device(setting.device)
         table = SlotTable(sizes.rows, length, num_blocks, _BLOCK_SIZE, model.vocab_size, device)
         kv, ranks, trace = model.kv_memory(num_blocks, _BLOCK_SIZE), Parallel(), Trace(None, "bench")
-        decodes = decode_steps(model, kv, table, ranks, trace)
-        self.runner = Runner(model, kv, table, ranks, trace=trace, decodes=decodes, sample=model.backend.sample)
+        plain = plain_steps(model, kv, table, ranks, trace)
+        self.runner = Runner(model, kv, table, ranks, trace=trace, plain_steps=plain, sample=model.sample)
         self.scheduler = Scheduler(
             Limits(
                 num_blocks=num_blocks,

@@ -28,9 +28,9 @@ from penstock.protocol.messages import (
 )
 from penstock.protocol.sampling import SamplingParams
 from penstock.protocol.trace import Trace
-from penstock.worker.decode_steps import decode_steps
 from penstock.worker.models.load import Model
 from penstock.worker.parallel import Parallel
+from penstock.worker.plain_steps import plain_steps
 from penstock.worker.runner import Runner
 from penstock.worker.second_tier import second_tier
 from penstock.worker.slots import SlotTable
@@ -49,8 +49,8 @@ def slotted_runner(
     kv = model.kv_memory(num_blocks, block_size)
     table = SlotTable(num_slots, max_model_len, num_blocks, block_size, model.vocab_size, torch.device(device))
     ranks, trace = Parallel(), Trace(None, "test")
-    decodes, cells = decode_steps(model, kv, table, ranks, trace), second_tier(kv, num_cells)
-    return Runner(model, kv, table, ranks, trace=trace, decodes=decodes, second_tier=cells, sample=model.sample)
+    plain, cells = plain_steps(model, kv, table, ranks, trace), second_tier(kv, num_cells)
+    return Runner(model, kv, table, ranks, trace=trace, plain_steps=plain, second_tier=cells, sample=model.sample)
 
 
 def prompt(request_id: int, token_ids: Sequence[int], seed: int = 0, **params) -> Prompt:

@@ -60,8 +60,8 @@ class Replayed(NamedTuple):
     """The last step, if a graph was replayed for it."""
 
     graph: Graph
-    rows: Tensor  # of the hidden states
-    logits: Tensor  # theirs
+    logits: Tensor
+    rows: Tensor | None = None  # of the hidden states, that these are the logits of
 
 
 @dataclass
@@ -83,13 +83,19 @@ class GraphedDecoder:
         self._last = None
         if not self.options.is_on or not batch.only_decodes:
             return self._stream(batch.inputs(self.decoder.placement.ops), batch)
+        self.replayed(batch)
+        self._last = self._last._replace(rows=batch.logit_rows)
+        return self._last.graph.hidden[: batch.num_tokens]
+
+    def replayed(self, batch: DeviceBatch) -> Tensor:
+        """The logits of a batch that only decodes, one row after another."""
         graph, size = self._graph_for(batch)
         graph.columns.copy_(packed(batch.step_rows, size), non_blocking=True)
         if graph.adapted is not None:
             graph.adapted.take(batch.adapters)
-        graph.logits, count = graph.replay(), batch.num_tokens
-        self._last = Replayed(graph, batch.logit_rows, graph.logits[:count])
-        return graph.hidden[:count]
+        graph.logits = graph.replay()
+        self._last = Replayed(graph, graph.logits[: batch.num_tokens])
+        return self._last.logits
 
     def logits(self, hidden: Tensor, rows: Tensor) -> Tensor:
         """[S, vocabulary] in float32 of rows of the last step's `hidden`, until the next step overwrites them."""

@@ -5,7 +5,7 @@ steps an interpreter whose caches the weights have swept has little to do. The a
 bit; a plan that holds anything else is refused, with nothing changed. Knows nothing of what a model computes.
 """
 
-import time
+from collections.abc import Callable
 
 import numpy
 import torch
@@ -15,7 +15,6 @@ from ..protocol.faults import point
 from ..protocol.messages import FailedRow, StepPlan, StepResult, column, values
 from ..protocol.trace import Trace
 from .kv_cache import AnyKVCache
-from .models.load import Model
 from .models.recorded import Record, RecordedDecoder
 from .parallel import Parallel
 from .sampler import FAULTS
@@ -25,13 +24,7 @@ _ONE = column([1])
 _NOT_FINITE = 1  # of FAULTS
 
 
-def decode_steps(model: Model, kv: AnyKVCache, table: SlotTable, ranks: Parallel, trace: Trace) -> "DecodeSteps | None":
-    """None where no steps are recorded."""
-    recorded = model.runs
-    return DecodeSteps(recorded, kv, table, ranks, trace) if isinstance(recorded, RecordedDecoder) else None
-
-
-class DecodeSteps:
+class RecordedSteps:
     def __init__(
         self, recorded: RecordedDecoder, kv: AnyKVCache, table: SlotTable, ranks: Parallel, trace: Trace
     ) -> None:
@@ -43,10 +36,9 @@ class DecodeSteps:
         self._records: tuple[Record, Record] | None = None
         self._decode: Decode
 
-    def result(self, plan: StepPlan) -> StepResult | None:
-        """What the step brought; None, and nothing is done, if it is not one of these."""
-        start = time.perf_counter()
-        if not _only_decodes(plan) or not self._is_prepared():
+    def launch(self, plan: StepPlan) -> Callable[[], StepResult] | None:
+        """What says what the step brought; None, and nothing is done, if it is not one of these."""
+        if not plan.has_rows_only or not self._is_prepared():
             return None
         decode, rows = self._decode, len(plan.slots) // len(_ONE)
         if not decode.begin(
@@ -60,8 +52,8 @@ class DecodeSteps:
             head.program.replay()
             broken = self._choose(head)
             sampled = decode.keep()
-        result = StepResult(plan.step, _ONE * rows, sampled, time.perf_counter() - start)
-        return _without(broken, result) if broken else result
+        result = StepResult(plan.step, _ONE * rows, sampled, 0.0)
+        return lambda: _without(broken, result) if broken else result
 
     def _is_prepared(self) -> bool:
         """Whether there are records; calls are made ready for new ones."""
@@ -87,11 +79,6 @@ class DecodeSteps:
         if self.ranks.size > 1:
             self.ranks.broadcast(self._decode.token_ids)
         return broken
-
-
-def _only_decodes(plan: StepPlan) -> bool:
-    """Rows are looked at by the kernel; this is about what else a plan may hold."""
-    return not (plan.new or plan.freed or plan.forced or plan.forks or plan.copies or plan.masked)
 
 
 def _without(broken: list[int], result: StepResult) -> StepResult:

@@ -1,5 +1,7 @@
 """Steps that only decode are taken natively, and bring what a runner without that brings, to the bit."""
 
+from collections.abc import Callable
+
 import pytest
 from builders.backends import load_on
 from builders.hand_planned import new, plan, sampled
@@ -41,19 +43,19 @@ class Counted:
 
     def __init__(self, runner: Runner) -> None:
         self.steps: list[int] = []
-        inner = runner.decodes.result
+        inner = runner.plain_steps.launch
 
-        def result(plan: StepPlan) -> StepResult | None:
+        def launch(plan: StepPlan) -> Callable[[], StepResult] | None:
             found = inner(plan)
             if found is not None:
                 self.steps.append(plan.step)
             return found
 
-        runner.decodes.result = result
+        runner.plain_steps.launch = launch
 
 
 def without(runner: Runner) -> Runner:
-    runner.decodes = None
+    runner.plain_steps = None
     return runner
 
 
@@ -163,7 +165,7 @@ def test_a_plan_that_breaks_a_rule_is_refused_by_both_and_the_next_one_goes_on(m
 
 
 def test_a_row_whose_logits_are_broken_fails_alone(model, monkeypatch):
-    monkeypatch.setattr("penstock.worker.decode_steps.point", lambda name: "nan")
+    monkeypatch.setattr("penstock.worker.recorded_steps.point", lambda name: "nan")
     runner = slotted_runner(model)
     counted = Counted(runner)
     rows = [(0, 1, []), (1, 1, [])]
