@@ -4,7 +4,7 @@ Nothing here waits for the device. Knows nothing of plans, parameters or models.
 """
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy
@@ -104,7 +104,7 @@ class DeviceBatch:
     def num_tokens(self) -> int:
         return self.query_starts[-1]
 
-    @property
+    @cached_property
     def only_decodes(self) -> bool:
         """Every row computes one token of its answer and is asked for the next."""
         rows = self.step_rows
@@ -114,6 +114,8 @@ class DeviceBatch:
     @cached_property
     def logit_rows(self) -> Tensor:
         """[S] int64: the tokens whose hidden states go to the head."""
+        if self.only_decodes:
+            return _numbers(len(self.table.is_taken), self.table.device)[: self.num_tokens]
         ends = numpy.array(self.query_starts[1:], numpy.int64)
         return on_device(ends[self.step_rows.wants_logits] - 1, self.table.device)
 
@@ -131,6 +133,12 @@ class DeviceBatch:
         """What layers will read."""
         self.token_ids, self.rows, self.adapted = inputs.token_ids, inputs.rows, inputs.adapted
         self.rotation = rotation
+
+
+@cache
+def _numbers(count: int, device: torch.device) -> Tensor:
+    """0, 1, 2 …, which are there before a step asks for them."""
+    return torch.arange(count, device=device)
 
 
 def _pinned(adapted: Adapted | None) -> Adapted | None:
