@@ -3,22 +3,31 @@
 Where there is no GPU a capture is called again, so what it reads, its sizes and its spare rows are real.
 """
 
-from builders import interpreted  # isort: skip  before anything that imports triton
+from builders import interpreted  # noqa: F401  isort: skip  before anything that imports triton
 
-from pathlib import Path
+from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import numpy
 import pytest
+import torch
 from builders.hand_planned import new, plan, sampled
-from builders.runner_harness import slotted_runner
-from builders.tiny_model import tiny_model
+from builders.runner_harness import no_mask
+from torch import Tensor
 
+from penstock.kernels.triton.race import choose
+from penstock.kernels.triton.step_inputs import prepare
 from penstock.protocol.messages import MaskFrame, StepPlan, column, mask_bytes, values
-from penstock.worker.models.graphed import GraphOptions
-from penstock.worker.models.graphed_choice import Kind
-from penstock.worker.models.load import Model, load_model
+from penstock.protocol.trace import Trace
+from penstock.worker.device_batch import DeviceBatch
+from penstock.worker.kv_cache import DeviceKVCache, KVShape
+from penstock.worker.models.graphed import GraphedDecoder, GraphOptions
+from penstock.worker.models.graphed_choice import GraphedChoice, Kind
+from penstock.worker.parallel import Parallel
 from penstock.worker.runner import Runner
+from penstock.worker.slots import SlotTable
 
+VOCABULARY, HOST = 307, torch.device("cpu")
 SIZE = 5  # of all captured steps
 SPARE = 9  # a slot that nobody has
 ALLOWED = (17, 118, 300)
@@ -32,18 +41,46 @@ pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 Found = list[tuple[list[list[int]], list[list[int]]]]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Path:
-    return tiny_model(tmp_path_factory.mktemp("model"), "llama", num_hidden_layers=1)
+@dataclass
+class TableDecoder:
+    """No layers: a token's logits stand in a table."""
+
+    placement: SimpleNamespace = field(
+        default_factory=lambda: SimpleNamespace(ops=SimpleNamespace(step_inputs=prepare), activations=torch.float32)
+    )
+    rope: SimpleNamespace = field(
+        default_factory=lambda: SimpleNamespace(cos=None, sin=None, grow_to=lambda length: None)
+    )
+    hidden_size: int = 1
+
+    def __post_init__(self) -> None:
+        self.table = torch.randn(VOCABULARY, VOCABULARY, generator=torch.Generator().manual_seed(0))
+
+    def stream(self, batch: DeviceBatch) -> Tensor:
+        return batch.token_ids[:, None].float()
+
+    def norm(self, hidden: Tensor) -> Tensor:
+        return hidden
+
+    def head(self, hidden: Tensor) -> Tensor:
+        return self.table[hidden[:, 0].long()]
+
+    def logits(self, hidden: Tensor, rows: Tensor) -> Tensor:
+        return self.head(hidden[rows])
 
 
-def on_triton(folder: Path, **options) -> Model:
-    with interpreted.interpretation():
-        return load_model(folder, graphs=GraphOptions(**options))
+def runner_on(runs: GraphedDecoder) -> Runner:
+    kv = DeviceKVCache.allocate(KVShape(1, 1, 16), 16, 16, "bf16", HOST)
+    table = SlotTable(SPARE + 1, 16, 16, 16, VOCABULARY, HOST)
+    return Runner(runs, kv, table, Parallel(), trace=Trace(None, "test"), sample=GraphedChoice(runs, choose))
 
 
-def runner_of(model: Model) -> Runner:
-    return slotted_runner(model, max_model_len=16, num_slots=SPARE + 1)
+def captured(sizes: tuple[int, ...] = (SIZE,)) -> GraphedDecoder:
+    return GraphedDecoder(TableDecoder(), GraphOptions(sizes=sizes))
+
+
+def launched() -> GraphedDecoder:
+    return GraphedDecoder(TableDecoder(), GraphOptions(is_on=False))
 
 
 def allowing(step: int, rows: list[int], vocab_size: int) -> MaskFrame:
@@ -76,11 +113,6 @@ def decoding(number: int, slots: list[int], **rest) -> StepPlan:
 
 
 STORIES = {
-    "a mask, then none": [
-        entering(0, {0: GREEDY, 1: DRAWN}),
-        decoding(1, [1, 0], masked=column([0])),
-        decoding(2, [0, 1]),
-    ],
     "all kinds, fewer and fewer": [
         entering(0, dict(enumerate((GREEDY, TOP_P, TOP_K, DRAWN, GREEDY)))),
         decoding(1, [4, 0, 1, 2, 3]),
@@ -111,25 +143,30 @@ STORIES = {
 }
 
 
-FIRST, *OTHERS = STORIES
+@pytest.mark.parametrize("story", STORIES)
+def test_tokens_are_the_same_whether_their_choice_is_captured_or_launched(story):
+    found = found_by(runner_on(captured()), STORIES[story])
+    assert found == found_by(runner_on(launched()), STORIES[story])
+    assert found == found_by(runner_on(captured(sizes=())), STORIES[story]), "and of other sizes"
 
 
-@pytest.mark.parametrize("story", [FIRST, *(pytest.param(each, marks=pytest.mark.long) for each in OTHERS)])
-def test_tokens_are_the_same_whether_their_choice_is_captured_or_launched(folder, story):
-    captured = found_by(runner_of(on_triton(folder, sizes=(SIZE,))), STORIES[story])
-    assert captured == found_by(runner_of(on_triton(folder, is_on=False)), STORIES[story])
+def kinds(runs: GraphedDecoder) -> set[Kind]:
+    return {kind for graph in runs._graphs.values() for kind in graph.choices}
 
 
-def kinds(model: Model) -> set[Kind]:
-    return {kind for graph in model.runs._graphs.values() for kind in graph.choices}
+def test_steps_are_captured_by_what_their_rows_need():
+    runs = captured()
+    found = found_by(runner_on(runs), STORIES["masks of some, of one, of none"])
+    assert kinds(runs) == {Kind(False, True), Kind(False, False), Kind(True, True)}
+    masked = (found[1][0][0], found[1][0][2], found[2][0][0], found[4][0][0])
+    assert all(token in ALLOWED for (token,) in masked)
 
 
-@pytest.mark.long
-def test_a_step_whose_rows_take_their_logits_as_they_are_is_captured_by_what_it_needs(folder):
-    model = on_triton(folder, sizes=(SIZE,))
-    found = found_by(runner_of(model), STORIES["in company of adjusted rows"][:3])
-    assert kinds(model) == set(), "row 2 is penalized, and row 3 may not end yet"
-    assert found[-1][0][1][0] in ALLOWED
-    found = found_by(runner_of(model), STORIES["masks of some, of one, of none"])
-    assert kinds(model) == {Kind(False, True), Kind(False, False), Kind(True, True)}
-    assert all(token in ALLOWED for (token,) in (found[1][0][0], found[1][0][2], found[2][0][0], found[4][0][0]))
+def test_a_step_with_adjusted_rows_is_launched_until_none_is_left():
+    runs = captured()
+    runner = runner_on(runs)
+    entered, *steps = STORIES["in company of adjusted rows"]
+    found_by(runner, [entered, *steps[:2]])
+    assert kinds(runs) == set(), "row 2 is penalized, and row 3 may not end yet"
+    runner.step(steps[2], no_mask)
+    assert kinds(runs) == {Kind(False, False)}
