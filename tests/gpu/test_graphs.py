@@ -9,6 +9,14 @@ from penstock import LLM, SamplingParams
 
 # Between sizes that are captured, and on them.
 NUMBERS = (1, 3, 4, 5, 9, 17, 31, 32)
+# What a token is chosen by; penalties keep a step's choice from being captured while the row is there.
+CHOICES = [
+    {"temperature": 0, "max_tokens": 20},
+    {"temperature": 1, "top_p": 0.9, "max_tokens": 40},
+    {"temperature": 1.5, "top_k": 30, "max_tokens": 30},
+    {"temperature": 1, "guided_regex": "[a-z ]{30,60}", "max_tokens": 35},
+    {"temperature": 1, "repetition_penalty": 1.2, "max_tokens": 5},
+]
 LONG = {"max_model_len": 2048, "kv_cache_memory": "512MiB"}
 PARAMS = SamplingParams(temperature=0, max_tokens=12, logprobs=1, ignore_eos=True)
 
@@ -24,15 +32,20 @@ def over_the_bound(llm: LLM) -> list[tuple]:
     return [told(output) for output in generated(llm, prompts, params)]
 
 
+def by_every_choice(llm: LLM) -> list[tuple]:
+    params = [SamplingParams(**CHOICES[number % len(CHOICES)], seed=number, ignore_eos=True) for number in range(11)]
+    return [told(output) for output in generated(llm, mixed_prompts(len(params)), params)]
+
+
 @pytest.fixture(scope="module", params=["bf16", "int8"])
 def options(request, device) -> dict[str, Any]:
     return {"device": device, "dtype": "bfloat16", "deterministic": True, "kv_cache_dtype": request.param, **LONG}
 
 
 @pytest.fixture(scope="module")
-def eager(options) -> tuple[dict[int, list[tuple]], list[tuple]]:
+def eager(options) -> tuple[dict[int, list[tuple]], list[tuple], list[tuple]]:
     with pocket(**options, enforce_eager=True) as llm:
-        found = answers(llm), over_the_bound(llm)
+        found = answers(llm), over_the_bound(llm), by_every_choice(llm)
         assert "captured" not in last_log()
         return found
 
@@ -42,7 +55,9 @@ def test_captured_steps_answer_as_launched_ones(options, eager, sizes):
     with pocket(**options, graph_batch_sizes=sizes) as llm:
         assert answers(llm) == eager[0]
         assert over_the_bound(llm) == eager[1]
+        assert by_every_choice(llm) == eager[2]
         # Once more, when nothing is left to capture.
         assert answers(llm) == eager[0]
         if options["device"] == "cuda":
             assert "captured a step of" in last_log()
+            assert "captured the choice of" in last_log()
