@@ -27,7 +27,10 @@ from .arrival import MOST, counters, is_last
 from .attention_shape import (
     FEW,
     INVARIANT,
+    LIBRARY,
     MANY,
+    OURS,
+    PROMPTS,
     Tiles,
     tiles_of_few,
     tiles_of_invariant,
@@ -37,6 +40,7 @@ from .attention_split import add_splits, store_rows, store_split
 from .attention_tile import StepRows, attend, attend_split_by_split, first_key, query_parts, split_length, tile_of
 from .compiled import Example
 from .dependent import dependent_options, let_later_begin, wait_for_earlier
+from .library_attention import attend_by_library, library, serves
 from .packed_memory import memory_of
 from .tuning import Choice
 
@@ -105,22 +109,39 @@ def attention_kernel(
 @attention_paged.implement("triton")
 def attention_by_shape(query: Tensor, kv: PagedKV, rows: DeviceRows, scale: float, window: int | None) -> Tensor:
     """In a step with prompts, rows of one query attend as they do in a step without."""
-    shared, output = triton.next_power_of_2(query.shape[1] // kv.num_heads), torch.empty_like(query)
-    attend_as = partial(_launch, output, query, kv, rows, scale, window)
+    shared = triton.next_power_of_2(query.shape[1] // kv.num_heads)
     few = tiles_of_few(kv.kind, shared, rows.max_queries)
     if few is None and rows.num_rows > 1:
         few = tiles_of_few(kv.kind, shared, 1)
-    if few is not None:
-        attend_few = partial(attend_as, few)
-        attend_few(FEW[kv.kind].choice((kv.head_dim, few.positions * few.group), attend_few))
     least = 1 if few is None else few.most_queries + 1
-    if rows.max_queries >= least:
-
-        def attend_many(choice: Choice) -> None:
-            attend_as(tiles_of_many(shared, choice["ROWS"], least, rows, kv.num_heads), choice)
-
-        attend_many(MANY[kv.kind].choice((kv.head_dim, shared), attend_many))
+    attend_many = partial(_attention_of_many, query, kv, rows, scale, window, least)
+    output = attend_many() if rows.max_queries >= least else torch.empty_like(query)
+    if few is not None:
+        attend_few = partial(_launch, output, query, kv, rows, scale, window, few)
+        attend_few(FEW[kv.kind].choice((kv.head_dim, few.positions * few.group), attend_few))
     return output
+
+
+def _attention_of_many(
+    query: Tensor, kv: PagedKV, rows: DeviceRows, scale: float, window: int | None, least: int
+) -> Tensor:
+    """The output; of rows with fewer queries than `least` it is anything."""
+    key = (kv.head_dim, triton.next_power_of_2(query.shape[1] // kv.num_heads))
+
+    def attend(choice: Choice) -> Tensor:
+        if choice == LIBRARY and theirs is not None:
+            return attend_by_library(theirs, query, kv, rows, scale, window, least)
+        output = torch.empty_like(query)
+
+        def attend_by_tiles(choice: Choice) -> None:
+            tiles = tiles_of_many(key[1], choice["ROWS"], least, rows, kv.num_heads)
+            _launch(output, query, kv, rows, scale, window, tiles, choice)
+
+        attend_by_tiles(MANY[kv.kind].choice(key, attend_by_tiles))
+        return output
+
+    theirs = library(query.device, query.dtype, kv.head_dim) if serves(query, kv, rows, window) else None
+    return attend(OURS if theirs is None else PROMPTS[kv.kind].choice(key, attend))
 
 
 @attention_paged_invariant.implement("triton")

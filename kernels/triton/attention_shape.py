@@ -156,3 +156,6 @@ MANY = {
     for kind in _KEYS
 }
 INVARIANT = {kind: Tuning(f"attention_invariant_{kind}", partial(_invariant, kind), []) for kind in _KEYS}
+# Whether prompts that a library serves are its own, where there is one; the key is that of many queries.
+OURS, LIBRARY = Choice.of(LIBRARY=0), Choice.of(LIBRARY=1)
+PROMPTS = {kind: Tuning(f"attention_prompts_{kind}", lambda architecture, key: OURS, [OURS, LIBRARY]) for kind in _KEYS}

@@ -63,6 +63,18 @@ def in_parts(x, PARTS: tl.constexpr):
 
 
 @triton.jit
+def in_one(parts, PARTS: tl.constexpr):
+    """[rows, PARTS × n] of PARTS tiles [rows, n]: what `in_parts` was given."""
+    whole = parts[0]
+    if PARTS > 1:
+        pairs = (tl.interleave(parts[0], parts[PARTS // 2]),)
+        for place in tl.static_range(1, PARTS // 2):
+            pairs = pairs + (tl.interleave(parts[place], parts[place + PARTS // 2]),)
+        whole = in_one(pairs, PARTS // 2)
+    return whole
+
+
+@triton.jit
 def rounded_up(x):
     """The smallest float16 that is not below; NaN stays."""
     nearest = x.to(tl.float16)

@@ -5,6 +5,8 @@ from functools import partial
 
 import torch
 
+from penstock.kernels.paged import DeviceRows, PagedKV
+
 from .kernels import filled_memory, layer_bytes, steps_rows, version
 from .setting import Figure, Part, Setting
 from .work import attention_operations
@@ -20,6 +22,7 @@ def parts(setting: Setting) -> Iterator[Part]:
             yield Part(name, partial(_answers, setting, name, rows, context, kind))
     for op in ("attention_paged", "attention_paged_invariant"):
         yield Part(f"{op}, a prompt of 8,192", partial(_prompt, setting, op))
+    yield Part("attention by a library, a prompt of 8,192", partial(_by_library, setting))
 
 
 def _heads(setting: Setting) -> tuple[int, int, int]:
@@ -43,12 +46,29 @@ def _answers(setting: Setting, name: str, rows: int, context: int, kind: str) ->
 
 
 def _prompt(setting: Setting, op: str) -> Iterator[Figure]:
+    query, kv, step, operations = _prompts_step(setting)
+    attend = version(op)
+    seconds = setting.clock().seconds([lambda: attend(query, kv, step, query.shape[2] ** -0.5, None)] * 2)
+    yield setting.operations_figure(f"{op}, a prompt of 8,192", operations, seconds)
+
+
+def _by_library(setting: Setting) -> Iterator[Figure]:
+    """Whatever tuning chose for the figure above; the formula stands in where there is no card."""
+    from penstock.kernels.triton.library_attention import attend_by_library, formula, library
+
+    query, kv, step, operations = _prompts_step(setting)
+    attend = formula if setting.device == "cpu" else library(query.device, query.dtype, query.shape[2])
+    if attend is not None:
+        call = partial(attend_by_library, attend, query, kv, step, query.shape[2] ** -0.5, None, 1)
+        seconds = setting.clock().seconds([call] * 2)
+        yield setting.operations_figure("attention by a library, a prompt of 8,192", operations, seconds)
+
+
+def _prompts_step(setting: Setting) -> tuple[torch.Tensor, PagedKV, DeviceRows, float]:
+    """Query, memory and rows of one long prompt, and its operations."""
     num_heads, num_kv_heads, head_dim = _heads(setting)
     length = setting.sized(8192, 96)
-    attend = version(op)
     kv = filled_memory(length, num_kv_heads, head_dim, "bf16", setting.device).of_layer(0)
     query = torch.randn(length, num_heads, head_dim, device=setting.device).bfloat16()
     step = steps_rows([length], length, setting.device)
-    seconds = setting.clock().seconds([lambda: attend(query, kv, step, head_dim**-0.5, None)] * 2)
-    operations = attention_operations(num_heads, head_dim, length)
-    yield setting.operations_figure(f"{op}, a prompt of 8,192", operations, seconds)
+    return query, kv, step, attention_operations(num_heads, head_dim, length)

@@ -1,0 +1,141 @@
+"""Attention of prompts by a library's kernel (FlashAttention), on keys and values copied out of packed memory.
+
+Such a kernel is written for one architecture, and knows no packed memory. It serves a step whose longest prompt fills a
+card with tiles, and whose contexts fit into a bounded memory. Of a library nothing is believed: it is used where it
+agrees with the formula on a small step, on the card in use. Knows nothing of which way is faster.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from inspect import signature
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..paged import DeviceRows, PagedKV
+from .plain_memory import plain_memory, tokens_at_most
+from .tuning import architecture
+
+_BYTES = 256 << 20  # of plain keys and values
+_LEAST_QUERIES = 128 * 64  # of all heads: 64 tiles of the size that such kernels have
+_LARGEST_HEAD = 256
+_TOLERANCE = 3e-2
+
+
+class Lengths(NamedTuple):
+    """Where the rows' queries and keys begin, and how many a row has at most. The queries are the last of the keys."""
+
+    query_starts: Tensor  # int32 [R + 1]
+    key_starts: Tensor
+    max_queries: int
+    max_keys: int
+
+
+# From query, keys and values, each [tokens, heads, head_dim], lengths, scale and window; causal.
+Attend = Callable[[Tensor, Tensor, Tensor, Lengths, float, int | None], Tensor]
+
+
+def serves(query: Tensor, kv: PagedKV, rows: DeviceRows, window: int | None) -> bool:
+    num_bytes = tokens_at_most(rows, window) * 2 * kv.num_heads * kv.head_dim * query.element_size()
+    return rows.max_queries * query.shape[1] >= _LEAST_QUERIES and num_bytes <= _BYTES
+
+
+def attend_by_library(
+    attend: Attend, query: Tensor, kv: PagedKV, rows: DeviceRows, scale: float, window: int | None, least_queries: int
+) -> Tensor:
+    """The output; of rows with fewer queries than `least_queries` it is anything."""
+    at_most = tokens_at_most(rows, window)
+    # As large whatever the step, so that the first steps show what later ones take.
+    room = torch.empty(2, _BYTES // 2 // query.element_size(), dtype=query.dtype, device=query.device)
+    keys, values = room[:, : at_most * kv.num_heads * kv.head_dim].unflatten(1, (at_most, kv.num_heads, kv.head_dim))
+    starts = plain_memory(kv, rows, window, least_queries, keys, values)
+    lengths = Lengths(rows.query_starts, starts, rows.max_queries, at_most // rows.num_rows)
+    return attend(query, keys, values, lengths, scale, window)
+
+
+@cache
+def library(device: torch.device, dtype: torch.dtype, head_dim: int) -> Attend | None:
+    """The first one that is there and right."""
+    is_known = dtype in (torch.float16, torch.bfloat16) and head_dim % 8 == 0 and head_dim <= _LARGEST_HEAD
+    if device.type != "cuda" or not is_known:
+        return None
+    return next((attend for attend in _libraries() if is_right(attend, device, dtype, head_dim)), None)
+
+
+def _libraries() -> Iterator[Attend]:
+    if 90 <= architecture() < 100 and find_spec("flash_attn_interface"):  # FlashAttention 3 is for Hopper
+        yield _of_package("flash_attn_interface")
+    if find_spec("torch.nn.attention.varlen"):
+        yield _of_torch()
+    if find_spec("flash_attn"):
+        yield _of_package("flash_attn")
+
+
+def _of_torch() -> Attend:
+    function = import_module("torch.nn.attention.varlen").varlen_attn
+    shares_heads = {"enable_gqa": True} if "enable_gqa" in signature(function).parameters else {}
+
+    def attend(
+        query: Tensor, keys: Tensor, values: Tensor, lengths: Lengths, scale: float, window: int | None
+    ) -> Tensor:
+        reach = (-1 if window is None else window - 1, 0)
+        return function(query, keys, values, *lengths, scale=scale, window_size=reach, **shares_heads)
+
+    return attend
+
+
+def _of_package(name: str) -> Attend:
+    """Imported when it is called, since packages for another torch raise there."""
+
+    def attend(
+        query: Tensor, keys: Tensor, values: Tensor, lengths: Lengths, scale: float, window: int | None
+    ) -> Tensor:
+        named: dict[str, Any] = dict(
+            zip(("cu_seqlens_q", "cu_seqlens_k", "max_seqlen_q", "max_seqlen_k"), lengths, strict=True)
+        )
+        reach = (-1 if window is None else window - 1, 0 if window else -1)
+        function = import_module(name).flash_attn_varlen_func
+        found = function(query, keys, values, **named, softmax_scale=scale, causal=True, window_size=reach)
+        return found[0] if isinstance(found, tuple) else found
+
+    return attend
+
+
+def is_right(attend: Attend, device: torch.device, dtype: torch.dtype, head_dim: int) -> bool:
+    """Whether it gives what the formula does, with heads that are shared, and a row that has no keys between others."""
+    generator = torch.Generator().manual_seed(0)
+    query, keys, values = torch.randn(3, 9, 4, head_dim, generator=generator).to(device, dtype).unbind()
+    keys, values = keys[:, :2].contiguous(), values[:, :2].contiguous()
+    starts = torch.tensor([[0, 3, 4, 6], [0, 5, 5, 7]], dtype=torch.int32, device=device)
+    lengths = Lengths(*starts, 3, 5)
+    is_meant = torch.tensor([0, 1, 2, 4, 5], device=device)
+    for window in (None, 2):
+        expected = formula(query, keys, values, lengths, head_dim**-0.5, window)[is_meant]
+        try:
+            found = attend(query, keys, values, lengths, head_dim**-0.5, window)[is_meant]
+        except (ImportError, RuntimeError, TypeError, ValueError):
+            return False
+        if not torch.allclose(found, expected, rtol=_TOLERANCE, atol=_TOLERANCE):
+            return False
+    return True
+
+
+def formula(query: Tensor, keys: Tensor, values: Tensor, lengths: Lengths, scale: float, window: int | None) -> Tensor:
+    """What a library is to compute, row by row; zeros where a row has no keys."""
+    output = torch.zeros_like(query)
+    starts = torch.stack((lengths.query_starts, lengths.key_starts), 1).tolist()
+    for (begin, seen_from), (end, seen_to) in pairwise(starts):
+        if end > begin and seen_to > seen_from:
+            positions = torch.arange(seen_to - seen_from, device=query.device)
+            own = positions[begin - end :, None]
+            is_seen = (positions <= own) & (positions > own - (window or len(positions)))
+            of_row = (query[begin:end], keys[seen_from:seen_to], values[seen_from:seen_to])
+            q, k, v = (found.transpose(0, 1).float() for found in of_row)
+            attended = F.scaled_dot_product_attention(q, k, v, is_seen, scale=scale, enable_gqa=True)
+            output[begin:end] = attended.transpose(0, 1).to(query.dtype)
+    return output
