@@ -29,8 +29,9 @@ def _default(architecture: int, key: Key, bytes_of_line: int) -> Choice:
         return _INTERPRETED if lines < _OF_A_MODEL else _INTERPRETED_MODEL
     if width == 4:  # not for matrix units
         return Choice.of(BLOCK_N=32, BLOCK_K=32, PARTS=num_parts(lines, inputs, 32), num_stages=3)
-    block_k = bytes_of_line if rows == 16 else 64
-    return Choice.of(BLOCK_N=64, BLOCK_K=block_k, PARTS=num_parts(lines, inputs, 64), num_stages=4)
+    # More warps where sums of 64 rows, of this part and of others, would not fit into four warps' registers.
+    blocks = {"BLOCK_N": 64, "BLOCK_K": bytes_of_line if rows == 16 else 64, "PARTS": num_parts(lines, inputs, 64)}
+    return Choice.of(8 if rows == 64 else 4, 4, **blocks)
 
 
 def _float_default(architecture: int, key: Key) -> Choice:
@@ -51,7 +52,7 @@ def _int4_default(architecture: int, key: Key) -> Choice:
     is_shared = group % (2 * half_block(group)) == 0
     block_n = 128 if is_shared and rows == 16 and lines >= _MANY_LINES else 64
     parts = num_parts(lines, inputs, block_n)
-    if rows == 64:  # of a group and of a part, sums would not fit into four warps' registers
+    if rows == 64:
         return Choice.of(8, 4, BLOCK_N=block_n, PARTS=parts)
     return Choice.of(4, 6, BLOCK_N=block_n, PARTS=parts)  # deep, for tiles of half bytes are small
 

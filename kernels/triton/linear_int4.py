@@ -74,7 +74,7 @@ def _default(architecture: int, key: Key) -> Choice:
     if width == 4:  # not for matrix units
         return Choice.of(BLOCK_M=16, BLOCK_N=32, PARTS=num_parts(outputs, inputs, 32), num_stages=3)
     if rows <= FEW_ROWS:
-        # More warps where sums of 64 rows, of a group and of a part, would not fit into four warps' registers.
+        # Eight warps, for sums of 64 rows, of a group and of a part, would not fit into four warps' registers.
         return Choice.of(8, 4, BLOCK_M=rows, BLOCK_N=64, PARTS=num_parts(outputs, inputs, 64))
     return Choice.of(BLOCK_M=128 if is_shared else 64, BLOCK_N=128, PARTS=1, num_warps=8, num_stages=3)
 

@@ -15,17 +15,16 @@ _SMALLER, _LARGER = tl.constexpr(0.0625), tl.constexpr(16.0)
 
 @triton.jit
 def factors_of(norm_weight, start, num_inputs, LENGTH: tl.constexpr):
-    """Of a run of inputs: [1, LENGTH]."""
-    inputs = start + tl.arange(0, LENGTH)
-    weight = tl.load(norm_weight + inputs, mask=inputs < num_inputs, other=0)
-    return (weight.to(tl.float32) * _SMALLER)[None, :]
+    """The norm's weight of a run of inputs: [1, LENGTH]."""
+    inputs = start + tl.arange(0, LENGTH)[None, :]
+    return tl.load(norm_weight + inputs, mask=inputs < num_inputs, other=0)
 
 
 @triton.jit
 def weighed(x_tile, factors, squares):
     """A tile of rows with its factors, and the squares so far with this tile's."""
     numbers = x_tile.to(tl.float32)
-    return numbers * factors, tl.fma(numbers, numbers, squares)
+    return numbers * (factors.to(tl.float32) * _SMALLER), tl.fma(numbers, numbers, squares)
 
 
 @triton.jit
