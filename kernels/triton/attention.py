@@ -46,7 +46,7 @@ from .tuning import Choice
 
 _LOG2_E = 1.4426950408889634
 # Counts that differ from step to step: no kernel is compiled anew for one of them.
-_COUNTS = ["num_rows", "tiles_a_row", "least_queries", "most_queries", "splits_at_most", "window"]
+_COUNTS = ["num_rows", "tiles_a_row", "least_queries", "most_queries", "splits_at_most", "shortest_split", "window"]
 # How keys and values are read: as numbers, or as words of numbers that lie together.
 _NUMBERS = {"fp32": torch.float32, "fp16": torch.float16}
 
@@ -55,7 +55,7 @@ _NUMBERS = {"fp32": torch.float32, "fp16": torch.float16}
 def attention_kernel(
     query, output, parts, sums, counters, query_starts, context_lengths, block_tables, keys, values, key_scales,
     value_scales, table_width, stride, scale_stride, num_rows, tiles_a_row, least_queries, most_queries,
-    splits_at_most, window, scale, POSITIONS: tl.constexpr, GROUP: tl.constexpr, SHARED: tl.constexpr,
+    splits_at_most, shortest_split, window, scale, POSITIONS: tl.constexpr, GROUP: tl.constexpr, SHARED: tl.constexpr,
     KEYS: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr, KIND: tl.constexpr, PER_WORD: tl.constexpr,
     ADDS_SPLITS: tl.constexpr, IS_DEPENDENT: tl.constexpr,
 ):  # fmt: skip
@@ -67,7 +67,7 @@ def attention_kernel(
     rows = StepRows(query_starts, context_lengths, num_rows, tiles_a_row, least_queries, most_queries)
     tile = tile_of(number, rows, POSITIONS)
     begin, end = first_key(tile.position, window, KEYS), tile.position + POSITIONS
-    length = split_length(end, splits_at_most)
+    length = split_length(end, splits_at_most, shortest_split)
     first_split, beyond = begin // length, tl.cdiv(end, length)
     is_beyond = has_one & ((split < first_split) | (split >= beyond))
     if (tile.position >= tile.context) | is_beyond:
@@ -110,9 +110,9 @@ def attention_kernel(
 def attention_by_shape(query: Tensor, kv: PagedKV, rows: DeviceRows, scale: float, window: int | None) -> Tensor:
     """In a step with prompts, rows of one query attend as they do in a step without."""
     shared = triton.next_power_of_2(query.shape[1] // kv.num_heads)
-    few = tiles_of_few(kv.kind, shared, rows.max_queries)
+    few = tiles_of_few(kv.kind, shared, rows.max_queries, rows, kv.num_heads)
     if few is None and rows.num_rows > 1:
-        few = tiles_of_few(kv.kind, shared, 1)
+        few = tiles_of_few(kv.kind, shared, 1, rows, kv.num_heads)
     least = 1 if few is None else few.most_queries + 1
     attend_many = partial(_attention_of_many, query, kv, rows, scale, window, least)
     output = attend_many() if rows.max_queries >= least else torch.empty_like(query)
@@ -162,7 +162,7 @@ def _launch(
     if num_tiles * num_heads > MOST:
         tiles = tiles.unsplit()
     num_splits = tiles.num_splits(rows)
-    counts = (rows.num_rows, tiles.a_row, tiles.least_queries, tiles.most_queries, tiles.splits_at_most, window or 0)
+    counts = (rows.num_rows, tiles.a_row, tiles.least_queries, tiles.most_queries)
     places = (num_tiles * tiles.positions if num_splits > 1 else 0, query.shape[1], num_splits)
     parts = query.new_empty((*places, kv.head_dim), dtype=torch.float32)
     sums = query.new_empty((*places, 2), dtype=torch.float32)
@@ -171,9 +171,10 @@ def _launch(
     attention_kernel[num_tiles, num_heads, num_splits](
         query, output, parts, sums, counters(query.device), rows.query_starts, rows.context_lengths,
         rows.block_tables, keys, values, *scales, rows.block_tables.shape[1], keys.stride(0), scales[0].stride(0),
-        *counts, scale * _LOG2_E, tiles.positions, tiles.group, query.shape[1] // num_heads, choice["KEYS"],
-        kv.head_dim, kv.block_size, kv.kind, KV_FORMATS[kv.kind].per_unit, tiles.adds_splits,
-        num_warps=choice.num_warps, num_stages=choice.num_stages, **dependent_options(),
+        *counts, tiles.splits_at_most, tiles.split, window or 0, scale * _LOG2_E, tiles.positions, tiles.group,
+        query.shape[1] // num_heads, choice["KEYS"], kv.head_dim, kv.block_size, kv.kind,
+        KV_FORMATS[kv.kind].per_unit, tiles.adds_splits, num_warps=choice.num_warps, num_stages=choice.num_stages,
+        **dependent_options(),
     )  # fmt: skip
 
 

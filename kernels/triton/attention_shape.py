@@ -13,6 +13,9 @@ from .tuning import Choice, Key, Tuning
 
 # Tokens of the shortest stretch that a context is split into; a multiple of every number of keys that a step takes.
 SPLIT = 256
+# Programs of whole contexts for each of which so short a stretch is worth a program: a device has them all at once.
+_PROGRAMS_OF_SHORT = 64
+_LONGER_AT_MOST = 4  # times as long are the shortest stretches where there are many programs anyway
 # Programs of one tile and head, at most: partial sums take memory in proportion.
 SPLITS_AT_MOST = 32
 # Rows of a tile (queries × heads that share a key head) up to which a step has few queries, and contexts are split.
@@ -31,6 +34,7 @@ class Tiles(NamedTuple):
     least_queries: int  # of the rows that these tiles are for
     most_queries: int
     splits_at_most: int = 1
+    split: int = SPLIT  # tokens of the shortest one
     is_split: bool = False  # whether each split has a program of its own
     adds_splits: bool = False  # whether a program that has them all adds them up as if it had not
 
@@ -50,15 +54,19 @@ class Tiles(NamedTuple):
 
     def num_splits(self, rows: DeviceRows) -> int:
         end = -(-rows.max_context // self.positions) * self.positions
-        return min(self.splits_at_most, -(-end // SPLIT)) if self.is_split else 1
+        return min(self.splits_at_most, -(-end // self.split)) if self.is_split else 1
 
 
-def tiles_of_few(kind: str, shared: int, most_queries: int) -> Tiles | None:
-    """One tile for all queries of a row, or two; none where there are too many. `shared` is a power of 2."""
+def tiles_of_few(kind: str, shared: int, most_queries: int, rows: DeviceRows, num_heads: int) -> Tiles | None:
+    """One tile for all queries of a row, or two; none where there are too many. `shared` is a power of 2.
+
+    Few programs have short splits, to be many; of many each has a longer one, to begin less often.
+    """
     positions = 1 << (most_queries - 1).bit_length()
     group = max(shared, LEAST_ROWS // positions)
     is_few = positions == 1 or positions * group <= FEW_ROWS[kind]
-    return Tiles(positions, group, 1, most_queries, SPLITS_AT_MOST, is_split=True) if is_few else None
+    longer = min(max(1, rows.num_rows * num_heads // _PROGRAMS_OF_SHORT), _LONGER_AT_MOST)
+    return Tiles(positions, group, 1, most_queries, SPLITS_AT_MOST, SPLIT * longer, is_split=True) if is_few else None
 
 
 def tiles_of_many(shared: int, num_rows: int, least_queries: int, rows: DeviceRows, num_heads: int) -> Tiles:

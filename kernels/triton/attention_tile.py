@@ -10,11 +10,8 @@ from typing import NamedTuple
 import triton
 import triton.language as tl
 
-from .attention_shape import SPLIT
 from .packed_memory import key_words, scales_of, value_words
 from .packed_numbers import UINT4_ZERO, in_parts, numbers
-
-_SPLIT = tl.constexpr(SPLIT)
 
 
 class StepRows(NamedTuple):
@@ -61,9 +58,9 @@ def tile_of(number, rows, POSITIONS: tl.constexpr):
 
 
 @triton.jit
-def split_length(end, splits_at_most):
+def split_length(end, splits_at_most, shortest):
     """Of the stretches that positions below `end` are split into."""
-    length = end * 0 + _SPLIT
+    length = end * 0 + shortest
     while length * splits_at_most < end:
         length *= 2
     return length
