@@ -145,20 +145,22 @@ def examples() -> Iterator[Example]:
     few, many = (1024, 4096), (24576, 4096)
     normed, added, gated = {"norm_weight"}, {"ADDS"}, {"norm_weight", "IS_GATED"}
     for kind, group, rows, shape, around in (
-        ("bf16", 0, 16, few, normed),
+        ("bf16", 0, 8, few, normed),
         ("bf16", 0, 16, few, added),
         ("bf16", 0, 16, many, gated),
         ("bf16", 0, 32, many, {"IS_GATED"}),
         ("bf16", 0, 64, many, {"IS_GATED"}),
         ("fp32", 0, 16, few, gated),
         ("fp32", 0, 64, few, added),
-        ("int8", 0, 16, few, normed),
+        ("int8", 0, 8, few, normed),
         ("int8", 0, 16, many, gated),
         ("int8", 0, 64, few, added),
+        ("int4", 128, 8, many, gated),
         ("int4", 128, 16, few, normed | {"zeros"}),
-        ("int4", 128, 16, many, gated),
-        ("int4", 64, 16, few, added),
+        ("int4", 64, 8, few, added),
+        ("int4", 64, 16, many, gated),
         ("int4", 32, 16, few, gated),
+        ("int4", 128, 32, few, added),
         ("int4", 128, 64, many, {"IS_GATED", "zeros"}),
         ("int4", 64, 64, few, added),
     ):

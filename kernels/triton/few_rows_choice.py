@@ -1,14 +1,14 @@
 """How products of few rows are cut: lines of the weight a tile, inputs a step, parts of the inputs.
 
-Keys are (bytes of a met number, rows, lines of the weight, inputs, group size, whether it is gated), where rows are 16,
-32 or 64: as many as a tile has. Knows nothing of what is computed.
+Keys are (bytes of a met number, rows, lines of the weight, inputs, group size, whether it is gated), where rows are 8,
+16, 32 or 64: as many as a tile has. Matrix units take no fewer than 8, and what rows cost (their norm, their way into
+registers) counts for 4-bit weights. Knows nothing of what is computed.
 """
 
 import triton
 
 from .tiles import num_parts
 from .tuning import Choice, Key, Tuning
-from .weights import half_block
 
 NORMED_ROWS = 16  # up to which a norm on the way costs less than a launch
 _MANY_LINES = 16384  # enough for a tile of 128 on each multiprocessor
@@ -20,7 +20,7 @@ _INTERPRETED_MODEL = Choice.of(BLOCK_N=1024, BLOCK_K=512, PARTS=1)
 
 def row_block(rows: int) -> int:
     """Rows of a tile."""
-    return max(16, triton.next_power_of_2(rows))
+    return max(8, triton.next_power_of_2(rows))
 
 
 def _default(architecture: int, key: Key, bytes_of_line: int) -> Choice:
@@ -30,7 +30,7 @@ def _default(architecture: int, key: Key, bytes_of_line: int) -> Choice:
     if width == 4:  # not for matrix units
         return Choice.of(BLOCK_N=32, BLOCK_K=32, PARTS=num_parts(lines, inputs, 32), num_stages=3)
     # More warps where sums of 64 rows, of this part and of others, would not fit into four warps' registers.
-    blocks = {"BLOCK_N": 64, "BLOCK_K": bytes_of_line if rows == 16 else 64, "PARTS": num_parts(lines, inputs, 64)}
+    blocks = {"BLOCK_N": 64, "BLOCK_K": bytes_of_line if rows <= 16 else 64, "PARTS": num_parts(lines, inputs, 64)}
     return Choice.of(8 if rows == 64 else 4, 4, **blocks)
 
 
@@ -43,18 +43,18 @@ def _int8_default(architecture: int, key: Key) -> Choice:
 
 
 def _int4_default(architecture: int, key: Key) -> Choice:
-    width, rows, lines, inputs, group, _ = key
+    width, rows, lines, inputs, *_ = key
     if not architecture:
         return Choice.of(BLOCK_N=64, PARTS=2)
     if width == 4:
         return Choice.of(BLOCK_N=32, PARTS=num_parts(lines, inputs, 32), num_stages=3)
-    # Where the two runs of a tile have scales of their own, their sums are held beside one another: narrower tiles.
-    is_shared = group % (2 * half_block(group)) == 0
-    block_n = 128 if is_shared and rows == 16 and lines >= _MANY_LINES else 64
+    block_n = 128 if rows == 8 and lines >= _MANY_LINES else 64
     parts = num_parts(lines, inputs, block_n)
-    if rows == 64:
-        return Choice.of(8, 4, BLOCK_N=block_n, PARTS=parts)
-    return Choice.of(4, 6, BLOCK_N=block_n, PARTS=parts)  # deep, for tiles of half bytes are small
+    if rows > 16:
+        return Choice.of(8 if rows == 64 else 4, 4, BLOCK_N=block_n, PARTS=parts)
+    # Deep, for tiles of half bytes are small. Two warps meet 16 rows by instructions for 16 lines each, which take
+    # bytes from shared memory in fours; those for 64 lines take them in pairs, at more cost than the product's.
+    return Choice.of(4 if rows == 8 else 2, 6, BLOCK_N=block_n, PARTS=parts)
 
 
 _FLOAT_CHOICES = [
@@ -70,7 +70,7 @@ _INT8_CHOICES = [
     Choice.of(BLOCK_N=128, BLOCK_K=128, PARTS=1, num_stages=4),
 ]
 _INT4_CHOICES = [
-    *(Choice.of(BLOCK_N=32, PARTS=parts, num_stages=7) for parts in (1, 4)),
+    *(Choice.of(BLOCK_N=64, PARTS=parts, num_warps=2, num_stages=6) for parts in (1, 2, 4, 8)),
     *(Choice.of(BLOCK_N=64, PARTS=parts, num_stages=6) for parts in (1, 2, 4, 8)),
     *(Choice.of(BLOCK_N=128, PARTS=parts, num_stages=5) for parts in (1, 4)),
     *(Choice.of(BLOCK_N=64, PARTS=parts, num_warps=8, num_stages=4) for parts in (1, 4)),
