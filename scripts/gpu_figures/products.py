@@ -1,5 +1,7 @@
 """The products of one layer of an 8B model, in every format: few rows by bytes of weights, many by operations.
 
+A decode step's are timed a second time with what a layer does around them: norms before, sums and gates after.
+
 There are two layers, so that what one reads is not in the cache from the round before.
 """
 
@@ -22,6 +24,7 @@ _FORMS = {
     "wint8": ("linear_wint8", "int8", 0),
     "int4": ("linear_wint4", "int4", 64),
 }
+_FEW_ROWS_FORMS = {"bf16": ("bf16", 0), "wint8": ("int8", 0), "int4": ("int4", 64)}
 _FEW_ROWS, _MANY_ROWS = (1, 16), (256, 4096)
 _LAYERS = 2
 
@@ -29,6 +32,9 @@ _LAYERS = 2
 def parts(setting: Setting) -> Iterator[Part]:
     for form in _FORMS:
         yield Part(f"products of a layer, {form}", partial(_of_form, setting, form))
+    for form in _FEW_ROWS_FORMS:
+        name = f"products of a layer with their norms, sums and gate, {form}"
+        yield Part(name, partial(_with_their_surroundings, setting, form))
 
 
 def _of_form(setting: Setting, form: str) -> Iterator[Figure]:
@@ -50,6 +56,33 @@ def _of_form(setting: Setting, form: str) -> Iterator[Figure]:
             yield setting.bytes_figure(name, num_weights * WEIGHT_BYTES[kind], seconds)
         else:
             yield setting.operations_figure(name, 2 * num_weights * rows, seconds)
+
+
+def _with_their_surroundings(setting: Setting, form: str) -> Iterator[Figure]:
+    from penstock.kernels import WeightForm
+    from penstock.kernels.norm import Norm
+    from penstock.kernels.triton.weights import pack
+
+    kind, group_size = _FEW_ROWS_FORMS[form]
+    multiply, device = version("linear_few_rows"), torch.device(setting.device)
+    small = {"qkv": (70, 64), "o": (64, 96), "gate, up": (80, 64), "down": (64, 96)}
+    shapes = setting.sized(Work.of(SHAPES["8b"]).products, small)
+    weights = {
+        name: [pack([_random(shape, device) * 0.02], WeightForm(kind, group_size), device) for _ in range(_LAYERS)]
+        for name, shape in shapes.items()
+    }
+    num_weights = sum(outputs * inputs for outputs, inputs in shapes.values())
+    for rows in (1, 8, 16)[: setting.sized(None, 1)]:
+        calls: list[Callable[[], Tensor]] = []
+        for layer in range(_LAYERS):
+            for name, (outputs, inputs) in shapes.items():
+                x, is_inner = _random((rows, inputs), device), name in ("o", "down")
+                norm = None if is_inner else Norm(_random((1, inputs), device)[0], 1e-6)
+                stream = _random((rows, outputs), device) if is_inner else None
+                calls.append(partial(multiply, x, weights[name][layer], None, norm, stream, name == "gate, up"))
+        seconds = setting.clock().seconds(calls) * len(calls) / _LAYERS
+        name = f"products of a layer with their norms, sums and gate, {form}, {rows:,} rows"
+        yield setting.bytes_figure(name, num_weights * WEIGHT_BYTES[kind], seconds)
 
 
 def _random(shape: tuple[int, int], device: torch.device) -> Tensor:

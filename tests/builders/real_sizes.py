@@ -52,6 +52,29 @@ def products(sizes: Sizes) -> Iterator[Case]:
                 yield Case(operation, f"{rows} × {inputs} → {outputs}", (x, weight, bias))
 
 
+def few_rows(sizes: Sizes) -> Iterator[Case]:
+    """A layer's products, each with what stands around it."""
+    from penstock.kernels import WeightForm
+    from penstock.kernels.norm import Norm
+    from penstock.kernels.triton.weights import pack
+
+    shapes = sizes.sized(
+        {"normed": (6144, 4096), "added": (4096, 12288), "normed, gated": (24576, 4096), "alone": (151_936, 1024)},
+        {"normed": (40, 96), "added": (33, 96), "normed, gated": (80, 96)},
+    )
+    forms = [WeightForm("bf16"), WeightForm("int8"), WeightForm("int4", 64), WeightForm("int4", 128)]
+    for form in forms[: sizes.sized(None, 3)]:
+        for around, (outputs, inputs) in shapes.items():
+            made = [sizes.random(outputs, inputs) * 0.02]
+            weight = pack(made, form, torch.device(sizes.device))
+            norm = Norm(sizes.random(inputs) + 1, 1e-6) if "normed" in around else None
+            for rows in sizes.sized((1, 3, 8, 16, 17, 33, 64), (1, 17)):
+                x, bias = sizes.random(rows, inputs), sizes.random(outputs) if rows % 2 else None
+                stream = sizes.random(rows, outputs) if around == "added" else None
+                arguments = (x, weight, bias, norm, stream, "gated" in around)
+                yield Case("linear_few_rows", f"{form.kind}, {rows} × {inputs} → {outputs}, {around}", arguments)
+
+
 def attention(sizes: Sizes) -> Iterator[Case]:
     num_heads, num_kv_heads, head_dim = sizes.sized((32, 8, 128), (4, 2, 32))
     # Contexts of the rows, queries of each, window.
@@ -123,5 +146,5 @@ def logits(sizes: Sizes) -> Iterator[Case]:
 
 
 FAMILIES: dict[str, Callable[[Sizes], Iterator[Case]]] = {
-    family.__name__: family for family in (products, attention, heads, rows, logits)
+    family.__name__: family for family in (products, few_rows, attention, heads, rows, logits)
 }
