@@ -12,8 +12,8 @@ import triton.language as tl
 from .tuning import architecture
 
 _SINCE = 90  # Hopper
-_LINE = tl.constexpr(128)  # bytes that come from memory at once
-_AHEAD = tl.constexpr(4)  # such lines of each line of a weight
+_SECTOR = tl.constexpr(128)  # bytes that come from memory at once
+_AHEAD = tl.constexpr(4)  # times as many of each line are asked for
 
 
 @triton.jit
@@ -31,14 +31,18 @@ def let_later_begin(IS_DEPENDENT: tl.constexpr):
 
 
 @triton.jit
-def begin_early(first_weights, IS_DEPENDENT: tl.constexpr):
-    """Both, and between them the beginnings of what this program will read of a weight, which nobody writes, are sent
-    for: `first_weights` point to them, [lines] long ones."""
+def begin_early(weight_lines, first, length, IS_DEPENDENT: tl.constexpr):
+    """Both, and between them the beginnings of what nobody writes are asked for.
+
+    Of each of these lines of a weight, `length` numbers long, this program will read from the `first` one on.
+    """
     let_later_begin(IS_DEPENDENT)
     if IS_DEPENDENT:
-        bytes_of = first_weights.to(tl.int64)[:, None] + tl.arange(0, _AHEAD)[None, :] * _LINE
+        PER_SECTOR: tl.constexpr = _SECTOR * 8 // weight_lines.dtype.element_ty.primitive_bitwidth
+        places = tl.minimum(first + tl.arange(0, _AHEAD) * PER_SECTOR, length - 1)
+        addresses = (weight_lines[:, None] + places[None, :]).to(tl.int64)
         tl.inline_asm_elementwise(
-            "prefetch.global.L2 [$1]; mov.b32 $0, 0;", "=r,l", [bytes_of], dtype=tl.int32, is_pure=False, pack=1
+            "prefetch.global.L2 [$1]; mov.b32 $0, 0;", "=r,l", [addresses], dtype=tl.int32, is_pure=False, pack=1
         )
     wait_for_earlier(IS_DEPENDENT)
 

@@ -20,7 +20,7 @@ from ..reference.few_rows import linear_few_rows
 from .arrival import counters
 from .compiled import Example
 from .dependent import begin_early, dependent_options
-from .few_rows_choice import FLOATS, INT4, INT8, NORMED_ROWS, row_block
+from .few_rows_choice import FLOATS, INT4, INT8, NORMED_ROWS, NORMED_ROWS_OF_INT4, row_block
 from .few_rows_ending import Ending, join_and_end, lines_of_tile
 from .part_sums import sum_of_part
 from .part_sums_int4 import sum_of_int4_part
@@ -41,7 +41,8 @@ def multiply_few_rows(
     first_output = tl.program_id(0) * (BLOCK_N // 2 if IS_GATED else BLOCK_N)
     lines = lines_of_tile(first_output, num_outputs, BLOCK_N, IS_GATED).to(tl.int64)
     weight_lines, part = values + lines * num_inputs, tl.program_id(1)
-    begin_early(weight_lines + part * tl.cdiv(tl.cdiv(num_inputs, BLOCK_K), PARTS) * BLOCK_K, IS_DEPENDENT)
+    first = part * tl.cdiv(tl.cdiv(num_inputs, BLOCK_K), PARTS) * BLOCK_K
+    begin_early(weight_lines, first, num_inputs, IS_DEPENDENT)
     x_rows = x + tl.minimum(tl.arange(0, BLOCK_M), num_rows - 1) * num_inputs
     met_type: tl.constexpr = x.dtype.element_ty if values.dtype.element_ty == tl.int8 else values.dtype.element_ty
     sums, squares = sum_of_part(
@@ -65,7 +66,7 @@ def multiply_few_rows_int4(
     lines = lines_of_tile(first_output, num_outputs, BLOCK_N, IS_GATED).to(tl.int64)
     blocks, part = tl.cdiv(num_inputs, 2 * HALF), tl.program_id(1)
     octet_lines = values + lines * (blocks * HALF)
-    begin_early(octet_lines + part * tl.cdiv(blocks, PARTS) * HALF, IS_DEPENDENT)
+    begin_early(octet_lines, part * tl.cdiv(blocks, PARTS) * HALF, blocks * HALF, IS_DEPENDENT)
     groups = tl.cdiv(blocks * 2 * HALF, GROUP)
     if zeros is not None:
         zeros += lines * groups
@@ -90,7 +91,8 @@ def multiply_few(
     is_gated: bool = False,
 ) -> Tensor:
     """[rows, outputs] in x's dtype; with `stream` the product is added to it in place, and it is what is given."""
-    if norm is not None and (len(x) > NORMED_ROWS or weight.order is not None):
+    most_normed = NORMED_ROWS_OF_INT4 if weight.kind == "int4" else NORMED_ROWS
+    if norm is not None and (len(x) > most_normed or weight.order is not None):
         x, norm = rms_norm(x, norm.weight, norm.epsilon), None
     x = x.contiguous() if weight.order is None else x.index_select(1, weight.order)
     launch = partial(_launch, x, weight, bias, norm, is_gated)
@@ -156,10 +158,11 @@ def examples() -> Iterator[Example]:
         ("int8", 0, 16, many, gated),
         ("int8", 0, 64, few, added),
         ("int4", 128, 8, many, gated),
-        ("int4", 128, 16, few, normed | {"zeros"}),
+        ("int4", 128, 8, few, normed | {"zeros"}),
         ("int4", 64, 8, few, added),
-        ("int4", 64, 16, many, gated),
-        ("int4", 32, 16, few, gated),
+        ("int4", 64, 16, many, {"IS_GATED"}),
+        ("int4", 32, 8, few, gated),
+        ("int4", 32, 16, few, added),
         ("int4", 128, 32, few, added),
         ("int4", 128, 64, many, {"IS_GATED", "zeros"}),
         ("int4", 64, 64, few, added),

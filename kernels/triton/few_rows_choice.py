@@ -10,7 +10,10 @@ import triton
 from .tiles import num_parts
 from .tuning import Choice, Key, Tuning
 
-NORMED_ROWS = 16  # up to which a norm on the way costs less than a launch
+# Up to which a norm on the way costs less than a launch. Each program norms all rows again; where weights take half a
+# byte, that is soon more than their way from memory.
+NORMED_ROWS = 16
+NORMED_ROWS_OF_INT4 = 8
 _MANY_LINES = 16384  # enough for a tile of 128 on each multiprocessor
 _INTERPRETED = Choice.of(BLOCK_N=64, BLOCK_K=128, PARTS=2)
 # An interpreted program takes as long as it has lines, whatever its tile: of a whole model's products few are best.

@@ -48,9 +48,7 @@ def multiply(
     else:
         sums = zeros
         for part in range(PARTS):
-            more, _ = sum_of_part(
-                x_rows, weight_rows, None, part, num_inputs, zeros, BLOCK_K, PARTS, IS_EVEN, met_type
-            )
+            more, _ = sum_of_part(x_rows, weight_rows, None, part, num_inputs, zeros, BLOCK_K, PARTS, IS_EVEN, met_type)
             sums += more
     finish(
         sums, output, partial, counters, scales, row_scales, bias, first_row, first_output, num_rows, num_outputs,
