@@ -10,7 +10,7 @@ import triton.language as tl
 
 # What meets the weights is made smaller, and the sums larger again, that a large number of the stream times a large
 # weight of the norm stays within float16.
-_SMALLER, _LARGER = tl.constexpr(0.0625), tl.constexpr(16.0)
+SMALLER, _LARGER = tl.constexpr(0.0625), tl.constexpr(16.0)
 
 
 @triton.jit
@@ -24,7 +24,7 @@ def factors_of(norm_weight, start, num_inputs, LENGTH: tl.constexpr):
 def weighed(x_tile, factors, squares):
     """A tile of rows with its factors, and the squares so far with this tile's."""
     numbers = x_tile.to(tl.float32)
-    return numbers * (factors.to(tl.float32) * _SMALLER), tl.fma(numbers, numbers, squares)
+    return numbers * (factors.to(tl.float32) * SMALLER), tl.fma(numbers, numbers, squares)
 
 
 @triton.jit

@@ -1,0 +1,50 @@
+"""How the product of one row is cut: lines of the weight a program, words of a line a step, parts of the inputs.
+
+Keys are (bytes of the row's numbers, lines of the weight, inputs, group size, whether it is gated). More lines share
+what is done with the row; fewer make more programs. Knows nothing of what is computed.
+"""
+
+from functools import partial
+
+import triton
+
+from .tiles import num_parts
+from .tuning import Choice, Key, Tuning
+
+PER_WORD = {"fp32": 1, "fp16": 2, "bf16": 2, "int8": 4, "int4": 8}  # weights in 32 bits
+_MANY_LINES = 8192  # that make four programs of 16 for each multiprocessor
+_INTERPRETED = Choice.of(BLOCK_N=64, WORDS=32, PARTS=2)
+# An interpreted program takes as long as it has lines, whatever its tile: of a whole model's products few are best.
+_OF_A_MODEL = 80  # lines at least
+_INTERPRETED_MODEL = Choice.of(BLOCK_N=1024, WORDS=128, PARTS=1)
+
+
+def _default(kind: str, architecture: int, key: Key) -> Choice:
+    _, lines, inputs, *_ = key
+    if not architecture:
+        return _INTERPRETED if lines < _OF_A_MODEL else _INTERPRETED_MODEL
+    block_n = 8 if lines >= _MANY_LINES else 4
+    if kind == "int4":
+        block_n *= 2
+    # Of integers a thread takes two words at once, so many as eight 16-bit numbers of the row meet.
+    widest = 256 if kind.startswith("int") else 512
+    words = min(widest, triton.next_power_of_2(inputs // PER_WORD[kind]))
+    return Choice.of(BLOCK_N=block_n, WORDS=words, PARTS=num_parts(lines, inputs, block_n))
+
+
+def _choices(widest: int, blocks: tuple[int, ...]) -> list[Choice]:
+    return [
+        *(Choice.of(BLOCK_N=block_n, WORDS=widest, PARTS=1) for block_n in blocks),
+        Choice.of(BLOCK_N=blocks[0], WORDS=widest, PARTS=2),
+        Choice.of(BLOCK_N=blocks[0], WORDS=widest, PARTS=4),
+        Choice.of(BLOCK_N=blocks[0], WORDS=widest // 2, num_warps=2, PARTS=1),
+        Choice.of(BLOCK_N=blocks[1], WORDS=widest // 2, num_warps=2, PARTS=1),
+        Choice.of(BLOCK_N=blocks[0], WORDS=widest // 4, num_warps=1, PARTS=1),
+        Choice.of(BLOCK_N=blocks[0], WORDS=2 * widest, num_warps=8, PARTS=1),
+    ]
+
+
+_FLOATS = Tuning("one_row", partial(_default, "bf16"), _choices(512, (4, 8, 16)))
+_INT8 = Tuning("one_row_int8", partial(_default, "int8"), _choices(256, (4, 8, 16)))
+_INT4 = Tuning("one_row_int4", partial(_default, "int4"), _choices(256, (8, 16)))
+TUNINGS = {"fp32": _FLOATS, "fp16": _FLOATS, "bf16": _FLOATS, "int8": _INT8, "int4": _INT4}
