@@ -29,37 +29,48 @@ from .weights import GpuWeight, half_block
 
 
 @triton.jit
+def _lines(first_output, OUTPUTS: tl.constexpr, BLOCK_N: tl.constexpr, IS_GATED: tl.constexpr):
+    """The tile's, at constant distances from one another if no tile reaches beyond the last output."""
+    if OUTPUTS % (BLOCK_N // 2 if IS_GATED else BLOCK_N) > 0:
+        lines = lines_of_tile(first_output, OUTPUTS, BLOCK_N, IS_GATED)
+    else:
+        places = tl.arange(0, BLOCK_N)
+        lines = first_output + (places // 2 + places % 2 * OUTPUTS if IS_GATED else places)
+    return lines
+
+
+@triton.jit
 def multiply_row(
-    x, words, scales, bias, norm_weight, output, partial, counters, epsilon, num_outputs, num_inputs,
-    KIND: tl.constexpr, PER_WORD: tl.constexpr, BLOCK_N: tl.constexpr, WORDS: tl.constexpr, PARTS: tl.constexpr,
-    IS_GATED: tl.constexpr, ADDS: tl.constexpr, IS_DEPENDENT: tl.constexpr,
+    x, words, scales, bias, norm_weight, output, partial, counters, epsilon, OUTPUTS: tl.constexpr,
+    INPUTS: tl.constexpr, KIND: tl.constexpr, PER_WORD: tl.constexpr, BLOCK_N: tl.constexpr, WORDS: tl.constexpr,
+    PARTS: tl.constexpr, IS_GATED: tl.constexpr, ADDS: tl.constexpr, IS_DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     HAS_NORM: tl.constexpr = norm_weight is not None
     first_output = tl.program_id(0) * (BLOCK_N // 2 if IS_GATED else BLOCK_N)
-    lines = lines_of_tile(first_output, num_outputs, BLOCK_N, IS_GATED).to(tl.int64)
-    count, part = num_inputs // PER_WORD, tl.program_id(1)
+    lines = _lines(first_output, OUTPUTS, BLOCK_N, IS_GATED).to(tl.int64)
+    count, part = INPUTS // PER_WORD, tl.program_id(1)
     word_lines = words + lines * count
     if IS_DEPENDENT:
         begin_early(word_lines + part * tl.cdiv(tl.cdiv(count, WORDS), PARTS) * WORDS)
-    sums, squares = sum_of_row(x, word_lines, norm_weight, part, num_inputs, KIND, PER_WORD, WORDS, PARTS)
+    sums, squares = sum_of_row(x, word_lines, norm_weight, part, INPUTS, KIND, PER_WORD, WORDS, PARTS)
     if HAS_NORM:
         sums *= SMALLER
     ending = Ending(output, scales, bias, partial, counters)
     join_and_end(
-        sums, squares, ending, first_output, 1, num_outputs, num_inputs, epsilon, PARTS, HAS_NORM, IS_GATED, ADDS
+        sums, squares, ending, first_output, 1, OUTPUTS, INPUTS, epsilon, PARTS, HAS_NORM, IS_GATED, ADDS
     )  # fmt: skip
 
 
 @triton.jit
 def multiply_row_int4(
-    x, words, group_scales, zeros, bias, norm_weight, output, partial, counters, epsilon, num_outputs, num_inputs,
-    BLOCK_N: tl.constexpr, WORDS: tl.constexpr, GROUP: tl.constexpr, HALF: tl.constexpr, PARTS: tl.constexpr,
-    IS_GATED: tl.constexpr, ADDS: tl.constexpr, IS_DEPENDENT: tl.constexpr,
+    x, words, group_scales, zeros, bias, norm_weight, output, partial, counters, epsilon, OUTPUTS: tl.constexpr,
+    INPUTS: tl.constexpr, BLOCK_N: tl.constexpr, WORDS: tl.constexpr, GROUP: tl.constexpr, HALF: tl.constexpr,
+    PARTS: tl.constexpr, IS_GATED: tl.constexpr, ADDS: tl.constexpr, IS_DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     HAS_NORM: tl.constexpr = norm_weight is not None
     first_output = tl.program_id(0) * (BLOCK_N // 2 if IS_GATED else BLOCK_N)
-    lines = lines_of_tile(first_output, num_outputs, BLOCK_N, IS_GATED).to(tl.int64)
-    blocks, part = tl.cdiv(num_inputs, 2 * HALF), tl.program_id(1)
+    lines = _lines(first_output, OUTPUTS, BLOCK_N, IS_GATED).to(tl.int64)
+    blocks, part = tl.cdiv(INPUTS, 2 * HALF), tl.program_id(1)
     count, groups = blocks * (HALF // 4), tl.cdiv(blocks * 2 * HALF, GROUP)
     word_lines = words + lines * count
     if IS_DEPENDENT:
@@ -67,13 +78,13 @@ def multiply_row_int4(
     if zeros is not None:
         zeros += lines * groups
     sums, squares = sum_of_int4_row(
-        x, word_lines, group_scales + lines * groups, zeros, norm_weight, part, num_inputs, GROUP, HALF, WORDS, PARTS
+        x, word_lines, group_scales + lines * groups, zeros, norm_weight, part, INPUTS, GROUP, HALF, WORDS, PARTS
     )
     if HAS_NORM:
         sums *= SMALLER
     ending = Ending(output, None, bias, partial, counters)
     join_and_end(
-        sums, squares, ending, first_output, 1, num_outputs, num_inputs, epsilon, PARTS, HAS_NORM, IS_GATED, ADDS
+        sums, squares, ending, first_output, 1, OUTPUTS, INPUTS, epsilon, PARTS, HAS_NORM, IS_GATED, ADDS
     )  # fmt: skip
 
 
@@ -162,15 +173,14 @@ def _example(kind: str, group: int, shape: tuple[int, int], around: set[str], ta
     pointers = dict.fromkeys(("x", "bias", "norm_weight", "output"), f"*{number}") | {"words": "*i32"}
     pointers |= (weights if kind.startswith("int") else {}) | joined
     pointers = {name: of for name, of in pointers.items() if name in around or name not in ("norm_weight", "zeros")}
-    sizes = {"epsilon": "fp32", "num_outputs": "i32", "num_inputs": "i32"}
     kernel, constants = multiply_row, {"KIND": kind, "PER_WORD": PER_WORD[kind]}
     if kind == "int4":
         kernel, constants = multiply_row_int4, {"GROUP": group, "HALF": half_block(group)}
-    constants |= {**dict(choice.blocks), "IS_DEPENDENT": targets[0] >= 90}
+    constants |= {**dict(choice.blocks), "OUTPUTS": shape[0], "INPUTS": shape[1], "IS_DEPENDENT": targets[0] >= 90}
     constants |= {name: name in around for name in ("IS_GATED", "ADDS")}
-    absent = [name for name in kernel.arg_names if name not in {**pointers, **sizes, **constants}]
+    absent = [name for name in kernel.arg_names if name not in {**pointers, **constants, "epsilon": ""}]
     return Example(
-        f"one row, {kind} {group or ''}, {sorted(around)}", kernel, {**pointers, **sizes},
+        f"one row, {kind} {group or ''}, {sorted(around)}", kernel, pointers | {"epsilon": "fp32"},
         constants | dict.fromkeys(absent), choice.num_warps, choice.num_stages,
-        (*pointers, "num_outputs", "num_inputs"), targets,
+        tuple(pointers), targets,
     )  # fmt: skip

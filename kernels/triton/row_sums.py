@@ -47,11 +47,11 @@ def loaded_row(x, norm_weight, inputs, num_inputs, squares):
 
 @triton.jit
 def sum_of_row(
-    x, word_lines, norm_weight, part, num_inputs, KIND: tl.constexpr, PER_WORD: tl.constexpr, WORDS: tl.constexpr,
-    PARTS: tl.constexpr,
+    x, word_lines, norm_weight, part, INPUTS: tl.constexpr, KIND: tl.constexpr, PER_WORD: tl.constexpr,
+    WORDS: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """[lines, 1] over a part of the inputs; of a normed row [1, 1] squares too."""
-    count = num_inputs // PER_WORD
+    count = INPUTS // PER_WORD
     length = tl.cdiv(tl.cdiv(count, WORDS), PARTS) * WORDS
     sums = tl.zeros((word_lines.shape[0], WORDS), tl.float32)
     row_sums = tl.zeros((1, WORDS), tl.float32)
@@ -61,7 +61,7 @@ def sum_of_row(
         if KIND == "int8":
             words ^= _TOP_BITS
         inputs = first * PER_WORD + tl.arange(0, WORDS * PER_WORD)[None, :]
-        row, squares = loaded_row(x, norm_weight, inputs, num_inputs, squares)
+        row, squares = loaded_row(x, norm_weight, inputs, INPUTS, squares)
         row_parts = in_parts(row, PER_WORD)
         for place in tl.static_range(PER_WORD):
             met = row_parts[place]

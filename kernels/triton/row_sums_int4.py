@@ -49,11 +49,11 @@ def _scaled(products, total, scales, zeros, groups, is_there, sums):
 
 @triton.jit
 def sum_of_int4_row(
-    x, word_lines, scales, zeros, norm_weight, part, num_inputs, GROUP: tl.constexpr, HALF: tl.constexpr,
+    x, word_lines, scales, zeros, norm_weight, part, INPUTS: tl.constexpr, GROUP: tl.constexpr, HALF: tl.constexpr,
     WORDS: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """[lines, 1] over a part of the inputs; of a normed row [1, 1] squares too."""
-    count = tl.cdiv(num_inputs, 2 * HALF) * HALF // 4
+    count = tl.cdiv(INPUTS, 2 * HALF) * HALF // 4
     length = tl.cdiv(tl.cdiv(count, WORDS), PARTS) * WORDS
     sums = tl.zeros((word_lines.shape[0], WORDS * 4 // _CHUNK), tl.float32)
     squares = tl.zeros((1, WORDS * 4), tl.float32)
@@ -61,8 +61,8 @@ def sum_of_int4_row(
         words = words_of(word_lines, first, count, WORDS, 2)
         octets = first * 4 + tl.arange(0, WORDS * 4)[None, :]
         lower_inputs = octets // HALF * (2 * HALF) + octets % HALF
-        lower_row, squares = loaded_row(x, norm_weight, lower_inputs, num_inputs, squares)
-        upper_row, squares = loaded_row(x, norm_weight, lower_inputs + HALF, num_inputs, squares)
+        lower_row, squares = loaded_row(x, norm_weight, lower_inputs, INPUTS, squares)
+        upper_row, squares = loaded_row(x, norm_weight, lower_inputs + HALF, INPUTS, squares)
         lower_parts, upper_parts = in_parts(lower_row, 4), in_parts(upper_row, 4)
         lower_total, upper_total = _total(lower_parts), _total(upper_parts)
         first_octets = first * 4 + tl.arange(0, WORDS * 4 // _CHUNK)[None, :] * _CHUNK

@@ -1,0 +1,121 @@
+"""The product of one row, with what a layer does around it: every format, every choice, and what bits are as floats."""
+
+from builders import interpreted  # noqa: F401  isort: skip  before anything that imports triton
+
+import numpy
+import pytest
+import torch
+from torch import Tensor
+
+from penstock.kernels.forms import WeightForm
+from penstock.kernels.norm import Norm
+from penstock.kernels.quantized_part import QuantizedPart
+from penstock.kernels.reference.few_rows import linear_one_row
+from penstock.kernels.triton.bits_as_floats import FACTOR, place_of, power_of
+from penstock.kernels.triton.one_row import is_in_words
+from penstock.kernels.triton.one_row_choice import TUNINGS
+from penstock.kernels.triton.tuning import Choice
+from penstock.kernels.triton.weights import GpuWeight, pack
+
+CPU = torch.device("cpu")
+# What a number may be off by, of the largest.
+CLOSE = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
+# What stands around a product: whether a norm, the stream, a gate.
+AROUND = {"alone": (0, 0, 0), "normed": (1, 0, 0), "added": (0, 1, 0), "gated": (0, 0, 1), "normed, gated": (1, 0, 1)}
+# Rows of 16 bits; of float32, where rounding them would hide what is wrong.
+DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "int4": torch.float16, "int8": torch.bfloat16}
+EXACT = DTYPES | {"int4": torch.float32, "int8": torch.float32}
+FORMS = [WeightForm("fp32"), WeightForm("fp16"), WeightForm("bf16"), WeightForm("int8"), WeightForm("int4", 64)]
+
+
+def draws(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+def weight_of(outputs: int, inputs: int, form: WeightForm) -> GpuWeight:
+    return pack([draws(outputs, inputs, seed=7) / inputs**0.5], form, CPU)
+
+
+def grouped(outputs: int, inputs: int, group: int, order: Tensor | None = None) -> GpuWeight:
+    """As a checkpoint with zeros has it."""
+    generator = torch.Generator().manual_seed(group)
+    values = torch.randint(0, 16, (outputs, inputs), dtype=torch.uint8, generator=generator)
+    zeros = torch.randint(0, 16, (outputs, -(-inputs // group)), dtype=torch.uint8, generator=generator)
+    part = QuantizedPart(values, torch.rand(zeros.shape, generator=generator).half() / 16, zeros, group, order)
+    return pack([part], WeightForm("bf16"), CPU)
+
+
+def assert_agrees(x: Tensor, weight: GpuWeight, around: str, bias: Tensor | None = None) -> None:
+    has_norm, adds, is_gated = AROUND[around]
+    norm = Norm(draws(x.shape[1], seed=3, dtype=x.dtype) + 1, 1e-5) if has_norm else None
+    streams = [draws(1, weight.out_features, seed=4, dtype=x.dtype) if adds else None for _ in range(2)]
+    found = linear_one_row.versions["triton"](x, weight, bias, norm, streams[0], bool(is_gated))
+    expected = linear_one_row.reference(x, weight, bias, norm, streams[1], bool(is_gated))
+    assert found.dtype == x.dtype and found.shape == expected.shape
+    assert not adds or found is streams[0]
+    bound = CLOSE[x.dtype] * float(expected.float().abs().max())
+    torch.testing.assert_close(found.float(), expected.float(), rtol=0, atol=bound)
+
+
+@pytest.mark.parametrize(("first", "count"), [(first, 8) for first in (0, 8, 16, 24)] + [(4 * n, 4) for n in range(8)])
+def test_bits_of_a_word_are_exact_as_floats_with_what_they_meet(first, count):
+    values = numpy.arange(1 << count, dtype=numpy.int64)
+    floats = (values << place_of(first)).astype(numpy.uint32).view(numpy.float32)
+    assert (floats * numpy.float32(2.0 ** power_of(first)) == values * FACTOR.value).all()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("around", AROUND)
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.kind)
+def test_a_product_does_what_stands_around_it(form, around):
+    x = draws(1, 200, dtype=DTYPES.get(form.kind, torch.float32))
+    assert_agrees(x, weight_of(70, 200, form), around, draws(70, seed=1, dtype=x.dtype))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("around", ["normed", "added", "gated"])
+@pytest.mark.parametrize("group", [16, 32, 48, 64, 128, 192, 1000])
+def test_groups_of_any_size_keep_their_scales_and_zeros(group, around):
+    weight = grouped(50, 300, group)
+    assert weight.kind == "int4"
+    assert_agrees(draws(1, 300, seed=2), weight, around)
+
+
+def test_the_order_of_a_checkpoints_inputs_is_followed_after_the_norm():
+    order = torch.randperm(192, generator=torch.Generator().manual_seed(5)).int()
+    assert_agrees(draws(1, 192), grouped(20, 192, 64, order), "normed")
+
+
+@pytest.mark.parametrize("form", [WeightForm("int8"), WeightForm("int4", 32)], ids=lambda form: form.kind)
+def test_large_and_small_numbers_of_a_row_count_as_they_are(form):
+    weight = weight_of(20, 64, form)
+    for factor in (2.0**35, 2.0**-40):
+        x = draws(1, 64) * factor
+        assert_agrees(x, weight, "alone")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.kind)
+def test_every_choice_that_is_tried_computes_the_product(form, monkeypatch):
+    tuning, weight = TUNINGS[form.kind], weight_of(40, 300, form)
+    x = draws(1, 300, dtype=EXACT.get(form.kind, torch.float32))
+    for choice in tuning.choices:
+        monkeypatch.setattr(tuning, "default", lambda *_, choice=choice: choice)
+        assert_agrees(x, weight, "added")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.kind)
+@pytest.mark.parametrize("parts", [1, 3, 8])
+def test_parts_of_the_inputs_are_added_to_the_whole(form, parts, monkeypatch):
+    choice = Choice.of(BLOCK_N=8, WORDS=16, PARTS=parts)
+    monkeypatch.setattr(TUNINGS[form.kind], "default", lambda *_: choice)
+    x = draws(1, 328, dtype=EXACT.get(form.kind, torch.float32))
+    assert_agrees(x, weight_of(36, 328, form), "normed, gated")
+
+
+def test_lines_that_are_no_whole_words_are_told_apart():
+    assert is_in_words(weight_of(8, 33, WeightForm("fp32"))) and is_in_words(weight_of(8, 33, WeightForm("int4", 32)))
+    assert not is_in_words(weight_of(8, 33, WeightForm("bf16"))) and not is_in_words(
+        weight_of(8, 34, WeightForm("int8"))
+    )
