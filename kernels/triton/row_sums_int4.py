@@ -48,6 +48,14 @@ def _scaled(products, total, scales, zeros, groups, is_there, sums):
 
 
 @triton.jit
+def _groups_of(first_inputs, GROUP: tl.constexpr):
+    """Of chunks [1, chunks]."""
+    groups = first_inputs // GROUP
+    # Not true, and harmless for what is no multiple of two: it has threads lie along a line's chunks, as their sums do.
+    return tl.max_contiguous(tl.multiple_of(groups, [1, 1]), [1, 2])
+
+
+@triton.jit
 def sum_of_int4_row(
     x, word_lines, scales, zeros, norm_weight, part, INPUTS: tl.constexpr, GROUP: tl.constexpr, HALF: tl.constexpr,
     WORDS: tl.constexpr, PARTS: tl.constexpr,
@@ -70,7 +78,7 @@ def sum_of_int4_row(
         is_there = first_octets < count * 4
         nothing = tl.zeros((word_lines.shape[0], WORDS), tl.float32)
         lower = _added(words, lower_parts, nothing, 0)
-        lower_groups, upper_groups = first_inputs // GROUP, (first_inputs + HALF) // GROUP
+        lower_groups, upper_groups = _groups_of(first_inputs, GROUP), _groups_of(first_inputs + HALF, GROUP)
         if GROUP % (2 * HALF) == 0:
             both = _in_chunks(_added(words, upper_parts, lower, 4))
             sums = _scaled(both, lower_total + upper_total, scales, zeros, lower_groups, is_there, sums)
