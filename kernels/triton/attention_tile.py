@@ -149,12 +149,12 @@ def attend(
         weighted *= kept[:, None]
         if KIND == "uint4":
             minima = scales_of(memory.value_scales, memory, start, context, 1, KEYS, BLOCK_SIZE)
-            offset = offset * kept + tl.sum(weights * minima[None, :], 1)
+            of_minima = weights * minima[None, :]
         if KIND == "int8" or KIND == "uint4":
             weights *= scales_of(memory.value_scales, memory, start, context, 0, KEYS, BLOCK_SIZE)[None, :]
         rounded = weights.to(parts[0].dtype)
         if KIND == "uint4":
-            offset -= UINT4_ZERO * tl.sum(rounded.to(tl.float32), 1)
+            offset = offset * kept + tl.sum(of_minima - UINT4_ZERO * rounded.to(tl.float32), 1)
         words = value_words(memory, start, context, KEYS, HEAD_DIM, BLOCK_SIZE, KIND, PER_WORD)
         weight_parts = in_parts(rounded, PER_WORD)
         for place in tl.static_range(PER_WORD):

@@ -9,8 +9,11 @@ follows it but one `return`. Knows nothing of blocks or attention.
 import triton
 import triton.language as tl
 
+from . import is_interpreted
+
 UINT4_ZERO = tl.constexpr(16.0)
-_NIBBLES, _SIXTEENS = tl.constexpr(0x00780078), tl.constexpr(0x41804180)
+_NIBBLE, _SIXTEEN = tl.constexpr(0x0078), tl.constexpr(0x4180)
+_IS_INTERPRETED = tl.constexpr(is_interpreted())
 _TOP_BITS = tl.constexpr(-2139062144)  # 0x80808080
 # 1.5 × 2^23: adding it rounds to whole numbers, to even at a tie, and leaves them in the lowest bits.
 _WHOLE_IN_FLOAT = tl.constexpr(12582912.0)
@@ -24,15 +27,37 @@ def numbers(words, PLACE: tl.constexpr, KIND: tl.constexpr):
     elif KIND == "int8":
         found = (words << 24 - 8 * PLACE >> 24).to(tl.float32).to(tl.bfloat16)
     elif KIND == "uint4":
-        # Of a byte the low nibble is one of the word's first four numbers, the high one of its last four. In the bits
-        # 3-6 of a bfloat16 from 16 on they count as they are; both halves of a word are made at once.
-        shift: tl.constexpr = PLACE % 2 * 8 + PLACE // 4 * 4 - 3
-        moved = words >> shift if shift > 0 else words << -shift
-        pair = moved & _NIBBLES | _SIXTEENS
-        found = (pair >> PLACE % 4 // 2 * 16).to(tl.int16).to(tl.bfloat16, bitcast=True)
+        # Of a byte the low nibble is one of the word's first four numbers, the high one of its last four.
+        found = _nibbles((words >> PLACE % 4 // 2 * 16).to(tl.int16), PLACE % 2 * 8 + PLACE // 4 * 4)
     else:
         found = words
     return found
+
+
+@triton.jit
+def _nibbles(halves, FIRST: tl.constexpr):
+    """The numbers in four bits of each half of a word, from bit FIRST on: in bits 3-6 of a bfloat16 from 16 on.
+
+    Two neighbours are moved, cut out and made a bfloat16 at once, by two instructions for which the compiler takes more.
+    """
+    if _IS_INTERPRETED:
+        bits = halves.to(tl.int32) << 3 >> FIRST & _NIBBLE | _SIXTEEN
+        found = bits.to(tl.int16).to(tl.bfloat16, bitcast=True)
+    elif FIRST == 0:
+        found = _moved_pairs("shl.b32 moved, $1, 3;", halves)
+    elif FIRST == 4:
+        found = _moved_pairs("shr.u32 moved, $1, 1;", halves)
+    elif FIRST == 8:
+        found = _moved_pairs("shr.u32 moved, $1, 5;", halves)
+    else:
+        found = _moved_pairs("shr.u32 moved, $1, 9;", halves)
+    return found
+
+
+@triton.jit
+def _moved_pairs(MOVE: tl.constexpr, halves):
+    ASM: tl.constexpr = "{ .reg .b32 moved; " + MOVE + " lop3.b32 $0, moved, 0x00780078, 0x41804180, 0xEA; }"
+    return tl.inline_asm_elementwise(ASM, "=r,r", [halves], dtype=tl.bfloat16, is_pure=True, pack=2)
 
 
 @triton.jit
