@@ -11,9 +11,9 @@ however its prompt was chunked. It has the price of smaller tiles. Queries are c
 Knows nothing of who owns a block.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 
 import torch
 import triton
@@ -38,6 +38,7 @@ from .attention_shape import (
 )
 from .attention_split import add_splits, store_rows, store_split
 from .attention_tile import StepRows, attend, attend_split_by_split, first_key, query_parts, split_length, tile_of
+from .attention_trial import trial_step
 from .compiled import Example
 from .dependent import dependent_options, let_later_begin, wait_for_earlier
 from .library_attention import attend_by_library, library, serves
@@ -117,9 +118,20 @@ def attention_by_shape(query: Tensor, kv: PagedKV, rows: DeviceRows, scale: floa
     attend_many = partial(_attention_of_many, query, kv, rows, scale, window, least)
     output = attend_many() if rows.max_queries >= least else torch.empty_like(query)
     if few is not None:
-        attend_few = partial(_launch, output, query, kv, rows, scale, window, few)
-        attend_few(FEW[kv.kind].choice((kv.head_dim, few.positions * few.group), attend_few))
+        key = (kv.head_dim, few.positions * few.group)
+        choice = FEW[kv.kind].choice(key, _attention_on_trial(query, kv, scale, few))
+        _launch(output, query, kv, rows, scale, window, few, choice)
     return output
+
+
+def _attention_on_trial(query: Tensor, kv: PagedKV, scale: float, tiles: Tiles) -> Callable[[Choice], None]:
+    step = cache(partial(trial_step, query, kv))
+
+    def attend(choice: Choice) -> None:
+        tried, memory, rows = step()
+        _launch(torch.empty_like(tried), tried, memory, rows, scale, None, tiles, choice)
+
+    return attend
 
 
 def _attention_of_many(

@@ -148,13 +148,17 @@ def _invariant(kind: str, architecture: int, key: Key) -> Choice:
     return Step(rows, _KEYS[kind], 4, 2).choice
 
 
-def _few_tried(keys: int) -> list[Choice]:
-    steps = (4, 3, keys), (4, 2, keys), (8, 3, keys), (4, 3, 2 * keys)
+def _few_tried(kind: str) -> list[Choice]:
+    """From 5 stages on a step's keys and values come while the one before is computed, else between the two."""
+    keys = _KEYS[kind]
+    steps = [(4, 3, keys), (4, 2, keys), (8, 3, keys), (4, 5, keys), (8, 5, keys), (4, 3, 2 * keys)]
+    if kind in ("fp16", "bf16"):
+        steps.append((4, 5, keys // 2))
     return [Choice.of(warps, stages, KEYS=tried) for warps, stages, tried in steps]
 
 
 # By format. The key begins with the head dimension; of few queries the tile's rows follow, of many `shared`.
-FEW = {kind: Tuning(f"attention_few_{kind}", partial(_few, kind), _few_tried(keys)) for kind, keys in _KEYS.items()}
+FEW = {kind: Tuning(f"attention_few_{kind}", partial(_few, kind), _few_tried(kind)) for kind in _KEYS}
 MANY = {
     kind: Tuning(
         f"attention_many_{kind}",

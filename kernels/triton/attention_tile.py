@@ -154,7 +154,9 @@ def attend(
             weights *= scales_of(memory.value_scales, memory, start, context, 0, KEYS, BLOCK_SIZE)[None, :]
         rounded = weights.to(parts[0].dtype)
         if KIND == "uint4":
-            offset = offset * kept + tl.sum(tl.fma(rounded.to(tl.float32), tl.full(weights.shape, -UINT4_ZERO, tl.float32), of_minima), 1)
+            offset = offset * kept + tl.sum(
+                tl.fma(rounded.to(tl.float32), tl.full(weights.shape, -UINT4_ZERO, tl.float32), of_minima), 1
+            )
         words = value_words(memory, start, context, KEYS, HEAD_DIM, BLOCK_SIZE, KIND, PER_WORD)
         weight_parts = in_parts(rounded, PER_WORD)
         for place in tl.static_range(PER_WORD):

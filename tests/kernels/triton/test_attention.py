@@ -9,7 +9,7 @@ from torch import Tensor
 
 from penstock.kernels.kv_layout import KV_FORMATS
 from penstock.kernels.reference.paged_attention import attention_paged, attention_paged_invariant
-from penstock.kernels.triton import arrival, attention
+from penstock.kernels.triton import arrival, attention, attention_trial
 
 QUICK_KINDS = ["bf16", *(pytest.param(kind, marks=pytest.mark.long) for kind in KV_FORMATS if kind != "bf16")]
 FORMS = {"fast": attention_paged, "invariant": attention_paged_invariant}
@@ -134,3 +134,15 @@ def test_in_the_fast_form_too_a_row_has_the_same_bits_whatever_stands_in_the_oth
     prompt, answer = (1, 20, 50), (0, 299, 300)
     assert torch.equal(attended(requests, [answer, prompt])[:1], attended(requests, [answer, (2, 32, 33)])[:1])
     assert torch.equal(attended(requests, [prompt, answer])[:30], attended(requests, [prompt, (2, 0, 33)])[:30])
+
+
+@pytest.mark.parametrize("kind", QUICK_KINDS)
+def test_what_answers_are_tuned_on_is_a_step_of_answers(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over memory of zeros, so that every output is 0, and none is missing."""
+    monkeypatch.setattr(attention_trial, "_CONTEXT", 300)
+    monkeypatch.setattr(attention_trial, "_ROWS", 2)
+    requests = Requests(Form(kind, 2, 1), [5])
+    query, _ = requests.step([(0, 4, 5)])
+    tried, memory, rows = attention_trial.trial_step(query, requests.memory())
+    found = FORMS["fast"].versions["triton"](tried + 1, memory, rows, 0.125, None)
+    assert found.shape == (2, 2, 64) and torch.equal(found, torch.zeros_like(found))
