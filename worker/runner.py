@@ -130,25 +130,24 @@ class Runner:
         return logits[on_device(numpy.flatnonzero(~is_searched), logits.device)]
 
     def _sample(self, outcome: Outcome, logits: Tensor, mask: Mask | None) -> None:
-        rows, device = outcome.rows, self.table.device
+        rows = outcome.rows
         indices = numpy.flatnonzero(rows.is_sampling)
         slots = rows.slots[indices]
         parameters, num_prompt = self.table.parameters, self.table.num_prompt[slots]
         sampling = SamplingRows(parameters, slots, rows.ends[indices], num_prompt, self.table.histories)
         if self.ranks.rank == 0:
             sampled = self._draw(outcome, sampling, indices, logits, mask)
-            self.ranks.broadcast(sampled.chosen)
         else:
-            sampled = Sampled(torch.zeros(len(slots), 2, dtype=torch.int64, device=device))
-            self.ranks.broadcast(sampled.chosen)
-            # All histories agree because all have rank 0's tokens.
+            sampled = Sampled(torch.zeros(len(slots), 2, dtype=torch.int64, device=self.table.device))
+        self.ranks.broadcast(sampled.chosen)
+        if self.ranks.rank != 0:  # all histories agree because all have rank 0's tokens
             sampling.keep(sampled.token_ids)
         outcome.sampled = OnHost(sampled.chosen)
 
     def _draw(
-        self, outcome: Outcome, rows: SamplingRows, sampling: numpy.ndarray, logits: Tensor, mask: Mask | None
+        self, outcome: Outcome, rows: SamplingRows, indices: numpy.ndarray, logits: Tensor, mask: Mask | None
     ) -> Sampled:
-        """Tokens of the rows at these indices, written into their histories."""
+        """Tokens of these rows, which are the step's at `indices`; they are in the histories then."""
         if point("worker.logits") == "nan":
             logits[0] = torch.nan
         parameters, slots = rows.parameters, rows.slots
@@ -161,11 +160,11 @@ class Runner:
         raw, raw_watched = logits[index], logits[watched]  # the sampler overwrites them
         sampled = self._sampled(logits, rows, mask)
         if len(asking):
-            owners, num_top = sampling[asking], parameters.logprobs[slots[asking]]
+            owners, num_top = indices[asking], parameters.logprobs[slots[asking]]
             outcome.logprobs.append(logprobs_of_rows(raw, sampled.token_ids[index], owners, num_top))
         if len(watching):
             found = token_logprobs(raw_watched, sampled.token_ids[watched], 0)
-            outcome.certainty = certainty(found, sampling[watching], parameters.least_logprob[slots[watching]])
+            outcome.certainty = certainty(found, indices[watching], parameters.least_logprob[slots[watching]])
         return sampled
 
     def _prompt_logprobs(self, rows: StepRows, batch: Batch, hidden: Tensor) -> list[Callable[[], list[Logprobs]]]:

@@ -127,7 +127,7 @@ def rows(sizes: Sizes) -> Iterator[Case]:
 
 
 def logits(sizes: Sizes) -> Iterator[Case]:
-    from penstock.kernels.sampling_columns import DeviceDraws
+    from penstock.kernels.sampling_columns import DeviceDraws, DeviceMask
 
     for count in (1, 7, sizes.sized(256, 9)):
         width = sizes.sized(151_936, 515)
@@ -138,10 +138,12 @@ def logits(sizes: Sizes) -> Iterator[Case]:
         wholes = torch.stack((numbers + 1, numbers, numbers))
         draws = DeviceDraws(numbers % 4, reals + 1e-3, wholes, histories, numbers, numbers)
         yield Case("choose_on_device", f"{count} rows", (scores, draws), may_differ=0.01)
-        chosen = torch.randint(0, width, (count,), device=sizes.device)
-        yield Case("ranked_logprobs", f"{count} rows", (scores, chosen, 5), may_differ=1e-3)
         words = -(-width // 32)
         bits = torch.randint(-(2**31), 2**31, (count, words), device=sizes.device).int()
+        mask = DeviceMask((numbers - 2).clamp(min=-1).int(), bits)
+        yield Case("choose_on_device", f"{count} rows, masked", (scores, draws, mask), changed=(0,), may_differ=0.01)
+        chosen = torch.randint(0, width, (count,), device=sizes.device)
+        yield Case("ranked_logprobs", f"{count} rows", (scores, chosen, 5), may_differ=1e-3)
         yield Case("apply_mask", f"{count} rows", (scores, numbers, bits), changed=(0,))
 
 

@@ -8,9 +8,9 @@ Knows nothing of what the layers compute.
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -49,7 +49,7 @@ class Graph:
     hidden: Tensor  # the stream behind the last layer
     replay: Callable[[], Tensor]  # gives logits of all rows
     logits: Tensor | None = None  # those of the last replay
-    choices: dict[Any, Callable[[], Tensor]] = field(default_factory=dict)  # what was captured that reads them
+    choices: dict[Hashable, Callable[[], Tensor]] = field(default_factory=dict)  # what was captured that reads them
 
     @property
     def size(self) -> int:
