@@ -22,6 +22,7 @@ from .compiled import Example
 from .dependent import begin_early, dependent_options
 from .few_rows_choice import FLOATS, INT4, INT8, NORMED_ROWS, NORMED_ROWS_OF_INT4, row_block
 from .few_rows_ending import Ending, join_and_end, lines_of_tile
+from .one_row import is_in_words, multiply_one
 from .part_sums import sum_of_part
 from .part_sums_int4 import sum_of_int4_part
 from .rms_norm import rms_norm
@@ -91,6 +92,8 @@ def multiply_few(
     is_gated: bool = False,
 ) -> Tensor:
     """[rows, outputs] in x's dtype; with `stream` the product is added to it in place, and it is what is given."""
+    if len(x) == 1 and is_in_words(weight):
+        return multiply_one(x, weight, bias, norm, stream, is_gated)
     most_normed = NORMED_ROWS_OF_INT4 if weight.kind == "int4" else NORMED_ROWS
     if norm is not None and (len(x) > most_normed or weight.order is not None):
         x, norm = rms_norm(x, norm.weight, norm.epsilon), None

@@ -17,7 +17,7 @@ from ..norm import Norm
 from ..reference.few_rows import linear_one_row
 from .arrival import counters
 from .compiled import Example
-from .dependent import begin_early, is_dependent
+from .dependent import begin_early, dependent_options
 from .few_rows_ending import Ending, join_and_end, lines_of_tile
 from .norm_on_the_way import SMALLER
 from .one_row_choice import PER_WORD, TUNINGS
@@ -50,8 +50,7 @@ def multiply_row(
     lines = _lines(first_output, OUTPUTS, BLOCK_N, IS_GATED).to(tl.int64)
     count, part = INPUTS // PER_WORD, tl.program_id(1)
     word_lines = words + lines * count
-    if IS_DEPENDENT:
-        begin_early(word_lines + part * tl.cdiv(tl.cdiv(count, WORDS), PARTS) * WORDS)
+    begin_early(word_lines, part * tl.cdiv(tl.cdiv(count, WORDS), PARTS) * WORDS, count, IS_DEPENDENT)
     sums, squares = sum_of_row(x, word_lines, norm_weight, part, INPUTS, KIND, PER_WORD, WORDS, PARTS)
     if HAS_NORM:
         sums *= SMALLER
@@ -73,8 +72,7 @@ def multiply_row_int4(
     blocks, part = tl.cdiv(INPUTS, 2 * HALF), tl.program_id(1)
     count, groups = blocks * (HALF // 4), tl.cdiv(blocks * 2 * HALF, GROUP)
     word_lines = words + lines * count
-    if IS_DEPENDENT:
-        begin_early(word_lines + part * tl.cdiv(tl.cdiv(count, WORDS), PARTS) * WORDS)
+    begin_early(word_lines, part * tl.cdiv(tl.cdiv(count, WORDS), PARTS) * WORDS, count, IS_DEPENDENT)
     if zeros is not None:
         zeros += lines * groups
     sums, squares = sum_of_int4_row(
@@ -134,7 +132,7 @@ def _launch(
     norm_weight, epsilon = norm or (None, 0.0)
     common = (bias, norm_weight, output, *joined, epsilon, outputs, weight.in_features)
     options = {"IS_GATED": is_gated, "ADDS": stream is not None, **choice.options}
-    options |= {"IS_DEPENDENT": is_dependent(), "launch_pdl": is_dependent()}
+    options |= dependent_options()
     words = weight.values.view(torch.int32)
     if weight.kind == "int4":
         options |= {"GROUP": weight.group_size, "HALF": weight.half}
@@ -176,7 +174,7 @@ def _example(kind: str, group: int, shape: tuple[int, int], around: set[str], ta
     kernel, constants = multiply_row, {"KIND": kind, "PER_WORD": PER_WORD[kind]}
     if kind == "int4":
         kernel, constants = multiply_row_int4, {"GROUP": group, "HALF": half_block(group)}
-    constants |= {**dict(choice.blocks), "OUTPUTS": shape[0], "INPUTS": shape[1], "IS_DEPENDENT": targets[0] >= 90}
+    constants |= {**dict(choice.blocks), "OUTPUTS": shape[0], "INPUTS": shape[1]}
     constants |= {name: name in around for name in ("IS_GATED", "ADDS")}
     absent = [name for name in kernel.arg_names if name not in {**pointers, **constants, "epsilon": ""}]
     return Example(
