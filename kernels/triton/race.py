@@ -72,8 +72,8 @@ def _scan(
 
 @triton.jit
 def _truncate(
-    logits, stride, slots, kinds, reals, num_slots, top_k, largest_of_row, limits, lasts,
-    WIDTH: tl.constexpr, BLOCK: tl.constexpr,
+    logits, stride, slots, kinds, reals, num_slots, top_k, peaks, chunks, largest_of_row, limits, lasts,
+    WIDTH: tl.constexpr, BLOCK: tl.constexpr, CHUNK: tl.constexpr, CHUNKS: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0)
     slot = tl.load(slots + row).to(tl.int64)
@@ -84,7 +84,9 @@ def _truncate(
             count = tl.where(kind == _OF_TOP_K, tl.load(top_k + slot), 0)
             temperature, top_p = tl.load(reals + slot), tl.load(reals + num_slots + slot)
             of_row = logits + row.to(tl.int64) * stride
-            limit, last = truncated(of_row, largest, count, top_p, temperature, WIDTH, BLOCK)
+            limit, last = truncated(
+                of_row, peaks + row * chunks, chunks, largest, count, top_p, temperature, WIDTH, BLOCK, CHUNK, CHUNKS
+            )
             tl.store(limits + row, limit)
             tl.store(lasts + row, last)
 
@@ -177,10 +179,8 @@ def choose(logits: Tensor, draws: DeviceDraws, mask: DeviceMask | None = None) -
     of_logits = (logits, logits.stride(0), draws.slots, draws.kinds)
     told = (draws.positions, draws.histories, draws.histories.stride(0), chosen, counters(device))
     masked = (None, None, 0) if mask is None else (mask.lines, mask.bits, mask.bits.stride(0))
-    by_chunk = {
-        "WIDTH": width, "CHUNK": blocks["CHUNK"], "CHUNKS": triton.next_power_of_2(chunks),
-        "num_warps": blocks.num_warps,
-    }  # fmt: skip
+    sizes = {"WIDTH": width, "CHUNK": blocks["CHUNK"], "CHUNKS": triton.next_power_of_2(chunks)}
+    by_chunk = {**sizes, "num_warps": blocks.num_warps}
     _scan[rows, chunks](
         *of_logits, *masked, found.peaks, found.bests, found.largest, *told, IS_MASKED=mask is not None, **by_chunk
     )
@@ -188,7 +188,8 @@ def choose(logits: Tensor, draws: DeviceDraws, mask: DeviceMask | None = None) -
         return chosen
     of_slots = (draws.reals.contiguous(), len(draws.kinds), draws.wholes.contiguous())
     cut = (found.largest, found.limits, found.lasts)
-    _truncate[rows,](*of_logits, *of_slots, *cut, WIDTH=width, BLOCK=blocks["BLOCK"], num_warps=_WARPS_OF_A_ROW)
+    of_row = {**sizes, "BLOCK": blocks["BLOCK"], "num_warps": _WARPS_OF_A_ROW}
+    _truncate[rows,](*of_logits, *of_slots, found.peaks, chunks, *cut, **of_row)
     _draw[rows, chunks](*of_logits, *of_slots, found.peaks, *cut, found.fastest, found.winners, *told, **by_chunk)
     return chosen
 
@@ -207,8 +208,8 @@ def examples() -> Iterator[Example]:
     yield Example("scan", _scan, logits | scanned | told | {"words": "i32"}, unmasked, aligned=aligned)
     of_masked = {**chunk, "IS_MASKED": True}
     yield Example("scan, masked", _scan, logits | scanned | told | mask, of_masked, aligned=aligned)
-    of_truncate = logits | of_slots | {"top_k": "*i64"} | cut
-    of_row = {"WIDTH": 151936, "BLOCK": _ON_GPU["BLOCK"]}
+    of_truncate = logits | of_slots | {"top_k": "*i64", "peaks": "*fp32", "chunks": "i32"} | cut
+    of_row = {**chunk, "BLOCK": _ON_GPU["BLOCK"]}
     yield Example("truncate", _truncate, of_truncate, of_row, num_warps=_WARPS_OF_A_ROW, aligned=aligned)
     drawn = {"wholes": "*i64", "peaks": "*fp32", "fastest": "*fp32", "winners": "*i32"}
     yield Example("draw", _draw, logits | of_slots | cut | drawn | told, chunk, aligned=aligned)

@@ -68,6 +68,16 @@ def test_it_does_so_for_parameters_at_their_ends_and_among_equal_logits(kind, st
     assert choose(logits, draws).tolist() == choose_on_device.reference(logits, draws).tolist()
 
 
+@pytest.mark.parametrize("width", [32_000, 40_000])
+def test_of_many_chunks_most_are_passed_over_and_the_token_is_the_same(width):
+    """As many chunks as are compared for a first bound of top_k, and more."""
+    draws = columns([(OF_TOP_K, 1e30, 1.0, 0.0, 40), (OF_TOP_K, 2.0, 0.8, 0.0, 300), (OF_TOP_P, 1.0, 0.9, 0.0, 0)])
+    logits = torch.randn(3, width, generator=torch.Generator().manual_seed(6)) * 3
+    logits[:, 5000:5100] += 9
+    logits[0, 20_000:] = -math.inf
+    assert choose(logits, draws).tolist() == choose_on_device.reference(logits, draws).tolist()
+
+
 def test_a_rows_token_does_not_depend_on_its_company():
     draws = columns([(kind, *row) for kind, rows in ROWS.items() for row in rows[:2]])
     logits = torch.randn(len(draws.kinds), 600, generator=torch.Generator().manual_seed(5))
