@@ -120,7 +120,12 @@ _MANY = {
 }
 _MANY_TRIED = {
     "fp32": [_SHORT],
-    "16 bits": [Step(64, 64, 4, 2), Step(64, 64, 4, 3), Step(128, 64, 8, 2), Step(128, 64, 8, 3), Step(128, 32, 8, 2)],
+    "16 bits": [
+        *(Step(64, 64, 4, stages) for stages in (2, 3, 5)),
+        *(Step(128, 64, 8, stages) for stages in (2, 3, 5)),
+        Step(128, 32, 8, 2),
+        Step(128, 128, 8, 3),
+    ],
     "int8": [Step(32, 64, 4, 2), Step(64, 64, 4, 2), Step(64, 64, 8, 2), Step(64, 64, 4, 3), Step(128, 64, 8, 3)],
     "uint4": [Step(16, 128, 4, 2), Step(32, 128, 4, 2), Step(32, 128, 8, 2), Step(64, 128, 8, 2)],
 }

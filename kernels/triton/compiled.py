@@ -50,6 +50,16 @@ def all_examples(target: int) -> Iterator[Example]:
 
 def compiled(example: Example, target: int) -> Taken:
     """Compile for the compute capability `target` (× 10); raises what the compiler raises."""
+    kernel = code(example, target)
+    # More would compile to a trap, and be refused only by the launch.
+    if kernel.metadata.tmem_size > TENSOR_MEMORY:
+        raise RuntimeError(f"{example.name} takes {kernel.metadata.tmem_size} columns of tensor memory.")
+    registers, spilled = _registers(kernel.asm["cubin"], target)
+    return Taken(registers, spilled, kernel.metadata.shared)
+
+
+def code(example: Example, target: int) -> Any:
+    """As triton has it: `asm` in several languages, and `metadata`."""
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
@@ -60,12 +70,7 @@ def compiled(example: Example, target: int) -> Taken:
     constants = {(names.index(name),): value for name, value in _constants(example, target).items()}
     source = ASTSource(example.kernel, signature, constants, attributes)
     options = {"num_warps": example.num_warps, "num_stages": example.num_stages}
-    kernel = triton.compile(source, target=GPUTarget("cuda", target, 32), options=options)
-    # More would compile to a trap, and be refused only by the launch.
-    if kernel.metadata.tmem_size > TENSOR_MEMORY:
-        raise RuntimeError(f"{example.name} takes {kernel.metadata.tmem_size} columns of tensor memory.")
-    registers, spilled = _registers(kernel.asm["cubin"], target)
-    return Taken(registers, spilled, kernel.metadata.shared)
+    return triton.compile(source, target=GPUTarget("cuda", target, 32), options=options)
 
 
 def _constants(example: Example, target: int) -> dict[str, Any]:

@@ -38,7 +38,7 @@ def numbers(words, PLACE: tl.constexpr, KIND: tl.constexpr):
 def _nibbles(halves, FIRST: tl.constexpr):
     """The numbers in four bits of each half of a word, from bit FIRST on: in bits 3-6 of a bfloat16 from 16 on.
 
-    Two neighbours are moved, cut out and made bfloat16 at once, by two instructions where the compiler takes five.
+    Two neighbours are moved, cut out and made bfloat16 at once, by two instructions where the compiler takes four.
     """
     if _IS_INTERPRETED:
         bits = halves.to(tl.int32) << 3 >> FIRST & _NIBBLE | _SIXTEEN
