@@ -5,6 +5,7 @@ card with tiles, and whose contexts fit into a bounded memory. Of a library noth
 agrees with the formula on a small step, on the card in use. Knows nothing of which way is faster.
 """
 
+import logging
 from collections.abc import Callable, Iterator
 from functools import cache
 from importlib import import_module
@@ -21,10 +22,11 @@ from ..paged import DeviceRows, PagedKV
 from .plain_memory import plain_memory, tokens_at_most
 from .tuning import architecture
 
+_LOG = logging.getLogger(__name__)
 _BYTES = 256 << 20  # of plain keys and values
 _LEAST_QUERIES = 128 * 64  # of all heads: 64 tiles of the size that such kernels have
 _LARGEST_HEAD = 256
-_TOLERANCE = 3e-2
+_DEVICE, _TOLERANCE = "cuda", 3e-2
 
 
 class Lengths(NamedTuple):
@@ -62,36 +64,44 @@ def attend_by_library(
 def library(device: torch.device, dtype: torch.dtype, head_dim: int) -> Attend | None:
     """The first one that is there and right."""
     is_known = dtype in (torch.float16, torch.bfloat16) and head_dim % 8 == 0 and head_dim <= _LARGEST_HEAD
-    if device.type != "cuda" or not is_known:
+    if device.type != _DEVICE or not is_known:
         return None
-    return next((attend for attend in _libraries() if is_right(attend, device, dtype, head_dim)), None)
+    for name, attend in _libraries():
+        try:
+            if is_right(attend, device, dtype, head_dim):
+                return attend
+            _LOG.warning("attention by %s differs from the formula here; it is not used", name)
+        except (AttributeError, ImportError, RuntimeError, TypeError, ValueError) as error:
+            _LOG.warning("attention by %s is not used: %s", name, error)
+    return None
 
 
-def _libraries() -> Iterator[Attend]:
+def _libraries() -> Iterator[tuple[str, Attend]]:
+    """By the names of their modules, the fastest first. They are imported when they are called: there it may fail."""
     if 90 <= architecture() < 100 and find_spec("flash_attn_interface"):  # FlashAttention 3 is for Hopper
-        yield _of_package("flash_attn_interface")
+        yield "flash_attn_interface", _of_package("flash_attn_interface")
     if find_spec("torch.nn.attention.varlen"):
-        yield _of_torch()
+        yield "torch.nn.attention.varlen", _of_torch
     if find_spec("flash_attn"):
-        yield _of_package("flash_attn")
+        yield "flash_attn", _of_package("flash_attn")
 
 
-def _of_torch() -> Attend:
+def _of_torch(
+    query: Tensor, keys: Tensor, values: Tensor, lengths: Lengths, scale: float, window: int | None
+) -> Tensor:
     function = import_module("torch.nn.attention.varlen").varlen_attn
-    shares_heads = {"enable_gqa": True} if "enable_gqa" in signature(function).parameters else {}
+    # Versions of torch differ in whether heads that are shared have to be asked for.
+    named = {"enable_gqa": True} if "enable_gqa" in _parameters(function) else {}
+    reach = (-1 if window is None else window - 1, 0)
+    return function(query, keys, values, *lengths, scale=scale, window_size=reach, **named)
 
-    def attend(
-        query: Tensor, keys: Tensor, values: Tensor, lengths: Lengths, scale: float, window: int | None
-    ) -> Tensor:
-        reach = (-1 if window is None else window - 1, 0)
-        return function(query, keys, values, *lengths, scale=scale, window_size=reach, **shares_heads)
 
-    return attend
+@cache
+def _parameters(function: Callable[..., Any]) -> frozenset[str]:
+    return frozenset(signature(function).parameters)
 
 
 def _of_package(name: str) -> Attend:
-    """Imported when it is called, since packages for another torch raise there."""
-
     def attend(
         query: Tensor, keys: Tensor, values: Tensor, lengths: Lengths, scale: float, window: int | None
     ) -> Tensor:
@@ -115,11 +125,8 @@ def is_right(attend: Attend, device: torch.device, dtype: torch.dtype, head_dim:
     lengths = Lengths(*starts, 3, 5)
     is_meant = torch.tensor([0, 1, 2, 4, 5], device=device)
     for window in (None, 2):
-        expected = formula(query, keys, values, lengths, head_dim**-0.5, window)[is_meant]
-        try:
-            found = attend(query, keys, values, lengths, head_dim**-0.5, window)[is_meant]
-        except (ImportError, RuntimeError, TypeError, ValueError):
-            return False
+        inputs = (query, keys, values, lengths, head_dim**-0.5, window)
+        found, expected = attend(*inputs)[is_meant], formula(*inputs)[is_meant]
         if not torch.allclose(found, expected, rtol=_TOLERANCE, atol=_TOLERANCE):
             return False
     return True

@@ -70,11 +70,23 @@ def test_a_library_of_another_convention_is_not_believed() -> None:
     def of_other_mask(query: Tensor, keys: Tensor, values: Tensor, lengths, scale: float, window: int | None) -> Tensor:
         return formula(query, keys, values, lengths, scale, 3)
 
-    def of_another_torch(*inputs) -> Tensor:
+    trial = partial(is_right, device=CPU, dtype=torch.bfloat16, head_dim=64)
+    assert trial(formula) and not trial(of_other_mask)
+
+
+def test_the_first_library_that_is_right_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*inputs) -> Tensor:
         raise RuntimeError("no kernel image is available")
 
-    trial = partial(is_right, device=CPU, dtype=torch.bfloat16, head_dim=64)
-    assert trial(formula) and not trial(of_other_mask) and not trial(of_another_torch)
+    def wrong(query: Tensor, *inputs) -> Tensor:
+        return query
+
+    found = {"another torch's": failing, "wrong": wrong, "right": formula, "second": wrong}
+    monkeypatch.setattr(library_attention, "_libraries", lambda: iter(found.items()))
+    monkeypatch.setattr(library_attention, "_DEVICE", "cpu")
+    library_attention.library.cache_clear()
+    assert library_attention.library(CPU, torch.bfloat16, 32) is formula
+    library_attention.library.cache_clear()
 
 
 def test_there_is_no_library_for_a_processor_or_for_float32() -> None:
@@ -84,7 +96,6 @@ def test_there_is_no_library_for_a_processor_or_for_float32() -> None:
 
 @pytest.mark.long  # imports what takes a second
 def test_torchs_function_is_called_as_its_signature_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Versions of torch differ in whether shared heads have to be asked for."""
     varlen = pytest.importorskip("torch.nn.attention.varlen")
     signature = inspect.signature(varlen.varlen_attn)
 
@@ -98,4 +109,4 @@ def test_torchs_function_is_called_as_its_signature_says(monkeypatch: pytest.Mon
 
     called.__signature__ = signature
     monkeypatch.setattr(varlen, "varlen_attn", called)
-    assert is_right(library_attention._of_torch(), CPU, torch.bfloat16, 64)
+    assert is_right(library_attention._of_torch, CPU, torch.bfloat16, 64)
