@@ -1,6 +1,6 @@
 """Products of rows with weights as GPUs store them: [M, in] × [out, in]ᵀ + bias in x's dtype.
 
-  linear_gpu     float weights; x is rounded to the weight's dtype before the product
+  linear_gpu     float weights; x is rounded to the weight's dtype before the product, unless it is a row alone
   linear_wint8   8-bit weights, rows as they come
   linear_wint4   4-bit weights in groups, rows as they come
   linear_int8    8-bit weights and rows quantized to 8 bits, each with a scale of its own
@@ -39,9 +39,10 @@ def _products(forms: Sequence[WeightForm], seed: int) -> Inputs:
 
 
 def _float_inputs(seed: int) -> Inputs:
-    yield from _products([WeightForm("fp32")] * 3 + [WeightForm("fp16")] * 3, seed)
-    # Whole numbers, for versions may round in different ways to a format in which these are exact.
-    yield from ((x.round(), weight, bias) for x, weight, bias in _products([WeightForm("bf16")] * 3, seed))
+    yield from _products([WeightForm("fp32")] * 3, seed)
+    # Whole numbers, for versions may round in different ways to formats in which these are exact.
+    halves = [WeightForm("fp16")] * 3 + [WeightForm("bf16")] * 3
+    yield from ((x.round(), weight, bias) for x, weight, bias in _products(halves, seed))
 
 
 def _int8_inputs(seed: int) -> Inputs:

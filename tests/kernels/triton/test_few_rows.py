@@ -47,7 +47,7 @@ def assert_agrees(x: Tensor, weight: GpuWeight, around: str, bias: Tensor | None
 @pytest.mark.long
 @pytest.mark.parametrize("around", AROUND)
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.kind)
-@pytest.mark.parametrize("rows", [1, 8, NORMED_ROWS, NORMED_ROWS + 1, FEW_ROWS])
+@pytest.mark.parametrize("rows", [1, 2, 8, NORMED_ROWS, NORMED_ROWS + 1, FEW_ROWS])
 def test_a_product_does_what_stands_around_it(form, around, rows):
     dtype = {"fp16": torch.float16, "bf16": torch.bfloat16, "int4": torch.float16, "int8": torch.bfloat16}
     x = draws(rows, 200, dtype=dtype.get(form.kind, torch.float32))
