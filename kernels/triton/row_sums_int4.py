@@ -34,16 +34,17 @@ def _in_chunks(sums):
 
 @triton.jit
 def _total(row_parts):
-    return _in_chunks(row_parts[0] + row_parts[1] + (row_parts[2] + row_parts[3])) * FACTOR
+    return _in_chunks(row_parts[0] + row_parts[1] + (row_parts[2] + row_parts[3]))
 
 
 @triton.jit
 def _scaled(products, total, scales, zeros, groups, is_there, sums):
     """Chunks' products [lines, chunks] less their zeros' with the row, scaled, are added to `sums`."""
     if zeros is None:
-        products -= _MIDDLE * total
+        products -= _MIDDLE * FACTOR * total
     else:
-        products -= tl.load(zeros[:, None] + groups, mask=is_there, other=0).to(tl.float32) * total
+        found = tl.load(zeros[:, None] + groups, mask=is_there, other=0).to(tl.int32)
+        products -= bits_as_float(found, 0, 8) * enlarged(total, 0)
     return sums + tl.load(scales[:, None] + groups, mask=is_there, other=0).to(tl.float32) * products
 
 
