@@ -87,9 +87,10 @@ def _default(architecture: int, key: Key) -> Choice:
     if width == 4:  # not for matrix units
         return Choice.of(BLOCK_M=16, BLOCK_N=32, BLOCK_K=32, PARTS=num_parts(outputs, inputs, 32), num_stages=3)
     if rows <= FEW_ROWS:
-        block_k, parts = (256 if rows <= 16 else 128) // width, num_parts(outputs, inputs, 64)
-        # More warps where sums of 64 rows, of this part and of others, would not fit into four warps' registers.
-        return Choice.of(8 if rows == 64 else 4, 4, BLOCK_M=rows, BLOCK_N=64, BLOCK_K=block_k, PARTS=parts)
+        parts = num_parts(outputs, inputs, 64)
+        if rows == FEW_ROWS:  # their sums, of this part and of others, would not fit into four warps' registers
+            return Choice.of(8, 3, BLOCK_M=rows, BLOCK_N=64, BLOCK_K=128, PARTS=parts)
+        return Choice.of(4, 4, BLOCK_M=rows, BLOCK_N=64, BLOCK_K=256 // width, PARTS=parts)
     return Choice.of(BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // width, PARTS=1, num_warps=8, num_stages=3)
 
 
