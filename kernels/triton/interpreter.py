@@ -1,8 +1,9 @@
 """Triton's interpreter, mended to compute as a GPU does, and to call functions at little cost.
 
-3.6 and 3.7 truncate to bfloat16 where they should round, multiply its bits as if they were integers, and hand NumPy
-arrays of one element to `range`, which NumPy 2.4 refuses. With every call of a function they look through a whole
-module for what to replace, though the launch has done so already. Knows nothing of the kernels.
+3.6 and 3.7 truncate to bfloat16 where they should round, multiply its bits as if they were integers, give a row other
+bits in another place of a product, and hand NumPy arrays of one element to `range`, which NumPy 2.4 refuses. With every
+call of a function they look through a whole module for what to replace, though the launch has done so already.
+Knows nothing of the kernels.
 """
 
 from functools import cache
@@ -47,11 +48,12 @@ def _convert(x: numpy.ndarray, given: Any, wanted: Any, rounding_mode: Any) -> n
 
 
 def _dot(builder: Any, a: Any, b: Any, d: Any, *rest: Any) -> Any:
-    a, b = (
-        interpreter.TensorHandle(_widened(each.data), tl.float32) if each.dtype.scalar == tl.bfloat16 else each
-        for each in (a, b)
-    )
-    return _create_dot(builder, a, b, d, *rest)
+    if not a.dtype.scalar.is_floating():
+        return _create_dot(builder, a, b, d, *rest)
+    wide = [_widened(each.data) if each.dtype.scalar == tl.bfloat16 else each.data for each in (a, b)]
+    # In float64, where a sum has the same float32 in whatever order numpy takes its numbers, which hangs on the place.
+    product = numpy.matmul(*wide, dtype=numpy.float64) + d.data
+    return interpreter.TensorHandle(product.astype(d.data.dtype), d.dtype.scalar)
 
 
 def _patch_tensor_for_numpy(tensor: Any, scope: Any) -> None:
