@@ -10,6 +10,7 @@ Knows nothing of what the kernels compute.
 import json
 import os
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
@@ -124,18 +125,32 @@ def _identity() -> str:
 
 
 def _fastest(choices: list[Choice], launch: Callable[[Choice], object]) -> Choice:
-    timed = {choice: _milliseconds(choice, launch) for choice in choices}
+    timed = {choice: _milliseconds(choice, launch) for choice in compiled_together(choices, launch)}
     return min(timed, key=timed.__getitem__)
 
 
+def compiled_together(choices: list[Choice], launch: Callable[[Choice], object]) -> list[Choice]:
+    """Launch each once, in threads, since a compiler takes half a second; gives those that this GPU can run."""
+    device = torch.cuda.current_device() if torch.cuda.is_available() else None
+
+    def can_run(choice: Choice) -> bool:
+        if device is not None:
+            torch.cuda.set_device(device)  # a thread's own
+        try:
+            with torch.inference_mode():
+                launch(choice)
+        except Exception as error:
+            if type(error).__name__ not in ("OutOfResources", "PTXASError"):
+                raise
+            return False
+        return True
+
+    with ThreadPoolExecutor(min(len(choices), len(os.sched_getaffinity(0)))) as threads:
+        return [choice for choice, can in zip(choices, threads.map(can_run, choices), strict=True) if can]
+
+
 def _milliseconds(choice: Choice, launch: Callable[[Choice], object]) -> float:
-    """The best of some launches; infinite for a choice that this GPU cannot run."""
-    try:
-        launch(choice)  # compiles
-    except Exception as error:
-        if type(error).__name__ not in ("OutOfResources", "PTXASError"):
-            raise
-        return float("inf")
+    """The best of some launches."""
     best, elsewhere = float("inf"), torch.empty(_CACHE_BYTES, dtype=torch.uint8, device="cuda")
     for _ in range(_ROUNDS):
         # Sweeps the cache, as a step's other weights do, and keeps the GPU busy until the launch is in its queue.
