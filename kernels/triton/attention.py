@@ -99,7 +99,8 @@ def attention_kernel(
         )
 
     if has_one & (beyond - first_split > 1):
-        places = ((number * POSITIONS + own) * (tl.num_programs(1) * SHARED) + members) * tl.num_programs(2)
+        places = (number * POSITIONS + own).to(tl.int64) * (tl.num_programs(1) * SHARED) + members
+        places *= tl.num_programs(2)
         store_split(parts, sums, places + split, is_there, weighted, highest, total, HEAD_DIM)
         if is_last(counters, number * tl.num_programs(1) + head, beyond - first_split):
             add_splits(output, heads, parts, sums, places, is_there, first_split, beyond, HEAD_DIM)

@@ -33,9 +33,7 @@ def store_split(parts, sums, places, is_there, weighted, highest, total, HEAD_DI
 def _stored_split(parts, sums, places, is_there, columns, HEAD_DIM: tl.constexpr):
     """Some of its columns, past this multiprocessor's own cache; a softmax over no keys where there is no split."""
     mask = is_there[:, None] & (columns < HEAD_DIM)[None, :]
-    weighted = tl.load(
-        parts + places.to(tl.int64)[:, None] * HEAD_DIM + columns[None, :], mask=mask, other=0, cache_modifier=".cg"
-    )
+    weighted = tl.load(parts + places[:, None] * HEAD_DIM + columns[None, :], mask=mask, other=0, cache_modifier=".cg")
     highest = tl.load(sums + places * 2, mask=is_there, other=float("-inf"), cache_modifier=".cg")
     return weighted, highest, tl.load(sums + places * 2 + 1, mask=is_there, other=0, cache_modifier=".cg")
 
