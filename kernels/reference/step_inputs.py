@@ -65,20 +65,3 @@ def step_inputs(
         ((starts + query_starts.diff()) * is_there).int(),
         tables[slots.long(), :width] * is_there[:, None],
     )
-
-
-def _kept_inputs(seed: int) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
-    generator = torch.Generator().manual_seed(seed)
-    for rows in (1, 7, 300):
-        slots = torch.randperm(rows + 3, generator=generator)[:rows] - 2
-        ends = torch.randint(-3, 40, (rows,), generator=generator)
-        token_ids = torch.randint(0, 1000, (rows,), generator=generator)
-        yield token_ids, slots.int(), ends.int(), torch.zeros(rows + 1, 40, dtype=torch.int32)
-
-
-@op(_kept_inputs, tolerance=0)
-def keep_tokens(token_ids: Tensor, slots: Tensor, ends: Tensor, histories: Tensor) -> Tensor:
-    """Each row's token is written to position `ends` of its slot's history, in place; not where either is below 0."""
-    is_kept = (slots >= 0) & (ends >= 0)
-    histories[slots[is_kept].long(), ends[is_kept].long()] = token_ids[is_kept].int()
-    return histories

@@ -1,4 +1,4 @@
-"""A step's inputs in one launch, and its sampled tokens back into the histories in another.
+"""A step's inputs in one launch.
 
 Some programs have a block of tokens each, whose rows they find by bisection; the others copy a piece of a block table.
 Knows nothing of plans, parameters or models.
@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ..reference.step_inputs import StepInputs, keep_tokens, step_inputs
+from ..reference.step_inputs import StepInputs, step_inputs
 from .compiled import Example
 from .dependent import dependent_options, let_later_begin, wait_for_earlier
 
@@ -75,18 +75,6 @@ def _row_of(token, query_starts, rows, STEPS: tl.constexpr, BLOCK: tl.constexpr)
     return low
 
 
-@triton.jit
-def _keep(token_ids, slots, ends, rows, histories, max_length, BLOCK: tl.constexpr, IS_DEPENDENT: tl.constexpr):
-    let_later_begin(IS_DEPENDENT)
-    wait_for_earlier(IS_DEPENDENT)
-    row = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    slot = tl.load(slots + row, mask=row < rows, other=-1).to(tl.int64)
-    end = tl.load(ends + row, mask=row < rows, other=-1)
-    is_kept = (slot >= 0) & (end >= 0)
-    token = tl.load(token_ids + row, mask=is_kept, other=0)
-    tl.store(histories + slot * max_length + end, token.to(tl.int32), mask=is_kept)
-
-
 @step_inputs.implement("triton")
 def prepare(
     slots: Tensor,
@@ -113,15 +101,6 @@ def prepare(
     return inputs
 
 
-@keep_tokens.implement("triton")
-def keep(token_ids: Tensor, slots: Tensor, ends: Tensor, histories: Tensor) -> Tensor:
-    rows = len(slots)
-    grid = (triton.cdiv(rows, _BLOCK),)
-    arguments = (token_ids, slots, ends, rows, histories, histories.stride(0))
-    _keep[grid](*arguments, BLOCK=_BLOCK, **dependent_options())
-    return histories
-
-
 def examples() -> Iterator[Example]:
     rows = {"slots": "*i32", "starts": "*i32", "query_starts": "*i32", "rows": "i32"}
     held = {"histories": "*i32", "max_length": "i32", "tables": "*i32", "max_blocks": "i32", "block_size": "i32"}
@@ -129,5 +108,3 @@ def examples() -> Iterator[Example]:
     made = dict.fromkeys(("token_ids", "positions", "kv_slots"), "*i64")
     made |= {"context_lengths": "*i32", "block_tables": "*i32"}
     yield Example("prepare", _prepare, rows | held | sizes | made, {"STEPS": 9, "BLOCK": _BLOCK})
-    of_keep = rows | {"token_ids": "*i64", "ends": "*i32", "histories": "*i32", "max_length": "i32"}
-    yield Example("keep", _keep, of_keep, {"BLOCK": _BLOCK})
