@@ -38,6 +38,7 @@ class DeviceRows:
     kv_slots: Tensor  # int64 [T]: block × block_size + offset where a token's key and value go; below 0: nowhere
     max_queries: int  # no row has more
     max_context: int  # no context is longer
+    are_answers: bool = False  # each has one query, and none reads what another one stores in this step
 
     @property
     def num_rows(self) -> int:

@@ -74,12 +74,19 @@ def inputs_of(
     max_queries: int,
     max_context: int,
     adapted: DeviceAdapted | None,
+    are_answers: bool,
 ) -> Inputs:
     width = -(-max_context // table.block_size)
     counts = (columns.slots, columns.starts, columns.query_starts)
     found = ops.step_inputs(*counts, table.histories, table.tables, table.block_size, num_tokens, width)
     rows = DeviceRows(
-        columns.query_starts, found.context_lengths, found.block_tables, found.kv_slots, max_queries, max_context
+        columns.query_starts,
+        found.context_lengths,
+        found.block_tables,
+        found.kv_slots,
+        max_queries,
+        max_context,
+        are_answers,
     )
     return Inputs(found.token_ids, found.positions, rows, adapted)
 
@@ -127,7 +134,7 @@ class DeviceBatch:
         if self.adapters is not None:
             parts = (self.adapters.tokens, self.adapters.blocks)
             adapted = DeviceAdapted(*(part.to(device, non_blocking=True) for part in parts))
-        return inputs_of(columns, self.table, ops, self.num_tokens, most, longest, adapted)
+        return inputs_of(columns, self.table, ops, self.num_tokens, most, longest, adapted, self.only_decodes)
 
     def take(self, inputs: Inputs, rotation: Rotation) -> None:
         """What layers will read."""

@@ -45,7 +45,7 @@ from .library_attention import attend_by_library, library, serves
 from .packed_memory import memory_of
 from .tuning import Choice
 
-_LOG2_E = 1.4426950408889634
+LOG2_E = 1.4426950408889634
 # Counts that differ from step to step: no kernel is compiled anew for one of them.
 _COUNTS = ["num_rows", "tiles_a_row", "least_queries", "most_queries", "splits_at_most", "shortest_split", "window"]
 # How keys and values are read: as numbers, or as words of numbers that lie together.
@@ -119,10 +119,14 @@ def attention_by_shape(query: Tensor, kv: PagedKV, rows: DeviceRows, scale: floa
     attend_many = partial(_attention_of_many, query, kv, rows, scale, window, least)
     output = attend_many() if rows.max_queries >= least else torch.empty_like(query)
     if few is not None:
-        key = (kv.head_dim, few.positions * few.group)
-        choice = FEW[kv.kind].choice(key, _attention_on_trial(query, kv, scale, few))
-        _launch(output, query, kv, rows, scale, window, few, choice)
+        _launch(output, query, kv, rows, scale, window, few, choice_of_few(query, kv, scale, few))
     return output
+
+
+def choice_of_few(query: Tensor, kv: PagedKV, scale: float, tiles: Tiles) -> Choice:
+    """Of queries, heads and memory like these."""
+    key = (kv.head_dim, tiles.positions * tiles.group)
+    return FEW[kv.kind].choice(key, _attention_on_trial(query, kv, scale, tiles))
 
 
 def _attention_on_trial(query: Tensor, kv: PagedKV, scale: float, tiles: Tiles) -> Callable[[Choice], None]:
@@ -184,7 +188,7 @@ def _launch(
     attention_kernel[num_tiles, num_heads, num_splits](
         query, output, parts, sums, counters(query.device), rows.query_starts, rows.context_lengths,
         rows.block_tables, keys, values, *scales, rows.block_tables.shape[1], keys.stride(0), scales[0].stride(0),
-        *counts, tiles.splits_at_most, tiles.split, window or 0, scale * _LOG2_E, tiles.positions, tiles.group,
+        *counts, tiles.splits_at_most, tiles.split, window or 0, scale * LOG2_E, tiles.positions, tiles.group,
         query.shape[1] // num_heads, choice["KEYS"], kv.head_dim, kv.block_size, kv.kind,
         KV_FORMATS[kv.kind].per_unit, tiles.adds_splits, num_warps=choice.num_warps, num_stages=choice.num_stages,
         **dependent_options(),

@@ -1,8 +1,8 @@
-"""Norms and products that wait for what is done with them, so that a step of few rows launches both at once.
+"""Norms, products and heads that wait for what is done with them, so that a step launches both at once.
 
 A norm waits for the product behind it, which computes it on the way. A product waits until it is added to the stream,
-gated, or taken as it is. Whoever needs a tensor asks `plain` for it. Nothing is computed twice, and nothing may change
-the stream while a norm of it waits. Knows nothing of layers.
+gated, or taken as it is; heads of answers wait for their attention. Whoever needs a tensor asks `plain` for it. Nothing
+is computed twice, and nothing may change the stream while a norm of it waits. Knows nothing of layers.
 """
 
 from dataclasses import dataclass
@@ -12,6 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from ..norm import Norm
+from ..paged import Rotation
 from .few_rows import multiply_few
 from .rms_norm import add_rms_norm
 from .weights import GpuWeight
@@ -55,6 +56,14 @@ class Product:
         if isinstance(self.x, Normed):
             return multiply_few(self.x.stream, self.weight, self.bias, self.x.norm, **ending)
         return multiply_few(self.x, self.weight, self.bias, None, **ending)
+
+
+@dataclass(frozen=True, eq=False)
+class Heads:
+    """Queries, keys and values of answers as they were projected: none is stored yet."""
+
+    projected: Tensor
+    rotation: Rotation
 
 
 def plain(x: Any) -> Tensor:

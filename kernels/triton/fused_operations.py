@@ -1,8 +1,8 @@
 """What layers call, where rows may be few: norms and products wait for what is done with them (`deferred.py`).
 
-A layer of few rows is six launches: a product with the norm before it, heads stored, attention, a product added to the
-stream, a gated product with the norm before it, a product added to the stream. Steps of many rows, and sums over ranks,
-go as in `TritonOperations`. A row's bits depend on the number of rows, so the invariant form is not among these.
+A layer of few answers is five launches: a product with the norm before it, attention that stores its heads, a product
+added to the stream, a gated product with the norm before it, a product added to the stream. Steps of many rows, and sums
+over ranks, go as in `TritonOperations`. A row's bits depend on the number of rows, so the invariant form is not here.
 Knows the shapes of a decoder's layers, nothing of models.
 """
 
@@ -13,7 +13,8 @@ from ..heads import HeadForm
 from ..lora import DeviceAdapted
 from ..norm import Norm
 from ..paged import DeviceRows, PagedKV, Rotation
-from .deferred import Normed, Product, plain
+from .answers import attend_answers, serves
+from .deferred import Heads, Normed, Product, plain
 from .few_rows_choice import NORMED_ROWS
 from .lora import TritonLora
 from .operations import Multiplier, TritonOperations
@@ -41,8 +42,19 @@ class FusedOperations(TritonOperations):
             return Normed(stream, Norm(weight, epsilon))
         return super().add_rms_norm(stream, update, weight, epsilon)
 
-    def store_heads(self, heads: Value, form: HeadForm, rotation: Rotation, kv: PagedKV, rows: DeviceRows) -> Tensor:
+    def store_heads(
+        self, heads: Value, form: HeadForm, rotation: Rotation, kv: PagedKV, rows: DeviceRows
+    ) -> Tensor | Heads:
+        if serves(kv, rows):
+            return Heads(plain(heads), rotation)
         return super().store_heads(plain(heads), form, rotation, kv, rows)
+
+    def attention(
+        self, query: Tensor | Heads, form: HeadForm, kv: PagedKV, rows: DeviceRows, window: int | None
+    ) -> Tensor:
+        if isinstance(query, Heads):
+            return attend_answers(query.projected, form, query.rotation, kv, rows, window).flatten(1)
+        return super().attention(query, form, kv, rows, window)
 
     def silu_mul(self, gate_up: Value) -> Tensor:
         return gate_up.gated() if isinstance(gate_up, Product) else super().silu_mul(gate_up)

@@ -22,19 +22,11 @@ from ..reference.store_heads import store_heads_paged
 from .compiled import Example
 from .dependent import dependent_options, let_later_begin, wait_for_earlier
 from .packed_numbers import bytes_of, rounded_down, rounded_up
+from .ready_heads import Turned, ready
 from .tuning import Choice, Key, Tuning
 
 # How numbers are written: whole, except uint4's.
 _NUMBERS = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
-
-
-class Turned(NamedTuple):
-    """What makes a query or key head ready: a norm's weight, and each token's cosines and sines."""
-
-    weight: tl.tensor
-    epsilon: tl.tensor
-    cosines: tl.tensor  # pointers, one a token
-    sines: tl.tensor
 
 
 class Place(NamedTuple):
@@ -47,25 +39,6 @@ class Place(NamedTuple):
 
 
 @triton.jit
-def _ready(heads, is_there, columns, turned, HEAD_DIM: tl.constexpr, HAS_NORM: tl.constexpr, PAIRS: tl.constexpr):
-    """Some columns of each token's head, normed and rotated, in float32."""
-    partners = columns ^ 1 if PAIRS else (columns + HEAD_DIM // 2) % HEAD_DIM
-    is_column = is_there[:, None] & (columns < HEAD_DIM)[None, :]
-    x = tl.load(heads[:, None] + columns[None, :], mask=is_column, other=0).to(tl.float32)
-    y = tl.load(heads[:, None] + partners[None, :], mask=is_column, other=0).to(tl.float32)
-    if HAS_NORM:
-        every = tl.arange(0, triton.next_power_of_2(HEAD_DIM))
-        is_any = is_there[:, None] & (every < HEAD_DIM)[None, :]
-        whole = tl.load(heads[:, None] + every[None, :], mask=is_any, other=0).to(tl.float32)
-        scale = tl.rsqrt(tl.sum(whole * whole, 1) / HEAD_DIM + turned.epsilon)[:, None]
-        x *= scale * tl.load(turned.weight + columns, mask=columns < HEAD_DIM, other=0).to(tl.float32)[None, :]
-        y *= scale * tl.load(turned.weight + partners, mask=columns < HEAD_DIM, other=0).to(tl.float32)[None, :]
-    cosines = tl.load(turned.cosines[:, None] + columns[None, :], mask=is_column, other=0)
-    sines = tl.load(turned.sines[:, None] + columns[None, :], mask=is_column, other=0)
-    return y * sines + x * cosines
-
-
-@triton.jit
 def _store_key(
     heads, is_there, turned, place, HEAD_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr, KIND: tl.constexpr,
     PER_WORD: tl.constexpr, HAS_NORM: tl.constexpr, PAIRS: tl.constexpr,
@@ -74,8 +47,8 @@ def _store_key(
         half: tl.constexpr = triton.next_power_of_2(HEAD_DIM) // 2
         own = tl.arange(0, half)
         columns = own // 4 * 8 + own % 4  # the low nibbles'; the high ones' are 4 further
-        low = _ready(heads, is_there, columns, turned, HEAD_DIM, HAS_NORM, PAIRS)
-        high = _ready(heads, is_there, columns + 4, turned, HEAD_DIM, HAS_NORM, PAIRS)
+        low = ready(heads, is_there, columns, turned, HEAD_DIM, HAS_NORM, PAIRS)
+        high = ready(heads, is_there, columns + 4, turned, HEAD_DIM, HAS_NORM, PAIRS)
         is_column = (own < HEAD_DIM // 2)[None, :]
         least = tl.minimum(_least(low, is_column), _least(high, is_column))
         most = tl.maximum(-_least(-low, is_column), -_least(-high, is_column))
@@ -87,7 +60,7 @@ def _store_key(
         tl.store(place.scales + BLOCK_SIZE, minimum, mask=place.is_stored)
     else:
         columns = tl.arange(0, triton.next_power_of_2(HEAD_DIM))
-        key = _ready(heads, is_there, columns, turned, HEAD_DIM, HAS_NORM, PAIRS)
+        key = ready(heads, is_there, columns, turned, HEAD_DIM, HAS_NORM, PAIRS)
         places = (columns[None, :] // PER_WORD * BLOCK_SIZE + place.offsets[:, None]) * PER_WORD
         places += columns[None, :] % PER_WORD
         is_stored = place.is_stored[:, None] & (columns < HEAD_DIM)[None, :]
@@ -186,10 +159,10 @@ def store_heads_kernel(
     if head < NUM_QUERIES:
         columns = tl.arange(0, triton.next_power_of_2(HEAD_DIM))
         turned = Turned(query_weight, epsilon, cosines + angles, sines + angles)
-        ready = _ready(own, is_there, columns, turned, HEAD_DIM, HAS_NORM, PAIRS)
+        turned_query = ready(own, is_there, columns, turned, HEAD_DIM, HAS_NORM, PAIRS)
         to = query + (tokens.to(tl.int64) * NUM_QUERIES + head) * HEAD_DIM
         is_column = is_there[:, None] & (columns < HEAD_DIM)[None, :]
-        tl.store(to[:, None] + columns[None, :], ready.to(query.dtype.element_ty), mask=is_column)
+        tl.store(to[:, None] + columns[None, :], turned_query.to(query.dtype.element_ty), mask=is_column)
         return
     slot = tl.load(slots + tokens, mask=is_there, other=-1)
     place_of_head = slot // BLOCK_SIZE * NUM_KEYS + (head - NUM_QUERIES) % NUM_KEYS

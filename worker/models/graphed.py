@@ -144,7 +144,7 @@ class GraphedDecoder:
 
         def step() -> Tensor:
             shaped = StepColumns.shaped(columns, size)
-            inputs = inputs_of(shaped, blank.table, placement.ops, size, 1, key.context, adapted)
+            inputs = inputs_of(shaped, blank.table, placement.ops, size, 1, key.context, adapted, are_answers=True)
             hidden.copy_(self._stream(inputs, blank))
             return self.decoder.head(self.decoder.norm(hidden))
 
