@@ -17,7 +17,7 @@ from ..forms import DTYPES, WeightForm
 from ..norm import Norm
 from ..quantized_part import QuantizedPart
 from ..registry import op
-from ..triton.weights import GpuWeight, pack
+from ..triton.products.weights import GpuWeight, pack
 from .pointwise import rms_norm, silu_mul
 from .products import linear_gpu, linear_wint8
 

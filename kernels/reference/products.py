@@ -19,7 +19,7 @@ from torch import Tensor
 from ..forms import WeightForm
 from ..quantized_part import QuantizedPart
 from ..registry import op
-from ..triton.weights import GpuWeight, pack, unpacked
+from ..triton.products.weights import GpuWeight, pack, unpacked
 from .quantized import linear_quantized
 
 Inputs = Iterator[tuple[Tensor, GpuWeight, Tensor | None]]

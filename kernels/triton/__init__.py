@@ -1,12 +1,22 @@
 """The operations on a GPU, in Triton: each file holds one kernel (or two that belong together), its launch, its tuning.
 
+  attention/   keys and values stored, and attended to
+  products/    rows times weights, in every number format
+  sampling/    from logits to tokens
+
+Here are the kernels between these, what all of them share, and the two faces that layers call: `operations.py`, and
+`fused_operations.py` where rows may be few.
 Kernels are versions of the registry's operations, so each stands beside a torch reference that says what is right.
 Under `TRITON_INTERPRET=1` the same files compute on a machine without a GPU, in numpy, slowly: that is how they are
 tested. Importing this file needs no triton; importing one of the others does. Knows nothing of models or requests.
 """
 
 import os
+from collections.abc import Iterator
+from importlib import import_module
 from importlib.util import find_spec
+from pkgutil import walk_packages
+from types import ModuleType
 
 import torch
 
@@ -14,6 +24,12 @@ import torch
 def is_interpreted() -> bool:
     """Whether kernels are to run in Triton's interpreter, on tensors of the CPU."""
     return os.environ.get("TRITON_INTERPRET") == "1"
+
+
+def modules() -> Iterator[ModuleType]:
+    """Every file here and below, imported, so that all operations have their versions."""
+    for found in walk_packages(__path__, f"{__name__}."):
+        yield import_module(found.name)
 
 
 def lack() -> str:

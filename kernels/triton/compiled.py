@@ -9,9 +9,9 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from importlib import import_module
-from pkgutil import iter_modules
 from typing import Any, NamedTuple
+
+from . import modules
 
 TARGETS = (80, 89, 90, 100)
 TENSOR_MEMORY = 512  # columns of a multiprocessor, from 100 on
@@ -41,10 +41,9 @@ class Taken(NamedTuple):
 
 
 def all_examples(target: int) -> Iterator[Example]:
-    """Of every file in this folder that has some for this target."""
-    package = __package__ or ""
-    for module in sorted(iter_modules(import_module(package).__path__), key=lambda each: each.name):
-        examples = getattr(import_module(f"{package}.{module.name}"), "examples", lambda: ())()
+    """Of every file here and below that has some for this target."""
+    for module in sorted(modules(), key=lambda each: each.__name__):
+        examples = getattr(module, "examples", lambda: ())()
         yield from (example for example in examples if target in example.targets)
 
 

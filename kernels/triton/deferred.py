@@ -13,9 +13,9 @@ from torch import Tensor
 
 from ..norm import Norm
 from ..paged import Rotation
-from .few_rows import multiply_few
+from .products.few_rows import multiply_few
+from .products.weights import GpuWeight
 from .rms_norm import add_rms_norm
-from .weights import GpuWeight
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,11 +1,10 @@
 """What layers call, where rows may be few: norms and products wait for what is done with them (`deferred.py`).
 
 A layer of few answers is five launches: a product with the norm before it, attention that stores its heads, a product
-added to the stream, a gated product with the norm before it, a product added to the stream. Steps of many rows, and sums
-over ranks, go as in `TritonOperations`. A row's bits depend on the number of rows, so the invariant form is not here.
+added to the stream, a gated product with the norm before it, a product added to the stream. Steps of many rows, and
+sums over ranks, go as in `TritonOperations`. A row's bits depend on the number of rows, so this is no invariant form.
 Knows the shapes of a decoder's layers, nothing of models.
 """
-
 
 from torch import Tensor
 
@@ -13,12 +12,12 @@ from ..heads import HeadForm
 from ..lora import DeviceAdapted
 from ..norm import Norm
 from ..paged import DeviceRows, PagedKV, Rotation
-from .answers import attend_answers, serves
+from .attention.answers import attend_answers, serves
 from .deferred import Heads, Normed, Product, plain
-from .few_rows_choice import NORMED_ROWS
-from .lora import TritonLora
 from .operations import Multiplier, TritonOperations
-from .tiles import FEW_ROWS
+from .products.few_rows_choice import NORMED_ROWS
+from .products.lora import TritonLora
+from .products.tiles import FEW_ROWS
 
 Value = Tensor | Normed | Product
 

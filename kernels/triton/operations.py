@@ -16,18 +16,19 @@ from ..lora import DeviceAdapted, LoraForm
 from ..operations import TensorOperations
 from ..paged import DeviceRows, PagedKV, Rotation
 from ..quantized_part import QuantizedPart
-from . import adjust, is_interpreted, linear_int4, logprobs  # noqa: F401  register what is called by device
-from .attention import attention_by_shape, attention_of_one_shape
+from . import is_interpreted
+from .attention.paged import attention_by_shape, attention_of_one_shape
+from .attention.store_heads import store_heads
 from .embedding import embedding
 from .interpreter import mend
-from .linear import linear, linear_int8, linear_invariant, linear_wint8
-from .linear_int4 import linear_wint4, linear_wint4_invariant
-from .lora import TritonLora, add_lora
+from .products.linear import linear, linear_int8, linear_invariant, linear_wint8
+from .products.linear_int4 import linear_wint4, linear_wint4_invariant
+from .products.lora import TritonLora, add_lora
+from .products.weights import GpuWeight, pack
 from .rms_norm import add_rms_norm
+from .sampling import adjust, logprobs  # noqa: F401  register what is called by device
 from .silu_mul import silu_mul
 from .step_inputs import prepare
-from .store_heads import store_heads
-from .weights import GpuWeight, pack
 
 Product = Callable[[Tensor, GpuWeight, Tensor | None], Tensor]
 # By what a weight holds: the fast product, and the one whose rows are free of their company.

@@ -80,7 +80,7 @@ def _prompt(setting: Setting, op: str) -> Iterator[Figure]:
 
 def _by_library(setting: Setting) -> Iterator[Figure]:
     """Whatever tuning chose for the figure above; the formula stands in where there is no card."""
-    from penstock.kernels.triton.library_attention import attend_by_library, formula, library
+    from penstock.kernels.triton.attention.library import attend_by_library, formula, library
 
     query, kv, step, operations = _prompts_step(setting)
     attend = formula if setting.device == "cpu" else library(query.device, query.dtype, query.shape[2])

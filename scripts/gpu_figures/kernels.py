@@ -5,7 +5,6 @@ Knows no kernel in particular.
 
 from collections.abc import Callable
 from importlib import import_module
-from pkgutil import iter_modules
 from typing import Any
 
 import torch
@@ -24,8 +23,7 @@ def version(name: str) -> Callable[..., Any]:
     """The Triton version of the operation of this name."""
     if triton.is_interpreted():
         import_module(f"{triton.__name__}.interpreter").mend()
-    for found in iter_modules(triton.__path__):
-        import_module(f"{triton.__name__}.{found.name}")
+    list(triton.modules())  # imported, they register their versions
     for full_name, op in OPS.items():
         if full_name.endswith(f".{name}") and "triton" in op.versions:
             return op.versions["triton"]

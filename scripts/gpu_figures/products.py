@@ -39,7 +39,7 @@ def parts(setting: Setting) -> Iterator[Part]:
 
 def _of_form(setting: Setting, form: str) -> Iterator[Figure]:
     from penstock.kernels import WeightForm
-    from penstock.kernels.triton.weights import pack
+    from penstock.kernels.triton.products.weights import pack
 
     op, kind, group_size = _FORMS[form]
     multiply, device = version(op), torch.device(setting.device)
@@ -61,7 +61,7 @@ def _of_form(setting: Setting, form: str) -> Iterator[Figure]:
 def _with_their_surroundings(setting: Setting, form: str) -> Iterator[Figure]:
     from penstock.kernels import WeightForm
     from penstock.kernels.norm import Norm
-    from penstock.kernels.triton.weights import pack
+    from penstock.kernels.triton.products.weights import pack
 
     kind, group_size = _FEW_ROWS_FORMS[form]
     multiply, device = version("linear_few_rows"), torch.device(setting.device)

@@ -7,8 +7,6 @@ kernels' files are imported here. Trees that a test starts are not touched: they
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import import_module
-from pkgutil import iter_modules
 
 from penstock.kernels import triton as kernels
 
@@ -31,5 +29,4 @@ with interpretation():
     import triton.experimental.gluon
     import triton.language  # noqa: F401
 
-    for found in iter_modules(kernels.__path__):
-        import_module(f"{kernels.__name__}.{found.name}")
+    list(kernels.modules())

@@ -35,7 +35,7 @@ class Sizes:
 
 def products(sizes: Sizes) -> Iterator[Case]:
     from penstock.kernels import WeightForm
-    from penstock.kernels.triton.weights import pack
+    from penstock.kernels.triton.products.weights import pack
 
     forms = {
         "linear_gpu": ("bf16", 0), "linear_gpu_invariant": ("bf16", 0), "linear_int8": ("int8", 0),
@@ -56,7 +56,7 @@ def few_rows(sizes: Sizes) -> Iterator[Case]:
     """A layer's products, each with what stands around it."""
     from penstock.kernels import WeightForm
     from penstock.kernels.norm import Norm
-    from penstock.kernels.triton.weights import pack
+    from penstock.kernels.triton.products.weights import pack
 
     shapes = sizes.sized(
         {"normed": (6144, 4096), "added": (4096, 12288), "normed, gated": (24576, 4096), "alone": (151_936, 1024)},
@@ -79,7 +79,7 @@ def one_row(sizes: Sizes) -> Iterator[Case]:
     """In every format, also where lines or inputs fill no tile."""
     from penstock.kernels import WeightForm
     from penstock.kernels.norm import Norm
-    from penstock.kernels.triton.weights import pack
+    from penstock.kernels.triton.products.weights import pack
 
     shapes = sizes.sized([(6144, 4096), (1024, 3072), (4864, 896), (50_257, 768)], [(40, 96)])
     for kind, group in (("fp32", 0), ("fp16", 0), ("bf16", 0), ("int8", 0), ("int4", 32), ("int4", 64), ("int4", 128)):

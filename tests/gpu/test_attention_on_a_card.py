@@ -19,9 +19,9 @@ _LAUNCHES = {"cuda": 100, "cpu": 2}
 def kernels(device):
     if device == "cpu":
         import_module("builders.interpreted")
-    from penstock.kernels.triton import attention
+    from penstock.kernels.triton.attention import paged
 
-    return attention
+    return paged
 
 
 def memory_for(contexts: list[int], heads: tuple[int, int, int], kind: str, device: str) -> PagedKV:
@@ -50,7 +50,7 @@ def test_whoever_comes_last_adds_splits_up_to_the_same_bits(device, kernels, for
 @pytest.mark.parametrize("window", [None, 100])
 @pytest.mark.parametrize("kind", ["bf16", "fp16", "int8", "uint4"])
 def test_the_library_attends_to_prompts_as_ours_does(device, kernels, kind, window):
-    from penstock.kernels.triton.library_attention import attend_by_library, formula, library
+    from penstock.kernels.triton.attention.library import attend_by_library, formula, library
 
     torch.manual_seed(0)
     is_card = device == "cuda"

@@ -5,7 +5,6 @@ proves the tests.
 """
 
 from importlib import import_module
-from pkgutil import iter_modules
 from typing import Any
 
 import pytest
@@ -25,8 +24,7 @@ def operations(device) -> dict[str, Op]:
     """Those with a version in Triton, by their own names."""
     if device == "cpu":
         import_module("builders.interpreted")
-    for found in iter_modules(triton.__path__):
-        import_module(f"{triton.__name__}.{found.name}")
+    list(triton.modules())  # imported, they register their versions
     return {name.rpartition(".")[2]: op for name, op in OPS.items() if "triton" in op.versions}
 
 

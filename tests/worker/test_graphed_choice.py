@@ -15,7 +15,7 @@ from builders.hand_planned import new, plan, sampled
 from builders.runner_harness import no_mask
 from torch import Tensor
 
-from penstock.kernels.triton.race import choose
+from penstock.kernels.triton.sampling.race import choose
 from penstock.kernels.triton.step_inputs import prepare
 from penstock.protocol.messages import MaskFrame, StepPlan, column, mask_bytes, values
 from penstock.protocol.trace import Trace

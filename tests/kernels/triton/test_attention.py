@@ -9,7 +9,8 @@ from torch import Tensor
 
 from penstock.kernels.kv_layout import KV_FORMATS
 from penstock.kernels.reference.paged_attention import attention_paged, attention_paged_invariant
-from penstock.kernels.triton import arrival, attention, attention_trial
+from penstock.kernels.triton import arrival
+from penstock.kernels.triton.attention import paged, trial
 
 QUICK_KINDS = ["bf16", *(pytest.param(kind, marks=pytest.mark.long) for kind in KV_FORMATS if kind != "bf16")]
 FORMS = {"fast": attention_paged, "invariant": attention_paged_invariant}
@@ -87,7 +88,7 @@ def test_a_step_of_more_tiles_than_can_be_counted_is_not_split(form: str, monkey
     requests = Requests(Form("bf16", 2, 1, 32), [600, 300])
     spans = [(0, 599, 600), (1, 299, 300)]
     split = attended(requests, spans, form)
-    monkeypatch.setattr(attention, "MOST", 1)
+    monkeypatch.setattr(paged, "MOST", 1)
     assert_right(requests, spans, form)
     assert form == "fast" or torch.equal(attended(requests, spans, form), split)
 
@@ -139,10 +140,10 @@ def test_in_the_fast_form_too_a_row_has_the_same_bits_whatever_stands_in_the_oth
 @pytest.mark.parametrize("kind", QUICK_KINDS)
 def test_what_answers_are_tuned_on_is_a_step_of_answers(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Over memory of zeros, so that every output is 0, and none is missing."""
-    monkeypatch.setattr(attention_trial, "_CONTEXT", 300)
-    monkeypatch.setattr(attention_trial, "_ROWS", 2)
+    monkeypatch.setattr(trial, "_CONTEXT", 300)
+    monkeypatch.setattr(trial, "_ROWS", 2)
     requests = Requests(Form(kind, 2, 1), [5])
     query, _ = requests.step([(0, 4, 5)])
-    tried, memory, rows = attention_trial.trial_step(query, requests.memory())
+    tried, memory, rows = trial.trial_step(query, requests.memory())
     found = FORMS["fast"].versions["triton"](tried + 1, memory, rows, 0.125, None)
     assert found.shape == (2, 2, 64) and torch.equal(found, torch.zeros_like(found))

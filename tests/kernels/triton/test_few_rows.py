@@ -10,11 +10,11 @@ from penstock.kernels.forms import WeightForm
 from penstock.kernels.norm import Norm
 from penstock.kernels.quantized_part import QuantizedPart
 from penstock.kernels.reference.few_rows import linear_few_rows
-from penstock.kernels.triton import few_rows
-from penstock.kernels.triton.few_rows_choice import FLOATS, INT4, INT8, NORMED_ROWS
-from penstock.kernels.triton.tiles import FEW_ROWS
+from penstock.kernels.triton.products import few_rows
+from penstock.kernels.triton.products.few_rows_choice import FLOATS, INT4, INT8, NORMED_ROWS
+from penstock.kernels.triton.products.tiles import FEW_ROWS
+from penstock.kernels.triton.products.weights import GpuWeight, pack
 from penstock.kernels.triton.tuning import Choice, Tuning
-from penstock.kernels.triton.weights import GpuWeight, pack
 
 CPU = torch.device("cpu")
 # What a number may be off by, of the largest.

@@ -8,8 +8,8 @@ import triton
 import triton.language as tl
 from builders.assembly import interprets_assembly  # noqa: F401  a fixture
 
-from penstock.kernels.triton.halves import packed_halves
 from penstock.kernels.triton.interpreter import mend
+from penstock.kernels.triton.products.halves import packed_halves
 
 mend()
 

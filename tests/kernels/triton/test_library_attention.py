@@ -11,9 +11,9 @@ from builders.packed_steps import Form, Requests
 from torch import Tensor
 
 from penstock.kernels.reference.paged_attention import attention_paged
-from penstock.kernels.triton import attention, library_attention
-from penstock.kernels.triton.attention_shape import LIBRARY, PROMPTS
-from penstock.kernels.triton.library_attention import attend_by_library, formula, is_right, serves
+from penstock.kernels.triton.attention import library, paged
+from penstock.kernels.triton.attention.library import attend_by_library, formula, is_right, serves
+from penstock.kernels.triton.attention.shape import LIBRARY, PROMPTS
 
 QUICK_KINDS = ["bf16", *(pytest.param(kind, marks=pytest.mark.long) for kind in ("fp16", "int8", "uint4"))]
 CPU = torch.device("cpu")
@@ -47,11 +47,11 @@ def test_answers_among_prompts_are_not_the_librarys(monkeypatch: pytest.MonkeyPa
         seen.append(rest[1].key_starts.tolist())
         return formula(query, keys, *rest).masked_fill_(query == 0, torch.nan)
 
-    monkeypatch.setattr(attention, "library", lambda *asked: noting)
-    monkeypatch.setattr(library_attention, "_LEAST_QUERIES", 1)
+    monkeypatch.setattr(paged, "library", lambda *asked: noting)
+    monkeypatch.setattr(library, "_LEAST_QUERIES", 1)
     monkeypatch.setitem(PROMPTS["bf16"]._known, (64, 2), LIBRARY)
     query, rows = requests.step(spans)
-    found = attention.attention_by_shape(query, requests.memory(), rows, 0.125, None)
+    found = paged.attention_by_shape(query, requests.memory(), rows, 0.125, None)
     assert seen == [[0, 0, 41, 41]]
     assert error_of(requests, found, spans) < 8e-3
 
@@ -60,9 +60,9 @@ def test_short_prompts_and_contexts_beyond_the_bound_are_not_served(monkeypatch:
     requests = Requests(Form("bf16", 4, 2), [90])
     query, rows = requests.step([(0, 0, 90)])
     assert not serves(query, requests.memory(), rows, None)
-    monkeypatch.setattr(library_attention, "_LEAST_QUERIES", 4 * 90)
+    monkeypatch.setattr(library, "_LEAST_QUERIES", 4 * 90)
     assert serves(query, requests.memory(), rows, None)
-    monkeypatch.setattr(library_attention, "_BYTES", 90 * 2 * 2 * 64 * 2 - 1)
+    monkeypatch.setattr(library, "_BYTES", 90 * 2 * 2 * 64 * 2 - 1)
     assert not serves(query, requests.memory(), rows, None)
 
 
@@ -82,16 +82,16 @@ def test_the_first_library_that_is_right_is_taken(monkeypatch: pytest.MonkeyPatc
         return query
 
     found = {"another torch's": failing, "wrong": wrong, "right": formula, "second": wrong}
-    monkeypatch.setattr(library_attention, "_libraries", lambda: iter(found.items()))
-    monkeypatch.setattr(library_attention, "_DEVICE", "cpu")
-    library_attention.library.cache_clear()
-    assert library_attention.library(CPU, torch.bfloat16, 32) is formula
-    library_attention.library.cache_clear()
+    monkeypatch.setattr(library, "_libraries", lambda: iter(found.items()))
+    monkeypatch.setattr(library, "_DEVICE", "cpu")
+    library.library.cache_clear()
+    assert library.library(CPU, torch.bfloat16, 32) is formula
+    library.library.cache_clear()
 
 
 def test_there_is_no_library_for_a_processor_or_for_float32() -> None:
-    assert library_attention.library(CPU, torch.bfloat16, 64) is None
-    assert library_attention.library(torch.device("cuda"), torch.float32, 64) is None
+    assert library.library(CPU, torch.bfloat16, 64) is None
+    assert library.library(torch.device("cuda"), torch.float32, 64) is None
 
 
 @pytest.mark.long  # imports what takes a second
@@ -103,10 +103,10 @@ def test_torchs_function_is_called_as_its_signature_says(monkeypatch: pytest.Mon
         bound = signature.bind(*given, **named).arguments
         before, after = bound["window_size"]
         assert after == 0 and bound.get("enable_gqa", True)
-        lengths = library_attention.Lengths(*(bound[name] for name in ("cu_seq_q", "cu_seq_k", "max_q", "max_k")))
+        lengths = library.Lengths(*(bound[name] for name in ("cu_seq_q", "cu_seq_k", "max_q", "max_k")))
         window = None if before < 0 else before + 1
         return formula(bound["query"], bound["key"], bound["value"], lengths, bound["scale"], window)
 
     called.__signature__ = signature
     monkeypatch.setattr(varlen, "varlen_attn", called)
-    assert is_right(library_attention._of_torch, CPU, torch.bfloat16, 64)
+    assert is_right(library._of_torch, CPU, torch.bfloat16, 64)

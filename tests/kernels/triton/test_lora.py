@@ -11,7 +11,7 @@ from torch import Tensor
 
 from penstock.kernels import Adapted, LoraForm
 from penstock.kernels.lora import DeviceAdapted
-from penstock.kernels.triton.lora import TritonLora, add_lora
+from penstock.kernels.triton.products.lora import TritonLora, add_lora
 
 pytestmark = pytest.mark.long  # test_versions.py and test_compiled.py look at every kernel in every run
 

@@ -11,11 +11,11 @@ from penstock.kernels.forms import WeightForm
 from penstock.kernels.norm import Norm
 from penstock.kernels.quantized_part import QuantizedPart
 from penstock.kernels.reference.few_rows import linear_one_row
-from penstock.kernels.triton.bits_as_floats import FACTOR, place_of, power_of
-from penstock.kernels.triton.one_row import is_in_words
-from penstock.kernels.triton.one_row_choice import TUNINGS
+from penstock.kernels.triton.products.bits_as_floats import FACTOR, place_of, power_of
+from penstock.kernels.triton.products.one_row import is_in_words
+from penstock.kernels.triton.products.one_row_choice import TUNINGS
+from penstock.kernels.triton.products.weights import GpuWeight, pack
 from penstock.kernels.triton.tuning import Choice
-from penstock.kernels.triton.weights import GpuWeight, pack
 
 CPU = torch.device("cpu")
 # What a number may be off by, of the largest.

@@ -7,7 +7,7 @@ import torch
 from builders.packed_steps import Form, Requests
 
 from penstock.kernels.kv_layout import KV_FORMATS, plain_keys, plain_values
-from penstock.kernels.triton.plain_memory import plain_memory, tokens_at_most
+from penstock.kernels.triton.attention.plain_memory import plain_memory, tokens_at_most
 
 QUICK_KINDS = ["bf16", *(pytest.param(kind, marks=pytest.mark.long) for kind in KV_FORMATS if kind != "bf16")]
 SPANS = [(0, 80, 150), (1, 40, 41), (2, 0, 19)]

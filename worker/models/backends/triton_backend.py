@@ -8,7 +8,7 @@ from ....kernels import WeightForm
 from ....kernels.triton import is_interpreted
 from ....kernels.triton.fused_operations import FusedOperations
 from ....kernels.triton.operations import TritonOperations
-from ....kernels.triton.race import choose
+from ....kernels.triton.sampling.race import choose
 from ...kv_cache import DeviceKVCache, KVShape
 from ...parallel import Parallel
 from ...sampler import Sample

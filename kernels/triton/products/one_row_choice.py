@@ -8,8 +8,8 @@ from functools import partial
 
 import triton
 
+from ..tuning import Choice, Key, Tuning
 from .tiles import num_parts
-from .tuning import Choice, Key, Tuning
 
 PER_WORD = {"fp32": 1, "fp16": 2, "bf16": 2, "int8": 4, "int4": 8}  # weights in 32 bits
 _MANY_LINES = 8192  # from which half as many programs still are four or more for each multiprocessor

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import triton
 import triton.language as tl
 
+from ..packed_numbers import UINT4_ZERO, in_parts, numbers
 from .packed_memory import key_words, scales_of, value_words
-from .packed_numbers import UINT4_ZERO, in_parts, numbers
 
 
 class StepRows(NamedTuple):

@@ -12,8 +12,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ..reference.adjust import Histories, apply_mask, penalize_generated, penalize_repetition
-from .compiled import Example
+from ...reference.adjust import Histories, apply_mask, penalize_generated, penalize_repetition
+from ..compiled import Example
 
 _BLOCK = 1024  # tokens of a history, or of the vocabulary, that a program looks at
 _ROWS_AT_ONCE = 32  # whose counts are in memory: 19 MiB for a vocabulary of 152k

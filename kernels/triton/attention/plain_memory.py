@@ -12,12 +12,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ..kv_layout import KV_FORMATS
-from ..paged import DeviceRows, PagedKV
-from .compiled import Example
-from .dependent import dependent_options, let_later_begin, wait_for_earlier
+from ...kv_layout import KV_FORMATS
+from ...paged import DeviceRows, PagedKV
+from ..compiled import Example
+from ..dependent import dependent_options, let_later_begin, wait_for_earlier
+from ..packed_numbers import UINT4_ZERO, in_one, numbers
 from .packed_memory import key_words, memory_of, scales_of, value_words
-from .packed_numbers import UINT4_ZERO, in_one, numbers
 
 _TOKENS, _WARPS = 64, 8  # of a program
 _ROWS_AT_ONCE = tl.constexpr(256)

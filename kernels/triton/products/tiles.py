@@ -14,11 +14,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from . import is_interpreted
-from .arrival import counters, is_last
+from .. import is_interpreted
+from ..arrival import counters, is_last
+from ..tuning import Choice
 from .halves import packed_halves
 from .parts import added_parts, store_part
-from .tuning import Choice
 
 # Numpy has no bfloat16 and is slow with float16, so the interpreter multiplies them as float32: the same numbers.
 _IS_INTERPRETED = tl.constexpr(is_interpreted())

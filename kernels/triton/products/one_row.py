@@ -13,18 +13,18 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ..norm import Norm
-from ..reference.few_rows import linear_one_row
-from .arrival import counters
-from .compiled import Example
-from .dependent import begin_early, dependent_options
+from ...norm import Norm
+from ...reference.few_rows import linear_one_row
+from ..arrival import counters
+from ..compiled import Example
+from ..dependent import begin_early, dependent_options
+from ..rms_norm import rms_norm
+from ..tuning import Choice
 from .few_rows_ending import Ending, join_and_end, lines_of_tile
 from .norm_on_the_way import SMALLER
 from .one_row_choice import PER_WORD, TUNINGS
-from .rms_norm import rms_norm
 from .row_sums import sum_of_row
 from .row_sums_int4 import sum_of_int4_row
-from .tuning import Choice
 from .weights import GpuWeight, half_block
 
 

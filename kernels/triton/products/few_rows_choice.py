@@ -7,8 +7,8 @@ registers) counts for 4-bit weights. Knows nothing of what is computed.
 
 import triton
 
+from ..tuning import Choice, Key, Tuning
 from .tiles import num_parts
-from .tuning import Choice, Key, Tuning
 
 # Up to which a norm on the way costs less than a launch. Each program norms all rows again; where weights take half a
 # byte, that is soon more than their way from memory.

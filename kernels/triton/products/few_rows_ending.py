@@ -12,10 +12,10 @@ from typing import NamedTuple
 import triton
 import triton.language as tl
 
-from .arrival import is_last
+from ..arrival import is_last
+from ..silu_mul import gated
 from .norm_on_the_way import row_factors
 from .parts import added_parts, store_part
-from .silu_mul import gated
 from .tiles import finished
 
 

@@ -7,8 +7,8 @@ nothing of how attention is computed.
 import torch
 from torch import Tensor
 
-from ..kv_layout import KV_FORMATS
-from ..paged import DeviceRows, PagedKV
+from ...kv_layout import KV_FORMATS
+from ...paged import DeviceRows, PagedKV
 
 _BYTES = 128 << 20  # of keys and values, at most: more than caches hold
 _CONTEXT = 2048

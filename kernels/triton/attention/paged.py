@@ -1,14 +1,14 @@
 """Causal attention of a step's queries over the paged memory of keys and values, for answers and prompts alike.
 
-A program takes one tile of queries (`attention_tile.py`) and one head of keys. Where queries are few, the context is
-split into stretches that have programs of their own, and the last of them adds these up (`attention_split.py`). How
-long the stretches are depends on a tile's positions alone.
+A program takes one tile of queries (`tile.py`) and one head of keys. Where queries are few, the context is split into
+stretches that have programs of their own, and the last of them adds these up (`split.py`). How long the stretches are
+depends on a tile's positions, and on how many rows the step has.
 
 `attention_paged` takes the tiles that are fastest for the step. What stands in other rows changes no bit of a row's
 output; the step's shape (its rows and tokens, and how many queries a row has at most) may change the last ones.
-`attention_paged_invariant` has one tile and one order of sums for all: a token has the same bits alone, in company, and
-however its prompt was chunked. It has the price of smaller tiles. Queries are contiguous; block 0 may always be read.
-Knows nothing of who owns a block.
+`attention_paged_invariant` has one tile and one order of sums for all, whatever the step: a token has the same bits
+alone, in company, and however its prompt was chunked. It has the price of smaller tiles. Queries are contiguous; block
+0 may always be read. Knows nothing of who owns a block.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,11 +20,16 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ..kv_layout import KV_FORMATS
-from ..paged import DeviceRows, PagedKV
-from ..reference.paged_attention import attention_paged, attention_paged_invariant
-from .arrival import MOST, counters, is_last
-from .attention_shape import (
+from ...kv_layout import KV_FORMATS
+from ...paged import DeviceRows, PagedKV
+from ...reference.paged_attention import attention_paged, attention_paged_invariant
+from ..arrival import MOST, counters, is_last
+from ..compiled import Example
+from ..dependent import dependent_options, let_later_begin, wait_for_earlier
+from ..tuning import Choice
+from .library import attend_by_library, library, serves
+from .packed_memory import memory_of
+from .shape import (
     FEW,
     INVARIANT,
     LIBRARY,
@@ -36,14 +41,9 @@ from .attention_shape import (
     tiles_of_invariant,
     tiles_of_many,
 )
-from .attention_split import add_splits, store_rows, store_split
-from .attention_tile import StepRows, attend, attend_split_by_split, first_key, query_parts, split_length, tile_of
-from .attention_trial import trial_step
-from .compiled import Example
-from .dependent import dependent_options, let_later_begin, wait_for_earlier
-from .library_attention import attend_by_library, library, serves
-from .packed_memory import memory_of
-from .tuning import Choice
+from .split import add_splits, store_rows, store_split
+from .tile import StepRows, attend, attend_split_by_split, first_key, query_parts, split_length, tile_of
+from .trial import trial_step
 
 LOG2_E = 1.4426950408889634
 # Counts that differ from step to step: no kernel is compiled anew for one of them.

@@ -7,9 +7,9 @@ bytes make a chunk: its lower halves are of one group, so are its upper ones. Kn
 import triton
 import triton.language as tl
 
-from ..quantized_part import MIDDLE
+from ...quantized_part import MIDDLE
+from ..packed_numbers import in_parts
 from .bits_as_floats import FACTOR, bits_as_float, enlarged
-from .packed_numbers import in_parts
 from .row_sums import loaded_row, words_of
 
 _MIDDLE = tl.constexpr(MIDDLE)

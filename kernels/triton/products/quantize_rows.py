@@ -11,9 +11,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ..reference import quantized
-from .compiled import Example
-from .rows import block_of, warps_of
+from ...reference import quantized
+from ..compiled import Example
+from ..rows import block_of, warps_of
 
 _SMALLEST = tl.constexpr(quantized.SMALLEST)
 _ROUND = tl.constexpr(12582912.0)  # 1.5 × 2^23: added to a small number, leaves a whole one, halves to even

@@ -12,10 +12,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ..reference.logprobs import RankedLogprobs, ranked_logprobs
-from ..reference.order import most_likely
-from .compiled import Example
-from .tuning import Choice, Tuning
+from ...reference.logprobs import RankedLogprobs, ranked_logprobs
+from ...reference.order import most_likely
+from ..compiled import Example
+from ..tuning import Choice, Tuning
 
 _AT_MOST = (0, 5, 20)  # most likely tokens that a kernel is compiled for; more are left to torch's sort
 _NONE = tl.constexpr(-(2**63))  # comes after every token

@@ -14,13 +14,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ..reference import products
-from .compiled import Example
+from ...reference import products
+from ..compiled import Example
+from ..tuning import Choice, Key, Tuning, architecture
 from .few_rows import multiply_few
 from .part_sums import sum_of_part
 from .quantize_rows import quantize_rows
 from .tiles import FEW_ROWS, corner, finish, finishing_types, launch, lines, num_parts, row_bucket
-from .tuning import Choice, Key, Tuning, architecture
 from .weights import GpuWeight
 
 _LIBRARY = Choice.of(LIBRARY=1)

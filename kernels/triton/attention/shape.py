@@ -8,8 +8,8 @@ Knows nothing of how attention is computed.
 from functools import partial
 from typing import NamedTuple
 
-from ..paged import DeviceRows
-from .tuning import Choice, Key, Tuning
+from ...paged import DeviceRows
+from ..tuning import Choice, Key, Tuning
 
 # Tokens of the shortest stretch that a context is split into; a multiple of every number of keys that a step takes.
 SPLIT = 256

@@ -15,15 +15,15 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ..heads import HeadForm
-from ..kv_layout import KV_FORMATS
-from ..paged import DeviceRows, PagedKV, Rotation
-from ..reference.store_heads import store_heads_paged
-from .compiled import Example
-from .dependent import dependent_options, let_later_begin, wait_for_earlier
-from .packed_numbers import bytes_of, rounded_down, rounded_up
+from ...heads import HeadForm
+from ...kv_layout import KV_FORMATS
+from ...paged import DeviceRows, PagedKV, Rotation
+from ...reference.store_heads import store_heads_paged
+from ..compiled import Example
+from ..dependent import dependent_options, let_later_begin, wait_for_earlier
+from ..packed_numbers import bytes_of, rounded_down, rounded_up
+from ..tuning import Choice, Key, Tuning
 from .ready_heads import Turned, ready
-from .tuning import Choice, Key, Tuning
 
 # How numbers are written: whole, except uint4's.
 _NUMBERS = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}

@@ -13,9 +13,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ..lora import BLOCK_TOKENS, DeviceAdapted, LoraForm
-from .compiled import Example
-from .tuning import Choice, Tuning
+from ...lora import BLOCK_TOKENS, DeviceAdapted, LoraForm
+from ..compiled import Example
+from ..tuning import Choice, Tuning
 
 # One choice: where the inputs are cut decides how sums are rounded.
 _ON_GPU = Choice.of(num_warps=4, num_stages=3, SPLIT=2048)

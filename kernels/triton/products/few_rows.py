@@ -15,19 +15,19 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ..forms import DTYPES
-from ..norm import Norm
-from ..reference.few_rows import linear_few_rows
-from .arrival import counters
-from .compiled import Example
-from .dependent import begin_early, dependent_options
+from ...forms import DTYPES
+from ...norm import Norm
+from ...reference.few_rows import linear_few_rows
+from ..arrival import counters
+from ..compiled import Example
+from ..dependent import begin_early, dependent_options
+from ..rms_norm import rms_norm
+from ..tuning import Choice, Key
 from .few_rows_choice import FLOATS, INT4, INT8, NORMED_ROWS, NORMED_ROWS_OF_INT4, row_block
 from .few_rows_ending import Ending, join_and_end, lines_of_tile
 from .one_row import is_in_words, multiply_one
 from .part_sums import sum_of_part
 from .part_sums_int4 import sum_of_int4_part
-from .rms_norm import rms_norm
-from .tuning import Choice, Key
 from .weights import GpuWeight, half_block
 
 _TUNINGS = {"int4": INT4, "int8": INT8}

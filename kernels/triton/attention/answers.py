@@ -1,6 +1,6 @@
 """Attention of answers straight from their projected heads: each row has one query, and its newest key is its own.
 
-One launch does what `store_heads.py` and `attention.py` do in two. Every program makes its row's queries ready; the one
+One launch does what `store_heads.py` and `paged.py` do in two. Every program makes its row's queries ready; the one
 with a row's last split makes the newest key ready too, stores it with its value, and adds both to its softmax without
 reading them back. So no row may read what another one stores in the same step: rows of answers don't. Formats with
 scales go the longer way. Knows nothing of who owns a block.
@@ -14,19 +14,19 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ..heads import HeadForm
-from ..kv_layout import KV_FORMATS
-from ..paged import DeviceRows, PagedKV, Rotation
-from ..reference.answers import attention_answers
-from .arrival import MOST, counters, is_last
-from .attention import LOG2_E, choice_of_few
-from .attention_shape import FEW, tiles_of_few
-from .attention_split import add_splits, store_rows, store_split
-from .attention_tile import added, attend, first_key, split_length
-from .compiled import Example
-from .dependent import dependent_options, let_later_begin, wait_for_earlier
+from ...heads import HeadForm
+from ...kv_layout import KV_FORMATS
+from ...paged import DeviceRows, PagedKV, Rotation
+from ...reference.answers import attention_answers
+from ..arrival import MOST, counters, is_last
+from ..compiled import Example
+from ..dependent import dependent_options, let_later_begin, wait_for_earlier
 from .packed_memory import memory_of
+from .paged import LOG2_E, choice_of_few
 from .ready_heads import Turned, ready
+from .shape import FEW, tiles_of_few
+from .split import add_splits, store_rows, store_split
+from .tile import added, attend, first_key, split_length
 
 # How keys and values of the formats that are served are stored, and read: as numbers, or as words of two.
 _STORED = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}

@@ -18,9 +18,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..paged import DeviceRows, PagedKV
+from ...paged import DeviceRows, PagedKV
+from ..tuning import architecture
 from .plain_memory import plain_memory, tokens_at_most
-from .tuning import architecture
 
 _LOG = logging.getLogger(__name__)
 _BYTES = 256 << 20  # of plain keys and values

@@ -7,7 +7,7 @@ Knows nothing of where a split begins, or how attention to it is computed.
 import triton
 import triton.language as tl
 
-from .attention_tile import added, nothing
+from .tile import added, nothing
 
 # Numbers of one tile that are added at once, and of all splits that are on their way meanwhile: so many that the last
 # program needs no more registers than attention itself.

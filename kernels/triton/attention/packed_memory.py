@@ -8,7 +8,7 @@ from typing import NamedTuple
 import triton
 import triton.language as tl
 
-from .packed_numbers import halves, signed_keys
+from ..packed_numbers import halves, signed_keys
 
 _ALL_BITS = tl.constexpr(-1)
 _LOW_HALF = tl.constexpr(0xFFFF)

@@ -10,12 +10,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ..reference import products
-from .compiled import Example
+from ...reference import products
+from ..compiled import Example
+from ..tuning import Choice, Key, Tuning, architecture
 from .few_rows import multiply_few
 from .part_sums_int4 import sum_of_int4_part
 from .tiles import FEW_ROWS, corner, finish, finishing_types, launch, lines, num_parts, row_bucket
-from .tuning import Choice, Key, Tuning, architecture
 from .weights import GpuWeight, half_block
 
 _INTERPRETED = Choice.of(BLOCK_M=64, BLOCK_N=64, PARTS=2)

@@ -14,14 +14,14 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ..reference import choice
-from ..reference.race import choose_on_device
-from ..sampling_columns import NOT_FINITE, NOTHING_LEFT, DeviceDraws, DeviceMask
-from .arrival import counters, is_last
+from ...reference import choice
+from ...reference.race import choose_on_device
+from ...sampling_columns import NOT_FINITE, NOTHING_LEFT, DeviceDraws, DeviceMask
+from ..arrival import counters, is_last
+from ..compiled import Example
+from ..tuning import Choice, Tuning
 from .chance import exponential, stream
-from .compiled import Example
 from .truncation import truncated
-from .tuning import Choice, Tuning
 
 _BEST = tl.constexpr(choice.BEST)
 _OF_TOP_K = tl.constexpr(choice.OF_TOP_K)

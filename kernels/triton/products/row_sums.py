@@ -8,8 +8,8 @@ too high, which the row's own sum takes off again when all is added up. Knows no
 import triton
 import triton.language as tl
 
+from ..packed_numbers import in_parts
 from .bits_as_floats import FACTOR, bits_as_float, enlarged
-from .packed_numbers import in_parts
 
 _TOP_BITS = tl.constexpr(-2139062144)  # 0x80808080: turned, signed bytes are 128 too high
 
