@@ -4,7 +4,7 @@ from builders import interpreted  # noqa: F401  isort: skip  before anything tha
 
 import pytest
 import torch
-from torch import Tensor
+from builders.gpu_products import AROUND, DTYPES, FORMS, assert_agrees, draws, grouped, weight_of
 
 from penstock.kernels.forms import WeightForm
 from penstock.kernels.norm import Norm
@@ -13,35 +13,8 @@ from penstock.kernels.reference.few_rows import linear_few_rows
 from penstock.kernels.triton.products import few_rows
 from penstock.kernels.triton.products.few_rows_choice import FLOATS, INT4, INT8, NORMED_ROWS
 from penstock.kernels.triton.products.tiles import FEW_ROWS
-from penstock.kernels.triton.products.weights import GpuWeight, pack
+from penstock.kernels.triton.products.weights import pack
 from penstock.kernels.triton.tuning import Choice, Tuning
-
-CPU = torch.device("cpu")
-# What a number may be off by, of the largest.
-CLOSE = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
-# What stands around a product: whether a norm, the stream, a gate.
-AROUND = {"alone": (0, 0, 0), "normed": (1, 0, 0), "added": (0, 1, 0), "gated": (0, 0, 1), "normed, gated": (1, 0, 1)}
-FORMS = [WeightForm("fp32"), WeightForm("fp16"), WeightForm("bf16"), WeightForm("int8"), WeightForm("int4", 64)]
-
-
-def draws(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
-
-
-def weight_of(outputs: int, inputs: int, form: WeightForm) -> GpuWeight:
-    return pack([draws(outputs, inputs, seed=7) / inputs**0.5], form, CPU)
-
-
-def assert_agrees(x: Tensor, weight: GpuWeight, around: str, bias: Tensor | None = None) -> None:
-    has_norm, adds, is_gated = AROUND[around]
-    norm = Norm(draws(x.shape[1], seed=3, dtype=x.dtype) + 1, 1e-5) if has_norm else None
-    streams = [draws(len(x), weight.out_features, seed=4, dtype=x.dtype) if adds else None for _ in range(2)]
-    found = linear_few_rows.versions["triton"](x, weight, bias, norm, streams[0], bool(is_gated))
-    expected = linear_few_rows.reference(x, weight, bias, norm, streams[1], bool(is_gated))
-    assert found.dtype == x.dtype and found.shape == expected.shape
-    assert not adds or found is streams[0]
-    bound = CLOSE[x.dtype] * float(expected.float().abs().max())
-    torch.testing.assert_close(found.float(), expected.float(), rtol=0, atol=bound)
 
 
 @pytest.mark.long
@@ -49,22 +22,19 @@ def assert_agrees(x: Tensor, weight: GpuWeight, around: str, bias: Tensor | None
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.kind)
 @pytest.mark.parametrize("rows", [1, 2, 8, NORMED_ROWS, NORMED_ROWS + 1, FEW_ROWS])
 def test_a_product_does_what_stands_around_it(form, around, rows):
-    dtype = {"fp16": torch.float16, "bf16": torch.bfloat16, "int4": torch.float16, "int8": torch.bfloat16}
-    x = draws(rows, 200, dtype=dtype.get(form.kind, torch.float32))
-    assert_agrees(x, weight_of(70, 200, form), around, draws(70, seed=1, dtype=x.dtype) if rows % 2 else None)
+    x = draws(rows, 200, dtype=DTYPES.get(form.kind, torch.float32))
+    assert_agrees(
+        linear_few_rows, x, weight_of(70, 200, form), around, draws(70, seed=1, dtype=x.dtype) if rows % 2 else None
+    )
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("around", ["normed", "added", "gated"])
 @pytest.mark.parametrize("group", [16, 32, 48, 64, 128, 192, 1000])
 def test_groups_of_any_size_keep_their_scales_and_zeros(group, around):
-    generator = torch.Generator().manual_seed(group)
-    values = torch.randint(0, 16, (50, 300), dtype=torch.uint8, generator=generator)
-    zeros = torch.randint(0, 16, (50, -(-300 // group)), dtype=torch.uint8, generator=generator)
-    part = QuantizedPart(values, torch.rand(zeros.shape, generator=generator).half(), zeros, group)
-    weight = pack([part], WeightForm("bf16"), CPU)
+    weight = grouped(50, 300, group)
     assert weight.kind == "int4"
-    assert_agrees(draws(3, 300, seed=2), weight, around)
+    assert_agrees(linear_few_rows, draws(3, 300, seed=2), weight, around)
 
 
 def test_the_order_of_a_checkpoints_inputs_is_followed_after_the_norm():
@@ -72,7 +42,7 @@ def test_the_order_of_a_checkpoints_inputs_is_followed_after_the_norm():
     order = torch.randperm(192, generator=generator).int()
     values = torch.randint(0, 16, (20, 192), dtype=torch.uint8, generator=generator)
     part = QuantizedPart(values, torch.rand(20, 3, generator=generator), None, 64, order)
-    weight = pack([part], WeightForm("bf16"), CPU)
+    weight = pack([part], WeightForm("bf16"), torch.device("cpu"))
     x, norm = draws(3, 192), Norm(draws(192, seed=1), 1e-6)
     found = few_rows.multiply_few(x, weight, None, norm)
     normed = torch.nn.functional.rms_norm(x, (192,), norm.weight, norm.epsilon)
@@ -100,7 +70,7 @@ def test_every_choice_that_is_tried_computes_the_product(tuning: Tuning, form: W
     for choice in tuning.choices:
         monkeypatch.setattr(tuning, "default", lambda *_, choice=choice: choice)
         for around in ("normed, gated", "added"):
-            assert_agrees(x, weight, around)
+            assert_agrees(linear_few_rows, x, weight, around)
 
 
 def test_parts_that_have_no_inputs_add_nothing():

@@ -5,56 +5,17 @@ from builders import interpreted  # noqa: F401  isort: skip  before anything tha
 import numpy
 import pytest
 import torch
-from torch import Tensor
+from builders.gpu_products import AROUND, DTYPES, FORMS, assert_agrees, draws, grouped, weight_of
 
 from penstock.kernels.forms import WeightForm
-from penstock.kernels.norm import Norm
-from penstock.kernels.quantized_part import QuantizedPart
 from penstock.kernels.reference.few_rows import linear_one_row
 from penstock.kernels.triton.products.bits_as_floats import FACTOR, place_of, power_of
 from penstock.kernels.triton.products.one_row import is_in_words
 from penstock.kernels.triton.products.one_row_choice import TUNINGS
-from penstock.kernels.triton.products.weights import GpuWeight, pack
 from penstock.kernels.triton.tuning import Choice
 
-CPU = torch.device("cpu")
-# What a number may be off by, of the largest.
-CLOSE = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
-# What stands around a product: whether a norm, the stream, a gate.
-AROUND = {"alone": (0, 0, 0), "normed": (1, 0, 0), "added": (0, 1, 0), "gated": (0, 0, 1), "normed, gated": (1, 0, 1)}
-# Rows of 16 bits; of float32, where rounding them would hide what is wrong.
-DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "int4": torch.float16, "int8": torch.bfloat16}
+# Rows of float32, where rounding them would hide what is wrong.
 EXACT = DTYPES | {"int4": torch.float32, "int8": torch.float32}
-FORMS = [WeightForm("fp32"), WeightForm("fp16"), WeightForm("bf16"), WeightForm("int8"), WeightForm("int4", 64)]
-
-
-def draws(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
-
-
-def weight_of(outputs: int, inputs: int, form: WeightForm) -> GpuWeight:
-    return pack([draws(outputs, inputs, seed=7) / inputs**0.5], form, CPU)
-
-
-def grouped(outputs: int, inputs: int, group: int, order: Tensor | None = None) -> GpuWeight:
-    """As a checkpoint with zeros has it."""
-    generator = torch.Generator().manual_seed(group)
-    values = torch.randint(0, 16, (outputs, inputs), dtype=torch.uint8, generator=generator)
-    zeros = torch.randint(0, 16, (outputs, -(-inputs // group)), dtype=torch.uint8, generator=generator)
-    part = QuantizedPart(values, torch.rand(zeros.shape, generator=generator).half() / 16, zeros, group, order)
-    return pack([part], WeightForm("bf16"), CPU)
-
-
-def assert_agrees(x: Tensor, weight: GpuWeight, around: str, bias: Tensor | None = None) -> None:
-    has_norm, adds, is_gated = AROUND[around]
-    norm = Norm(draws(x.shape[1], seed=3, dtype=x.dtype) + 1, 1e-5) if has_norm else None
-    streams = [draws(1, weight.out_features, seed=4, dtype=x.dtype) if adds else None for _ in range(2)]
-    found = linear_one_row.versions["triton"](x, weight, bias, norm, streams[0], bool(is_gated))
-    expected = linear_one_row.reference(x, weight, bias, norm, streams[1], bool(is_gated))
-    assert found.dtype == x.dtype and found.shape == expected.shape
-    assert not adds or found is streams[0]
-    bound = CLOSE[x.dtype] * float(expected.float().abs().max())
-    torch.testing.assert_close(found.float(), expected.float(), rtol=0, atol=bound)
 
 
 @pytest.mark.parametrize(("first", "count"), [(first, 8) for first in (0, 8, 16, 24)] + [(4 * n, 4) for n in range(8)])
@@ -69,7 +30,7 @@ def test_bits_of_a_word_are_exact_as_floats_with_what_they_meet(first, count):
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.kind)
 def test_a_product_does_what_stands_around_it(form, around):
     x = draws(1, 200, dtype=DTYPES.get(form.kind, torch.float32))
-    assert_agrees(x, weight_of(70, 200, form), around, draws(70, seed=1, dtype=x.dtype))
+    assert_agrees(linear_one_row, x, weight_of(70, 200, form), around, draws(70, seed=1, dtype=x.dtype))
 
 
 @pytest.mark.long
@@ -78,12 +39,12 @@ def test_a_product_does_what_stands_around_it(form, around):
 def test_groups_of_any_size_keep_their_scales_and_zeros(group, around):
     weight = grouped(50, 300, group)
     assert weight.kind == "int4"
-    assert_agrees(draws(1, 300, seed=2), weight, around)
+    assert_agrees(linear_one_row, draws(1, 300, seed=2), weight, around)
 
 
 def test_the_order_of_a_checkpoints_inputs_is_followed_after_the_norm():
     order = torch.randperm(192, generator=torch.Generator().manual_seed(5)).int()
-    assert_agrees(draws(1, 192), grouped(20, 192, 64, order), "normed")
+    assert_agrees(linear_one_row, draws(1, 192), grouped(20, 192, 64, order), "normed")
 
 
 @pytest.mark.parametrize("form", [WeightForm("int8"), WeightForm("int4", 32)], ids=lambda form: form.kind)
@@ -91,7 +52,7 @@ def test_large_and_small_numbers_of_a_row_count_as_they_are(form):
     weight = weight_of(20, 64, form)
     for factor in (2.0**35, 2.0**-40):
         x = draws(1, 64) * factor
-        assert_agrees(x, weight, "alone")
+        assert_agrees(linear_one_row, x, weight, "alone")
 
 
 @pytest.mark.long
@@ -101,7 +62,7 @@ def test_every_choice_that_is_tried_computes_the_product(form, monkeypatch):
     x = draws(1, 300, dtype=EXACT.get(form.kind, torch.float32))
     for choice in tuning.choices:
         monkeypatch.setattr(tuning, "default", lambda *_, choice=choice: choice)
-        assert_agrees(x, weight, "added")
+        assert_agrees(linear_one_row, x, weight, "added")
 
 
 @pytest.mark.long
@@ -111,7 +72,7 @@ def test_parts_of_the_inputs_are_added_to_the_whole(form, parts, monkeypatch):
     choice = Choice.of(BLOCK_N=8, WORDS=16, PARTS=parts)
     monkeypatch.setattr(TUNINGS[form.kind], "default", lambda *_: choice)
     x = draws(1, 328, dtype=EXACT.get(form.kind, torch.float32))
-    assert_agrees(x, weight_of(36, 328, form), "normed, gated")
+    assert_agrees(linear_one_row, x, weight_of(36, 328, form), "normed, gated")
 
 
 def test_lines_that_are_no_whole_words_are_told_apart():
