@@ -15,6 +15,7 @@ from .forms import DTYPES, WeightForm
 from .heads import HeadForm
 from .lora import Adapted, LoraForm, LoraWeights
 from .opset import OpSet
+from .peer_memory import PeerMemory
 from .reference.linear import PackedWeight, pack
 from .reference.lora import TorchLora, add_lora
 from .rows import Rows
@@ -32,6 +33,7 @@ class Ranks(Protocol):
 
     rank: int
     size: int
+    peers: PeerMemory | None  # that of all, where kernels can see it
 
     def all_reduce(self, x: Tensor) -> Tensor: ...
 

@@ -1,8 +1,8 @@
 """The ranks that one model is split over: who this one is, what part is its own, and the collectives between them.
 
 gloo between CPUs, NCCL between GPUs, on the loopback interface; the ranks find each other through a file. Sums are
-added in the order of the ranks, so that every number of rows gets the same bits, unless speed is asked for: then GPUs
-that see each other's memory add small ones by themselves. Knows nothing of layers.
+added in the order of the ranks, so that every number of rows gets the same bits, unless speed is asked for: then NCCL
+has its own, and kernels may add up by themselves what is little (`peers`). Knows nothing of layers.
 """
 
 import os
@@ -16,7 +16,8 @@ from torch import Tensor
 
 from ..kernels.cpu.library import Library
 from ..kernels.cpu.shared import Board
-from .peer_sums import PeerSums
+from ..kernels.peer_memory import PeerMemory
+from .peer_memory import peer_memory
 
 _TIMEOUT = timedelta(minutes=10)
 _HOST = torch.device("cpu")
@@ -31,7 +32,7 @@ class Parallel:
     board: Board | None = None  # where ranks on one machine talk without sockets
     is_ordered: bool = True  # sums are made in the order of the ranks, whatever that costs
     device: torch.device = _HOST  # where the collectives take what they carry
-    peers: PeerSums | None = None  # where cards add up what is little
+    peers: PeerMemory | None = None  # where cards see one another's
 
     @classmethod
     def join(cls, rank: int, size: int, rendezvous: Path, device: torch.device, is_ordered: bool = True) -> "Parallel":
@@ -40,7 +41,7 @@ class Parallel:
         if size > 1:
             ranks.meet(rendezvous)
             if device.type == "cuda" and not is_ordered:
-                return replace(ranks, peers=PeerSums.join(device, ranks.exchange))
+                return replace(ranks, peers=peer_memory(rank, device, ranks.exchange))
         return ranks
 
     def meet(self, rendezvous: Path) -> None:
@@ -73,8 +74,6 @@ class Parallel:
         """The sum over all ranks."""
         if self.size == 1:
             return x
-        if self.peers is not None and self.peers.fits(x):
-            return self.peers.all_reduce(x)
         if self.size == 2 or not self.is_ordered:  # a + b has no order; the collective may add in place
             dist.all_reduce(x)
             return x

@@ -13,13 +13,14 @@ from ..lora import DeviceAdapted
 from ..norm import Norm
 from ..paged import DeviceRows, PagedKV, Rotation
 from .attention.answers import attend_answers, serves
-from .deferred import Heads, Normed, Product, plain
+from .deferred import Heads, Normed, Part, Product, plain
 from .operations import Multiplier, TritonOperations
 from .products.few_rows_choice import NORMED_ROWS
 from .products.lora import TritonLora
 from .products.tiles import FEW_ROWS
+from .sum_of_ranks import sum_and_norm
 
-Value = Tensor | Normed | Product
+Value = Tensor | Normed | Product | Part
 
 
 class FusedOperations(TritonOperations):
@@ -33,7 +34,10 @@ class FusedOperations(TritonOperations):
     def add_lora(self, product: Value, x: Value, lora: TritonLora, adapted: DeviceAdapted | None) -> Value:
         return product if adapted is None else super().add_lora(plain(product), plain(x), lora, adapted)
 
-    def add_rms_norm(self, stream: Tensor, update: Value | None, weight: Tensor, epsilon: float) -> Value:
+    def add_rms_norm(self, stream: Value, update: Value | None, weight: Tensor, epsilon: float) -> Value:
+        stream = plain(stream)
+        if isinstance(update, Part):
+            return sum_and_norm(update.x, update.peers, stream, weight, epsilon)
         if isinstance(update, Product):
             update.added_to(stream)
             update = None
@@ -58,11 +62,15 @@ class FusedOperations(TritonOperations):
     def silu_mul(self, gate_up: Value) -> Tensor:
         return gate_up.gated() if isinstance(gate_up, Product) else super().silu_mul(gate_up)
 
-    def add(self, stream: Tensor, update: Value) -> Tensor:
-        return update.added_to(stream) if isinstance(update, Product) else super().add(stream, update)
+    def add(self, stream: Value, update: Value) -> Tensor:
+        stream = plain(stream)
+        return update.added_to(stream) if isinstance(update, Product) else super().add(stream, plain(update))
 
     def all_reduce(self, x: Value) -> Value:
-        return x if self.ranks.size == 1 else super().all_reduce(plain(x))
+        if self.ranks.size == 1:
+            return x
+        x, peers = plain(x), self.ranks.peers
+        return super().all_reduce(x) if peers is None or not peers.holds(x) else Part(x, peers, super().all_reduce)
 
     def all_gather(self, x: Value, total: int) -> Tensor:
         return super().all_gather(plain(x), total)

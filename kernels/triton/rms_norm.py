@@ -19,24 +19,28 @@ from .rows import block_of, warps_of
 
 
 @triton.jit
+def normed(numbers, factors, width, epsilon):
+    """Of a whole row, in its own format."""
+    wide = numbers.to(tl.float32)
+    wide *= tl.rsqrt(tl.sum(wide * wide, 0) / width + epsilon)
+    return (wide.to(numbers.dtype).to(tl.float32) * factors.to(tl.float32)).to(numbers.dtype)
+
+
+@triton.jit
 def _norm(
     stream, update, weight, output, width, weight_rows, epsilon, BLOCK: tl.constexpr, IS_DEPENDENT: tl.constexpr
 ):  # fmt: skip
     let_later_begin(IS_DEPENDENT)
     row, columns = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK)
     is_inside = columns < width
-    TYPE: tl.constexpr = stream.dtype.element_ty
     factors = tl.load(weight + row % weight_rows * width + columns, mask=is_inside, other=0)
     wait_for_earlier(IS_DEPENDENT)
-    numbers = tl.load(stream + row * width + columns, mask=is_inside, other=0).to(tl.float32)
+    numbers = tl.load(stream + row * width + columns, mask=is_inside, other=0)
     if update is not None:
         added = tl.load(update + row * width + columns, mask=is_inside, other=0).to(tl.float32)
-        total = (numbers + added).to(TYPE)
-        tl.store(stream + row * width + columns, total, mask=is_inside)
-        numbers = total.to(tl.float32)
-    normed = numbers * tl.rsqrt(tl.sum(numbers * numbers, 0) / width + epsilon)
-    scaled = normed.to(TYPE).to(tl.float32) * factors.to(tl.float32)
-    tl.store(output + row * width + columns, scaled.to(TYPE), mask=is_inside)
+        numbers = (numbers.to(tl.float32) + added).to(numbers.dtype)
+        tl.store(stream + row * width + columns, numbers, mask=is_inside)
+    tl.store(output + row * width + columns, normed(numbers, factors, width, epsilon), mask=is_inside)
 
 
 @stream_reference.add_rms_norm.implement("triton")

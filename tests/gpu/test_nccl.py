@@ -7,7 +7,6 @@ from builders.on_card import generated, mixed_prompts, pocket, usable
 
 from penstock import SamplingParams
 from penstock.worker.parallel import Parallel
-from penstock.worker.peer_sums import PeerSums, _shared_room
 
 
 def test_one_rank_meets_itself(card, tmp_path):
@@ -23,10 +22,27 @@ def test_one_rank_meets_itself(card, tmp_path):
         assert torch.equal(ranks.all_reduce(x.clone()), x)
         assert torch.equal(ranks.all_gather(x, 7), x)
         assert torch.equal(ranks.broadcast(x.clone()), x)
-        peers = PeerSums(_shared_room(device), dist.group.WORLD.group_name)
-        for small in (torch.randn(3, 64, device=device), torch.randn(2, 8, device=device).bfloat16()):
-            assert peers.fits(small)
-            assert torch.equal(peers.all_reduce(small), small)
+    finally:
+        ranks.leave()
+
+
+def test_memory_that_cards_share_holds_a_sum(card, tmp_path):
+    from penstock.kernels.reference.sum_of_ranks import add_norm_of_ranks
+    from penstock.kernels.triton.sum_of_ranks import sum_and_norm
+    from penstock.worker.peer_memory import _shared
+
+    device = torch.device("cuda", 0)
+    ranks = Parallel(device=device)
+    ranks.meet(tmp_path / "ranks")
+    try:
+        peers = _shared(0, device)
+        for step in range(5):
+            part, stream = torch.randn(2, 3 + step, 4096, device=device).bfloat16().unbind()
+            streams, weight = (stream, stream.clone()), torch.rand(4096, device=device).bfloat16()
+            assert peers.holds(part)
+            found = sum_and_norm(part, peers, streams[0], weight, 1e-6)
+            torch.testing.assert_close(found, add_norm_of_ranks.reference(part, peers, streams[1], weight, 1e-6))
+            assert torch.equal(*streams)
     finally:
         ranks.leave()
 
