@@ -92,8 +92,9 @@ def _said(asked: Conversion) -> Iterator[Said]:
             env={**os.environ, "PYTHONPATH": os.pathsep.join(inherited_path())},
         )
         try:
-            worker.stdin.write(msgspec.json.encode(asked) + b"\n")
-            worker.stdin.flush()
+            with suppress(BrokenPipeError):  # one that has died already says below why
+                worker.stdin.write(msgspec.json.encode(asked) + b"\n")
+                worker.stdin.flush()
             for line in worker.stdout:
                 yield msgspec.json.decode(line, type=Said)
             if worker.wait() != 0:
