@@ -8,6 +8,11 @@ from penstock.worker import peer_memory as module
 CARD = torch.device("cuda", 0)
 
 
+@pytest.fixture(autouse=True)
+def triton_that_computes(monkeypatch):
+    monkeypatch.setattr(module.triton, "lack", lambda: "")
+
+
 def met(numbers: list[int]) -> list[list[int]]:
     """Of two ranks, the other of which has card 1, and everything else that this one has."""
     return [numbers, [1] if numbers == [CARD.index] else numbers]
@@ -32,5 +37,13 @@ def test_where_it_cannot_be_had_nobody_has_it_and_the_log_says_why(monkeypatch, 
 def test_one_rank_that_has_none_is_enough_for_nobody_to_have_it(monkeypatch):
     monkeypatch.setattr(torch.cuda, "can_device_access_peer", lambda one, other: True)
     monkeypatch.setattr(module, "_shared", lambda rank, device: "memory")
+    monkeypatch.setattr(module, "_adds_up", lambda memory, device: memory == "memory")
     assert module.peer_memory(0, CARD, lambda numbers: [numbers, numbers]) == "memory"
     assert module.peer_memory(0, CARD, lambda numbers: [numbers, [0]]) is None
+
+
+def test_memory_in_which_sums_come_out_wrong_is_not_used(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "can_device_access_peer", lambda one, other: True)
+    monkeypatch.setattr(module, "_shared", lambda rank, device: "memory")
+    monkeypatch.setattr(module, "_adds_up", lambda memory, device: False)
+    assert module.peer_memory(0, CARD, lambda numbers: [numbers, [1]]) is None
