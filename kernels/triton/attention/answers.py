@@ -137,7 +137,7 @@ def answer_kernel(
 
     members = (row * NUM_KEYS + head) * SHARED + members
     if has_one & (beyond - first_split > 1):
-        places = members * tl.num_programs(2)
+        places = members.to(tl.int64) * tl.num_programs(2)
         store_split(parts, sums, places + split, is_there, weighted, highest, total, HEAD_DIM)
         if is_last(counters, row * NUM_KEYS + head, beyond - first_split):
             add_splits(output, members, parts, sums, places, is_there, first_split, beyond, HEAD_DIM)
