@@ -1,8 +1,9 @@
 """What layers call, where rows may be few: norms and products wait for what is done with them (`deferred.py`).
 
 A layer of few answers is five launches: a product with the norm before it, attention that stores its heads, a product
-added to the stream, a gated product with the norm before it, a product added to the stream. Steps of many rows, and
-sums over ranks, go as in `TritonOperations`. A row's bits depend on the number of rows, so this is no invariant form.
+added to the stream, a gated product with the norm before it, a product added to the stream. Of several ranks, sums of
+few rows are made with the norm behind them where cards share memory. Steps of many rows go as in `TritonOperations`. A
+row's bits depend on the number of rows, so this is no invariant form.
 Knows the shapes of a decoder's layers, nothing of models.
 """
 
