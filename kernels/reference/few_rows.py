@@ -42,6 +42,13 @@ _FORMS = (
 
 
 def _inputs(seed: int) -> Iterator[tuple[Any, ...]]:
+    yield from _of_few(seed)
+    # And of a row alone, which versions may compute in another way.
+    for x, weight, bias, norm, stream, is_gated in _of_few(seed):
+        yield x[:1], weight, bias, norm, None if stream is None else stream[:1], is_gated
+
+
+def _of_few(seed: int) -> Iterator[tuple[Any, ...]]:
     generator = torch.Generator().manual_seed(seed)
     for number, form in enumerate(_FORMS):
         for use in (_USES[number % 4], _USES[(number + 1) % 4]):
@@ -70,11 +77,6 @@ def _arguments(
     return x, weight, bias, norm, stream, is_gated
 
 
-def _one_row_inputs(seed: int) -> Iterator[tuple[Any, ...]]:
-    for x, weight, bias, norm, stream, is_gated in _inputs(seed):
-        yield x[:1], weight, bias, norm, None if stream is None else stream[:1], is_gated
-
-
 @op(_inputs, tolerance=2e-3)
 def linear_few_rows(
     x: Tensor,
@@ -90,16 +92,3 @@ def linear_few_rows(
     if is_gated:
         product = silu_mul.reference(product)
     return product if stream is None else stream.add_(product)
-
-
-@op(_one_row_inputs, tolerance=2e-3)
-def linear_one_row(
-    x: Tensor,
-    weight: GpuWeight,
-    bias: Tensor | None,
-    norm: Norm | None = None,
-    stream: Tensor | None = None,
-    is_gated: bool = False,
-) -> Tensor:
-    """The same of exactly one row."""
-    return linear_few_rows.reference(x, weight, bias, norm, stream, is_gated)

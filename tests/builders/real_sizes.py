@@ -89,7 +89,7 @@ def one_row(sizes: Sizes) -> Iterator[Case]:
             weight = pack(made, WeightForm(kind, group), torch.device(sizes.device))
             norm = Norm(sizes.random(inputs, dtype=dtype) + 1, 1e-6)
             arguments = (sizes.random(1, inputs, dtype=dtype), weight, None, norm)
-            yield Case("linear_one_row", f"{kind} {group}, {inputs} → {outputs}", arguments)
+            yield Case("linear_few_rows", f"a row alone, {kind} {group}, {inputs} → {outputs}", arguments)
 
 
 def attention(sizes: Sizes) -> Iterator[Case]:

@@ -10,7 +10,6 @@ Knows nothing of layers.
 from collections.abc import Iterator
 from functools import partial
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -18,19 +17,18 @@ from torch import Tensor
 from ...forms import DTYPES
 from ...norm import Norm
 from ...reference.few_rows import linear_few_rows
-from ..arrival import counters
 from ..compiled import Example
 from ..dependent import begin_early, dependent_options
 from ..rms_norm import rms_norm
 from ..tuning import Choice, Key
-from .few_rows_choice import FLOATS, INT4, INT8, NORMED_ROWS, NORMED_ROWS_OF_INT4, row_block
+from .few_rows_choice import NORMED_ROWS, NORMED_ROWS_OF_INT4, TUNINGS, row_block
 from .few_rows_ending import Ending, join_and_end, lines_of_tile
-from .one_row import is_in_words, multiply_one
+from .one_row import is_in_words, launch_row
+from .one_row_choice import TUNINGS as ROW_TUNINGS
 from .part_sums import sum_of_part
 from .part_sums_int4 import sum_of_int4_part
+from .parts import room_for
 from .weights import GpuWeight, half_block
-
-_TUNINGS = {"int4": INT4, "int8": INT8}
 
 
 @triton.jit(do_not_specialize=["num_rows"])
@@ -93,18 +91,17 @@ def multiply_few(
     is_gated: bool = False,
 ) -> Tensor:
     """[rows, outputs] in x's dtype; with `stream` the product is added to it in place, and it is what is given."""
-    if len(x) == 1 and is_in_words(weight):
-        return multiply_one(x, weight, bias, norm, stream, is_gated)
+    way, tunings = (launch_row, ROW_TUNINGS) if len(x) == 1 and is_in_words(weight) else (_launch, TUNINGS)
     most_normed = NORMED_ROWS_OF_INT4 if weight.kind == "int4" else NORMED_ROWS
     if norm is not None and (len(x) > most_normed or weight.order is not None):
         x, norm = rms_norm(x, norm.weight, norm.epsilon), None
     x = x.contiguous() if weight.order is None else x.index_select(1, weight.order)
-    launch = partial(_launch, x, weight, bias, norm, is_gated)
+    launch = partial(way, x, weight, bias, norm, is_gated)
 
     def tried(choice: Choice) -> None:
         launch(None if stream is None else stream.clone(), choice)
 
-    return launch(stream, _TUNINGS.get(weight.kind, FLOATS).choice(_key(x, weight, is_gated), tried))
+    return launch(stream, tunings[weight.kind].choice(_key(x, weight, is_gated), tried))
 
 
 def _key(x: Tensor, weight: GpuWeight, is_gated: bool) -> Key:
@@ -128,10 +125,7 @@ def _launch(
         return output
     parts, lines = choice["PARTS"], choice["BLOCK_N"]
     tiles = triton.cdiv(outputs, lines // (1 + is_gated))
-    joined = (None, None)
-    if parts > 1:
-        room = tiles * parts * (lines + (norm is not None)) * row_block(rows)
-        joined = (torch.empty(room, dtype=torch.float32, device=x.device), counters(x.device))
+    joined = room_for(parts, tiles * (lines + (norm is not None)) * row_block(rows), x.device)
     norm_weight, epsilon = norm or (None, 0.0)
     common = (bias, norm_weight, output, *joined, epsilon, rows, outputs, inputs)
     options = {"BLOCK_M": row_block(rows), "IS_GATED": is_gated, "ADDS": stream is not None, **choice.options}
@@ -180,7 +174,7 @@ def _example(
 ) -> Example:
     number = "fp32" if kind == "fp32" else "bf16"
     key = (4 if kind == "fp32" else 2, rows, *shape, group, int("IS_GATED" in around))
-    choice = _TUNINGS.get(kind, FLOATS).default(targets[0], key)
+    choice = TUNINGS[kind].default(targets[0], key)
     weights = {
         "int8": {"values": "*i8", "scales": "*fp32"},
         "int4": {"values": "*u8", "group_scales": "*fp16", "zeros": "*u8"},

@@ -81,3 +81,4 @@ _INT4_CHOICES = [
 FLOATS = Tuning("few_rows", _float_default, _FLOAT_CHOICES)
 INT8 = Tuning("few_rows_int8", _int8_default, _INT8_CHOICES)
 INT4 = Tuning("few_rows_int4", _int4_default, _INT4_CHOICES)
+TUNINGS = {"fp32": FLOATS, "fp16": FLOATS, "bf16": FLOATS, "int8": INT8, "int4": INT4}

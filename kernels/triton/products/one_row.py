@@ -6,7 +6,6 @@ used. What is left to save are instructions: row_sums.py and row_sums_int4.py. K
 """
 
 from collections.abc import Iterator
-from functools import partial
 
 import torch
 import triton
@@ -14,15 +13,13 @@ import triton.language as tl
 from torch import Tensor
 
 from ...norm import Norm
-from ...reference.few_rows import linear_one_row
-from ..arrival import counters
 from ..compiled import Example
 from ..dependent import begin_early, dependent_options
-from ..rms_norm import rms_norm
 from ..tuning import Choice
 from .few_rows_ending import Ending, join_and_end, lines_of_tile
 from .norm_on_the_way import SMALLER
 from .one_row_choice import PER_WORD, TUNINGS
+from .parts import room_for
 from .row_sums import sum_of_row
 from .row_sums_int4 import sum_of_int4_row
 from .weights import GpuWeight, half_block
@@ -91,29 +88,7 @@ def is_in_words(weight: GpuWeight) -> bool:
     return weight.values.shape[1] * weight.values.element_size() % 4 == 0
 
 
-@linear_one_row.implement("triton")
-def multiply_one(
-    x: Tensor,
-    weight: GpuWeight,
-    bias: Tensor | None,
-    norm: Norm | None = None,
-    stream: Tensor | None = None,
-    is_gated: bool = False,
-) -> Tensor:
-    """[1, outputs] in x's dtype; with `stream` the product is added to it in place, and it is what is given."""
-    if norm is not None and weight.order is not None:
-        x, norm = rms_norm(x, norm.weight, norm.epsilon), None
-    x = x.contiguous() if weight.order is None else x.index_select(1, weight.order)
-    launch = partial(_launch, x, weight, bias, norm, is_gated)
-
-    def tried(choice: Choice) -> None:
-        launch(None if stream is None else stream.clone(), choice)
-
-    key = (x.element_size(), weight.out_features, weight.in_features, weight.group_size, int(is_gated))
-    return launch(stream, TUNINGS[weight.kind].choice(key, tried))
-
-
-def _launch(
+def launch_row(
     x: Tensor,
     weight: GpuWeight,
     bias: Tensor | None,
@@ -122,13 +97,11 @@ def _launch(
     stream: Tensor | None,
     choice: Choice,
 ) -> Tensor:
+    """[1, outputs] in x's dtype, or the stream with the product in it; `x` follows the weight's order."""
     outputs, parts, lines = weight.out_features // (1 + is_gated), choice["PARTS"], choice["BLOCK_N"]
     output = x.new_empty(1, outputs) if stream is None else stream
     tiles = triton.cdiv(outputs, lines // (1 + is_gated))
-    joined = (None, None)
-    if parts > 1:
-        room = tiles * parts * (lines + (norm is not None))
-        joined = (torch.empty(room, dtype=torch.float32, device=x.device), counters(x.device))
+    joined = room_for(parts, tiles * (lines + (norm is not None)), x.device)
     norm_weight, epsilon = norm or (None, 0.0)
     common = (bias, norm_weight, output, *joined, epsilon, outputs, weight.in_features)
     options = {"IS_GATED": is_gated, "ADDS": stream is not None, **choice.options}
@@ -165,7 +138,7 @@ def examples() -> Iterator[Example]:
 
 def _example(kind: str, group: int, shape: tuple[int, int], around: set[str], targets: tuple[int, ...]) -> Example:
     number = kind if kind in ("fp32", "fp16") else "bf16"
-    choice = TUNINGS[kind].default(targets[0], (2, *shape, group, int("IS_GATED" in around)))
+    choice = TUNINGS[kind].default(targets[0], (2, 1, *shape, group, int("IS_GATED" in around)))
     weights = {"scales": "*fp32"} if kind == "int8" else {"group_scales": "*fp16", "zeros": "*u8"}
     joined = {"partial": "*fp32", "counters": "*i32"} if choice["PARTS"] > 1 else {}
     pointers = dict.fromkeys(("x", "bias", "norm_weight", "output"), f"*{number}") | {"words": "*i32"}

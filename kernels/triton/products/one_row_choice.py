@@ -1,7 +1,7 @@
 """How the product of one row is cut: lines of the weight a program, words of a line a step, parts of the inputs.
 
-Keys are (bytes of the row's numbers, lines of the weight, inputs, group size, whether it is gated). More lines share
-what is done with the row; fewer make more programs. Knows nothing of what is computed.
+Keys are those of few_rows_choice.py. More lines share what is done with the row; fewer make more programs.
+Knows nothing of what is computed.
 """
 
 from functools import partial
@@ -20,7 +20,7 @@ _INTERPRETED_MODEL = Choice.of(BLOCK_N=1024, WORDS=128, PARTS=1)
 
 
 def _default(kind: str, architecture: int, key: Key) -> Choice:
-    _, lines, inputs, *_ = key
+    _, _, lines, inputs, *_ = key
     if not architecture:
         return _INTERPRETED if lines < _OF_A_MODEL else _INTERPRETED_MODEL
     block_n = 8 if lines >= _MANY_LINES else 4

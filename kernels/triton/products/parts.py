@@ -3,8 +3,19 @@
 They are added in ascending order, whoever that is. The parts of a tile lie together. Knows nothing of what is summed.
 """
 
+import torch
 import triton
 import triton.language as tl
+from torch import Tensor
+
+from ..arrival import counters
+
+
+def room_for(
+    parts: int, numbers: int, device: torch.device, dtype: torch.dtype = torch.float32
+) -> tuple[Tensor, Tensor] | tuple[None, None]:
+    """Where so many parts of all tiles' numbers are stored, and counted; nothing where there is one part."""
+    return (torch.empty(parts * numbers, dtype=dtype, device=device), counters(device)) if parts > 1 else (None, None)
 
 
 @triton.jit

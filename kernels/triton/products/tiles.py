@@ -15,10 +15,10 @@ import triton.language as tl
 from torch import Tensor
 
 from .. import is_interpreted
-from ..arrival import counters, is_last
+from ..arrival import is_last
 from ..tuning import Choice
 from .halves import packed_halves
-from .parts import added_parts, store_part
+from .parts import added_parts, room_for, store_part
 
 # Numpy has no bfloat16 and is slow with float16, so the interpreter multiplies them as float32: the same numbers.
 _IS_INTERPRETED = tl.constexpr(is_interpreted())
@@ -133,11 +133,8 @@ def launch(
         return output
     tiles = triton.cdiv(rows, choice["BLOCK_M"]) * triton.cdiv(outputs, choice["BLOCK_N"])
     is_spread = parts > 1 and rows <= FEW_ROWS
-    joined = (None, None)
-    if is_spread:
-        sums = torch.int32 if x.dtype == torch.int8 else torch.float32
-        room = tiles * parts * choice["BLOCK_N"] * choice["BLOCK_M"]
-        joined = (torch.empty(room, dtype=sums, device=x.device), counters(x.device))
+    sums = torch.int32 if x.dtype == torch.int8 else torch.float32
+    joined = room_for(parts if is_spread else 1, tiles * choice["BLOCK_N"] * choice["BLOCK_M"], x.device, sums)
     options = {**choice.options, **constants, "IS_SPREAD": is_spread, "enable_fp_fusion": False}
     kernel[(tiles, parts if is_spread else 1)](*operands, output, *joined, *finishing, *shape, **options)
     return output
