@@ -88,18 +88,20 @@ def test_a_name_loaded_anew_finds_nothing_that_the_old_one_computed(roomy, folde
     assert roomy.list_loras() == ["first", "second"]
 
 
-def test_loading_goes_on_beside_a_running_request_and_unloading_waits_for_nobody(roomy, folders):
-    started = roomy.stream(PROMPTS[0], SamplingParams(max_tokens=200, ignore_eos=True, lora_name="first"))
-    next(started)
-    loading = threading.Thread(target=roomy.load_lora, args=("third", folders[0]))
-    loading.start()
-    with pytest.raises(AdapterError, match=r"'first' is in use by 1 .*abort") as caught:
-        roomy.unload_lora("first")
-    assert caught.value.reason == "busy"
-    loading.join(30)
-    assert roomy.list_loras() == ["first", "second", "third"]
-    started.close()
-    roomy.unload_lora("third")
+def test_loading_goes_on_beside_a_running_request_and_unloading_waits_for_nobody(model_folder, folders, monkeypatch):
+    monkeypatch.setenv("PENSTOCK_FAULTS", "worker.step=delay:0.05")  # so that the request outlasts all that is asked
+    with LLM(model_folder, **ROOM, **OPTIONS) as llm:
+        llm.load_lora("first", folders[0])
+        started = llm.stream(PROMPTS[0], SamplingParams(max_tokens=200, ignore_eos=True, lora_name="first"))
+        next(started)
+        loading = threading.Thread(target=llm.load_lora, args=("second", folders[1]))
+        loading.start()
+        with pytest.raises(AdapterError, match=r"'first' is in use by 1 .*abort") as caught:
+            llm.unload_lora("first")
+        assert caught.value.reason == "busy"
+        loading.join(30)
+        assert llm.list_loras() == ["first", "second"]
+        started.close()
 
 
 REFUSED = {
