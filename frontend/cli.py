@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from .. import __version__
+from .standard_error import mend_streams, settle_at_exit, write_line
 
 # Name → what it is for, in one line.
 COMMANDS = {
@@ -32,14 +33,22 @@ COMMANDS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
+    mend_streams()
     try:
-        return _run(_command(words[:1]), words[1:])
+        status = _run(_command(words[:1]), words[1:])
+        sys.stdout.flush()
+        return status
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     except BrokenPipeError:
         # The reader has seen enough (`| head`); without this the interpreter complains once more at its exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
+    except OSError as error:  # a disk that is full, a file that cannot be written
+        write_line(f"penstock: {error}")
+        return 1
+    finally:
+        settle_at_exit()
 
 
 def _command(words: list[str]) -> str:
@@ -75,7 +84,7 @@ def _run(name: str, words: list[str]) -> int:
         arguments.words = words  # as they were typed, for who hands them on
         return command.run(arguments, parser)
     except PenstockError as error:
-        print(f"penstock: {' '.join(str(error).split())}", file=sys.stderr)
+        write_line(f"penstock: {' '.join(str(error).split())}")
         return 1
 
 

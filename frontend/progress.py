@@ -6,6 +6,7 @@ Knows nothing of requests beyond their token counts.
 import time
 
 from ..protocol.outputs import RequestOutput
+from .standard_error import StandardError
 
 
 def progress_of(total: int | None, *, is_shown: bool) -> "Progress | NoProgress":
@@ -24,7 +25,7 @@ class Progress:
     def __init__(self, total: int | None) -> None:
         from tqdm import tqdm  # takes a while, and who looks at no bar need not wait for it
 
-        self.bar = tqdm(total=total, desc="Prompts", unit="", dynamic_ncols=True)
+        self.bar = tqdm(total=total, desc="Prompts", unit="", dynamic_ncols=True, file=StandardError())
         self.start = time.monotonic()
         self.tokens_in = self.tokens_out = 0
 

@@ -14,6 +14,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -70,19 +71,25 @@ def run_child(role: str, body: Callable[[Child], None]) -> None:
 
 
 def _fail(name: str, frontend: "Outbox", error: BaseException) -> NoReturn:
-    frontend.send(_failure(name, error))
-    traceback.print_exception(error)
-    _exit(1)
+    try:
+        frontend.send(_failure(name, error))
+        with suppress(OSError):  # a log that takes no more
+            traceback.print_exception(error)
+    finally:
+        _exit(1)
 
 
 def _exit(status: int) -> NoReturn:
     from .sockets import close_sockets
 
-    close_sockets()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    # Not sys.exit: other threads (a library's pool, the touching of memory) must not hold up the end.
-    os._exit(status)
+    try:
+        close_sockets()
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError):
+                stream.flush()
+    finally:
+        # Not sys.exit: other threads (a library's pool, the touching of memory) must not hold up the end.
+        os._exit(status)
 
 
 def _arguments() -> argparse.Namespace:
@@ -130,7 +137,10 @@ class _ToCaller(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         from .messages import Notice
 
-        self.frontend.send(Notice(self.role, record.getMessage()))
+        try:
+            self.frontend.send(Notice(self.role, record.getMessage()))
+        except Exception:
+            self.handleError(record)
 
 
 def _log_to(frontend: "Outbox", role: str) -> None:

@@ -5,6 +5,7 @@ stream, feeding it to a new worker must give the same answers (`scripts/replay.p
 Knows nothing of the messages' meaning.
 """
 
+import logging
 import struct
 import time
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+_LOG = logging.getLogger(__name__)
 _LENGTH = struct.Struct("<Id?")
 
 
@@ -24,13 +26,20 @@ class Recorded(NamedTuple):
 
 class Recorder:
     def __init__(self, path: str) -> None:
-        self._file = open(path, "wb")
+        self._file = open(path, "wb", buffering=0)
+        self._has_ended = False
         self._encoder = msgspec.msgpack.Encoder()
 
     def write(self, message: Any, *, is_answer: bool) -> None:
+        """The recording ends where the disk is full; the process goes on."""
+        if self._has_ended:
+            return
         body = self._encoder.encode(message)
-        self._file.write(_LENGTH.pack(len(body), time.monotonic(), is_answer) + body)
-        self._file.flush()
+        try:
+            self._file.write(_LENGTH.pack(len(body), time.monotonic(), is_answer) + body)
+        except OSError as error:
+            self._has_ended = True
+            _LOG.warning("The recording ends here: %s", error)
 
 
 def read_recording(path: str | Path, messages: Any) -> Iterator[Recorded]:

@@ -10,7 +10,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
 
 _FLUSH_EVENTS = 200
@@ -53,6 +53,7 @@ class Trace:
 
     def flush(self) -> None:
         if self._file is not None and self._events:
-            os.write(self._file, "".join(line + ",\n" for line in self._events).encode())
+            with suppress(OSError):  # a full disk costs the timeline, not the steps
+                os.write(self._file, "".join(line + ",\n" for line in self._events).encode())
             self._events.clear()
             self._flushed = time.monotonic_ns()

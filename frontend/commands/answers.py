@@ -4,19 +4,19 @@ Knows nothing of where they come from; a request is known by its number in the o
 """
 
 import json
-import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any, TextIO
 
 from ...protocol.outputs import CompletionOutput, LogprobsByToken, RequestOutput
+from ..standard_error import write_line
 
 
 def as_text(number: int, name: str | int | None, output: RequestOutput, *, is_alone: bool) -> Iterator[str]:
     """The bare answer where there is only one; else each under a heading, since they come as they complete."""
     title = number if name is None else name
     if output.error_code != 200:
-        print(f"penstock: prompt {title}: {output.error_msg}", file=sys.stderr)
+        write_line(f"penstock: prompt {title}: {output.error_msg}")
         return
     for answer in output.outputs:
         if not is_alone or len(output.outputs) > 1:

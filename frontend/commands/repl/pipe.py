@@ -7,6 +7,7 @@ No prompt marks and no colours; thoughts are left out, and whatever else there i
 import sys
 from collections.abc import Iterator
 
+from ...standard_error import write_line
 from .conversation import Piece
 from .typed import Typed, read_typed
 
@@ -36,7 +37,7 @@ class Pipe:
             sys.stdout.flush()
 
     def say(self, text: str) -> None:
-        print(f"penstock: {text}" if "\n" not in text else text, file=sys.stderr, flush=True)
+        write_line(f"penstock: {text}" if "\n" not in text else text)
 
     def remark(self, text: str) -> None:
         self.say(text)

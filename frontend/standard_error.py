@@ -1,0 +1,102 @@
+"""Writing to standard error so that nothing fails where it is closed, broken or full: what cannot be said is lost.
+
+A line goes past Python's buffer, where it would stay and make the interpreter fail once more at its end. Where standard
+error is not a file of the system's (a notebook, a test that captures it) it is printed as usual.
+Knows nothing of what is said.
+"""
+
+import io
+import os
+import select
+import sys
+from contextlib import suppress
+from typing import Any
+
+_PIECE = select.PIPE_BUF  # what a pipe takes at once if it takes anything
+_PATIENCE = 1000  # milliseconds for which somebody who reads slowly is waited for
+_is_stuck = False
+
+
+def write_line(text: str) -> None:
+    write(text + "\n")
+
+
+def write(text: str) -> None:
+    stream = sys.stderr
+    with suppress(Exception):  # OSError; ValueError of one that was closed; whatever a stand-in raises
+        buffer = getattr(stream, "buffer", None)
+        raw = getattr(buffer, "raw", buffer)  # with PYTHONUNBUFFERED there is no buffer between
+        if isinstance(raw, io.FileIO):
+            content = text.encode(stream.encoding or "utf-8", stream.errors or "backslashreplace")
+            _write_to(raw.fileno(), content, stream)
+        else:
+            stream.write(text)
+            stream.flush()
+
+
+def _write_to(descriptor: int, content: bytes, stream: Any) -> None:
+    """In pieces, each of them when it is taken, for it may be a pipe that nobody reads."""
+    if _takes(descriptor):
+        stream.flush()  # what others have begun to write stands before it
+    while content and _takes(descriptor):
+        content = content[os.write(descriptor, content[:_PIECE]) :]
+
+
+def _takes(descriptor: int) -> bool:
+    """After it has been waited for in vain, nobody waits again before it takes something."""
+    global _is_stuck
+    poll = select.poll()
+    poll.register(descriptor, select.POLLOUT)
+    _is_stuck = not poll.poll(0 if _is_stuck else _PATIENCE)
+    return not _is_stuck
+
+
+class StandardError:
+    """The same as a file, for libraries that want one."""
+
+    @property
+    def encoding(self) -> str:
+        return getattr(sys.stderr, "encoding", None) or "utf-8"
+
+    def write(self, text: str) -> int:
+        write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Nothing waits."""
+
+    def isatty(self) -> bool:
+        with suppress(OSError, ValueError, AttributeError):
+            return sys.stderr.isatty()
+        return False
+
+    def fileno(self) -> int:
+        return sys.stderr.fileno()
+
+
+def fill_closed_descriptors() -> None:
+    """Give the null device to those of the first three descriptors that are closed.
+
+    Else the next file or socket to be opened would be one of them, and get what libraries write to standard error.
+    """
+    with suppress(OSError):
+        while (filled := os.open(os.devnull, os.O_RDWR)) <= 2:
+            pass
+        os.close(filled)
+
+
+def mend_streams() -> None:
+    """For a command, whose standard streams are its own: what is closed swallows all and holds nothing."""
+    fill_closed_descriptors()
+    for descriptor, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(descriptor, mode, closefd=False))
+
+
+def settle_at_exit() -> None:
+    """For a command's end: what a buffer holds and nobody takes would make the interpreter's own end fail."""
+    for name in ("stdout", "stderr"):
+        try:
+            getattr(sys, name).flush()
+        except (OSError, ValueError):
+            setattr(sys, name, None)
