@@ -9,16 +9,17 @@ import fnmatch
 import hashlib
 import importlib.util
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 from ..protocol.cache_folder import cache_folder
 from ..protocol.errors import ConfigError, ModelNotFoundError
-from ..protocol.process import inherited_path
+from ..protocol.own_folder import HeldFolder, is_own, make_own, remove_own
+from ..protocol.places import reason
+from ..protocol.process import inherited_path, working_folder
 
 # Data files of the tokenizers that are worth converting.
 VOCABULARY_FILES = [
@@ -27,6 +28,7 @@ VOCABULARY_FILES = [
 ]
 _SMALL_FILES = ["*.json", "*.jinja", *VOCABULARY_FILES]
 _NOT_READ = ["*.index.json"]
+_MADE = "converted tokenizer"  # the mark of a folder that is complete
 _FORMAT = b"1"  # of the cache; a new number converts everything again
 _KEPT = 32
 _LONGEST_SECONDS = 600
@@ -42,25 +44,41 @@ def converted(folder: Path) -> Path:
         )
     cache = cache_folder() / "tokenizers"
     target = cache / _key(sources)
-    if (target / "tokenizer.json").is_file():
-        os.utime(target)  # used last, removed last
+    if is_own(target, _MADE) and (target / "tokenizer.json").is_file():
+        with suppress(OSError):
+            os.utime(target)  # used last, removed last
         return target
     if importlib.util.find_spec("transformers") is None:
         raise ConfigError(
             f"{folder} has no tokenizer.json, and converting its tokenizer takes transformers once. "
             "Install it with: pip install 'penstock[transformers]'"
         )
-    cache.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=cache, prefix=".making-") as making:
-        made = Path(making) / "tokenizer"
+    try:
+        cache.mkdir(mode=0o700, exist_ok=True)
+        remove_own(target, _MADE)  # somebody has taken its vocabulary away
+        _convert_into(target, folder)
+        _remove_oldest(cache)
+    except OSError as error:
+        raise ConfigError(
+            f"The converted tokenizer of {folder} cannot be kept in {cache}: {reason(error)}. Set PENSTOCK_CACHE to a "
+            "folder with room, or give one that holds a tokenizer.json with tokenizer=…"
+        ) from error
+    return target
+
+
+def _convert_into(target: Path, folder: Path) -> None:
+    making = HeldFolder.new(target.parent, ".making-", "unfinished tokenizer")
+    try:
+        made = making.path / "tokenizer"
+        make_own(made, _MADE)
         _convert(folder, made)
         try:
             made.rename(target)
         except OSError:
-            if not (target / "tokenizer.json").is_file():  # else another process was faster
+            if not is_own(target, _MADE):  # else another process was faster
                 raise
-    _remove_oldest(cache)
-    return target
+    finally:
+        making.remove()
 
 
 def _sources(folder: Path) -> list[Path]:
@@ -91,7 +109,7 @@ def _convert(source: Path, target: Path) -> None:
     try:
         helper = subprocess.run(
             command, stdin=theirs, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-            text=True, errors="replace", env=environment, timeout=_LONGEST_SECONDS,
+            text=True, errors="replace", env=environment, cwd=working_folder(), timeout=_LONGEST_SECONDS,
         )  # fmt: skip
         reason = (helper.stderr.strip().splitlines() or [f"exit status {helper.returncode}"])[-1]
     except subprocess.TimeoutExpired:
@@ -107,9 +125,9 @@ def _convert(source: Path, target: Path) -> None:
 
 
 def _remove_oldest(cache: Path) -> None:
-    made = sorted((path for path in cache.iterdir() if path.name[0] != "."), key=lambda path: path.stat().st_mtime)
-    for path in made[:-_KEPT]:
-        shutil.rmtree(path, ignore_errors=True)
+    made = [path for path in cache.iterdir() if is_own(path, _MADE)]
+    for path in sorted(made, key=lambda path: path.stat().st_mtime)[:-_KEPT]:
+        remove_own(path, _MADE)
 
 
 # --- the helper process ----------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..protocol.cache_folder import caches_of_libraries
 from ..protocol.errors import ConfigError, ModelNotFoundError
 from .convert_tokenizer import VOCABULARY_FILES, converted
 
@@ -76,7 +77,7 @@ def find_folder(name: str, revision: str | None, patterns: list[str]) -> Path:
         return path.resolve()
     tried = [
         f"bundled models ({', '.join(BUNDLED)})" if bundled is None else f"the bundled model {name} (not installed)",
-        f"the folder {path.absolute()}" + (" (it is a file)" if path.is_file() else " (it does not exist)"),
+        f"the folder {_absolute(path)}" + (" (it is a file)" if path.is_file() else " (it does not exist)"),
     ]
     if not _HUB_ID.fullmatch(name) or path.exists():
         raise _not_found(name, [*tried, "the hub (this is not a hub id)"])
@@ -98,6 +99,7 @@ def _is_from_hub(name: str) -> bool:
 def _from_hub(
     name: str, revision: str | None, patterns: list[str], tried: list[str], duplicates: list[str] = _DUPLICATES
 ) -> Path:
+    prepare_hub()
     # Here, not above: a model in a folder needs none of it.
     from huggingface_hub import constants, snapshot_download
     from huggingface_hub.errors import (
@@ -125,9 +127,22 @@ def _from_hub(
     raise _not_found(name, [*tried, reason])
 
 
+def prepare_hub() -> None:
+    """Before huggingface_hub is imported, which looks once where its cache is: not in a home that isn't this user's."""
+    os.environ.update(caches_of_libraries())
+
+
 def _not_found(name: str, tried: list[str]) -> ModelNotFoundError:
     places = "".join(f"\n  - {place}" for place in tried)
     return ModelNotFoundError(f"There is no model {name!r}. Tried:{places}")
+
+
+def _absolute(path: Path) -> Path:
+    """As it is where the working folder was removed."""
+    try:
+        return path.absolute()
+    except OSError:
+        return path
 
 
 def _first_line(error: BaseException) -> str:

@@ -12,8 +12,17 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from ..protocol.cache_folder import caches_of_libraries
 from ..protocol.config import EngineConfig
-from ..protocol.errors import ChildFailure, ChildTraceback, EngineDeadError, OutOfMemoryError, PenstockError, raised_by
+from ..protocol.errors import (
+    ChildFailure,
+    ChildTraceback,
+    ConfigError,
+    EngineDeadError,
+    OutOfMemoryError,
+    PenstockError,
+    raised_by,
+)
 from ..protocol.fingerprint import PROTOCOL
 from ..protocol.launch import Launch
 from ..protocol.messages import FrontendInbox, Hello, MemoryPlan, Notice, Ready, Stop
@@ -23,6 +32,7 @@ from ..protocol.sockets import Inbox, Outbox
 from ..protocol.trace import Trace
 from . import logs
 from .parsing import Parsing
+from .standard_error import fill_closed_descriptors
 
 # After a child has ended, its last words and those of the others are awaited that long.
 _LAST_WORDS_SECONDS = 0.3
@@ -32,14 +42,15 @@ class Tree:
     """Running from the constructor on; `wait_until_ready`, then read `inbox`; `close` from any state."""
 
     def __init__(self, config: EngineConfig, model_folder: Path, tokenizer_folder: Path) -> None:
+        fill_closed_descriptors()
         self.config = config
-        self.log = logs.new_log_file()
-        self.life = LifePipe()
+        self.log = logs.new_log_file(quiet=logs.is_quiet(config.quiet))
         self.directory = RuntimeDirectory()
         self.children: list[ChildProcess] = []
         self.is_ready = self.is_closed = False
         self._oom_kills = _oom_kills()
         try:
+            self.life = LifePipe()
             if config.trace:
                 Trace.create(config.trace)
             self.inbox = Inbox(self.directory.path, "frontend", FrontendInbox)
@@ -52,7 +63,11 @@ class Tree:
             raise
 
     def _start(self, launch: Launch) -> None:
-        launch.write(self.directory.path)
+        try:
+            launch.write(self.directory.path)
+        except OSError as error:
+            why = f"{self.directory.path} cannot be written: {error.strerror}"
+            raise ConfigError(f"{why}. Set PENSTOCK_RUNTIME_DIR to another folder.") from error
         ranks = range(self.config.tensor_parallel_size)
         stand_in = self.config.load_format == "stand-in"
         # The worker first: it takes longest.
@@ -124,11 +139,15 @@ class Tree:
 
     def _error_of(self, ended: ChildProcess | None) -> PenstockError:
         if ended is None:
-            return EngineDeadError(f"The process tree has ended. Its log is {self.log}.")
+            return EngineDeadError(f"The process tree has ended. {self._where_its_log_is}")
         what = ended.describe_end()
         if _oom_kills() > self._oom_kills:
             return OutOfMemoryError(f"{what}: the kernel ended it for want of memory. Use a smaller model or KV cache.")
-        return EngineDeadError(f"{what}. Its log is {self.log}.")
+        return EngineDeadError(f"{what}. {self._where_its_log_is}")
+
+    @property
+    def _where_its_log_is(self) -> str:
+        return f"Its log is {self.log}." if self.log != Path(os.devnull) else "No log of it could be written."
 
     def terminate(self) -> None:
         """Have whoever waits for this tree see it end; from any thread."""
@@ -142,15 +161,15 @@ class Tree:
         self.is_closed = True
         # A tree that isn't complete would not pass the word on.
         can_ask = ask and self.is_ready and not any(child.has_ended for child in self.children)
-        if not can_ask:
+        # As far as the constructor came; `life` is its first.
+        opened = [getattr(self, name) for name in ("life", "engine", "inbox") if hasattr(self, name)]
+        if opened and not can_ask:
             self.life.close()
         try:
             end_children(self.children, (lambda: self.engine.send(Stop())) if can_ask else None)
         finally:  # a Ctrl-C while waiting leaves the rest to the children
-            self.life.close()
-            for socket in (getattr(self, "engine", None), getattr(self, "inbox", None)):
-                if socket is not None:
-                    socket.close()
+            for each in opened:
+                each.close()
             self.directory.remove()
 
 
@@ -165,7 +184,8 @@ _QUIET_LIBRARIES = {"TOKENIZERS_PARALLELISM": "false", "RAYON_NUM_THREADS": "1",
 def _worker_environment(threads: int) -> dict[str, str]:
     count = str(threads)
     # Passive: OpenMP's threads would otherwise spin through every gap between two operations.
-    return {"OMP_NUM_THREADS": count, "MKL_NUM_THREADS": count, "OMP_WAIT_POLICY": "passive"}
+    threading = {"OMP_NUM_THREADS": count, "MKL_NUM_THREADS": count, "OMP_WAIT_POLICY": "passive"}
+    return {**threading, **caches_of_libraries()}
 
 
 def _oom_kills() -> int:

@@ -29,7 +29,7 @@ from .errors import (
 from .fingerprint import PROTOCOL
 from .messages import MemoryPlan, Stats
 from .outputs import CompletionOutput, LogprobsByToken, RequestMetrics
-from .runtime_directory import runtime_base
+from .runtime_directory import VARIABLE, runtime_base
 from .sampling import SamplingParams
 from .wire import Message, Part
 
@@ -285,7 +285,10 @@ HEADER_BYTES = _HEADER.size
 def daemon_socket() -> Path:
     """Where this user's daemon listens unless it was told otherwise."""
     folder = runtime_base() / "daemon"
-    folder.mkdir(mode=0o700, exist_ok=True)
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"{folder} cannot be made: {error.strerror}. Set {VARIABLE} to another folder.") from error
     return folder / "socket"
 
 

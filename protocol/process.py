@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 # A tree that is asked to stop has that long before it is told (TERM), and then before it is killed.
 ASK_SECONDS = 1.0
@@ -73,23 +74,48 @@ def start_child(
     """`python -P -m module arguments…` with this process's own module search path."""
     command = [sys.executable, "-P", "-m", module, *arguments, "--parent", str(os.getpid())]
     command += ["--life", str(life.read_end)]
-    with open(log, "ab") as log_file:
+    with open_log(log) as log_file:
         popen = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=log_file,
             stderr=log_file,
+            cwd=working_folder(),
             pass_fds=(life.read_end,),
             start_new_session=True,
             env={**os.environ, **environment, "PYTHONPATH": os.pathsep.join(inherited_path())},
         )
-    return ChildProcess(role, popen, os.pidfd_open(popen.pid))
+    try:
+        return ChildProcess(role, popen, os.pidfd_open(popen.pid))
+    except OSError:  # no descriptor is left: nobody could watch it
+        popen.kill()
+        popen.wait()
+        raise
+
+
+def open_log(path: Path) -> BinaryIO:
+    """To append to; what a child says is lost where its file is not there any more, and nothing else is."""
+    try:
+        return os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC), "ab")
+    except OSError:
+        return open(os.devnull, "ab")
+
+
+def working_folder() -> str | None:
+    """For a child: None, which is this process's own, or the root where that was removed: MKL loads nothing there."""
+    try:
+        os.getcwd()
+    except OSError:
+        return "/"
+    return None
 
 
 def inherited_path() -> list[str]:
     """This process's `sys.path` less the current folder and the script's own: a msgspec.py there is not ours."""
     main_file = getattr(sys.modules.get("__main__"), "__file__", None)
-    own_folder = os.path.dirname(os.path.abspath(main_file)) if main_file else None
+    own_folder = None
+    with suppress(OSError):  # a relative name, and the working folder was removed
+        own_folder = os.path.dirname(os.path.abspath(main_file)) if main_file else None
     return [entry for entry in sys.path if entry not in ("", own_folder)]
 
 

@@ -1,21 +1,21 @@
 """The private folder that holds one tree's sockets, and the sweeping of folders that dead trees left.
 
-A tree's owner holds a lock on its folder for as long as it lives; the kernel lets go of the lock when the owner ends,
-however it ends, so an unlocked folder is nobody's. Paths are kept short: a socket's path has 107 bytes at most.
+A tree's owner holds its folder for as long as it lives; one that is marked as a tree's and that nobody holds is swept
+by the next start (`own_folder.py`). Paths are kept short: a socket's path has 107 bytes at most.
 Knows nothing of processes and messages.
 """
 
-import fcntl
 import os
-import shutil
-import tempfile
-from contextlib import suppress
 from pathlib import Path
 
 from .errors import ConfigError
+from .own_folder import HeldFolder
+from .places import named_by, reason, temporary, usable
 
+VARIABLE = "PENSTOCK_RUNTIME_DIR"
+_TREE = "sockets of a process tree"
 _LONGEST_SOCKET_PATH = 107
-_LONGEST_NAME = len("/detokenizer")
+_LONGEST_NAME = len("/t12345678/detokenizer")
 
 
 class RuntimeDirectory:
@@ -23,43 +23,65 @@ class RuntimeDirectory:
 
     def __init__(self) -> None:
         base = runtime_base()
-        # Held while folders appear and are locked or swept, so that nobody sweeps one that has no lock yet.
-        with open(base / "lock", "w") as turnstile:
-            fcntl.flock(turnstile, fcntl.LOCK_EX)
-            sweep(base)
-            self.path = Path(tempfile.mkdtemp(dir=base, prefix="t"))
-            self._lock = open(self.path / "lock", "w")
-            fcntl.flock(self._lock, fcntl.LOCK_EX)
+        try:
+            self._folder = HeldFolder.new(base, "t", _TREE)
+        except OSError as error:
+            why = f"{base} cannot be written: {reason(error)}"
+            raise ConfigError(f"{why}. Set {VARIABLE} to another folder.") from error
+        self.path = self._folder.path
 
     def remove(self) -> None:
-        shutil.rmtree(self.path, ignore_errors=True)
-        self._lock.close()
+        self._folder.remove()
 
 
 def runtime_base() -> Path:
-    """`$PENSTOCK_RUNTIME_DIR`, else the session's runtime folder, else one of this user's in the temporary folder."""
-    if chosen := os.environ.get("PENSTOCK_RUNTIME_DIR"):
-        base = Path(chosen)
-    elif (session := os.environ.get("XDG_RUNTIME_DIR")) and os.access(session, os.W_OK):
-        base = Path(session) / "penstock"
-    else:
-        base = Path(tempfile.gettempdir()) / f"penstock-{os.getuid()}"
-    base.mkdir(mode=0o700, parents=True, exist_ok=True)
-    status = base.stat()
-    if status.st_uid != os.getuid() or status.st_mode & 0o077:
-        raise ConfigError(f"{base} must be this user's own with mode 0700; set PENSTOCK_RUNTIME_DIR to another folder.")
-    longest = len(os.fsencode(base)) + len("/t12345678") + _LONGEST_NAME
-    if longest > _LONGEST_SOCKET_PATH:
+    """Our own folder in `$PENSTOCK_RUNTIME_DIR`, else the session's runtime folder, else the temporary folder."""
+    if chosen := os.environ.get(VARIABLE):
+        return _chosen(chosen)
+    session = Path(os.environ.get("XDG_RUNTIME_DIR") or ".")
+    if session.is_absolute() and _is_private(session):
+        try:
+            base = usable(session)
+            if _is_private(base) and _fits(base):
+                return base
+        except OSError:
+            pass  # the temporary folder is as good
+    try:
+        return temporary(lambda base: _is_private(base) and _fits(base))
+    except OSError as error:
         raise ConfigError(
-            f"Socket paths under {base} would have {longest} bytes, and {_LONGEST_SOCKET_PATH} is the system's limit. "
-            "Set PENSTOCK_RUNTIME_DIR to a shorter folder."
+            "The sockets of a process tree have no place: neither XDG_RUNTIME_DIR nor TMPDIR, /tmp, /var/tmp and "
+            f"/dev/shm can be used ({reason(error)}). Set {VARIABLE} to a folder of this user's with a short path."
+        ) from error
+
+
+def _chosen(name: str) -> Path:
+    folder = os.path.expanduser(name)
+    if os.path.isdir(folder) and not _is_private(Path(folder)):
+        raise ConfigError(f"{folder} must be this user's own with mode 0700; set {VARIABLE} to another folder.")
+    try:
+        base = named_by(VARIABLE)
+    except OSError as error:
+        raise ConfigError(f"{VARIABLE}={name} cannot be written: {reason(error)}. Set it to another folder.") from error
+    if not _fits(base):
+        raise ConfigError(
+            f"Socket paths under {base} would have {_longest(base)} bytes, and {_LONGEST_SOCKET_PATH} is the system's "
+            f"limit. Set {VARIABLE} to a shorter folder."
         )
     return base
 
 
-def sweep(base: Path) -> None:
-    """Remove the folders whose owner is gone."""
-    for folder in base.glob("t*"):
-        with suppress(OSError), open(folder / "lock", "a") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(folder, ignore_errors=True)
+def _is_private(folder: Path) -> bool:
+    try:
+        status = folder.stat()
+    except OSError:
+        return False
+    return status.st_uid == os.geteuid() and not status.st_mode & 0o077
+
+
+def _fits(base: Path) -> bool:
+    return _longest(base) <= _LONGEST_SOCKET_PATH
+
+
+def _longest(base: Path) -> int:
+    return len(os.fsencode(base)) + _LONGEST_NAME

@@ -89,13 +89,29 @@ ENVIRONMENT = """\
 
 | variable | default | meaning |
 | --- | --- | --- |
-| `PENSTOCK_CACHE` | `~/.cache/penstock` | converted tokenizers, packed weights |
+| `PENSTOCK_CACHE` | `~/.cache` | converted tokenizers, packed weights |
 | `PENSTOCK_CPU_VARIANT` | the processor's best | which [native kernels](cpu-kernels.md) compute: `avx2`, …, or `none` |
-| `PENSTOCK_LOG_DIR` | `~/.local/state/penstock/logs` | one log file a process tree; the newest 40 are kept |
+| `PENSTOCK_LOG_DIR` | `$XDG_STATE_HOME`, else `~/.local/state` | one log file a process tree; the newest 40 are kept |
 | `PENSTOCK_LOG` | | `warning` silences tables, bars and notices, as `quiet=True` does |
 | `PENSTOCK_RUNTIME_DIR` | `$XDG_RUNTIME_DIR`, else the temporary folder | where the private sockets of a tree lie |
 | `BFC_MEM_RATIO` | | `gpu_memory_utilization`, where that is not given |
 | `HF_HOME`, `HF_HUB_OFFLINE`, `HF_TOKEN` | | huggingface_hub's own: where models are cached, may it download, as whom |
+
+In the folder that one of these variables names, Penstock writes to `penstock/` alone. It carries a mark, the file
+`.penstock`, and so does every folder and every log in it that is cleared or removed one day: what a dead tree left, old
+logs, the oldest of the caches. Nothing without a mark is removed or written over, whatever its name. Where a `penstock`
+is there that has none (a checkout, or what an older version left), that is a link, or another user's, `penstock-2` is
+made beside it, and the other stays as it is.
+
+- A folder that a variable names and that cannot be used is an error which names the variable; of the cache it is only a
+  notice. `PENSTOCK_RUNTIME_DIR` must be the user's own, of mode 0700, and short: a socket's path has 107 bytes.
+- Without one, `$HOME` is tried, then the home in the user database, then the temporary folder (`$TMPDIR`, `/tmp`,
+  `/var/tmp`, `/dev/shm`) as `penstock-` and the user's number; that last choice is said in one notice.
+- Root keeps nothing in a folder of another user's: after `sudo -E` logs and caches go to root's own home, or where that
+  cannot be written, to the temporary folder, and downloads of huggingface_hub to the cache, unless `HF_HOME` names
+  another place.
+- A log disk that is full costs the lines of the log, and standard error that is closed, broken or full costs what would
+  have been said there; answers and exit statuses stay the same.
 """
 
 

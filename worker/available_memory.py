@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from ..protocol.own_folder import lock_file
+
 _PROC, _CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
 
 
@@ -62,7 +64,7 @@ class Reservation:
     @contextmanager
     def turn(self) -> Iterator[int]:
         """While nobody else of this user plans: the bytes that other ranks and trees have set aside."""
-        with open(self._base / "memory-lock", "w") as turnstile:
+        with os.fdopen(lock_file(self._base / "memory-lock"), "r+") as turnstile:
             fcntl.flock(turnstile, fcntl.LOCK_EX)
             yield sum(_held(note) for note in self._base.glob("t*/memory*") if str(note) != self._note.name)
 

@@ -8,9 +8,12 @@ Knows nothing of what is planned.
 
 import fcntl
 import logging
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import IO
+
+from ..protocol.own_folder import lock_file
 
 _LOG = logging.getLogger(__name__)
 
@@ -29,7 +32,7 @@ class CardTurn:
 
 
 def _locked(path: Path) -> IO[str]:
-    file = open(path, "w")
+    file = os.fdopen(lock_file(path), "r+")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

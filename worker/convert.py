@@ -6,7 +6,6 @@ for the ranks. The target appears under its name when it is complete. The head, 
 they are.
 """
 
-import fcntl
 import json
 import os
 import shutil
@@ -28,6 +27,7 @@ from ..kernels.quantized_part import QuantizedPart
 from ..kernels.reference.quantized import quantize_int4, quantize_int8
 from ..protocol.conversion import Conversion, Converted, Converting, Refused, Said
 from ..protocol.errors import ConfigError, PenstockError
+from ..protocol.own_folder import HeldFolder
 from .conversion_plan import Stored, check_groups, planned_folders, stored_tensors
 from .converted_folder import ConvertedFolder, write_json
 from .models.config import read_config
@@ -81,29 +81,22 @@ def _appearing(target: Path, size: int) -> Iterator[Path]:
     free = shutil.disk_usage(target.parent).free
     if free < size + _SPARE:
         raise ConfigError(f"{size / 1e9:.1f} GB are to be written, and {free / 1e9:.1f} GB are free at {target}.")
-    folder = target.with_name(f".{target.name}.converting")
-    folder.mkdir(exist_ok=True)
-    lock = os.open(folder, os.O_RDONLY)
+    unfinished = target.with_name(f".{target.name}.converting")
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(lock)
+        folder = HeldFolder(unfinished, "unfinished conversion", mode=0o777)
+    except BlockingIOError:
         raise ConfigError(f"Another process is converting to {target} now. Wait for it, or end it.") from None
+    except FileExistsError:
+        raise ConfigError(f"{unfinished} is in the way, and not Penstock's. Move it, or name another folder.") from None
     try:
-        for path in folder.iterdir():
-            if path.is_dir():
-                shutil.rmtree(path)
-            else:
-                path.unlink()
-        yield folder
+        folder.clear()
+        yield folder.path
         if target.exists():
             raise ConfigError(f"{target} was made by someone else meanwhile, and is not written over.")
-        folder.rename(target)
+        folder.keep_as(target)
     except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
+        folder.remove()
         raise
-    finally:
-        os.close(lock)
 
 
 def _write_weights(targets: list[ConvertedFolder], stored: list[Stored], quantize: Quantize, say: Say) -> None:

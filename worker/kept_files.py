@@ -1,5 +1,7 @@
 """A folder of files that can be made again: bounded, the least recently used removed first, shared among processes.
 
+The folder carries our mark; in any other nothing is written or removed.
+
 Whoever uses a file holds a shared lock on it, whoever writes one an exclusive lock; the system drops both when a
 process ends, however it ends. So what is locked is in use, and an unlocked unfinished file was abandoned.
 Knows nothing of what the files hold.
@@ -7,13 +9,18 @@ Knows nothing of what the files hold.
 
 import fcntl
 import os
+import re
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from ..protocol.own_folder import make_own
+
 _SHARE = 0.25  # of what is free or taken by this folder
 _UNFINISHED = ".writing"
+_NAME = re.compile(rf"[0-9a-z]+({re.escape(_UNFINISHED)})?")
+WHAT = "packed weights"  # the folder's mark
 
 
 class NoRoom(Exception):
@@ -24,7 +31,7 @@ def open_kept(path: Path) -> int | None:
     """The file, locked against removal until it is closed; None if there is none."""
     for access in (os.O_RDWR, os.O_RDONLY):
         try:
-            file = os.open(path, access | os.O_CLOEXEC)
+            file = os.open(path, access | os.O_NOFOLLOW | os.O_CLOEXEC)
         except PermissionError:
             continue
         except FileNotFoundError:
@@ -44,9 +51,9 @@ def remove_kept(path: Path) -> None:
 
 def write_kept(path: Path, size: int, fill: Callable[[int], None]) -> bool:
     """Make the file by `fill`; False if another process is at it. It appears under its name when it is complete."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_own(path.parent, WHAT)
     unfinished = path.with_name(f"{path.name}{_UNFINISHED}")
-    file = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    file = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         if not _taken(file, unfinished):
             return False
@@ -75,10 +82,13 @@ def _taken(file: int, path: Path) -> bool:
 def _make_room(folder: Path, size: int) -> None:
     """Remove what was abandoned, and what was not used for the longest time until `size` bytes more are within bounds.
 
-    Raises `NoRoom` where that can't be reached."""
-    for path in folder.glob(f"*{_UNFINISHED}"):
-        _remove_unused(path)
-    kept = sorted((path for path in folder.iterdir() if path.suffix != _UNFINISHED), key=_last_use)
+    What doesn't have such a name as keys have was put there by somebody else. Raises `NoRoom` where there is no room.
+    """
+    found = [path for path in folder.iterdir() if _NAME.fullmatch(path.name)]
+    for path in found:
+        if path.suffix == _UNFINISHED:
+            _remove_unused(path)
+    kept = sorted((path for path in found if path.suffix != _UNFINISHED), key=_last_use)
     taken = sum(map(_size, kept))
     limit = int(_SHARE * (shutil.disk_usage(folder).free + taken))
     if size > limit:
@@ -95,7 +105,7 @@ def _make_room(folder: Path, size: int) -> None:
 
 def _remove_unused(path: Path) -> bool:
     try:
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return False
     try:

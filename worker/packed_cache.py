@@ -16,7 +16,8 @@ from pathlib import Path
 
 from ..kernels.cpu.weights import NativeWeight
 from ..protocol.cache_folder import cache_folder
-from .kept_files import NoRoom, open_kept, remove_kept, write_kept
+from ..protocol.own_folder import own_folder
+from .kept_files import WHAT, NoRoom, open_kept, remove_kept, write_kept
 from .packed_file import DamagedFile, Stopped, packed_size, read_weights, write_weights
 from .weight_files import weight_files
 
@@ -42,7 +43,7 @@ class PackedCache:
         """`apart` tells these weights from others of the model: the kernels' digest, the form, rank and ranks."""
         parts = (_FORMAT, *_identity(model_folder), *map(repr, apart))
         key = hashlib.blake2b("\n".join(parts).encode(), digest_size=16).hexdigest()
-        return cls(cache_folder() / "weights" / key)
+        return cls(own_folder(cache_folder(), "weights", WHAT) / key)
 
     def weight(self, key: str) -> NativeWeight | None:
         """What was packed before. It lies in the file's own memory, which every process shares that maps it."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from ..model_files import BUNDLED
+from ..model_files import BUNDLED, prepare_hub
 
 
 class Found(NamedTuple):
@@ -24,6 +24,7 @@ def bundled_models() -> Iterator[Found]:
 
 def cached_models() -> Iterator[Found]:
     """In the cache of huggingface_hub, by name; of each the revision that `main` means, else the newest."""
+    prepare_hub()
     # Here, not above: neither bundled models nor folders need it.
     from huggingface_hub import constants, scan_cache_dir
     from huggingface_hub.errors import CacheNotFound

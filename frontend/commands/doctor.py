@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ... import __version__
-from ...protocol.cache_folder import cache_folder
+from ...protocol.cache_folder import cache_place
 from ...protocol.errors import PenstockError
+from ...protocol.places import Place
 from ...protocol.runtime_directory import runtime_base
 from ...protocol.survey import NativeSurvey, Survey, TorchSurvey
-from ..logs import log_folder
+from ..logs import log_place
 from ..start_table import size
 from . import machine
 from .cached_models import bundled_models, cached_models
@@ -166,22 +167,22 @@ def _compiler(found: str | None) -> Line:
 
 
 def _folders() -> Iterator[Line]:
-    # Verdict: what a tree cannot start without, and what it can.
-    places: tuple[tuple[str, Callable[[], Path], str, str], ...] = (
-        ("sockets", runtime_base, "PENSTOCK_RUNTIME_DIR", FAIL),
-        ("logs", log_folder, "PENSTOCK_LOG_DIR", FAIL),
-        ("cache", cache_folder, "PENSTOCK_CACHE", WARN),
+    places: tuple[tuple[str, Callable[[], Place], str], ...] = (
+        ("sockets", lambda: Place(runtime_base()), "PENSTOCK_RUNTIME_DIR"),
+        ("logs", log_place, "PENSTOCK_LOG_DIR"),
+        ("cache", cache_place, "PENSTOCK_CACHE"),
     )
-    for name, place, variable, verdict in places:
+    for name, place, variable in places:
+        advice = f"set {variable} to a folder that can be written"
         try:
-            folder = place()
-        except (PenstockError, OSError) as error:
-            yield Line(verdict, name, str(error), f"set {variable} to a folder that can be written")
-            continue
-        if machine.is_writable(folder):
-            yield Line(OK, name, str(folder))
+            folder, passed_over = place()
+        except PenstockError as error:
+            yield Line(FAIL, name, str(error), advice)
+        except OSError as error:  # a full disk: a tree starts all the same
+            yield Line(WARN, name, str(error), advice)
         else:
-            yield Line(verdict, name, f"{folder} cannot be written", f"set {variable} to a folder that can be")
+            found = f"{folder}, since {passed_over}" if passed_over else str(folder)
+            yield Line(WARN, name, found, advice) if passed_over else Line(OK, name, found)
 
 
 def _bundled() -> Line:
@@ -192,9 +193,9 @@ def _bundled() -> Line:
 
 
 def _hub() -> Line:
+    models = list(cached_models())
     from huggingface_hub import constants
 
-    models = list(cached_models())
     found = f"{len(models)} models, {size(sum(model.size for model in models))} in {constants.HF_HUB_CACHE}"
     if constants.HF_HUB_OFFLINE:
         return Line(OK, "hub", f"{found}; offline by HF_HUB_OFFLINE", "unset it to download further models")

@@ -87,12 +87,6 @@ def compiler() -> str | None:
     return None
 
 
-def is_writable(folder: Path) -> bool:
-    """Whether files can be made there, or the folder itself where it does not exist yet."""
-    place = next(path for path in (folder, *folder.parents) if path.exists())
-    return place.is_dir() and os.access(place, os.W_OK | os.X_OK)
-
-
 def _output(command: list[str]) -> str | None:
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_SECONDS)

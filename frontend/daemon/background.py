@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ...protocol.attach import Answer, AskReload, AskStatus, AskStop, DaemonStatus, Question
 from ...protocol.errors import PenstockError
-from ...protocol.process import inherited_path
+from ...protocol.process import inherited_path, open_log, working_folder
 from .. import logs
 from ..attached.line import Line
 
@@ -24,22 +24,16 @@ _START_SECONDS = 30.0
 _END_SECONDS = 15.0
 # One that a script has started ends when nobody has needed it for that long.
 LINGER_SECONDS = 600.0
-# Beyond that, what earlier daemons have said is put aside when the next one starts; of what was put aside before,
-# nothing is kept.
-_LOG_BYTES = 4 << 20
 
 
 def start_daemon(words: Sequence[str], address: Path) -> None:
     """Returns when it listens; `words` are those of `penstock serve`. Raises with what it said if it doesn't."""
-    log = logs.daemon_log()
-    log.parent.mkdir(parents=True, exist_ok=True)
-    if log.exists() and log.stat().st_size > _LOG_BYTES:
-        log.replace(log.with_name("daemon.before.txt"))
-    said = log.stat().st_size if log.exists() else 0
+    log = logs.ready_daemon_log()
+    said = log.stat().st_size
     read_end, write_end = os.pipe()
     command = [sys.executable, "-P", "-m", "penstock", "serve", "--socket", str(address), "--detached", str(write_end)]
     try:
-        with open(log, "ab") as log_file:
+        with open_log(log) as log_file:
             starter = subprocess.Popen(
                 [*command, *words],
                 stdin=subprocess.DEVNULL,
@@ -47,6 +41,7 @@ def start_daemon(words: Sequence[str], address: Path) -> None:
                 stderr=log_file,
                 pass_fds=(write_end,),
                 start_new_session=True,
+                cwd=working_folder(),
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(inherited_path())},
             )
         os.close(write_end)

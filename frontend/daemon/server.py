@@ -1,24 +1,23 @@
 """The daemon itself: one socket, one event loop, the models behind it, and an end in bounded time.
 
-Holds a lock beside its socket, so that one address has one daemon; whoever connects must be the same user, as the
-kernel says. SIGTERM and SIGINT end it after running requests have had their time, a second one at once; SIGHUP reads
-the configuration again. Knows nothing of what clients say.
+One address has one daemon (`address.py`); whoever connects must be the same user, as the kernel says. SIGTERM and
+SIGINT end it after running requests have had their time, a second one at once; SIGHUP reads the configuration again.
+Knows nothing of what clients say.
 """
 
 import asyncio
-import fcntl
 import math
 import os
 import signal
-import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from ... import __version__
 from ...protocol.attach import DaemonStatus, is_own_user
-from ...protocol.errors import ConfigError, PenstockError
+from ...protocol.errors import PenstockError
 from .. import logs
+from .address import Address
 from .http_face import HttpFace
 from .models import Models
 from .questions import Answers
@@ -58,8 +57,8 @@ class Daemon:
         self.models.on_change = self._look_whether_anyone_is_here
         self._answers = Answers(self)
         self._http = HttpFace(self.models)
-        with _locked(self.address):
-            server = await asyncio.start_unix_server(self._serve, sock=_listening(self.address))
+        with Address(self.address) as address:
+            server = await asyncio.start_unix_server(self._serve, sock=address.listen())
             try:
                 await self._http.start(self.settings.http)
                 self._hear_signals()
@@ -71,7 +70,7 @@ class Daemon:
                 await self._stopping.wait()
                 await self._drained()
             finally:
-                self.address.unlink(missing_ok=True)
+                address.remove()
                 server.close()
                 await self._end()
 
@@ -178,44 +177,3 @@ class Daemon:
             client.hang_up()
         while self._clients and time.monotonic() < deadline + _LAST_WORDS_SECONDS:
             await asyncio.sleep(0.01)
-
-
-class _locked:
-    """The one daemon at this address, for as long as it lives; the kernel lets go of the lock however it ends."""
-
-    def __init__(self, address: Path) -> None:
-        self.path = address.with_name(address.name + ".lock")
-
-    def __enter__(self) -> None:
-        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._file = open(self.path, "a+")
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            self._file.close()
-            raise ConfigError(
-                f"A daemon listens at {self.path.with_suffix('')} already; see `penstock status`, or end it with "
-                "`penstock stop`."
-            ) from None
-
-    def __exit__(self, *exception: object) -> None:
-        self._file.close()
-
-
-def _listening(address: Path) -> socket.socket:
-    """For this user alone, from the moment it exists."""
-    status = address.parent.stat()
-    if status.st_uid != os.getuid() or status.st_mode & 0o077:
-        raise ConfigError(f"{address.parent} must be this user's own with mode 0700: the daemon's socket lies there.")
-    address.unlink(missing_ok=True)  # of one that is dead: we hold the lock
-    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    mask = os.umask(0o177)
-    try:
-        listening.bind(os.fspath(address))
-    except OSError as error:
-        listening.close()
-        raise ConfigError(f"No socket can be made at {address}: {error}.") from error
-    finally:
-        os.umask(mask)
-    listening.setblocking(False)
-    return listening

@@ -14,6 +14,7 @@ from penstock.frontend import convert_tokenizer, model_files
 from penstock.frontend.model_files import find_model, find_tokenizer
 from penstock.frontend.tokenizer import Tokenizer
 from penstock.protocol.errors import ConfigError, ModelNotFoundError
+from penstock.protocol.own_folder import make_own
 
 
 @pytest.fixture
@@ -171,7 +172,7 @@ def old_style(tmp_path_factory):
     folder = write_vocabulary(root / "model")
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("PENSTOCK_CACHE", str(root / "cache"))
-        yield find_model(folder), root / "cache" / "tokenizers"
+        yield find_model(folder), root / "cache" / "penstock" / "tokenizers"
 
 
 def test_a_tokenizer_of_another_form_is_converted_into_the_cache(old_style):
@@ -224,13 +225,15 @@ def test_a_conversion_that_fails_says_why_and_leaves_nothing(tmp_path, monkeypat
     monkeypatch.setattr(subprocess, "run", lambda command, **options: run(failing, **options))
     with pytest.raises(ConfigError, match="could not convert.*no sentencepiece here.*tokenizer="):
         find_model(write_vocabulary(tmp_path / "model"))
-    assert list((tmp_path / "cache" / "tokenizers").iterdir()) == []
+    assert list((tmp_path / "cache" / "penstock" / "tokenizers").iterdir()) == []
 
 
 def test_the_cache_of_conversions_keeps_the_ones_used_last(tmp_path):
+    (tmp_path / "foreign").mkdir()
     for number in range(convert_tokenizer._KEPT + 3):
-        (tmp_path / f"{number:03}").mkdir()
+        make_own(tmp_path / f"{number:03}", convert_tokenizer._MADE)
         os.utime(tmp_path / f"{number:03}", (number, number))
     convert_tokenizer._remove_oldest(tmp_path)
     assert min(path.name for path in tmp_path.iterdir()) == "003"
-    assert len(list(tmp_path.iterdir())) == convert_tokenizer._KEPT
+    assert len(list(tmp_path.iterdir())) == convert_tokenizer._KEPT + 1
+    assert (tmp_path / "foreign").is_dir()

@@ -93,11 +93,11 @@ def test_a_trace_is_a_list_of_events_with_their_process(tmp_path):
 
 
 def test_the_folder_of_a_dead_tree_is_swept_by_the_next_start(directory):
-    abandoned = runtime_base() / "tabandoned"
-    abandoned.mkdir()
-    (abandoned / "engine").write_text("")
+    dead = RuntimeDirectory()
+    (dead.path / "engine").write_text("")
+    os.close(dead._folder._mark)  # as the kernel does when its owner ends
     other = RuntimeDirectory()
-    assert not abandoned.exists()
+    assert not dead.path.exists()
     assert directory.exists(), "a living tree's folder must stay"
     other.remove()
     assert not other.path.exists()

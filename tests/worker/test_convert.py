@@ -1,8 +1,6 @@
 """Converting a model: what is written is what quantizing while loading gives, and it appears whole or not at all."""
 
-import fcntl
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -15,6 +13,7 @@ from penstock.kernels.cpu.library import available_variants
 from penstock.kernels.cpu.quantized import pack_parts
 from penstock.protocol.conversion import Conversion, Converted, Converting
 from penstock.protocol.errors import ConfigError
+from penstock.protocol.own_folder import MARK, HeldFolder, make_own
 from penstock.worker import conversion_plan, convert
 from penstock.worker.checkpoint import Checkpoint
 from penstock.worker.models.config import read_config
@@ -157,7 +156,7 @@ def test_an_end_on_the_way_leaves_nothing(source, monkeypatch, end):
 
 def test_what_a_killed_conversion_left_is_removed_by_the_next(source, tmp_path):
     left = tmp_path / ".out.converting"
-    left.mkdir()
+    make_own(left, "unfinished conversion")
     (left / "model.safetensors").write_bytes(b"half")
     convert.convert(Conversion(str(source), str(source), str(tmp_path / "out"), "int8"), lambda said: None)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "source"]
@@ -165,14 +164,29 @@ def test_what_a_killed_conversion_left_is_removed_by_the_next(source, tmp_path):
 
 
 def test_two_conversions_to_one_folder_do_not_meet(source, tmp_path):
-    going_on = tmp_path / ".out.converting"
-    going_on.mkdir()
-    lock = os.open(going_on, os.O_RDONLY)
-    fcntl.flock(lock, fcntl.LOCK_EX)
+    going_on = HeldFolder(tmp_path / ".out.converting", "unfinished conversion")
     with pytest.raises(ConfigError, match="Another process is converting"):
         convert.convert(Conversion(str(source), str(source), str(tmp_path / "out"), "int8"), lambda said: None)
-    os.close(lock)
-    assert going_on.is_dir()
+    assert going_on.path.is_dir()
+
+
+@pytest.mark.parametrize("is_link", [False, True], ids=["a folder", "a link"])
+def test_a_foreign_folder_of_an_unfinished_ones_name_is_left_alone(is_link, source, tmp_path):
+    foreign = tmp_path / ("thesis" if is_link else ".out.converting")
+    foreign.mkdir()
+    (foreign / "chapter.txt").write_text("years of work")
+    if is_link:
+        (tmp_path / ".out.converting").symlink_to(foreign)
+    with pytest.raises(ConfigError, match="in the way, and not Penstock's"):
+        convert.convert(Conversion(str(source), str(source), str(tmp_path / "out"), "int8"), lambda said: None)
+    assert [path.name for path in foreign.iterdir()] == ["chapter.txt"]
+
+
+def test_what_is_made_carries_no_mark_and_the_usual_rights(source, tmp_path):
+    convert.convert(Conversion(str(source), str(source), str(tmp_path / "out"), "int8"), lambda said: None)
+    assert not (tmp_path / "out" / MARK).exists()
+    (tmp_path / "usual").mkdir()
+    assert (tmp_path / "out").stat().st_mode == (tmp_path / "usual").stat().st_mode
 
 
 def test_a_disk_that_is_too_small_is_said_before_anything_is_written(source, monkeypatch):

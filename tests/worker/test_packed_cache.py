@@ -12,6 +12,8 @@ from builders.tiny_model import tiny_model
 from penstock.kernels import WeightForm
 from penstock.kernels.cpu.quantized import OrderedWeight
 from penstock.kernels.cpu.weights import NativeWeight
+from penstock.protocol.cache_folder import cache_folder
+from penstock.protocol.own_folder import MARK, own_folder
 from penstock.worker import kept_files, packed_file
 from penstock.worker.checkpoint import Checkpoint, Placement, Weights
 from penstock.worker.kept_files import NoRoom, open_kept, write_kept
@@ -22,7 +24,12 @@ from penstock.worker.piece import Piece
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch) -> Path:
     monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache" / "weights"
+    return tmp_path / "cache" / "penstock" / "weights"
+
+
+def names_in(folder: Path) -> list[str]:
+    """Without the folder's own mark."""
+    return sorted(path.name for path in folder.iterdir() if path.name != MARK)
 
 
 @pytest.fixture
@@ -174,7 +181,7 @@ def test_a_second_tree_that_writes_the_same_leaves_it_to_the_first(model, folder
     assert write_kept(cache.path, 10, lambda file: pytest.fail("both write")) is False
     leave.set()
     first.join()
-    assert [path.read_bytes() for path in folder.iterdir()] == [b"whole"]
+    assert [(folder / name).read_bytes() for name in names_in(folder)] == [b"whole"]
 
 
 def test_an_interrupted_write_leaves_no_file_under_its_name(model, folder):
@@ -183,15 +190,25 @@ def test_an_interrupted_write_leaves_no_file_under_its_name(model, folder):
     cache.close()
     cache.write_in_background()
     cache.wait()
-    assert list(folder.iterdir()) == []
+    assert names_in(folder) == []
 
 
 def test_what_an_ended_process_left_unfinished_is_removed(model, folder):
-    folder.mkdir(parents=True)
-    abandoned = folder / "abc.writing"
-    abandoned.write_bytes(b"half")
+    assert own_folder(cache_folder(), "weights", kept_files.WHAT) == folder
+    abandoned, foreign = folder / "abc.writing", folder / "thesis.writing.txt"
+    for path in (abandoned, foreign):
+        path.write_bytes(b"half")
     kept(model)
-    assert not abandoned.exists()
+    assert (abandoned.exists(), foreign.exists()) == (False, True)
+
+
+def test_a_folder_that_is_not_ours_is_not_written_to(folder):
+    folder.mkdir(parents=True)
+    (folder / "abc.writing").write_bytes(b"half")
+    with pytest.raises(FileExistsError, match="not Penstock's"):
+        write_kept(folder / "0", 300, lambda file: pytest.fail("written"))
+    assert names_in(folder) == ["abc.writing"]
+    assert not (folder / MARK).exists()
 
 
 def test_a_disk_that_is_full_is_no_error(model, monkeypatch, caplog):
@@ -218,7 +235,7 @@ def test_the_folder_stays_within_its_share_of_the_disk(folder, monkeypatch):
     in_use = open_kept(folder / "0")
     os.utime(folder / "0", (0, 0))
     assert write_kept(folder / "new", 300, lambda file: os.write(file, bytes(300)))
-    assert sorted(path.name for path in folder.iterdir()) == ["0", "2", "new"]
+    assert names_in(folder) == ["0", "2", "new"]
     os.close(in_use)
     with pytest.raises(NoRoom, match="1,100 bytes are more than the 1,000"):
         write_kept(folder / "larger", 1100, lambda file: None)

@@ -15,7 +15,11 @@ _KEPT = 1000
 
 
 def history_file() -> Path:
-    return state_folder() / "chat-history.jsonl"
+    """The null device where nothing can be kept."""
+    try:
+        return state_folder() / "chat-history.jsonl"
+    except OSError:
+        return Path(os.devnull)
 
 
 def read_history(path: Path) -> list[str]:

@@ -1,5 +1,6 @@
 """A CPU's native kernels: packed weights kept from one start to the next, recorded steps. Knows nothing of layers."""
 
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from ....kernels.cpu.kv_memory import HEAD_DIM_STEP, LARGEST_HEAD_DIM
 from ....kernels.cpu.library import Library, LibraryError
 from ....kernels.cpu.operations import NativeOperations
 from ....kernels.cpu.weights import DEFAULT_GROUP_SIZE
+from ....protocol.errors import ConfigError
 from ...kv_cache import KVShape, NativeKVCache
 from ...packed_cache import PackedCache
 from ...parallel import Parallel
@@ -19,6 +21,7 @@ from ..decoder import Decoder
 from ..recorded import RecordedDecoder
 from .backend import Backend
 
+_LOG = logging.getLogger(__name__)
 _WORTH_KEEPING = 64 << 20  # bytes of a checkpoint; less is packed in a blink
 # By the option's value. "w" asks for weights alone, and on a CPU the products take activations as int8 anyway.
 _QUANTIZED = {"int8": WeightForm("int8"), "int4": WeightForm("int4", DEFAULT_GROUP_SIZE)}
@@ -61,7 +64,11 @@ class NativeBackend(Backend):
         stored = sum(path.stat().st_size for path in weight_files(model_folder))
         if stored < _WORTH_KEEPING:
             return None
-        return PackedCache.of(model_folder, self.library.identity, form, ranks.rank, ranks.size)
+        try:
+            return PackedCache.of(model_folder, self.library.identity, form, ranks.rank, ranks.size)
+        except (ConfigError, OSError) as error:
+            _LOG.info("Packed weights are not kept for the next start: %s", error)
+            return None
 
     def kv_kind(self, kind: str) -> str:
         return kind

@@ -1,0 +1,95 @@
+"""The socket that a daemon listens at, and the lock beside it: one address has one daemon.
+
+The lock's file carries our mark, so that a socket which a dead daemon left is told from anything else of that name:
+only such a socket is removed. Knows nothing of what is said over it.
+"""
+
+import fcntl
+import os
+import socket
+import stat
+from contextlib import suppress
+from pathlib import Path
+
+from ...protocol.errors import ConfigError
+from ...protocol.own_folder import lock_file, mark
+from ...protocol.places import reason
+
+_MARK = mark("lock of a daemon's socket")
+
+
+class Address:
+    """Locked while the block runs; the kernel lets go of the lock however the process ends."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock_path = path.with_name(path.name + ".lock")
+        self._bound: os.stat_result | None = None
+
+    def __enter__(self) -> "Address":
+        if os.path.lexists(self.path) and not os.path.lexists(self._lock_path):
+            raise self._taken()
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._lock = lock_file(self._lock_path)
+        except OSError as error:
+            raise ConfigError(f"{self._lock_path} cannot be made: {reason(error)}. Name another --socket.") from error
+        try:
+            self._take()
+        except BaseException:
+            os.close(self._lock)
+            raise
+        return self
+
+    def _take(self) -> None:
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise ConfigError(
+                f"A daemon listens at {self.path} already; see `penstock status`, or end it with `penstock stop`."
+            ) from None
+        found = os.pread(self._lock, len(_MARK) + 1, 0)
+        if not _MARK.startswith(found):
+            raise ConfigError(f"{self._lock_path} is there, and is not Penstock's. Name another --socket.")
+        if os.path.lexists(self.path):
+            if found != _MARK or not stat.S_ISSOCK(os.lstat(self.path).st_mode):
+                raise self._taken()
+            self.path.unlink()  # of one that is dead: we hold its lock
+        os.pwrite(self._lock, _MARK, 0)
+
+    def _taken(self) -> ConfigError:
+        return ConfigError(f"{self.path} is there, and is no socket of a dead daemon's. Name another --socket.")
+
+    def listen(self) -> socket.socket:
+        """For this user alone, from the moment it exists."""
+        status = self.path.parent.stat()
+        if status.st_uid != os.getuid() or status.st_mode & 0o077:
+            raise ConfigError(
+                f"{self.path.parent} must be this user's own with mode 0700: the daemon's socket lies there."
+            )
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        mask = os.umask(0o177)
+        try:
+            listening.bind(os.fspath(self.path))
+            self._bound = os.lstat(self.path)
+        except OSError as error:
+            listening.close()
+            raise ConfigError(
+                f"No socket can be made at {self.path}: {error}. Name another with --socket, or set "
+                "PENSTOCK_RUNTIME_DIR."
+            ) from error
+        finally:
+            os.umask(mask)
+        listening.setblocking(False)
+        return listening
+
+    def remove(self) -> None:
+        """Nobody else comes from now on; what has taken its name meanwhile stays."""
+        with suppress(OSError):  # somebody else has removed it
+            found = os.lstat(self.path)
+            # Its number may be another file's by now.
+            if self._bound and stat.S_ISSOCK(found.st_mode) and os.path.samestat(self._bound, found):
+                self.path.unlink()
+
+    def __exit__(self, *exception: object) -> None:
+        os.close(self._lock)

@@ -1,0 +1,137 @@
+"""Where this user may keep things: the home, the temporary folder, and what an environment variable names.
+
+A folder is used when it can be written and is this user's to write to: root, who can write anywhere, keeps nothing in
+another user's (as with `sudo -E`, which leaves HOME and its kin as they were). Where none of the usual folders can be
+used, the temporary folder serves. In all of them only a folder of our own is written to. Knows nothing of what is kept.
+"""
+
+import errno
+import os
+import pwd
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from .errors import ConfigError
+from .own_folder import own_folder
+
+_NAME, _WHAT = "penstock", "folder"
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+class Kind(NamedTuple):
+    """Something that is kept: the variable that names its folder, and where it lies otherwise."""
+
+    variable: str
+    standard: str  # the variable that names such folders for all programs; "" for none
+    under_home: str
+
+
+class Place(NamedTuple):
+    folder: Path  # our own
+    passed_over: str = ""  # why it lies in the temporary folder: what cannot be used
+
+
+def place_for(kind: Kind) -> Place:
+    """Raises ConfigError where what the variable names cannot be used, OSError where no disk takes anything."""
+    return Place(named_by(kind.variable)) if os.environ.get(kind.variable) else usual_place(kind)
+
+
+def usual_place(kind: Kind) -> Place:
+    """Where no variable names another; raises OSError."""
+    refused = ""
+    for parent in _usual(kind):
+        try:
+            return Place(usable(parent))
+        except OSError as error:
+            refused = refused or f"{parent} cannot be used ({reason(error)})"
+    return Place(temporary(), refused or f"there is no home folder (HOME={os.environ.get('HOME', '')})")
+
+
+def _usual(kind: Kind) -> Iterator[Path]:
+    if os.path.isabs(standard := os.environ.get(kind.standard, "")):
+        yield Path(standard)
+    yield from (home / kind.under_home for home in homes())
+
+
+def named_by(variable: str) -> Path:
+    """Our own folder in the one that the variable names. Raises OSError, not ConfigError, where its disk is full."""
+    try:
+        return usable(expanded(os.environ[variable]))
+    except OSError as error:
+        if error.errno in _FULL:
+            raise
+        raise ConfigError(
+            f"{variable}={os.environ[variable]} cannot be used: {reason(error)}. Set {variable} to a folder of this "
+            "user's that can be written."
+        ) from error
+
+
+def expanded(name: str) -> Path:
+    """As seen from the working folder and the user's home; raises OSError where it needs one that isn't there."""
+    found = os.path.expanduser(name)
+    if found.startswith("~"):
+        raise FileNotFoundError(errno.ENOENT, "there is no such home folder", name)
+    return Path(os.path.abspath(found))
+
+
+def usable(parent: Path, name: str = _NAME) -> Path:
+    """Our own folder there; raises OSError where it cannot be made or written."""
+    nearest = next(folder for folder in (parent, *parent.parents) if folder.exists())
+    if is_anothers(nearest):
+        raise PermissionError(errno.EPERM, f"user {nearest.stat().st_uid} owns it, and this is root", str(nearest))
+    folder = own_folder(parent, name, _WHAT)
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
+    return folder
+
+
+def temporary(is_fit: Callable[[Path], bool] = lambda folder: True) -> Path:
+    """Our own folder for this user in the first temporary folder that can be used."""
+    refused = OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
+    for parent in _temporary_folders():
+        try:
+            folder = usable(parent, f"{_NAME}-{os.geteuid()}")
+            if is_fit(folder):
+                return folder
+        except OSError as error:
+            refused = error
+    raise refused
+
+
+def _temporary_folders() -> Iterator[Path]:
+    """Not `tempfile.gettempdir()`, which takes the working folder where nothing else can be written."""
+    named = (os.environ.get(name, "") for name in ("TMPDIR", "TEMP", "TMP"))
+    for folder in (*named, "/tmp", "/var/tmp", "/dev/shm"):
+        if os.path.isabs(folder) and os.path.isdir(folder):
+            yield Path(folder)
+
+
+def homes() -> Iterator[Path]:
+    """$HOME, then the one in the user database, as far as they are there."""
+    found = [os.environ.get("HOME", "")]
+    with suppress(KeyError):  # a user without an entry
+        found.append(pwd.getpwuid(os.geteuid()).pw_dir)
+    for home in dict.fromkeys(found):
+        if os.path.isabs(home) and os.path.isdir(home):
+            yield Path(home)
+
+
+def is_home_usable() -> bool:
+    """Whether $HOME can be written and is this user's, as libraries take it to be."""
+    home = os.environ.get("HOME", "")
+    return os.path.isabs(home) and os.access(home, os.W_OK | os.X_OK) and not is_anothers(Path(home))
+
+
+def is_anothers(folder: Path) -> bool:
+    """For root alone: a folder of another user's that is not meant for everybody."""
+    status = folder.stat()
+    return os.geteuid() == 0 and status.st_uid != 0 and not status.st_mode & stat.S_IWOTH
+
+
+def reason(error: OSError) -> str:
+    """In the system's words, or those of whoever raised it."""
+    words = error.strerror or str(error)
+    return words[:1].lower() + words[1:]

@@ -1,0 +1,190 @@
+"""Standard error that is closed, broken or full costs what would have been said there, and nothing else."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from builders.starts import ANSWERS, STAND_IN, WORDS, command, processes_of, run
+from builders.watching import assert_gone, wait_until
+
+from penstock import LLM, SamplingParams
+from penstock.frontend import standard_error
+from penstock.protocol.runtime_directory import runtime_base
+
+PARAMS = SamplingParams(max_tokens=3, ignore_eos=True)
+
+
+@contextmanager
+def full_device() -> Iterator[int]:
+    with open("/dev/full", "wb") as device:
+        yield device.fileno()
+
+
+@contextmanager
+def broken_pipe() -> Iterator[int]:
+    """Its reader has gone, as a terminal's that was closed."""
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    yield write_end
+    os.close(write_end)
+
+
+@contextmanager
+def full_pipe() -> Iterator[int]:
+    """Nobody reads."""
+    read_end, write_end = os.pipe()
+    os.set_blocking(write_end, False)
+    while True:
+        try:
+            os.write(write_end, b"x")
+        except BlockingIOError:
+            break
+    os.set_blocking(write_end, True)
+    yield write_end
+    os.close(read_end)
+    os.close(write_end)
+
+
+def test_a_script_gets_its_answers_and_its_exit_status():
+    with full_device() as stream:
+        done = run(stderr=stream)
+    assert (done.stdout, done.returncode) == ("3 tokens\n", 0)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("make", [full_device, broken_pipe, full_pipe])
+def test_so_it_does_whatever_is_broken_and_a_pipe_that_nobody_reads_holds_nothing_up_for_long(make, unbuffered):
+    with make() as stream:
+        done = run(stderr=stream, unbuffered=unbuffered)
+    assert (done.stdout, done.returncode) == ("3 tokens\n", 0)
+
+
+@pytest.mark.parametrize("closed", [pytest.param("2>&-", marks=pytest.mark.long), "<&- >&- 2>&-"])
+def test_closed_descriptors_are_taken_by_nothing_of_ours(closed, tmp_path):
+    """What is opened next would be standard error, to which libraries write: a file of the caller's, or a socket."""
+    code = ANSWERS + f"import os; open({str(tmp_path / 'answer')!r}, 'w').write(os.readlink('/proc/self/fd/2'))"
+    (tmp_path / "script.py").write_text(code)
+    done = subprocess.run(["sh", "-c", f"exec {sys.executable} {tmp_path / 'script.py'} {closed}"], timeout=60)
+    assert done.returncode == 0
+    assert (tmp_path / "answer").read_text() == os.devnull
+
+
+@pytest.mark.parametrize(
+    "words, status",
+    [
+        (["generate"], 2),
+        (["generate", "pocket", "x"], 0),
+        pytest.param(["generate", "/no/such/model", "x"], 1, marks=pytest.mark.long),
+        pytest.param(["--help"], 0, marks=pytest.mark.long),
+    ],
+    ids=["wrong words", "an answer", "an error", "help"],
+)
+def test_a_commands_exit_status_is_its_own(words, status):
+    more = [*WORDS, "--max-tokens", "2"] if "pocket" in words else []
+    with full_device() as stream:
+        done = command(*words, *more, stderr=stream)
+    assert done.returncode == status
+    assert bool(done.stdout) == (status == 0)
+
+
+def test_answers_that_a_full_disk_did_not_take_are_an_error_in_one_line():
+    with full_device() as stream:
+        done = command("generate", "pocket", "x", "--quiet", "--max-tokens", "2", *WORDS, stdout=stream, stderr=-1)
+    assert (done.returncode, done.stderr) == (1, "penstock: [Errno 28] No space left on device\n")
+
+
+@pytest.mark.parametrize(
+    "how", ["full", pytest.param("none", marks=pytest.mark.long), pytest.param("closed", marks=pytest.mark.long)]
+)
+def test_an_object_outlives_its_scripts_standard_error(how, monkeypatch, model_folder):
+    """Python's own stream, changed between the start and the batch."""
+    before = set(processes_of(runtime_base()))
+    with LLM(model_folder, **STAND_IN, quiet=False) as llm:
+        if how == "none":
+            monkeypatch.setattr(sys, "stderr", None)
+        else:
+            stream = open("/dev/full" if how == "full" else os.devnull, "w")
+            if how == "closed":
+                stream.close()
+            monkeypatch.setattr(sys, "stderr", stream)
+        [output] = llm.generate([[1, 2]], PARAMS)
+        assert len(output.outputs.token_ids) == 3
+        with LLM(model_folder, **STAND_IN, quiet=False) as other:
+            assert len(other.generate([[1, 2]], PARAMS)) == 1
+    assert set(processes_of(runtime_base())) <= before
+
+
+@pytest.mark.parametrize("size", [1, 4096, 100_000])
+def test_what_is_said_arrives_whole_and_in_its_order(size, tmp_path):
+    code = (
+        "import sys; from penstock.frontend.standard_error import write_line\n"
+        f"sys.stderr.write('before '); write_line('x' * {size}); print('after', file=sys.stderr)"
+    )
+    with open(tmp_path / "said", "wb") as stream:
+        assert run(code, stderr=stream).returncode == 0
+    assert (tmp_path / "said").read_text() == f"before {'x' * size}\nafter\n"
+
+
+def test_a_captured_stream_gets_what_is_said(capsys):
+    standard_error.write_line("a notice, 你好")
+    assert capsys.readouterr().err == "a notice, 你好\n"
+
+
+# --- logs -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def full_disk(tmp_path):
+    """A file system of its own that is full to the last byte."""
+    folder = tmp_path / "full"
+    folder.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", folder], capture_output=True).returncode:
+        pytest.skip("no file system can be mounted here")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", folder], check=True)
+
+
+def fill(folder: Path) -> None:
+    with open(folder / "filler", "wb", buffering=0) as file:
+        try:
+            while file.write(b"x" * 4096):
+                pass
+        except OSError:
+            pass
+
+
+@pytest.mark.parametrize("is_full_before", [True, False], ids=["before the start", "while it runs"])
+def test_a_full_log_disk_costs_log_lines(is_full_before, full_disk, monkeypatch, model_folder, capsys):
+    monkeypatch.setenv("PENSTOCK_LOG_DIR", str(full_disk))
+    if is_full_before:
+        fill(full_disk)
+    with LLM(model_folder, **STAND_IN) as llm:
+        fill(full_disk)
+        pids = [child.popen.pid for child in llm._session.client.tree.children]
+        assert len(llm.generate([[1, 2]], PARAMS, use_tqdm=False)[0].outputs.token_ids) == 3
+    assert_gone(pids)
+    assert ("No log is written" in capsys.readouterr().err) == is_full_before
+
+
+def test_a_child_that_fails_says_why_though_its_log_takes_nothing(full_disk, monkeypatch, model_folder):
+    monkeypatch.setenv("PENSTOCK_LOG_DIR", str(full_disk))
+    monkeypatch.setenv("PENSTOCK_FAULTS", "worker.start=error")
+    fill(full_disk)
+    with pytest.raises(Exception, match="Injected fault at worker.start"):
+        LLM(model_folder, **STAND_IN, quiet=True)
+    wait_until(lambda: not processes_of(runtime_base()), 5, "no process is left")
+
+
+def test_a_full_runtime_disk_says_which_variable_to_set(full_disk, monkeypatch, model_folder):
+    full_disk.chmod(0o700)
+    monkeypatch.setenv("PENSTOCK_RUNTIME_DIR", str(full_disk))
+    fill(full_disk)
+    with pytest.raises(ValueError, match="No space left|no space left.*PENSTOCK_RUNTIME_DIR|Set it to another folder"):
+        LLM(model_folder, **STAND_IN, quiet=True)

@@ -1,0 +1,172 @@
+"""Starts of users who have no home that they could write to: answers all the same, one notice, nothing in the way."""
+
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from builders.starts import ANSWERS, STAND_IN, as_user, needs_root, run, without_variables
+from builders.watching import is_running
+
+from penstock import LLM, ConfigError
+from penstock.frontend.logs import log_folder
+from penstock.protocol import places
+from penstock.protocol.cache_folder import cache_folder
+from penstock.protocol.own_folder import MARK
+from penstock.protocol.places import homes, is_home_usable
+from penstock.protocol.runtime_directory import runtime_base
+
+pytestmark = needs_root
+NOBODY, UNKNOWN = 65534, 54321  # the second has no entry in the user database
+NOTICE = "Logs and caches lie in"
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """With homes of several kinds; another user can go through it."""
+    path = Path(tempfile.mkdtemp(prefix="ph"))
+    path.chmod(0o755)
+    for name, owner, mode in (("own", UNKNOWN, 0o700), ("read-only", UNKNOWN, 0o500), ("others", 4242, 0o755)):
+        (path / name).mkdir()
+        (path / name).chmod(mode)
+        os.chown(path / name, owner, owner)
+    (path / "file").touch()
+    yield path
+    shutil.rmtree(path)
+
+
+@pytest.fixture(autouse=True)
+def leaves_nothing():
+    """Those users keep nothing on this machine."""
+    yield
+    for user in (NOBODY, UNKNOWN):
+        left = [process.pid for process in psutil.process_iter() if process.uids().real == user]
+        assert not any(map(is_running, left))
+        for path in Path("/tmp").glob(f"penstock-{user}*"):
+            shutil.rmtree(path)
+
+
+def files_in(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+def test_nobody_gets_answers_and_one_notice():
+    done = as_user(NOBODY, HOME="/nonexistent")
+    assert (done.stdout, done.returncode) == ("3 tokens\n", 0), done.stderr
+    assert done.stderr.count(NOTICE) == 1 and "PENSTOCK_CACHE" in done.stderr
+    assert (Path(f"/tmp/penstock-{NOBODY}") / MARK).exists()
+    assert not Path("/nonexistent").exists()
+
+
+def test_root_with_anothers_home_writes_nothing_there(folder):
+    """As after `sudo -E`."""
+    home = str(folder / "others")
+    names = {"HOME": home, "XDG_STATE_HOME": f"{home}/state", "XDG_RUNTIME_DIR": home, "TMPDIR": home}
+    (folder / "roots").mkdir(mode=0o700)
+    own = f"import pwd, types; pwd.getpwuid = lambda user: types.SimpleNamespace(pw_dir={str(folder / 'roots')!r})\n"
+    done = run(own + ANSWERS, env=without_variables(**names))
+    assert (done.stdout, done.returncode) == ("3 tokens\n", 0), done.stderr
+    assert files_in(folder / "others") == []
+    assert NOTICE not in done.stderr and (folder / "roots" / ".local/state/penstock/logs").is_dir()
+
+
+def test_root_keeps_nothing_in_anothers_folder_that_it_was_told_of(folder, monkeypatch):
+    for name in ("PENSTOCK_CACHE", "PENSTOCK_LOG_DIR", "PENSTOCK_RUNTIME_DIR"):
+        monkeypatch.setenv(name, str(folder / "others" / "new"))
+    assert not cache_folder().is_relative_to(folder)
+    for place, variable in ((log_folder, "PENSTOCK_LOG_DIR"), (runtime_base, "PENSTOCK_RUNTIME_DIR")):
+        with pytest.raises(ConfigError, match=f"Set {variable}"):
+            place()
+    assert files_in(folder / "others") == []
+
+
+# Name → what the environment says; "{}" is the folder of homes.
+HOMELESS = {
+    "no HOME": {},
+    "an empty HOME": {"HOME": ""},
+    "a relative HOME": {"HOME": "home"},
+    "a HOME that is missing": {"HOME": "/nonexistent"},
+    "a HOME that is a file": {"HOME": "{}/file"},
+    "a HOME that cannot be written": {"HOME": "{}/read-only"},
+    "another's HOME": {"HOME": "{}/others"},
+    "places that cannot be written": {"XDG_STATE_HOME": "/proc", "XDG_RUNTIME_DIR": "/proc", "TMPDIR": "/proc"},
+    "another's places": dict.fromkeys(("XDG_STATE_HOME", "XDG_RUNTIME_DIR", "TMPDIR", "TEMP"), "{}/others"),
+    "a cache that cannot be written": {"PENSTOCK_CACHE": "{}/others/cache"},
+    "a cache of a user whom nobody knows": {"PENSTOCK_CACHE": "~nobody-knows/cache"},
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", HOMELESS)
+@pytest.mark.parametrize("user", [NOBODY, UNKNOWN])
+def test_every_kind_of_homelessness_is_a_start_with_one_notice(user, kind, folder):
+    before = files_in(folder)
+    environment = {name: value.format(folder) for name, value in HOMELESS[kind].items()}
+    done = as_user(user, cwd=folder, **environment)
+    assert (done.stdout, done.returncode) == ("3 tokens\n", 0), done.stderr
+    assert len(re.findall(r"lie in /tmp/penstock-", done.stderr)) == 1, done.stderr
+    assert files_in(folder) == before
+
+
+@pytest.mark.long
+def test_a_home_of_its_own_needs_no_notice(folder):
+    done = as_user(UNKNOWN, HOME=str(folder / "own"))
+    assert (done.stdout, done.returncode) == ("3 tokens\n", 0), done.stderr
+    assert "lie in" not in done.stderr
+    assert (folder / "own" / ".cache" / "penstock" / MARK).exists()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["PENSTOCK_RUNTIME_DIR", "PENSTOCK_LOG_DIR"])
+@pytest.mark.parametrize("place", ["{}/others", "{}/read-only/new", "{}/file", "~nobody-knows/x", "/proc/x"])
+def test_a_place_that_was_chosen_and_cannot_be_used_is_named(name, place, folder):
+    before = files_in(folder)
+    done = as_user(UNKNOWN, cwd=folder, **{name: place.format(folder)})
+    assert done.returncode == 1 and "3 tokens" not in done.stdout
+    last = done.stderr.strip().splitlines()[-1]
+    assert "ConfigError" in last and name in last and re.search("[Ss]et (it|PENSTOCK)", last), last
+    assert files_in(folder) == before
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("model", ["worker", "daemon", "doctor"])
+def test_everything_else_works_without_a_home_too(model, folder):
+    codes = {
+        "worker": ANSWERS.replace("'load_format': 'stand-in', ", ""),
+        "daemon": "from penstock.frontend.cli import main\n"
+        "main(['start', 'pocket', '--no-http']); main(['ps']); main(['logs'])\n"
+        "print(3, 'tokens') if main(['stop']) == 0 else None",
+        "doctor": "from penstock.frontend.cli import main; print(3, 'tokens') if main(['doctor']) == 0 else None",
+    }
+    done = as_user(UNKNOWN, codes[model], cwd=folder)
+    assert "3 tokens" in done.stdout and "Traceback" not in done.stderr, done.stderr
+
+
+def test_a_machine_where_only_sockets_have_a_place_runs_models_without_logs_and_caches(monkeypatch, capsys):
+    """As in a container that can be written nowhere else."""
+    for name in ("PENSTOCK_LOG_DIR", "PENSTOCK_CACHE", "HOME"):
+        monkeypatch.setenv(name, "")
+    monkeypatch.setattr(places, "homes", list)
+    monkeypatch.setattr(places, "_temporary_folders", list)
+    with LLM("pocket", **STAND_IN) as llm:
+        assert llm.generate([[1, 2]], use_tqdm=False)[0].error_code == 200
+    assert capsys.readouterr().err.count("No log is written") == 1
+    monkeypatch.setenv("PENSTOCK_RUNTIME_DIR", "")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "")
+    with pytest.raises(ConfigError, match="Set PENSTOCK_RUNTIME_DIR"):
+        runtime_base()
+
+
+def test_which_home_counts(monkeypatch, folder):
+    monkeypatch.setenv("HOME", str(folder / "others"))
+    assert next(homes()) == folder / "others" and not is_home_usable()
+    monkeypatch.setenv("HOME", str(folder))
+    assert is_home_usable()
+    for absent in ("", "relative", "/nonexistent", str(folder / "file")):
+        monkeypatch.setenv("HOME", absent)
+        assert Path(absent) not in homes()
+        assert not is_home_usable()
