@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from ..protocol.errors import RequestError
-from ..protocol.process import inherited_path
+from ..protocol.process import inherited_path, working_folder
 
 _CPU_SECONDS = 5  # for all conversations of a group, which are at most a few hundred
 _MEMORY_BYTES = 512 << 20  # beyond what the process has at its start
@@ -52,7 +52,9 @@ def render_apart(
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(inherited_path())}
     job = msgspec.msgpack.encode(_Job(template, dict(special_tokens), list(turns)))
     try:
-        process = subprocess.run(command, input=job, capture_output=True, env=environment, timeout=_WALL_SECONDS)
+        process = subprocess.run(
+            command, input=job, capture_output=True, env=environment, cwd=working_folder(), timeout=_WALL_SECONDS
+        )
         status, said = process.returncode, process.stdout
     except subprocess.TimeoutExpired:
         status, said = -signal.SIGKILL, b""

@@ -18,8 +18,9 @@ from tqdm import tqdm
 
 from ...protocol.conversion import Conversion, Converted, Refused, Said
 from ...protocol.errors import ConfigError, EngineDeadError
-from ...protocol.process import inherited_path
+from ...protocol.process import inherited_path, working_folder
 from ..model_files import find_model
+from ..standard_error import StandardError
 
 USAGE = "MODEL OUT --quantization int8|int4 [options]"
 _KINDS = {"int8": "int8", "wint8": "int8", "int4": "int4", "wint4": "int4"}
@@ -68,7 +69,8 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
 
 def _shown(said: Iterator[Said], is_quiet: bool) -> Converted:
     """Follows the worker to its end, with a bar."""
-    with tqdm(desc="Weights", unit="B", unit_scale=True, dynamic_ncols=True, disable=is_quiet) as bar:
+    on_stderr = StandardError()
+    with tqdm(desc="Weights", unit="B", unit_scale=True, dynamic_ncols=True, disable=is_quiet, file=on_stderr) as bar:
         for each in said:
             if isinstance(each, Converted):
                 return each
@@ -89,6 +91,7 @@ def _said(asked: Conversion) -> Iterator[Said]:
             stdout=subprocess.PIPE,
             stderr=errors,
             start_new_session=True,
+            cwd=working_folder(),
             env={**os.environ, "PYTHONPATH": os.pathsep.join(inherited_path())},
         )
         try:

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from ...protocol.errors import EngineDeadError
-from ...protocol.process import inherited_path
+from ...protocol.process import inherited_path, working_folder
 from ...protocol.survey import Survey
 
 _SECONDS = 30
@@ -28,6 +28,7 @@ def ask_survey(folders: Sequence[Path] = (), *, with_torch: bool = False) -> Sur
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=seconds,
+            cwd=working_folder(),
             env={**os.environ, "PYTHONPATH": os.pathsep.join(inherited_path())},
         )
     except subprocess.TimeoutExpired:
