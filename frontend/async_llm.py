@@ -36,7 +36,11 @@ class AsyncLLM:
         if options.get("connect", "never") in (None, "never"):
             self._opened.set_result(open_model(model, options))
         arguments = (model, options, self._opened, self._start)
-        Thread(target=_start, args=arguments, name="penstock-start", daemon=True).start()
+        try:
+            Thread(target=_start, args=arguments, name="penstock-start", daemon=True).start()
+        except BaseException:
+            self._finalizer()
+            raise
 
     @property
     def _session(self) -> Opened:

@@ -37,23 +37,27 @@ class Client(Usable):
 
     def __init__(self, config: EngineConfig, files: ModelFiles) -> None:
         super().__init__()  # `error` is what ended the tree
-        self.tree = Tree(config, files.folder, files.tokenizer_folder)
         self.plan: MemoryPlan | None = None
         self._pending: dict[int, Pending] = {}
         self._lock = threading.Lock()
         self._stats: queue.SimpleQueue[Stats | None] = queue.SimpleQueue()  # None: nobody will answer any more
         self.on_lora_answer: Callable[[LoraAnswer], None] = lambda answer: None
         self.on_death: Callable[[PenstockError], None] = lambda error: None  # called by the receiving thread
-        self._wake_read, self._wake_write = os.pipe()
         self._thread = threading.Thread(target=self._receive, name="penstock-client", daemon=True)
+        self.tree = Tree(config, files.folder, files.tokenizer_folder)
+        try:
+            self._wake_read, self._wake_write = os.pipe()
+        except BaseException:
+            self.tree.close()
+            raise
 
     def wait_until_ready(self) -> MemoryPlan:
         try:
             self.plan = self.tree.wait_until_ready()
+            self._thread.start()
         except BaseException:
             self.close()
             raise
-        self._thread.start()
         return self.plan
 
     def submit(self, requests: list[Pending]) -> None:

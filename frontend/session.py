@@ -4,15 +4,13 @@ The children start first and load while this process reads the tokenizer. Knows 
 """
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from ..protocol.config import EngineConfig
-from ..protocol.errors import ConfigError, RequestError, same_error
+from ..protocol.errors import RequestError, same_error
 from ..protocol.outputs import RequestOutput
 from ..protocol.plugins import LOGITS_PROCESSORS, require_installed
 from ..protocol.sampling import SamplingParams
@@ -23,6 +21,7 @@ from .brought_template import Turn, render_apart
 from .chat import template_text
 from .client import Client
 from .door import Door
+from .generation_config import default_params
 from .model_files import find_model
 from .parsing import settled
 from .pending import Notify, Pending
@@ -40,25 +39,33 @@ class Session:
         self.is_quiet = logs.is_quiet(self.config.quiet)
         for notice in EngineConfig.notices(options):
             logs.say(notice, quiet=self.is_quiet)
+        logs.say_places_once(quiet=self.is_quiet)
         self.files = find_model(self.config.model, self.config.tokenizer, self.config.revision)
+        self.default_params = default_params(self.files.folder)
         self.chat_template = template_text(self.config.chat_template) if self.config.chat_template else None
         # Before the tree starts: its detokenizer must know which marks to show.
         folder = self.files.tokenizer_folder
         template = self.chat_template or chat_templates(folder)
         self.config = settled(self.config, template, partial(special_tokens, folder))
         self.client = Client(self.config, self.files)
-        self.adapters = Adapters(self.config, self.client)
-        try:
+        with self._closed_by_errors():
+            self.adapters = Adapters(self.config, self.client)
             self.tokenizer = Tokenizer(self.files.tokenizer_folder, self.files.folder)
+
+    def wait_until_ready(self) -> None:
+        with self._closed_by_errors():
+            self.plan = self.client.wait_until_ready()
+            self.door = Door(self.config, self.tokenizer, self.plan, self.default_params)
+            logs.say(start_table(self.config, self.plan), quiet=self.is_quiet)
+
+    @contextmanager
+    def _closed_by_errors(self) -> Iterator[None]:
+        """Until it is ready nobody else ends its tree, whatever goes wrong."""
+        try:
+            yield
         except BaseException:
             self.client.close()
             raise
-
-    def wait_until_ready(self) -> None:
-        plan = self.client.wait_until_ready()
-        self.plan = plan
-        self.door = Door(self.config, self.tokenizer, plan, default_params(self.files.folder))
-        logs.say(start_table(self.config, plan), quiet=self.is_quiet)
 
     def render(
         self,
@@ -122,19 +129,3 @@ class Session:
 
     def decode_token(self, token: int) -> str:
         return self.tokenizer.decode_token(token)
-
-
-def default_params(model_folder: Path) -> SamplingParams:
-    """What the model's `generation_config.json` asks for, else plain sampling."""
-    path = model_folder / "generation_config.json"
-    if not path.is_file():
-        return SamplingParams()
-    try:
-        found = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
-        names = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
-        chosen = {name: found[name] for name in names if found.get(name) is not None}
-        if found.get("do_sample") is False:
-            chosen["temperature"] = 0.0
-        return SamplingParams(**chosen)
-    except (msgspec.DecodeError, RequestError) as error:
-        raise ConfigError(f"{path} cannot be used: {error}") from error

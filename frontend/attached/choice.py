@@ -39,11 +39,11 @@ def attach(model: str | os.PathLike[str], options: dict[str, Any]) -> AttachedSe
         return None
     try:
         attached = _attached(line, config, options)
+        if isinstance(attached, Attached):
+            return AttachedSession(AttachedClient(line), attached, config, is_quiet=is_quiet)
     except BaseException:
         line.close()
         raise
-    if isinstance(attached, Attached):
-        return AttachedSession(AttachedClient(line), attached, config, is_quiet=is_quiet)
     line.close()
     error = attached.failure.error()
     if config.connect != "auto" or not attached.is_disagreement:

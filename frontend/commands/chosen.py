@@ -11,8 +11,8 @@ import msgspec
 from ...protocol.config import EngineConfig
 from ...protocol.errors import ConfigError, RequestError
 from ...protocol.sampling import SamplingParams
+from ..generation_config import default_params
 from ..model_files import find_model
-from ..session import default_params
 from .options import given
 
 

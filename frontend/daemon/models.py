@@ -178,11 +178,12 @@ class Models:
             session.wait_until_ready()
         finally:
             self._opening.remove(session)
-        for name, path in model.adapters.items():
-            try:
-                session.adapters.load(name, path)
-            except PenstockError as error:
-                logs.say(f"{model.name}: the adapter {name} could not be loaded again: {error}", quiet=False)
+        try:
+            for name, path in model.adapters.items():
+                _load_again(session, model.name, name, path)
+        except BaseException:
+            session.client.close()
+            raise
         return session
 
     # --- changing and ending -----------------------------------------------------------------------------------------
@@ -221,6 +222,13 @@ class Models:
         for session in self._opening:
             session.client.tree.terminate()
         await asyncio.gather(*(model.end() for model in self._every))
+
+
+def _load_again(session: Session, model: str, name: str, path: str) -> None:
+    try:
+        session.adapters.load(name, path)
+    except PenstockError as error:
+        logs.say(f"{model}: the adapter {name} could not be loaded again: {error}", quiet=False)
 
 
 def _forgotten(waiting: "asyncio.Task[Session]") -> None:

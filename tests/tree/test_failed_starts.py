@@ -1,0 +1,161 @@
+"""What goes wrong between the start of a tree and its first request ends the tree: nothing is left to pile up."""
+
+import asyncio
+import os
+import threading
+
+import pytest
+from builders.daemon import models, running_daemon
+from builders.starts import STAND_IN, processes_of
+from builders.watching import wait_until
+
+from penstock import LLM, AsyncLLM, ConfigError, PenstockError, SamplingParams
+from penstock.frontend import client, session
+from penstock.frontend.cli import main
+from penstock.frontend.generation_config import default_params
+from penstock.protocol import process
+from penstock.protocol.runtime_directory import runtime_base
+
+INVALID = {
+    "a negative temperature": '{"temperature": -1}',
+    "a word": '{"temperature": "hot"}',
+    "a list": '{"top_p": [0.5]}',
+    "an object": '{"top_k": {}}',
+    "a fraction": '{"top_k": 1.5}',
+    "a truth": '{"min_p": true}',
+    "nothing that is a number": '{"repetition_penalty": NaN}',
+    "a huge number": '{"temperature": 1e999}',
+    "a huge integer": '{"top_k": 99999999999999999999999}',
+    "a word for a truth": '{"do_sample": "no"}',
+    "a word that ends": '{"eos_token_id": "</s>"}',
+    "a list of lists that end": '{"eos_token_id": [[1]]}',
+    "an object that ends": '{"eos_token_id": {"a": 1}}',
+    "a fraction that ends": '{"eos_token_id": 1.5}',
+    "a list as the whole": "[1, 2]",
+    "a number as the whole": "7",
+    "no JSON": "{temperature: 1}",
+    "nothing": "",
+    "no UTF-8": b'{"a": "\xff"}',
+    "half a character": '{"temperature": "\\ud800"}',
+    "no end": '{"a":' * 100_000,
+}
+
+
+def own_processes() -> set[int]:
+    return set(processes_of(runtime_base()))
+
+
+@pytest.fixture(autouse=True)
+def leaves_no_process():
+    before, descriptors = own_processes(), len(os.listdir("/proc/self/fd"))
+    yield
+    wait_until(lambda: own_processes() <= before, 5, "what was started has ended")
+    assert len(os.listdir("/proc/self/fd")) <= descriptors + 8, "nor does it keep descriptors"
+
+
+@pytest.fixture
+def invalid_model(model_folder, tmp_path):
+    """A model whose generation_config.json cannot be meant."""
+    folder = tmp_path / "invalid"
+    folder.mkdir()
+    for path in model_folder.iterdir():
+        if path.name != "generation_config.json":
+            (folder / path.name).symlink_to(path)
+    (folder / "generation_config.json").write_text('{"temperature": -1}')
+    return folder
+
+
+@pytest.mark.parametrize("content", INVALID.values(), ids=INVALID.keys())
+def test_a_generation_config_that_cannot_be_meant_is_named(content, tmp_path):
+    path = tmp_path / "generation_config.json"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(ConfigError, match="generation_config.json cannot be used"):
+        default_params(tmp_path)
+
+
+@pytest.mark.parametrize("content", ["{}", '{"temperature": null, "eos_token_id": [1, 2]}', '{"do_sample": false}'])
+def test_one_that_can_be_meant_is_taken(content, tmp_path):
+    (tmp_path / "generation_config.json").write_text(content)
+    assert default_params(tmp_path).temperature == (0.0 if "do_sample" in content else SamplingParams().temperature)
+
+
+def test_a_generation_config_that_is_a_folder_is_named(tmp_path):
+    (tmp_path / "generation_config.json").mkdir()
+    with pytest.raises(ConfigError, match="generation_config.json cannot be used"):
+        default_params(tmp_path)
+
+
+def test_an_invalid_generation_config_is_an_error_before_anything_starts(invalid_model, monkeypatch, capsys):
+    monkeypatch.setattr(session, "Client", lambda *_: pytest.fail("started"))
+    for _ in range(3):
+        with pytest.raises(ConfigError, match="generation_config.json cannot be used: temperature=-1"):
+            LLM(invalid_model, **STAND_IN, quiet=True)
+    for command in ("generate", "chat"):
+        assert main([command, str(invalid_model)]) == 1
+        assert "generation_config.json cannot be used" in capsys.readouterr().err
+
+
+def test_requests_to_a_daemon_do_not_pile_up_trees_of_a_model_that_cannot_be_used(invalid_model, tmp_path):
+    (tmp_path / "d.toml").write_text(models("pocket").replace('model = "pocket"', f'model = "{invalid_model}"'))
+    (tmp_path / "s").mkdir()
+    with running_daemon(tmp_path / "s", "--config", str(tmp_path / "d.toml")) as daemon:
+        for _ in range(5):
+            with pytest.raises(ConfigError, match="generation_config.json cannot be used"):
+                daemon.attach()
+        assert len(daemon.processes()) == 1
+
+
+def fails(*_: object, **__: object) -> None:
+    raise OSError("as if a terminal had been closed")
+
+
+# Where a start may fail once children run, and the error that is made there.
+PLACES = {
+    "the table": (session, "start_table"),
+    "the door": (session, "Door"),
+    "the tokenizer": (session, "Tokenizer"),
+    "the adapters": (session, "Adapters"),
+    "the wake-up pipe": (client.os, "pipe"),
+    "a child's descriptor": (process.os, "pidfd_open"),
+    "the reading thread": (threading.Thread, "start"),
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("kind", [LLM, pytest.param(AsyncLLM, marks=pytest.mark.long)])
+def test_wherever_a_start_fails_its_tree_ends(kind, place, monkeypatch, model_folder):
+    before = own_processes()
+    kept = []  # as by a debugger or a log: nothing may depend on the error being forgotten
+
+    async def opened() -> None:
+        await AsyncLLM(model_folder, **STAND_IN, quiet=True).ready()
+
+    with monkeypatch.context() as broken:
+        broken.setattr(*PLACES[place], fails)
+        try:
+            LLM(model_folder, **STAND_IN, quiet=True) if kind is LLM else asyncio.run(opened())
+        except OSError as error:
+            kept.append(error)
+    assert "as if a terminal" in str(kept)
+    wait_until(lambda: own_processes() <= before, 5, "the tree has ended")
+
+
+def test_a_daemon_whose_adapters_cannot_be_loaded_again_lets_its_tree_go(monkeypatch):
+    from penstock.frontend.daemon import models as daemon_models
+    from penstock.frontend.daemon.settings import added
+
+    class Model:
+        name, adapters = "pocket", {"a": "/nowhere"}
+        settings = added("pocket", "pocket", STAND_IN, 1.0)
+
+    monkeypatch.setattr(daemon_models, "_load_again", fails)
+    before = own_processes()
+    served = daemon_models.Models(daemon_models.DaemonSettings())
+    with pytest.raises(OSError):
+        served._open_session(Model())
+    wait_until(lambda: own_processes() <= before, 5, "the tree has ended")
+
+
+def test_a_trace_that_cannot_be_written_leaves_nothing(model_folder, tmp_path):
+    with pytest.raises((OSError, PenstockError)):
+        LLM(model_folder, trace=str(tmp_path / "no" / "such" / "file"), **STAND_IN, quiet=True)
