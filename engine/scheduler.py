@@ -15,7 +15,7 @@ from ..protocol.messages import Ended, FailedRow, MaskFrame, Prompt, Stats, Step
 from .adapters import Adapters
 from .cache import Cache, Found
 from .grammar.guides import Guides
-from .limits import Candidate, Limits, Load, gates
+from .limits import Candidate, FreeBlocks, Limits, Load, gates
 from .publisher import Publisher
 from .queue import WaitingQueue, victim
 from .repetition import repetitive
@@ -39,6 +39,7 @@ class Scheduler:
         self.adapters = adapters or Adapters.none()
         self.guides = guides or Guides.none()
         self.gates = gates(limits)
+        self._free_blocks = FreeBlocks(limits.static_decode_blocks)
         self.cache = Cache(
             limits.num_blocks, limits.block_size, num_cells=limits.num_cpu_blocks, shares_prefixes=shares_prefixes
         )
@@ -57,7 +58,8 @@ class Scheduler:
         """Accept a request; one that can never be served ends at once."""
         adapter = self.adapters.find(prompt.params.lora_name)
         root = self.cache.root_of(prompt, adapter.key)
-        request = Request(prompt, self.limits.max_model_len, root, adapter.place)
+        client = self.waiting.client(prompt.client)
+        request = Request(prompt, self.limits.max_model_len, root, client, adapter.place)
         refusal = self.adapters.refusal(prompt.params.lora_name) or self.limits.refusal(request)
         is_long = self.limits.is_long(request.num_prompt)
         for sequence in self._sequences_of(request, is_long):
@@ -119,6 +121,7 @@ class Scheduler:
     def _gathered(self) -> Step:
         step = Step(self.counters.steps)
         self.running.settle()
+        self._make_place(step)
         new_blocks = self._make_room()
         self.searches.plan(step)
         self._plan_decodes(step, new_blocks)
@@ -217,9 +220,8 @@ class Scheduler:
 
     def _admit(self, step: Step, load: Load) -> None:
         """Let in who is next, until one must wait: nobody passes it, so nobody starves."""
-        most_long = self.limits.max_long
         while self.waiting and load.tokens_left and self.running.has_free_slot:
-            sequence = self.waiting.first(including_long=most_long is None or load.num_long < most_long)
+            sequence = self._next(load)
             if sequence is None or self._is_in_flight(sequence):
                 return
             if self.cache.blocks_for(sequence.num_known) > self.cache.num_blocks:
@@ -231,6 +233,27 @@ class Scheduler:
                 return
             self.waiting.pop(sequence)
             load.take(candidate, self._enter(sequence, found, step, load.tokens_left))
+
+    def _next(self, load: Load) -> Sequence | None:
+        most_long = self.limits.max_long
+        return self.waiting.first(including_long=most_long is None or load.num_long < most_long)
+
+    def _make_place(self, step: Step) -> None:
+        """A client that has waited long with nothing running gets a slot, or blocks, of the one that has most."""
+        self.waiting.num_steps = self.counters.steps
+        if not self.waiting.may_be_overdue:
+            return
+        load = self._load(step)
+        sequence = self._next(load)
+        if sequence is None or not self.waiting.is_overdue(sequence) or self._is_in_flight(sequence):
+            return
+        candidate = self._candidate(sequence, self.cache.match(sequence))
+        if self.running.has_free_slot and self._free_blocks.admits(candidate, load):
+            return
+        if (loser := self.running.to_make_place_for(sequence)) is not None:
+            self.waiting.end_turn(loser.client)
+            self._preempt(loser)
+            self.running.settle()
 
     def _is_in_flight(self, sequence: Sequence) -> bool:
         """A preempted sequence is told to a slot again only when all its tokens are here."""
