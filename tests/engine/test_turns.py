@@ -143,7 +143,7 @@ floods = st.lists(
 )
 @settings(max_examples=60)
 def test_a_request_among_floods_runs_within_a_bound(flood, num_blocks, places, max_long, in_flight, before):
-    """Whatever others ask for: it waits for its patience and for what a place takes to come free, not for their ends."""
+    """Whatever others ask for: it waits for its patience and until a place comes free, not for all their ends."""
     options = {"max_long_partial_prefills": max_long, "long_prefill_token_threshold": max_long and 12}
     harness = Harness(num_blocks=num_blocks, max_num_seqs=places, static_decode_blocks=0, **options)
     for number, (client, length, max_tokens, width, is_search) in enumerate(flood):
