@@ -33,6 +33,7 @@ from ...protocol.errors import ClosedError, ConfigError, PenstockError, RequestE
 from ...protocol.messages import values
 from .. import logs
 from ..asked import Asked, Rendered, as_asked
+from ..budget import Budget
 from ..session import Session
 from .agreement import disagreement
 from .held import Held
@@ -51,7 +52,12 @@ _decoder = msgspec.msgpack.Decoder(ToDaemon)
 
 class Served:
     def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, models: Models, answers: Answers
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        models: Models,
+        answers: Answers,
+        budget: Budget,
     ) -> None:
         self.models = models
         self.model: Model | None = None

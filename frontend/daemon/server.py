@@ -19,6 +19,7 @@ from ... import __version__
 from ...protocol.attach import DaemonStatus, is_own_user
 from ...protocol.errors import ConfigError, PenstockError
 from .. import logs
+from ..budget import Budget
 from .http_face import HttpFace
 from .models import Models
 from .questions import Answers
@@ -45,6 +46,7 @@ class Daemon:
         self.settings = settings
         self._read_again = read_again
         self._on_listening = on_listening
+        self.budget = Budget.of_machine(settings.max_held_bytes, settings.max_client_bytes)
         self._started = time.time()
         self._clients: set[Served] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -84,7 +86,7 @@ class Daemon:
         if not is_own_user(writer.get_extra_info("socket")):
             writer.transport.abort()
             return
-        client = Served(reader, writer, self.models, self._answers)
+        client = Served(reader, writer, self.models, self._answers, self.budget)
         self._clients.add(client)
         self._look_whether_anyone_is_here()
         try:
@@ -122,6 +124,7 @@ class Daemon:
         settings = await asyncio.to_thread(self._read_again)
         has_changed = await self._http.change(settings.http)
         self.settings, self._drain = settings, settings.drain
+        self.budget.take_over(Budget.of_machine(settings.max_held_bytes, settings.max_client_bytes))
         words = self.models.reload(settings)
         return ", ".join(filter(None, [*words, "HTTP changed" if has_changed else ""])) or "nothing changed"
 
