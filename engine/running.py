@@ -60,15 +60,6 @@ class Running:
     def first_to_give_way(self) -> Sequence:
         return victim(sequence for sequence in self.decoding + self.prefilling if sequence.is_running)
 
-    def to_make_place_for(self, waiting: Sequence) -> Sequence | None:
-        """Who gives way to one of another client: no more important than it, and not the only one of its client."""
-        running = [
-            sequence
-            for sequence in self.decoding + self.prefilling
-            if sequence.is_running and sequence.client.num_running > 1 and sequence.rank[0] >= waiting.rank[0]
-        ]
-        return victim(running) if running else None
-
     def check(self, sequences: list[Sequence]) -> None:
         """Raise unless these are the ones that run, each with a slot of its own and blocks for what it computes."""
         listed = [sequence for sequence in self.prefilling + self.decoding if sequence.is_running]

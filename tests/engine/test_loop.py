@@ -103,7 +103,8 @@ def test_stop_goes_on_to_the_workers_and_the_detokenizer():
 
 def test_a_flood_of_requests_or_of_aborts_is_taken_in_between_steps():
     """A step is planned after so many sequences, however they came: the workers don't wait for the rest."""
-    requests = [Generate([prompt(64 + 32 * group + number, [1, 2], n=2) for number in range(32)]) for group in range(20)]
+    prompts = [prompt(2 + number, [1, 2], n=2) for number in range(640)]
+    requests = [Generate(prompts[start : start + 32]) for start in range(0, 640, 32)]
     aborts = [Abort(list(range(64 * group, 64 * (group + 1)))) for group in range(20)]
     for flood in (requests, aborts):
         everyone = Everyone(Generate([ASKED]), *flood)
