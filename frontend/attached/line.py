@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from ...protocol.attach import HEADER_BYTES, FromDaemon, frame, frame_length, is_own_user
+from ...protocol.attach import HEADER_BYTES, LONGEST_REPLY, FromDaemon, frame, frame_length, is_own_user
 from ...protocol.errors import EngineDeadError, PenstockError
 from ...protocol.wire import Message
 
@@ -39,7 +39,9 @@ class Line:
         self._lock = threading.Lock()
 
     def send(self, message: Message) -> None:
-        packed = frame(message)
+        self.send_frame(frame(message))
+
+    def send_frame(self, packed: bytes) -> None:
         try:
             with self._lock:
                 self._socket.sendall(packed)
@@ -51,7 +53,7 @@ class Line:
         with suppress(OSError, ValueError, msgspec.DecodeError, PenstockError):
             header = self._reader.read(HEADER_BYTES)
             if len(header) == HEADER_BYTES:
-                body = self._reader.read(frame_length(header))
+                body = self._reader.read(frame_length(header, LONGEST_REPLY))
                 return _decoder.decode(body)
         return None
 

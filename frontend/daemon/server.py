@@ -25,6 +25,7 @@ from .models import Models
 from .questions import Answers
 from .served import Served
 from .settings import DaemonSettings
+from .strangers import make_room
 
 # Clients that have been told of the end have so long to take their last words.
 _LAST_WORDS_SECONDS = 1.0
@@ -48,7 +49,7 @@ class Daemon:
         self._on_listening = on_listening
         self.budget = Budget.of_machine(settings.max_held_bytes, settings.max_client_bytes)
         self._started = time.time()
-        self._clients: set[Served] = set()
+        self._clients: dict[Served, None] = {}  # in the order in which they came
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = asyncio.Event()
         self._at_once = asyncio.Event()
@@ -87,12 +88,15 @@ class Daemon:
             writer.transport.abort()
             return
         client = Served(reader, writer, self.models, self._answers, self.budget)
-        self._clients.add(client)
+        if (refusal := make_room(self._clients)) is not None:
+            await client.decline(refusal)
+            return
+        self._clients[client] = None
         self._look_whether_anyone_is_here()
         try:
             await client.run()
         finally:
-            self._clients.discard(client)
+            del self._clients[client]
             self._look_whether_anyone_is_here()
 
     def _look_whether_anyone_is_here(self) -> None:
