@@ -14,7 +14,7 @@ from .request import Sequence
 from .turns import Turns
 
 # A client that has nothing running waits so many steps for a place before another, who has most of them, gives one up.
-PATIENCE_STEPS = 64
+PATIENCE_STEPS = 8
 
 
 class WaitingQueue:

@@ -5,6 +5,7 @@ Connecting checks who listens: a socket of another user's is not the daemon. Kno
 
 import os
 import socket
+import struct
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -16,7 +17,7 @@ from ...protocol.attach import HEADER_BYTES, LONGEST_REPLY, FromDaemon, frame, f
 from ...protocol.errors import EngineDeadError, PenstockError
 from ...protocol.wire import Message
 
-_CONNECT_SECONDS = 5.0
+_CONNECT_SECONDS = 5
 _decoder = msgspec.msgpack.Decoder(FromDaemon)
 
 
@@ -27,9 +28,10 @@ class Line:
         self.address = address
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            self._socket.settimeout(_CONNECT_SECONDS)
+            # The kernel's own time limit, under which one that finds many others before it waits.
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _seconds(_CONNECT_SECONDS))
             self._socket.connect(os.fspath(address))
-            self._socket.settimeout(None)
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _seconds(0))
             if not is_own_user(self._socket):
                 raise PermissionError(f"{address} belongs to another user")
         except BaseException:
@@ -69,3 +71,7 @@ class Line:
         self.hang_up()
         self._reader.close()
         self._socket.close()
+
+
+def _seconds(number: int) -> bytes:
+    return struct.pack("@ll", number, 0)

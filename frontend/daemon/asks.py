@@ -111,7 +111,7 @@ class Ask:
     def _params_at(self, place: int) -> tuple[SamplingParams, int]:
         if place not in self._params:
             if not 0 <= place < len(self._packed_params):
-                raise RequestError(f"The request names parameters {place}, and {len(self._packed_params)} came with it.")
+                raise RequestError(f"The request names parameters {place}, and there are {len(self._packed_params)}.")
             packed = self._packed_params[place]
             num_bytes = unpacked_bytes(memoryview(packed))
             self._params[place] = _checked(_params.decode, packed), num_bytes

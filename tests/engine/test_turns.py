@@ -141,7 +141,7 @@ floods = st.lists(
     st.integers(1, 2),
     st.integers(0, 25),
 )
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_a_request_among_floods_runs_within_a_bound(flood, num_blocks, places, max_long, in_flight, before):
     """Whatever others ask for: it waits for its patience and until a place comes free, not for all their ends."""
     options = {"max_long_partial_prefills": max_long, "long_prefill_token_threshold": max_long and 12}
