@@ -13,7 +13,8 @@ from .step import Step
 
 class Admission:
     def __init__(self, limits: Limits, waiting: WaitingQueue, running: Running, cache: Cache) -> None:
-        self._limits = limits
+        self._max_num_batched_tokens = limits.max_num_batched_tokens
+        self._most_long = limits.max_long
         self._waiting = waiting
         self._running = running
         self._cache = cache
@@ -25,7 +26,7 @@ class Admission:
         return Load(
             num_running=len(self._running),
             num_free=self._cache.num_free,
-            tokens_left=self._limits.max_num_batched_tokens - sum(step.num_tokens),
+            tokens_left=self._max_num_batched_tokens - sum(step.num_tokens),
             num_prompts=len(prompts),
             num_long=sum(sequence.is_long for sequence in prompts),
             prompt_blocks=sum(len(sequence.block_ids) for sequence in prompts),
@@ -33,8 +34,7 @@ class Admission:
 
     def next(self, load: Load) -> Sequence | None:
         """Stays in the queue."""
-        most_long = self._limits.max_long
-        return self._waiting.first(including_long=most_long is None or load.num_long < most_long)
+        return self._waiting.first(including_long=self._most_long is None or load.num_long < self._most_long)
 
     def candidate(self, sequence: Sequence, found: Found) -> Candidate:
         num_blocks = self._cache.blocks_for(sequence.num_known)

@@ -28,8 +28,8 @@ class Lane:
         self._heap: list[tuple[tuple[int, ...], Sequence]] = []
         self._num_waiting = 0
 
-    def __len__(self) -> int:
-        return self._num_waiting
+    def __bool__(self) -> bool:
+        return self._num_waiting > 0
 
     def push(self, sequence: Sequence) -> None:
         heapq.heappush(self._heap, (sequence.rank, sequence))

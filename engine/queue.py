@@ -73,11 +73,8 @@ class WaitingQueue:
         lane.leave()
         if not lane:
             self._turns[sequence.is_long].forget(client)
-        if not client.num_waiting:
-            del self._waiting[client]
-            if len(self._waiting) == 1:
-                for turns in self._turns:
-                    turns.clear()
+            if not client.num_waiting:
+                self._quit(client)
 
     @property
     def may_be_overdue(self) -> bool:
@@ -98,6 +95,12 @@ class WaitingQueue:
                 self._note(each)
         elif len(self._waiting) > 2:
             self._note(client)
+
+    def _quit(self, client: Client) -> None:
+        del self._waiting[client]
+        if len(self._waiting) == 1:
+            for turns in self._turns:
+                turns.clear()
 
     def _reorder(self, client: Client) -> None:
         """It has left a place, so it may come before others now."""
