@@ -14,7 +14,7 @@ from .scheduler import Scheduler
 from .workers import Workers
 
 STEPS_IN_FLIGHT = 2
-# A flood of requests must not keep the workers waiting.
+# A flood of requests must not keep the workers waiting: so many messages are taken in, or sequences within them.
 _MOST_BETWEEN_PLANS = 64
 
 
@@ -48,12 +48,14 @@ class Loop:
     def _take_in(self) -> bool:
         """Wait for a message, and take in what else has come; False once one of them says stop."""
         wait: float | None = None
-        for _ in range(_MOST_BETWEEN_PLANS):
+        taken = 0
+        while taken < _MOST_BETWEEN_PLANS:
             if (message := self.inbox.receive(wait)) is None:
                 break
             if isinstance(message, Stop):
                 return False
             self._take(message)
+            taken += _weight(message)
             wait = 0
         return True
 
@@ -98,3 +100,13 @@ class Loop:
         if tokens is not None:
             for message in self.held.take(tokens):
                 self.detokenizer.send(message)
+
+
+def _weight(message: object) -> int:
+    """How many ordinary messages it takes as long as."""
+    match message:
+        case Generate(prompts):
+            return sum(prompt.params.n for prompt in prompts)
+        case Abort(sequence_ids):
+            return len(sequence_ids)
+    return 1

@@ -1,58 +1,119 @@
-"""Who waits, and in which order: by priority, and within one first come, first served.
+"""Who waits, and in which order: by priority, and within one, clients take turns.
 
-A preempted sequence keeps its place in that order, so it comes back before all that are younger. Long prompts stand
-in a lane of their own, so that short ones can pass them while the gate for long ones is shut.
-Knows nothing of blocks and steps.
+The next place belongs to the client with the fewest running sequences; among equals to the one whose last turn is
+longest ago. Who comes anew stands behind all that wait but the one who was served last. So a client with one request
+waits for no more than one admission of each other client, however many requests those have, and all have an equal
+share of the places. With one client, it is first come, first served. Knows nothing of blocks and steps.
 """
 
-import heapq
 from collections.abc import Iterable
+from weakref import WeakValueDictionary
 
+from .client import Client
 from .request import Sequence
+from .turns import Turns
 
-_Lane = list[tuple[tuple[int, ...], Sequence]]
+# A client that has nothing running waits so many steps for a place before another, who has most of them, gives one up.
+PATIENCE_STEPS = 8
 
 
 class WaitingQueue:
     def __init__(self) -> None:
-        self._short: _Lane = []
-        self._long: _Lane = []
+        self.num_steps = 0  # as the scheduler counts them
+        self._clients: WeakValueDictionary[str, Client] = WeakValueDictionary()  # that have a request here
+        self._waiting: dict[Client, None] = {}  # those that wait
+        self._turns = (Turns(is_long=False), Turns(is_long=True))  # kept while there are several
         self._num_waiting = 0
+        self._num_admitted = 0
 
     def __len__(self) -> int:
         return self._num_waiting
 
+    def client(self, name: str) -> Client:
+        """The one of that name, for as long as a request of its own is here."""
+        if (client := self._clients.get(name)) is None:
+            client = self._clients[name] = Client(self._reorder)
+        return client
+
     def push(self, sequence: Sequence) -> None:
-        heapq.heappush(self._lane(sequence), (sequence.rank, sequence))
+        client = sequence.request.client
+        client.lanes[sequence.is_long].push(sequence)
         sequence.is_waiting = True
         self._num_waiting += 1
+        client.num_waiting += 1
+        if client.num_waiting == 1:
+            self._join(client)
+        elif len(self._waiting) > 1:
+            self._turns[sequence.is_long].note(client)
 
     def first(self, *, including_long: bool = True) -> Sequence | None:
         """The next in line; stays in the queue."""
-        heads = [self._head(self._short)]
-        if including_long:
-            heads.append(self._head(self._long))
-        return min(filter(None, heads), key=lambda sequence: sequence.rank, default=None)
+        if len(self._waiting) == 1:
+            return next(iter(self._waiting)).first(including_long=including_long)
+        heads = [turns.first() for turns in self._turns[: 1 + including_long]]
+        return min(filter(None, heads), key=lambda sequence: sequence.client.place(sequence), default=None)
 
     def pop(self, sequence: Sequence) -> None:
-        """Take out what `first` gave."""
-        heapq.heappop(self._lane(sequence))
+        """Take out what `first` gave, to be admitted."""
+        self._num_admitted += 1
+        self.end_turn(sequence.request.client)
         self.leave(sequence)
 
+    def end_turn(self, client: Client) -> None:
+        """It was served last."""
+        client.turn = 2 * self._num_admitted + 1
+
     def leave(self, sequence: Sequence) -> None:
-        """It waits no more. It may still be named in its lane, and is skipped when its turn comes."""
+        """It waits no more."""
         sequence.is_waiting = False
         self._num_waiting -= 1
+        client = sequence.request.client
+        client.num_waiting -= 1
+        lane = client.lanes[sequence.is_long]
+        lane.leave()
+        if not lane:
+            self._turns[sequence.is_long].forget(client)
+            if not client.num_waiting:
+                self._quit(client)
 
-    def _lane(self, sequence: Sequence) -> _Lane:
-        return self._long if sequence.is_long else self._short
+    @property
+    def may_be_overdue(self) -> bool:
+        """False in the usual case, where the only client that waits has something running: found out quickly."""
+        return len(self._waiting) > 1 or any(not client.num_running for client in self._waiting)
 
-    def _head(self, lane: _Lane) -> Sequence | None:
-        while lane and not lane[0][1].is_waiting:
-            heapq.heappop(lane)
-        return lane[0][1] if lane else None
+    def is_overdue(self, sequence: Sequence) -> bool:
+        """Its client has nothing running, and has waited long."""
+        client = sequence.request.client
+        return client.num_running == 0 and self.num_steps - client.waits_since >= PATIENCE_STEPS
+
+    def _join(self, client: Client) -> None:
+        client.turn = max(client.turn, 2 * self._num_admitted)
+        client.waits_since = self.num_steps
+        self._waiting[client] = None
+        if len(self._waiting) == 2:
+            for each in self._waiting:
+                self._note(each)
+        elif len(self._waiting) > 2:
+            self._note(client)
+
+    def _quit(self, client: Client) -> None:
+        del self._waiting[client]
+        if len(self._waiting) == 1:
+            for turns in self._turns:
+                turns.clear()
+
+    def _reorder(self, client: Client) -> None:
+        """It has left a place, so it may come before others now."""
+        if client.num_running == 0:
+            client.waits_since = self.num_steps
+        if len(self._waiting) > 1:
+            self._note(client)
+
+    def _note(self, client: Client) -> None:
+        for turns in self._turns:
+            turns.note(client)
 
 
 def victim(running: Iterable[Sequence]) -> Sequence:
-    """Who gives way when blocks run out: the lowest priority, and among those the youngest."""
-    return max(running, key=lambda sequence: sequence.rank)
+    """Who gives way: of the lowest priority, of the client with most of them running, the youngest."""
+    return max(running, key=lambda sequence: (sequence.rank[0], sequence.client.num_running, sequence.rank))

@@ -17,6 +17,7 @@ from ..protocol.sampling import SamplingParams
 
 if TYPE_CHECKING:
     from .beams import BeamSearch
+    from .client import Client
     from .grammar.guide import Guide
 
 NO_SLOT = -1
@@ -35,11 +36,15 @@ class Request:
         "root",
         "prompt_keys",
         "adapter",
+        "client",
     )
 
-    def __init__(self, prompt: Prompt, max_model_len: int, root: bytes, adapter: int = NO_ADAPTER) -> None:
+    def __init__(
+        self, prompt: Prompt, max_model_len: int, root: bytes, client: "Client", adapter: int = NO_ADAPTER
+    ) -> None:
         params = prompt.params
         self.prompt = prompt
+        self.client = client
         self.num_prompt = len(prompt.token_ids) // 4
         longest = [max_model_len]
         if params.max_tokens is not None:
@@ -141,6 +146,10 @@ class Sequence:
     @property
     def num_prompt(self) -> int:
         return self.request.num_prompt
+
+    @property
+    def client(self) -> "Client":
+        return self.request.client
 
     @property
     def num_left(self) -> int:

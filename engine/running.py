@@ -27,14 +27,18 @@ class Running:
 
     def enter(self, sequence: Sequence, found: Found) -> None:
         """Give it a slot, and a table that begins with what was found."""
-        sequence.slot = self.slots.take()
+        self._take_slot(sequence)
         self.cache.admit(sequence, found)
         self.prefilling.append(sequence)
 
     def join(self, sequence: Sequence) -> None:
         """Give a slot to one that was forked: it has its blocks, and is as far as the one that it was forked from."""
-        sequence.slot = self.slots.take()
+        self._take_slot(sequence)
         self.decoding.append(sequence)
+
+    def _take_slot(self, sequence: Sequence) -> None:
+        sequence.slot = self.slots.take()
+        sequence.request.client.take_place()
 
     def advance(self, sequence: Sequence, budget: int) -> int:
         """Plan the next chunk of known tokens of one that is prefilling; how many those are."""
@@ -50,6 +54,7 @@ class Running:
         self.cache.release(sequence)
         self.slots.give_back(sequence.slot)
         sequence.slot = NO_SLOT
+        sequence.request.client.leave_place()
         self._is_settled = False
 
     def first_to_give_way(self) -> Sequence:

@@ -13,9 +13,10 @@ from collections.abc import Iterable, Iterator
 
 from ..protocol.messages import Ended, FailedRow, MaskFrame, Prompt, Stats, StepPlan, StepResult, Tokens, values
 from .adapters import Adapters
+from .admission import Admission
 from .cache import Cache, Found
 from .grammar.guides import Guides
-from .limits import Candidate, Limits, Load, gates
+from .limits import Limits, Load
 from .publisher import Publisher
 from .queue import WaitingQueue, victim
 from .repetition import repetitive
@@ -38,13 +39,13 @@ class Scheduler:
         self.limits = limits
         self.adapters = adapters or Adapters.none()
         self.guides = guides or Guides.none()
-        self.gates = gates(limits)
         self.cache = Cache(
             limits.num_blocks, limits.block_size, num_cells=limits.num_cpu_blocks, shares_prefixes=shares_prefixes
         )
         self.sequences: dict[int, Sequence] = {}  # all that have not ended
         self.waiting = WaitingQueue()
         self.running = Running(self.cache, limits.num_slots)
+        self.admission = Admission(limits, self.waiting, self.running, self.cache)
         self.in_flight: deque[Step] = deque()
         self.publisher = Publisher()
         self.counters = Counters()
@@ -57,7 +58,8 @@ class Scheduler:
         """Accept a request; one that can never be served ends at once."""
         adapter = self.adapters.find(prompt.params.lora_name)
         root = self.cache.root_of(prompt, adapter.key)
-        request = Request(prompt, self.limits.max_model_len, root, adapter.place)
+        client = self.waiting.client(prompt.client)
+        request = Request(prompt, self.limits.max_model_len, root, client, adapter.place)
         refusal = self.adapters.refusal(prompt.params.lora_name) or self.limits.refusal(request)
         is_long = self.limits.is_long(request.num_prompt)
         for sequence in self._sequences_of(request, is_long):
@@ -119,15 +121,26 @@ class Scheduler:
     def _gathered(self) -> Step:
         step = Step(self.counters.steps)
         self.running.settle()
+        self._make_place(step)
         new_blocks = self._make_room()
         self.searches.plan(step)
         self._plan_decodes(step, new_blocks)
-        load = self._load(step)
+        load = self.admission.load(step)
         self._plan_prefills(step, load)
         self._admit(step, load)
         self.guides.mark(step)
         self.running.settle()
         return step
+
+    def _make_place(self, step: Step) -> None:
+        """A client that has waited long with nothing running gets a slot, or blocks, of the one that has most."""
+        sequence = self.admission.overdue(step)
+        if sequence is None or self._is_in_flight(sequence):
+            return
+        if (loser := self.admission.to_give_way(sequence)) is not None:
+            self.waiting.end_turn(loser.client)
+            self._preempt(loser)
+            self.running.settle()
 
     def _unblock(self) -> bool:
         """Where all that run are beams that wait for others of theirs, the youngest makes room for who is next."""
@@ -202,32 +215,20 @@ class Scheduler:
                 load.tokens_left -= num_tokens
                 step.add(sequence, num_tokens)
 
-    def _load(self, step: Step) -> Load:
-        prompts = self.running.prefilling
-        return Load(
-            num_running=len(self.running),
-            num_free=self.cache.num_free,
-            tokens_left=self.limits.max_num_batched_tokens - sum(step.num_tokens),
-            num_prompts=len(prompts),
-            num_long=sum(sequence.is_long for sequence in prompts),
-            prompt_blocks=sum(len(sequence.block_ids) for sequence in prompts),
-        )
-
     # --- admission --------------------------------------------------------------------------------------------------
 
     def _admit(self, step: Step, load: Load) -> None:
         """Let in who is next, until one must wait: nobody passes it, so nobody starves."""
-        most_long = self.limits.max_long
         while self.waiting and load.tokens_left and self.running.has_free_slot:
-            sequence = self.waiting.first(including_long=most_long is None or load.num_long < most_long)
+            sequence = self.admission.next(load)
             if sequence is None or self._is_in_flight(sequence):
                 return
             if self.cache.blocks_for(sequence.num_known) > self.cache.num_blocks:
                 self._end_outgrown(sequence)  # the token that is too much was in flight when it gave way
                 continue
             found = self.cache.match(sequence)
-            candidate = self._candidate(sequence, found)
-            if not all(gate.admits(candidate, load) for gate in self.gates):
+            candidate = self.admission.candidate(sequence, found)
+            if not self.admission.admits(candidate, load):
                 return
             self.waiting.pop(sequence)
             load.take(candidate, self._enter(sequence, found, step, load.tokens_left))
@@ -238,11 +239,6 @@ class Scheduler:
 
     def _is_awaited(self, sequence: Sequence) -> bool:
         return any(sequence in step.rows for step in self.in_flight)
-
-    def _candidate(self, sequence: Sequence, found: Found) -> Candidate:
-        num_blocks = self.cache.blocks_for(sequence.num_known)
-        num_left = sequence.num_known - len(found) * self.cache.block_size
-        return Candidate(sequence, num_left, num_blocks, self.cache.blocks_taken(num_blocks, found))
 
     def _enter(self, sequence: Sequence, found: Found, step: Step, budget: int) -> int:
         """Admit it and plan its first chunk; how many tokens that has."""

@@ -100,6 +100,10 @@ def main(cpu_seconds: int) -> None:
             )
         except RequestError as error:
             return _Text(str(error), is_refusal=True)
+        except MemoryError:
+            raise
+        except Exception as error:  # of values that the template wasn't written for: it ends this request alone
+            return _Text(f"This conversation can't be rendered: {type(error).__name__}: {error}", is_refusal=True)
 
     sys.stdout.buffer.write(msgspec.msgpack.encode([text(turn) for turn in job.turns]))
 

@@ -9,10 +9,20 @@ import threading
 from collections.abc import Hashable
 
 from ..protocol.errors import PenstockError
+from .commands.machine import memory_limit, total_memory
+
+# A quarter of the total is kept for clients that hold little, so that those who hold much never shut the others out.
+_KEPT, _LITTLE = 4, 4096
+_GREATEST_DEFAULT, _LEAST_SHARE = 1 << 30, 64 << 20
 
 
 class BudgetError(PenstockError):
     """There is no room for what a client sends or asks for; it may try again later."""
+
+    def __init__(self, message: str, *, is_of_all: bool = False) -> None:
+        """`is_of_all`: it is for the others that there is none."""
+        super().__init__(message)
+        self.is_of_all = is_of_all
 
 
 class Budget:
@@ -20,7 +30,22 @@ class Budget:
         self.total, self.per_client = total, per_client
         self.used = 0
         self._lock = threading.Lock()
-        self._accounts: dict[Hashable, Account] = {}  # of the clients that have a charge
+        self._accounts: dict[Hashable, int] = {}  # bytes, of the clients that have a charge
+
+    @classmethod
+    def of_memory(cls, memory: int, total: int | None = None, per_client: int | None = None) -> "Budget":
+        """By default a sixteenth of the memory, 1 GiB at most, and for each client a quarter of that."""
+        most = min(memory // 16, _GREATEST_DEFAULT) if total is None else total
+        share = min(most, max(most // 4, _LEAST_SHARE)) if per_client is None else per_client
+        return cls(most, share)
+
+    @classmethod
+    def of_machine(cls, total: int | None = None, per_client: int | None = None) -> "Budget":
+        return cls.of_memory(min(total_memory(), memory_limit() or total_memory()), total, per_client)
+
+    def take_over(self, other: "Budget") -> None:
+        """Its sizes, not its charges. What is charged already stays, also where it is more than that."""
+        self.total, self.per_client = other.total, other.per_client
 
     def charge(self, client: Hashable, num_bytes: int = 0) -> "Charge":
         """A new charge of that client, which is an API key, an address or a connection; raises `BudgetError`."""
@@ -30,61 +55,68 @@ class Budget:
 
     def used_by(self, client: Hashable) -> int:
         with self._lock:
-            account = self._accounts.get(client)
-            return account.used if account is not None else 0
+            return self._accounts.get(client, 0)
 
-    def _change(self, client: Hashable, num_bytes: int) -> None:
+    def _change(self, charge: "Charge", num_bytes: int) -> None:
         with self._lock:
-            account = self._accounts.setdefault(client, Account())
-            if num_bytes > 0:
-                self._check(account, num_bytes)
-            account.used += num_bytes
-            self.used += num_bytes
-            if account.used == 0:  # every charge is released or empty
-                del self._accounts[client]
+            if charge.is_released:
+                if num_bytes > 0:  # by a thread that has not heard of it yet
+                    raise BudgetError("The request that this belongs to has ended.")
+                return
+            self._add(charge, max(num_bytes, -charge.num_bytes))
 
-    def _check(self, account: "Account", num_bytes: int) -> None:
-        if account.used + num_bytes > self.per_client:
+    def _end(self, charge: "Charge") -> None:
+        with self._lock:
+            self._add(charge, -charge.num_bytes)
+            charge.is_released = True
+
+    def _add(self, charge: "Charge", num_bytes: int) -> None:
+        used = self._accounts.get(charge.client, 0) + num_bytes
+        if num_bytes > 0:
+            self._check(used, self.used + num_bytes)
+        charge.num_bytes += num_bytes
+        self.used += num_bytes
+        self._accounts[charge.client] = used
+        if used == 0:  # every charge is released or empty
+            del self._accounts[charge.client]
+
+    def _check(self, used_by_client: int, used: int) -> None:
+        """Whether this much may be used."""
+        if used_by_client > self.per_client:
             raise BudgetError(
-                f"This client's requests and unread answers would take {_mib(account.used + num_bytes)}, and one "
-                f"client may take {_mib(self.per_client)}. Read what is ready, or ask for less at once."
+                f"This client's requests and unread answers would take {_mib(used_by_client)}, and one client may take "
+                f"{_mib(self.per_client)} (max_client_bytes). Read what is ready, or ask for less at once."
             )
-        if self.used + num_bytes > self.total:
+        holds_little = used_by_client <= self.total // _LITTLE
+        if used > (self.total if holds_little else self.total - self.total // _KEPT):
             raise BudgetError(
-                f"All clients' requests and unread answers together would take {_mib(self.used + num_bytes)}, and "
-                f"{_mib(self.total)} are set aside for them. Ask again later."
+                f"All clients' requests and unread answers together would take {_mib(used)}, and {_mib(self.total)} "
+                "are set aside for them, a quarter of it for short requests alone (max_held_bytes). Ask again later.",
+                is_of_all=True,
             )
-
-
-class Account:
-    """What one client has been charged."""
-
-    __slots__ = ("used",)
-
-    def __init__(self) -> None:
-        self.used = 0
 
 
 class Charge:
     """Bytes that one request, frame or answer takes. Also a context: left, it is released."""
 
-    __slots__ = ("_budget", "_client", "num_bytes")
+    __slots__ = ("_budget", "client", "is_released", "num_bytes")
 
     def __init__(self, budget: Budget, client: Hashable) -> None:
-        self._budget, self._client = budget, client
+        self._budget = budget
+        self.client = client
         self.num_bytes = 0
+        self.is_released = False
 
     def grow(self, num_bytes: int) -> None:
         """Charge so many more; raises `BudgetError`, and then the charge is as it was."""
-        self._budget._change(self._client, num_bytes)
-        self.num_bytes += num_bytes
+        self._budget._change(self, num_bytes)
 
     def shrink(self, num_bytes: int) -> None:
-        self.grow(-min(num_bytes, self.num_bytes))
+        self._budget._change(self, -num_bytes)
 
     def release(self) -> None:
-        """Nothing of it is held any more. Safe to call twice."""
-        self.shrink(self.num_bytes)
+        """Nothing of it is held any more, nor will be. Safe to call twice."""
+        self._budget._end(self)
 
     def __enter__(self) -> "Charge":
         return self

@@ -8,7 +8,7 @@ Knows nothing of prompts as people write them, and nothing of waiting: a `Pendin
 import os
 import queue
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -20,6 +20,7 @@ from ..protocol.messages import (
     Deltas,
     Generate,
     MemoryPlan,
+    Prompt,
     Stats,
     StatsQuery,
     request_and_sample,
@@ -30,6 +31,8 @@ from .tree import Tree
 from .usable import CLOSED_MEANWHILE, Usable
 
 _STATS_SECONDS = 10.0
+# Sequences in one message to the engine, which looks at others' messages and at its workers in between.
+_GROUP = 64
 
 
 class Client(Usable):
@@ -64,7 +67,8 @@ class Client(Usable):
         self.check()
         with self._lock:
             self._pending.update((request.request_id, request) for request in requests)
-        self.tree.engine.send(Generate([request.prompt for request in requests]))
+        for prompts in _groups(request.prompt for request in requests):
+            self.tree.engine.send(Generate(prompts))
         # The tree may have ended in between, after all requests that were known then had failed.
         if self.error is not None or self.is_closed:
             self._fail_all(self.error or ClosedError(CLOSED_MEANWHILE))
@@ -76,15 +80,17 @@ class Client(Usable):
             for request in requests:
                 if self._pending.pop(request.request_id, None) is not None:
                     sequence_ids += request.sequence_ids
-        if sequence_ids and self.error is None and not self.is_closed:
-            self.tree.engine.send(Abort(sequence_ids))
+        if self.error is None and not self.is_closed:
+            self._end(sequence_ids)
 
     def cancel(self, requests: Iterable[Pending]) -> None:
         """Have the engine end the requests; each still gets its last delta, with what it has."""
         self.check()
-        sequence_ids = [sequence for request in requests for sequence in request.sequence_ids]
-        if sequence_ids:
-            self.tree.engine.send(Abort(sequence_ids))
+        self._end([sequence for request in requests for sequence in request.sequence_ids])
+
+    def _end(self, sequence_ids: list[int]) -> None:
+        for start in range(0, len(sequence_ids), _GROUP):
+            self.tree.engine.send(Abort(sequence_ids[start : start + _GROUP]))
 
     def find(self, request_id: int) -> Pending | None:
         return self._pending.get(request_id)
@@ -163,3 +169,17 @@ class Client(Usable):
         for request in failed:
             request.error = error
             request.notify(request)
+
+
+def _groups(prompts: Iterable[Prompt]) -> Iterator[list[Prompt]]:
+    """In their order, each of so many sequences or of one request that has more."""
+    group: list[Prompt] = []
+    num_sequences = 0
+    for prompt in prompts:
+        if group and num_sequences + prompt.params.n > _GROUP:
+            yield group
+            group, num_sequences = [], 0
+        group.append(prompt)
+        num_sequences += prompt.params.n
+    if group:
+        yield group

@@ -51,6 +51,7 @@ class Door:
         self._numbers = itertools.count()
         self._seed = config.seed
         self._seeds: Iterator[int] = itertools.count()
+        self._client = ""
         self._settled: dict[int, _Settled] = {}
 
     def asked(self, prompts: Iterable[Any], params: Params) -> Iterator[Asked]:
@@ -61,6 +62,12 @@ class Door:
         """The same door for one of several clients: seeds of requests that bring none are counted for each of them."""
         own = copy(self)
         own._seed, own._seeds = self.config.seed if seed is None else seed, seeds
+        return own
+
+    def of(self, client: str) -> "Door":
+        """The same door for one of several clients, who take turns at the engine."""
+        own = copy(self)
+        own._client = client
         return own
 
     def admit(self, asked: Sequence[Asked], notify: Notify, *, is_streamed: bool = False) -> list[Pending]:
@@ -104,7 +111,8 @@ class Door:
         end = self._prompt_end(asked, packed)
         thought = self._thoughts.of(end)
         number, beams = next(self._numbers), asked.beams
-        prompt = Prompt(number, packed, params, seed, time.time(), is_streamed, beams, thought, grammar)
+        now, client = time.time(), self._client
+        prompt = Prompt(number, packed, params, seed, now, is_streamed, beams, thought, grammar, client)
         pending = Pending(prompt, asked.text, notify, self._readers(asked, prompt, end), is_chat=asked.is_chat)
         if refusal is not None:
             pending.refuse(400, refusal)

@@ -14,13 +14,15 @@ from ..protocol.outputs import CompletionOutput, Logprob, LogprobsByToken, Reque
 from .parsing import AnswerReader
 
 DecodeToken = Callable[[int], str]
+# What a token takes, and one with its log-probability.
+_TOKEN_BYTES, _LOGPROB_BYTES = 40, 320
 Notify = Callable[["Pending"], None]  # called by the receiving thread; must not block
 
 
 class Pending:
     __slots__ = (
         "_lock", "_logprobs", "_parser_error", "_readers", "_taken", "error", "is_chat", "is_finished", "is_fresh",
-        "notify", "output", "position", "prompt", "text", "unfinished",
+        "notify", "num_bytes", "output", "position", "prompt", "text", "unfinished",
     )  # fmt: skip
 
     def __init__(
@@ -51,6 +53,7 @@ class Pending:
         metrics = RequestMetrics(self.prompt.arrival_time, num_prompt_tokens=len(prompt_token_ids))
         self.output = RequestOutput(str(self.prompt.request_id), self.text, prompt_token_ids, samples, metrics=metrics)
         self._logprobs: list[Logprobs] = []
+        self.num_bytes = 0  # at most, of what has come and was not taken
         self.is_fresh = False
 
     @property
@@ -73,6 +76,7 @@ class Pending:
         answer.text += delta.text
         answer.token_ids.extend(values(delta.token_ids))
         self._logprobs.extend(delta.logprobs)
+        self.num_bytes += _num_bytes(delta)
         output.num_cached_tokens = max(output.num_cached_tokens, delta.num_cached)
         if delta.finish_reason is None:
             return
@@ -125,6 +129,12 @@ class Pending:
         ended_by_itself = answer.finish_reason == "stop" and not isinstance(answer.stop_reason, str)
         if self.is_chat and ended_by_itself and reader.has_whole_calls:
             answer.finish_reason = "tool_calls"
+
+
+def _num_bytes(delta: Delta) -> int:
+    """What it takes when `take` has made objects of it."""
+    tokens, logprobs = len(delta.token_ids), sum(len(part.token_ids) for part in delta.logprobs)
+    return 4 * len(delta.text) + (_TOKEN_BYTES * tokens + _LOGPROB_BYTES * logprobs) // 4
 
 
 def _fail(output: RequestOutput, message: str) -> None:

@@ -1,7 +1,8 @@
 """What a client and the daemon say to one another, over a unix stream socket; in the order in which they say it.
 
 A frame is its length (four bytes, little endian) and one msgspec message. The client sends what its caller gave; text,
-templates and tokens are the daemon's work. Requests are numbered by the client, from 0.
+templates and tokens are the daemon's work. Requests are numbered by the client, from 0; no two that run at a time have
+one number.
 Knows nothing of how either side waits.
 """
 
@@ -33,8 +34,14 @@ from .runtime_directory import VARIABLE, runtime_base
 from .sampling import SamplingParams
 from .wire import Message, Part
 
-# A larger frame than that is nobody's request: 128 prompts of 16 contexts of 32k characters are less.
-LONGEST_FRAME = 256 << 20
+# Of what clients send: before they have attached, of requests and conversations, and of everything else.
+LONGEST_FIRST_FRAME = 64 << 10
+LONGEST_FRAME = 16 << 20
+LONGEST_OTHER_FRAME = 64 << 10
+# Of what the daemon sends: log-probabilities are long.
+LONGEST_REPLY = 1 << 30
+MOST_REQUESTS = 1024  # in one `Ask`
+MOST_NUMBERS = 4096  # in one `Drop` or `Cancel`
 _HEADER = struct.Struct("<I")
 
 
@@ -115,6 +122,14 @@ class Ask(Message):
     beams: BeamSearchParams | None = None  # of all the requests
 
 
+class PackedAsk(Message, tag="Ask"):
+    """The same as the daemon reads it: a request at a time, so that what is wrong with one ends that one alone."""
+
+    requests: msgspec.Raw
+    params: msgspec.Raw
+    beams: msgspec.Raw = msgspec.Raw(b"\xc0")
+
+
 class Drop(Message):
     """End these requests; nobody waits for them any more."""
 
@@ -134,6 +149,14 @@ class AskStats(Message):
 class AskRender(Message):
     query: int
     conversation: AskedConversation
+    add_generation_prompt: bool
+
+
+class PackedRender(Message, tag="AskRender"):
+    """The same as the daemon reads it."""
+
+    query: int
+    conversation: msgspec.Raw
     add_generation_prompt: bool
 
 
@@ -172,7 +195,8 @@ class AskStop(Message):
 
 
 Question = AskStats | AskRender | AskLoad | AskUnload | AskAdapters | AskStatus | AskReload | AskStop
-ToDaemon = Attach | Ask | Drop | Cancel | Question
+ToDaemon = Attach | PackedAsk | Drop | Cancel
+ToDaemon |= AskStats | PackedRender | AskLoad | AskUnload | AskAdapters | AskStatus | AskReload | AskStop
 
 
 # --- daemon → client -------------------------------------------------------------------------------------------------
@@ -190,7 +214,8 @@ class Attached(Message):
 
 
 class Declined(Message):
-    """No model for this client. What could be served otherwise is `is_disagreement`; all else failed."""
+    """No model for this client, or no more of one: it is sent away. What could be served otherwise is
+    `is_disagreement`; all else failed."""
 
     failure: Failure
     is_disagreement: bool
@@ -271,11 +296,11 @@ def frame(message: Message) -> bytes:
     return _HEADER.pack(len(body)) + body
 
 
-def frame_length(header: bytes) -> int:
+def frame_length(header: bytes, longest: int) -> int:
     """Of the body; raises for one that nobody would send."""
     (length,) = _HEADER.unpack(header)
-    if length > LONGEST_FRAME:
-        raise PenstockError(f"A frame of {length:,} bytes was announced, and {LONGEST_FRAME:,} is the most.")
+    if length > longest:
+        raise PenstockError(f"A message of {length:,} bytes was announced, and {longest:,} are the most here.")
     return length
 
 

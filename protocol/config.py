@@ -168,7 +168,7 @@ def _number(value: Any) -> float:
     return float(value)
 
 
-def _size(value: Any) -> int:
+def size(value: Any) -> int:
     """Bytes from an int, or from "512MiB", "4GiB", "4GB"."""
     if isinstance(value, str):
         found = re.fullmatch(r"\s*([\d.]+)\s*([kmgt]?)(i?)b?\s*", value.lower())
@@ -267,7 +267,7 @@ _CHECKS: dict[str, Check] = {
     "max_num_seqs": _COUNT,
     "max_num_batched_tokens": _COUNT,
     "gpu_memory_utilization": _FRACTION,
-    "kv_cache_memory": (_size, 'must be bytes, or text such as "4GiB"'),
+    "kv_cache_memory": (size, 'must be bytes, or text such as "4GiB"'),
     "num_gpu_blocks_override": _COUNT,
     "swap_space": (_amount, "must be GiB, 0 or more"),
     "kv_cache_ratio": _FRACTION,

@@ -144,6 +144,7 @@ class Prompt(Part):
     beams: BeamSearchParams | None = None  # search instead of sampling; params.n is then its width
     thought: Thought | None = None  # where a reasoning parser says how thoughts are written
     grammar: Grammar | None = None  # that the answer follows; params carry none, for they travel further
+    client: str = ""  # who asks: within a priority, clients take turns
 
 
 class Generate(Message):

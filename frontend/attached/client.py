@@ -11,15 +11,21 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ...protocol.attach import (
+    HEADER_BYTES,
+    LONGEST_FRAME,
+    MOST_NUMBERS,
+    MOST_REQUESTS,
     Answer,
     Ask,
     AskedRequest,
     AskStats,
     Cancel,
+    Declined,
     Drop,
     Failed,
     Pieces,
     Question,
+    frame,
 )
 from ...protocol.beams import BeamSearchParams
 from ...protocol.errors import ClosedError, PenstockError, same_error
@@ -28,6 +34,9 @@ from ...protocol.sampling import SamplingParams
 from ..usable import CLOSED_MEANWHILE, Usable
 from .line import Line
 from .request import AttachedRequest
+
+# Requests that together take more go in several messages: the daemon makes room for one message at a time.
+_GOOD_BYTES = 1 << 20
 
 
 class AttachedClient(Usable):
@@ -47,8 +56,8 @@ class AttachedClient(Usable):
         self.check()
         with self._lock:
             self._pending.update((request.request_id, request) for request in requests)
-        for ask in _asks(requests):
-            self.line.send(ask)
+        for beams, group in _by_beams(requests):
+            self._send(group, beams)
         # The connection may have ended in between, after the thread had failed all requests that it knew.
         if self.error is not None:
             self._fail_all(self.error)
@@ -61,13 +70,33 @@ class AttachedClient(Usable):
                 for request in requests
                 if self._pending.pop(request.request_id, None) is not None
             ]
-        if numbers and self.error is None and not self.is_closed:
-            self.line.send(Drop(numbers))
+        if self.error is None and not self.is_closed:
+            self._send_numbers(Drop, numbers)
 
     def cancel(self, requests: Iterable[AttachedRequest]) -> None:
         """Have the daemon end the requests; each still gets its last piece, with what it has."""
         self.check()
-        self.line.send(Cancel([request.request_id for request in requests]))
+        self._send_numbers(Cancel, [request.request_id for request in requests])
+
+    def _send_numbers(self, kind: type[Drop | Cancel], numbers: list[int]) -> None:
+        for start in range(0, len(numbers), MOST_NUMBERS):
+            self.line.send(kind(numbers[start : start + MOST_NUMBERS]))
+
+    def _send(self, requests: list[AttachedRequest], beams: BeamSearchParams | None) -> None:
+        """In messages of a size that the daemon likes; a request that is too long for any ends alone."""
+        packed = frame(_ask(requests, beams))
+        if len(requests) > 1 and (len(packed) > _GOOD_BYTES or len(requests) > MOST_REQUESTS):
+            half = len(requests) // 2
+            self._send(requests[:half], beams)
+            self._send(requests[half:], beams)
+        elif len(packed) - HEADER_BYTES <= LONGEST_FRAME:
+            self.line.send_frame(packed)
+        elif (request := self._pending.pop(requests[0].request_id, None)) is not None:
+            request.refuse(
+                f"The request takes {len(packed) >> 20:,} MiB, and a daemon takes {LONGEST_FRAME >> 20} MiB in one "
+                "message. Use a private tree for it."
+            )
+            request.notify(request)
 
     def find(self, request_id: int) -> AttachedRequest | None:
         return self._pending.get(request_id)
@@ -110,12 +139,15 @@ class AttachedClient(Usable):
     # --- the receiving thread ------------------------------------------------------------------------------------
 
     def _receive(self) -> None:
+        why: PenstockError | None = None
         while (message := self.line.receive()) is not None:
+            if isinstance(message, Declined):  # the daemon's last word
+                why = message.failure.error()
             self._dispatch(message)
         if self.is_closed:
             self._fail_all(ClosedError(CLOSED_MEANWHILE))
         else:
-            self.error = self.line.lost()
+            self.error = why or self.line.lost()
             self._fail_all(self.error)
         for asking in list(self._asking.values()):
             asking.put(None)
@@ -145,19 +177,23 @@ class AttachedClient(Usable):
         self._fail(list(self._pending), error)
 
 
-def _asks(requests: list[AttachedRequest]) -> Iterable[Ask]:
-    """One message, or one for each of the searches among them. A batch shares its parameters, so they travel once."""
+def _by_beams(requests: list[AttachedRequest]) -> Iterable[tuple[BeamSearchParams | None, list[AttachedRequest]]]:
+    """Searches apart from samples, and those of one kind together."""
     by_beams: dict[int, tuple[BeamSearchParams | None, list[AttachedRequest]]] = {}
     for request in requests:
         by_beams.setdefault(id(request.asked.beams), (request.asked.beams, []))[1].append(request)
-    for beams, group in by_beams.values():
-        params: list[SamplingParams] = []
-        places: dict[int, int] = {}
-        wires: list[AskedRequest] = []
-        for request in group:
-            place = places.setdefault(id(request.asked.params), len(params))
-            if place == len(params):
-                params.append(request.asked.params)
-            request.wire.params = place
-            wires.append(request.wire)
-        yield Ask(wires, params, beams)
+    return by_beams.values()
+
+
+def _ask(requests: list[AttachedRequest], beams: BeamSearchParams | None) -> Ask:
+    """A batch shares its parameters, so they travel once."""
+    params: list[SamplingParams] = []
+    places: dict[int, int] = {}
+    wires: list[AskedRequest] = []
+    for request in requests:
+        place = places.setdefault(id(request.asked.params), len(params))
+        if place == len(params):
+            params.append(request.asked.params)
+        request.wire.params = place
+        wires.append(request.wire)
+    return Ask(wires, params, beams)

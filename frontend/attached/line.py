@@ -5,6 +5,7 @@ Connecting checks who listens: a socket of another user's is not the daemon. Kno
 
 import os
 import socket
+import struct
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -12,11 +13,11 @@ from typing import Any
 
 import msgspec
 
-from ...protocol.attach import HEADER_BYTES, FromDaemon, frame, frame_length, is_own_user
+from ...protocol.attach import HEADER_BYTES, LONGEST_REPLY, FromDaemon, frame, frame_length, is_own_user
 from ...protocol.errors import EngineDeadError, PenstockError
 from ...protocol.wire import Message
 
-_CONNECT_SECONDS = 5.0
+_CONNECT_SECONDS = 5
 _decoder = msgspec.msgpack.Decoder(FromDaemon)
 
 
@@ -27,9 +28,10 @@ class Line:
         self.address = address
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            self._socket.settimeout(_CONNECT_SECONDS)
+            # The kernel's own time limit, under which one that finds many others before it waits.
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _seconds(_CONNECT_SECONDS))
             self._socket.connect(os.fspath(address))
-            self._socket.settimeout(None)
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _seconds(0))
             if not is_own_user(self._socket):
                 raise PermissionError(f"{address} belongs to another user")
         except BaseException:
@@ -39,7 +41,9 @@ class Line:
         self._lock = threading.Lock()
 
     def send(self, message: Message) -> None:
-        packed = frame(message)
+        self.send_frame(frame(message))
+
+    def send_frame(self, packed: bytes) -> None:
         try:
             with self._lock:
                 self._socket.sendall(packed)
@@ -51,7 +55,7 @@ class Line:
         with suppress(OSError, ValueError, msgspec.DecodeError, PenstockError):
             header = self._reader.read(HEADER_BYTES)
             if len(header) == HEADER_BYTES:
-                body = self._reader.read(frame_length(header))
+                body = self._reader.read(frame_length(header, LONGEST_REPLY))
                 return _decoder.decode(body)
         return None
 
@@ -67,3 +71,7 @@ class Line:
         self.hang_up()
         self._reader.close()
         self._socket.close()
+
+
+def _seconds(number: int) -> bytes:
+    return struct.pack("@ll", number, 0)

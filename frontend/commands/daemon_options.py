@@ -20,6 +20,8 @@ _OWN = {
     "max_loaded": "models loaded at once; unset: what memory holds",
     "drain": "seconds that running requests have when the daemon ends (30)",
     "linger": "end after so many seconds without clients and models (never)",
+    "max_held_bytes": 'bytes held for all clients, or "1GiB" (a sixteenth of the memory, 1 GiB at most)',
+    "max_client_bytes": "bytes held for one of them (a quarter of that, 64 MiB at least)",
 }
 
 

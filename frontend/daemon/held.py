@@ -8,10 +8,15 @@ from dataclasses import dataclass
 
 from ...protocol.attach import Failed, Failure, Piece, Pieces
 from ...protocol.messages import column
-from ...protocol.outputs import RequestOutput
+from ...protocol.outputs import CompletionOutput, RequestOutput
 from ...protocol.wire import Message
+from ..budget import BudgetError
 from ..pending import Pending
 from ..session import Session
+from .room import Room
+
+# Of a request, of each of its samples, and of each token of its prompt.
+_REQUEST_BYTES, _SAMPLE_BYTES, _TOKEN_BYTES = 4096, 2048, 48
 
 
 @dataclass(slots=True, eq=False)
@@ -21,6 +26,9 @@ class Held:
     session: Session
     is_streamed: bool
     is_chat: bool  # its text was made here, and the client is told
+    num_bytes: int = 0  # that it takes beside its answer
+    charged: int = 0  # of that and of the answer as far as it has come
+    refusal: BudgetError | None = None  # there is no room for it, or for its answer
     is_over: bool = False
     has_begun: bool = False  # a piece was sent
 
@@ -28,7 +36,36 @@ class Held:
     def has_news(self) -> bool:
         """A batch call is told at the end."""
         pending = self.pending
-        return pending.error is not None or pending.is_finished or self.is_streamed
+        is_to_end = pending.error is not None or self.refusal is not None or pending.is_finished
+        return is_to_end or self.is_streamed
+
+    def keep(self, room: Room) -> None:
+        """Charge it, and what has come of its answer; raises `BudgetError` where there is no room."""
+        if (more := self._uncharged) > 0:
+            room.take(more)
+            self.charged += more
+
+    async def keep_when_free(self, room: Room) -> None:
+        """The same, and wait for it."""
+        more = self._uncharged
+        await room.take_when_free(more)
+        self.charged += more
+
+    def refuse(self, error: BudgetError) -> None:
+        """End it: what has come of it is not told."""
+        if self.refusal is None:
+            self.refusal = error
+            self.session.client.abort([self.pending])
+
+    @property
+    def _uncharged(self) -> int:
+        return self.num_bytes + self.pending.num_bytes - self.charged
+
+    def hand_over(self) -> int:
+        """Whoever has taken its news gives back what it was charged for them."""
+        kept = 0 if self.is_over else self.num_bytes
+        given, self.charged = self.charged - kept, kept
+        return given
 
     def end(self) -> None:
         """Its last word is said, or nobody waits for one. It and the `Pending` knew one another until now."""
@@ -40,13 +77,22 @@ def _nobody(pending: Pending) -> None:
     """To be told."""
 
 
+def refused(number: int, num_samples: int, code: int, message: str) -> Piece:
+    """The last word of a request that gets no answer, or no more of one."""
+    samples = [CompletionOutput(index, finish_reason="error") for index in range(num_samples)]
+    return Piece(number, samples, True, None, 0, error_code=code, error_msg=message)
+
+
 def pieces_of(group: Sequence[Held]) -> Iterator[Message]:
     """What is new of them; those that end are over afterwards."""
     pieces = []
     for held in group:
         if held.is_over:
             continue
-        if held.pending.is_fresh:
+        if held.refusal is not None:
+            pieces.append(refused(held.number, held.pending.prompt.params.n, 429, str(held.refusal)))
+            held.end()
+        elif held.pending.is_fresh:
             pieces.append(_piece(held, held.session.take(held.pending)))
         if held.pending.error is not None and not held.is_over:
             held.end()
@@ -71,3 +117,10 @@ def _piece(held: Held, output: RequestOutput) -> Piece:
         output.error_msg,
         output.prompt_logprobs,
     )
+
+
+def bytes_of(pending: Pending) -> int:
+    """What a request takes until its end, in this process and in those of the model."""
+    prompt = pending.prompt
+    text = 4 * len(pending.text) if pending.text is not None else 0
+    return _REQUEST_BYTES + _SAMPLE_BYTES * prompt.params.n + _TOKEN_BYTES * len(prompt.token_ids) // 4 + text

@@ -1,8 +1,9 @@
-"""What a client is still to be told: answers, and requests that have news. Its memory has a bound.
+"""What a client is still to be told: answers, and requests that have news. All of it is charged to the client.
 
 A request that has news is noted once, however often it has some: what it says is taken when the socket takes it, and
-until then its deltas are merged. So a client that reads slowly costs no more than its answers, and delays nobody.
-Filled from any thread. Knows nothing of what the messages mean.
+until then its deltas are merged. So a client that reads slowly costs no more than its answers, and delays nobody; one
+that reads nothing at all is sent away when that has become much. Noted from any thread. Knows nothing of what the
+messages mean.
 """
 
 import asyncio
@@ -11,40 +12,48 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from ...protocol.attach import frame
+from ...protocol.errors import PenstockError
 from ...protocol.wire import Message
+from ..budget import BudgetError
 from .held import Held, pieces_of
+from .room import Room
 
-# Requests whose news make one frame; and bytes that wait in the socket's own buffer before we wait.
-_GROUP, _BUFFERED = 64, 64 << 10
+# Requests whose news make one frame, and bytes of news; and bytes that wait in the socket's own buffer before we wait.
+_GROUP, _GROUP_BYTES, _BUFFERED = 64, 1 << 20, 64 << 10
+# Who has read nothing for so long, and has left more than that unread.
+_UNREAD_SECONDS, _MUCH_UNREAD = 120.0, 1 << 20
 
 
 class Outbox:
-    def __init__(self, writer: asyncio.StreamWriter, on_over: Callable[[int], object]) -> None:
-        """`on_over` hears the number of each request that has had its last word."""
+    def __init__(self, writer: asyncio.StreamWriter, room: Room, on_over: Callable[[Held], object]) -> None:
+        """`on_over` hears of each request that has had its last word."""
         self._writer = writer
+        self._room = room
         self._on_over = on_over
         writer.transport.set_write_buffer_limits(high=_BUFFERED)
         self._loop = asyncio.get_running_loop()
-        self._messages: deque[Message] = deque()
+        self._frames: deque[bytes] = deque()
         self._noted: deque[Held] = deque()  # by other threads
         self._is_called = False
-        self._fresh: dict[int, Held] = {}
+        self._fresh: dict[Held, None] = {}
         self._wake = asyncio.Event()
         self._taken = asyncio.Event()  # a message was
 
     def say(self, message: Message) -> None:
-        """From the loop."""
-        self._messages.append(message)
+        """From the loop; raises `BudgetError` where there is no room for it."""
+        packed = frame(message)
+        self._room.take(len(packed))
+        self._frames.append(packed)
         self._wake.set()
 
     async def told(self) -> None:
         """Wait until the socket has taken all messages so far."""
-        while self._messages:
+        while self._frames:
             self._taken.clear()
             await self._taken.wait()
 
     def note(self, held: Held) -> None:
-        """This request has news; from any thread."""
+        """Something of this request has come; from any thread."""
         self._noted.append(held)
         if not self._is_called:
             self._is_called = True
@@ -55,8 +64,14 @@ class Outbox:
         self._is_called = False  # before looking, so that what is noted from now on calls again
         while self._noted:
             held = self._noted.popleft()
-            if not held.is_over:
-                self._fresh[held.number] = held
+            if held.is_over:
+                continue
+            try:
+                held.keep(self._room)
+            except BudgetError as error:
+                held.refuse(error)
+            if held.has_news:
+                self._fresh[held] = None
         self._wake.set()
 
     async def run(self) -> None:
@@ -64,17 +79,46 @@ class Outbox:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            while self._messages or self._fresh:
-                self._writer.write(self._next())
-                await self._writer.drain()
+            while self._frames or self._fresh:
+                packed, charged = self._message() if self._frames else await self._news()
+                self._writer.write(packed)
+                del packed
+                await self._drained()
+                self._room.give(charged)
 
-    def _next(self) -> bytes:
-        if self._messages:
-            self._taken.set()
-            return frame(self._messages.popleft())
-        group = [self._fresh.pop(number) for number in list(self._fresh)[:_GROUP]]
-        frames = b"".join(map(frame, pieces_of(group)))
+    def _message(self) -> tuple[bytes, int]:
+        self._taken.set()
+        packed = self._frames.popleft()
+        return packed, len(packed)
+
+    async def _news(self) -> tuple[bytes, int]:
+        """Of some requests, and what they were charged for them."""
+        group: list[Held] = []
+        num_bytes = 0
+        while self._fresh and len(group) < _GROUP and num_bytes < _GROUP_BYTES:
+            held = next(iter(self._fresh))
+            del self._fresh[held]
+            group.append(held)
+            num_bytes += held.charged - held.num_bytes
+        # Many log-probabilities take long to be made objects.
+        packed = await asyncio.to_thread(_packed, group) if num_bytes > _GROUP_BYTES else _packed(group)
         for held in group:
             if held.is_over:
-                self._on_over(held.number)
-        return frames
+                self._on_over(held)
+        return packed, sum(held.hand_over() for held in group)
+
+    async def _drained(self) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(_UNREAD_SECONDS):
+                    return await self._writer.drain()
+            except TimeoutError:
+                unread = sum(held.charged - held.num_bytes for held in self._fresh) + sum(map(len, self._frames))
+                if unread + self._writer.transport.get_write_buffer_size() > _MUCH_UNREAD:
+                    raise PenstockError(
+                        f"{unread >> 20:,} MiB of answers were left unread for {_UNREAD_SECONDS:.0f} s."
+                    ) from None
+
+
+def _packed(group: list[Held]) -> bytes:
+    return b"".join(map(frame, pieces_of(group)))

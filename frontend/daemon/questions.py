@@ -5,7 +5,6 @@ A table: question → who answers it. Knows nothing of sockets.
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import Any, Protocol
 
 from ...protocol.attach import (
@@ -13,17 +12,18 @@ from ...protocol.attach import (
     AskAdapters,
     AskLoad,
     AskReload,
-    AskRender,
     AskStats,
     AskStatus,
     AskStop,
     AskUnload,
     DaemonStatus,
     Failure,
-    Question,
+    PackedRender,
 )
 from ...protocol.errors import PenstockError, RequestError
 from ...protocol.wire import Message
+from ..asked import Rendered
+from .asks import conversation_of
 from .model import Model
 from .rendering import rendered
 
@@ -46,13 +46,13 @@ class Answers:
         }
         self._of_a_model: dict[type, Callable[[Any, Model], Awaitable[Answer]]] = {
             AskStats: _stats,
-            AskRender: _render,
+            PackedRender: _render,
             AskLoad: _load,
             AskUnload: _unload,
             AskAdapters: _adapters,
         }
 
-    async def answer(self, question: Question, model: Model | None, say: Callable[[Message], None]) -> None:
+    async def answer(self, question: Any, model: Model | None, say: Callable[[Message], None]) -> None:
         try:
             if (answers := self._of_the_daemon.get(type(question))) is not None:
                 say(await answers(question))
@@ -62,6 +62,8 @@ class Answers:
                 say(await self._of_a_model[type(question)](question, model))
         except PenstockError as error:
             say(Answer(question.query, Failure.of(error)))
+        except (OSError, ValueError, LookupError, TypeError) as error:  # of a path or a name that can be none
+            say(Answer(question.query, Failure.of(PenstockError(f"{type(error).__name__}: {error}"))))
 
     async def _status(self, question: AskStatus) -> Answer:
         return Answer(question.query, status=await self.owner.status())
@@ -79,9 +81,13 @@ async def _stats(question: AskStats, model: Model) -> Answer:
     return Answer(question.query, stats=await asyncio.to_thread(session.client.stats))
 
 
-async def _render(question: AskRender, model: Model) -> Answer:
+async def _render(question: PackedRender, model: Model) -> Answer:
     session = await model.ready()
-    render = partial(rendered, session, [question.conversation], add_generation_prompt=question.add_generation_prompt)
+
+    def render() -> list[Rendered | RequestError]:
+        conversation = conversation_of(question.conversation)
+        return rendered(session, [conversation], add_generation_prompt=question.add_generation_prompt)
+
     [prompt] = await asyncio.to_thread(render)
     if isinstance(prompt, RequestError):
         raise prompt

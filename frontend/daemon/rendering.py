@@ -24,8 +24,7 @@ def rendered(
         if wire.chat_template is not None:
             brought[wire.chat_template].append(place)
             continue
-        options = {"tools": wire.tools, "template_options": wire.options}
-        [found[place]] = session.rendered([wire.messages], add_generation_prompt=add_generation_prompt, **options)
+        found[place] = _by_own_template(session, wire, add_generation_prompt)
     for template, places in brought.items():
         turns = [
             Turn(wire.messages, wire.tools, wire.options, add_generation_prompt)
@@ -35,3 +34,12 @@ def rendered(
             tools = argument_schemas(conversations[place].tools)
             found[place] = Rendered(text, tools) if isinstance(text, str) else text
     return found  # type: ignore[return-value]
+
+
+def _by_own_template(session: Session, wire: AskedConversation, add_generation_prompt: bool) -> Rendered | RequestError:
+    options = {"tools": wire.tools, "template_options": wire.options}
+    try:
+        [found] = session.rendered([wire.messages], add_generation_prompt=add_generation_prompt, **options)
+    except Exception as error:  # a template's, of values that it wasn't written for: it ends this request alone
+        return RequestError(f"This conversation can't be rendered: {type(error).__name__}: {error}")
+    return found

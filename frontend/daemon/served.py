@@ -1,24 +1,20 @@
 """One client of the daemon, from its first frame to the end of its stream.
 
 Three tasks: one reads frames, one works them off in their order, one writes. When any of them ends, which the end of
-the client's stream makes happen however it came, all requests of the client are aborted and its lease is given back.
-Knows nothing of models beyond a lease on one.
+the client's stream makes happen however it came, all requests of the client are aborted and its lease is given back,
+and with it all that it made the daemon hold. Knows nothing of models beyond a lease on one.
 """
 
 import asyncio
 import itertools
-from collections.abc import Iterator
+import select
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 import msgspec
 
 from ...protocol.attach import (
     ATTACH_PROTOCOL,
-    HEADER_BYTES,
-    Ask,
-    AskedRequest,
     Attach,
     Attached,
     Cancel,
@@ -26,42 +22,60 @@ from ...protocol.attach import (
     Drop,
     Failed,
     Failure,
-    ToDaemon,
-    frame_length,
+    PackedAsk,
+    Pieces,
+    frame,
 )
-from ...protocol.errors import ClosedError, ConfigError, PenstockError, RequestError
-from ...protocol.messages import values
+from ...protocol.errors import ClosedError, ConfigError, PenstockError
 from .. import logs
-from ..asked import Asked, Rendered, as_asked
+from ..budget import Budget, BudgetError
+from ..pending import Pending
 from ..session import Session
 from .agreement import disagreement
-from .held import Held
+from .asks import Arrived, Ask
+from .frames import Frame, Frames
+from .held import Held, bytes_of, refused
 from .model import Model
 from .models import Models, UnknownModelError
 from .outbox import Outbox
 from .questions import Answers
-from .rendering import rendered
+from .room import Room
 
-# Frames that were read and not worked off yet; then the client waits.
-_FRAMES = 4
-# Questions of a client whose answers it has not taken yet; likewise.
+# Questions of a client whose answers it has not taken yet; then the client waits.
 _QUESTIONS = 16
-_decoder = msgspec.msgpack.Decoder(ToDaemon)
+# Who is sent away has so long to hear why.
+_FAREWELL_SECONDS = 1.0
+_numbers = itertools.count()
 
 
 class Served:
     def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, models: Models, answers: Answers
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        models: Models,
+        answers: Answers,
+        budget: Budget,
     ) -> None:
         self.models = models
         self.model: Model | None = None
         self._answers = answers
-        self._reader, self._writer = reader, writer
+        self._writer = writer
         self._held: dict[int, Held] = {}
-        self._outbox = Outbox(writer, lambda number: self._held.pop(number, None))
         self._seed: int | None = None
         self._seeds = itertools.count()
         self._asking: set[asyncio.Task[None]] = set()
+        self._num_unanswered = 0  # frames that were read and are not worked off
+        # Each connection is a client of its own: it has its share of the budget, and its turns at the engines.
+        client = f"connection {next(_numbers)}"
+        self._room = Room(budget, client, lambda: bool(self._held), self._check_whether_gone)
+        self._frames = Frames(reader, self._room, lambda: self.model is not None or self._num_unanswered > 0)
+        self._outbox = Outbox(writer, self._room, self._forget)
+
+    @property
+    def is_stranger(self) -> bool:
+        """It has not attached, and has not been sent away."""
+        return self.model is None and not self._writer.transport.is_closing()
 
     @property
     def num_running(self) -> int:
@@ -71,17 +85,22 @@ class Served:
         """Ends `run` as the client's own end does."""
         self._writer.transport.abort()
 
+    async def decline(self, sentence: str) -> None:
+        """Instead of `run`."""
+        await self._say_farewell(PenstockError(sentence))
+        self.hang_up()
+
     async def run(self) -> None:
-        frames: asyncio.Queue[bytes] = asyncio.Queue(_FRAMES)
+        frames: asyncio.Queue[Frame] = asyncio.Queue(1)
         tasks = [
             asyncio.create_task(self._read(frames)),
             asyncio.create_task(self._work(frames)),
             asyncio.create_task(self._outbox.run()),
         ]
+        error: BaseException | None = None
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                self._explain(None if task.cancelled() else task.exception())
+            error = next((task.exception() for task in done if not task.cancelled()), None)
         finally:
             for task in (*tasks, *self._asking):
                 task.cancel()
@@ -90,38 +109,60 @@ class Served:
             self._leave()  # what was admitted meanwhile
             if self.model is not None:
                 self.model.release()
-            self._writer.transport.abort()
+            await self._say_farewell(error)
+            self._room.close()
+            self.hang_up()
 
-    def _explain(self, error: BaseException | None) -> None:
-        expected = (asyncio.IncompleteReadError, ConnectionError, PenstockError, msgspec.DecodeError)
-        if error is not None and not isinstance(error, expected):
+    async def _say_farewell(self, error: BaseException | None) -> None:
+        """To who is sent away. Who has gone by itself, and who doesn't read, hears nothing."""
+        if error is None or isinstance(error, (asyncio.IncompleteReadError, ConnectionError)):
+            return
+        if not isinstance(error, (PenstockError, msgspec.DecodeError)):
             logs.say(f"A client was sent away: {type(error).__name__}: {error}", quiet=False)
+        with suppress(ConnectionError, TimeoutError):
+            self._writer.write(frame(Declined(Failure.of(error), False)))
+            self._writer.close()
+            async with asyncio.timeout(_FAREWELL_SECONDS):
+                await self._writer.wait_closed()
 
     def _leave(self) -> None:
         """Nobody waits for its answers any more."""
         self._drop(list(self._held))
 
+    def _check_whether_gone(self) -> None:
+        """While nothing is read its end is not heard of."""
+        poll = select.poll()
+        poll.register(self._writer.get_extra_info("socket"), select.POLLRDHUP)
+        if poll.poll(0):
+            raise ConnectionResetError
+
     # --- frames ------------------------------------------------------------------------------------------------------
 
-    async def _read(self, frames: "asyncio.Queue[bytes]") -> None:
+    async def _read(self, frames: "asyncio.Queue[Frame]") -> None:
         """Until the client's stream ends, which raises."""
         while True:
-            length = frame_length(await self._reader.readexactly(HEADER_BYTES))
-            await frames.put(await self._reader.readexactly(length))
+            found = await self._frames.next()
+            self._num_unanswered += 1
+            await frames.put(found)
 
-    async def _work(self, frames: "asyncio.Queue[bytes]") -> None:
+    async def _work(self, frames: "asyncio.Queue[Frame]") -> None:
         while True:
-            message = _decoder.decode(await frames.get())
-            if isinstance(message, Attach):
-                await self._attach(message)
-            elif isinstance(message, Ask):
-                await self._ask(message)
-            elif isinstance(message, Drop):
-                self._drop(message.numbers)
-            elif isinstance(message, Cancel):
-                self._cancel(message.numbers)
-            else:
-                await self._answer(message)
+            found = await frames.get()
+            await self._worked_off(found.message)
+            self._num_unanswered -= 1
+            self._room.give(found.num_bytes)
+
+    async def _worked_off(self, message: Any) -> None:
+        if isinstance(message, Attach):
+            await self._attach(message)
+        elif isinstance(message, PackedAsk):
+            await self._ask(Ask(message))
+        elif isinstance(message, Drop):
+            self._drop(message.numbers)
+        elif isinstance(message, Cancel):
+            self._cancel(message.numbers)
+        else:
+            await self._answer(message)
 
     async def _answer(self, question: Any) -> None:
         """Beside the requests: an adapter takes its time. Who asks and does not read comes to wait."""
@@ -132,8 +173,14 @@ class Served:
         task.add_done_callback(self._asking.discard)
 
     async def _answered(self, question: Any) -> None:
-        await self._answers.answer(question, self.model, self._outbox.say)
-        await self._outbox.told()
+        self._num_unanswered += 1
+        try:
+            await self._answers.answer(question, self.model, self._outbox.say)
+            await self._outbox.told()
+        except BudgetError:  # it doesn't read what it was told before
+            self.hang_up()
+        finally:
+            self._num_unanswered -= 1
 
     # --- attaching ---------------------------------------------------------------------------------------------------
 
@@ -183,60 +230,98 @@ class Served:
     # --- requests ----------------------------------------------------------------------------------------------------
 
     async def _ask(self, ask: Ask) -> None:
-        try:
-            if self.models.is_draining:
-                raise ClosedError("The daemon is shutting down and takes no new requests.")
-            session = await self._leased().ready()
-            admitted = await asyncio.to_thread(self._admitted, ask, session)
-            self._held.update((held.number, held) for held in admitted)
-            session.client.submit([held.pending for held in admitted if not held.pending.is_finished])
-        except PenstockError as error:
-            self._outbox.say(Failed([request.number for request in ask.requests], Failure.of(error)))
-            self._drop([request.number for request in ask.requests])
-            return
-        for held in admitted:
-            if held.pending.is_finished:  # refused at the door
-                self._outbox.note(held)
+        """A group at a time: what others ask for comes in between, and what there is no room for waits."""
+        await asyncio.to_thread(ask.measure)
+        for group in ask.groups():
+            numbers = self._own_numbers(group)
+            try:
+                if self.models.is_draining:
+                    raise ClosedError("The daemon is shutting down and takes no new requests.")
+                session = await self._leased().ready()
+                await self._admit(ask, group, session)
+            except PenstockError as error:
+                self._outbox.say(Failed(numbers, Failure.of(error)))
+                self._drop(numbers)
+
+    def _own_numbers(self, group: list[Arrived]) -> list[int]:
+        """Those that no other request has. One that has another's is refused: what is said could be of either."""
+        numbers: dict[int, None] = {}
+        for one in group:
+            if one.number in self._held or one.number in numbers:
+                one.refusal = f"Another request of this connection has the number {one.number}, and it runs."
+            else:
+                numbers[one.number] = None
+        return list(numbers)
 
     def _leased(self) -> Model:
         if self.model is None:
             raise PenstockError("Attach to a model first.")
         return self.model
 
-    def _admitted(self, ask: Ask, session: Session) -> list[Held]:
+    async def _admit(self, ask: Ask, group: list[Arrived], session: Session) -> None:
+        num_bytes = sum(one.num_bytes for one in group)
+        try:
+            await self._room.take_when_free(num_bytes)
+        except BudgetError as error:
+            self._outbox.say(Pieces([refused(one.number, 1, 429, str(error)) for one in group]))
+            return
+        try:
+            admitted = await asyncio.to_thread(self._admitted, ask, group, session)
+            await self._submit(admitted, session)
+        finally:
+            self._room.give(num_bytes)
+
+    async def _submit(self, admitted: list[Held], session: Session) -> None:
+        """Those for which there is room; before one waits for it, those before it are on their way."""
+        ready: list[Held] = []
+        for held in admitted:
+            try:
+                held.keep(self._room)
+            except BudgetError:
+                session.client.submit([each.pending for each in ready])
+                ready = []
+                await self._kept(held)
+            if held.refusal is not None or held.pending.is_finished:
+                self._outbox.note(held)
+            else:
+                self._held[held.number] = held
+                ready.append(held)
+        session.client.submit([each.pending for each in ready])
+
+    async def _kept(self, held: Held) -> None:
+        try:
+            await held.keep_when_free(self._room)
+        except BudgetError as error:
+            held.refuse(error)
+
+    def _admitted(self, ask: Ask, group: list[Arrived], session: Session) -> list[Held]:
         """Rendered, tokenized and checked; in a thread."""
-        conversations = iter(rendered(session, [each for one in ask.requests if (each := one.conversation)]))
-        asked = [self._as_asked(request, ask, conversations) for request in ask.requests]
+        wanted = ask.wanted(group, session)
         # Seeds are counted for each client, across restarts of the tree.
-        door = session.door.counting_for(self._seed, self._seeds)
+        door = session.door.counting_for(self._seed, self._seeds).of(self._room.client)
         by_pending: dict[int, Held] = {}
 
-        def notify(pending: Any) -> None:
-            if (held := by_pending.get(pending.request_id)) is not None and held.has_news:
-                self._outbox.note(held)
+        def notify(pending: Pending) -> None:
+            self._outbox.note(by_pending[pending.request_id])
 
         for is_streamed in (False, True):
-            places = [place for place, request in enumerate(ask.requests) if request.is_streamed is is_streamed]
-            group = door.admit([asked[place] for place in places], notify, is_streamed=is_streamed)
-            for place, pending in zip(places, group, strict=True):
-                number, is_chat = ask.requests[place].number, asked[place].is_chat
-                by_pending[pending.request_id] = Held(number, pending, session, is_streamed, is_chat)
+            some = [one for one in wanted if one.is_streamed is is_streamed]
+            for one, pending in zip(some, door.admit([one.asked for one in some], notify, is_streamed=is_streamed)):
+                num_bytes = bytes_of(pending) + one.num_bytes
+                held = Held(one.number, pending, session, is_streamed, one.asked.is_chat, num_bytes)
+                by_pending[pending.request_id] = held
         return list(by_pending.values())
 
-    def _as_asked(self, request: AskedRequest, ask: Ask, conversations: Iterator[Rendered | RequestError]) -> Asked:
-        params = ask.params[request.params]
-        if request.conversation is not None:
-            return replace(as_asked(next(conversations), params), beams=ask.beams)
-        token_ids = None if request.token_ids is None else values(request.token_ids)
-        return Asked(request.text, token_ids, params, beams=ask.beams)
+    def _forget(self, held: Held) -> None:
+        if self._held.get(held.number) is held:
+            del self._held[held.number]
 
     def _drop(self, numbers: list[int]) -> None:
-        for held in self._taken(numbers):
-            held.end()
-            held.session.client.abort([held.pending])
-
-    def _taken(self, numbers: list[int]) -> list[Held]:
-        return [held for number in numbers if (held := self._held.pop(number, None)) is not None]
+        for number in numbers:
+            if (held := self._held.pop(number, None)) is not None:
+                held.end()
+                held.session.client.abort([held.pending])
+                self._room.give(held.hand_over())
 
     def _cancel(self, numbers: list[int]) -> None:
         for number in numbers:

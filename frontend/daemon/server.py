@@ -17,12 +17,14 @@ from ... import __version__
 from ...protocol.attach import DaemonStatus, is_own_user
 from ...protocol.errors import PenstockError
 from .. import logs
+from ..budget import Budget
 from .address import Address
 from .http_face import HttpFace
 from .models import Models
 from .questions import Answers
 from .served import Served
 from .settings import DaemonSettings
+from .strangers import make_room
 
 # Clients that have been told of the end have so long to take their last words.
 _LAST_WORDS_SECONDS = 1.0
@@ -44,8 +46,9 @@ class Daemon:
         self.settings = settings
         self._read_again = read_again
         self._on_listening = on_listening
+        self.budget = Budget.of_machine(settings.max_held_bytes, settings.max_client_bytes)
         self._started = time.time()
-        self._clients: set[Served] = set()
+        self._clients: dict[Served, None] = {}  # in the order in which they came
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = asyncio.Event()
         self._at_once = asyncio.Event()
@@ -83,13 +86,16 @@ class Daemon:
         if not is_own_user(writer.get_extra_info("socket")):
             writer.transport.abort()
             return
-        client = Served(reader, writer, self.models, self._answers)
-        self._clients.add(client)
+        client = Served(reader, writer, self.models, self._answers, self.budget)
+        if (refusal := make_room(self._clients)) is not None:
+            await client.decline(refusal)
+            return
+        self._clients[client] = None
         self._look_whether_anyone_is_here()
         try:
             await client.run()
         finally:
-            self._clients.discard(client)
+            del self._clients[client]
             self._look_whether_anyone_is_here()
 
     def _look_whether_anyone_is_here(self) -> None:
@@ -121,6 +127,7 @@ class Daemon:
         settings = await asyncio.to_thread(self._read_again)
         has_changed = await self._http.change(settings.http)
         self.settings, self._drain = settings, settings.drain
+        self.budget.take_over(Budget.of_machine(settings.max_held_bytes, settings.max_client_bytes))
         words = self.models.reload(settings)
         return ", ".join(filter(None, [*words, "HTTP changed" if has_changed else ""])) or "nothing changed"
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ...protocol.config import EngineConfig
+from ...protocol.config import EngineConfig, size
 from ...protocol.errors import ConfigError
 from ..http.options import HttpOptions
 
@@ -44,6 +44,8 @@ class DaemonSettings(msgspec.Struct, frozen=True):
     max_loaded: int | None = None  # models loaded at once; None: what memory holds
     drain: float = 30.0  # seconds that running requests have when the daemon ends
     linger: float = math.inf  # seconds without clients and models until the daemon ends by itself
+    max_held_bytes: int | None = None  # that all clients make the daemon hold; None: a share of the memory
+    max_client_bytes: int | None = None  # that one of them does; None: a quarter of that
     http: HttpOptions | None = None  # None: the socket alone
 
 
@@ -163,6 +165,7 @@ def _count(value: Any) -> int:
     return int(value)
 
 
+_BYTES = _Rule(size, 'must be bytes, or text such as "512MiB"')
 _SECONDS = _Rule(_seconds, "must be seconds, 0 or more; inf is forever")
 _OWN = {
     "keep_alive": _SECONDS,
@@ -170,6 +173,8 @@ _OWN = {
     "max_loaded": _Rule(_count, "must be a whole number, 1 or more"),
     "drain": _SECONDS,
     "linger": _SECONDS,
+    "max_held_bytes": _BYTES,
+    "max_client_bytes": _BYTES,
 }
 
 

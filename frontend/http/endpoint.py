@@ -44,6 +44,7 @@ class Call:
     salt: str | None  # of the API key, for cached prefixes
     num_bytes: int  # of the body
     named: str = ""  # what the path names
+    client: str = ""  # whose turn at the engine it takes: its key, and where there are no keys its address
 
     async def done(self, work: Callable[..., Result], *arguments: Any, takes_long: bool = False) -> Result:
         """Work before and after a model is asked; in a thread for a long request, so that other streams go on."""
@@ -74,7 +75,8 @@ class Endpoint:
             if self._body is not None:
                 body, num_bytes = await self._server.bodies.read(scope, receive, self._body)
             named = scope["path_params"].get("named", "")
-            call = Call(self._server, scope["state"].get("salt"), num_bytes, named)
+            salt = scope["state"].get("salt")
+            call = Call(self._server, salt, num_bytes, named, salt or str(scope.get("client")))
             await while_there(receive, self._answer(call, body, told))
         except Gone:
             told.status = 499

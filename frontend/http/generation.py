@@ -68,10 +68,11 @@ async def pieces(
     tally: Tally,
     *,
     is_streamed: bool,
+    client: str,
 ) -> AsyncGenerator[Piece]:
     """Closing it aborts what still runs."""
-    single = _one(model, 0, prompts[0], params, metrics, is_streamed)
-    source = single if len(prompts) == 1 else _merged(model, prompts, params, metrics, is_streamed)
+    single = _one(model, 0, prompts[0], params, metrics, is_streamed, client)
+    source = single if len(prompts) == 1 else _merged(model, prompts, params, metrics, is_streamed, client)
     async with aclosing(source) as stream:
         async for number, output in stream:
             tally.add(number, output)
@@ -81,10 +82,17 @@ async def pieces(
 
 
 async def _one(
-    model: Model, number: int, prompt: Prompt, params: SamplingParams, metrics: Metrics, is_streamed: bool
+    model: Model,
+    number: int,
+    prompt: Prompt,
+    params: SamplingParams,
+    metrics: Metrics,
+    is_streamed: bool,
+    client: str,
 ) -> AsyncIterator[tuple[int, RequestOutput]]:
     watch = metrics.watch(model.name)
-    async with aclosing(model.stream(prompt, params, is_streamed=is_streamed)) as stream:  # type: ignore[type-var]
+    source = model.stream(prompt, params, is_streamed=is_streamed, client=client)
+    async with aclosing(source) as stream:  # type: ignore[type-var]
         async for output in stream:
             check(output)
             if is_streamed:
@@ -94,13 +102,18 @@ async def _one(
 
 
 async def _merged(
-    model: Model, prompts: Sequence[Prompt], params: SamplingParams, metrics: Metrics, is_streamed: bool
+    model: Model,
+    prompts: Sequence[Prompt],
+    params: SamplingParams,
+    metrics: Metrics,
+    is_streamed: bool,
+    client: str,
 ) -> AsyncIterator[tuple[int, RequestOutput]]:
     arrived: asyncio.Queue[tuple[int, RequestOutput] | BaseException | None] = asyncio.Queue(maxsize=len(prompts))
 
     async def feed(number: int, prompt: Prompt) -> None:
         try:
-            async with aclosing(_one(model, number, prompt, params, metrics, is_streamed)) as stream:
+            async with aclosing(_one(model, number, prompt, params, metrics, is_streamed, client)) as stream:
                 async for item in stream:
                     await arrived.put(item)
             await arrived.put(None)

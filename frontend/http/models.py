@@ -53,9 +53,12 @@ class Model(Protocol):
     ) -> str: ...
 
     def stream(
-        self, prompt: Rendered | Mapping[str, Any], params: SamplingParams, *, is_streamed: bool
+        self, prompt: Rendered | Mapping[str, Any], params: SamplingParams, *, is_streamed: bool, client: str = ""
     ) -> AsyncIterator[RequestOutput]:
-        """What is new, as it comes; only the whole, at the end, unless `is_streamed`. Closing it aborts the request."""
+        """What is new, as it comes; only the whole, at the end, unless `is_streamed`. Closing it aborts the request.
+
+        Clients take turns at the engine.
+        """
 
 
 class Models(Protocol):
@@ -109,14 +112,14 @@ class LoadedModel:
         return text
 
     async def stream(
-        self, prompt: Rendered | Mapping[str, Any], params: SamplingParams, *, is_streamed: bool
+        self, prompt: Rendered | Mapping[str, Any], params: SamplingParams, *, is_streamed: bool, client: str = ""
     ) -> AsyncIterator[RequestOutput]:
         """What may take long is done in a thread: other streams go on meanwhile."""
         session, arrival = self.llm._session, Arrival()
 
         def admit() -> Any:
             asked = list(session.door.asked([prompt], params))
-            return session.door.admit(asked, arrival.notify, is_streamed=is_streamed)[0]
+            return session.door.of(client).admit(asked, arrival.notify, is_streamed=is_streamed)[0]
 
         request = await asyncio.to_thread(admit) if _takes_long(prompt, params) else admit()
         if request.is_finished:  # refused at the door

@@ -42,9 +42,9 @@ def limits(**options) -> Limits:
     return Limits(**{**small, **options})
 
 
-def prompt(request_id: int, token_ids: Iterable[int], **params) -> Prompt:
-    settled = {"temperature": 0, "max_tokens": 8, "eos_token_id": [], **params}
-    return Prompt(request_id, column(token_ids), SamplingParams(**settled), seed=request_id, arrival_time=0.0)
+def prompt(request_id: int, token_ids: Iterable[int], *, client: str = "", **params) -> Prompt:
+    settled = SamplingParams(**{"temperature": 0, "max_tokens": 8, "eos_token_id": [], **params})
+    return Prompt(request_id, column(token_ids), settled, seed=request_id, arrival_time=0.0, client=client)
 
 
 def answer(asked: Prompt, sample: int, max_model_len: int, following: Following | None = None) -> tuple[list[int], str]:

@@ -57,7 +57,7 @@ params = st.fixed_dictionaries(
 
 # What happens next; the numbers choose among what there is at that time.
 actions = st.one_of(
-    *[st.tuples(st.just("add"), token_ids, params)] * 4,
+    *[st.tuples(st.just("add"), token_ids, params, st.sampled_from(["", "", "a", "b"]))] * 4,
     *[st.tuples(st.just("step"), st.integers(1, 9))] * 3,
     st.tuples(st.just("abort"), st.integers(0, 50)),
     st.tuples(st.just("stop string"), st.integers(0, 50)),
@@ -76,10 +76,10 @@ class Run:
 
     def act(self, action: tuple) -> None:
         match action:
-            case "add", tokens, chosen:
+            case "add", tokens, chosen, client:
                 request_id = len(self.asked)
                 settled = {**chosen, "min_tokens": chosen["max_tokens"] // 3}
-                self.asked[request_id] = prompt(request_id, tokens, **settled)
+                self.asked[request_id] = prompt(request_id, tokens, client=client, **settled)
                 self.harness.add(self.asked[request_id])
             case "step", count:
                 for _ in range(count):

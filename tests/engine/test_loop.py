@@ -99,3 +99,19 @@ def test_stats_are_answered():
 def test_stop_goes_on_to_the_workers_and_the_detokenizer():
     everyone = run(Generate([ASKED]), Stop())
     assert everyone.told(Stop) == everyone.sent == [Stop(), Stop()]
+
+
+def test_a_flood_of_requests_or_of_aborts_is_taken_in_between_steps():
+    """A step is planned after so many sequences, however they came: the workers don't wait for the rest."""
+    prompts = [prompt(2 + number, [1, 2], n=2) for number in range(640)]
+    requests = [Generate(prompts[start : start + 32]) for start in range(0, 640, 32)]
+    aborts = [Abort(list(range(64 * group, 64 * (group + 1)))) for group in range(20)]
+    for flood in (requests, aborts):
+        everyone = Everyone(Generate([ASKED]), *flood)
+        left = []
+        everyone.send = lambda message, everyone=everyone, left=left: (
+            left.append(len(everyone.inbox)) if isinstance(message, StepPlan) else None,
+            Everyone.send(everyone, message),
+        )
+        Loop(Scheduler(limits()), everyone, everyone, everyone, everyone, Trace(None, "engine")).run()
+        assert left[0] >= 19, "the first step is planned before the rest is looked at"

@@ -1,59 +1,236 @@
 """Who waits in which order, and who gives way."""
 
+from collections import Counter
+
 from builders.engine_harness import prompt
+from hypothesis import given
+from hypothesis import strategies as st
 
 from penstock.engine.queue import WaitingQueue, victim
 from penstock.engine.request import Request, Sequence
 
 
-def sequence(arrival: int, priority: int = 0, *, is_long: bool = False) -> Sequence:
-    request = Request(prompt(arrival, [1, 2], priority=priority), 128, b"")
-    return Sequence(request, 0, arrival, is_long)
+class Queue(WaitingQueue):
+    """With sequences of any client made for it; their arrival is their name."""
 
+    def made(self, arrival: int, priority: int = 0, client: str = "", *, is_long: bool = False) -> Sequence:
+        request = Request(prompt(arrival, [1, 2], priority=priority), 128, b"", self.client(client))
+        return Sequence(request, 0, arrival, is_long)
 
-def drained(queue: WaitingQueue, **options) -> list[int]:
-    order = []
-    while (first := queue.first(**options)) is not None:
-        queue.pop(first)
-        order.append(first.rank[1])
-    return order
+    def add(self, *given, **options) -> Sequence:
+        sequence = self.made(*given, **options)
+        self.push(sequence)
+        return sequence
 
+    def admit(self, **options) -> Sequence | None:
+        """The next one gets a place."""
+        if (first := self.first(**options)) is not None:
+            self.pop(first)
+            first.client.take_place()
+        return first
 
-def queue_of(*sequences: Sequence) -> WaitingQueue:
-    queue = WaitingQueue()
-    for each in sequences:
-        queue.push(each)
-    return queue
+    def order(self, **options) -> list[int]:
+        """In which all would be admitted, if each ended at once."""
+        order = []
+        while (first := self.admit(**options)) is not None:
+            first.client.leave_place()
+            order.append(first.rank[1])
+        return order
 
 
 def test_first_come_first_served_within_a_priority():
-    queue = queue_of(sequence(1, 5), sequence(2, 0), sequence(3, 5), sequence(4, -1), sequence(5, 0))
-    assert drained(queue) == [4, 2, 5, 1, 3]
+    queue = Queue()
+    for arrival, priority in enumerate([5, 0, 5, -1, 0], 1):
+        queue.add(arrival, priority)
+    assert queue.order() == [4, 2, 5, 1, 3]
 
 
 def test_a_sequence_that_comes_back_goes_before_all_that_are_younger():
-    queue = queue_of(sequence(2), sequence(3))
-    queue.push(sequence(1))
-    assert drained(queue) == [1, 2, 3]
+    queue = Queue()
+    for arrival in (2, 3, 1):
+        queue.add(arrival)
+    assert queue.order() == [1, 2, 3]
 
 
 def test_short_prompts_pass_long_ones_only_while_the_gate_for_those_is_shut():
-    queue = queue_of(sequence(1, is_long=True), sequence(2), sequence(3, is_long=True))
+    queue = Queue()
+    for arrival in (1, 2, 3):
+        queue.add(arrival, is_long=arrival != 2)
     assert queue.first().rank[1] == 1
-    assert drained(queue, including_long=False) == [2]
-    assert drained(queue) == [1, 3]
+    assert queue.order(including_long=False) == [2]
+    assert queue.order() == [1, 3]
 
 
 def test_one_that_ended_while_it_waited_is_passed_over_and_not_counted():
-    gone = sequence(1)
-    queue = queue_of(gone, sequence(2))
-    gone.has_ended = True
+    queue = Queue()
+    gone = queue.add(1)
+    queue.add(2)
     queue.leave(gone)
     assert len(queue) == 1
-    assert drained(queue) == [2]
+    assert queue.order() == [2]
     assert len(queue) == 0
 
 
+def test_clients_take_turns_and_each_of_them_in_its_own_order():
+    queue = Queue()
+    for arrival in range(6):
+        queue.add(arrival, client="many")
+    for arrival in range(6, 8):
+        queue.add(arrival, client="few")
+    queue.add(8, client="one")
+    assert queue.order() == [0, 6, 8, 1, 7, 2, 3, 4, 5]
+
+
+def test_the_next_place_is_of_who_comes_while_all_are_one_clients():
+    queue = Queue()
+    for arrival in range(1000):
+        queue.add(arrival, client="flood")
+    running = [queue.admit() for _ in range(4)]
+    queue.add(1000, client="other")
+    running[2].client.leave_place()
+    assert queue.admit().rank[1] == 1000
+
+
+def test_places_are_shared_out_evenly_however_long_the_answers_of_one_client_are():
+    queue = Queue()
+    for arrival in range(40):
+        queue.add(arrival, client="long")
+    running = [queue.admit() for _ in range(8)]
+    for arrival in range(40, 80):
+        queue.add(arrival, client="short")
+    for _ in range(4):  # of those places that "long" leaves, each becomes one of "short"
+        running.pop().client.leave_place()
+        queue.admit()
+    assert {name: queue.client(name).num_running for name in ("long", "short")} == {"long": 4, "short": 4}
+    for _ in range(20):  # and from then on each has its own again
+        queue.client("short").leave_place()
+        assert queue.admit().client is queue.client("short")
+
+
+def test_a_priority_goes_before_any_turn():
+    queue = Queue()
+    for arrival in range(3):
+        queue.add(arrival, -1, client="flood")
+    queue.add(3, 0, client="other")
+    assert queue.order() == [0, 1, 2, 3]
+
+
+def test_who_comes_anew_again_and_again_does_not_pass_those_that_wait():
+    queue = Queue()
+    queue.add(0, client="patient")
+    queue.add(1, client="another")
+    admitted = []
+    for arrival in range(2, 20):
+        queue.add(arrival, client=f"new {arrival}")
+        admitted.append(queue.admit().rank[1])
+    assert admitted[:3] == [0, 1, 2]
+
+
+def test_what_has_left_a_queue_that_goes_on_is_not_kept():
+    queue = Queue()
+    stays = [queue.add(0, client="stays"), queue.add(1, client="leaves in part")]
+    for name in ("leaves in part", "leaves"):
+        for sequence in [queue.add(arrival, client=name) for arrival in range(2, 500)]:
+            queue.leave(sequence)
+    kept = queue.client("leaves in part").lanes[False]._heap
+    assert len(kept) < 50 and stays[1] in [sequence for _, sequence in kept]
+    for number in range(500):
+        queue.leave(queue.add(1000 + number, client=f"passes by {number}"))
+    queue.order()
+    assert len(queue) == 0 and all(not turns._listed for turns in queue._turns)
+
+
 def test_the_lowest_priority_gives_way_and_among_those_the_youngest():
-    sequences = [sequence(1, 3), sequence(2, 9), sequence(3, 9), sequence(4, 0)]
+    queue = Queue()
+    sequences = [queue.made(1, 3), queue.made(2, 9), queue.made(3, 9), queue.made(4, 0)]
     assert victim(sequences).rank == (9, 3)
+
+
+def test_the_client_with_most_of_them_gives_way_and_its_oldest_last():
+    queue = Queue()
+    sequences = [queue.made(arrival, client="many") for arrival in (1, 2, 3)] + [queue.made(4, client="one")]
+    for sequence in sequences:
+        sequence.client.take_place()
+    assert [victim(sequences[: 1 + count] + sequences[3:]).rank[1] for count in (2, 1)] == [3, 2]
+
+
+NAMES = ["a", "b", "c", "d", "e"]
+events = st.one_of(
+    *[st.tuples(st.just("add"), st.sampled_from(NAMES), st.integers(0, 2), st.booleans())] * 3,
+    *[st.tuples(st.just("admit"))] * 2,
+    st.tuples(st.just("end"), st.integers(0, 99)),
+    st.tuples(st.just("give way"), st.integers(0, 99)),
+    st.tuples(st.just("leave"), st.integers(0, 99)),
+)
+
+
+class Model:
+    """The same rules, written as a search through everything."""
+
+    def __init__(self) -> None:
+        self.queue = Queue()
+        self.waiting: list[Sequence] = []
+        self.running: list[Sequence] = []
+        self.names: dict[Sequence, str] = {}
+        self.passed: dict[str, Counter] = {name: Counter() for name in NAMES}  # by whom, since it has nothing running
+        self.arrivals = 0
+
+    def play(self, event: tuple) -> None:
+        match event:
+            case "add", name, priority, is_long:
+                self.arrivals += 1
+                sequence = self.queue.made(self.arrivals, priority, name, is_long=is_long)
+                self.names[sequence] = name
+                self.wait(sequence)
+            case ("admit",):
+                self.admit()
+            case "leave", number if self.waiting:
+                sequence = self.waiting.pop(number % len(self.waiting))
+                self.queue.leave(sequence)
+            case ("end" | "give way") as kind, number if self.running:
+                sequence = self.running.pop(number % len(self.running))
+                sequence.client.leave_place()
+                if kind == "give way":
+                    self.wait(sequence)
+
+    def wait(self, sequence: Sequence) -> None:
+        name = self.names[sequence]
+        if not any(self.names[each] == name for each in self.waiting):
+            self.passed[name].clear()
+        self.waiting.append(sequence)
+        self.queue.push(sequence)
+
+    def admit(self) -> None:
+        sequence = self.queue.admit()
+        assert (sequence is None) == (not self.waiting)
+        if sequence is None:
+            return
+        self.waiting.remove(sequence)
+        self.running.append(sequence)
+        self.check(sequence)
+        self.passed[self.names[sequence]].clear()
+
+    def check(self, admitted: Sequence) -> None:
+        name, priority = self.names[admitted], admitted.rank[0]
+        for each in self.waiting:
+            assert each.rank[0] >= priority, "a lower priority value goes first"
+            assert self.names[each] != name or each.rank > admitted.rank, "a client's own go in their order"
+        idle = {self.names[each] for each in self.waiting if each.rank[0] == priority} - {name}
+        for other in idle:
+            if not self.queue.client(other).num_running:
+                self.passed[other][name] += 1
+                assert self.passed[other][name] <= 1, f"{name} was admitted twice while {other} had nothing running"
+            else:
+                self.passed[other].clear()
+
+
+@given(st.lists(events, min_size=10, max_size=120))
+def test_whoever_has_nothing_running_is_passed_once_by_each_other_client_at_most(history):
+    model = Model()
+    for event in history:
+        model.play(event)
+    while model.waiting:
+        model.admit()
+        if model.running:
+            model.play(("end", 0))
+    assert len(model.queue) == 0

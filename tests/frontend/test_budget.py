@@ -1,5 +1,6 @@
 """The budget of what clients make the daemon hold."""
 
+import threading
 from contextlib import suppress
 
 import pytest
@@ -10,7 +11,7 @@ from penstock.frontend.budget import Budget, BudgetError
 
 
 def test_one_client_cannot_take_more_than_its_share() -> None:
-    budget = Budget(total=100, per_client=40)
+    budget = Budget(total=120, per_client=40)
     budget.charge("a", 40)
     with pytest.raises(BudgetError, match="one client may take"):
         budget.charge("a", 1)
@@ -19,11 +20,61 @@ def test_one_client_cannot_take_more_than_its_share() -> None:
 
 def test_all_clients_together_cannot_take_more_than_the_budget() -> None:
     budget = Budget(total=100, per_client=40)
-    charges = [budget.charge(name, 40) for name in "ab"]
+    charges = [budget.charge("a", 40), budget.charge("b", 35)]
     with pytest.raises(BudgetError, match="set aside"):
-        budget.charge("c", 21)
+        budget.charge("c", 1)
     charges[0].release()
-    budget.charge("c", 21)
+    budget.charge("c", 40)
+
+
+def test_those_who_hold_much_leave_room_for_those_who_hold_little() -> None:
+    budget = Budget(total=1 << 20, per_client=1 << 18)
+    for client in range(3):
+        budget.charge(client, 1 << 18)  # all that may be held but for short requests
+    with pytest.raises(BudgetError, match="short requests alone"):
+        budget.charge("long", 257)
+    for client in range(1024):
+        budget.charge(("short", client), 256)
+    assert budget.used == budget.total
+    with pytest.raises(BudgetError):
+        budget.charge("one more", 1)
+
+
+def test_by_default_a_budget_is_a_share_of_the_memory() -> None:
+    gib = 1 << 30
+    assert [(budget.total, budget.per_client) for budget in map(Budget.of_memory, (64 * gib, 8 * gib, gib))] == [
+        (gib, gib // 4), (gib // 2, gib // 8), (gib // 16, gib // 16),
+    ]  # fmt: skip
+    assert Budget.of_memory(gib, total=1000).per_client == 1000
+
+
+def test_what_comes_after_a_release_is_not_counted() -> None:
+    budget = Budget(total=100, per_client=40)
+    charge = budget.charge("a", 30)
+    charge.release()
+    with pytest.raises(BudgetError, match="has ended"):
+        charge.grow(1)
+    assert budget.used == 0
+
+
+def test_threads_that_grow_shrink_and_release_at_once_leave_nothing() -> None:
+    budget = Budget(total=10**9, per_client=10**9)
+    charge = budget.charge("a")
+
+    def work(number: int) -> None:
+        with suppress(BudgetError):
+            for _ in range(2000):
+                charge.grow(3)
+                charge.shrink(2)
+        if number == 0:
+            charge.release()
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert budget.used == charge.num_bytes == 0 and not budget._accounts
 
 
 def test_a_refused_growth_leaves_the_charge_as_it_was() -> None:

@@ -56,7 +56,10 @@ class _Chat:
     async def answers(self, *, is_streamed: bool) -> AsyncIterator[CompletionOutput]:
         """Pieces of answers, each with its sample's number."""
         metrics = self.call.server.metrics
-        source = pieces(self.model, [self.prompt], self.params, metrics, self.tally, is_streamed=is_streamed)
+        client = self.call.client
+        source = pieces(
+            self.model, [self.prompt], self.params, metrics, self.tally, is_streamed=is_streamed, client=client
+        )
         async with aclosing(source) as stream:
             async for piece in stream:
                 for answer in piece.answers:

@@ -41,7 +41,10 @@ class _Completions:
 
     def pieces(self, *, is_streamed: bool) -> AsyncGenerator[Piece]:
         metrics = self.call.server.metrics
-        return pieces(self.model, self.prompts, self.params, metrics, self.tally, is_streamed=is_streamed)
+        client = self.call.client
+        return pieces(
+            self.model, self.prompts, self.params, metrics, self.tally, is_streamed=is_streamed, client=client
+        )
 
     def choices(self, piece: Piece) -> Iterator[CompletionChoice]:
         self._note_prompt(piece)

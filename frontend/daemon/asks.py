@@ -1,0 +1,148 @@
+"""An `Ask` taken apart, a request at a time: what is wrong with one ends that one alone.
+
+Blocks where it unpacks and renders; that is done in threads. Knows nothing of engines.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+
+from ...protocol.attach import MOST_REQUESTS, AskedConversation, AskedRequest, PackedAsk
+from ...protocol.beams import BeamSearchParams
+from ...protocol.errors import PenstockError, RequestError
+from ...protocol.messages import values
+from ...protocol.packed import array_length, unpacked_bytes
+from ...protocol.sampling import SamplingParams
+from ..asked import Asked, as_asked
+from ..session import Session
+from .rendering import rendered
+
+# Requests that are unpacked, rendered and cut into tokens together.
+_GROUP, _GROUP_BYTES = 64, 1 << 20
+
+
+class _Numbered(msgspec.Struct, array_like=True):
+    number: int
+
+
+@dataclass(slots=True)
+class Arrived:
+    """A request that has come."""
+
+    number: int
+    packed: msgspec.Raw
+    num_bytes: int = 0  # that it will take unpacked
+    refusal: str | None = None
+
+
+@dataclass(slots=True)
+class Wanted:
+    """What was found in it."""
+
+    number: int
+    asked: Asked
+    is_streamed: bool = False
+    num_bytes: int = 0  # of its parameters
+
+
+_number = msgspec.msgpack.Decoder(_Numbered)
+_request = msgspec.msgpack.Decoder(AskedRequest)
+_params = msgspec.msgpack.Decoder(SamplingParams)
+_beams = msgspec.msgpack.Decoder(BeamSearchParams | None)
+_items = msgspec.msgpack.Decoder(list[msgspec.Raw])
+_conversation = msgspec.msgpack.Decoder(AskedConversation)
+
+
+class Ask:
+    """Raises from the constructor what nobody would send; then every request has a number."""
+
+    def __init__(self, packed: PackedAsk) -> None:
+        for items in (packed.requests, packed.params):
+            if (length := array_length(memoryview(items))) > MOST_REQUESTS:
+                raise PenstockError(f"A message of {length:,} requests came, and {MOST_REQUESTS:,} are the most.")
+        self.requests = [Arrived(_number.decode(each).number, each) for each in _items.decode(packed.requests)]
+        self._packed_params = _items.decode(packed.params)
+        self._packed_beams = packed.beams
+        self._params: dict[int, tuple[SamplingParams, int]] = {}  # by place, with what they take
+
+    def measure(self) -> None:
+        for one in self.requests:
+            try:
+                one.num_bytes = unpacked_bytes(memoryview(one.packed))
+            except RequestError as error:
+                one.refusal = str(error)
+
+    def groups(self) -> Iterator[list[Arrived]]:
+        """Few at a time, or little: what others ask for goes on in between."""
+        group: list[Arrived] = []
+        num_bytes = 0
+        for one in self.requests:
+            if group and (len(group) == _GROUP or num_bytes + one.num_bytes > _GROUP_BYTES):
+                yield group
+                group, num_bytes = [], 0
+            group.append(one)
+            num_bytes += one.num_bytes
+        if group:
+            yield group
+
+    def wanted(self, group: Sequence[Arrived], session: Session) -> list[Wanted]:
+        """In their order."""
+        found = [self._unpacked(one) for one in group]
+        conversations = [one.asked.conversation for one in found if one.asked.conversation is not None]
+        texts = iter(rendered(session, conversations))
+        for one in found:
+            if one.asked.conversation is not None:
+                one.asked = replace(as_asked(next(texts), one.asked.params), beams=one.asked.beams)
+        return found
+
+    def _unpacked(self, one: Arrived) -> Wanted:
+        try:
+            if one.refusal is not None:
+                raise RequestError(one.refusal)
+            request = _checked(_request.decode, one.packed)
+            params, num_bytes = self._params_at(request.params)
+            beams = _checked(_beams.decode, self._packed_beams)
+            return Wanted(one.number, _asked(request, params, beams), request.is_streamed, num_bytes)
+        except RequestError as error:
+            return Wanted(one.number, Asked(None, None, SamplingParams(), str(error)))
+
+    def _params_at(self, place: int) -> tuple[SamplingParams, int]:
+        if place not in self._params:
+            if not 0 <= place < len(self._packed_params):
+                raise RequestError(f"The request names parameters {place}, and there are {len(self._packed_params)}.")
+            packed = self._packed_params[place]
+            num_bytes = unpacked_bytes(memoryview(packed))
+            self._params[place] = _checked(_params.decode, packed), num_bytes
+        return self._params[place]
+
+
+def conversation_of(packed: msgspec.Raw) -> AskedConversation:
+    """Raises `RequestError` where it is none."""
+    unpacked_bytes(memoryview(packed))
+    return _checked(_conversation.decode, packed)
+
+
+def _checked(decode: Callable[[msgspec.Raw], Any], packed: msgspec.Raw) -> Any:
+    try:
+        return decode(packed)
+    except RecursionError:
+        raise RequestError("The request can't be read: its values are nested too deep.") from None
+    except Exception as error:  # a rule's, where a value is of a kind that it doesn't expect
+        raise RequestError(f"The request can't be read: {error}") from error
+
+
+def _asked(request: AskedRequest, params: SamplingParams, beams: BeamSearchParams | None) -> Asked:
+    if beams is not None and params.n != beams.beam_width:
+        raise RequestError(f"A search of {beams.beam_width} beams has as many answers, and n={params.n} came with it.")
+    if request.conversation is not None:
+        return Asked(None, None, params, is_chat=True, beams=beams, conversation=request.conversation)
+    token_ids = None if request.token_ids is None else _token_ids(request.token_ids)
+    return Asked(request.text, token_ids, params, beams=beams)
+
+
+def _token_ids(packed: bytes) -> Sequence[int]:
+    if len(packed) % 4:
+        raise RequestError(f"Prompt token ids take four bytes each, and {len(packed):,} came.")
+    return values(packed)

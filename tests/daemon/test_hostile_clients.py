@@ -1,0 +1,283 @@
+"""Attached clients that mean harm, or are broken: what they make the daemon hold is bounded, and others go on."""
+
+import random
+import resource
+from collections import Counter
+from contextlib import suppress
+
+import msgspec
+import psutil
+import pytest
+from builders.daemon import models, wait_for
+from builders.plain_client import PlainClient, grown_by_at_most
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock import SamplingParams
+from penstock.protocol.attach import (
+    LONGEST_FIRST_FRAME,
+    LONGEST_FRAME,
+    Ask,
+    AskedConversation,
+    AskedRequest,
+    Drop,
+    Failed,
+    frame,
+)
+from penstock.protocol.messages import column
+
+GREEDY = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
+LONG = SamplingParams(max_tokens=900, ignore_eos=True)
+BUDGET = {"max_held_bytes": "'96MiB'", "max_client_bytes": "'24MiB'"}
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """A daemon that may hold little for its clients, with a model that computes nothing."""
+    from builders.daemon import running_daemon
+
+    folder = tmp_path_factory.mktemp("s")
+    config = folder / "c.toml"
+    config.write_text(models("pocket", more="max_num_seqs = 8\n", **BUDGET))
+    with running_daemon(folder, "--config", str(config)) as daemon:
+        yield daemon
+
+
+@pytest.fixture
+def good(small):
+    """Somebody else, who gets what he got before."""
+    with small.attach() as llm:
+        before = answers(llm)
+        yield llm
+        assert answers(llm) == before
+
+
+def answers(llm):
+    return [output.outputs.token_ids for output in llm.generate(["Hello", "You"], GREEDY, use_tqdm=False)]
+
+
+def text(number, said="Go on.", **given):
+    return AskedRequest(number, 0, said, **given)
+
+
+# --- messages --------------------------------------------------------------------------------------------------------
+
+
+def test_a_long_message_that_is_only_announced_takes_nothing(small, good):
+    with grown_by_at_most(small, 24):
+        clients = [PlainClient(small).attach().announce(LONGEST_FRAME // 2).send(b"\x00" * 100_000) for _ in range(40)]
+        assert answers(good)
+        for client in clients:
+            client.close()
+
+
+def test_messages_that_are_half_there_take_no_more_than_there_is_room_for(small, good):
+    half = b"\x00" * (10 << 20)
+    with grown_by_at_most(small, 130):
+        clients = [PlainClient(small).attach() for _ in range(12)]
+        for client in clients:
+            client.announce(11 << 20)
+            client.socket.settimeout(0.2)  # what there is no room for isn't read
+            with suppress(TimeoutError):
+                client.socket.sendall(half)
+        assert answers(good)
+        for client in clients:
+            client.close()
+
+
+@pytest.mark.parametrize(
+    "length, is_attached",
+    [(LONGEST_FIRST_FRAME + 1, False), (256 << 20, False), (0xFFFFFFFF, True), (LONGEST_FRAME + 1, True)],
+)
+def test_who_announces_more_than_anybody_sends_is_sent_away_and_told_why(small, good, length, is_attached):
+    with PlainClient(small) as client:
+        if is_attached:
+            client.attach()
+        assert f"{length:,} bytes was announced" in client.announce(length).last_words()
+
+
+def packed(*message):
+    body = msgspec.msgpack.encode(list(message))
+    return len(body).to_bytes(4, "little") + body
+
+
+def too_many(count):
+    return packed("Ask", [[number, 0, "x"] for number in range(count)], [{}])
+
+
+WRONG = {
+    "nothing": b"\x00\x00\x00\x00",
+    "one byte": b"\x01\x00\x00\x00\x00",
+    "an odd number": b"\x03\x00\x00\x00\x93\xa1x",
+    "100,000 requests at once": too_many(100_000),
+    "100,000 parameters at once": packed("Ask", [[0, 0, "x"]], [{}] * 100_000),
+    "no requests but a map": packed("Ask", {}, [{}]),
+    "a request without a number": packed("Ask", [["x", 0, "x"]], [{}]),
+    "a request that is nothing": packed("Ask", [None], [{}]),
+    "100,000 numbers to drop": packed("Drop", list(range(100_000))),
+    "a list in a list in a list": packed("Ask", [[0, 0, "x"]], [{}])[:10] + b"\x91" * 200_000,
+}
+
+
+@pytest.mark.parametrize("kind", WRONG)
+def test_messages_that_nobody_sends_end_their_senders_connection(small, good, kind):
+    with PlainClient(small).attach() as client, grown_by_at_most(small, 64):
+        client.send(WRONG[kind])
+        client.socket.shutdown(1)
+        client.last_words()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_bytes_harm_only_their_sender(small, good, seed):
+    chance = random.Random(seed)
+    whole = frame(Ask([text(0), text(1)], [GREEDY]))
+    for number in range(60):
+        with PlainClient(small) as client:
+            if number % 2:
+                client.attach()
+            sent = bytearray(chance.randbytes(chance.randrange(200)) if number % 3 else whole)
+            for _ in range(chance.randrange(1, 9)):
+                sent[chance.randrange(4, len(sent)) if len(sent) > 4 else 0 : 0] = chance.randbytes(1)
+            client.send(len(sent).to_bytes(4, "little") + bytes(sent))
+    wait_for(small.has_nothing_to_do, "nothing of them runs")
+
+
+# --- requests --------------------------------------------------------------------------------------------------------
+
+
+def conversation(messages, **options):
+    return AskedConversation(messages, None, None, options)
+
+
+HELLO = [{"role": "user", "content": "Hello"}]
+DEEP = "x"
+for _ in range(300):
+    DEEP = [DEEP]
+REFUSED = {
+    "parameters behind the last": [7, 7, "x"],
+    "parameters before the first": [7, -1, "x"],
+    "parameters of another kind": [7, "0", "x"],
+    "parameters that can't be": [7, 1, "x"],
+    "parameters of an unknown name": [7, 2, "x"],
+    "a text that is a number": [7, 0, 5],
+    "token ids cut short": [7, 0, None, b"\x01\x02\x03"],
+    "token ids beyond the vocabulary": [7, 0, None, column([1, 2**31 - 1])],
+    "nothing at all": [7, 0],
+    "an argument of the call itself": [7, 0, None, None, [HELLO, None, None, {"tokenize": True}]],
+    "self": [7, 0, None, None, [HELLO, None, None, {"self": 1}]],
+    "a conversation of numbers": [7, 0, None, None, [[1, 2], None, None, {}]],
+    "messages without roles": [7, 0, None, None, [[{}], None, None, {}]],
+    "tools that are none": [7, 0, None, None, [HELLO, [1, None], None, {}]],
+    "tools nested deep": [7, 0, None, None, [HELLO, [DEEP], None, {}]],
+    "options that aren't a map": [7, 0, None, None, [HELLO, None, None, ["x"]]],
+    "more values than any needs": [7, 0, None, None, [[{}] * 200_000, None, None, {}]],
+    "a template that breaks": [7, 0, None, None, [HELLO, None, "{{ 1 // 0 }}", {}]],
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_a_request_that_is_wrong_ends_alone(small, good, kind):
+    """Those beside it in the same message, and those after it on the same connection, are answered."""
+    params = [{"max_tokens": 2}, {"temperature": -1}, {"temperatur": 1}]
+    with PlainClient(small).attach() as client:
+        client.send(packed("Ask", [[0, 0, "x"], REFUSED[kind], [1, 0, "x"]], params))
+        ended = {piece.number: (piece.error_code, piece.error_msg) for piece in client.ends(3)}
+        assert ended[0] == ended[1] == (200, None)
+        assert ended[7][0] == 400 and ended[7][1]
+        assert client.ask(text(2)).ends(1)[0].error_code == 200
+
+
+@given(numbers=st.lists(st.integers(0, 5), min_size=1, max_size=12), dropped=st.sets(st.integers(0, 5)))
+@settings(max_examples=12)
+def test_of_requests_with_one_number_the_first_runs_and_the_others_are_refused(small, numbers, dropped):
+    with PlainClient(small).attach() as client:
+        client.ask(*(text(number) for number in numbers), params=[LONG])
+        refused = Counter(piece.number for piece in client.ends(len(numbers) - len(set(numbers))))
+        assert refused == Counter(numbers) - Counter(set(numbers))
+        client.send(Drop(sorted(dropped)))
+        left = set(numbers) - dropped
+        wait_for(lambda: small.model().stats.running + small.model().stats.waiting == len(left), "the dropped ended")
+        # A number is free when its request has ended.
+        client.ask(*(text(number) for number in sorted(dropped)))
+        assert {piece.number: piece.error_code for piece in client.ends(len(dropped))} == dict.fromkeys(dropped, 200)
+    wait_for(small.has_nothing_to_do, "those that ran ended with their client")
+
+
+def test_before_attaching_requests_fail_and_nothing_is_held(small):
+    with PlainClient(small) as client:
+        (failed,) = client.ask(*map(text, range(64))).ends(1)
+        assert isinstance(failed, Failed) and failed.numbers == list(range(64))
+
+
+# --- floods ----------------------------------------------------------------------------------------------------------
+
+
+def flood(client, count, params=LONG):
+    """As many requests, in messages of 512. What there is no room for isn't read, so it stops where it would wait."""
+    client.socket.settimeout(0.5)
+    sent = 0
+    try:
+        for start in range(0, count, 512):
+            client.ask(*map(text, range(start, start + 512)), params=[params])
+            sent += 512
+    except TimeoutError:
+        pass
+    return sent
+
+
+def test_a_flood_of_requests_is_bounded_and_does_not_stand_before_others(small, good):
+    with PlainClient(small).attach() as client, grown_by_at_most(small, 64):
+        sent = flood(client, 100_000)
+        assert sent < 50_000, "the rest waits outside"
+        wait_for(lambda: small.model().stats.waiting > 1000, "many of them wait in the engine")
+        before = small.model().stats
+        assert answers(good)
+        after = small.model().stats
+        # The places are all the flood's, for 900 steps each: one is given up after eight. Steps here take no time, so
+        # that some pass while a request is on its way.
+        assert after.steps - before.steps < 900 and after.waiting > 1000
+    assert wait_for(small.has_nothing_to_do, "all of it has gone with its client") < 10
+
+
+def test_what_a_client_gives_back_another_may_take(small):
+    sent = []
+    for _ in range(2):
+        with PlainClient(small).attach() as client:
+            sent.append(flood(client, 8_000))
+        wait_for(small.has_nothing_to_do, "it has gone")
+    assert min(sent) > 0.7 * max(sent) > 0
+
+
+def test_answers_that_nobody_reads_are_held_within_the_budget(small, good):
+    """Each takes some 3 MiB of log-probabilities, of which few fit; the others end with a sentence."""
+    params = SamplingParams(max_tokens=400, ignore_eos=True, logprobs=20, prompt_logprobs=20)
+    with PlainClient(small).attach() as client, grown_by_at_most(small, 90):
+        client.ask(*(text(number, is_streamed=number % 2 == 1) for number in range(32)), params=[params])
+        wait_for(lambda: small.model().stats.generated_tokens > 0, "it begins")
+        wait_for(small.has_nothing_to_do, "all is computed, or ended")
+        assert answers(good)
+        codes = Counter(piece.error_code for piece in client.ends(32))
+        assert codes[200] > 0 and codes[429] > 0 and sum(codes.values()) == 32
+        assert client.ask(text(100)).ends(1)[0].error_code == 200, "what was read is given back"
+
+
+# --- connections -----------------------------------------------------------------------------------------------------
+
+
+def test_connections_that_say_nothing_are_bounded_and_keep_nobody_out(small, good):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, hard), hard))
+    daemon = psutil.Process(small.status().pid)
+    before, strangers = daemon.num_fds(), []
+    try:
+        for number in range(1500):
+            strangers.append(PlainClient(small))
+            if number % 100 == 0:
+                strangers[-1].send(b"\x40")
+        with small.attach() as llm:
+            assert answers(llm)
+        wait_for(lambda: daemon.num_fds() < before + 80, "those that wait longest have gone")
+    finally:
+        for stranger in strangers:
+            stranger.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

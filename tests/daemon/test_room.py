@@ -1,0 +1,193 @@
+"""One client's place in the daemon, in one process: what it is charged, when it waits, and when it is sent away."""
+
+import asyncio
+import itertools
+import struct
+from contextlib import asynccontextmanager
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from penstock.frontend.budget import Budget, BudgetError
+from penstock.frontend.daemon import frames, outbox, room, served
+from penstock.frontend.daemon.questions import Answers
+from penstock.frontend.daemon.room import Room
+from penstock.frontend.daemon.served import Served
+from penstock.frontend.daemon.strangers import make_room
+from penstock.protocol.attach import AskStatus, DaemonStatus, frame
+
+MIB = 1 << 20
+
+
+def never() -> None:
+    """Nobody has gone."""
+
+
+def run(work):
+    """Within a time, on a loop of its own."""
+    return asyncio.run(asyncio.wait_for(work, 20))
+
+
+def test_who_has_something_running_waits_until_that_is_given_back():
+    async def wait():
+        mine = Room(Budget(8 * MIB, 4 * MIB), "one", lambda: True, never)
+        mine.take(3 * MIB)
+        waits = asyncio.create_task(mine.take_when_free(2 * MIB))
+        await asyncio.sleep(0)
+        assert not waits.done()
+        mine.give(2 * MIB)
+        await waits
+        assert mine.num_bytes == 3 * MIB
+
+    run(wait())
+
+
+def test_who_has_nothing_running_waits_for_others_only_so_long(monkeypatch):
+    monkeypatch.setattr(room, "_WAIT_SECONDS", 0.01)
+
+    async def wait():
+        budget = Budget(8 * MIB, 4 * MIB)
+        mine = Room(budget, "one", lambda: False, never)
+        with pytest.raises(BudgetError, match="one client may take"):
+            await mine.take_when_free(5 * MIB)
+        others = [Room(budget, name, lambda: True, never) for name in ("two", "three")]
+        for other in others:
+            other.take(3 * MIB)
+        with pytest.raises(BudgetError, match="All clients"):
+            await mine.take_when_free(3 * MIB)
+        others[0].close()
+        await mine.take_when_free(3 * MIB)
+
+    run(wait())
+
+
+def test_who_has_gone_while_it_waits_is_not_waited_for():
+    def gone():
+        raise ConnectionResetError
+
+    async def wait():
+        mine = Room(Budget(MIB, MIB), "one", lambda: True, gone)
+        with pytest.raises(ConnectionResetError):
+            await mine.take_when_free(2 * MIB)
+
+    run(wait())
+
+
+def test_all_is_given_back_at_the_end_and_no_more_than_that():
+    budget = Budget(8 * MIB, 4 * MIB)
+
+    async def leave():
+        mine, other = (Room(budget, name, lambda: True, never) for name in ("one", "two"))
+        mine.take(MIB)
+        other.take(MIB)
+        mine.close()
+        mine.give(MIB)  # by what ends after it
+        assert budget.used == MIB
+
+    run(leave())
+
+
+class Owner:
+    async def status(self) -> DaemonStatus:
+        return DaemonStatus(1, "", 0.0, "", "", 0, False, "", [])
+
+
+@asynccontextmanager
+async def connected(budget: Budget):
+    """A client's ends of a connection to a daemon that has no models, and what serves it."""
+    clients = []
+
+    async def serve(reader, writer):
+        clients.append(Served(reader, writer, None, Answers(Owner()), budget))
+        await clients[0].run()
+
+    with TemporaryDirectory(prefix="pr") as folder:
+        server = await asyncio.start_unix_server(serve, f"{folder}/s")
+        reader, writer = await asyncio.open_unix_connection(f"{folder}/s")
+        try:
+            yield reader, writer, clients
+        finally:
+            writer.close()
+            server.close()
+
+
+def test_who_never_attaches_is_told_so_and_sent_away(monkeypatch):
+    monkeypatch.setattr(frames, "ATTACH_SECONDS", 0.05)
+
+    async def wait():
+        async with connected(Budget(MIB, MIB)) as (reader, _, _):
+            assert b"attach to a model" in await reader.read()
+
+    run(wait())
+
+
+def test_a_question_before_attaching_is_answered_and_then_its_sender_is_sent_away(monkeypatch):
+    monkeypatch.setattr(frames, "ATTACH_SECONDS", 0.2)
+
+    async def wait():
+        async with connected(Budget(MIB, MIB)) as (reader, writer, _):
+            writer.write(frame(AskStatus(7)))
+            heard = await reader.read()
+            assert b"Answer" in heard and b"attach to a model" in heard
+
+    run(wait())
+
+
+def test_who_stops_in_the_middle_of_a_message_is_sent_away_and_its_bytes_are_given_back(monkeypatch):
+    monkeypatch.setattr(frames, "_MESSAGE_SECONDS", 0.05)
+    budget = Budget(8 * MIB, 8 * MIB)
+
+    async def wait():
+        async with connected(budget) as (reader, writer, clients):
+            writer.write(struct.pack("<I", 60_000) + b"x" * 50_000)
+            assert b"did not come within" in await reader.read()
+            while budget.used:
+                await asyncio.sleep(0)
+            assert not clients[0].is_stranger
+
+    run(wait())
+
+
+def test_who_reads_nothing_is_sent_away_when_that_has_become_much(monkeypatch):
+    monkeypatch.setattr(outbox, "_UNREAD_SECONDS", 0.05)
+    monkeypatch.setattr(outbox, "_MUCH_UNREAD", 1000)
+    monkeypatch.setattr(served, "_FAREWELL_SECONDS", 0.01)
+    budget = Budget(8 * MIB, 8 * MIB)
+
+    async def wait():
+        async with connected(budget) as (_, writer, _):
+            writer.transport.pause_reading()
+            with pytest.raises(ConnectionError):
+                for number in itertools.count():
+                    writer.write(frame(AskStatus(number)))
+                    await writer.drain()
+            while budget.used:
+                await asyncio.sleep(0)
+
+    run(wait())
+
+
+class Connection:
+    def __init__(self, *, is_stranger: bool) -> None:
+        self.is_stranger = is_stranger
+        self.was_sent_away = False
+
+    def hang_up(self) -> None:
+        self.is_stranger, self.was_sent_away = False, True
+
+
+def test_of_those_that_have_not_attached_the_oldest_goes_where_there_are_too_many():
+    connections = []
+    for number in range(300):
+        connections.append(Connection(is_stranger=number % 3 > 0))
+        assert make_room(connections) is None
+    strangers = [connection for connection in connections if connection.is_stranger]
+    assert len(strangers) < 64
+    gone = [connection for connection in connections if connection.was_sent_away]
+    assert gone == [each for each in connections if each.was_sent_away or each.is_stranger][: len(gone)]
+
+
+def test_where_all_places_are_taken_by_clients_the_next_one_is_declined():
+    clients = [Connection(is_stranger=False) for _ in range(511)]
+    assert make_room(clients) is None
+    assert "512 clients" in make_room([*clients, Connection(is_stranger=False)])
