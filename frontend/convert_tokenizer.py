@@ -10,15 +10,16 @@ import hashlib
 import importlib.util
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
-import threading
+from functools import partial
 from pathlib import Path
 
 from ..protocol.cache_folder import cache_folder
+from ..protocol.child import begin
 from ..protocol.errors import ConfigError, ModelNotFoundError
-from ..protocol.process import inherited_path
+from ..protocol.exit_status import described
+from ..protocol.process import run_to_end, start_child
 
 # Data files of the tokenizers that are worth converting.
 VOCABULARY_FILES = [
@@ -84,21 +85,14 @@ def _key(sources: list[Path]) -> str:
 
 
 def _convert(source: Path, target: Path) -> None:
-    """Run this module as the helper process; it ends itself when our end of the pipe closes."""
-    command = [sys.executable, "-P", "-m", __name__, str(source), str(target)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(inherited_path()), "HF_HUB_OFFLINE": "1"}
-    theirs, ours = os.pipe()
+    """Run this module as the helper process."""
+    helper = partial(start_child, "tokenizer", __name__, [str(source), str(target)], env={"HF_HUB_OFFLINE": "1"})
     try:
-        helper = subprocess.run(
-            command, stdin=theirs, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-            text=True, errors="replace", env=environment, timeout=_LONGEST_SECONDS,
-        )  # fmt: skip
-        reason = (helper.stderr.strip().splitlines() or [f"exit status {helper.returncode}"])[-1]
-    except subprocess.TimeoutExpired:
+        done = run_to_end(helper, _LONGEST_SECONDS)
+        said = done.errors.decode(errors="replace").strip().splitlines()
+        reason = (said or [f"it {described(done.status)}"])[-1]
+    except TimeoutError:
         reason = f"it had not finished after {_LONGEST_SECONDS} seconds"
-    finally:
-        os.close(theirs)
-        os.close(ours)
     if not (target / "tokenizer.json").is_file():
         raise ConfigError(
             f"transformers could not convert the tokenizer in {source}: {reason}. "
@@ -116,7 +110,6 @@ def _remove_oldest(cache: Path) -> None:
 
 
 def main(source: str, target: str) -> None:
-    threading.Thread(target=_exit_with_parent, daemon=True).start()
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(source, local_files_only=True)
@@ -125,10 +118,5 @@ def main(source: str, target: str) -> None:
     tokenizer.save_pretrained(target)
 
 
-def _exit_with_parent() -> None:
-    os.read(0, 1)  # returns when the parent's end of the pipe closes
-    os._exit(3)
-
-
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2])
+    main(*begin())
