@@ -14,7 +14,7 @@ from typing import Any
 
 from ..protocol.adapter_messages import LoraAnswer
 from ..protocol.config import EngineConfig
-from ..protocol.errors import ClosedError, PenstockError
+from ..protocol.errors import ClosedError, EngineDeadError, PenstockError
 from ..protocol.messages import (
     Abort,
     Deltas,
@@ -25,6 +25,7 @@ from ..protocol.messages import (
     request_and_sample,
 )
 from .model_files import ModelFiles
+from .opened import notify
 from .pending import Pending
 from .tree import Tree
 from .usable import CLOSED_MEANWHILE, Usable
@@ -37,23 +38,27 @@ class Client(Usable):
 
     def __init__(self, config: EngineConfig, files: ModelFiles) -> None:
         super().__init__()  # `error` is what ended the tree
-        self.tree = Tree(config, files.folder, files.tokenizer_folder)
+        self._wake_read, self._wake_write = os.pipe()
+        try:
+            self.tree = Tree(config, files.folder, files.tokenizer_folder)
+        except BaseException:
+            self._close_ends()
+            raise
         self.plan: MemoryPlan | None = None
         self._pending: dict[int, Pending] = {}
         self._lock = threading.Lock()
         self._stats: queue.SimpleQueue[Stats | None] = queue.SimpleQueue()  # None: nobody will answer any more
         self.on_lora_answer: Callable[[LoraAnswer], None] = lambda answer: None
         self.on_death: Callable[[PenstockError], None] = lambda error: None  # called by the receiving thread
-        self._wake_read, self._wake_write = os.pipe()
         self._thread = threading.Thread(target=self._receive, name="penstock-client", daemon=True)
 
     def wait_until_ready(self) -> MemoryPlan:
         try:
             self.plan = self.tree.wait_until_ready()
+            self._thread.start()
         except BaseException:
             self.close()
             raise
-        self._thread.start()
         return self.plan
 
     def submit(self, requests: list[Pending]) -> None:
@@ -105,6 +110,9 @@ class Client(Usable):
             self._thread.join()
         self.tree.close()
         self._fail_all(ClosedError(CLOSED_MEANWHILE))
+        self._close_ends()
+
+    def _close_ends(self) -> None:
         for end in (self._wake_read, self._wake_write):
             with suppress(OSError):
                 os.close(end)
@@ -120,6 +128,8 @@ class Client(Usable):
                 self._die(self.tree.death(self._dispatch))
         except PenstockError as error:  # a child's own words
             self._die(error)
+        except BaseException as error:  # whatever it is: nobody else would tell those who wait
+            self._die(_broken(error))
 
     def _dispatch(self, message: Any) -> None:
         if isinstance(message, Deltas):
@@ -142,13 +152,15 @@ class Client(Usable):
                 if request.is_finished:
                     self._pending.pop(request_id, None)
         for request in notified.values():
-            request.notify(request)
+            notify(request)
 
     def _die(self, error: PenstockError) -> None:
         self.error = error
-        self.tree.close(ask=False)
-        self._fail_all(error)
-        self.on_death(error)
+        try:
+            self.tree.close(ask=False)
+        finally:
+            self._fail_all(error)
+            self.on_death(error)
 
     def _fail_all(self, error: PenstockError) -> None:
         """All who wait, for an answer or for figures."""
@@ -158,4 +170,10 @@ class Client(Usable):
             self._pending.clear()
         for request in failed:
             request.error = error
-            request.notify(request)
+            notify(request)
+
+
+def _broken(error: BaseException) -> EngineDeadError:
+    broken = EngineDeadError(f"What the process tree said could not be taken in: {type(error).__name__}: {error}")
+    broken.__cause__ = error
+    return broken
