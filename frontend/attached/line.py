@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from ...protocol.attach import HEADER_BYTES, FromDaemon, frame, frame_length, is_own_user
+from ...protocol.descriptors import said_in_words
 from ...protocol.errors import EngineDeadError, PenstockError
 from ...protocol.wire import Message
 
@@ -25,7 +26,8 @@ class Line:
 
     def __init__(self, address: Path) -> None:
         self.address = address
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        with said_in_words(f"The daemon at {address} can't be reached"):
+            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             self._socket.settimeout(_CONNECT_SECONDS)
             self._socket.connect(os.fspath(address))
