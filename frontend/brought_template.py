@@ -6,18 +6,18 @@ came with it. Knows nothing of requests.
 """
 
 import math
-import os
 import resource
 import signal
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
 
+from ..protocol.child import begin
 from ..protocol.errors import RequestError
-from ..protocol.process import inherited_path, working_folder
+from ..protocol.process import run_to_end, start_child
 
 _CPU_SECONDS = 5  # for all conversations of a group, which are at most a few hundred
 _MEMORY_BYTES = 512 << 20  # beyond what the process has at its start
@@ -48,27 +48,25 @@ def render_apart(
     template: str, special_tokens: Mapping[str, str], turns: Sequence[Turn], cpu_seconds: int = _CPU_SECONDS
 ) -> list[str | RequestError]:
     """The text of each conversation, or why it has none."""
-    command = [sys.executable, "-P", "-m", __name__, str(cpu_seconds)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(inherited_path())}
     job = msgspec.msgpack.encode(_Job(template, dict(special_tokens), list(turns)))
+    helper = partial(start_child, "template", __name__, [str(cpu_seconds)])
     try:
-        process = subprocess.run(
-            command, input=job, capture_output=True, env=environment, cwd=working_folder(), timeout=_WALL_SECONDS
-        )
-        status, said = process.returncode, process.stdout
-    except subprocess.TimeoutExpired:
-        status, said = -signal.SIGKILL, b""
-    if status != 0:
-        return [RequestError(f"The chat template of this request {_why(status, cpu_seconds)}.")] * len(turns)
-    texts = msgspec.msgpack.decode(said, type=list[_Text])
+        done = run_to_end(helper, _WALL_SECONDS, given=job)
+        texts = msgspec.msgpack.decode(done.output, type=list[_Text])
+    except TimeoutError:
+        return _refused(f"takes more than {_WALL_SECONDS} s", turns)
+    except msgspec.DecodeError:  # it has ended before its last word
+        return _refused(_why(done.status, cpu_seconds), turns)
     return [RequestError(each.text) if each.is_refusal else each.text for each in texts]
 
 
-def _why(status: int, cpu_seconds: int) -> str:
+def _refused(why: str, turns: Sequence[Turn]) -> list[str | RequestError]:
+    return [RequestError(f"The chat template of this request {why}.") for _ in turns]
+
+
+def _why(status: int | None, cpu_seconds: int) -> str:
     if status == -signal.SIGXCPU:
         return f"takes more than {cpu_seconds} s of processor time"
-    if status == -signal.SIGKILL:
-        return f"takes more than {_WALL_SECONDS} s"
     return f"takes more than {_MEMORY_BYTES >> 20} MiB, or breaks what renders it"
 
 
@@ -100,10 +98,6 @@ def main(cpu_seconds: int) -> None:
             )
         except RequestError as error:
             return _Text(str(error), is_refusal=True)
-        except MemoryError:
-            raise
-        except Exception as error:  # of values that the template wasn't written for: it ends this request alone
-            return _Text(f"This conversation can't be rendered: {type(error).__name__}: {error}", is_refusal=True)
 
     sys.stdout.buffer.write(msgspec.msgpack.encode([text(turn) for turn in job.turns]))
 
@@ -119,4 +113,4 @@ def _bound(cpu_seconds: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(*map(int, begin()))

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..protocol.adapter_messages import LoraAnswer
 from ..protocol.config import EngineConfig
-from ..protocol.errors import ClosedError, PenstockError
+from ..protocol.errors import ClosedError, EngineDeadError, PenstockError
 from ..protocol.messages import (
     Abort,
     Deltas,
@@ -26,6 +26,7 @@ from ..protocol.messages import (
     request_and_sample,
 )
 from .model_files import ModelFiles
+from .opened import notify
 from .pending import Pending
 from .tree import Tree
 from .usable import CLOSED_MEANWHILE, Usable
@@ -40,6 +41,12 @@ class Client(Usable):
 
     def __init__(self, config: EngineConfig, files: ModelFiles) -> None:
         super().__init__()  # `error` is what ended the tree
+        self._wake_read, self._wake_write = os.pipe()
+        try:
+            self.tree = Tree(config, files.folder, files.tokenizer_folder)
+        except BaseException:
+            self._close_ends()
+            raise
         self.plan: MemoryPlan | None = None
         self._pending: dict[int, Pending] = {}
         self._lock = threading.Lock()
@@ -47,12 +54,6 @@ class Client(Usable):
         self.on_lora_answer: Callable[[LoraAnswer], None] = lambda answer: None
         self.on_death: Callable[[PenstockError], None] = lambda error: None  # called by the receiving thread
         self._thread = threading.Thread(target=self._receive, name="penstock-client", daemon=True)
-        self.tree = Tree(config, files.folder, files.tokenizer_folder)
-        try:
-            self._wake_read, self._wake_write = os.pipe()
-        except BaseException:
-            self.tree.close()
-            raise
 
     def wait_until_ready(self) -> MemoryPlan:
         try:
@@ -115,6 +116,9 @@ class Client(Usable):
             self._thread.join()
         self.tree.close()
         self._fail_all(ClosedError(CLOSED_MEANWHILE))
+        self._close_ends()
+
+    def _close_ends(self) -> None:
         for end in (self._wake_read, self._wake_write):
             with suppress(OSError):
                 os.close(end)
@@ -130,6 +134,8 @@ class Client(Usable):
                 self._die(self.tree.death(self._dispatch))
         except PenstockError as error:  # a child's own words
             self._die(error)
+        except BaseException as error:  # whatever it is: nobody else would tell those who wait
+            self._die(_broken(error))
 
     def _dispatch(self, message: Any) -> None:
         if isinstance(message, Deltas):
@@ -152,13 +158,15 @@ class Client(Usable):
                 if request.is_finished:
                     self._pending.pop(request_id, None)
         for request in notified.values():
-            request.notify(request)
+            notify(request)
 
     def _die(self, error: PenstockError) -> None:
         self.error = error
-        self.tree.close(ask=False)
-        self._fail_all(error)
-        self.on_death(error)
+        try:
+            self.tree.close(ask=False)
+        finally:
+            self._fail_all(error)
+            self.on_death(error)
 
     def _fail_all(self, error: PenstockError) -> None:
         """All who wait, for an answer or for figures."""
@@ -168,7 +176,7 @@ class Client(Usable):
             self._pending.clear()
         for request in failed:
             request.error = error
-            request.notify(request)
+            notify(request)
 
 
 def _groups(prompts: Iterable[Prompt]) -> Iterator[list[Prompt]]:
@@ -183,3 +191,9 @@ def _groups(prompts: Iterable[Prompt]) -> Iterator[list[Prompt]]:
         num_sequences += prompt.params.n
     if group:
         yield group
+
+
+def _broken(error: BaseException) -> EngineDeadError:
+    broken = EngineDeadError(f"What the process tree said could not be taken in: {type(error).__name__}: {error}")
+    broken.__cause__ = error
+    return broken

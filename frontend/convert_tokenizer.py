@@ -9,17 +9,18 @@ import fnmatch
 import hashlib
 import importlib.util
 import os
-import subprocess
 import sys
-import threading
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from ..protocol.cache_folder import cache_folder
+from ..protocol.child import begin
 from ..protocol.errors import ConfigError, ModelNotFoundError
+from ..protocol.exit_status import described
 from ..protocol.own_folder import HeldFolder, is_own, make_own, remove_own
 from ..protocol.places import reason
-from ..protocol.process import inherited_path, working_folder
+from ..protocol.process import run_to_end, start_child
 
 # Data files of the tokenizers that are worth converting.
 VOCABULARY_FILES = [
@@ -102,24 +103,17 @@ def _key(sources: list[Path]) -> str:
 
 
 def _convert(source: Path, target: Path) -> None:
-    """Run this module as the helper process; it ends itself when our end of the pipe closes."""
-    command = [sys.executable, "-P", "-m", __name__, str(source), str(target)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(inherited_path()), "HF_HUB_OFFLINE": "1"}
-    theirs, ours = os.pipe()
+    """Run this module as the helper process."""
+    helper = partial(start_child, "tokenizer", __name__, [str(source), str(target)], env={"HF_HUB_OFFLINE": "1"})
     try:
-        helper = subprocess.run(
-            command, stdin=theirs, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-            text=True, errors="replace", env=environment, cwd=working_folder(), timeout=_LONGEST_SECONDS,
-        )  # fmt: skip
-        reason = (helper.stderr.strip().splitlines() or [f"exit status {helper.returncode}"])[-1]
-    except subprocess.TimeoutExpired:
-        reason = f"it had not finished after {_LONGEST_SECONDS} seconds"
-    finally:
-        os.close(theirs)
-        os.close(ours)
+        done = run_to_end(helper, _LONGEST_SECONDS)
+        said = done.errors.decode(errors="replace").strip().splitlines()
+        why = (said or [f"it {described(done.status)}"])[-1]
+    except TimeoutError:
+        why = f"it had not finished after {_LONGEST_SECONDS} seconds"
     if not (target / "tokenizer.json").is_file():
         raise ConfigError(
-            f"transformers could not convert the tokenizer in {source}: {reason}. "
+            f"transformers could not convert the tokenizer in {source}: {why}. "
             "Install what it asks for, or give a folder with a tokenizer.json with tokenizer=…"
         )
 
@@ -134,7 +128,6 @@ def _remove_oldest(cache: Path) -> None:
 
 
 def main(source: str, target: str) -> None:
-    threading.Thread(target=_exit_with_parent, daemon=True).start()
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(source, local_files_only=True)
@@ -143,10 +136,5 @@ def main(source: str, target: str) -> None:
     tokenizer.save_pretrained(target)
 
 
-def _exit_with_parent() -> None:
-    os.read(0, 1)  # returns when the parent's end of the pipe closes
-    os._exit(3)
-
-
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2])
+    main(*begin())

@@ -5,11 +5,13 @@ chose: an attached script needs no tokenizer, no template engine and no ZeroMQ, 
 Knows nothing of how a caller waits.
 """
 
+import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..protocol.config import EngineConfig
+from ..protocol.descriptors import said_in_words
 from ..protocol.messages import Stats
 from ..protocol.outputs import RequestOutput
 from ..protocol.sampling import SamplingParams
@@ -17,6 +19,8 @@ from .asked import Asked, Messages, Params
 
 if TYPE_CHECKING:
     from .tokenizer import Tokenizer
+
+_log = logging.getLogger(__name__)
 
 
 class Request(Protocol):
@@ -29,6 +33,14 @@ class Request(Protocol):
 
 
 Notify = Callable[[Any], None]  # called with a Request by a receiving thread; must not block
+
+
+def notify(request: Any) -> None:
+    """Tell a request's owner; one who can't be told any more doesn't keep others from being told."""
+    try:
+        request.notify(request)
+    except Exception:
+        _log.exception("Nobody could be told of request %s", request.request_id)
 
 
 class Door(Protocol):
@@ -89,11 +101,12 @@ class Opened(Protocol):
 
 def open_model(model: str | os.PathLike[str], options: dict[str, Any]) -> Opened:
     """The daemon's, where `connect` says so and it has that model; else a private tree, which starts."""
-    if options.get("connect", "never") not in (None, "never"):
-        from .attached import attach
+    with said_in_words(f"{os.fspath(model)} could not be opened"):
+        if options.get("connect", "never") not in (None, "never"):
+            from .attached import attach
 
-        if (attached := attach(model, options)) is not None:
-            return attached
-    from .session import Session
+            if (attached := attach(model, options)) is not None:
+                return attached
+        from .session import Session
 
-    return Session(model, options)
+        return Session(model, options)

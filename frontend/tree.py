@@ -6,6 +6,7 @@ here, in one place. Knows nothing of requests; what arrives once the tree is rea
 
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -14,6 +15,7 @@ from typing import Any
 
 from ..protocol.cache_folder import caches_of_libraries
 from ..protocol.config import EngineConfig
+from ..protocol.descriptors import require_descriptors
 from ..protocol.errors import (
     ChildFailure,
     ChildTraceback,
@@ -23,10 +25,9 @@ from ..protocol.errors import (
     PenstockError,
     raised_by,
 )
-from ..protocol.fingerprint import PROTOCOL
 from ..protocol.launch import Launch
-from ..protocol.messages import FrontendInbox, Hello, MemoryPlan, Notice, Ready, Stop
-from ..protocol.process import ChildProcess, LifePipe, end_children, start_child, wait_for_ends
+from ..protocol.messages import FrontendInbox, MemoryPlan, Notice, Ready, Stop
+from ..protocol.process import ChildProcess, end_children, open_log, start_child, wait_for_ends
 from ..protocol.runtime_directory import RuntimeDirectory
 from ..protocol.sockets import Inbox, Outbox
 from ..protocol.trace import Trace
@@ -36,6 +37,8 @@ from .standard_error import fill_closed_descriptors
 
 # After a child has ended, its last words and those of the others are awaited that long.
 _LAST_WORDS_SECONDS = 0.3
+# What a tree takes of this process (and less of each child), with a few to spare for the files that are read meanwhile.
+_DESCRIPTORS, _DESCRIPTORS_PER_CHILD = 24, 4
 
 
 class Tree:
@@ -44,13 +47,14 @@ class Tree:
     def __init__(self, config: EngineConfig, model_folder: Path, tokenizer_folder: Path) -> None:
         fill_closed_descriptors()
         self.config = config
+        ranks = config.tensor_parallel_size
+        require_descriptors(_DESCRIPTORS + _DESCRIPTORS_PER_CHILD * (ranks + 2), "Another process tree")
         self.log = logs.new_log_file(quiet=logs.is_quiet(config.quiet))
         self.directory = RuntimeDirectory()
         self.children: list[ChildProcess] = []
         self.is_ready = self.is_closed = False
         self._oom_kills = _oom_kills()
         try:
-            self.life = LifePipe()
             if config.trace:
                 Trace.create(config.trace)
             self.inbox = Inbox(self.directory.path, "frontend", FrontendInbox)
@@ -77,25 +81,22 @@ class Tree:
             self._start_child(name, module, _worker_environment(launch.threads_per_rank), "--rank", str(rank))
         self._start_child("engine", "penstock.engine", _QUIET_LIBRARIES)
         self._start_child("detokenizer", "penstock.frontend.detokenizer", _QUIET_LIBRARIES)
-        self.life.close_read_end()
 
     def _start_child(self, role: str, module: str, environment: dict[str, str], *arguments: str) -> None:
-        directory = str(self.directory.path)
-        child = start_child(role, module, [directory, *arguments], self.life, self.log, environment)
-        self.children.append(child)
+        with open_log(self.log) as log:
+            streams = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
+            arguments = (str(self.directory.path), *arguments)
+            self.children.append(start_child(role, module, arguments, env=environment, **streams))
 
     def wait_until_ready(self) -> MemoryPlan:
         """Until every child is ready; raises what ended one."""
+        if any(child.has_ended for child in self.children):
+            raise self.death()
         missing, plan = {"engine", "detokenizer"}, None
         while missing or plan is None:
             message = self.inbox.receive_or([child.pidfd for child in self.children])
             if message is None:
                 raise self.death()
-            if isinstance(message, Hello) and message.protocol != PROTOCOL:
-                raise EngineDeadError(
-                    f"The {message.role} process runs another version of Penstock ({message.versions}). "
-                    "Reinstall the package, and check that only one copy of it is on the module search path."
-                )
             if isinstance(message, Ready):
                 missing.discard(message.role)
                 plan = message.plan or plan
@@ -161,15 +162,12 @@ class Tree:
         self.is_closed = True
         # A tree that isn't complete would not pass the word on.
         can_ask = ask and self.is_ready and not any(child.has_ended for child in self.children)
-        # As far as the constructor came; `life` is its first.
-        opened = [getattr(self, name) for name in ("life", "engine", "inbox") if hasattr(self, name)]
-        if opened and not can_ask:
-            self.life.close()
+        opened = [getattr(self, name) for name in ("engine", "inbox") if hasattr(self, name)]
         try:
             end_children(self.children, (lambda: self.engine.send(Stop())) if can_ask else None)
-        finally:  # a Ctrl-C while waiting leaves the rest to the children
-            for each in opened:
-                each.close()
+        finally:  # after a Ctrl-C while waiting, too
+            for socket in opened:
+                socket.close()
             self.directory.remove()
 
 

@@ -1,7 +1,7 @@
 """What every child process does before and around its own work: the child's side of `process.py`.
 
-`run_child` arms both ways of noticing the parent's end before it loads anything else, greets the front end, runs the
-body, and sends an exception up as a `ChildFailure`. Knows nothing of what the body does.
+`begin` watches for the parent's end before anything else is loaded. `run_child`, for the processes of a tree, also
+greets the front end, runs the body, and sends an exception up as a `ChildFailure`. Knows nothing of what the body does.
 """
 
 import argparse
@@ -44,14 +44,12 @@ class Child:
 
 def run_child(role: str, body: Callable[[Child], None]) -> None:
     """Run `body` as this process's work; never returns."""
-    arguments = _arguments()
-    _exit_with_parent(arguments.parent, arguments.life)
+    arguments = _arguments(begin())
     # Ctrl-C is the caller's; a child in another session would not see it, unless someone sends it by hand.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     from .. import __version__
     from .faults import point
-    from .fingerprint import PROTOCOL
     from .launch import Launch
     from .messages import Hello
     from .sockets import Outbox
@@ -62,7 +60,7 @@ def run_child(role: str, body: Callable[[Child], None]) -> None:
         _log_to(frontend, name)
         point(f"{role}.start")
         versions = {"penstock": __version__, "python": platform.python_version()}
-        frontend.send(Hello(role=name, pid=os.getpid(), protocol=PROTOCOL, versions=versions))
+        frontend.send(Hello(role=name, pid=os.getpid(), versions=versions))
         body(Child(name, arguments.rank, arguments.directory, Launch.read(arguments.directory), frontend))
         status = 0
     except BaseException as error:
@@ -92,21 +90,38 @@ def _exit(status: int) -> NoReturn:
         os._exit(status)
 
 
-def _arguments() -> argparse.Namespace:
+def begin() -> list[str]:
+    """First of all in a module that `start_child` runs: end with the parent, and take signals as they usually are.
+
+    Gives the module's own arguments.
+    """
+    parent, life, *own = sys.argv[1:]
+    _exit_with_parent(int(parent), int(life))
+    usual_signals()
+    return own
+
+
+def usual_signals() -> None:
+    """What the parent ignores or holds back for its own sake would be so here and in our own children, too."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGXCPU):
+        signal.signal(number, signal.SIG_DFL)
+
+
+def _arguments(own: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("directory", type=Path)
     parser.add_argument("--rank", type=int, default=0)
-    parser.add_argument("--parent", type=int, required=True)
-    parser.add_argument("--life", type=int, required=True)
-    return parser.parse_args()
+    return parser.parse_args(own)
 
 
 def _exit_with_parent(parent: int, life: int) -> None:
     """Exit as soon as the parent has ended or let go of us.
 
-    The pipe closes when the parent ends or says so. A process that the parent forks holds the pipe open as well, so
-    the parent itself is watched too.
+    The kernel sees to that (`life.py`) from a moment after we were started; this covers that moment, and kernels that
+    don't know how. A process that the parent forks may hold the pipe open as well, so the parent itself is watched too.
     """
+    os.set_inheritable(life, False)
     parent_fd = os.pidfd_open(parent)
     if os.getppid() != parent:  # ended before we looked, and its number may be another's by now
         os._exit(_PARENT_GONE)

@@ -2,14 +2,16 @@
 
 `PENSTOCK_FAULTS="worker.step=delay:0.01;engine.plan=die@3;worker.logits=nan@2"`: at a point, an action, and with `@n`
 only at its n-th visit in that process (without it at every visit). Actions: `delay:SECONDS` (a random share of it,
-seeded by the point's name), `die` (SIGKILL to itself), `error` (raises), `memory` (a failed allocation), and `nan`,
-which the caller of `point` acts on.
+seeded by the point's name), `hold:SECONDS` (the interpreter's lock, as a native call that hangs), `die` (SIGKILL to
+itself), `error` (raises), `memory` (a failed allocation), and `nan`, which the caller of `point` acts on.
 Knows nothing of what happens at a point.
 """
 
+import ctypes
 import os
 import random
 import signal
+import sys
 import time
 from dataclasses import dataclass
 
@@ -45,6 +47,9 @@ def point(name: str) -> str | None:
         return None
     if fault.action == "delay":
         time.sleep(fault.argument * fault.chance.random())
+    elif fault.action == "hold":
+        print(f"The lock is held at {name}", file=sys.stderr, flush=True)
+        ctypes.PyDLL(None).sleep(int(fault.argument))
     elif fault.action == "die":
         os.kill(os.getpid(), signal.SIGKILL)
     elif fault.action == "error":

@@ -1,6 +1,6 @@
 """`PROTOCOL`: a short hash of the files that say what crosses a border between two processes.
 
-Both ends of a tree compare theirs when they meet: equal hashes understand each other. Knows nothing of what the files
+Every frame carries its sender's: equal hashes understand each other. Knows nothing of what the files
 say.
 """
 

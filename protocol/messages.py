@@ -65,7 +65,6 @@ class Hello(Message):
 
     role: str
     pid: int
-    protocol: str  # the sender's fingerprint.PROTOCOL: both ends must be of one installation
     versions: dict[str, str]
 
 

@@ -1,8 +1,8 @@
-"""Start a child process by name, notice its end, and end it: the parent's side.
+"""Start a child process, notice its end, and end it: the parent's side.
 
-A child gets the read end of a pipe whose write end only this process holds, and this process's id; it watches both
-(`child.py`). It runs in a session of its own, so that a Ctrl-C at the terminal reaches only the caller, and inherits
-nothing but its log file. Every wait here is bounded. Knows nothing of what a child does.
+Each child ends with this process, by a pipe that the kernel watches (`life.py`); a module of ours also watches for
+that itself (`child.py`). It runs in a session of its own, so that a Ctrl-C at the terminal reaches only the caller, and
+inherits nothing but its standard streams. Every wait here is bounded. Knows nothing of what a child does.
 """
 
 import os
@@ -10,35 +10,23 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, NamedTuple
+
+from .descriptors import is_readable, said_in_words
+from .exit_status import described, exit_status
+from .life import LifePipe
 
 # A tree that is asked to stop has that long before it is told (TERM), and then before it is killed.
 ASK_SECONDS = 1.0
 TELL_SECONDS = 0.5
-
-
-class LifePipe:
-    """Its write end is closed by the kernel when this process ends, and by `close()`: then every child exits."""
-
-    def __init__(self) -> None:
-        self.read_end, self._write_end = os.pipe()
-
-    def close_read_end(self) -> None:
-        """Once the children have theirs."""
-        if self.read_end >= 0:
-            os.close(self.read_end)
-            self.read_end = -1
-
-    def close(self) -> None:
-        self.close_read_end()
-        if self._write_end >= 0:
-            os.close(self._write_end)
-            self._write_end = -1
+# The kernel may take a while to give back a killed process's memory; one that hangs in a driver is left to it.
+_KILL_SECONDS = 10.0
 
 
 @dataclass
@@ -46,48 +34,77 @@ class ChildProcess:
     role: str
     popen: "subprocess.Popen[bytes]"
     pidfd: int  # readable once the child has ended
+    life: LifePipe
+    status: int | None = None  # once it has ended, where it is known
+    _is_over: bool = False
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def has_ended(self) -> bool:
-        return self.popen.poll() is not None
+        with self._lock:
+            if not self._is_over and is_readable(self.pidfd):
+                self.status = exit_status(self.pidfd)
+                self.popen.returncode = self.status or 0  # it was waited for
+                self._is_over = True
+            return self._is_over
 
     @property
     def was_killed(self) -> bool:
-        return (self.popen.poll() or 0) < 0
+        return self.has_ended and (self.status or 0) < 0
 
     def describe_end(self) -> str:
         """How it ended, in words; only after `has_ended`."""
-        status = self.popen.wait()
-        if status >= 0:
-            return f"The {self.role} process (pid {self.popen.pid}) exited with status {status}"
-        name = signal.Signals(-status).name
-        return f"The {self.role} process (pid {self.popen.pid}) was killed by {name}"
+        return f"The {self.role} process (pid {self.popen.pid}) {described(self.status)}"
 
     def send(self, number: int) -> None:
-        with suppress(ProcessLookupError):
-            self.popen.send_signal(number)
+        with self._lock, suppress(ProcessLookupError):
+            if not self._is_over:
+                signal.pidfd_send_signal(self.pidfd, number)
+
+    def close(self) -> None:
+        """Kill it, with what it has started, unless it has ended; then let go of it."""
+        self.life.close()
+        if not self.has_ended:
+            self.send(signal.SIGKILL)
+            wait_for_ends([self], _KILL_SECONDS)
+        with self._lock:
+            self._is_over = True
+            if self.pidfd >= 0:
+                os.close(self.pidfd)
+                self.pidfd = -1
 
 
-def start_child(
-    role: str, module: str, arguments: Sequence[str], life: LifePipe, log: Path, environment: dict[str, str]
-) -> ChildProcess:
-    """`python -P -m module arguments…` with this process's own module search path."""
-    command = [sys.executable, "-P", "-m", module, *arguments, "--parent", str(os.getpid())]
-    command += ["--life", str(life.read_end)]
-    with open_log(log) as log_file:
-        popen = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=log_file,
-            stderr=log_file,
-            cwd=working_folder(),
-            pass_fds=(life.read_end,),
-            start_new_session=True,
-            env={**os.environ, **environment, "PYTHONPATH": os.pathsep.join(inherited_path())},
-        )
+def start_process(role: str, command: Sequence[str], **options: Any) -> ChildProcess:
+    """Start a program; `options` are those of `subprocess.Popen`. Raises why it could not be started."""
+    with said_in_words(f"The {role} process could not be started"):
+        return _started(role, command, LifePipe(), options)
+
+
+def start_child(role: str, module: str, arguments: Sequence[str], **options: Any) -> ChildProcess:
+    """`python -P -m module arguments…` with this process's own module search path; it calls `child.begin` first."""
+    environment = {**os.environ, **options.pop("env", {}), "PYTHONPATH": os.pathsep.join(inherited_path())}
+    with said_in_words(f"The {role} process could not be started"):
+        life = LifePipe()
+        command = [sys.executable, "-P", "-m", module, str(os.getpid()), str(life.read_end), *arguments]
+        return _started(role, command, life, options | {"env": environment})
+
+
+def _started(role: str, command: Sequence[str], life: LifePipe, options: dict[str, Any]) -> ChildProcess:
     try:
-        return ChildProcess(role, popen, os.pidfd_open(popen.pid))
-    except OSError:  # no descriptor is left: nobody could watch it
+        popen = subprocess.Popen(
+            command, cwd=working_folder(), pass_fds=(life.read_end,), start_new_session=True, **options
+        )
+    except BaseException:
+        life.close()
+        raise
+    life.hold(popen.pid)
+    try:
+        return ChildProcess(role, popen, os.pidfd_open(popen.pid), life)
+    except ProcessLookupError:  # it has ended, and was collected in our place
+        popen.returncode = 0
+        return ChildProcess(role, popen, -1, life, _is_over=True)
+    except BaseException:
+        life.close()
         popen.kill()
         popen.wait()
         raise
@@ -108,6 +125,32 @@ def working_folder() -> str | None:
     except OSError:
         return "/"
     return None
+
+
+class Finished(NamedTuple):
+    status: int | None
+    output: bytes
+    errors: bytes
+
+
+def run_to_end(child: Callable[..., ChildProcess], seconds: float, given: bytes = b"") -> Finished:
+    """What a process says to what it is given; `child` starts it with the streams. TimeoutError if it takes longer."""
+    with said_in_words("A helper process could not be started"), ExitStack() as files:
+        # Files in memory: unlike pipes they take any amount without someone at the other end.
+        streams = [files.enter_context(open(os.memfd_create(name), "r+b")) for name in ("given", "output", "errors")]
+        streams[0].write(given)
+        streams[0].seek(0)
+        started = child(stdin=streams[0], stdout=streams[1], stderr=streams[2])
+        try:
+            if not wait_for_ends([started], seconds):
+                raise TimeoutError
+        finally:
+            started.close()
+        said = []
+        for stream in streams[1:]:
+            stream.seek(0)
+            said.append(stream.read())
+        return Finished(started.status, *said)
 
 
 def inherited_path() -> list[str]:
@@ -138,18 +181,16 @@ def wait_for_ends(children: Sequence[ChildProcess], seconds: float) -> bool:
 
 
 def end_children(children: Sequence[ChildProcess], ask: Callable[[], None] | None) -> None:
-    """Ask, then TERM, then KILL, each with its bound; all have ended when this returns."""
-    if ask is not None:
-        ask()
-    if ask is None or not wait_for_ends(children, ASK_SECONDS):
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            for child in children:
-                if not child.has_ended:
-                    child.send(number)
-            if wait_for_ends(children, TELL_SECONDS):
-                break
-    for child in children:
-        child.popen.wait()
-        if child.pidfd >= 0:
-            os.close(child.pidfd)
-            child.pidfd = -1
+    """Ask, then TERM, then KILL, each with its bound; without `ask` they are killed at once."""
+    try:
+        if ask is not None:
+            ask()
+            if not wait_for_ends(children, ASK_SECONDS):
+                for child in children:
+                    child.send(signal.SIGTERM)
+                wait_for_ends(children, TELL_SECONDS)
+    finally:
+        for child in children:  # all at once; `close` waits for each
+            child.life.close()
+        for child in children:
+            child.close()

@@ -3,34 +3,54 @@
 Each inbox is a ZeroMQ PULL socket at `<directory>/<name>`; a message is one msgspec struct. No high-water mark: what
 is sent is never dropped, and the door (the front end) bounds what is submitted. The only file that imports zmq.
 Knows nothing of what the messages mean.
+
+Each frame begins with a mark of who speaks. One without it is none of ours and is dropped; one of ours that can't be
+decoded raises, because whoever waits for what it said would wait forever.
 """
 
+import logging
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import zmq
 
+from .errors import EngineDeadError, PenstockError
+from .fingerprint import PROTOCOL
+
+_OURS = b"penstock"
+MARK = _OURS + bytes.fromhex(PROTOCOL)
+# Far beyond all that is ever sent; a sender that announces more is cut off before memory is taken for it.
+LONGEST_FRAME = 2 << 30
+
 _encoder = msgspec.msgpack.Encoder()
+_log = logging.getLogger(__name__)
 
 
 class Inbox:
     """Receives messages of the given union, from any number of senders, each sender's in its order."""
 
     def __init__(self, directory: Path, name: str, messages: Any) -> None:
+        self.name = name
         self.decoder = msgspec.msgpack.Decoder(messages)
+        self._has_dropped = False  # a frame that was none of ours
         self.socket = _context().socket(zmq.PULL)
         self.socket.setsockopt(zmq.RCVHWM, 0)
+        self.socket.setsockopt(zmq.MAXMSGSIZE, LONGEST_FRAME)
         self.socket.bind(_address(directory, name))
         self._poller: zmq.Poller | None = None  # of the socket and the descriptors last watched with it
         self._watched: list[int] = []
 
     def receive(self, timeout: float | None = None) -> Any | None:
         """The next message; None when `timeout` seconds (None: no limit) have passed without one."""
-        if timeout is not None and not self._has_message_within(timeout):
-            return None
-        return self.decoder.decode(self.socket.recv())
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while timeout is None or self._has_message_within(timeout):
+            if (message := self._taken()) is not None:
+                return message
+            timeout = None if deadline is None else max(0.0, deadline - time.monotonic())
+        return None
 
     def receive_or(self, descriptors: list[int]) -> Any | None:
         """The next message; None when there is none and one of the descriptors has become readable."""
@@ -38,10 +58,37 @@ class Inbox:
             self._watched, self._poller = list(descriptors), zmq.Poller()
             for polled in (self.socket, *descriptors):
                 self._poller.register(polled, zmq.POLLIN)
-        while not self._has_message():
-            if all(ready is not self.socket for ready, _ in self._poller.poll()):
+        while True:
+            if self._has_message():
+                if (message := self._taken()) is not None:
+                    return message
+            elif all(ready is not self.socket for ready, _ in self._poller.poll()):
                 return self.receive(0)
-        return self.decoder.decode(self.socket.recv())
+
+    def _taken(self) -> Any | None:
+        """The message that has come; None if what has come is none of ours."""
+        frame = self.socket.recv()
+        if not frame.startswith(_OURS):
+            self._drop(frame)
+            return None
+        if not frame.startswith(MARK):
+            raise EngineDeadError(
+                f"A process that runs another version of Penstock speaks at the socket {self.name!r}. Reinstall the "
+                "package, and check that only one copy of it is on the module search path."
+            )
+        try:
+            return self.decoder.decode(memoryview(frame)[len(MARK) :])
+        except Exception as error:  # of types and lengths, but also of memory or recursion
+            raise EngineDeadError(
+                f"A message of {len(frame):,} bytes at the socket {self.name!r} can't be decoded: {error}. Who waits "
+                "for what it said would do so forever; the tree ends instead. Please report it."
+            ) from error
+
+    def _drop(self, frame: bytes) -> None:
+        if not self._has_dropped:  # one line, however many come
+            self._has_dropped = True
+            what = f"{len(frame):,} bytes that are no message of Penstock's came to the socket {self.name!r}"
+            _log.warning("%s. They are dropped, and so are others like them.", what)
 
     def _has_message_within(self, seconds: float) -> bool:
         return self._has_message() or (seconds > 0 and bool(self.socket.poll(max(1, int(seconds * 1000)))))
@@ -67,9 +114,12 @@ class Outbox:
 
     def send(self, message: Any) -> None:
         """Dropped once this end is closed: whoever sends then hears of the end from who closed it."""
+        frame = MARK + _encoder.encode(message)
+        if len(frame) > LONGEST_FRAME:
+            raise PenstockError(f"A message of {len(frame):,} bytes is too long; {LONGEST_FRAME:,} are the most.")
         with self._lock:
             if not self.socket.closed:
-                self.socket.send(_encoder.encode(message))
+                self.socket.send(frame)
 
     def close(self) -> None:
         with self._lock:

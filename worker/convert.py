@@ -25,6 +25,7 @@ from ..kernels.cpu.quantized import unpacked
 from ..kernels.cpu.weights import pack
 from ..kernels.quantized_part import QuantizedPart
 from ..kernels.reference.quantized import quantize_int4, quantize_int8
+from ..protocol.child import usual_signals
 from ..protocol.conversion import Conversion, Converted, Converting, Refused, Said
 from ..protocol.errors import ConfigError, PenstockError
 from ..protocol.own_folder import HeldFolder
@@ -149,6 +150,7 @@ def _copy_the_rest(folder: Path, source: Path, tokenizer: Path) -> None:
 
 
 def main() -> None:
+    usual_signals()
     asked = msgspec.json.decode(sys.stdin.buffer.readline(), type=Conversion)
     signal.signal(signal.SIGTERM, _end)
     threading.Thread(target=_end_with_parent, daemon=True).start()

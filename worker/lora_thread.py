@@ -50,6 +50,6 @@ class AdapterThread:
             self.bank.load(message.adapter, Path(message.folder))
         except AdapterError as error:
             return error.reason, str(error)
-        except Exception as error:
+        except BaseException as error:  # a library's panic is no Exception
             return "files", f"{message.folder} could not be loaded: {type(error).__name__}: {error}"
         return "", ""

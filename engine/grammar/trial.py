@@ -5,29 +5,28 @@ kernel keeps, and ends with whoever started it; it stays for the next grammar, a
 place. Knows nothing of models: the trial's vocabulary are the 256 bytes.
 """
 
-import ctypes
 import math
-import os
 import resource
-import select
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import BinaryIO
 
 import msgspec
 
+from ...protocol.child import begin
+from ...protocol.descriptors import is_readable
 from ...protocol.guided import Grammar
+from ...protocol.process import ChildProcess, start_child
 
 _CPU_SECONDS = 5  # a grammar
 MEMORY_BYTES = 1 << 30  # beyond what the process has at its start
 _STACK_BYTES = 256 << 20  # of those; an address space, taken as it is used
 _WALL_SECONDS = 60  # where the process gets no processor
-
-_PR_SET_PDEATHSIG = 1
 
 
 class Trial:
@@ -35,14 +34,14 @@ class Trial:
 
     def __init__(self, cpu_seconds: int = _CPU_SECONDS) -> None:
         self._cpu_seconds = cpu_seconds
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: ChildProcess | None = None
 
     def fault(self, grammar: Grammar) -> str | None:
         """What is wrong with a grammar, in a sentence."""
         process = self._process = self._process or self._started()
         try:
-            _send(process.stdin, msgspec.msgpack.encode(grammar))
-            answer = _received(process.stdout, _WALL_SECONDS)
+            _send(process.popen.stdin, msgspec.msgpack.encode(grammar))
+            answer = _received(process.popen.stdout, _WALL_SECONDS)
         except OSError:  # it has ended, and the pipe is closed
             answer = None
         if answer is None:
@@ -51,19 +50,21 @@ class Trial:
 
     def _end(self) -> str:
         process, self._process = self._process, None
-        process.kill()
-        process.communicate()
-        if process.returncode == -signal.SIGXCPU:
+        process.close()
+        for pipe in (process.popen.stdin, process.popen.stdout):
+            with suppress(OSError):
+                pipe.close()
+        if process.status == -signal.SIGXCPU:
             why = f"it takes more than {self._cpu_seconds} s of processor time"
-        elif process.returncode == -signal.SIGKILL:
+        elif process.status == -signal.SIGKILL:
             why = f"it takes more than {_WALL_SECONDS} s"
         else:
             why = f"it takes more than {MEMORY_BYTES >> 20} MiB, or breaks the compiler"
         return f"It cannot be compiled: {why}. Use a simpler one."
 
-    def _started(self) -> "subprocess.Popen[bytes]":
-        command = [sys.executable, "-P", "-m", __name__, str(os.getpid()), str(self._cpu_seconds)]
-        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    def _started(self) -> ChildProcess:
+        streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        return start_child("grammar", __name__, [str(self._cpu_seconds)], **streams)
 
 
 def _send(pipe: BinaryIO, content: bytes) -> None:
@@ -73,7 +74,7 @@ def _send(pipe: BinaryIO, content: bytes) -> None:
 
 def _received(pipe: BinaryIO, seconds: float | None = None) -> bytes | None:
     """The next message; None when there will be none."""
-    if seconds is not None and not select.select([pipe], [], [], seconds)[0]:
+    if seconds is not None and not is_readable(pipe.fileno(), seconds):
         return None
     if len(head := pipe.read(4)) < 4:
         return None
@@ -85,11 +86,7 @@ def _received(pipe: BinaryIO, seconds: float | None = None) -> bytes | None:
 # --- the process -----------------------------------------------------------------------------------------------------
 
 
-def main(parent: int, cpu_seconds: int) -> None:
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # ended before we looked
-        return
-
+def main(cpu_seconds: int) -> None:
     from .matcher import tried
 
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -122,4 +119,4 @@ def _address_space() -> int:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    main(*map(int, begin()))

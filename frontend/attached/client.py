@@ -31,6 +31,7 @@ from ...protocol.beams import BeamSearchParams
 from ...protocol.errors import ClosedError, PenstockError, same_error
 from ...protocol.messages import Stats
 from ...protocol.sampling import SamplingParams
+from ..opened import notify
 from ..usable import CLOSED_MEANWHILE, Usable
 from .line import Line
 from .request import AttachedRequest
@@ -140,14 +141,20 @@ class AttachedClient(Usable):
 
     def _receive(self) -> None:
         why: PenstockError | None = None
-        while (message := self.line.receive()) is not None:
-            if isinstance(message, Declined):  # the daemon's last word
-                why = message.failure.error()
-            self._dispatch(message)
+        broken: BaseException | None = None
+        try:
+            while (message := self.line.receive()) is not None:
+                if isinstance(message, Declined):  # the daemon's last word
+                    why = message.failure.error()
+                self._dispatch(message)
+        except BaseException as error:  # whatever it is: nobody else would tell those who wait
+            broken = error
         if self.is_closed:
             self._fail_all(ClosedError(CLOSED_MEANWHILE))
         else:
             self.error = why or self.line.lost()
+            self.error.__cause__ = broken
+            self.line.hang_up()
             self._fail_all(self.error)
         for asking in list(self._asking.values()):
             asking.put(None)
@@ -160,7 +167,7 @@ class AttachedClient(Usable):
                     request.add(piece)
                     if request.is_finished:
                         self._pending.pop(piece.number, None)
-                    request.notify(request)
+                    notify(request)
         elif isinstance(message, Failed):
             self._fail(message.numbers, message.failure.error())
         elif isinstance(message, Answer) and (asking := self._asking.get(message.query)) is not None:
@@ -171,7 +178,7 @@ class AttachedClient(Usable):
             failed = [request for number in numbers if (request := self._pending.pop(number, None)) is not None]
         for request in failed:
             request.error = error
-            request.notify(request)
+            notify(request)
 
     def _fail_all(self, error: PenstockError) -> None:
         self._fail(list(self._pending), error)

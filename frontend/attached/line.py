@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from ...protocol.attach import HEADER_BYTES, LONGEST_REPLY, FromDaemon, frame, frame_length, is_own_user
+from ...protocol.descriptors import said_in_words
 from ...protocol.errors import EngineDeadError, PenstockError
 from ...protocol.wire import Message
 
@@ -26,7 +27,8 @@ class Line:
 
     def __init__(self, address: Path) -> None:
         self.address = address
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        with said_in_words(f"The daemon at {address} can't be reached"):
+            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             # The kernel's own time limit, under which one that finds many others before it waits.
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _seconds(_CONNECT_SECONDS))

@@ -1,16 +1,18 @@
 """Write a model with smaller weights, as plain safetensors that Penstock and other engines load.
 
 A worker's process does it, which may import torch; this one shows how far it is. The target appears under its name
-when it is complete: whatever ends either process before leaves nothing there.
+when it is complete: whatever ends either process before leaves nothing there. What was begun beside it is removed at
+once, or, where this process is killed, by the next conversion to that name.
 """
 
 import argparse
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -18,7 +20,7 @@ from tqdm import tqdm
 
 from ...protocol.conversion import Conversion, Converted, Refused, Said
 from ...protocol.errors import ConfigError, EngineDeadError
-from ...protocol.process import inherited_path, working_folder
+from ...protocol.process import ChildProcess, inherited_path, start_process, wait_for_ends
 from ..model_files import find_model
 from ..standard_error import StandardError
 
@@ -62,9 +64,22 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         tensor_parallel_size=arguments.tensor_parallel_size,
         is_cut=arguments.per_rank,
     )
-    made = _shown(_said(asked), arguments.quiet)
+    with _ended_by_signals():
+        made = _shown(_said(asked), arguments.quiet)
     print(f"{target}: {made.after / 1e9:.2f} GB of weights, {made.before / 1e9:.2f} GB before")
     return 0
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Also where this process is told to end, or its terminal closes, the worker gets to remove what it has begun."""
+    numbers = [each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) != signal.SIG_IGN]
+    before = {number: signal.signal(number, lambda number, _: sys.exit(128 + number)) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _shown(said: Iterator[Said], is_quiet: bool) -> Converted:
@@ -83,38 +98,38 @@ def _shown(said: Iterator[Said], is_quiet: bool) -> Converted:
 
 
 def _said(asked: Conversion) -> Iterator[Said]:
-    """What the worker's process says; it ends with this one, because its standard input does."""
+    """What the worker's process says; raises how it ended where it fails."""
     with tempfile.TemporaryFile() as errors:
-        worker = subprocess.Popen(
+        worker = start_process(
+            "converting",
             [sys.executable, "-P", "-m", _MODULE],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,
-            start_new_session=True,
-            cwd=working_folder(),
             env={**os.environ, "PYTHONPATH": os.pathsep.join(inherited_path())},
         )
         try:
             with suppress(BrokenPipeError):  # one that has died already says below why
-                worker.stdin.write(msgspec.json.encode(asked) + b"\n")
-                worker.stdin.flush()
-            for line in worker.stdout:
+                worker.popen.stdin.write(msgspec.json.encode(asked) + b"\n")
+                worker.popen.stdin.flush()
+            for line in worker.popen.stdout:
                 yield msgspec.json.decode(line, type=Said)
-            if worker.wait() != 0:
+            wait_for_ends([worker], _SECONDS_TO_END)
+            worker.close()
+            if worker.status != 0:
                 errors.seek(0)
                 last = (errors.read().decode(errors="replace").strip().splitlines() or ["it said nothing"])[-1]
-                raise EngineDeadError(f"The converting process ended with status {worker.returncode}: {last}")
+                raise EngineDeadError(f"{worker.describe_end()}: {last}")
         finally:
             _end(worker)
 
 
-def _end(worker: "subprocess.Popen[bytes]") -> None:
-    """It removes what it has begun."""
-    for pipe in (worker.stdin, worker.stdout):
+def _end(worker: ChildProcess) -> None:
+    """It removes what it has begun, in its time."""
+    for pipe in (worker.popen.stdin, worker.popen.stdout):
         with suppress(BrokenPipeError):
             pipe.close()
     try:
-        worker.wait(_SECONDS_TO_END)
-    except subprocess.TimeoutExpired:
-        worker.kill()
-        worker.wait()
+        wait_for_ends([worker], _SECONDS_TO_END)
+    finally:
+        worker.close()

@@ -6,11 +6,13 @@ and imports no torch.
 
 import os
 import shutil
-import subprocess
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from ...protocol.errors import PenstockError
+from ...protocol.process import run_to_end, start_process
 from ...protocol.survey import Card
 
 # In the order in which they came into processors.
@@ -89,7 +91,7 @@ def compiler() -> str | None:
 
 def _output(command: list[str]) -> str | None:
     try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_SECONDS)
-    except (OSError, subprocess.TimeoutExpired):
+        done = run_to_end(partial(start_process, command[0], command), _SECONDS)
+    except (OSError, PenstockError):
         return None
-    return done.stdout.strip() if done.returncode == 0 else None
+    return done.output.decode(errors="replace").strip() if not done.status else None

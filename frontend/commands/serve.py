@@ -11,6 +11,7 @@ import shlex
 import sys
 from collections.abc import Callable
 
+from ...protocol.child import usual_signals
 from ..daemon.background import detach
 from ..daemon.server import Daemon
 from .daemon_options import add_daemon_options, settings_of
@@ -52,6 +53,7 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     if arguments.systemd:
         print(_UNIT.format(command=_command(["serve", *arguments.words]), seconds=settings.drain + 30), end="")
         return 0
+    usual_signals()
     daemon = Daemon(socket_of(arguments), settings, lambda: settings_of(arguments), on_listening)
     with asyncio.Runner(loop_factory=_loop) as runner:
         runner.run(daemon.run())

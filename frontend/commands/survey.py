@@ -4,15 +4,16 @@ Bounded in time: a driver that hangs must not hang the command that looks for it
 """
 
 import os
-import subprocess
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
 from ...protocol.errors import EngineDeadError
-from ...protocol.process import inherited_path, working_folder
+from ...protocol.exit_status import described
+from ...protocol.process import inherited_path, run_to_end, start_process
 from ...protocol.survey import Survey
 
 _SECONDS = 30
@@ -22,23 +23,17 @@ _SECONDS_WITH_TORCH = 180  # its first import from a cold disk takes long
 def ask_survey(folders: Sequence[Path] = (), *, with_torch: bool = False) -> Survey:
     command = [sys.executable, "-P", "-m", "penstock.worker.survey", *(["--torch"] if with_torch else [])]
     seconds = _SECONDS_WITH_TORCH if with_torch else _SECONDS
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(inherited_path())}
     try:
-        done = subprocess.run(
-            [*command, *map(str, folders)],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=seconds,
-            cwd=working_folder(),
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(inherited_path())},
-        )
-    except subprocess.TimeoutExpired:
+        done = run_to_end(partial(start_process, "survey", [*command, *map(str, folders)], env=environment), seconds)
+    except TimeoutError:
         what = "Importing torch and asking it for devices" if with_torch else "Looking at the models"
         why = "a disk or a driver that hangs is the likely cause"
         raise EngineDeadError(f"{what} took more than {seconds} s; {why}.") from None
     try:
         # The last line: a library may have said something before.
-        return msgspec.json.decode(done.stdout.splitlines()[-1], type=Survey)
+        return msgspec.json.decode(done.output.splitlines()[-1], type=Survey)
     except (IndexError, msgspec.DecodeError):
-        words = done.stderr.decode(errors="replace").strip().splitlines()
+        words = done.errors.decode(errors="replace").strip().splitlines()
         last = words[-1] if words else "it said nothing"
-        raise EngineDeadError(f"The worker's survey ended with status {done.returncode}: {last}") from None
+        raise EngineDeadError(f"The worker's survey {described(done.status)}: {last}") from None

@@ -5,7 +5,6 @@ has to reap it. Knows nothing of models.
 """
 
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ...protocol.attach import Answer, AskReload, AskStatus, AskStop, DaemonStatus, Question
+from ...protocol.descriptors import is_readable, said_in_words
 from ...protocol.errors import PenstockError
 from ...protocol.process import inherited_path, open_log, working_folder
 from .. import logs
@@ -30,7 +30,8 @@ def start_daemon(words: Sequence[str], address: Path) -> None:
     """Returns when it listens; `words` are those of `penstock serve`. Raises with what it said if it doesn't."""
     log = logs.ready_daemon_log()
     said = log.stat().st_size
-    read_end, write_end = os.pipe()
+    with said_in_words("The daemon could not be started"):
+        read_end, write_end = os.pipe()
     command = [sys.executable, "-P", "-m", "penstock", "serve", "--socket", str(address), "--detached", str(write_end)]
     try:
         with open_log(log) as log_file:
@@ -47,8 +48,7 @@ def start_daemon(words: Sequence[str], address: Path) -> None:
         os.close(write_end)
         write_end = -1
         starter.wait()  # it detaches itself at once
-        ready, _, _ = select.select([read_end], [], [], _START_SECONDS)
-        if not (ready and os.read(read_end, 1)) and not listens(address):
+        if not (is_readable(read_end, _START_SECONDS) and os.read(read_end, 1)) and not listens(address):
             heard = log.read_bytes()[said:].decode(errors="replace").strip().splitlines() or ["it said nothing"]
             raise PenstockError(f"The daemon did not start: {heard[-1]} Its log is {log}.")
     finally:
@@ -118,16 +118,10 @@ def stop_daemon(address: Path, seconds: float) -> None:
         pidfd = os.pidfd_open(status_of(line).pid)
         try:
             asked(line, AskStop(0, seconds))
-            if not _has_ended(pidfd, seconds + _END_SECONDS):
+            if not is_readable(pidfd, seconds + _END_SECONDS):
                 signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-                _has_ended(pidfd, _END_SECONDS)
+                is_readable(pidfd, _END_SECONDS)
         finally:
             os.close(pidfd)
     finally:
         line.close()
-
-
-def _has_ended(pidfd: int, seconds: float) -> bool:
-    poll = select.poll()
-    poll.register(pidfd, select.POLLIN)
-    return bool(poll.poll(seconds * 1000))

@@ -83,8 +83,8 @@ def test_a_trial_that_dies_is_replaced():
     trial = Trial()
     grammar = Grammar("regex", "a+")
     assert trial.fault(grammar) is None
-    trial._process.kill()
-    trial._process.wait()
+    trial._process.popen.kill()
+    trial._process.popen.wait()
     assert "cannot be compiled" in trial.fault(grammar)
     assert trial.fault(grammar) is None
 

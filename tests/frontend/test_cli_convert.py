@@ -5,8 +5,10 @@ import signal
 import subprocess
 import sys
 
+import psutil
 import pytest
 from builders.tiny_model import tiny_model
+from builders.watching import is_running, wait_until
 
 from penstock.frontend import cli
 from penstock.frontend.commands import convert
@@ -69,6 +71,20 @@ def test_a_worker_that_dies_is_an_error_with_its_last_words(model, tmp_path, cap
     monkeypatch.setattr(convert, "_MODULE", "penstock_that_is_not_there")
     assert cli.main(["convert", str(model), str(tmp_path / "out"), "--quantization", "int8", "--quiet"]) == 1
     assert "No module named" in capsys.readouterr().err
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_conversion_that_is_told_to_end_leaves_nothing(model, tmp_path, number):
+    command = [sys.executable, "-m", "penstock", "convert", str(model), str(tmp_path / "out"), "--quantization", "int8"]
+    caller = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    own = psutil.Process(caller.pid)
+    wait_until(lambda: own.children(), 60, "the worker is there")
+    [worker] = own.children()
+    caller.send_signal(number)
+    assert caller.wait(60) == 128 + number
+    assert not is_running(worker.pid)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model"]
 
 
 def test_the_worker_ends_with_its_caller_and_leaves_nothing(model, tmp_path):

@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -190,7 +188,7 @@ def test_a_tokenizer_of_another_form_is_converted_into_the_cache(old_style):
 
 def test_a_conversion_is_done_once(old_style, monkeypatch):
     files, _ = old_style
-    monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("converted again"))
+    monkeypatch.setattr(convert_tokenizer, "_convert", lambda *_: pytest.fail("converted again"))
     assert find_tokenizer(files.folder) == files.tokenizer_folder
 
 
@@ -220,9 +218,10 @@ def test_without_transformers_the_error_names_the_extra(tmp_path, monkeypatch):
 
 def test_a_conversion_that_fails_says_why_and_leaves_nothing(tmp_path, monkeypatch):
     monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
-    failing = [sys.executable, "-c", "import sys; sys.exit('no sentencepiece here')"]
-    run = subprocess.run
-    monkeypatch.setattr(subprocess, "run", lambda command, **options: run(failing, **options))
+    broken = tmp_path / "packages" / "transformers.py"
+    broken.parent.mkdir()
+    broken.write_text("import sys\nsys.exit('no sentencepiece here')\n")
+    monkeypatch.syspath_prepend(broken.parent)
     with pytest.raises(ConfigError, match="could not convert.*no sentencepiece here.*tokenizer="):
         find_model(write_vocabulary(tmp_path / "model"))
     assert list((tmp_path / "cache" / "penstock" / "tokenizers").iterdir()) == []

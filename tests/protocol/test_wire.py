@@ -7,6 +7,7 @@ import threading
 import msgspec
 import pytest
 
+from penstock.protocol.errors import EngineDeadError
 from penstock.protocol.fingerprint import PROTOCOL
 from penstock.protocol.messages import (
     Abort,
@@ -22,7 +23,7 @@ from penstock.protocol.messages import (
 )
 from penstock.protocol.recording import Recorder, read_recording
 from penstock.protocol.runtime_directory import RuntimeDirectory, runtime_base
-from penstock.protocol.sockets import Inbox, Outbox
+from penstock.protocol.sockets import MARK, Inbox, Outbox
 from penstock.protocol.trace import Trace
 
 
@@ -57,6 +58,39 @@ def test_messages_of_one_sender_arrive_in_order(directory):
         outbox.send(Abort([number]))
     assert [inbox.receive(5).sequence_ids for _ in range(1000)] == [[number] for number in range(1000)]
     assert inbox.receive(0) is None
+    inbox.close()
+    outbox.close()
+
+
+def test_what_does_not_come_from_one_of_ours_is_passed_over(directory, caplog):
+    inbox, outbox = Inbox(directory, "engine", EngineInbox), Outbox(directory, "engine")
+    for number in range(3):
+        for foreign in (b"", b"garbage", msgspec.msgpack.encode(Abort([9]))):
+            outbox.socket.send(foreign)
+        outbox.send(Abort([number]))
+    assert [inbox.receive(5).sequence_ids for _ in range(3)] == [[0], [1], [2]]
+    outbox.socket.send(b"garbage")
+    assert inbox.receive(0.05) is None
+    assert len(caplog.records) == 1 and "'engine'" in caplog.text
+    inbox.close()
+    outbox.close()
+
+
+@pytest.mark.parametrize(
+    "frame, words",
+    [
+        (MARK + msgspec.msgpack.encode(Abort([9]))[:-1], "can't be decoded"),
+        (MARK, "can't be decoded"),
+        (MARK + msgspec.msgpack.encode(["Unheard"]), "can't be decoded"),
+        (MARK[:-1], "another version"),
+        (MARK[:-8] + b"12345678", "another version"),
+    ],
+)
+def test_what_one_of_ours_says_is_never_passed_over(directory, frame, words):
+    inbox, outbox = Inbox(directory, "engine", EngineInbox), Outbox(directory, "engine")
+    outbox.socket.send(frame)
+    with pytest.raises(EngineDeadError, match=words):
+        inbox.receive(5)
     inbox.close()
     outbox.close()
 

@@ -1,0 +1,56 @@
+"""File descriptors: waiting for one, whatever its number; enough of them; and words for who has none left.
+
+ZeroMQ ends its process where it can't open what it needs, so who uses it asks for room first. Knows nothing of what the
+descriptors are for.
+"""
+
+import errno
+import os
+import resource
+import select
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from .errors import PenstockError
+
+_ADVICE = {
+    errno.EMFILE: "Close files that this process no longer needs, or raise its limit with `ulimit -n`",
+    errno.ENFILE: "The whole machine has as many open as it may (fs.file-max); end what holds them",
+    errno.EAGAIN: "This user has as many processes and threads as it may; end some, or raise `ulimit -u`",
+    errno.ENOMEM: "Free some memory",
+}
+
+
+def is_readable(descriptor: int, seconds: float = 0) -> bool:
+    """Whether it is within so many seconds, or its other end is closed. `select` knows no number beyond 1,023."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(seconds * 1000))
+
+
+def require_descriptors(count: int, what: str) -> None:
+    """Raise unless this process, and each that it starts, may open so many files more."""
+    taken: list[int] = []
+    try:
+        with said_in_words(f"{what} needs {count} file descriptors more, and a process may have {_limit():,}"):
+            for _ in range(count):
+                taken.append(os.eventfd(0))
+    finally:
+        for descriptor in taken:
+            with suppress(OSError):
+                os.close(descriptor)
+
+
+@contextmanager
+def said_in_words(what: str) -> Iterator[None]:
+    """Raise a `PenstockError` where the system has no more of something, with what to do about it."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _ADVICE:
+            raise
+        raise PenstockError(f"{what}: {error.strerror}. {_ADVICE[error.errno]}.") from error
+
+
+def _limit() -> int:
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]

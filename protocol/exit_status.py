@@ -1,0 +1,56 @@
+"""How an ended child has ended, which its parent may have been the last to be told.
+
+A process that ignores SIGCHLD, or collects whatever child has ended, leaves nothing for who started the child to wait
+for. Kernels from 6.15 on tell it all the same to who holds a pidfd; with others it is unknown. Knows nothing of what
+children do.
+"""
+
+import fcntl
+import os
+import select
+import signal
+import struct
+
+# linux/pidfd.h: PIDFD_GET_INFO is _IOWR(0xFF, 11, struct pidfd_info) with 64 bytes; the mask comes first, the wait
+# status last.
+_GET_INFO = 0xC040FF0B
+_INFO = struct.Struct("=Q52xi")
+_INFO_EXIT = 1 << 3
+# Who collects a child in our place wakes us a moment before the kernel has noted how it ended.
+_NOTED_MILLISECONDS = 100
+
+UNKNOWN = "ended; how is unknown, because this process ignores SIGCHLD or collects the children of others"
+
+
+def exit_status(pidfd: int) -> int | None:
+    """As `subprocess` has it, negative for a signal, of a child that has ended; None if nobody can tell."""
+    try:
+        result = os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG)
+    except ChildProcessError:
+        return _noted_status(pidfd)
+    if result is None:  # a debugger has not let go of it
+        return None
+    return result.si_status if result.si_code == os.CLD_EXITED else -result.si_status
+
+
+def _noted_status(pidfd: int) -> int | None:
+    poll = select.poll()
+    poll.register(pidfd, 0)  # POLLHUP, which is reported without asking, says that the child was collected
+    poll.poll(_NOTED_MILLISECONDS)
+    info = bytearray(_INFO.pack(_INFO_EXIT, 0))
+    try:
+        fcntl.ioctl(pidfd, _GET_INFO, info)
+    except OSError:
+        return None
+    mask, status = _INFO.unpack(info)
+    return os.waitstatus_to_exitcode(status) if mask & _INFO_EXIT else None
+
+
+def described(status: int | None) -> str:
+    """The end of a sentence that begins with the name of what has ended."""
+    if status is None:
+        return UNKNOWN
+    if status >= 0:
+        return f"exited with status {status}"
+    names = {number.value: number.name for number in signal.Signals}
+    return f"was killed by {names.get(-status, f'signal {-status}')}"

@@ -1,0 +1,149 @@
+"""What comes to a tree's sockets and is no message of its processes: nobody is left waiting for an answer.
+
+The sockets lie in a folder of the user's own, so whoever writes there is a process of the same user: one with a bug, or
+of another version.
+"""
+
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+import zmq
+from builders.watching import assert_gone, tree_processes
+
+from penstock import LLM, EngineDeadError, SamplingParams
+from penstock.protocol.messages import Delta, Deltas, Generate, Prompt, StepPlan, StepResult, Stop, Tokens, wide_column
+from penstock.protocol.sockets import MARK, Outbox
+
+STAND_IN = {"load_format": "stand-in", "max_model_len": 512, "num_gpu_blocks_override": 128, "quiet": True}
+SOCKETS = ("frontend", "engine", "detokenizer", "worker0")
+BOUND_SECONDS = 20
+STOP = msgspec.msgpack.encode(Stop())
+PARAMS = SamplingParams(max_tokens=3, ignore_eos=True, seed=1)
+
+FOREIGN = [
+    [b""],
+    [b"\x00"],
+    [b"garbage"],
+    [STOP],  # of who doesn't say who it is
+    [MARK[:7]],
+    [b"\xff" * 100_000],
+    [b"\x91" * 100_000],
+    [b"\xdd\xff\xff\xff\xff"],
+    [b"one", b"two", b"three"],
+    [os.urandom(1 << 22)],
+]
+
+
+@pytest.fixture
+def llm(model_folder) -> Iterator[LLM]:
+    with LLM(model_folder, **STAND_IN) as llm:
+        yield llm
+
+
+def directory_of(llm: LLM) -> Path:
+    return llm._session.client.tree.directory.path
+
+
+def send(llm: LLM, name: str, *frames: list[bytes]) -> None:
+    """As a process of its own would; returns when all has been taken over by the other end."""
+    context = zmq.Context()
+    push = context.socket(zmq.PUSH)
+    push.connect(f"ipc://{directory_of(llm) / name}")
+    for parts in frames:
+        push.send_multipart(parts)
+    push.close(linger=5000)
+    context.term()
+
+
+def answered(llm: LLM) -> list[int]:
+    """The tokens of a request, or what ended it; a failed test if there is neither."""
+    found: list[object] = []
+
+    def ask() -> None:
+        try:
+            found.append(list(llm.generate([[1, 2, 3]], PARAMS, use_tqdm=False)[0].outputs.token_ids))
+        except BaseException as error:
+            found.append(error)
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(BOUND_SECONDS)
+    assert found, "the caller was left waiting"
+    if isinstance(found[0], BaseException):
+        raise found[0]
+    return found[0]
+
+
+def test_what_is_none_of_ours_is_dropped_at_every_socket_with_one_line(llm, caplog):
+    expected = answered(llm)
+    for name in SOCKETS:
+        send(llm, name, *FOREIGN)
+        assert answered(llm) == expected, name
+    said = caplog.text + llm._session.client.tree.log.read_text()
+    for name in SOCKETS:
+        assert said.count(f"no message of Penstock's came to the socket {name!r}") == 1, said
+
+
+@pytest.mark.long
+def test_who_speaks_no_protocol_at_all_is_hung_up_on(llm):
+    expected = answered(llm)
+    greeting = b"\xff" + bytes(8) + b"\x7f\x03\x00NULL" + bytes(16) + b"\x00" + bytes(31)
+    endless = b"\x02" + (1 << 62).to_bytes(8, "big") + b"x"  # a frame of four exabytes
+    for name in SOCKETS:
+        for words in (b"\r\n\r\n", os.urandom(5000), greeting[:20], greeting + os.urandom(500), greeting + endless):
+            with socket.socket(socket.AF_UNIX) as line:
+                line.connect(str(directory_of(llm) / name))
+                line.sendall(words)
+    assert answered(llm) == expected
+
+
+@pytest.mark.parametrize(
+    "name", ["frontend", *(pytest.param(name, marks=pytest.mark.long) for name in SOCKETS if name != "frontend")]
+)
+@pytest.mark.parametrize(
+    "frame",
+    [
+        pytest.param(MARK + STOP[:-1], id="cut short"),
+        pytest.param(MARK + msgspec.msgpack.encode(["Unheard"]), marks=pytest.mark.long, id="unknown"),
+        pytest.param(MARK[:-1] + b"\x00" + STOP, marks=pytest.mark.long, id="of another version"),
+    ],
+)
+def test_what_is_ours_and_cannot_be_read_ends_the_tree_with_its_cause(llm, name, frame):
+    pids = tree_processes(llm).values()
+    send(llm, name, [frame])
+    with pytest.raises(EngineDeadError, match=f"at the socket '{name}'"):
+        while True:  # it may be answered before that frame has its turn
+            answered(llm)
+    assert_gone(pids)
+
+
+@pytest.mark.parametrize(
+    "name, message",
+    [
+        ("frontend", Deltas([Delta(0, "", b"123", 0)])),
+        pytest.param("engine", StepResult(999, b"123", b"", 0.0), marks=pytest.mark.long),
+        pytest.param("engine", Generate([Prompt(7, b"123", PARAMS, 0, 0.0)]), marks=pytest.mark.long),
+        pytest.param("detokenizer", Tokens(wide_column([1]), b"123"), marks=pytest.mark.long),
+        pytest.param("worker0", StepPlan(0, b"123", b"", b"", b""), marks=pytest.mark.long),
+    ],
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
+)
+def test_a_message_that_makes_no_sense_ends_the_tree_with_its_cause(llm, name, message):
+    pids = tree_processes(llm).values()
+    outbox = Outbox(directory_of(llm), name)
+    stream = llm.stream([1, 2, 3], SamplingParams(max_tokens=400, ignore_eos=True))
+    next(stream)
+    outbox.send(message)
+    with pytest.raises(EngineDeadError) as raised:
+        for _ in stream:
+            pass
+        while True:
+            answered(llm)
+    assert "Error" in str(raised.value), raised.value
+    outbox.close()
+    assert_gone(pids)
