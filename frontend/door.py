@@ -1,7 +1,7 @@
 """What comes in from outside is checked here, once, and turned into what the engine takes.
 
-A mistake in the call (lists of different lengths, a type that no prompt has) raises. What is wrong with one request
-against this model ends that request alone: it comes back as a `Pending` that was refused, with a sentence.
+A mistake in the call (lists of different lengths) raises. What is wrong with one request, in itself or against this
+model, ends that request alone: it comes back as a `Pending` that was refused, with a sentence.
 Knows nothing of processes; it needs the tokenizer and the agreed memory plan.
 """
 
@@ -18,13 +18,14 @@ import msgspec
 from ..protocol.config import EngineConfig
 from ..protocol.errors import RequestError
 from ..protocol.guided import Grammar
-from ..protocol.messages import MemoryPlan, Prompt, column, values
+from ..protocol.messages import MemoryPlan, Prompt, values
 from ..protocol.sampling import SamplingParams
 from .asked import Asked, Params, paired
 from .door_checks import CHECKS
 from .parsing import AnswerReader, Parsing, ThoughtTokens
 from .pending import Notify, Pending
 from .structured import grammar_of
+from .token_ids import packed_ids
 from .tokenizer import Tokenizer
 
 _SEED_SPAN = 2**63
@@ -135,14 +136,7 @@ class Door:
                 f"The prompt has {len(ids):,} tokens, and max_model_len={self.plan.max_model_len:,} must hold it and "
                 "at least one output token. Shorten it or raise max_model_len."
             )
-        try:
-            low, high = min(ids), max(ids)
-            if low < 0 or high >= self.plan.vocab_size:
-                wrong = low if low < 0 else high
-                raise RequestError(f"Token id {wrong} is not in the vocabulary (0 to {self.plan.vocab_size - 1}).")
-            return column(ids)
-        except TypeError:
-            raise RequestError("Prompt token ids must be whole numbers.") from None
+        return packed_ids(ids, self.plan.vocab_size)
 
     def _settle(self, params: SamplingParams) -> _Settled:
         """What belongs to the model filled in; remembered, since a batch shares one object."""

@@ -18,7 +18,7 @@ from ..protocol.plugins import LOGITS_PROCESSORS, require_installed
 from ..protocol.sampling import SamplingParams
 from . import logs
 from .adapters import Adapters
-from .asked import Messages, Rendered, check_template_options, is_conversation
+from .asked import Messages, Rendered, check_conversation, check_template_options, is_conversation
 from .brought_template import Turn, render_apart
 from .chat import template_text
 from .client import Client
@@ -85,9 +85,12 @@ class Session:
         schemas = argument_schemas(options.get("tools"))
         for conversation in conversations:
             try:
+                check_conversation(conversation)
                 prompts.append(Rendered(self.render(conversation, **options), schemas))
             except RequestError as error:
                 prompts.append(error)
+            except RecursionError:
+                prompts.append(RequestError("The conversation is nested too deep."))
         return prompts
 
     def render_brought(self, template: str, turns: Sequence[Turn]) -> list[str | RequestError]:
