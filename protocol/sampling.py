@@ -77,8 +77,9 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_un
                 setattr(self, name, value)
                 setattr(self, alias, None)
         for name, default, rule in _CHECKS:
-            if (value := getattr(self, name)) is not default and value is not None:
-                setattr(self, name, rule.checked(name, value))
+            if (value := getattr(self, name)) is not default:
+                # None is not given, also where a number stands for that.
+                setattr(self, name, default if value is None else rule.checked(name, value))
         self._fold_guided()
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
             raise RequestError(f"min_tokens={self.min_tokens} is more than max_tokens={self.max_tokens}.")

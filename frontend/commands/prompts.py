@@ -62,7 +62,7 @@ def _row(number: int, line: str, params: SamplingParams) -> Row:
         if not isinstance(value, dict):
             raise _UnusableLine("is neither a text, a list of token ids nor an object")
         name = _checked_name(value.pop("id", None))
-        own = {key: value.pop(key) for key in value.keys() & _PARAMETERS}
+        own = {key: own for key in value.keys() & _PARAMETERS if (own := value.pop(key)) is not None}
         return Row(value, msgspec.structs.replace(params, **own), name)
     except _UnusableLine as error:
         return Row(RequestError(f"Line {number} {error}."), params)
