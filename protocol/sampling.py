@@ -96,13 +96,16 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_un
         return {*(self.eos_token_id or ()), *(self.stop_token_ids or ())}
 
     def _fold_guided(self) -> None:
-        given = [name for name in _GUIDED if getattr(self, name) not in (None, False)]
-        if len(given) > 1:
-            raise RequestError(f"An answer has one shape: {' and '.join(given)} can't be given together.")
-        if given:
-            self.guided_decoding = _GUIDED[given[0]](getattr(self, given[0]))
-            for name in _GUIDED.keys() - {"guided_decoding"}:
-                setattr(self, name, None)
+        given = [name for name in _GUIDED if getattr(self, name) is not None]
+        if not given:
+            return
+        shapes = {name: value for name in given if (value := getattr(self, name)) is not False}
+        if len(shapes) > 1:
+            raise RequestError(f"An answer has one shape: {' and '.join(shapes)} can't be given together.")
+        for name in given:
+            setattr(self, name, None)
+        for name, value in shapes.items():
+            self.guided_decoding = _GUIDED[name](value)
 
 
 def _strings(value: Any) -> list[str]:
