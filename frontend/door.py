@@ -22,6 +22,7 @@ from ..protocol.messages import MemoryPlan, Prompt, values
 from ..protocol.sampling import SamplingParams
 from .asked import Asked, Params, paired
 from .door_checks import CHECKS
+from .end_tokens import in_vocabulary
 from .parsing import AnswerReader, Parsing, ThoughtTokens
 from .pending import Notify, Pending
 from .structured import grammar_of
@@ -48,7 +49,8 @@ class Door:
         self.plan = plan
         self.defaults = defaults
         self.parsing = Parsing.of(config)
-        self._thoughts = ThoughtTokens(self.parsing, partial(tokenizer.encode, add_special_tokens=False))
+        self._end_ids = in_vocabulary(tokenizer.end_tokens, plan.vocab_size)
+        self._thoughts = ThoughtTokens(self.parsing, self._spelled)
         self._numbers = itertools.count()
         self._seed = config.seed
         self._seeds: Iterator[int] = itertools.count()
@@ -157,11 +159,13 @@ class Door:
     def _filled_in(self, params: SamplingParams) -> SamplingParams:
         for check in CHECKS:
             check(params, self.config, self.plan)
-        eos = params.eos_token_id if params.eos_token_id is not None else self.tokenizer.eos_token_ids
+        if params.reasoning_max_tokens is not None and not self._thoughts.can_be_closed:
+            raise RequestError("reasoning_max_tokens: the model's vocabulary lacks the mark that ends its thoughts.")
+        eos = params.eos_token_id if params.eos_token_id is not None else self._end_ids
         words = list(params.bad_words_ids or [])
         for word in params.bad_words or []:
             forms = (word, " " + word.lstrip())
-            words += [ids for form in forms if (ids := self.tokenizer.encode(form, add_special_tokens=False))]
+            words += [ids for form in forms if (ids := self._spelled(form))]
         return msgspec.structs.replace(
             params,
             eos_token_id=[] if params.ignore_eos else list(eos),
@@ -170,6 +174,11 @@ class Door:
             bad_words_ids=[list(ids) for ids in dict.fromkeys(map(tuple, words))] or None,
             guided_decoding=None,  # the grammar travels beside them
         )
+
+    def _spelled(self, text: str) -> list[int]:
+        """A text in the model's tokens; none where the tokenizer has some that the model has not, and never writes."""
+        ids = self.tokenizer.encode(text, add_special_tokens=False)
+        return ids if max(ids, default=0) < self.plan.vocab_size else []
 
     def _fitted(self, params: SamplingParams, num_prompt: int) -> SamplingParams:
         """Lengths that count prompt and output become lengths of the output."""

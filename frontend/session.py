@@ -16,7 +16,7 @@ from ..protocol.errors import ConfigError, RequestError, same_error
 from ..protocol.outputs import RequestOutput
 from ..protocol.plugins import LOGITS_PROCESSORS, require_installed
 from ..protocol.sampling import SamplingParams
-from . import logs
+from . import end_tokens, logs
 from .adapters import Adapters
 from .asked import Messages, Rendered, check_conversation, check_template_options, is_conversation
 from .brought_template import Turn, render_apart
@@ -59,6 +59,8 @@ class Session:
         self.plan = plan
         self.door = Door(self.config, self.tokenizer, plan, default_params(self.files.folder))
         logs.say(start_table(self.config, plan), quiet=self.is_quiet)
+        if (words := end_tokens.notice(self.tokenizer.end_tokens, plan.vocab_size)) is not None:
+            logs.say(words, quiet=self.is_quiet)
 
     def render(
         self,
