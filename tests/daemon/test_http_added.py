@@ -91,19 +91,40 @@ def added(folder: Path | str) -> LLM:
     return LLM(folder, connect="start", **STAND_IN)
 
 
-def test_a_model_that_a_script_adds_is_no_affair_of_http(folder):
-    with daemon(*HTTP) as client, added(folder) as llm:
+def test_what_scripts_add_is_an_affair_of_http_where_the_owner_says_so(folder, tmp_path):
+    config = tmp_path / "c.toml"
+    config.write_text(models("a", more=ROOM) + '[http]\naddress = "127.0.0.1:0"\n')
+    (tmp_path / "polite").mkdir()
+    with daemon("--config", str(config), *HTTP) as client, added(folder) as llm:
+        with LLM("a", connect="auto", quiet=True) as owned:
+            owned.load_lora("polite", tmp_path / "polite")
         assert llm.generate([[1, 2]], PARAMS, use_tqdm=False)[0].error_code == 200
-        assert Client(client.address).answers(str(folder)) == 404  # which tells it its own words
-        assert client.answers("tiny model") == client.answers(llm._session.attached.model) == 404
-        assert client.ask("/v1/completions", prompt=[1])[0] in (400, 404)  # nor as the only one there is
-        assert client.names() == []
-        assert json.loads(client.ask("/health")[1])["models"] == {}
+        assert_only_the_owners(client, folder)
+        config.write_text(config.read_text() + "http_added = true\n")
+        assert reload_daemon(daemon_socket()) == "HTTP changed"
+        assert client.names() == ["a", "polite", "tiny model"]
+        assert client.answers("polite") == client.answers("tiny model") == 200
+        assert client.answers("a", lora_name="polite") == 200
+        assert Client(client.address).answers(str(folder)) == 404
         client.look_everywhere("tiny model")
-        assert 'model="' not in client.ask("/metrics")[1]
+        assert 'model="tiny model"' in client.told
         assert not leaked(client, folder)
 
 
+def assert_only_the_owners(client: Client, folder: Path) -> None:
+    assert Client(client.address).answers(str(folder)) == 404  # which tells it its own words
+    assert client.names() == ["a"]
+    assert client.answers("tiny model") == client.answers("polite") == 404
+    assert client.answers("a") == 200 and client.answers("a", lora_name="polite") == 400
+    words = [client.ask("/v1/completions", model="a", prompt=[1], lora_name=name)[1] for name in ("polite", "none")]
+    assert words[0] == words[1].replace("none", "polite")
+    assert json.loads(client.ask("/health")[1])["models"] == {"a": "ok"}
+    assert "polite" not in client.ask("/metrics")[1] and "tiny" not in client.ask("/metrics")[1]
+    client.look_everywhere("tiny model")
+    assert not leaked(client, folder)
+
+
+@pytest.mark.long
 def test_where_the_owner_says_so_it_has_a_name_that_is_no_path(folder, tmp_path, monkeypatch):
     """And a script that has a folder of that name means its own."""
     twin = tiny_model(tmp_path / "another" / "tiny model", "qwen3")
@@ -132,22 +153,6 @@ def test_a_model_that_is_gone_says_nothing_of_where_it_was(folder, tmp_path):
 
 def leaked(client: Client, folder: Path) -> list[str]:
     return [part for part in (*folder.parent.parts[1:], str(folder)) if part != "tmp" and part in client.told]
-
-
-def test_adapters_follow_the_same_rule(start, tmp_path):
-    (tmp_path / "polite").mkdir()
-    daemon = start(models("a", more=ROOM) + '[http]\naddress = "127.0.0.1:0"\n', *HTTP)
-    client = Client(daemon.status().http)
-    with daemon.attach("a") as llm:
-        llm.load_lora("polite", tmp_path / "polite")
-        assert client.names() == ["a"] and client.answers("polite") == 404
-        assert client.answers("a") == 200 and client.answers("a", lora_name="polite") == 400
-        words = [client.ask("/v1/completions", model="a", prompt=[1], lora_name=name)[1] for name in ("polite", "none")]
-        assert words[0] == words[1].replace("none", "polite")
-        daemon.config.write_text(daemon.config.read_text() + "http_added = true\n")
-        assert reload_daemon(daemon.address) == "HTTP changed"
-        assert client.names() == ["a", "polite"]
-        assert client.answers("polite") == 200 and client.answers("a", lora_name="polite") == 200
 
 
 @pytest.mark.parametrize(

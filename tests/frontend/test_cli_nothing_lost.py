@@ -80,7 +80,8 @@ def test_a_kill_of_the_command_loses_no_answer(long_run, target, partial):
     assert str(partial) in long_run.stderr.read()  # it was said at the start
 
 
-@pytest.mark.parametrize("role", ["worker", pytest.param("engine", marks=pytest.mark.long)])
+@pytest.mark.long  # what a death hands on is held by tests/tree/test_any_prompt.py
+@pytest.mark.parametrize("role", ["worker", "engine", "frontend.detokenizer"])
 def test_a_kill_of_a_process_behind_it_loses_no_answer(long_run, target, partial, role):
     os.kill(child(long_run, role), signal.SIGKILL)
     assert long_run.wait(BOUND) == 1
@@ -96,6 +97,7 @@ def test_ctrl_c_loses_no_answer(long_run, target, partial):
     assert target.read_text() == "earlier\n" and answers(partial).keys() == set(range(SHORT))
 
 
+@pytest.mark.long
 def test_a_full_disk_loses_no_answer_before_it(model, target, partial):
     """A limit on the size of files stands in for it; it counts for the processes behind the command, too."""
     line = " ".join(command(model, "--input", "-", "--output", target, "--quiet"))
@@ -159,6 +161,7 @@ def test_a_line_that_is_no_request_fails_alone_in_its_place(model, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.jsonl", "out.jsonl"]
 
 
+@pytest.mark.long
 def test_lines_of_text_fail_alone_too(model, tmp_path):
     (tmp_path / "in.txt").write_bytes(b"\xef\xbb\xbfone\r\n\n\xff\nt\0wo\nlast")
     with open(tmp_path / "in.txt") as lines:

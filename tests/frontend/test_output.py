@@ -1,17 +1,20 @@
 """What a command writes: nothing that was there is lost before the new is complete, and nothing finished at all."""
 
 import io
+import json
 import os
 import resource
 import stat
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from penstock.frontend import cli
 from penstock.frontend.commands.output import Replacement, Stream, is_same_file, output_to
+from penstock.frontend.commands.repl.slash import run_command
 from penstock.protocol.errors import PenstockError
 
 BOUND = 60
@@ -134,6 +137,21 @@ def test_what_cannot_be_written_is_said_before_anything_starts(tmp_path, name, c
     assert (tmp_path / "answers").read_text() == "earlier\n" and beside(tmp_path / "answers") == []
 
 
+def test_a_conversation_that_cannot_be_saved_costs_no_earlier_one(target):
+    talk = SimpleNamespace(messages=[{"role": "user", "content": "x" * 200}])
+    target.write_text("[]")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+        assert "cannot be written: File too large" in run_command(talk, "/save", f"/save {target}")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert target.read_text() == "[]" and beside(target) == []
+    talk.messages[0]["content"] = "half a pair \ud800"
+    assert "1 messages are in" in run_command(talk, "/save", f"/save {target}")
+    assert json.loads(target.read_text()) == talk.messages
+
+
 # --- what is no file -------------------------------------------------------------------------------------------------
 
 
@@ -223,7 +241,12 @@ def test_a_command_that_reads_what_it_writes_is_refused_and_changes_nothing(two_
 
 
 @pytest.mark.parametrize(
-    "words", ["--input - --output soft < a", "--input /dev/stdin --output /dev/stdin < hard", "--input a >> a"]
+    "words",
+    [
+        "--input - --output soft < a",
+        pytest.param("--input /dev/stdin --output /dev/stdin < hard", marks=pytest.mark.long),
+        pytest.param("--input a >> a", marks=pytest.mark.long),
+    ],
 )
 def test_so_it_is_where_the_shell_opened_the_file(two_files, words):
     line = f"{sys.executable} -m penstock generate pocket {words}"

@@ -65,7 +65,7 @@ def holds(llm: LLM, prompt: Any) -> None:
     assert before.outputs.token_ids == behind.outputs.token_ids
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(values | parts)
 @example({1: "x", "a": "y"})
 @example([decimal.Decimal("sNaN")])
@@ -121,7 +121,7 @@ def damaged(draw: some.DrawFn) -> bytes:
 noise = some.binary(max_size=12).map(lambda line: line.replace(b"\n", b""))
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(some.lists(written | damaged() | noise, max_size=5))
 @example([b"\xff\xfe"])
 @example([b"\xef\xbb\xbf", b"\xef\xbb\xbf"])
@@ -158,6 +158,7 @@ def test_any_value_of_any_parameter_fails_alone(stand_in):
     assert 0.05 < sum(output.error_code == 200 for output in outputs) / len(outputs) < 0.6
 
 
+@settings(max_examples=50)
 @given(some.lists(noise, max_size=5))
 def test_any_line_of_text_fails_alone(stand_in, lines):
     rows = list(from_lines(read_lines(BytesIO(b"".join(line + b"\ngood\n" for line in lines)), "in"), PARAMS))

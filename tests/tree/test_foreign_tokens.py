@@ -1,7 +1,9 @@
 """Tokens that a model's files name and its vocabulary has not: neither the engine nor a request ends by them."""
 
+import io
 import json
 from collections.abc import Iterator
+from contextlib import redirect_stderr
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ from builders.tiny_model import tiny_model
 from builders.watching import runtime_folders
 
 from penstock import LLM, BeamSearchParams, ConfigError, SamplingParams
+from penstock.frontend.end_tokens import notice
 from penstock.frontend.tokenizer import Tokenizer
 
 STAND_IN = {"load_format": "stand-in", "max_model_len": 256, "num_gpu_blocks_override": 64}
@@ -34,7 +37,11 @@ def llm(tmp_path_factory) -> Iterator[LLM]:
     options = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized", "special"), False)
     further = [{"id": size + number, "content": word, **options} for number, word in enumerate(WORDS)]
     write(folder, "tokenizer.json", added_tokens=described["added_tokens"] + further)
-    with LLM(folder, reasoning_parser="qwen3", quiet=True, **STAND_IN) as llm:
+    told = io.StringIO()
+    with redirect_stderr(told):
+        llm = LLM(folder, reasoning_parser="qwen3", **STAND_IN)
+    with llm:
+        llm.told = told.getvalue()
         yield llm
 
 
@@ -78,14 +85,16 @@ def test_a_text_in_them_is_refused_with_the_token(llm):
     assert output.error_code == 400 and "is not in the vocabulary" in output.error_msg
 
 
-def test_each_is_named_once_with_its_file_when_the_model_is_loaded(tmp_path, capsys):
-    folder = tiny_model(tmp_path / "tiny", "qwen3")
-    write(folder, "generation_config.json", eos_token_id=[5000, -1])
-    write(folder, "tokenizer_config.json", eos_token=None)
-    with LLM(folder, **STAND_IN) as llm:
-        assert llm.generate([PROMPT], SamplingParams(max_tokens=2), use_tqdm=False)[0].error_code == 200
-    where = f"({folder / 'generation_config.json'}: eos_token_id)"
-    assert f"end nothing: 5000 {where}, -1 {where}. No other is named" in capsys.readouterr().err
+def test_each_is_named_once_with_its_file_when_the_model_is_loaded(llm):
+    where = f"({llm._session.files.folder / 'generation_config.json'}: eos_token_id)"
+    assert llm.told.count("\n") == llm.told.count("\n", 0, llm.told.index("End tokens")) + 1  # one line
+    assert all(f" {token} {where}" in llm.told for token in FOREIGN) and f" 2 {where}" not in llm.told
+
+
+def test_a_model_without_any_other_is_told_what_that_means():
+    assert notice({5: "here"}, 6) is None and notice({}, 6) is None
+    assert "6 (here)" in notice({5: "here", 6: "here"}, 6) and "max_tokens" not in notice({5: "here", 6: "here"}, 6)
+    assert "every answer goes on to its max_tokens" in notice({6: "here", -1: "there"}, 6)
 
 
 @pytest.mark.parametrize("file", ["generation_config.json", "config.json"])
