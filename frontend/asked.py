@@ -1,7 +1,8 @@
 """What callers give, sorted into its parts: prompts, conversations, and which parameters go with which.
 
-A mistake in the call (lists of different lengths, a type that no prompt has) raises here. Light to import: a client of
-the daemon needs this and nothing of what computes. Knows nothing of models.
+A mistake in the call (lists of different lengths) raises here; what is wrong with one prompt, be it its type, becomes
+that one's refusal. Light to import: a client of the daemon needs this and nothing of what computes. Knows nothing of
+models.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,6 +13,7 @@ import msgspec
 
 from ..protocol.beams import BeamSearchParams
 from ..protocol.errors import RequestError
+from ..protocol.rules import shown
 from ..protocol.sampling import SamplingParams
 
 if TYPE_CHECKING:
@@ -68,11 +70,15 @@ def paired(prompts: Iterable[Any], params: Params, defaults: SamplingParams) -> 
         raise RequestError(
             f"There are {len(prompts)} prompts and {len(params)} sampling_params; give one for each."
         )
-    return (as_asked(prompt, each) for prompt, each in zip(prompts, params, strict=True))
+    return (
+        as_asked(prompt, defaults if each is None else each) for prompt, each in zip(prompts, params, strict=True)
+    )
 
 
 def as_asked(prompt: Any, params: SamplingParams) -> Asked:
     """One prompt and its parameters; what is wrong with this one alone becomes its refusal."""
+    if not isinstance(params, SamplingParams):
+        return Asked(None, None, SamplingParams(), f"sampling_params must be SamplingParams, not {_type(params)}.")
     if isinstance(prompt, str):
         return Asked(prompt, None, params)
     if isinstance(prompt, Rendered):
@@ -85,11 +91,19 @@ def as_asked(prompt: Any, params: SamplingParams) -> Asked:
         return _asked_in_parts(prompt, params)
     if hasattr(prompt, "tolist"):
         prompt = prompt.tolist()
-    if isinstance(prompt, Sequence):
+    if _is_list(prompt):
         return Asked(None, prompt, params)
-    raise TypeError(
-        f"A prompt is text, a list of token ids, or a dict with either; this one is {type(prompt).__name__}."
-    )
+    sentence = f"A prompt is text, a list of token ids, or a dict with either; this one is {_type(prompt)}."
+    return Asked(None, None, params, sentence)
+
+
+def _is_list(value: Any) -> bool:
+    """Bytes are a sequence of numbers, and were meant as text."""
+    return isinstance(value, Sequence) and not isinstance(value, (str, bytes, bytearray))
+
+
+def _type(value: Any) -> str:
+    return type(value).__name__
 
 
 _PARTS = {"prompt", "prompt_token_ids", "priority", "cache_salt", "lora_name"}
@@ -98,21 +112,28 @@ _MEDIA = {"multimodal_data", "multi_modal_data", "mm_info", "image", "video", "a
 
 def _asked_in_parts(prompt: Mapping[str, Any], params: SamplingParams) -> Asked:
     text, token_ids = prompt.get("prompt"), prompt.get("prompt_token_ids")
-    if media := sorted(_MEDIA & prompt.keys()):
-        return Asked(text, token_ids, params, f"{media[0]}: multimodal prompts are not supported yet.")
-    if unknown := sorted(prompt.keys() - _PARTS):
-        return Asked(
-            text, token_ids, params, f"A prompt has no part {unknown[0]!r}; it may have {', '.join(sorted(_PARTS))}."
-        )
+    if refusal := _fault_of_parts(prompt):
+        return Asked(text if isinstance(text, str) else None, None, params, refusal)
+    own = {name: prompt[name] for name in ("priority", "cache_salt", "lora_name") if prompt.get(name) is not None}
+    try:
+        return Asked(text, token_ids, msgspec.structs.replace(params, **own) if own else params)
+    except RequestError as error:
+        return Asked(text, token_ids, params, str(error))
+
+
+def _fault_of_parts(prompt: Mapping[str, Any]) -> str | None:
+    text, token_ids = prompt.get("prompt"), prompt.get("prompt_token_ids")
+    if media := _MEDIA & prompt.keys():
+        return f"{min(media)}: multimodal prompts are not supported yet."
+    if unknown := prompt.keys() - _PARTS:
+        return f"A prompt has no part {shown(min(unknown, key=str))}; it may have {', '.join(sorted(_PARTS))}."
     if text is None and token_ids is None:
-        return Asked(None, None, params, "A prompt needs `prompt` (text) or `prompt_token_ids`.")
-    if isinstance(token_ids, Sequence) or token_ids is None:
-        own = {name: prompt[name] for name in ("priority", "cache_salt", "lora_name") if prompt.get(name) is not None}
-        try:
-            return Asked(text, token_ids, msgspec.structs.replace(params, **own) if own else params)
-        except RequestError as error:
-            return Asked(text, token_ids, params, str(error))
-    return Asked(text, None, params, "prompt_token_ids must be a list of whole numbers.")
+        return "A prompt needs `prompt` (text) or `prompt_token_ids`."
+    if text is not None and not isinstance(text, str):
+        return f"`prompt` must be text, not {_type(text)}."
+    if token_ids is not None and not _is_list(token_ids):
+        return "prompt_token_ids must be a list of whole numbers."
+    return None
 
 
 def as_batch(prompts: Any) -> Iterable[Any]:
@@ -133,6 +154,12 @@ def as_conversations(messages: Any) -> Sequence[Messages]:
     if not isinstance(messages, Sequence) or isinstance(messages, str):
         raise TypeError("messages must be a list of {'role': …, 'content': …} dicts, or a list of such lists.")
     return [messages] if not messages or isinstance(messages[0], Mapping) else messages
+
+
+def check_conversation(conversation: Any) -> None:
+    """Raises for what no template could go through, before one is asked."""
+    if not _is_list(conversation) or (conversation and _is_list(conversation[0])):
+        raise RequestError('A conversation is a list of messages such as {"role": "user", "content": "…"}.')
 
 
 def is_conversation(prompt: Any) -> bool:

@@ -1,7 +1,7 @@
 """What comes in from outside is checked here, once, and turned into what the engine takes.
 
-A mistake in the call (lists of different lengths, a type that no prompt has) raises. What is wrong with one request
-against this model ends that request alone: it comes back as a `Pending` that was refused, with a sentence.
+A mistake in the call (lists of different lengths) raises. What is wrong with one request, in itself or against this
+model, ends that request alone: it comes back as a `Pending` that was refused, with a sentence.
 Knows nothing of processes; it needs the tokenizer and the agreed memory plan.
 """
 
@@ -18,13 +18,15 @@ import msgspec
 from ..protocol.config import EngineConfig
 from ..protocol.errors import RequestError
 from ..protocol.guided import Grammar
-from ..protocol.messages import MemoryPlan, Prompt, column, values
+from ..protocol.messages import MemoryPlan, Prompt, values
 from ..protocol.sampling import SamplingParams
 from .asked import Asked, Params, paired
 from .door_checks import CHECKS
+from .end_tokens import in_vocabulary
 from .parsing import AnswerReader, Parsing, ThoughtTokens
 from .pending import Notify, Pending
 from .structured import grammar_of
+from .token_ids import packed_ids
 from .tokenizer import Tokenizer
 
 _SEED_SPAN = 2**63
@@ -47,7 +49,8 @@ class Door:
         self.plan = plan
         self.defaults = defaults
         self.parsing = Parsing.of(config)
-        self._thoughts = ThoughtTokens(self.parsing, partial(tokenizer.encode, add_special_tokens=False))
+        self._end_ids = in_vocabulary(tokenizer.end_tokens, plan.vocab_size)
+        self._thoughts = ThoughtTokens(self.parsing, self._spelled)
         self._numbers = itertools.count()
         self._seed = config.seed
         self._seeds: Iterator[int] = itertools.count()
@@ -143,14 +146,7 @@ class Door:
                 f"The prompt has {len(ids):,} tokens, and max_model_len={self.plan.max_model_len:,} must hold it and "
                 "at least one output token. Shorten it or raise max_model_len."
             )
-        try:
-            low, high = min(ids), max(ids)
-            if low < 0 or high >= self.plan.vocab_size:
-                wrong = low if low < 0 else high
-                raise RequestError(f"Token id {wrong} is not in the vocabulary (0 to {self.plan.vocab_size - 1}).")
-            return column(ids)
-        except TypeError:
-            raise RequestError("Prompt token ids must be whole numbers.") from None
+        return packed_ids(ids, self.plan.vocab_size)
 
     def _settle(self, params: SamplingParams) -> _Settled:
         """What belongs to the model filled in; remembered, since a batch shares one object."""
@@ -171,11 +167,13 @@ class Door:
     def _filled_in(self, params: SamplingParams) -> SamplingParams:
         for check in CHECKS:
             check(params, self.config, self.plan)
-        eos = params.eos_token_id if params.eos_token_id is not None else self.tokenizer.eos_token_ids
+        if params.reasoning_max_tokens is not None and not self._thoughts.can_be_closed:
+            raise RequestError("reasoning_max_tokens: the model's vocabulary lacks the mark that ends its thoughts.")
+        eos = params.eos_token_id if params.eos_token_id is not None else self._end_ids
         words = list(params.bad_words_ids or [])
         for word in params.bad_words or []:
             forms = (word, " " + word.lstrip())
-            words += [ids for form in forms if (ids := self.tokenizer.encode(form, add_special_tokens=False))]
+            words += [ids for form in forms if (ids := self._spelled(form))]
         return msgspec.structs.replace(
             params,
             eos_token_id=[] if params.ignore_eos else list(eos),
@@ -184,6 +182,11 @@ class Door:
             bad_words_ids=[list(ids) for ids in dict.fromkeys(map(tuple, words))] or None,
             guided_decoding=None,  # the grammar travels beside them
         )
+
+    def _spelled(self, text: str) -> list[int]:
+        """A text in the model's tokens; none where the tokenizer has some that the model has not, and never writes."""
+        ids = self.tokenizer.encode(text, add_special_tokens=False)
+        return ids if max(ids, default=0) < self.plan.vocab_size else []
 
     def _fitted(self, params: SamplingParams, num_prompt: int) -> SamplingParams:
         """Lengths that count prompt and output become lengths of the output."""

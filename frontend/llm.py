@@ -175,14 +175,14 @@ class LLM:
         try:
             while not window.is_over:
                 window.fill()
+                while not done.empty():
+                    window.finish(done.get())
                 for request in window.ready():
                     output = session.take(request)
                     progress.add(output)
                     yield request.position, output
                 if window.running:
                     window.finish(done.get())
-                    while not done.empty():
-                        window.finish(done.get())
         finally:
             window.abandon()
             progress.close()

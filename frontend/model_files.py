@@ -34,6 +34,13 @@ class ModelFiles:
     tokenizer_folder: Path  # tokenizer.json
 
 
+def name_of(model: str) -> str:
+    """What a model is called where nobody gave it a name: of a path the last part, since the rest says where things lie
+    on this machine."""
+    is_path = model not in BUNDLED and (not _HUB_ID.fullmatch(model) or Path(model).is_dir())
+    return Path(model).expanduser().absolute().name or "model" if is_path else model
+
+
 def find_model(
     model: str | os.PathLike[str],
     tokenizer: str | os.PathLike[str] | None = None,

@@ -14,9 +14,9 @@ from ..protocol.errors import RequestError, same_error
 from ..protocol.outputs import RequestOutput
 from ..protocol.plugins import LOGITS_PROCESSORS, require_installed
 from ..protocol.sampling import SamplingParams
-from . import logs
+from . import end_tokens, logs
 from .adapters import Adapters
-from .asked import Messages, Rendered, check_template_options, is_conversation
+from .asked import Messages, Rendered, check_conversation, check_template_options, is_conversation
 from .brought_template import Turn, render_apart
 from .chat import template_text
 from .client import Client
@@ -57,6 +57,8 @@ class Session:
             self.plan = self.client.wait_until_ready()
             self.door = Door(self.config, self.tokenizer, self.plan, self.default_params)
             logs.say(start_table(self.config, self.plan), quiet=self.is_quiet)
+            if (words := end_tokens.notice(self.tokenizer.end_tokens, self.plan.vocab_size)) is not None:
+                logs.say(words, quiet=self.is_quiet)
 
     @contextmanager
     def _closed_by_errors(self) -> Iterator[None]:
@@ -92,9 +94,12 @@ class Session:
         schemas = argument_schemas(options.get("tools"))
         for conversation in conversations:
             try:
+                check_conversation(conversation)
                 prompts.append(Rendered(self.render(conversation, **options), schemas))
             except RequestError as error:
                 prompts.append(error)
+            except RecursionError:
+                prompts.append(RequestError("The conversation is nested too deep."))
         return prompts
 
     def render_brought(self, template: str, turns: Sequence[Turn]) -> list[str | RequestError]:

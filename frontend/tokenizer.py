@@ -15,6 +15,7 @@ from typing import Any
 import tokenizers
 
 from ..protocol.errors import ConfigError, ModelNotFoundError, RequestError
+from .end_tokens import listed
 from .incremental import Decoding
 from .model_files import find_tokenizer
 
@@ -37,7 +38,7 @@ class Tokenizer:
         self.decoding = Decoding(self.backend)
         self.bos_token_id = self._named_id("bos_token")
         self.pad_token_id = self._named_id("pad_token")
-        self.eos_token_ids = self._ending_ids(model_folder)
+        self.end_tokens = self._end_tokens(model_folder, folder)
         first = self.backend.encode("").ids[:1]
         self._adds_bos = self.bos_token_id is not None and first == [self.bos_token_id]
         # Some tokenizer.json files leave the BOS to the class that the settings name.
@@ -73,6 +74,10 @@ class Tokenizer:
         return self.special_tokens.get("pad_token")
 
     @property
+    def eos_token_ids(self) -> list[int]:
+        return list(self.end_tokens)
+
+    @property
     def eos_token_id(self) -> int | None:
         """The tokenizer's own, else the first of the model's."""
         own = self._named_id("eos_token")
@@ -85,18 +90,22 @@ class Tokenizer:
         token = self.special_tokens.get(name)
         return None if token is None else self.backend.token_to_id(token)
 
-    def _ending_ids(self, model_folder: Path) -> list[int]:
+    def _end_tokens(self, model_folder: Path, folder: Path) -> dict[int, str]:
         """Every token that ends an answer: generation_config.json's, else config.json's, and the tokenizer's."""
         config = _json(model_folder, "config.json")
+        inner = config.get("text_config")
         candidates = (
-            _json(model_folder, "generation_config.json").get("eos_token_id"),
-            config.get("eos_token_id"),
-            (config.get("text_config") or {}).get("eos_token_id"),
+            ("generation_config.json", _json(model_folder, "generation_config.json")),
+            ("config.json", config),
+            ("config.json: text_config", inner if isinstance(inner, dict) else {}),
         )
-        models = next((ids for ids in candidates if ids is not None), [])
+        found: dict[int, str] = {}
+        for name, settings in candidates:
+            if (value := settings.get("eos_token_id")) is not None:
+                found = listed(value, f"{model_folder / name}: eos_token_id")
+                break
         own = self._named_id("eos_token")
-        listed = [models] if isinstance(models, int) else models
-        return list(dict.fromkeys([*listed, *([] if own is None else [own])]))
+        return found if own is None or own in found else {**found, own: f"{folder}: eos_token={self.eos_token!r}"}
 
     # --- text to ids ---------------------------------------------------------------------------------------------
 

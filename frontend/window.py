@@ -7,7 +7,7 @@ count too. Shared by the blocking and the asynchronous calls, which differ in ho
 import itertools
 from collections.abc import Iterator
 
-from ..protocol.errors import same_error
+from ..protocol.errors import PenstockError, same_error
 from .asked import Asked
 from .opened import Door, Notify, Request, Way
 
@@ -16,7 +16,10 @@ _GROUP = 128
 
 
 class Window:
-    """`fill`, wait for a notification, `finish` it, hand on what is `ready`; `abandon` at the end, however it comes."""
+    """`fill`, `finish` what notified, hand on what is `ready`; `abandon` at the end, however it comes.
+
+    What ends the tree is raised by `ready`, after everything that had finished before it was handed on.
+    """
 
     def __init__(
         self, client: Way, door: Door, asked: Iterator[Asked], notify: Notify, size: int, *, ordered: bool
@@ -31,15 +34,22 @@ class Window:
         self._following = 0  # the position to hand on next
         self._positions = itertools.count()
         self._has_more = True
+        self._error: PenstockError | None = None
         self._notify_owner = notify
 
     @property
     def is_over(self) -> bool:
-        return not (self._has_more or self.running or self._done)
+        return not (self._has_more or self.running or self._done or self._error)
 
     def fill(self) -> None:
         """Admit and submit groups until the window is full; small gaps are left until a group fits."""
-        while self._has_more and (room := self.size - len(self.running) - len(self._done)) > 0:
+        try:
+            self._fill()
+        except PenstockError as error:
+            self._error = error
+
+    def _fill(self) -> None:
+        while self._has_more and self._error is None and (room := self.size - len(self.running) - len(self._done)) > 0:
             if room < min(_GROUP, self.size // 4) and self.running:
                 return
             group = list(itertools.islice(self.asked, min(_GROUP, room)))
@@ -64,9 +74,10 @@ class Window:
 
     def finish(self, request: Request) -> None:
         del self.running[request.request_id]
-        if request.error is not None:
-            raise same_error(request.error)
-        self._done[request.position] = request
+        if request.error is None:
+            self._done[request.position] = request
+        elif self._error is None:
+            self._error = same_error(request.error)
 
     def ready(self) -> Iterator[Request]:
         """What may be handed on now."""
@@ -76,6 +87,8 @@ class Window:
         while self._following in self._done:
             yield self._done.pop(self._following)
             self._following += 1
+        if self._error is not None:
+            raise self._error
 
     def abandon(self) -> None:
         self.client.abort(self.running.values())

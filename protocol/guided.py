@@ -4,7 +4,7 @@ Knows nothing of how a grammar is compiled; what is wrong inside a schema or a g
 """
 
 import json as json_text
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -34,13 +34,12 @@ class GuidedDecodingParams(msgspec.Struct, kw_only=True, omit_defaults=True, for
             raise RequestError(
                 f"guided_decoding takes exactly one of {', '.join(FORMS)}; given: {' and '.join(given) or 'none'}."
             )
-        if isinstance(self.choice, str):
-            self.choice = [self.choice]
         for name in ("regex", "grammar"):
             if not isinstance(getattr(self, name), (str, type(None))):
                 raise RequestError(f"guided_decoding: {name} must be a string.")
         if self.choice is not None:
-            self.choice = list(self.choice)
+            several = isinstance(self.choice, Iterable) and not isinstance(self.choice, str)
+            self.choice = list(self.choice) if several else [self.choice]
             if not all(isinstance(item, str) for item in self.choice):
                 raise RequestError("guided_decoding: choice must be a list of strings.")
         for name in ("json", "structural_tag"):

@@ -22,14 +22,18 @@ class Rule(NamedTuple):
             converted = self.convert(value)
             if self.holds(converted):
                 return converted
-        except (AttributeError, TypeError, ValueError, OverflowError):
+        except (AttributeError, TypeError, ValueError, OverflowError, RecursionError):
             pass
-        raise RequestError(f"{name}={_shown(value)}: {self.sentence}.")
+        raise RequestError(f"{name}={shown(value)}: {self.sentence}.")
 
 
-def _shown(value: Any) -> str:
-    shown = repr(value)
-    return shown if len(shown) <= 80 else shown[:77] + "..."
+def shown(value: Any) -> str:
+    """As it is told to whoever gave it, short."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # a number of thousands of digits, or a nesting as deep
+        return f"<{type(value).__name__}>"
+    return text if len(text) <= 80 else text[:77] + "..."
 
 
 def real(value: Any) -> float:

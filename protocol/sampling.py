@@ -77,8 +77,9 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_un
                 setattr(self, name, value)
                 setattr(self, alias, None)
         for name, default, rule in _CHECKS:
-            if (value := getattr(self, name)) is not default and value is not None:
-                setattr(self, name, rule.checked(name, value))
+            if (value := getattr(self, name)) is not default:
+                # None is not given, also where a number stands for that.
+                setattr(self, name, default if value is None else rule.checked(name, value))
         self._fold_guided()
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
             raise RequestError(f"min_tokens={self.min_tokens} is more than max_tokens={self.max_tokens}.")
@@ -95,13 +96,16 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_un
         return {*(self.eos_token_id or ()), *(self.stop_token_ids or ())}
 
     def _fold_guided(self) -> None:
-        given = [name for name in _GUIDED if getattr(self, name) not in (None, False)]
-        if len(given) > 1:
-            raise RequestError(f"An answer has one shape: {' and '.join(given)} can't be given together.")
-        if given:
-            self.guided_decoding = _GUIDED[given[0]](getattr(self, given[0]))
-            for name in _GUIDED.keys() - {"guided_decoding"}:
-                setattr(self, name, None)
+        given = [name for name in _GUIDED if getattr(self, name) is not None]
+        if not given:
+            return
+        shapes = {name: value for name in given if (value := getattr(self, name)) is not False}
+        if len(shapes) > 1:
+            raise RequestError(f"An answer has one shape: {' and '.join(shapes)} can't be given together.")
+        for name in given:
+            setattr(self, name, None)
+        for name, value in shapes.items():
+            self.guided_decoding = _GUIDED[name](value)
 
 
 def _strings(value: Any) -> list[str]:

@@ -38,8 +38,10 @@ class Vocabulary:
 def _tokens(text: str, size: int) -> LLTokenizer:
     try:
         return LLTokenizer(text, n_vocab=size)
-    except ValueError:  # the tokenizer may have tokens that the model has not; the masks are cut
-        return LLTokenizer(text)
+    except ValueError:  # the tokenizer has tokens that the model has not; those that were added are left out
+        described = json.loads(text)
+        described["added_tokens"] = [token for token in described.get("added_tokens") or [] if token["id"] < size]
+        return LLTokenizer(json.dumps(described, ensure_ascii=False))
 
 
 def _in_known_pieces(text: str) -> str:
@@ -54,20 +56,21 @@ def _in_known_pieces(text: str) -> str:
 class Matcher:
     """What may follow; `fork()` for each sequence that goes its own way from here."""
 
-    __slots__ = ("_matcher", "_tokens", "_num_bytes")
+    __slots__ = ("_matcher", "_tokens", "_size", "_num_bytes")
 
-    def __init__(self, matcher: LLMatcher, tokens: LLTokenizer, num_bytes: int) -> None:
+    def __init__(self, matcher: LLMatcher, tokens: LLTokenizer, size: int) -> None:
         self._matcher = matcher
         self._tokens = tokens
-        self._num_bytes = num_bytes
+        self._size = size
+        self._num_bytes = mask_bytes(size)
 
     @classmethod
     def compiled(cls, grammar: Grammar, vocabulary: Vocabulary) -> "Matcher":
         found = LLMatcher(vocabulary.tokens, source(grammar), log_level=0, limits=_LIMITS)
-        return cls(found, vocabulary.tokens, mask_bytes(vocabulary.size))
+        return cls(found, vocabulary.tokens, vocabulary.size)
 
     def fork(self) -> "Matcher":
-        return Matcher(self._matcher.deep_copy(), self._tokens, self._num_bytes)
+        return Matcher(self._matcher.deep_copy(), self._tokens, self._size)
 
     @property
     def error(self) -> str | None:
@@ -88,8 +91,9 @@ class Matcher:
         return self._matcher.consume_tokens(tokens)
 
     def certain(self) -> list[int]:
-        """The tokens that must follow, as the tokenizer writes them."""
-        return self._matcher.compute_ff_tokens()
+        """The tokens that must follow, as the tokenizer writes them, up to one that the model has not."""
+        tokens = self._matcher.compute_ff_tokens()
+        return tokens[: next((place for place, token in enumerate(tokens) if token >= self._size), len(tokens))]
 
     def mask(self, endings: list[int]) -> bytearray:
         """A bit for each token that may follow; `endings` where the answer may end."""

@@ -10,10 +10,10 @@ from typing import Any
 
 from ...protocol.attach import AskedConversation, AskedRequest, Attached
 from ...protocol.errors import RequestError
-from ...protocol.messages import column
-from ..asked import Asked, Conversation, Params, paired
+from ..asked import Asked, Conversation, Params, check_conversation, paired
 from ..opened import Notify
 from ..plain_types import plain
+from ..token_ids import packed_ids
 from ..tool_schemas import tool_schema
 from .request import AttachedRequest
 
@@ -39,27 +39,19 @@ class AttachedDoor:
             if asked.conversation is not None:
                 wire.conversation = on_the_wire(asked.conversation)
             elif asked.token_ids is not None:
-                wire.token_ids = self._packed(asked.token_ids)
+                wire.token_ids = packed_ids(asked.token_ids, self.attached.plan.vocab_size)
             elif asked.text is not None:
                 wire.text = well_formed(asked.text)
         except RequestError as error:
             request.refuse(str(error))
+        except RecursionError:
+            request.refuse("The conversation is nested too deep.")
         return request
-
-    def _packed(self, token_ids: Sequence[int]) -> bytes:
-        try:
-            return column(token_ids)
-        except OverflowError:
-            wrong = max(token_ids, key=abs)
-            raise RequestError(
-                f"Token id {wrong} is not in the vocabulary (0 to {self.attached.plan.vocab_size - 1})."
-            ) from None
-        except TypeError:
-            raise RequestError("Prompt token ids must be whole numbers.") from None
 
 
 def on_the_wire(conversation: Conversation) -> AskedConversation:
     """In plain types; functions among the tools become their schemas, a file its template."""
+    check_conversation(conversation.messages)
     tools = conversation.tools
     return AskedConversation(
         _carried(conversation.messages),

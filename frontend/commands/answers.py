@@ -6,17 +6,17 @@ Knows nothing of where they come from; a request is known by its number in the o
 import json
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import Any, TextIO
+from typing import Any
 
 from ...protocol.outputs import CompletionOutput, LogprobsByToken, RequestOutput
-from ..standard_error import write_line
+from .. import logs
 
 
-def as_text(number: int, name: str | int | None, output: RequestOutput, *, is_alone: bool) -> Iterator[str]:
+def as_text(number: int, name: str | float | None, output: RequestOutput, *, is_alone: bool) -> Iterator[str]:
     """The bare answer where there is only one; else each under a heading, since they come as they complete."""
     title = number if name is None else name
     if output.error_code != 200:
-        write_line(f"penstock: prompt {title}: {output.error_msg}")
+        logs.say(f"penstock: prompt {title}: {output.error_msg}", quiet=False)
         return
     for answer in output.outputs:
         if not is_alone or len(output.outputs) > 1:
@@ -24,7 +24,7 @@ def as_text(number: int, name: str | int | None, output: RequestOutput, *, is_al
         yield answer.text if answer.text.endswith("\n") else answer.text + "\n"
 
 
-def as_json(number: int, name: str | int | None, output: RequestOutput) -> str:
+def as_json(number: int, name: str | float | None, output: RequestOutput) -> str:
     record: dict[str, Any] = {"index": number}
     if name is not None:
         record["id"] = name
@@ -61,9 +61,3 @@ def _sample(answer: CompletionOutput) -> dict[str, Any]:
 
 def _shown(by_token: LogprobsByToken) -> dict[int, dict[str, Any]]:
     return {token: entry._asdict() for token, entry in by_token.items()}
-
-
-def write(target: TextIO, text: str) -> None:
-    """At once: whoever reads a pipe or follows a file sees each answer as it completes."""
-    target.write(text)
-    target.flush()

@@ -1,6 +1,7 @@
 """Complete prompts: the arguments, else the lines of standard input, else the lines of a JSONL file (--input).
 Answers are printed as they complete. Nothing is added to a prompt; the model's own sampling defaults hold unless an
-option or a line says otherwise.
+option or a line says otherwise. What stands under the name of --output stays there until all answers are complete;
+until then they gather in a file beside it, whose name ends with .partial.
 
 Options are made from the fields of `EngineConfig` and `SamplingParams`. Knows nothing of the tree behind `LLM`.
 """
@@ -10,15 +11,19 @@ import itertools
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import TextIO
+from pathlib import Path
+from typing import BinaryIO
 
 from ...protocol.config import EngineConfig
 from ...protocol.outputs import RequestOutput
 from ...protocol.sampling import SamplingParams
+from .. import logs
 from ..llm import LLM
-from .answers import as_json, as_text, write
+from .answers import as_json, as_text
 from .chosen import checked_options, with_model_defaults
+from .lines import read_lines
 from .options import add_options
+from .output import Replacement, Stream, is_same_file, output_to
 from .prompts import Row, from_arguments, from_json_lines, from_lines
 
 USAGE = "MODEL [PROMPT ...] [options]"
@@ -42,38 +47,78 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         parser.error("give prompts as arguments or in a file (--input), not both")
     config, options, chosen = checked_options(arguments, parser)
     with ExitStack() as files:
-        try:
-            lines = sys.stdin if arguments.input in (None, "-") else files.enter_context(open(arguments.input))
-            target = files.enter_context(open(arguments.output, "w")) if arguments.output else sys.stdout
-        except OSError as error:
-            parser.error(f"{error.filename}: {error.strerror}")
+        source, output = _files(arguments, config, parser, files)
         params = with_model_defaults(config, chosen)
-        if arguments.prompts:
+        if source is None:
             rows = from_arguments(arguments.prompts, params)
         else:
+            lines = read_lines(source, arguments.input or "Standard input")
             rows = from_json_lines(lines, params) if arguments.input else from_lines(lines, params)
-        return _generate(config.model, options, rows, target, arguments.format)
+        files.enter_context(output)
+        if isinstance(output, Replacement):
+            notice = f"Answers gather in {output.partial}, which becomes {output.name} when all are complete."
+            logs.say(notice, quiet=logs.is_quiet(config.quiet))
+        return _generate(config.model, options, rows, output, arguments.format)
 
 
-def _generate(model: str, options: dict[str, object], rows: Iterator[Row], target: TextIO, form: str) -> int:
+def _files(
+    arguments: argparse.Namespace, config: EngineConfig, parser: argparse.ArgumentParser, files: ExitStack
+) -> tuple[BinaryIO | None, Stream | Replacement]:
+    """What is read and what is written; what cannot be ends the command before anything is changed."""
+    if (arguments.output is None and sys.stdout is None) or _lacks_input(arguments):
+        parser.error("standard input or output is closed; give --input and --output")
+    try:
+        source = _source(arguments, files)
+        output = output_to(arguments.output)
+    except OSError as error:
+        parser.error(f"{error.filename or arguments.output or '--output'}: {error.strerror}")
+    if source is not None and is_same_file(source, output):
+        parser.error(f"{output.name} is also what is read; give --output another name")
+    for option in ("trace", "record"):
+        if (name := getattr(config, option)) is not None and _is_one_of(name, arguments.input, arguments.output):
+            parser.error(f"--{option} {name} is also read or written as --input or --output; give it another name")
+    return source, output
+
+
+def _lacks_input(arguments: argparse.Namespace) -> bool:
+    return not arguments.prompts and arguments.input in (None, "-") and sys.stdin is None
+
+
+def _source(arguments: argparse.Namespace, files: ExitStack) -> BinaryIO | None:
+    """None where the prompts are arguments."""
+    if arguments.prompts:
+        return None
+    if arguments.input in (None, "-"):
+        return sys.stdin.buffer
+    return files.enter_context(open(arguments.input, "rb"))
+
+
+def _is_one_of(name: str, *others: str | None) -> bool:
+    return any(Path(name).resolve() == Path(other).resolve() for other in others if other is not None)
+
+
+def _generate(
+    model: str, options: dict[str, object], rows: Iterator[Row], output: Stream | Replacement, form: str
+) -> int:
     """Exit status 1 if any request failed; each failure was shown beside the answers."""
     first = list(itertools.islice(rows, 2))
     is_alone = len(first) == 1
     failed = 0
-    names: dict[int, str | int] = {}
+    names: dict[int, str | float] = {}
     with LLM(model, **options) as llm:
-        for number, output in _numbered(llm, itertools.chain(first, rows), names, is_shown=target is not sys.stdout):
-            failed += output.error_code != 200
+        is_shown = isinstance(output, Replacement)
+        for number, answer in _numbered(llm, itertools.chain(first, rows), names, is_shown=is_shown):
+            failed += answer.error_code != 200
             name = names.pop(number, None)
             if form == "jsonl":
-                write(target, as_json(number, name, output))
+                output.write(as_json(number, name, answer))
             else:
-                write(target, "".join(as_text(number, name, output, is_alone=is_alone)))
+                output.write("".join(as_text(number, name, answer, is_alone=is_alone)))
     return 1 if failed else 0
 
 
 def _numbered(
-    llm: LLM, rows: Iterator[Row], names: dict[int, str | int], *, is_shown: bool
+    llm: LLM, rows: Iterator[Row], names: dict[int, str | float], *, is_shown: bool
 ) -> Iterator[tuple[int, RequestOutput]]:
     """Outputs as they complete, with their number in the order of the prompts."""
 

@@ -5,13 +5,17 @@ refusal and ends alone. Knows nothing of models.
 """
 
 import json
+import math
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import msgspec
 
 from ...protocol.errors import RequestError
+from ...protocol.rules import shown
 from ...protocol.sampling import SamplingParams
+from .lines import Line
 
 _PARAMETERS = {field.name for field in msgspec.structs.fields(SamplingParams)}
 
@@ -21,41 +25,108 @@ class Row(NamedTuple):
 
     prompt: Any
     params: SamplingParams
-    name: str | int | None = None
+    name: str | float | None = None
 
 
 def from_arguments(texts: Iterable[str], params: SamplingParams) -> Iterator[Row]:
     """Each argument is a prompt as it stands, line ends included."""
-    return (Row(text, params) for text in texts)
+    return (Row(text if _is_unicode(text) else RequestError("This prompt is not UTF-8."), params) for text in texts)
 
 
-def from_lines(lines: Iterable[str], params: SamplingParams) -> Iterator[Row]:
+def from_lines(lines: Iterable[Line], params: SamplingParams) -> Iterator[Row]:
     """Each line is a prompt; empty ones are none."""
-    return (Row(text, params) for line in lines if (text := line.rstrip("\r\n")))
+    for line in lines:
+        prompt = line.rstrip("\r\n") if isinstance(line, str) else line
+        if prompt != "":
+            yield Row(prompt, params)
 
 
-def from_json_lines(lines: Iterable[str], params: SamplingParams) -> Iterator[Row]:
-    """Each line is a text, a list of token ids, or an object.
+def from_json_lines(lines: Iterable[Line], params: SamplingParams) -> Iterator[Row]:
+    """Each line is a text, a list of token ids, or an object; empty ones are none.
 
     An object holds the parts of a prompt, an `id` that is handed through, and any sampling parameter beside them.
     """
     for number, line in enumerate(lines, start=1):
-        if line.strip():
+        if isinstance(line, RequestError):
+            yield Row(line, params)
+        elif line.strip():
             yield _row(number, line, params)
 
 
 def _row(number: int, line: str, params: SamplingParams) -> Row:
+    name = None
     try:
-        value = json.loads(line)
-    except ValueError as error:
-        return Row(RequestError(f"Line {number} is not JSON: {error}."), params)
-    if isinstance(value, (str, list)):
-        return Row(value, params)
-    if not isinstance(value, dict):
-        return Row(RequestError(f"Line {number} is neither a text, a list of token ids nor an object."), params)
-    name = value.pop("id", None)
-    own = {key: value.pop(key) for key in value.keys() & _PARAMETERS}
-    try:
+        value = _value(line)
+        if isinstance(value, (str, list)):
+            return Row(value, params)
+        if not isinstance(value, dict):
+            raise _UnusableLine("is neither a text, a list of token ids nor an object")
+        name = _checked_name(value.pop("id", None))
+        own = {key: own for key in value.keys() & _PARAMETERS if (own := value.pop(key)) is not None}
         return Row(value, msgspec.structs.replace(params, **own), name)
+    except _UnusableLine as error:
+        return Row(RequestError(f"Line {number} {error}."), params)
     except RequestError as error:
         return Row(RequestError(f"Line {number}: {error}"), params, name)
+
+
+def _checked_name(name: Any) -> str | float | None:
+    if name is not None and not isinstance(name, (str, int, float)):
+        raise _UnusableLine("has an `id` that is neither text nor a number")
+    return name
+
+
+# --- JSON, whose reader takes more than the standard allows -----------------------------------------------------------
+
+
+class _UnusableLine(ValueError):
+    """What a line is that is no request."""
+
+
+def _value(line: str) -> Any:
+    try:
+        value = json.loads(line, parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_object)
+        if "\\u" in line:  # only an escape can be half a pair
+            json.dumps(value, ensure_ascii=False).encode()
+        return value
+    except _UnusableLine:
+        raise
+    except json.JSONDecodeError as error:
+        words = error.msg.removesuffix(" at")
+        raise _UnusableLine(f"is not JSON: {words} at character {error.pos + 1}") from None
+    except UnicodeEncodeError:
+        raise _UnusableLine("holds half a surrogate pair (\\ud800 to \\udfff), which is no character") from None
+    except ValueError:  # the interpreter's own bound
+        raise _UnusableLine("holds a whole number with too many digits") from None
+    except RecursionError:
+        raise _UnusableLine("is nested too deep") from None
+    except MemoryError:
+        raise _UnusableLine("takes more memory than there is") from None
+
+
+def _refuse_constant(word: str) -> Any:
+    raise _UnusableLine(f"is not JSON: {word} is no number there")
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    if math.isinf(value):
+        raise _UnusableLine(f"holds the number {shown(digits)[1:-1]}, which is too large")
+    return value
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Of two values for one key nobody knows which was meant."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        (twice, _), *_ = Counter(key for key, _ in pairs).most_common(1)
+        raise _UnusableLine(f"has the key {shown(twice)} twice in one object")
+    return found
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -6,6 +6,7 @@ Lives on the daemon's event loop. Knows nothing of sockets and HTTP.
 """
 
 import asyncio
+import itertools
 import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +20,7 @@ from ...protocol.errors import ClosedError, OutOfMemoryError, PenstockError, Req
 from ...protocol.messages import Stats
 from .. import logs
 from ..async_llm import AsyncLLM
+from ..model_files import name_of
 from ..session import Session
 from .model import Model
 from .settings import DaemonSettings, ModelSettings, added
@@ -57,11 +59,16 @@ class Models:
     def names(self) -> list[str]:
         return list(self._models)
 
+    def is_named(self, name: str) -> bool:
+        """By the owner of the daemon, not by a client that brought it."""
+        return name in self.settings.models
+
     def find(self, name: str, path: str = "") -> Model:
         """By its name, else by what it was made from."""
         if self.is_draining:
             raise ClosedError("The daemon is shutting down.")
-        if name in self._models:
+        # A client that has a folder of that name means its own folder, not what another client's was called after.
+        if name in self._models and (self.is_named(name) or path in ("", name)):
             return self._models[name]
         for model in self._models.values():
             if model.settings.model in (name, path):
@@ -79,8 +86,11 @@ class Models:
         finally:
             model.release()
 
-    def add(self, name: str, model: str, options: dict[str, Any]) -> Model:
-        """A model that a client brought."""
+    def add(self, model: str, options: dict[str, Any]) -> Model:
+        """A model that a client brought, a path or a hub id; its name says nothing of where it lies."""
+        own = name_of(model)
+        numbered = (f"{own}-{number}" for number in itertools.count(2))
+        name = next(name for name in itertools.chain([own], numbered) if name not in self._models)
         settings = added(name, model, options, self.settings.keep_alive)
         self._brought[name] = settings
         self._models[name] = self._made(settings)

@@ -217,7 +217,7 @@ class Served:
         except UnknownModelError:
             if not message.may_add:
                 raise
-            model = self.models.add(message.model, message.path, message.options)
+            model = self.models.add(message.path, message.options)
         model.lease()
         self.model = model
         session = await model.ready()

@@ -84,12 +84,14 @@ _FROM_CONFIGURATION_ONLY = {"reasoning_parser_plugin", "tool_parser_plugin", "lo
 
 
 def _named(word: str) -> tuple[str, str]:
-    """`NAME=MODEL`, or a model by its own last name."""
+    """`NAME=MODEL`, or a model by its own name."""
+    from ..model_files import name_of
+
     name, equals, model = word.partition("=")
     if equals and name and "/" not in name:
         return name, _absolute(model)
     path = _absolute(word)
-    return (Path(path).name if path != word else word), path
+    return name_of(path), path
 
 
 def _absolute(model: str) -> str:
@@ -109,9 +111,13 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _tables(tables: Any, path: Path | None) -> list[tuple[str, dict[str, Any]]]:
+    from ..model_files import name_of
+
     if not isinstance(tables, dict) or not all(isinstance(table, dict) for table in tables.values()):
         raise ConfigError(f"{path}: models are tables of their own, such as [models.pocket].")
-    return list(tables.items())
+    # The key may be the model itself.
+    named = ((name if "model" in table else name_of(name), name, table) for name, table in tables.items())
+    return [(own, {"model": name, **table}) for own, name, table in named]
 
 
 def _http(table: Any, given: dict[str, Any], path: Path | None) -> HttpOptions:

@@ -12,12 +12,12 @@ import msgspec
 from ...protocol.errors import (
     ClosedError,
     EngineDeadError,
-    ModelNotFoundError,
     OutOfMemoryError,
     PenstockError,
     RequestError,
 )
 from ...protocol.outputs import RequestOutput
+from .models import UnknownModel
 from .schemas.others import ErrorBody, Fault
 
 log = logging.getLogger("penstock.http")
@@ -73,7 +73,7 @@ def as_api_error(error: BaseException) -> ApiError:
             return error
         case TimeoutError():
             return ApiError(408, "The answer took longer than this server allows; ask for fewer tokens.")
-        case ModelNotFoundError():
+        case UnknownModel():
             return ApiError(404, without_paths(str(error)), param="model", code="model_not_found")
         case RequestError():
             return ApiError(400, without_paths(str(error)))

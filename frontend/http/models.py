@@ -23,6 +23,10 @@ from .arrivals import Arrival
 _LONG = 4096  # characters or tokens of a prompt
 
 
+class UnknownModel(ModelNotFoundError):
+    """No model of that name is served; its words hold no path."""
+
+
 @dataclass(frozen=True, slots=True)
 class Card:
     """One name that a request may give as its model."""
@@ -41,7 +45,9 @@ class Model(Protocol):
     max_model_len: int
     tokenizer: Tokenizer
     defaults: SamplingParams  # what the model's own files ask for
-    lora_name: str | None  # set where the name asked for is an adapter's
+
+    def adapter(self, asked: str | None) -> str | None:
+        """The one that a request uses: the one it asks for, else the one whose name it gave as the model's."""
 
     def render(
         self,
@@ -65,7 +71,7 @@ class Models(Protocol):
     def lease(self, name: str | None) -> AbstractAsyncContextManager[Model]:
         """The model of that name (None: the only or first one), loaded if need be; it stays while the context is open.
 
-        Raises `ModelNotFoundError` for an unknown name and another `PenstockError` where it can't be loaded.
+        Raises `UnknownModel` for an unknown name and another `PenstockError` where it can't be loaded.
         """
 
     async def listing(self) -> list[Card]: ...
@@ -80,7 +86,13 @@ class LoadedModel:
 
     llm: AsyncLLM
     name: str
-    lora_name: str | None = None
+    lora_name: str | None = None  # set where the name asked for is an adapter's
+    serves_adapters: bool = True
+
+    def adapter(self, asked: str | None) -> str | None:
+        if asked and not self.serves_adapters:
+            raise RequestError(f"There is no adapter {asked!r} here.")
+        return asked or self.lora_name
 
     @property
     def max_model_len(self) -> int:
@@ -164,9 +176,7 @@ class OneModel:
         elif name in await self._adapters():
             yield LoadedModel(self._llm, self._names[0], lora_name=name)
         else:
-            raise ModelNotFoundError(
-                f"There is no model {name!r} here; there is {', '.join(self._names)}."
-            )
+            raise UnknownModel(f"There is no model {name!r} here; there is {', '.join(self._names)}.")
 
     async def listing(self) -> list[Card]:
         await self._llm.ready()

@@ -23,6 +23,7 @@ class HttpOptions(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fiel
     tls_certificate: Annotated[str | None, Meta(description="PEM file with the certificate and its chain")] = None
     tls_key: Annotated[str | None, Meta(description="PEM file with its private key")] = None
     allowed_hosts: Annotated[list[str], Meta(description="names that a Host header may have")] = []
+    http_added: Annotated[bool, Meta(description="serve models and adapters that scripts have added, too")] = False
     trust_request_chat_template: Annotated[bool, Meta(description="requests may bring a chat template")] = False
     max_body_bytes: Annotated[int, Meta(description="bytes of a request's body")] = 8 * 2**20
     max_header_bytes: Annotated[int, Meta(description="bytes of a request's line and headers")] = 32 * 2**10

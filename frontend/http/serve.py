@@ -8,11 +8,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from ...protocol.errors import ConfigError, ModelNotFoundError
+from ...protocol.errors import ConfigError
 from ...protocol.messages import Stats
 from .options import HttpOptions
 
 if TYPE_CHECKING:
+    from ...protocol.attach import ModelStatus
     from ..daemon.models import Models as DaemonModels
     from .models import Card, Model
     from .server import HttpServer
@@ -29,50 +30,67 @@ async def start_http(models: "DaemonModels", options: HttpOptions, older: "HttpS
         raise ConfigError(
             f"HTTP needs further packages ({error.name} is missing): pip install 'penstock[http]'; or give --no-http."
         ) from error
-    server = HttpServer(ServedModels(models), options)
+    server = HttpServer(ServedModels(models, with_added=options.http_added), options)
     await server.start(older)
     return server
 
 
 class ServedModels:
-    """The daemon's models by their names; their adapters are models, too. Looking at them leases none."""
+    """The daemon's models by their names, as far as its owner named them. Looking at them leases none.
 
-    def __init__(self, models: "DaemonModels") -> None:
+    With those that clients have added, where the owner wants that; then adapters, all of which clients have loaded, are
+    models of their own, too.
+    """
+
+    def __init__(self, models: "DaemonModels", *, with_added: bool) -> None:
         self._models = models
+        self._with_added = with_added
 
     @asynccontextmanager
     async def lease(self, name: str | None) -> "AsyncIterator[Model]":
-        from .models import LoadedModel
+        from .models import LoadedModel, UnknownModel
 
-        names = self._models.names()
+        names = self._names()
         if name is None and not names:
-            raise ModelNotFoundError("No model is served here.")
+            raise UnknownModel("No model is served here.")
         own, adapter = (names[0] if name is None else name), None
         if own not in names:
             own, adapter = self._owner_of(own), own
         async with self._models.lease(own) as llm:
-            yield LoadedModel(llm, own, adapter)
+            yield LoadedModel(llm, own, adapter, serves_adapters=self._with_added)
 
     async def listing(self) -> "list[Card]":
         from .models import Card
 
         cards = []
-        for status in self._models.listing():
+        for status in self._served():
             length = status.plan.max_model_len if status.plan is not None else None
             card = Card(status.name, int(status.since), length, is_loaded=status.state == "ready")
             cards.append(card)
-            for adapter in self._models.adapters(card.name):
+            for adapter in self._adapters(card.name):
                 cards.append(Card(adapter, card.created, length, card.name, card.is_loaded))
         return cards
 
     async def stats(self) -> dict[str, Stats]:
-        names = [status.name for status in self._models.listing() if status.state == "ready"]
+        names = [status.name for status in self._served() if status.state == "ready"]
         found = await asyncio.gather(*map(self._models.stats, names))
         return {name: stats for name, stats in zip(names, found) if stats is not None}
 
+    def _names(self) -> list[str]:
+        return [name for name in self._models.names() if self._with_added or self._models.is_named(name)]
+
+    def _served(self) -> "list[ModelStatus]":
+        names = self._names()
+        return [status for status in self._models.listing() if status.name in names]
+
+    def _adapters(self, name: str) -> list[str]:
+        return self._models.adapters(name) if self._with_added else []
+
     def _owner_of(self, adapter: str) -> str:
-        names = self._models.names()
+        from .models import UnknownModel
+
+        names = self._names()
         for name in names:
-            if adapter in self._models.adapters(name):
+            if adapter in self._adapters(name):
                 return name
-        raise ModelNotFoundError(f"There is no model {adapter!r} here; there is {', '.join(names) or 'none'}.")
+        raise UnknownModel(f"There is no model {adapter!r} here; there is {', '.join(names) or 'none'}.")

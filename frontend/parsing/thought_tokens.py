@@ -6,7 +6,7 @@ from ...protocol.thought import Thought
 from .chosen import Parsing
 from .marks import ThoughtMarks
 
-Encode = Callable[[str], list[int]]  # without special tokens around
+Encode = Callable[[str], list[int]]  # without special tokens around; empty where the model lacks one
 
 # A mark that is no token of its own is spelled differently beside other characters; these are the usual ones.
 _BEFORE = ("", " ", "\n", "\n\n", ".\n", ".\n\n")
@@ -22,6 +22,11 @@ class ThoughtTokens:
         self._openings = _spellings(thoughts.all_openings, encode) if thoughts else []
         self._closings = _spellings(thoughts.all_closings, encode) if thoughts else []
         self._forced = encode(_forced(thoughts)) if thoughts else []
+
+    @property
+    def can_be_closed(self) -> bool:
+        """There are tokens for the mark that ends a thought."""
+        return bool(self._forced)
 
     def of(self, prompt_end: str) -> Thought | None:
         """None where the model's way of thinking isn't known."""

@@ -5,6 +5,7 @@ again, those that are kept as they are, and those that assert something that can
 unknown, and say nothing of what is valid. Knows nothing of grammars.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -75,7 +76,7 @@ def _checked(schema: Any, place: str) -> Any:
         elif keyword in _NAMED_SCHEMAS:
             checked[keyword] = _each_named_checked(value, here)
         elif keyword == "format":
-            checked |= {"format": value} if value in FORMATS else {}
+            checked |= {"format": value} if isinstance(value, str) and value in FORMATS else {}
         elif keyword in REFUSED and not REFUSED[keyword](value, schema):
             raise RequestError(f"json: {keyword!r} (at {here}) is not supported, and it is not ignored; leave it out.")
     return checked
@@ -90,7 +91,8 @@ def _in_one_draft(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _count(value: Any, place: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != int(value) or value < 0:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    if not is_number or value != int(value) or value < 0:
         raise RequestError(f"json: at {place} there must be a whole number, 0 or more.")
     return int(value)
 

@@ -87,10 +87,22 @@ def test_a_stream_gives_its_answer_piece_by_piece(attached, private):
 def test_mistakes_at_the_keyboard_raise_at_that_line(attached):
     with pytest.raises(RequestError, match="2 prompts and 1 sampling_params"):
         attached.generate(["a", "b"], [GREEDY])
-    with pytest.raises(TypeError, match="A prompt is text"):
-        attached.generate([3.5])
     with pytest.raises(RequestError, match="argument of the call itself"):
         attached.chat(TALK, chat_template_kwargs={"messages": []})
+
+
+@pytest.mark.parametrize(
+    "prompt", [3.5, {"prompt": 5}, ["a"], [10**12, "a"], [True], b"x", {"prompt": "x", "priority": 10**5000}, {1: 2}]
+)
+def test_a_prompt_of_a_wrong_type_ends_alone(attached, prompt):
+    before, bad, behind = attached.generate([[7, 8], prompt, [7, 8]], GREEDY, use_tqdm=False)
+    assert (before.error_code, bad.error_code, behind.error_code) == (200, 400, 200) and bad.error_msg
+
+
+@pytest.mark.parametrize("conversation", [5, "text", {"a": 1}, [5]])
+def test_so_does_a_conversation(attached, conversation):
+    before, bad, behind = attached.chat([TALK, conversation, TALK], GREEDY, use_tqdm=False)
+    assert (before.error_code, bad.error_code, behind.error_code) == (200, 400, 200) and bad.error_msg
 
 
 def test_rendered_text_tokenizer_and_figures_are_the_models(attached, private):

@@ -52,7 +52,7 @@ def test_what_cannot_be_loaded_says_why(start, folder):
 
 
 def test_an_adapter_is_a_model_over_http_and_looking_at_models_leases_none(start, folder):
-    daemon = start(models("a", more=ROOM, keep_alive=0.3), "--http", "127.0.0.1:0")
+    daemon = start(models("a", more=ROOM, keep_alive=0.3), "--http", "127.0.0.1:0", "--http-added")
     http = daemon.status().http
 
     def named():

@@ -16,6 +16,11 @@ def test_each_line_of_text_is_a_prompt_with_its_spaces_and_empty_ones_are_none()
     assert [row.prompt for row in from_lines(io.StringIO("one\n\n  two \r\n"), PARAMS)] == ["one", "  two "]
 
 
+def test_an_argument_that_is_no_text_becomes_its_own_refusal():
+    [bad, good] = from_arguments(["\udcff", "good"], PARAMS)
+    assert isinstance(bad.prompt, RequestError) and good.prompt == "good"
+
+
 def test_each_argument_is_a_prompt_as_it_stands():
     assert [row.prompt for row in from_arguments(["two\nlines\n", ""], PARAMS)] == ["two\nlines\n", ""]
 

@@ -62,9 +62,9 @@ def test_lists_of_different_lengths_raise_before_anything_runs(llm):
         generate(llm, ["a", "b", "c"], [GREEDY, GREEDY])
 
 
-def test_a_prompt_of_no_known_form_raises(llm):
-    with pytest.raises(TypeError, match="prompt"):
-        generate(llm, [3.5])
+def test_what_is_no_batch_at_all_raises(llm):
+    with pytest.raises(TypeError, match="prompts"):
+        generate(llm, 3.5)
 
 
 def test_samples_of_one_request_are_a_sequence_and_sample_0_an_object(llm):

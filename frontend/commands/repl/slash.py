@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from ....protocol.errors import PenstockError
+from ..output import output_to
 from .conversation import Answer, Conversation
 
 
@@ -77,9 +79,12 @@ def _save(conversation: Conversation, argument: str) -> str:
     try:
         if _holds_something_else(path):
             return f"{path} exists and is no saved conversation; it was left alone. Choose another name."
-        path.write_text(text, encoding="utf-8")
+        with output_to(str(path)) as output:
+            output.write(text)
     except OSError as error:
         return f"{path} was not written: {os.strerror(error.errno or 0)}."
+    except PenstockError as error:
+        return str(error)
     return f"{len(conversation.messages)} messages are in {path}, as LLM.chat takes them."
 
 
@@ -89,7 +94,7 @@ def _holds_something_else(path: Path) -> bool:
         return False
     try:
         held = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
+    except (ValueError, RecursionError):
         return True
     return not isinstance(held, list) or not all(isinstance(item, dict) and "role" in item for item in held)
 

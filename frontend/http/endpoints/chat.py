@@ -97,7 +97,7 @@ def _prepared(call: Call, request: ChatRequest, model: Model) -> _Chat:
         max_tokens=request.max_completion_tokens or request.max_tokens,
         logprobs=(request.top_logprobs or 0) if request.logprobs else None,
         guided_decoding=choice.shape,
-        lora_name=request.lora_name or model.lora_name,
+        lora_name=model.adapter(request.lora_name),
     )
     check_number(1, params, call.server.options)
     options = template_options(request.chat_template_kwargs)

@@ -120,7 +120,7 @@ def _prepared(call: Call, request: CompletionRequest, model: Model) -> _Completi
         max_tokens=1 if is_echo_only else 16 if request.max_tokens is None else request.max_tokens,
         logprobs=request.logprobs,
         prompt_logprobs=max(request.logprobs or 0, request.prompt_logprobs or 0) if wants_prompt else None,
-        lora_name=request.lora_name or model.lora_name,
+        lora_name=model.adapter(request.lora_name),
     )
     prompts = [_prompt(each) for each in as_prompts(request.prompt)]
     check_number(len(prompts), params, call.server.options)

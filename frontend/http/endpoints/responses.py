@@ -121,7 +121,7 @@ def _prepared(call: Call, request: ResponsesRequest, model: Model) -> _Asked:
     if (form := _response_format(request)) is not None:
         chosen["response_format"] = form
     chosen["cache_salt"] = salted(call.salt, request.cache_salt)
-    chosen["lora_name"] = model.lora_name
+    chosen["lora_name"] = model.adapter(None)
     params = msgspec.structs.replace(model.defaults, **chosen)
     options = template_options(request.chat_template_kwargs)
     if request.reasoning is not None and request.reasoning.effort is not None:

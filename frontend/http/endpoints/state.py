@@ -4,11 +4,11 @@ import asyncio
 
 from msgspec import UNSET
 
-from ....protocol.errors import ModelNotFoundError, PenstockError
+from ....protocol.errors import PenstockError
 from ....protocol.messages import Stats
 from ..endpoint import Call
 from ..errors import ApiError
-from ..models import Card
+from ..models import Card, UnknownModel
 from ..reply import Reply
 from ..schemas.others import Health, ModelCard, ModelList
 
@@ -23,7 +23,7 @@ async def model(call: Call, body: None) -> Reply:
     for card in await call.server.models.listing():
         if card.name == call.named:
             return Reply.of(_as_told(card))
-    raise ModelNotFoundError(f"There is no model {call.named!r} here; /v1/models lists what there is.")
+    raise UnknownModel(f"There is no model {call.named!r} here; /v1/models lists what there is.")
 
 
 def _as_told(card: Card) -> ModelCard:

@@ -1,0 +1,192 @@
+"""HTTP serves what the owner of the daemon named; what scripts have added only where the owner says so, and no path."""
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from builders.daemon import RunningDaemon, models
+from builders.tiny_model import tiny_model
+
+from penstock import (
+    LLM,
+    ConfigError,
+    EngineDeadError,
+    ModelNotFoundError,
+    OutOfMemoryError,
+    PenstockError,
+    SamplingParams,
+)
+from penstock.frontend.daemon.background import reload_daemon, start_daemon, stop_daemon
+from penstock.frontend.daemon.settings import read_settings
+from penstock.frontend.http.errors import as_api_error
+from penstock.frontend.model_files import name_of
+from penstock.protocol.attach import daemon_socket
+
+STAND_IN = {"load_format": "stand-in", "max_model_len": 256, "num_gpu_blocks_override": 32, "quiet": True}
+PARAMS = SamplingParams(max_tokens=2, ignore_eos=True)
+HTTP = ("--http", "127.0.0.1:0")
+ROOM = "enable_lora = true\n"
+
+
+class Client:
+    """Remembers every word that it was told."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.told = ""
+
+    def ask(self, path: str, **body: object) -> tuple[int, str]:
+        data = json.dumps(body).encode() if body else None
+        request = urllib.request.Request(self.address + path, data, {"Content-Type": "application/json"})
+        try:
+            with urllib.request.urlopen(request, timeout=30) as response:
+                status, text = response.status, f"{response.headers}{response.read().decode()}"
+        except urllib.error.HTTPError as error:
+            with error:
+                status, text = error.code, f"{error.headers}{error.read().decode()}"
+        self.told += text
+        return status, text.rpartition("\n\n")[2]
+
+    def names(self) -> list[str]:
+        return [card["id"] for card in json.loads(self.ask("/v1/models")[1])["data"]]
+
+    def answers(self, model: str, **more: object) -> int:
+        return self.ask("/v1/completions", model=model, prompt=[1, 2], max_tokens=2, ignore_eos=True, **more)[0]
+
+    def look_everywhere(self, *names: str) -> None:
+        for path in ("/v1/models", "/health", "/metrics", "/openapi.json", "/"):
+            self.ask(path)
+        for name in names:
+            self.ask(f"/v1/models/{urllib.request.quote(name, safe='')}")
+            for more in ({}, {"n": 10**9}, {"lora_name": name}, {"chat_template": name}):
+                self.answers(name, **more)
+            message = {"role": "user", "content": "x"}
+            self.ask("/v1/chat/completions", model=name, messages=[message], max_tokens=2)
+            self.ask("/v1/responses", model=name, input="x", max_output_tokens=16)
+            self.ask("/tokenize", model=name, prompt="x")
+            self.ask("/detokenize", model=name, tokens=[1])
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    """A path of which no part but the last may be told, hard to find in a text."""
+    return tiny_model(tmp_path / "sécret place" / "whose (own)" / "tiny model", "qwen3")
+
+
+@contextmanager
+def daemon(*words: str) -> Iterator[Client]:
+    """At the usual address, where scripts may add models."""
+    start_daemon(words, daemon_socket())
+    try:
+        yield Client(RunningDaemon(daemon_socket()).status().http)
+    finally:
+        stop_daemon(daemon_socket(), 0.0)
+
+
+def added(folder: Path | str) -> LLM:
+    return LLM(folder, connect="start", **STAND_IN)
+
+
+def test_what_scripts_add_is_an_affair_of_http_where_the_owner_says_so(folder, tmp_path):
+    config = tmp_path / "c.toml"
+    config.write_text(models("a", more=ROOM) + '[http]\naddress = "127.0.0.1:0"\n')
+    (tmp_path / "polite").mkdir()
+    with daemon("--config", str(config), *HTTP) as client, added(folder) as llm:
+        with LLM("a", connect="auto", quiet=True) as owned:
+            owned.load_lora("polite", tmp_path / "polite")
+        assert llm.generate([[1, 2]], PARAMS, use_tqdm=False)[0].error_code == 200
+        assert_only_the_owners(client, folder)
+        config.write_text(config.read_text() + "http_added = true\n")
+        assert reload_daemon(daemon_socket()) == "HTTP changed"
+        assert client.names() == ["a", "polite", "tiny model"]
+        assert client.answers("polite") == client.answers("tiny model") == 200
+        assert client.answers("a", lora_name="polite") == 200
+        assert Client(client.address).answers(str(folder)) == 404
+        client.look_everywhere("tiny model")
+        assert 'model="tiny model"' in client.told
+        assert not leaked(client, folder)
+
+
+def assert_only_the_owners(client: Client, folder: Path) -> None:
+    assert Client(client.address).answers(str(folder)) == 404  # which tells it its own words
+    assert client.names() == ["a"]
+    assert client.answers("tiny model") == client.answers("polite") == 404
+    assert client.answers("a") == 200 and client.answers("a", lora_name="polite") == 400
+    words = [client.ask("/v1/completions", model="a", prompt=[1], lora_name=name)[1] for name in ("polite", "none")]
+    assert words[0] == words[1].replace("none", "polite")
+    assert json.loads(client.ask("/health")[1])["models"] == {"a": "ok"}
+    assert "polite" not in client.ask("/metrics")[1] and "tiny" not in client.ask("/metrics")[1]
+    client.look_everywhere("tiny model")
+    assert not leaked(client, folder)
+
+
+@pytest.mark.long
+def test_where_the_owner_says_so_it_has_a_name_that_is_no_path(folder, tmp_path, monkeypatch):
+    """And a script that has a folder of that name means its own."""
+    twin = tiny_model(tmp_path / "another" / "tiny model", "qwen3")
+    monkeypatch.chdir(twin.parent)
+    with daemon(*HTTP, "--http-added") as client, added(folder) as first, added("tiny model") as second:
+        with added(folder) as third:
+            folders = [llm._session.attached.folder for llm in (first, second, third)]
+        assert folders == [str(folder), str(twin), str(folder)]
+        assert client.names() == ["tiny model", "tiny model-2"]
+        assert [client.answers(name) for name in client.names()] == [200, 200]
+        assert Client(client.address).answers(str(folder)) == 404
+        client.look_everywhere("tiny model")
+        assert 'model="tiny model-2"' in client.told
+        assert not leaked(client, folder)
+
+
+@pytest.mark.long
+def test_a_model_that_is_gone_says_nothing_of_where_it_was(folder, tmp_path):
+    with daemon(str(folder), *HTTP, "--keep-alive", "0", "--load-format", "stand-in") as client:
+        assert client.names() == ["tiny model"] and client.answers("tiny model") == 200
+        folder.rename(tmp_path / "away")
+        assert client.answers("tiny model") == 503
+        client.look_everywhere("tiny model")
+        assert not leaked(client, folder)
+
+
+def leaked(client: Client, folder: Path) -> list[str]:
+    return [part for part in (*folder.parent.parts[1:], str(folder)) if part != "tmp" and part in client.told]
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    {
+        "pocket": "pocket",
+        "Qwen/Qwen3-0.6B": "Qwen/Qwen3-0.6B",
+        "/models/private/tiny": "tiny",
+        "/tiny": "tiny",
+        "/models/tiny/": "tiny",
+        "./elsewhere/tiny": "tiny",
+        "../tiny": "tiny",
+        "~/tiny": "tiny",
+        "some/where/tiny": "tiny",
+        "/": "model",
+    }.items(),
+)
+def test_a_name_that_is_made_from_a_path_is_its_last_part(tmp_path, monkeypatch, model, name):
+    monkeypatch.chdir(tmp_path)
+    assert name_of(model) == name
+    assert list(read_settings(None, [model], {}, {}, None).models) == [name]
+    config = tmp_path / "c.toml"
+    config.write_text(f"[models.'{model}']\n")
+    settings = read_settings(config, [], {}, {}, None)
+    assert list(settings.models) == [name] and settings.models[name].model == model
+
+
+def test_two_folders_of_one_name_are_told_apart_by_their_owner():
+    with pytest.raises(ConfigError, match="Two models have the name 'tiny'"):
+        read_settings(None, ["/a/tiny", "/b/tiny"], {}, {}, None)
+
+
+@pytest.mark.parametrize("error", [ModelNotFoundError, ConfigError, EngineDeadError, OutOfMemoryError, PenstockError])
+def test_why_a_model_cannot_be_loaded_stays_in_the_log(error):
+    told = as_api_error(error("There is no config.json in /home/a b/mödels, /x, nor in ~/c"))
+    assert told.status == 503
+    assert "/" not in str(told)

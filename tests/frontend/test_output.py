@@ -1,0 +1,290 @@
+"""What a command writes: nothing that was there is lost before the new is complete, and nothing finished at all."""
+
+import io
+import json
+import os
+import resource
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from penstock.frontend import cli
+from penstock.frontend.commands.output import Replacement, Stream, is_same_file, output_to
+from penstock.frontend.commands.repl.slash import run_command
+from penstock.protocol.errors import PenstockError
+
+BOUND = 60
+
+
+@pytest.fixture
+def target(tmp_path) -> Path:
+    path = tmp_path / "answers"
+    path.write_text("earlier\n")
+    return path
+
+
+def beside(target: Path) -> list[str]:
+    return sorted(path.name for path in target.parent.iterdir() if path != target)
+
+
+def cut_short(target: Path, *texts: str, by: BaseException | None = None) -> None:
+    by = by or KeyboardInterrupt()
+    with pytest.raises(type(by)), output_to(str(target)) as output:
+        for text in texts:
+            output.write(text)
+        raise by
+
+
+# --- a file ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_file_has_its_new_content_at_the_end_and_not_before(target):
+    with output_to(str(target)) as output:
+        output.write("one\n")
+        assert target.read_text() == "earlier\n"
+        assert (target.parent / "answers.partial").read_text() == "one\n"  # as soon as it is written
+        output.write("two ½\n")
+    assert target.read_text() == "one\ntwo ½\n" and beside(target) == []
+
+
+def test_nothing_written_is_an_empty_file(tmp_path):
+    with output_to(str(tmp_path / "new")):
+        pass
+    assert (tmp_path / "new").read_text() == "" and beside(tmp_path / "new") == []
+
+
+@pytest.mark.parametrize("by", [KeyboardInterrupt(), RuntimeError("x"), SystemExit(2), PenstockError("x")])
+def test_what_was_finished_is_kept_and_the_person_told_where(target, by, capsys):
+    cut_short(target, "one\n", "two\n", by=by)
+    assert target.read_text() == "earlier\n"
+    assert (target.parent / "answers.partial").read_text() == "one\ntwo\n"
+    told = capsys.readouterr().err
+    assert "2 answers" in told and f"{target}.partial" in told and f"{target} is as it was" in told
+
+
+def test_where_nothing_was_finished_nothing_is_left(target, capsys):
+    cut_short(target)
+    assert target.read_text() == "earlier\n" and beside(target) == []
+
+
+def test_what_an_earlier_run_left_is_not_written_over(target, capsys):
+    for number in range(3):
+        cut_short(target, f"{number}\n")
+    assert beside(target) == ["answers.partial", "answers.partial.2", "answers.partial.3"]
+    assert [(target.parent / name).read_text() for name in beside(target)] == ["0\n", "1\n", "2\n"]
+    assert "answers.partial is of a run that has not ended" in capsys.readouterr().err
+
+
+def test_a_disk_that_is_full_leaves_whole_answers(target, capsys):
+    """A limit on a file's size stands in for it: a part of the last answer still fits."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        with pytest.raises(PenstockError, match="written: File too large"), output_to(str(target)) as output:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+            for _ in range(5):
+                output.write("x" * 39 + "\n")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert (target.parent / "answers.partial").read_text() == ("x" * 39 + "\n") * 2
+    assert target.read_text() == "earlier\n"
+
+
+def test_a_name_that_cannot_be_taken_keeps_the_complete_content(target, monkeypatch):
+    """As a file that is mounted by itself into a container refuses it."""
+
+    def busy(*names: object) -> None:
+        raise OSError(16, "Device or resource busy")
+
+    monkeypatch.setattr(os, "replace", busy)
+    with pytest.raises(PenstockError, match="complete in .*answers.partial"), output_to(str(target)) as output:
+        output.write("all\n")
+    assert (target.parent / "answers.partial").read_text() == "all\n"
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o666, 0o755])
+def test_the_rights_of_a_file_stay_and_nobody_reads_more_meanwhile(target, mode):
+    target.chmod(mode)
+    with output_to(str(target)) as output:
+        output.write("new\n")
+        assert not stat.S_IMODE((target.parent / "answers.partial").stat().st_mode) & ~mode
+    assert stat.S_IMODE(target.stat().st_mode) == mode
+
+
+def test_a_symbolic_link_stays_one(target, tmp_path):
+    for name, leads_to in (("link", target), ("dangling", tmp_path / "made")):
+        (tmp_path / name).symlink_to(leads_to)
+        with output_to(str(tmp_path / name)) as output:
+            output.write(name)
+        assert (tmp_path / name).is_symlink() and leads_to.read_text() == name
+
+
+def test_a_long_name_has_room_for_what_is_beside_it(tmp_path):
+    path = tmp_path / ("½" * 127)
+    with output_to(str(path)) as output:
+        output.write("x")
+    assert path.read_text() == "x" and beside(path) == []
+
+
+@pytest.mark.parametrize("name", ["missing/answers", "answers/below", ".", "missing/", ""])
+def test_what_cannot_be_written_is_said_before_anything_starts(tmp_path, name, capsys):
+    (tmp_path / "answers").write_text("earlier\n")
+    with pytest.raises(OSError):
+        output_to(f"{tmp_path}/{name}" if name else "")
+    assert (tmp_path / "answers").read_text() == "earlier\n" and beside(tmp_path / "answers") == []
+
+
+def test_a_conversation_that_cannot_be_saved_costs_no_earlier_one(target):
+    talk = SimpleNamespace(messages=[{"role": "user", "content": "x" * 200}])
+    target.write_text("[]")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+        assert "cannot be written: File too large" in run_command(talk, "/save", f"/save {target}")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert target.read_text() == "[]" and beside(target) == []
+    talk.messages[0]["content"] = "half a pair \ud800"
+    assert "1 messages are in" in run_command(talk, "/save", f"/save {target}")
+    assert json.loads(target.read_text()) == talk.messages
+
+
+# --- what is no file -------------------------------------------------------------------------------------------------
+
+
+def test_devices_and_pipes_are_written_as_it_comes(tmp_path):
+    with output_to("/dev/null") as output:
+        output.write("x")
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    with output_to(str(tmp_path / "pipe")) as output:
+        output.write("one\n")
+        assert os.read(reader, 100) == b"one\n"
+    os.close(reader)
+    with pytest.raises(PenstockError, match="/dev/full cannot be written: No space left"):
+        output_to("/dev/full").write("x")
+
+
+def test_a_descriptor_of_ours_by_its_name_is_written_where_it_stands(tmp_path):
+    with open(tmp_path / "log", "w+") as file:
+        file.write("before\n")
+        file.flush()
+        for name in (f"/dev/fd/{file.fileno()}", f"/proc/self/fd/{file.fileno()}"):
+            output_to(name).write("x\n")
+        os.write(file.fileno(), b"after\n")
+    assert (tmp_path / "log").read_text() == "before\nx\nx\nafter\n"
+    assert isinstance(output_to("/dev/stdout"), Stream)
+    with pytest.raises(OSError):
+        output_to("/dev/fd/987")
+
+
+def test_a_pipe_that_someone_made_non_blocking_gets_everything():
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    code = "import sys, time; time.sleep(0.05); print(len(sys.stdin.buffer.read()))"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=reader, stdout=subprocess.PIPE) as popen:
+        os.close(reader)
+        Stream(writer, "pipe").write("x" * 1_000_000)
+        os.close(writer)
+        assert popen.stdout.read() == b"1000000\n"
+
+
+# --- the same file read and written ----------------------------------------------------------------------------------
+
+
+def test_a_file_is_the_same_under_all_of_its_names(target, tmp_path):
+    (tmp_path / "soft").symlink_to(target)
+    os.link(target, tmp_path / "hard")
+    with open(target, "rb") as source:
+        for name in ("answers", "soft", "hard"):
+            assert is_same_file(source, output_to(str(tmp_path / name)))
+        assert is_same_file(source, output_to(f"/dev/fd/{source.fileno()}"))
+        assert not is_same_file(source, output_to(str(tmp_path / "other")))
+        assert not is_same_file(source, output_to("/dev/null"))
+    with open("/dev/null", "rb") as source:
+        assert not is_same_file(source, output_to("/dev/null"))
+
+
+@pytest.fixture
+def two_files(tmp_path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for name in ("a", "b"):
+        (tmp_path / name).write_text('"one"\n')
+    (tmp_path / "soft").symlink_to("a")
+    os.link(tmp_path / "a", tmp_path / "hard")
+    return tmp_path
+
+
+def are_untouched(two_files: Path) -> bool:
+    texts = {path.name: path.read_text() for path in two_files.iterdir()}
+    return texts == dict.fromkeys(("a", "b", "hard", "soft"), '"one"\n')
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--input a --output a",
+        "--input a --output ./soft",
+        "--input hard --output a",
+        "--input a --record ./a",
+        "--input b --output a --trace soft",
+    ],
+)
+def test_a_command_that_reads_what_it_writes_is_refused_and_changes_nothing(two_files, words, capsys):
+    with pytest.raises(SystemExit) as end:
+        cli.main(["generate", "pocket", *words.split()])
+    assert end.value.code == 2 and "is also" in capsys.readouterr().err
+    assert are_untouched(two_files)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--input - --output soft < a",
+        pytest.param("--input /dev/stdin --output /dev/stdin < hard", marks=pytest.mark.long),
+        pytest.param("--input a >> a", marks=pytest.mark.long),
+    ],
+)
+def test_so_it_is_where_the_shell_opened_the_file(two_files, words):
+    line = f"{sys.executable} -m penstock generate pocket {words}"
+    done = subprocess.run(line, shell=True, capture_output=True, text=True, timeout=BOUND)
+    assert done.returncode == 2 and "is also" in done.stderr, done
+    assert are_untouched(two_files)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["pocket", "--temperature", "nan"],
+        ["pocket", "--chaperone"],
+        ["pocket", "--input", "/nowhere/prompts"],
+        ["/nowhere/at/all"],
+        ["pocket", "--tokenizer", "/nowhere/at/all"],
+        ["pocket", "--device", "cuda", "--quantization", "int9"],
+    ],
+)
+def test_what_is_refused_leaves_an_earlier_output_alone(target, words, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a prompt\n")))
+    monkeypatch.setattr("penstock.frontend.commands.generate.is_same_file", lambda source, output: False)
+    try:
+        code = cli.main(["generate", *words, "--output", str(target)])
+    except SystemExit as end:
+        code = end.code
+    assert code in (1, 2)
+    assert target.read_text() == "earlier\n" and beside(target) == []
+
+
+def test_a_target_that_may_not_be_written_is_refused(target, monkeypatch):
+    """Root may write anything, and tests run as root, too."""
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(OSError):
+        output_to(str(target))
+
+
+def test_a_replacement_is_of_what_is_there(target):
+    assert isinstance(output_to(str(target)), Replacement)
+    assert output_to(str(target)).file_status.st_ino == target.stat().st_ino
+    assert output_to(str(target.with_name("none"))).file_status is None
