@@ -35,7 +35,7 @@ AT_HOME = {
     "llguidance": {"engine/grammar/matcher.py"},
     "jinja2": {"frontend"},
     "starlette": {"frontend/http/application.py"},
-    "uvicorn": {"frontend/http/connection.py", "frontend/http/server.py"},
+    "httptools": {"frontend/http/request_head.py"},
     "tqdm": {"frontend"},
 }
 NOWHERE = {

@@ -1,79 +1,297 @@
-"""One connection: uvicorn's, with limits that end it where a client sends too slowly, too much, or doesn't read.
+"""One connection: reads requests, has them answered one after another, and ends where its client breaks a limit.
 
-Headers must be complete within a time and a size, and what is sent must be taken within a time. Knows nothing of
-requests.
+While a request is answered, requests that come after it stay bytes in a bounded buffer, and then in the network. A
+connection has one timer, which only whole requests and their answers set anew: whoever sends bytes that don't become a
+request, or takes nothing of an answer, is cut off in a bounded time. Knows nothing of what requests ask for.
 """
 
 import asyncio
+from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import unquote
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+import msgspec
 
+from .exchange import Application, Exchange, Message, answer_head
+from .message_body import ChunkedBody, SizedBody
+from .open_connections import OpenConnections
 from .options import HttpOptions
+from .request_head import END, BadRequest, RequestHead, check_beginning, parse_head
+from .schemas.others import ErrorBody, Fault
+
+# Read at once, and held unread before reading pauses.
+READ_BYTES = 2**15
+# An application that reads the body keeps its time itself, and refuses better; this is for one that doesn't.
+_BODY_GRACE_SECONDS = 2.0
+# So long a client that has its last answer may take to close; what it still sends is read and dropped, or the answer
+# would be lost with it.
+_LINGER_SECONDS = 2.0
+_CLOSE = (b"connection", b"close")
 
 
-def connection_class(options: HttpOptions) -> type[HttpToolsProtocol]:
-    """A class, because uvicorn makes the connections itself."""
-    return type("LimitedConnection", (_Connection,), {"options": options})
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What all connections of a server share."""
 
-
-class _Connection(HttpToolsProtocol):
+    application: Application
     options: HttpOptions
+    open: OpenConnections
+    scheme: str
+    tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    # One for all: what was read is looked at before anything else is read.
+    received: memoryview = field(default_factory=lambda: memoryview(bytearray(READ_BYTES)))
 
-    def __init__(self, *arguments: Any, **named: Any) -> None:
-        super().__init__(*arguments, **named)
-        self._header_bytes = 0
-        self._is_in_headers = True
-        self._deadline: asyncio.TimerHandle | None = None
-        self._stalled: asyncio.TimerHandle | None = None
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        if len(self.connections) > self.options.max_connections:
-            transport.abort()
+class Connection(asyncio.BufferedProtocol):
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._options = context.options
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None  # until it is connected
+        self._scope: Message = {}  # what all of its requests have in common
+        self._timer: asyncio.TimerHandle | None = None
+        self._buffer = bytearray()  # received, and not yet part of anything
+        self._searched = 0  # bytes of it that hold no end of a head
+        self._is_in_head = True  # a request has begun to arrive, or must
+        self._body: SizedBody | ChunkedBody = SizedBody(0)
+        self._exchange: Exchange | None = None  # while a request is answered
+        self._is_closing = False  # after the last answer: what still arrives is dropped
+        self._is_reading = True
+        self._can_write = asyncio.Event()
+        self._can_write.set()
+        self.connecting: asyncio.Task[None] | None = None  # until there is a transport
+
+    # --- called by the transport -------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport  # type: ignore[assignment]
+        self._scope = {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "server": _address(transport.get_extra_info("sockname")),
+            "client": _address(transport.get_extra_info("peername")),
+            "scheme": self._context.scheme,
+            "root_path": "",
+        }
+        self._arm(self._options.header_timeout)
+
+    def connection_lost(self, exception: Exception | None) -> None:
+        self._leave()
+
+    def get_buffer(self, size_hint: int) -> memoryview:
+        return self._context.received
+
+    def buffer_updated(self, num_bytes: int) -> None:
+        if self._is_closing:
             return
-        self._await_headers()
+        self._buffer += self._context.received[:num_bytes]
+        try:
+            if self._exchange is None:
+                self._read_head()
+            elif not self._body.is_complete:
+                self._read_body(self._exchange)
+        except BadRequest as error:
+            self._refuse(error)
+        self._pause_or_resume()
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        for timer in (self._deadline, self._stalled):
-            if timer is not None:
-                timer.cancel()
-        super().connection_lost(exc)
-
-    def data_received(self, data: bytes) -> None:
-        # Counted before it is parsed: header lines are kept in memory as they come.
-        if self._is_in_headers:
-            self._header_bytes += len(data)
-            end = data.find(b"\r\n\r\n")
-            over = len(data) - end if end >= 0 else 0
-            if self._header_bytes - over > self.options.max_header_bytes:
-                self.transport.abort()
-                return
-        super().data_received(data)
-
-    def on_message_begin(self) -> None:
-        super().on_message_begin()
-        self._is_in_headers = True
-        if self._deadline is None:
-            self._await_headers()
-
-    def on_headers_complete(self) -> None:
-        self._is_in_headers = False
-        self._header_bytes = 0
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
-        super().on_headers_complete()
+    def eof_received(self) -> None:
+        """A client that sends no more is taken for gone: nothing tells the two apart. The transport closes itself."""
+        if self._exchange is not None:
+            self.abort()
 
     def pause_writing(self) -> None:
-        super().pause_writing()
-        self._stalled = self.loop.call_later(self.options.stall_timeout, self.transport.abort)
+        self._can_write.clear()
+        if self._timer is None:
+            self._arm(self._options.stall_timeout)
 
     def resume_writing(self) -> None:
-        super().resume_writing()
-        if self._stalled is not None:
-            self._stalled.cancel()
-            self._stalled = None
+        self._can_write.set()
+        if self._exchange is not None and self._body.is_complete:
+            self._disarm()
 
-    def _await_headers(self) -> None:
-        self._deadline = self.loop.call_later(self.options.header_timeout, self.transport.abort)
+    # --- called by the server, and by who makes room -----------------------------------------------------------------
+
+    @property
+    def is_connected(self) -> bool:
+        return self._transport is not None
+
+    @property
+    def has_unread_answer(self) -> bool:
+        return self._transport is not None and self._transport.get_write_buffer_size() > 0
+
+    def end(self) -> None:
+        """Close now, or after the answer that is on its way."""
+        if self._exchange is not None:
+            self._exchange.close_after()
+        elif self._transport is None:
+            self.abort()
+        elif not self._is_closing:
+            self._close(lingers=False)
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+        elif self.connecting is not None:
+            self.connecting.cancel()
+        self._leave()
+
+    # --- called by the exchange --------------------------------------------------------------------------------------
+
+    def write(self, content: bytes | memoryview) -> None:
+        if self._transport is not None:
+            self._transport.write(content)
+
+    async def drained(self) -> None:
+        if not self._can_write.is_set():
+            await self._can_write.wait()
+
+    def go_on(self) -> None:
+        self._pause_or_resume()
+
+    def finished(self, *, keeps_alive: bool) -> None:
+        self._exchange = None
+        if not keeps_alive:
+            self._close(lingers=bool(self._buffer) or not self._is_reading or not self._body.is_complete)
+            return
+        self._is_in_head = False
+        self._context.open.move(self, self._context.open.waiting)
+        self._arm(self._options.idle_timeout)
+        try:
+            self._read_head()
+        except BadRequest as error:
+            self._refuse(error)
+        self._pause_or_resume()
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    def _read_head(self) -> None:
+        buffer, most = self._buffer, self._options.max_header_bytes
+        while buffer.startswith(b"\r\n"):  # some clients end a body with an empty line
+            del buffer[:2]
+        if not buffer:
+            return
+        end = buffer.find(END, self._searched)
+        if (end if end >= 0 else len(buffer)) + len(END) > most:
+            raise BadRequest(431, f"The first line and the headers have more than {most:,} bytes (max_header_bytes).")
+        if end < 0:
+            check_beginning(buffer)
+            self._searched = max(0, len(buffer) - len(END) + 1)
+            if not self._is_in_head:
+                self._is_in_head = True
+                self._arm(self._options.header_timeout)
+            return
+        head = bytes(buffer[: end + len(END)])
+        del buffer[: end + len(END)]
+        self._searched = 0
+        self._begin(parse_head(head))
+
+    def _begin(self, head: RequestHead) -> None:
+        self._body = SizedBody(head.length) if head.length is not None else ChunkedBody(self._options.max_header_bytes)
+        piece = self._body.take(self._buffer)
+        self._exchange = Exchange(self, head, piece, is_whole=self._body.is_complete)
+        self._await_body()
+        path = head.path.decode()
+        scope: Message = {
+            **self._scope,
+            "http_version": head.version,
+            "method": head.method,
+            "path": unquote(path) if "%" in path else path,
+            "raw_path": head.path,
+            "query_string": head.query,
+            "headers": head.headers,
+            "state": {},
+        }
+        task = self._loop.create_task(self._exchange.run(self._context.application, scope))
+        self._context.tasks.add(task)
+        task.add_done_callback(self._context.tasks.discard)
+
+    def _read_body(self, exchange: Exchange) -> None:
+        piece = self._body.take(self._buffer)
+        exchange.add(piece, is_whole=self._body.is_complete)
+        if self._body.is_complete:
+            self._await_body()
+
+    def _await_body(self) -> None:
+        """Until the body is whole the client owes it; from then on the answer is owed to the client."""
+        everyone = self._context.open
+        if not self._body.is_complete:
+            everyone.move(self, everyone.sending)
+            self._arm(self._options.body_timeout + _BODY_GRACE_SECONDS)
+            return
+        everyone.move(self, everyone.busy)
+        self._disarm()
+        if not self._can_write.is_set():  # the answer began before that, and is not read
+            self._arm(self._options.stall_timeout)
+
+    def _pause_or_resume(self) -> None:
+        """Read no further while nobody has asked for what was read."""
+        exchange = self._exchange
+        has_enough = exchange is not None and (
+            len(exchange.unread) >= READ_BYTES or (self._body.is_complete and len(self._buffer) >= READ_BYTES)
+        )
+        if has_enough == self._is_reading and self._transport is not None:
+            self._is_reading = not has_enough
+            (self._transport.pause_reading if has_enough else self._transport.resume_reading)()
+
+    # --- its end -----------------------------------------------------------------------------------------------------
+
+    def _refuse(self, error: BadRequest) -> None:
+        """Say why, unless an answer is half sent; what is being answered ends as if the client had left."""
+        exchange, self._exchange = self._exchange, None
+        if exchange is not None:
+            exchange.leave()
+            if exchange.has_begun:
+                self.abort()
+                return
+        fault = Fault(message=str(error), type="invalid_request_error", code=error.status)
+        body = msgspec.json.encode(ErrorBody(error=fault))
+        headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)), _CLOSE]
+        self.write(answer_head(error.status, headers) + body)
+        self._close(lingers=True)
+
+    def _close(self, *, lingers: bool) -> None:
+        """Once all is sent. While the client still sends, it is read: otherwise it would not hear the answer's end."""
+        transport = self._transport
+        self._is_closing = True
+        self._buffer.clear()
+        self._context.open.move(self, self._context.open.waiting)
+        self._arm(self._options.stall_timeout if self.has_unread_answer else _LINGER_SECONDS)
+        if lingers and transport.can_write_eof():
+            transport.write_eof()
+            transport.resume_reading()
+        else:
+            transport.close()
+
+    def _leave(self) -> None:
+        """It is over, whatever it was at. Safe to call twice."""
+        self._is_closing = True
+        self._disarm()
+        self._context.open.leave(self)
+        self._buffer.clear()
+        self._can_write.set()
+        exchange, self._exchange = self._exchange, None
+        if exchange is not None:
+            exchange.leave()
+
+    # --- its timer ---------------------------------------------------------------------------------------------------
+
+    def _arm(self, seconds: float) -> None:
+        self._disarm()
+        self._timer = self._loop.call_later(seconds, self._expired)
+
+    def _disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _expired(self) -> None:
+        self._timer = None
+        if self._exchange is not None and not self._is_reading and self._can_write.is_set():
+            self._await_body()  # not the client is late, but the application that leaves its body unread
+        else:
+            self.abort()
+
+
+def _address(name: Any) -> tuple[str, int] | None:
+    """Nothing for a client that has left already."""
+    return (name[0], name[1]) if name else None

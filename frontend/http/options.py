@@ -27,12 +27,13 @@ class HttpOptions(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fiel
     trust_request_chat_template: Annotated[bool, Meta(description="requests may bring a chat template")] = False
     max_body_bytes: Annotated[int, Meta(description="bytes of a request's body")] = 8 * 2**20
     max_header_bytes: Annotated[int, Meta(description="bytes of a request's line and headers")] = 32 * 2**10
-    max_connections: Annotated[int, Meta(description="connections open at once")] = 1024
+    max_connections: Annotated[int, Meta(description="connections open at once; one that waits gives way")] = 1024
     max_requests: Annotated[int, Meta(description="answers in computation at once")] = 256
     max_queue: Annotated[int, Meta(description="requests that wait for one of these places")] = 1024
     max_outputs: Annotated[int, Meta(description="answers that one request may ask for: prompts times n")] = 256
     header_timeout: Annotated[float, Meta(description="seconds until a request's headers are complete")] = 10.0
     body_timeout: Annotated[float, Meta(description="seconds until its body is complete")] = 30.0
+    idle_timeout: Annotated[float, Meta(description="seconds that a connection is kept for a next request")] = 30.0
     stall_timeout: Annotated[float, Meta(description="seconds that a client may read nothing")] = 30.0
     request_timeout: Annotated[float, Meta(description="seconds that one answer may take")] = 3600.0
 

@@ -8,18 +8,19 @@ import socket
 import ssl
 from contextlib import suppress
 
-import uvicorn
-
 from ...protocol.errors import ConfigError
 from .application import application
-from .connection import connection_class
+from .connection import Context
+from .listener import Listener
 from .models import Models
+from .open_connections import OpenConnections
 from .options import HttpOptions
 
 _BACKLOG = 512
 # What the kernel takes for a client that reads nothing, which would otherwise be several megabytes for each.
 _SEND_BUFFER = 128 << 10
-_KEEP_ALIVE_SECONDS = 30
+# For what is cut off to notice it.
+_LAST_SECONDS = 1.0
 
 
 class HttpServer:
@@ -29,8 +30,8 @@ class HttpServer:
         self.options = options
         self._application = application(models, options)
         self._socket: socket.socket | None = None
-        self._server: uvicorn.Server | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._listener: Listener | None = None
+        self._context: Context | None = None
 
     @property
     def address(self) -> str:
@@ -44,54 +45,41 @@ class HttpServer:
 
         One that listens at the same address gives its socket, so that nobody who connects meanwhile is refused.
         """
-        context = _tls(self.options)
+        tls = _tls(self.options)
         gives = older is not None and older.options.http == self.options.http
-        self._socket = older._given_away() if gives else _listening(*self.options.address)
-        config = uvicorn.Config(
-            self._application,  # type: ignore[arg-type]
-            http=connection_class(self.options),
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            log_level="error",  # a line for every request that is no HTTP would be another way to fill a disk
-            access_log=False,
-            proxy_headers=False,
-            server_header=False,
-            timeout_keep_alive=_KEEP_ALIVE_SECONDS,
-            backlog=_BACKLOG,
-        )
-        config.load()
-        config.ssl = context
-        # Its own `serve` would take the process's signals.
-        self._server = uvicorn.Server(config)
-        self._server.lifespan = config.lifespan_class(config)
-        await self._server.startup(sockets=[self._socket])
-        self._task = asyncio.create_task(self._server.main_loop())
+        self._socket = older._given_away() if gives else listening_socket(*self.options.address)
+        places = OpenConnections(self.options.max_connections)
+        self._context = Context(self._application, self.options, places, "https" if tls is not None else "http")
+        self._listener = Listener(self._socket, self._context, tls)
 
     def _given_away(self) -> socket.socket:
         """Its listening socket: new connections are another's, those that are open stay until `close`."""
-        listening = self._socket.dup()
-        for server in self._server.servers:
-            server.close()
-        return listening
+        self._listener.stop()
+        given, self._socket, self._listener = self._socket, None, None
+        return given
 
     async def close(self, seconds: float = 5.0) -> None:
         """Stop listening at once, let what runs end within `seconds`, then cut it."""
-        if self._server is None or self._task is None:
+        if self._listener is not None:
+            self._listener.stop()
+            self._socket.close()
+            self._socket, self._listener = None, None
+        context, self._context = self._context, None
+        if context is None:
             return
-        self._server.should_exit = True
-        self._server.config.timeout_graceful_shutdown = seconds  # type: ignore[assignment]
-        await self._task
-        await self._server.shutdown(sockets=[self._socket] if self._socket else [])
-        for connection in list(self._server.server_state.connections):
-            connection.transport.abort()
-        if tasks := list(self._server.server_state.tasks):
-            with suppress(asyncio.CancelledError):
-                await asyncio.wait(tasks, timeout=1)
-        self._server = None
+        for connection in context.open.all():
+            connection.end()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(context.open.closed(), seconds)
+        for connection in context.open.all():
+            connection.abort()
+        if context.tasks:
+            _, unfinished = await asyncio.wait(context.tasks, timeout=_LAST_SECONDS)
+            for task in unfinished:
+                task.cancel()
 
 
-def _listening(host: str, port: int) -> socket.socket:
+def listening_socket(host: str, port: int) -> socket.socket:
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listening = socket.socket(family, kind, protocol)
@@ -101,6 +89,7 @@ def _listening(host: str, port: int) -> socket.socket:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
         listening.bind(address)
+        listening.listen(_BACKLOG)
         listening.setblocking(False)
     except OSError as error:
         listening.close()

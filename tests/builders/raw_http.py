@@ -3,6 +3,7 @@
 import socket
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 
 
 def connected(port: int, timeout: float = 10.0) -> socket.socket:
@@ -27,6 +28,42 @@ def heard(connection: socket.socket) -> bytes:
     except OSError:
         pass
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+def replies(said: bytes) -> list[Reply]:
+    """All that were sent on one connection, one behind the other."""
+    found = []
+    while said:
+        head, end, said = said.partition(b"\r\n\r\n")
+        first, *lines = head.decode("latin-1").split("\r\n")
+        assert end and first.startswith("HTTP/1.1 "), said[:500]
+        headers = dict(line.lower().split(": ", 1) for line in lines)
+        if headers.get("transfer-encoding") == "chunked":
+            body, said = _of_chunks(said)
+        else:
+            length = int(headers.get("content-length", "0"))
+            assert len(said) >= length, "the last one is cut off"
+            body, said = said[:length], said[length:]
+        found.append(Reply(int(first[9:12]), headers, body))
+    return found
+
+
+def _of_chunks(said: bytes) -> tuple[bytes, bytes]:
+    body = b""
+    while True:
+        size, _, said = said.partition(b"\r\n")
+        number = int(size, 16)
+        assert said[number : number + 2] == b"\r\n", "a chunk is cut off"
+        body, said = body + said[:number], said[number + 2 :]
+        if not number:
+            return body, said
 
 
 def closes_within(connection: socket.socket, seconds: float) -> bool:

@@ -1,5 +1,7 @@
-"""One pocket for the whole folder, and a server before it."""
+"""One pocket for the whole folder, and a server before it; a certificate for those who need one."""
 
+import shutil
+import subprocess
 from collections.abc import Iterator
 
 import httpx
@@ -31,3 +33,19 @@ def http(server) -> Iterator[httpx.Client]:
 def client(server) -> Iterator[openai.OpenAI]:
     with openai.OpenAI(base_url=server.address + "/v1", api_key="none", max_retries=0, timeout=60) as client:
         yield client
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory) -> dict[str, str]:
+    """Of this machine's own names; it is told as the options that name its files."""
+    if shutil.which("openssl") is None:
+        pytest.skip("there is no openssl to make a certificate")
+    folder = tmp_path_factory.mktemp("tls")
+    made = {"tls_certificate": str(folder / "certificate.pem"), "tls_key": str(folder / "key.pem")}
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
+         "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1",
+         "-out", made["tls_certificate"], "-keyout", made["tls_key"]],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    return made

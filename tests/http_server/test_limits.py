@@ -1,5 +1,6 @@
 """What the server holds to: keys, hosts, room for so many, clients that send or read too slowly, clients that go."""
 
+import asyncio
 import concurrent.futures
 import json
 import socket
@@ -173,13 +174,62 @@ def test_an_answer_that_takes_too_long_is_ended(pocket):
         until(lambda: server.stats().running == 0)
 
 
-def test_connections_beyond_the_limit_are_closed(pocket):
-    with served(*pocket, max_connections=2) as server:
-        held = [connected(server.port) for _ in range(2)]
-        with connected(server.port) as third:
-            assert closes_within(third, 5)
-        for connection in held:
-            connection.close()
+def test_a_new_connection_takes_the_place_of_a_silent_one_and_never_of_a_busy_one(pocket):
+    with served(*pocket, max_connections=2) as server, httpx.Client(base_url=server.address) as client:
+        silent = [connected(server.port) for _ in range(2)]
+        with client.stream("POST", "/v1/completions", json=LONG) as first:
+            lines = first.iter_lines()
+            assert next(lines).startswith("data: ") and closes_within(silent[0], 5)
+            with connected(server.port) as second:
+                second.sendall(request(json.dumps(LONG).encode()))
+                assert second.recv(65536).startswith(b"HTTP/1.1 200") and closes_within(silent[1], 5)
+                with connected(server.port) as third:
+                    assert closes_within(third, 5)
+                assert next(line for line in lines if line).startswith("data: ")
+                assert second.recv(65536)
+        until(lambda: client.post("/v1/completions", json=SHORT).status_code == 200)
+
+
+def test_what_a_trailer_says_is_no_header(pocket, tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text("one\n")
+    head = b"POST /v1/completions HTTP/1.1\r\n%bContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+    body = b"%x\r\n%b\r\n0\r\n%b\r\n"
+
+    def status(headers, trailers):
+        content = json.dumps(SHORT).encode()
+        sent = head % (headers + b"Connection: close\r\n") + body % (len(content), content, trailers)
+        return spoken(server.port, sent)[9:12]
+
+    host, key = b"Host: localhost\r\n", b"Authorization: Bearer one\r\n"
+    with served(*pocket, api_key_file=str(keys)) as server:
+        assert status(host + key, b"X: y\r\n") == status(host + key, key + host) == b"200"
+        assert status(host, key) == b"401"
+        assert status(key, host) == b"403"
+
+
+def test_a_server_that_closes_lets_answers_end_for_a_time_and_waits_for_nobody_else(pocket):
+    ending = {**LONG, "max_tokens": 200}
+    with served(*pocket) as server, httpx.Client(base_url=server.address) as client:
+        idle, slow = connected(server.port), connected(server.port)
+        slow.sendall(b"POST /")
+        assert client.get("/v1/models").status_code == 200
+        with httpx.stream("POST", server.address + "/v1/completions", json=ending) as stream:
+            lines = stream.iter_lines()
+            assert next(lines).startswith("data: ")
+            closing = asyncio.run_coroutine_threadsafe(server.server.close(30), server.loop)
+            assert closes_within(idle, 5) and closes_within(slow, 5)
+            assert [line for line in lines if line][-1] == "data: [DONE]"
+        closing.result(10)
+
+
+def test_what_is_still_answered_then_is_cut_off(pocket):
+    with served(*pocket) as server, connected(server.port) as connection:
+        connection.sendall(request(json.dumps({**LONG, "max_tokens": 1900}).encode(), Connection="keep-alive"))
+        assert connection.recv(65536).startswith(b"HTTP/1.1 200")
+        asyncio.run_coroutine_threadsafe(server.server.close(0.05), server.loop).result(10)
+        assert closes_within(connection, 5)
+        until(lambda: server.stats().running == 0)
 
 
 def test_templates_are_taken_where_clients_are_trusted_and_fail_alone(pocket):

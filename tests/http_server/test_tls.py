@@ -1,10 +1,8 @@
 """HTTP over TLS: the certificate that was given is shown, old versions and plain text are refused."""
 
 import asyncio
-import shutil
 import socket
 import ssl
-import subprocess
 
 import httpx
 import pytest
@@ -14,21 +12,6 @@ from builders.served import served
 from penstock.frontend.http.options import HttpOptions
 from penstock.frontend.http.server import HttpServer
 from penstock.protocol.errors import ConfigError
-
-pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no openssl to make a certificate")
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory) -> dict[str, str]:
-    folder = tmp_path_factory.mktemp("tls")
-    made = {"tls_certificate": str(folder / "certificate.pem"), "tls_key": str(folder / "key.pem")}
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
-         "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1",
-         "-out", made["tls_certificate"], "-keyout", made["tls_key"]],
-        check=True, capture_output=True,
-    )  # fmt: skip
-    return made
 
 
 @pytest.fixture(scope="module")

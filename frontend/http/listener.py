@@ -1,0 +1,78 @@
+"""Takes connections from a listening socket: a place for each before anything else, then TLS where that is spoken.
+
+Knows nothing of HTTP.
+"""
+
+import asyncio
+import socket
+import ssl
+from typing import Any
+
+from .connection import Connection, Context
+
+# Between two of these rounds the connections that are open have their turn.
+_ACCEPTED_AT_ONCE = 32
+_REST_SECONDS = 0.5
+
+
+class Listener:
+    def __init__(self, listening: socket.socket, context: Context, tls: ssl.SSLContext | None) -> None:
+        self.socket = listening
+        self._context = context
+        self._loop = asyncio.get_running_loop()
+        self._tls: dict[str, Any] = {}
+        if tls is not None:
+            self._tls = {
+                "ssl": tls,
+                "ssl_handshake_timeout": context.options.header_timeout,
+                "ssl_shutdown_timeout": context.options.stall_timeout,
+            }
+        self._rest: asyncio.TimerHandle | None = None
+        self._begin()
+
+    def stop(self) -> None:
+        """Its socket stays open, for whom it is handed to."""
+        self._loop.remove_reader(self.socket)
+        if self._rest is not None:
+            self._rest.cancel()
+
+    def _begin(self) -> None:
+        self._loop.add_reader(self.socket, self._accept)
+
+    def _accept(self) -> None:
+        for _ in range(_ACCEPTED_AT_ONCE):
+            try:
+                accepted, _ = self.socket.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except ConnectionAbortedError:  # its client has left already
+                continue
+            except OSError:  # there are no descriptors left, or no memory
+                self._stop_for_a_while()
+                return
+            self._take(accepted)
+
+    def _take(self, accepted: socket.socket) -> None:
+        accepted.setblocking(False)
+        connection = Connection(self._context)
+        if not self._context.open.enter(connection):
+            accepted.close()
+            return
+        connection.connecting = self._loop.create_task(self._connect(connection, accepted))
+        self._context.tasks.add(connection.connecting)
+        connection.connecting.add_done_callback(self._context.tasks.discard)
+
+    async def _connect(self, connection: Connection, accepted: socket.socket) -> None:
+        try:
+            await self._loop.connect_accepted_socket(lambda: connection, accepted, **self._tls)
+        except OSError:
+            pass  # its client spoke no TLS, or too slowly, or has left
+        finally:
+            connection.connecting = None
+            if not connection.is_connected:
+                self._context.open.leave(connection)
+
+    def _stop_for_a_while(self) -> None:
+        self._context.open.make_room()
+        self.stop()
+        self._rest = self._loop.call_later(_REST_SECONDS, self._begin)

@@ -1,0 +1,284 @@
+"""Clients that say nothing, or never enough, lose their place: by a timer, or to whoever needs it."""
+
+import asyncio
+import os
+import resource
+import socket
+import ssl
+import time
+from contextlib import ExitStack, suppress
+
+import pytest
+import uvloop
+from builders.answering import answering
+from builders.floods import CHUNKED, endless_trailers
+from builders.raw_http import closes_within, connected, heard, replies, request, spoken
+from builders.watching import wait_until
+
+LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+WAIT = b"GET /wait HTTP/1.1\r\nHost: x\r\n\r\n"
+LAST = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+HELLO = bytes.fromhex("1603010200010001fc0303")  # how TLS begins
+
+# What a client sends before it falls silent; GET and WAIT are answered first.
+SILENT = {
+    "nothing": (b"",),
+    "an empty line": (b"\r\n",),
+    "half a first line": (b"GET / HT",),
+    "half a head": (b"GET / HTTP/1.1\r\nHost: x\r\nX: y",),
+    "nothing after an answer": (GET, b""),
+    "a CR after an answer": (GET, b"\r"),
+    "an empty line after an answer": (GET, b"\r\n"),
+    "a letter after an answer": (GET, b"G"),
+    "half a head after an answer": (GET, GET[:-2]),
+    "half a body": (request(b"hello")[:-1],),
+    "half a body after an answer": (GET, request(b"hello")[:-1]),
+    "half a size of a chunk": (CHUNKED + b"1",),
+    "half a chunk": (CHUNKED + b"5\r\nhel",),
+    "half a trailer": (CHUNKED + b"0\r\nX: y\r\nZ",),
+    "a body that nobody asked for": (request(b"", Expect="100-continue", Content_Length="5"),),
+}
+TIMES = {"header_timeout": 0.2, "body_timeout": 0.2, "idle_timeout": 0.2, "stall_timeout": 0.2}
+
+
+@pytest.fixture(autouse=True)
+def shorter_grace(monkeypatch):
+    monkeypatch.setattr("penstock.frontend.http.connection._BODY_GRACE_SECONDS", 0.1)
+    monkeypatch.setattr("penstock.frontend.http.connection._LINGER_SECONDS", 0.3)
+
+
+def silent(port, *sent):
+    connection = connected(port)
+    for number, piece in enumerate(sent):
+        connection.sendall(piece)
+        if number + 1 < len(sent):
+            assert connection.recv(65536).startswith(b"HTTP/1.1 200")
+    return connection
+
+
+def asked(port):
+    return [reply.status for reply in replies(spoken(port, LAST))]
+
+
+def test_silent_clients_are_shed_in_time():
+    with answering(**TIMES) as echo, ExitStack() as held:
+        connections = {name: held.enter_context(silent(echo.port, *sent)) for name, sent in SILENT.items()}
+        for name, connection in connections.items():
+            assert closes_within(connection, 5), name
+        wait_until(lambda: len(echo.context.open) == echo.application.running == 0, 5, "nothing is left of them")
+
+
+# What comes first, and what then comes again and again.
+TRICKLES = {
+    "empty lines": (b"", b"\r\n"),
+    "empty lines after an answer": (GET, b"\r\n"),
+    "a header": (b"GET / HTTP/1.1\r\nX: ", b"y"),
+    "a header after an answer": (GET + b"GET / HTTP/1.1\r\nX: ", b"y"),
+    "headers": (b"GET / HTTP/1.1\r\n", b"X: y\r\n"),
+    "letters after an answer": (GET, b"G"),
+    "a body": (request(b"", Content_Length="1000000"), b"y"),
+    "chunks": (CHUNKED, b"1\r\ny\r\n"),
+    "an extension": (CHUNKED + b"1;a=", b"y"),
+    "trailers": (CHUNKED + b"0\r\n", b"X: y\r\n"),
+    "a trailer": (CHUNKED + b"0\r\nX: ", b"y"),
+}
+
+
+def test_bytes_that_trickle_hold_no_place():
+    with answering(**TIMES, max_header_bytes=10**6) as echo, ExitStack() as held:
+        connections = {name: held.enter_context(silent(echo.port, start)) for name, (start, _) in TRICKLES.items()}
+        end = time.monotonic() + 5
+        while connections:
+            assert time.monotonic() < end, list(connections)
+            for name in list(connections):
+                try:
+                    connections[name].sendall(TRICKLES[name][1])
+                except OSError:
+                    del connections[name]
+            time.sleep(0.01)
+        wait_until(lambda: len(echo.context.open) == echo.application.running == 0, 5, "nothing is left of them")
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("sent", SILENT.values(), ids=SILENT)
+def test_silent_clients_never_keep_others_out(sent, loop):
+    with answering(LOOPS[loop], max_connections=3) as echo, ExitStack() as held:
+        for _ in range(4):
+            for _ in range(3):
+                held.enter_context(silent(echo.port, *sent))
+            assert asked(echo.port) == [200]
+        assert len(echo.context.open) <= 3
+
+
+def test_the_one_that_waits_longest_goes_first():
+    with answering(max_connections=3) as echo, ExitStack() as held:
+        sending, first, second = (held.enter_context(silent(echo.port, *SILENT[name])) for name in
+                                  ("half a body", "nothing after an answer", "nothing after an answer"))  # fmt: skip
+        first.sendall(GET)  # now the second waits longer
+        assert first.recv(65536)
+        assert asked(echo.port) == [200]
+        assert closes_within(second, 5)
+        held.enter_context(silent(echo.port))
+        assert asked(echo.port) == [200]
+        assert closes_within(first, 5)
+        sending.sendall(b"o")  # one that sends its body goes only where nobody waits for a request
+        assert replies(heard(sending))[0].status == 200
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_one_whose_answer_is_on_its_way_never_goes(loop):
+    with answering(LOOPS[loop], max_connections=2) as echo, ExitStack() as held:
+        computed, sent = held.enter_context(connected(echo.port)), held.enter_context(connected(echo.port))
+        computed.sendall(WAIT)
+        sent.sendall(b"GET /bytes?n=30000000 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        wait_until(lambda: len(echo.context.open.busy) == 2, 5, "both are busy")
+        for _ in range(3):
+            with connected(echo.port) as third:
+                assert closes_within(third, 5)
+        echo.application.released.set()
+        assert computed.recv(65536).startswith(b"HTTP/1.1 200")
+        assert sum(map(len, iter(lambda: sent.recv(1 << 20), b""))) > 30_000_000
+        assert asked(echo.port) == [200]
+
+
+def test_half_of_the_descriptors_are_left_to_others(monkeypatch):
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (7, 7))
+    with answering(max_connections=1000) as echo, ExitStack() as held:
+        for _ in range(10):
+            held.enter_context(silent(echo.port, GET, b""))
+        assert len(echo.context.open) == 3
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_client_gets_in_where_no_descriptor_is_left(loop):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with answering(LOOPS[loop]) as echo, ExitStack() as held:
+        idle = [held.enter_context(silent(echo.port, GET, b"")) for _ in range(3)]
+        last = held.enter_context(socket.socket())
+        last.settimeout(10)
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free_descriptor(), hard))
+            last.connect(("127.0.0.1", echo.port))
+            last.sendall(LAST)
+            assert replies(heard(last))[0].status == 200
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        assert closes_within(idle[0], 5)
+
+
+def lowest_free_descriptor():
+    found = os.dup(0)
+    os.close(found)
+    return found
+
+
+def test_an_answer_that_nobody_reads_holds_no_place_for_good():
+    with answering(**TIMES) as echo:
+        for path in ("/bytes", "/chunks"):
+            for more in ("Connection: close", "X: y"):
+                with connected(echo.port) as connection:
+                    connection.sendall(f"GET {path}?n=30000000 HTTP/1.1\r\nHost: x\r\n{more}\r\n\r\n".encode())
+                    wait_until(lambda: echo.application.running > 0, 5, "it is answered")
+                    wait_until(lambda: len(echo.context.open) == echo.application.running == 0, 5, "it is cut off")
+        with connected(echo.port) as connection:  # one that ends its body after the answer has begun
+            connection.sendall(request(b"", "/early?n=30000000", Content_Length="5"))
+            wait_until(lambda: any(each.has_unread_answer for each in echo.context.open.sending), 5, "it is answered")
+            connection.sendall(b"hello")
+            wait_until(lambda: len(echo.context.open) == echo.application.running == 0, 5, "it is cut off")
+
+
+def test_clients_that_never_read_nor_leave_after_a_refusal_are_cut_off():
+    with answering(**TIMES) as echo, connected(echo.port) as connection:
+        connection.sendall(b"nothing at all\r\n\r\n")
+        end = time.monotonic() + 5
+        with suppress(OSError):
+            while time.monotonic() < end:
+                connection.sendall(b"x" * 1000)
+        assert time.monotonic() < end
+        wait_until(lambda: len(echo.context.open) == 0, 5, "its place is free")
+
+
+@pytest.mark.parametrize("sent", [
+    GET[:-2] + b"X: " + b"y" * 3000, GET[:-2] + b"X: y\r\n" * 500, b"GET /" + b"a" * 3000,
+    GET[:-2] + b"X: " + b"y" * 3000 + b"\r\n\r\n",
+    CHUNKED + b"0\r\nX: " + b"y" * 3000, CHUNKED + b"0\r\n" + b"X: y\r\n" * 500,
+], ids=["a header", "headers", "a target", "a whole head", "a trailer", "trailers"])  # fmt: skip
+def test_heads_and_trailers_have_a_size(sent):
+    with answering(max_header_bytes=2000) as echo:
+        assert [reply.status for reply in replies(spoken(echo.port, sent + b"\r\n\r\n"))] == [431]
+
+
+def test_trailers_without_end_are_not_kept():
+    with answering() as echo:
+        started = time.monotonic()
+        endless_trailers(echo.port, 1 << 30)
+        assert time.monotonic() - started < 8
+        wait_until(lambda: echo.application.running == len(echo.context.open) == 0, 5, "nothing is left of it")
+
+
+# --- TLS -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def context(certificate):
+    made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    made.load_cert_chain(certificate["tls_certificate"], certificate["tls_key"])
+    return made
+
+
+def spoken_secretly(port, sent):
+    trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
+    with connected(port) as plain, trusting.wrap_socket(plain) as connection:
+        connection.sendall(sent)
+        return heard(connection)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_requests_over_tls_are_answered_one_behind_the_other(context, loop):
+    with answering(LOOPS[loop], context) as echo:
+        sent = GET * 20 + CHUNKED + b"0\r\n\r\n" + b"GET /bytes?n=300000 HTTP/1.1\r\nHost: x\r\n\r\n" + LAST
+        found = replies(spoken_secretly(echo.port, sent))
+        assert [reply.status for reply in found] == [200] * 23
+        assert len(found[-2].body) == 300_000
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("said", [b"", HELLO], ids=["nothing", "half a hello"])
+def test_a_handshake_that_never_ends_is_shed_in_time(context, said, loop):
+    with answering(LOOPS[loop], context, header_timeout=0.2) as echo, silent(echo.port, said) as connection:
+        wait_until(lambda: len(echo.context.open) == 1, 5, "it is counted")
+        assert closes_within(connection, 5)
+        wait_until(lambda: len(echo.context.open) == 0, 5, "its place is free")
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_one_that_says_nothing_after_its_handshake_is_shed_in_time(context, loop):
+    with answering(LOOPS[loop], context, header_timeout=0.2) as echo:
+        assert spoken_secretly(echo.port, b"GET / HT") == b""
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_handshakes_never_keep_others_out(context, loop):
+    with answering(LOOPS[loop], context, max_connections=3) as echo, ExitStack() as held:
+        for said in (b"", HELLO, b"GET / HTTP/1.1\r\n\r\n", b""):
+            for _ in range(3):
+                held.enter_context(silent(echo.port, said))
+            assert replies(spoken_secretly(echo.port, LAST))[0].status == 200
+        assert len(echo.context.open) <= 3
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_client_that_leaves_in_its_handshake_gives_its_place_back(context, loop):
+    with answering(LOOPS[loop], context) as echo:
+        for how in ("close", "half", "reset"):
+            with silent(echo.port, HELLO) as connection:
+                wait_until(lambda: len(echo.context.open) == 1, 5, "it is counted")
+                if how == "half":
+                    connection.shutdown(socket.SHUT_WR)
+                elif how == "reset":
+                    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+                if how != "half":
+                    connection.close()
+                wait_until(lambda: len(echo.context.open) == 0, 5, "its place is free")
