@@ -6,10 +6,11 @@ the child's, which may be stopped, or hold the interpreter's lock in a native ca
 and what it has started itself goes with it. PR_SET_PDEATHSIG would do as much only where the *thread* that starts a
 child lives as long as its process, and trees are started by threads that come and go.
 
-Processes that the parent forks close their copies at once, so that only the parent's end counts. What is left is a
-child's first millisecond, in which it is a copy of its parent and no program yet: one that is stopped just then, and
-whose parent is killed before it goes on, stays stopped, and so do others of that parent that are stopped. Knows nothing
-of what a child does.
+Processes that the parent forks close their copies at once, so that only the parent's end counts. Until `hold`, in a
+child's first millisecond, another rule of the kernel's ends one that is stopped: to a process group that its parent's
+end leaves orphaned in its session, it sends SIGHUP and SIGCONT. What is left is the moment before a child has made its
+group, and one whose stop and whose parent's end come together in that millisecond: it stays stopped, and in the first
+case so do others of that parent that are. Knows nothing of what a child does.
 """
 
 import fcntl

@@ -1,8 +1,8 @@
 """Start a child process, notice its end, and end it: the parent's side.
 
 Each child ends with this process, by a pipe that the kernel watches (`life.py`); a module of ours also watches for
-that itself (`child.py`). It runs in a session of its own, so that a Ctrl-C at the terminal reaches only the caller, and
-inherits nothing but its standard streams. Every wait here is bounded. Knows nothing of what a child does.
+that itself (`child.py`). It runs in a process group of its own, so that a Ctrl-C at the terminal reaches only the
+caller, and inherits nothing but its standard streams. Every wait here is bounded. Knows nothing of what a child does.
 """
 
 import os
@@ -90,23 +90,23 @@ def start_child(role: str, module: str, arguments: Sequence[str], **options: Any
 
 
 def _started(role: str, command: Sequence[str], life: LifePipe, options: dict[str, Any]) -> ChildProcess:
+    popen = subprocess.Popen.__new__(subprocess.Popen)  # its `pid` is there however its start is interrupted
     try:
-        popen = subprocess.Popen(
-            command, cwd=working_folder(), pass_fds=(life.read_end,), start_new_session=True, **options
-        )
-    except BaseException:
-        life.close()
-        raise
-    life.hold(popen.pid)
-    try:
+        # In this session still: what is stopped in an orphaned group of it, before `hold`, the kernel wakes and ends.
+        own = {"cwd": working_folder(), "pass_fds": (life.read_end,), "process_group": 0}
+        popen.__init__(command, **own, **options)  # type: ignore[misc]
+        life.hold(popen.pid)
         return ChildProcess(role, popen, os.pidfd_open(popen.pid), life)
     except ProcessLookupError:  # it has ended, and was collected in our place
         popen.returncode = 0
         return ChildProcess(role, popen, -1, life, _is_over=True)
     except BaseException:
+        if getattr(popen, "pid", None) is not None and popen.returncode is None:
+            life.hold(popen.pid)
+            life.close()
+            popen.kill()
+            popen.wait()
         life.close()
-        popen.kill()
-        popen.wait()
         raise
 
 

@@ -101,3 +101,19 @@ def test_a_program_that_takes_too_long_is_ended():
     with pytest.raises(TimeoutError):
         run_to_end(lambda **streams: children.append(started(**streams)) or children[0], 0.05)
     assert not is_running(children[0].popen.pid)
+
+
+def test_a_start_that_is_interrupted_leaves_nothing(monkeypatch):
+    """As by Ctrl-C, at the worst moment: the process is there, and nobody has heard of it."""
+    before = set(psutil.Process().children())
+    pids: list[int] = []
+
+    def interrupted(popen: object, *pipes: object) -> None:
+        pids.append(popen.pid)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("subprocess.Popen._close_pipe_fds", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        started()
+    assert_gone(pids)
+    assert len(pids) == 1 and set(psutil.Process().children()) == before
