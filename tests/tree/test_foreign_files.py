@@ -129,6 +129,7 @@ def test_what_is_ours_says_so():
     assert "Penstock made this" in (runtime_base() / MARK).read_text()
 
 
+@pytest.mark.long
 def test_a_daemon_takes_the_place_of_nothing_that_is_there(folder):
     before = contents(folder)
     done = command("serve", "pocket", "--socket", str(folder / "thesis" / "engine"), "--no-http", *WORDS)
