@@ -20,25 +20,22 @@ from ...protocol.attach import (
     Cancel,
     Declined,
     Drop,
-    Failed,
     Failure,
     PackedAsk,
-    Pieces,
     frame,
 )
 from ...protocol.errors import ClosedError, ConfigError, PenstockError
 from .. import logs
 from ..budget import Budget, BudgetError
-from ..pending import Pending
 from ..session import Session
 from .agreement import disagreement
-from .asks import Arrived, Ask
+from .asks import Ask
 from .frames import Frame, Frames
-from .held import Held, bytes_of, refused
 from .model import Model
 from .models import Models, UnknownModelError
 from .outbox import Outbox
 from .questions import Answers
+from .requests import Requests
 from .room import Room
 
 # Questions of a client whose answers it has not taken yet; then the client waits.
@@ -61,16 +58,14 @@ class Served:
         self.model: Model | None = None
         self._answers = answers
         self._writer = writer
-        self._held: dict[int, Held] = {}
-        self._seed: int | None = None
-        self._seeds = itertools.count()
         self._asking: set[asyncio.Task[None]] = set()
         self._num_unanswered = 0  # frames that were read and are not worked off
         # Each connection is a client of its own: it has its share of the budget, and its turns at the engines.
         client = f"connection {next(_numbers)}"
-        self._room = Room(budget, client, lambda: bool(self._held), self._check_whether_gone)
+        self._room = Room(budget, client, lambda: self.num_running > 0, self._check_whether_gone)
         self._frames = Frames(reader, self._room, lambda: self.model is not None or self._num_unanswered > 0)
-        self._outbox = Outbox(writer, self._room, self._forget)
+        self._outbox = Outbox(writer, self._room, lambda held: self._requests.forget(held))
+        self._requests = Requests(models, self._room, self._outbox)
 
     @property
     def is_stranger(self) -> bool:
@@ -79,7 +74,7 @@ class Served:
 
     @property
     def num_running(self) -> int:
-        return len(self._held)
+        return len(self._requests)
 
     def hang_up(self) -> None:
         """Ends `run` as the client's own end does."""
@@ -104,9 +99,9 @@ class Served:
         finally:
             for task in (*tasks, *self._asking):
                 task.cancel()
-            self._leave()
+            self._requests.drop_all()
             await asyncio.gather(*tasks, *self._asking, return_exceptions=True)
-            self._leave()  # what was admitted meanwhile
+            self._requests.drop_all()  # what was admitted meanwhile
             if self.model is not None:
                 self.model.release()
             await self._say_farewell(error)
@@ -124,10 +119,6 @@ class Served:
             self._writer.close()
             async with asyncio.timeout(_FAREWELL_SECONDS):
                 await self._writer.wait_closed()
-
-    def _leave(self) -> None:
-        """Nobody waits for its answers any more."""
-        self._drop(list(self._held))
 
     def _check_whether_gone(self) -> None:
         """While nothing is read its end is not heard of."""
@@ -156,11 +147,11 @@ class Served:
         if isinstance(message, Attach):
             await self._attach(message)
         elif isinstance(message, PackedAsk):
-            await self._ask(Ask(message))
+            await self._requests.ask(Ask(message), self.model)
         elif isinstance(message, Drop):
-            self._drop(message.numbers)
+            self._requests.drop(message.numbers)
         elif isinstance(message, Cancel):
-            self._cancel(message.numbers)
+            self._requests.cancel(message.numbers)
         else:
             await self._answer(message)
 
@@ -193,7 +184,7 @@ class Served:
         except PenstockError as error:
             self._outbox.say(Declined(Failure.of(error), False))
             return
-        self._seed = message.seed
+        self._requests.seed = message.seed
         files = session.files
         self._outbox.say(
             Attached(
@@ -226,109 +217,6 @@ class Served:
             model.release()
             raise _Disagreement(words)
         return session, model
-
-    # --- requests ----------------------------------------------------------------------------------------------------
-
-    async def _ask(self, ask: Ask) -> None:
-        """A group at a time: what others ask for comes in between, and what there is no room for waits."""
-        await asyncio.to_thread(ask.measure)
-        for group in ask.groups():
-            numbers = self._own_numbers(group)
-            try:
-                if self.models.is_draining:
-                    raise ClosedError("The daemon is shutting down and takes no new requests.")
-                session = await self._leased().ready()
-                await self._admit(ask, group, session)
-            except PenstockError as error:
-                self._outbox.say(Failed(numbers, Failure.of(error)))
-                self._drop(numbers)
-
-    def _own_numbers(self, group: list[Arrived]) -> list[int]:
-        """Those that no other request has. One that has another's is refused: what is said could be of either."""
-        numbers: dict[int, None] = {}
-        for one in group:
-            if one.number in self._held or one.number in numbers:
-                one.refusal = f"Another request of this connection has the number {one.number}, and it runs."
-            else:
-                numbers[one.number] = None
-        return list(numbers)
-
-    def _leased(self) -> Model:
-        if self.model is None:
-            raise PenstockError("Attach to a model first.")
-        return self.model
-
-    async def _admit(self, ask: Ask, group: list[Arrived], session: Session) -> None:
-        num_bytes = sum(one.num_bytes for one in group)
-        try:
-            await self._room.take_when_free(num_bytes)
-        except BudgetError as error:
-            self._outbox.say(Pieces([refused(one.number, 1, 429, str(error)) for one in group]))
-            return
-        try:
-            admitted = await asyncio.to_thread(self._admitted, ask, group, session)
-            await self._submit(admitted, session)
-        finally:
-            self._room.give(num_bytes)
-
-    async def _submit(self, admitted: list[Held], session: Session) -> None:
-        """Those for which there is room; before one waits for it, those before it are on their way."""
-        ready: list[Held] = []
-        for held in admitted:
-            try:
-                held.keep(self._room)
-            except BudgetError:
-                session.client.submit([each.pending for each in ready])
-                ready = []
-                await self._kept(held)
-            if held.refusal is not None or held.pending.is_finished:
-                self._outbox.note(held)
-            else:
-                self._held[held.number] = held
-                ready.append(held)
-        session.client.submit([each.pending for each in ready])
-
-    async def _kept(self, held: Held) -> None:
-        try:
-            await held.keep_when_free(self._room)
-        except BudgetError as error:
-            held.refuse(error)
-
-    def _admitted(self, ask: Ask, group: list[Arrived], session: Session) -> list[Held]:
-        """Rendered, tokenized and checked; in a thread."""
-        wanted = ask.wanted(group, session)
-        # Seeds are counted for each client, across restarts of the tree.
-        door = session.door.counting_for(self._seed, self._seeds).of(self._room.client)
-        by_pending: dict[int, Held] = {}
-
-        def notify(pending: Pending) -> None:
-            self._outbox.note(by_pending[pending.request_id])
-
-        for is_streamed in (False, True):
-            some = [one for one in wanted if one.is_streamed is is_streamed]
-            for one, pending in zip(some, door.admit([one.asked for one in some], notify, is_streamed=is_streamed)):
-                num_bytes = bytes_of(pending) + one.num_bytes
-                held = Held(one.number, pending, session, is_streamed, one.asked.is_chat, num_bytes)
-                by_pending[pending.request_id] = held
-        return list(by_pending.values())
-
-    def _forget(self, held: Held) -> None:
-        if self._held.get(held.number) is held:
-            del self._held[held.number]
-
-    def _drop(self, numbers: list[int]) -> None:
-        for number in numbers:
-            if (held := self._held.pop(number, None)) is not None:
-                held.end()
-                held.session.client.abort([held.pending])
-                self._room.give(held.hand_over())
-
-    def _cancel(self, numbers: list[int]) -> None:
-        for number in numbers:
-            if (held := self._held.get(number)) is not None:
-                with suppress(PenstockError):
-                    held.session.client.cancel([held.pending])
-
 
 class _Disagreement(Exception):
     """This daemon's model is not what the client asked for; a tree of its own would be."""

@@ -73,7 +73,7 @@ def test_a_long_message_that_is_only_announced_takes_nothing(small, good):
 
 def test_messages_that_are_half_there_take_no_more_than_there_is_room_for(small, good):
     half = b"\x00" * (10 << 20)
-    with grown_by_at_most(small, 130):
+    with grown_by_at_most(small, 100):
         clients = [PlainClient(small).attach() for _ in range(12)]
         for client in clients:
             client.announce(11 << 20)

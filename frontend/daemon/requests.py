@@ -1,0 +1,138 @@
+"""The requests of one client: admitted a group at a time, held until their last word is said, dropped when it leaves.
+
+Knows nothing of frames, and of models no more than the session of one.
+"""
+
+import asyncio
+import itertools
+from collections import defaultdict
+from contextlib import suppress
+
+from ...protocol.attach import Failed, Failure, Pieces
+from ...protocol.errors import ClosedError, PenstockError
+from ..budget import BudgetError
+from ..pending import Pending
+from ..session import Session
+from .asks import Arrived, Ask
+from .held import Held, bytes_of, refused
+from .model import Model
+from .models import Models
+from .outbox import Outbox
+from .room import Room
+
+
+class Requests:
+    def __init__(self, models: Models, room: Room, outbox: Outbox) -> None:
+        self.seed: int | None = None  # the client's own, for requests that bring none
+        self._seeds = itertools.count()
+        self._models = models
+        self._room = room
+        self._outbox = outbox
+        self._held: dict[int, Held] = {}  # by the client's numbers
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    async def ask(self, ask: Ask, model: Model | None) -> None:
+        """A group at a time: what others ask for comes in between, and what there is no room for waits."""
+        await asyncio.to_thread(ask.measure)
+        for group in ask.groups():
+            numbers = self._own_numbers(group)
+            try:
+                if model is None:
+                    raise PenstockError("Attach to a model first.")
+                if self._models.is_draining:
+                    raise ClosedError("The daemon is shutting down and takes no new requests.")
+                session = await model.ready()
+                await self._admit(ask, group, session)
+            except PenstockError as error:
+                self._outbox.say(Failed(numbers, Failure.of(error)))
+                self.drop(numbers)
+
+    def _own_numbers(self, group: list[Arrived]) -> list[int]:
+        """Those that no other request has. One that has another's is refused: what is said could be of either."""
+        numbers: dict[int, None] = {}
+        for one in group:
+            if one.number in self._held or one.number in numbers:
+                one.refusal = f"Another request of this connection has the number {one.number}, and it runs."
+            else:
+                numbers[one.number] = None
+        return list(numbers)
+
+    async def _admit(self, ask: Ask, group: list[Arrived], session: Session) -> None:
+        num_bytes = sum(one.num_bytes for one in group)
+        try:
+            await self._room.take_when_free(num_bytes)
+        except BudgetError as error:
+            self._outbox.say(Pieces([refused(one.number, 1, 429, str(error)) for one in group]))
+            return
+        try:
+            admitted = await asyncio.to_thread(self._admitted, ask, group, session)
+            await self._submit(admitted, session)
+        finally:
+            self._room.give(num_bytes)
+
+    async def _submit(self, admitted: list[Held], session: Session) -> None:
+        """Those for which there is room; before one waits for it, those before it are on their way."""
+        ready: list[Held] = []
+        for held in admitted:
+            try:
+                held.keep(self._room)
+            except BudgetError:
+                session.client.submit([each.pending for each in ready])
+                ready = []
+                await self._kept(held)
+            if held.refusal is not None or held.pending.is_finished:
+                self._outbox.note(held)
+            else:
+                self._held[held.number] = held
+                ready.append(held)
+        session.client.submit([each.pending for each in ready])
+
+    async def _kept(self, held: Held) -> None:
+        try:
+            await held.keep_when_free(self._room)
+        except BudgetError as error:
+            held.refuse(error)
+
+    def _admitted(self, ask: Ask, group: list[Arrived], session: Session) -> list[Held]:
+        """Rendered, tokenized and checked; in a thread."""
+        wanted = ask.wanted(group, session)
+        # Seeds are counted for each client, across restarts of the tree.
+        door = session.door.counting_for(self.seed, self._seeds).of(self._room.client)
+        by_pending: dict[int, Held] = {}
+
+        def notify(pending: Pending) -> None:
+            self._outbox.note(by_pending[pending.request_id])
+
+        for is_streamed in (False, True):
+            some = [one for one in wanted if one.is_streamed is is_streamed]
+            for one, pending in zip(some, door.admit([one.asked for one in some], notify, is_streamed=is_streamed)):
+                num_bytes = bytes_of(pending) + one.num_bytes
+                held = Held(one.number, pending, session, is_streamed, one.asked.is_chat, num_bytes)
+                by_pending[pending.request_id] = held
+        return list(by_pending.values())
+
+    def forget(self, held: Held) -> None:
+        if self._held.get(held.number) is held:
+            del self._held[held.number]
+
+    def drop(self, numbers: list[int]) -> None:
+        dropped: defaultdict[Session, list[Pending]] = defaultdict(list)
+        for number in numbers:
+            if (held := self._held.pop(number, None)) is not None:
+                held.end()
+                dropped[held.session].append(held.pending)
+                self._room.give(held.hand_over())
+        for session, pendings in dropped.items():
+            session.client.abort(pendings)
+
+    def drop_all(self) -> None:
+        """Nobody waits for their answers any more."""
+        self.drop(list(self._held))
+
+    def cancel(self, numbers: list[int]) -> None:
+        for number in numbers:
+            if (held := self._held.get(number)) is not None:
+                with suppress(PenstockError):
+                    held.session.client.cancel([held.pending])
