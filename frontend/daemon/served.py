@@ -32,7 +32,7 @@ from ..budget import Budget, BudgetError
 from ..pending import Pending
 from ..session import Session
 from .agreement import disagreement
-from .asks import Arrived, Ask
+from .asks import Arrived, Ask, Wanted
 from .frames import Frame, Frames
 from .held import Held, bytes_of, refused
 from .model import Model
@@ -175,7 +175,7 @@ class Served:
     async def _answered(self, question: Any) -> None:
         self._num_unanswered += 1
         try:
-            await self._answers.answer(question, self.model, self._outbox.say)
+            await self._answers.answer(question, self.model, self._outbox.say, client=self)
             await self._outbox.told()
         except BudgetError:  # it doesn't read what it was told before
             self.hang_up()
@@ -266,7 +266,8 @@ class Served:
             self._outbox.say(Pieces([refused(one.number, 1, 429, str(error)) for one in group]))
             return
         try:
-            admitted = await asyncio.to_thread(self._admitted, ask, group, session)
+            wanted = await ask.wanted(group, session, client=self)
+            admitted = await session.threads.texts.run(self._admitted, wanted, session, client=self)
             await self._submit(admitted, session)
         finally:
             self._room.give(num_bytes)
@@ -294,9 +295,8 @@ class Served:
         except BudgetError as error:
             held.refuse(error)
 
-    def _admitted(self, ask: Ask, group: list[Arrived], session: Session) -> list[Held]:
-        """Rendered, tokenized and checked; in a thread."""
-        wanted = ask.wanted(group, session)
+    def _admitted(self, wanted: list[Wanted], session: Session) -> list[Held]:
+        """Tokenized and checked; in a thread."""
         # Seeds are counted for each client, across restarts of the tree.
         door = session.door.counting_for(self._seed, self._seeds).of(self._room.client)
         by_pending: dict[int, Held] = {}
