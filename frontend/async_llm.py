@@ -19,6 +19,7 @@ from ..protocol.outputs import RequestOutput
 from ..protocol.sampling import SamplingParams
 from .asked import Messages, Params, as_batch, as_conversations
 from .opened import Opened, Request, open_model
+from .threads import Threads, in_own_thread
 from .window import Window
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ class AsyncLLM:
         EngineConfig.from_options(model, **options)
         self._opened: Future[Opened] = Future()
         self._start: Future[None] = Future()
+        self._threads = _threads()
         self._finalizer = weakref.finalize(self, _close, self._opened)
         if options.get("connect", "never") in (None, "never"):
             self._opened.set_result(open_model(model, options))
@@ -53,6 +55,7 @@ class AsyncLLM:
         face = cls.__new__(cls)
         face._finalizer = weakref.finalize(face, lambda: None)
         face._opened, face._start = Future(), Future()
+        face._threads = _threads()
         face._opened.set_result(session)
         face._start.set_result(None)
         return face
@@ -143,29 +146,29 @@ class AsyncLLM:
     async def load_lora(self, name: str, path: str | os.PathLike[str]) -> None:
         """Load a LoRA adapter that PEFT saved in the folder `path`; requests may then give `lora_name=name`."""
         await self.ready()
-        await asyncio.to_thread(self._session.adapters.load, name, path)
+        await self._threads.run(self._session.adapters.load, name, path)
 
     async def unload_lora(self, name: str) -> None:
         """Forget an adapter; refused while requests use it."""
         await self.ready()
-        await asyncio.to_thread(self._session.adapters.unload, name)
+        await self._threads.run(self._session.adapters.unload, name)
 
     async def list_loras(self) -> list[str]:
         """The names that requests may use."""
         await self.ready()
-        return await asyncio.to_thread(self._session.adapters.names)
+        return await self._threads.run(self._session.adapters.names)
 
     async def stats(self) -> Stats:
         """What the engine holds and has done: requests, blocks, steps, tokens."""
         await self.ready()
-        return await asyncio.to_thread(self._session.client.stats)
+        return await self._threads.run(self._session.client.stats)
 
     def get_tokenizer(self) -> "Tokenizer":
         return self._session.tokenizer
 
     async def close(self) -> None:
         """End the process tree, or leave the daemon; requests still running fail."""
-        await asyncio.to_thread(self._finalizer)
+        await in_own_thread(self._finalizer)
 
     async def __aenter__(self) -> "AsyncLLM":
         try:
@@ -177,6 +180,11 @@ class AsyncLLM:
 
     async def __aexit__(self, *exception: object) -> None:
         await self.close()
+
+
+def _threads() -> Threads:
+    """For questions to the model: the caller's own threads are left to the caller."""
+    return Threads("Questions about adapters and figures", 4, patience=float("inf"))
 
 
 class _LoopQueue:

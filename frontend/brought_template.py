@@ -11,26 +11,17 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
 
 import msgspec
 
 from ..protocol.child import begin
 from ..protocol.errors import RequestError
 from ..protocol.process import run_to_end, start_child
+from .turn import Turn
 
 _CPU_SECONDS = 5  # for all conversations of a group, which are at most a few hundred
 _MEMORY_BYTES = 512 << 20  # beyond what the process has at its start
 _WALL_SECONDS = 30  # where the process gets no processor
-
-
-class Turn(msgspec.Struct):
-    """One conversation, and what else its template is given."""
-
-    messages: list[Any]
-    tools: list[Any] | None
-    options: dict[str, Any]
-    add_generation_prompt: bool = True
 
 
 class _Job(msgspec.Struct):
@@ -74,32 +65,12 @@ def _why(status: int | None, cpu_seconds: int) -> str:
 
 
 def main(cpu_seconds: int) -> None:
-    from .asked import check_template_options
-    from .chat import render
+    from .turn import rendered_turn
 
     job = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=_Job)
     _bound(cpu_seconds)
-
-    def text(turn: Turn) -> _Text:
-        options = dict(turn.options)
-        try:
-            check_template_options(options)
-            return _Text(
-                render(
-                    job.template,
-                    turn.messages,
-                    tools=turn.tools,
-                    documents=options.pop("documents", None),
-                    add_generation_prompt=turn.add_generation_prompt,
-                    continue_final_message=options.pop("continue_final_message", False),
-                    special_tokens=job.special_tokens,
-                    arguments=options,
-                )
-            )
-        except RequestError as error:
-            return _Text(str(error), is_refusal=True)
-
-    sys.stdout.buffer.write(msgspec.msgpack.encode([text(turn) for turn in job.turns]))
+    texts = [_Text(*rendered_turn(job.template, job.special_tokens, turn)) for turn in job.turns]
+    sys.stdout.buffer.write(msgspec.msgpack.encode(texts))
 
 
 def _bound(cpu_seconds: int) -> None:

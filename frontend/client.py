@@ -52,6 +52,7 @@ class Client(Usable):
         self._lock = threading.Lock()
         self._stats: queue.SimpleQueue[Stats | None] = queue.SimpleQueue()  # None: nobody will answer any more
         self.on_lora_answer: Callable[[LoraAnswer], None] = lambda answer: None
+        self.on_close: Callable[[], None] = lambda: None  # for what ends with the tree
         self.on_death: Callable[[PenstockError], None] = lambda error: None  # called by the receiving thread
         self._thread = threading.Thread(target=self._receive, name="penstock-client", daemon=True)
 
@@ -115,6 +116,7 @@ class Client(Usable):
             os.write(self._wake_write, b"x")
             self._thread.join()
         self.tree.close()
+        self.on_close()
         self._fail_all(ClosedError(CLOSED_MEANWHILE))
         self._close_ends()
 

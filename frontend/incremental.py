@@ -18,6 +18,8 @@ import tokenizers
 _REPLACEMENT = "\ufffd"
 # A character has four bytes at most; more tokens than this without an end of one are broken text, and shown so.
 _MOST_UNFINISHED = 8
+# So many tokens that say nothing (ids without a token, say) will not be told apart from none by those behind them.
+_MOST_SILENT = 32
 
 
 class IncrementalDecoder(Protocol):
@@ -231,6 +233,8 @@ class WindowDecoder:
         before, now = self._text(self._ids[: self._read]), self._text(self._ids)
         is_unfinished = now.endswith(_REPLACEMENT) and len(self._ids) - self._read < _MOST_UNFINISHED
         if is_unfinished or len(now) <= len(before):
+            if len(self._ids) - self._read == _MOST_SILENT:
+                del self._ids[self._read :]
             return ""
         self._ids = self._ids[self._read :]
         self._read = len(self._ids)

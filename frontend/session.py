@@ -17,17 +17,20 @@ from ..protocol.sampling import SamplingParams
 from . import end_tokens, logs
 from .adapters import Adapters
 from .asked import Messages, Rendered, check_conversation, check_template_options, is_conversation
-from .brought_template import Turn, render_apart
+from .brought_template import render_apart
 from .chat import template_text
 from .client import Client
 from .door import Door
 from .generation_config import default_params
 from .model_files import find_model
+from .model_threads import ModelThreads
 from .parsing import settled
 from .pending import Notify, Pending
 from .start_table import start_table
+from .template_process import TemplateProcesses
 from .tokenizer import Tokenizer, chat_templates, special_tokens
 from .tool_schemas import argument_schemas
+from .turn import Turn
 
 
 class Session:
@@ -47,7 +50,10 @@ class Session:
         folder = self.files.tokenizer_folder
         template = self.chat_template or chat_templates(folder)
         self.config = settled(self.config, template, partial(special_tokens, folder))
+        self.threads = ModelThreads()
+        self.templates = TemplateProcesses()
         self.client = Client(self.config, self.files)
+        self.client.on_close = self._close_beside
         with self._closed_by_errors():
             self.adapters = Adapters(self.config, self.client)
             self.tokenizer = Tokenizer(self.files.tokenizer_folder, self.files.folder)
@@ -68,6 +74,11 @@ class Session:
         except BaseException:
             self.client.close()
             raise
+
+    def _close_beside(self) -> None:
+        """What ends with the tree."""
+        self.threads.close()
+        self.templates.close()
 
     def render(
         self,
@@ -101,6 +112,20 @@ class Session:
             except RecursionError:
                 prompts.append(RequestError("The conversation is nested too deep."))
         return prompts
+
+    def render_apart(self, turns: Sequence[Turn]) -> list[str | RequestError]:
+        """With the model's own template, in a process that has limits: for callers who share this one."""
+        found: dict[int, str | RequestError] = {}
+        for has_tools in {bool(turn.tools) for turn in turns}:
+            places = [place for place, turn in enumerate(turns) if bool(turn.tools) is has_tools]
+            group = [turns[place] for place in places]
+            try:
+                template = self.tokenizer.template(self.chat_template, has_tools=has_tools)
+                texts = self.templates.render(template, self.tokenizer.special_tokens, group)
+            except RequestError as error:
+                texts = [error] * len(group)
+            found.update(zip(places, texts, strict=True))
+        return [found[place] for place in range(len(turns))]
 
     def render_brought(self, template: str, turns: Sequence[Turn]) -> list[str | RequestError]:
         """With a template that came with a request: its text, or the name of one of the model's. In another process."""

@@ -18,6 +18,7 @@ import msgspec
 from .beams import BeamSearchParams
 from .errors import (
     AdapterError,
+    BusyError,
     ChildTraceback,
     ClosedError,
     ConfigError,
@@ -71,6 +72,7 @@ _KINDS: dict[str, type[Any]] = {
     kind.__name__: kind
     for kind in (
         AdapterError,
+        BusyError,
         ClosedError,
         ConfigError,
         EngineDeadError,

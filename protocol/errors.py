@@ -53,6 +53,10 @@ class ClosedError(PenstockError, RuntimeError):
     """The object was closed, or is a copy in a forked process."""
 
 
+class BusyError(PenstockError, RuntimeError):
+    """Too much of the same kind waits already; the same request may be taken a little later."""
+
+
 def same_error(error: PenstockError) -> PenstockError:
     """A new exception of the same words and cause: one instance raised twice would pile up its tracebacks."""
     again = type(error)(*error.args)

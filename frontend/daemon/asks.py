@@ -1,9 +1,9 @@
 """An `Ask` taken apart, a request at a time: what is wrong with one ends that one alone.
 
-Blocks where it unpacks and renders; that is done in threads. Knows nothing of engines.
+Unpacks and renders in threads. Knows nothing of engines.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -87,15 +87,18 @@ class Ask:
         if group:
             yield group
 
-    def wanted(self, group: Sequence[Arrived], session: Session) -> list[Wanted]:
-        """In their order."""
-        found = [self._unpacked(one) for one in group]
+    async def wanted(self, group: Sequence[Arrived], session: Session, client: Hashable) -> list[Wanted]:
+        """In their order, with texts in place of conversations."""
+        found = await session.threads.texts.run(self._all_unpacked, group, client=client)
         conversations = [one.asked.conversation for one in found if one.asked.conversation is not None]
-        texts = iter(rendered(session, conversations))
+        texts = iter(await rendered(session, conversations, client))
         for one in found:
             if one.asked.conversation is not None:
                 one.asked = replace(as_asked(next(texts), one.asked.params), beams=one.asked.beams)
         return found
+
+    def _all_unpacked(self, group: Sequence[Arrived]) -> list[Wanted]:
+        return [self._unpacked(one) for one in group]
 
     def _unpacked(self, one: Arrived) -> Wanted:
         try:

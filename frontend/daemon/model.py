@@ -16,6 +16,7 @@ from ...protocol.messages import Stats
 from .. import logs
 from ..client import Client
 from ..session import Session
+from ..threads import in_own_thread
 from .settings import ModelSettings
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
@@ -197,7 +198,7 @@ class Model:
 
     async def _close(self, client: Client) -> None:
         try:
-            await asyncio.to_thread(client.close)
+            await in_own_thread(client.close)
         finally:
             self._closing = None
             if self.state == "unloading":

@@ -21,7 +21,9 @@ from ...protocol.messages import Stats
 from .. import logs
 from ..async_llm import AsyncLLM
 from ..model_files import name_of
+from ..model_threads import brought_templates
 from ..session import Session
+from ..threads import in_own_thread
 from .model import Model
 from .settings import DaemonSettings, ModelSettings, added
 
@@ -43,6 +45,7 @@ class Models:
         self._opening: list[Session] = []
         # Always the same thread: what one model leaves in its part of the heap is there for the next.
         self._loader = ThreadPoolExecutor(1, "penstock-load")
+        self._brought_templates = brought_templates()
 
     def _made(self, settings: ModelSettings) -> Model:
         model = Model(settings, self._open)
@@ -136,11 +139,14 @@ class Models:
             await self._under_the_limit(model, deadline)
             while True:
                 try:
-                    return await self._opened(model)
+                    session = await self._opened(model)
+                    break
                 except OutOfMemoryError as error:
                     if not self._others(model):
                         raise
                     await self._make_room(model, str(error), deadline)
+        await self._load_adapters(model, session)  # other models need not wait for these
+        return session
 
     async def _under_the_limit(self, model: Model, deadline: float) -> None:
         most = self.settings.max_loaded
@@ -174,7 +180,7 @@ class Models:
             return await asyncio.shield(opening)
         except asyncio.CancelledError:  # the thread goes on, and what it has opened by then would be nobody's
             with suppress(PenstockError):
-                await asyncio.to_thread((await opening).client.close)
+                await in_own_thread((await opening).client.close)
             raise
 
     def _open_session(self, model: Model) -> Session:
@@ -185,16 +191,25 @@ class Models:
         try:
             if self.is_draining:  # it began while the children were being started, and did not see them
                 session.client.tree.terminate()
+            session.templates.start()
             session.wait_until_ready()
-        finally:
-            self._opening.remove(session)
-        try:
-            for name, path in model.adapters.items():
-                _load_again(session, model.name, name, path)
+            session.templates.wait_until_ready()
         except BaseException:
             session.client.close()
             raise
+        finally:
+            self._opening.remove(session)
+        session.threads.brought = self._brought_templates
         return session
+
+    async def _load_adapters(self, model: Model, session: Session) -> None:
+        """Those of the session before."""
+        try:
+            for name, path in model.adapters.items():
+                await session.threads.adapters.run(_load_again, session, model.name, name, path)
+        except BaseException:  # nobody else knows of the session yet
+            await in_own_thread(session.client.close)
+            raise
 
     # --- changing and ending -----------------------------------------------------------------------------------------
 
@@ -231,6 +246,7 @@ class Models:
         self.is_draining = True
         for session in self._opening:
             session.client.tree.terminate()
+        self._brought_templates.close()
         await asyncio.gather(*(model.end() for model in self._every))
 
 

@@ -4,7 +4,7 @@ A table: question → who answers it. Knows nothing of sockets.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable
 from typing import Any, Protocol
 
 from ...protocol.attach import (
@@ -20,7 +20,7 @@ from ...protocol.attach import (
     Failure,
     PackedRender,
 )
-from ...protocol.errors import PenstockError, RequestError
+from ...protocol.errors import PenstockError
 from ...protocol.wire import Message
 from ..asked import Rendered
 from .asks import conversation_of
@@ -44,7 +44,7 @@ class Answers:
             AskReload: self._reload,
             AskStop: self._stop,
         }
-        self._of_a_model: dict[type, Callable[[Any, Model], Awaitable[Answer]]] = {
+        self._of_a_model: dict[type, Callable[[Any, Model, Hashable], Awaitable[Answer]]] = {
             AskStats: _stats,
             PackedRender: _render,
             AskLoad: _load,
@@ -52,14 +52,16 @@ class Answers:
             AskAdapters: _adapters,
         }
 
-    async def answer(self, question: Any, model: Model | None, say: Callable[[Message], None]) -> None:
+    async def answer(
+        self, question: Any, model: Model | None, say: Callable[[Message], None], client: Hashable
+    ) -> None:
         try:
             if (answers := self._of_the_daemon.get(type(question))) is not None:
                 say(await answers(question))
             elif model is None:
                 raise PenstockError("Attach to a model first.")
             else:
-                say(await self._of_a_model[type(question)](question, model))
+                say(await self._of_a_model[type(question)](question, model, client))
         except PenstockError as error:
             say(Answer(question.query, Failure.of(error)))
         except (OSError, ValueError, LookupError, TypeError) as error:  # of a path or a name that can be none
@@ -76,36 +78,33 @@ class Answers:
         return Answer(question.query)
 
 
-async def _stats(question: AskStats, model: Model) -> Answer:
+async def _stats(question: AskStats, model: Model, client: Hashable) -> Answer:
     session = await model.ready()
     return Answer(question.query, stats=await asyncio.to_thread(session.client.stats))
 
 
-async def _render(question: PackedRender, model: Model) -> Answer:
+async def _render(question: PackedRender, model: Model, client: Hashable) -> Answer:
     session = await model.ready()
-
-    def render() -> list[Rendered | RequestError]:
-        conversation = conversation_of(question.conversation)
-        return rendered(session, [conversation], add_generation_prompt=question.add_generation_prompt)
-
-    [prompt] = await asyncio.to_thread(render)
-    if isinstance(prompt, RequestError):
+    conversation = await session.threads.texts.run(conversation_of, question.conversation, client=client)
+    adds = question.add_generation_prompt
+    [prompt] = await rendered(session, [conversation], client, add_generation_prompt=adds)
+    if not isinstance(prompt, Rendered):
         raise prompt
     return Answer(question.query, text=prompt.text)
 
 
-async def _load(question: AskLoad, model: Model) -> Answer:
+async def _load(question: AskLoad, model: Model, client: Hashable) -> Answer:
     session = await model.ready()
-    await asyncio.to_thread(session.adapters.load, question.name, question.path)
+    await session.threads.adapters.run(session.adapters.load, question.name, question.path, client=client)
     return Answer(question.query)
 
 
-async def _unload(question: AskUnload, model: Model) -> Answer:
+async def _unload(question: AskUnload, model: Model, client: Hashable) -> Answer:
     session = await model.ready()
-    await asyncio.to_thread(session.adapters.unload, question.name)
+    await session.threads.adapters.run(session.adapters.unload, question.name, client=client)
     return Answer(question.query)
 
 
-async def _adapters(question: AskAdapters, model: Model) -> Answer:
+async def _adapters(question: AskAdapters, model: Model, client: Hashable) -> Answer:
     session = await model.ready()
-    return Answer(question.query, names=await asyncio.to_thread(session.adapters.names))
+    return Answer(question.query, names=await session.threads.adapters.run(session.adapters.names, client=client))

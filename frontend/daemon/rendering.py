@@ -1,45 +1,62 @@
-"""Conversations of clients as text: by the model's own template here, by one that they bring in another process.
+"""Conversations of clients as text: by the model's own template or by one that they bring, in processes apart.
 
-Blocks; runs in threads. Knows nothing of who asks.
+Each waits in threads of its kind, which render a few conversations at a time. Knows nothing of who asks.
 """
 
+import asyncio
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 from ...protocol.attach import AskedConversation
 from ...protocol.errors import RequestError
 from ..asked import Rendered
-from ..brought_template import Turn
 from ..session import Session
 from ..tool_schemas import argument_schemas
+from ..turn import Turn
+
+Text = str | RequestError
+
+# Conversations that share a turn; then another client's come.
+_GROUP = 32
 
 
-def rendered(
-    session: Session, conversations: Sequence[AskedConversation], *, add_generation_prompt: bool = True
+async def rendered(
+    session: Session,
+    conversations: Sequence[AskedConversation],
+    client: Hashable,
+    *,
+    add_generation_prompt: bool = True,
 ) -> list[Rendered | RequestError]:
     """In their order; those with the same template go to one process together."""
-    found: list[Rendered | RequestError | None] = [None] * len(conversations)
-    brought: dict[str, list[int]] = defaultdict(list)
+    by_template: dict[str | None, list[int]] = defaultdict(list)
     for place, wire in enumerate(conversations):
-        if wire.chat_template is not None:
-            brought[wire.chat_template].append(place)
-            continue
-        found[place] = _by_own_template(session, wire, add_generation_prompt)
-    for template, places in brought.items():
+        by_template[wire.chat_template].append(place)
+    texts: dict[int, Text] = {}
+
+    async def render(template: str | None, places: list[int]) -> None:
         turns = [
             Turn(wire.messages, wire.tools, wire.options, add_generation_prompt)
             for wire in (conversations[place] for place in places)
         ]
-        for place, text in zip(places, session.render_brought(template, turns), strict=True):
-            tools = argument_schemas(conversations[place].tools)
-            found[place] = Rendered(text, tools) if isinstance(text, str) else text
-    return found  # type: ignore[return-value]
+        found = await _in_threads(session, template, turns, client)
+        texts.update(zip(places, found, strict=True))
+
+    await asyncio.gather(
+        *(
+            render(template, places[start : start + _GROUP])
+            for template, places in by_template.items()
+            for start in range(0, len(places), _GROUP)
+        )
+    )
+    return [
+        Rendered(text, argument_schemas(wire.tools)) if isinstance(text := texts[place], str) else text
+        for place, wire in enumerate(conversations)
+    ]
 
 
-def _by_own_template(session: Session, wire: AskedConversation, add_generation_prompt: bool) -> Rendered | RequestError:
-    options = {"tools": wire.tools, "template_options": wire.options}
-    try:
-        [found] = session.rendered([wire.messages], add_generation_prompt=add_generation_prompt, **options)
-    except Exception as error:  # a template's, of values that it wasn't written for: it ends this request alone
-        return RequestError(f"This conversation can't be rendered: {type(error).__name__}: {error}")
-    return found
+async def _in_threads(
+    session: Session, template: str | None, turns: list[Turn], client: Hashable
+) -> list[Text]:
+    if template is None:
+        return await session.threads.templates.run(session.render_apart, turns, client=client)
+    return await session.threads.brought.run(session.render_brought, template, turns, client=client)

@@ -13,7 +13,7 @@ from ...protocol.errors import ClosedError, PenstockError
 from ..budget import BudgetError
 from ..pending import Pending
 from ..session import Session
-from .asks import Arrived, Ask
+from .asks import Arrived, Ask, Wanted
 from .held import Held, bytes_of, refused
 from .model import Model
 from .models import Models
@@ -67,7 +67,8 @@ class Requests:
             self._outbox.say(Pieces([refused(one.number, 1, 429, str(error)) for one in group]))
             return
         try:
-            admitted = await asyncio.to_thread(self._admitted, ask, group, session)
+            wanted = await ask.wanted(group, session, client=self)
+            admitted = await session.threads.texts.run(self._admitted, wanted, session, client=self)
             await self._submit(admitted, session)
         finally:
             self._room.give(num_bytes)
@@ -95,9 +96,8 @@ class Requests:
         except BudgetError as error:
             held.refuse(error)
 
-    def _admitted(self, ask: Ask, group: list[Arrived], session: Session) -> list[Held]:
-        """Rendered, tokenized and checked; in a thread."""
-        wanted = ask.wanted(group, session)
+    def _admitted(self, wanted: list[Wanted], session: Session) -> list[Held]:
+        """Tokenized and checked; in a thread."""
         # Seeds are counted for each client, across restarts of the tree.
         door = session.door.counting_for(self.seed, self._seeds).of(self._room.client)
         by_pending: dict[int, Held] = {}

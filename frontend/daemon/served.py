@@ -166,7 +166,7 @@ class Served:
     async def _answered(self, question: Any) -> None:
         self._num_unanswered += 1
         try:
-            await self._answers.answer(question, self.model, self._outbox.say)
+            await self._answers.answer(question, self.model, self._outbox.say, client=self)
             await self._outbox.told()
         except BudgetError:  # it doesn't read what it was told before
             self.hang_up()

@@ -18,6 +18,7 @@ from ...protocol.attach import DaemonStatus, is_own_user
 from ...protocol.errors import PenstockError
 from .. import logs
 from ..budget import Budget
+from ..threads import in_own_thread
 from .address import Address
 from .http_face import HttpFace
 from .models import Models
@@ -124,7 +125,7 @@ class Daemon:
 
     async def reload(self) -> str:
         """Raises what is wrong with the configuration, and then nothing has changed."""
-        settings = await asyncio.to_thread(self._read_again)
+        settings = await in_own_thread(self._read_again)
         has_changed = await self._http.change(settings.http)
         self.settings, self._drain = settings, settings.drain
         self.budget.take_over(Budget.of_machine(settings.max_held_bytes, settings.max_client_bytes))

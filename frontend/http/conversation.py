@@ -56,7 +56,7 @@ def rendered(
         text = model.render(as_messages(messages), chat_template, tools, adds_generation_prompt, options)
     except RequestError:
         raise
-    except (TypeError, ValueError, RecursionError) as error:
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise ApiError(400, f"This conversation can't be rendered: {type(error).__name__}.") from error
     return Rendered(text, argument_schemas(tools))
 

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from ..threads import Threads
 from .body import BodyReader, Gone, Receive, Scope, Send
 from .errors import ApiError, as_api_error
 from .metrics import Metrics
@@ -44,12 +45,14 @@ class Call:
     salt: str | None  # of the API key, for cached prefixes
     num_bytes: int  # of the body
     named: str = ""  # what the path names
-    client: str = ""  # whose turn at the engine it takes: its key, and where there are no keys its address
+    client: str = ""  # whose turn it takes: its key, and where there are no keys its address
 
-    async def done(self, work: Callable[..., Result], *arguments: Any, takes_long: bool = False) -> Result:
+    async def done(
+        self, threads: Threads, work: Callable[..., Result], *arguments: Any, takes_long: bool = False
+    ) -> Result:
         """Work before and after a model is asked; in a thread for a long request, so that other streams go on."""
         if takes_long or self.num_bytes > _LONG_BYTES:
-            return await asyncio.to_thread(work, *arguments)
+            return await threads.run(work, *arguments, client=self.client)
         return work(*arguments)
 
 

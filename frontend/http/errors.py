@@ -10,6 +10,7 @@ import re
 import msgspec
 
 from ...protocol.errors import (
+    BusyError,
     ClosedError,
     EngineDeadError,
     OutOfMemoryError,
@@ -77,6 +78,8 @@ def as_api_error(error: BaseException) -> ApiError:
             return ApiError(404, without_paths(str(error)), param="model", code="model_not_found")
         case RequestError():
             return ApiError(400, without_paths(str(error)))
+        case BusyError():
+            return ApiError(503, str(error), retry_after=1)
         case ClosedError():
             return ApiError(503, "This server is shutting down.", retry_after=5)
         case EngineDeadError():

@@ -16,11 +16,10 @@ from ...protocol.outputs import RequestOutput
 from ...protocol.sampling import SamplingParams
 from ..asked import Rendered
 from ..async_llm import AsyncLLM
-from ..brought_template import Turn
+from ..model_threads import ModelThreads
 from ..tokenizer import Tokenizer
+from ..turn import Turn
 from .arrivals import Arrival
-
-_LONG = 4096  # characters or tokens of a prompt
 
 
 class UnknownModel(ModelNotFoundError):
@@ -45,6 +44,7 @@ class Model(Protocol):
     max_model_len: int
     tokenizer: Tokenizer
     defaults: SamplingParams  # what the model's own files ask for
+    threads: ModelThreads
 
     def adapter(self, asked: str | None) -> str | None:
         """The one that a request uses: the one it asks for, else the one whose name it gave as the model's."""
@@ -56,7 +56,8 @@ class Model(Protocol):
         tools: Sequence[Any] | None,
         add_generation_prompt: bool,
         template_options: Mapping[str, Any] | None,
-    ) -> str: ...
+    ) -> str:
+        """In one of the threads for templates: it may take as long as a process apart may."""
 
     def stream(
         self, prompt: Rendered | Mapping[str, Any], params: SamplingParams, *, is_streamed: bool, client: str = ""
@@ -89,6 +90,10 @@ class LoadedModel:
     lora_name: str | None = None  # set where the name asked for is an adapter's
     serves_adapters: bool = True
 
+    @property
+    def threads(self) -> ModelThreads:
+        return self.llm._session.threads
+
     def adapter(self, asked: str | None) -> str | None:
         if asked and not self.serves_adapters:
             raise RequestError(f"There is no adapter {asked!r} here.")
@@ -115,10 +120,12 @@ class LoadedModel:
         template_options: Mapping[str, Any] | None,
     ) -> str:
         session = self.llm._session
+        given = None if tools is None else list(tools)
+        turn = Turn(list(conversation), given, dict(template_options or {}), add_generation_prompt)
         if chat_template is None:
-            return session.render(conversation, None, tools, add_generation_prompt, template_options)
-        turn = Turn(list(conversation), list(tools or ()) or None, dict(template_options or {}), add_generation_prompt)
-        [text] = session.render_brought(chat_template, [turn])
+            [text] = session.render_apart([turn])
+        else:
+            [text] = session.render_brought(chat_template, [turn])
         if isinstance(text, RequestError):
             raise text
         return text
@@ -126,14 +133,14 @@ class LoadedModel:
     async def stream(
         self, prompt: Rendered | Mapping[str, Any], params: SamplingParams, *, is_streamed: bool, client: str = ""
     ) -> AsyncIterator[RequestOutput]:
-        """What may take long is done in a thread: other streams go on meanwhile."""
+        """A prompt is cut into tokens in a thread: a tokenizer comes from a stranger, and other streams go on."""
         session, arrival = self.llm._session, Arrival()
 
         def admit() -> Any:
             asked = list(session.door.asked([prompt], params))
             return session.door.of(client).admit(asked, arrival.notify, is_streamed=is_streamed)[0]
 
-        request = await asyncio.to_thread(admit) if _takes_long(prompt, params) else admit()
+        request = await self.threads.texts.run(admit, client=client)
         if request.is_finished:  # refused at the door
             yield session.take(request)
             return
@@ -146,18 +153,15 @@ class LoadedModel:
                 if not is_streamed and not request.is_finished and request.error is None:
                     continue
                 is_much = not is_streamed and has_logprobs
-                output = await asyncio.to_thread(session.news, request) if is_much else session.news(request)
+                if is_much:
+                    output = await self.threads.answers.run(session.news, request, client=client)
+                else:
+                    output = session.news(request)
                 if output is not None:
                     is_finished = output.finished
                     yield output
         finally:
             session.client.abort([request])
-
-
-def _takes_long(prompt: Rendered | Mapping[str, Any], params: SamplingParams) -> bool:
-    """To be cut into tokens and checked; words that are forbidden are cut, too, and grammars are looked through."""
-    given = prompt.text if isinstance(prompt, Rendered) else prompt.get("prompt") or prompt.get("prompt_token_ids")
-    return len(given or ()) > _LONG or bool(params.guided_decoding or params.bad_words)
 
 
 class OneModel:

@@ -10,10 +10,12 @@ more, so the beginning of a mark is held back, and so is white space, which is d
 Knows nothing of tokens or requests, and of a call's inside only that a `CallReader` reads it.
 """
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ...protocol.outputs import FunctionCall, ToolCall
+from .growing_text import GrowingText
 from .marks import CallForm, CallMarks, CallPiece, CallReader, ThoughtMarks, Tools
 from .search import Search, beginning, search
 from .trimmed import Trimmed
@@ -27,14 +29,28 @@ class Parts:
     text: str = ""
     calls: list[ToolCall] = field(default_factory=list)
 
+
+@dataclass(slots=True)
+class _NewParts:
+    """The same in pieces, while they are read."""
+
+    thought: GrowingText = field(default_factory=GrowingText)
+    text: GrowingText = field(default_factory=GrowingText)
+    calls: list[tuple[ToolCall, GrowingText]] = field(default_factory=list)  # with the arguments of each
+
     def add(self, index: int, call_id: str, piece: CallPiece) -> None:
         """Pieces of one call become one; its id comes with its name."""
-        if not self.calls or self.calls[-1].index != index:
-            self.calls.append(ToolCall(None, FunctionCall(None, ""), index))
-        call = self.calls[-1]
+        if not self.calls or self.calls[-1][0].index != index:
+            self.calls.append((ToolCall(None, FunctionCall(None, ""), index), GrowingText()))
+        call, arguments = self.calls[-1]
         if piece.name is not None:
             call.id, call.function.name = call_id, piece.name
-        call.function.arguments += piece.arguments
+        arguments.add(piece.arguments)
+
+    def joined(self) -> Parts:
+        for call, arguments in self.calls:
+            call.function.arguments = str(arguments)
+        return Parts(str(self.thought), str(self.text), [call for call, _ in self.calls])
 
 
 @dataclass(slots=True)
@@ -44,7 +60,7 @@ class _Call:
     form: CallForm
     reader: CallReader
     before: str  # its marks as they were written
-    inside: str = ""  # what followed, as long as it can still become text
+    inside: GrowingText = field(default_factory=GrowingText)  # what followed, as long as it can still become text
     is_told: bool = False
 
 
@@ -65,9 +81,11 @@ class AnswerReader:
         self._tools = tools
         self._call_id = call_id
         self._is_thinking = is_thinking
-        self._rest = ""  # not read yet
-        self._is_complete = False  # nothing will follow the rest
-        self._parts = Parts()
+        self._rest = ""  # not read yet; short, since every step looks at it or copies it
+        self._ahead: deque[str] = deque()  # what follows it, in pieces
+        self._blanks = GrowingText()  # white space before it, whose meaning the rest decides
+        self._is_last = False  # nothing will follow what is ahead
+        self._parts = _NewParts()
         self._thought = Trimmed(drops_beginning=True)
         self._text = Trimmed()
         self._is_line_blank = True  # what the text's last line has so far
@@ -85,30 +103,43 @@ class AnswerReader:
 
     def feed(self, text: str, *, is_last: bool = False) -> Parts:
         """What this text adds to the answer; with `is_last` also what was held back."""
-        self._rest += text
-        self._is_complete = is_last
-        self._parts = Parts()
-        while self._state():  # each reads on as far as it can, and says whether another goes on from there
-            pass
+        self._is_last = is_last
+        self._parts = _NewParts()
+        if len(text) <= _PIECE:
+            self._rest += text
+        else:
+            self._put_ahead(text)
+        while True:
+            while self._state():  # each reads on as far as it can, and says whether another goes on from there
+                pass
+            if not self._ahead:
+                break
+            self._rest += self._ahead.popleft()
         if is_last:
-            self._parts.text += self._text.ending()
-        return self._parts
+            self._parts.text.add(self._text.ending())
+        return self._parts.joined()
+
+    def _put_ahead(self, text: str) -> None:
+        """It is what is read next, before what is ahead already."""
+        self._ahead.extendleft(text[start : start + _PIECE] for start in reversed(range(0, len(text), _PIECE)))
+
+    @property
+    def _is_complete(self) -> bool:
+        """Nothing will follow the rest."""
+        return self._is_last and not self._ahead
 
     # --- states: thought and text --------------------------------------------------------------------------------
 
     def _in_start(self) -> bool:
         """Nothing but white space so far. A model may repeat the opening mark that the prompt ends with."""
-        begun = self._rest.lstrip()
-        opening = self._beginning(self._thoughts.all_openings, begun)
+        opening = self._opening_behind_blanks(self._thoughts.all_openings)
         if opening is None:
             return False
-        if opening:
-            self._rest = begun.removeprefix(opening)
         return self._go_on(self._in_thought if opening or self._is_thinking else self._before_answer)
 
     def _in_thought(self) -> bool:
         thought, closing = self._read_up_to(search(self._thoughts.all_closings))
-        self._parts.thought += self._thought.feed(thought)
+        self._parts.thought.add(self._thought.feed(thought))
         if not closing:
             return False
         self._text.drop_what_follows()
@@ -118,12 +149,10 @@ class AnswerReader:
         """The answer may stand between marks of its own."""
         if (marks := self._thoughts.answer) is None:
             return self._go_on(self._in_text)
-        begun = self._rest.lstrip()
-        opening = self._beginning((marks.opening,), begun)
+        opening = self._opening_behind_blanks((marks.opening,))
         if opening is None:
             return False
         if opening:
-            self._rest = begun.removeprefix(opening)
             self._text.drop_what_follows()
             self._answer_end = marks.closing
         return self._go_on(self._in_text)
@@ -145,23 +174,22 @@ class AnswerReader:
 
     def _in_wrapper(self) -> bool:
         """Behind the mark that opens a row of calls; without a call it is text."""
-        begun = self._rest.lstrip()
-        opening = self._beginning(self._forms, begun)
+        wrapper, blanks = self._calls.wrapper.opening, self._skipped_blanks()
+        opening = self._beginning(self._forms, self._rest)
         if opening is None:
             return False
-        wrapper = self._calls.wrapper.opening
         if not opening:
             self._show(wrapper)
+            self._put_blanks_back()
             return self._go_on(self._in_text)
-        blanks = self._rest[: len(self._rest) - len(begun)]
-        self._rest = begun.removeprefix(opening)
-        return self._begin_call(opening, wrapper + blanks + opening)
+        self._rest = self._rest.removeprefix(opening)
+        return self._begin_call(opening, wrapper + blanks.take() + opening)
 
     def _in_call(self) -> bool:
         call, reader = self._call, self._call.reader
         inside, closing = self._inside_of(call)
         if not call.is_told:
-            call.inside += inside
+            call.inside.add(inside)
         self._give(reader.feed(inside))
         is_over = call.form.closing is None and reader.is_over
         if not is_over and (closing or (self._is_complete and not self._rest)):
@@ -173,15 +201,28 @@ class AnswerReader:
 
     def _behind_call(self) -> bool:
         """Another call may follow at once, or the row of calls be closed."""
-        begun, marks = self._rest.lstrip(), self._calls
-        mark = self._beginning((marks.wrapper.closing, marks.separator, *self._forms), begun)
-        if mark is not None and mark == marks.separator != "":
-            begun = begun.removeprefix(mark).lstrip()
-            mark = self._beginning(self._forms, begun)
+        self._skipped_blanks()
+        separator = self._calls.separator
+        mark = self._beginning((self._calls.wrapper.closing, separator, *self._forms), self._rest)
+        if not mark or mark != separator:
+            return self._next_call(mark)
+        self._blanks.add(mark)
+        self._rest = self._rest.removeprefix(mark)
+        return self._go_on(self._behind_separator)
+
+    def _behind_separator(self) -> bool:
+        """Which is text unless a call follows."""
+        self._skipped_blanks()
+        return self._next_call(self._beginning(self._forms, self._rest))
+
+    def _next_call(self, mark: str | None) -> bool:
         if mark is None:
             return False
-        if mark:
-            self._rest = begun.removeprefix(mark)
+        if not mark:
+            self._put_blanks_back()
+            return self._go_on(self._in_text)
+        self._blanks.take()
+        self._rest = self._rest.removeprefix(mark)
         return self._begin_call(mark, mark) if mark in self._forms else self._go_on(self._in_text)
 
     # --- steps ---------------------------------------------------------------------------------------------------
@@ -189,6 +230,29 @@ class AnswerReader:
     def _go_on(self, state: Callable[[], bool]) -> bool:
         self._state = state
         return True
+
+    def _skipped_blanks(self) -> GrowingText:
+        """White space before the rest, taken out of it."""
+        begun = self._rest.lstrip()
+        self._blanks.add(self._rest[: len(self._rest) - len(begun)])
+        self._rest = begun
+        return self._blanks
+
+    def _put_blanks_back(self) -> None:
+        rest, self._rest = self._rest, ""
+        self._put_ahead(rest)
+        self._put_ahead(self._blanks.take())
+
+    def _opening_behind_blanks(self, marks: tuple[str, ...]) -> str | None:
+        """One of the marks, read with the white space before it; "" for none, None where more text must tell."""
+        self._skipped_blanks()
+        opening = self._beginning(marks, self._rest)
+        if opening:
+            self._blanks.take()
+            self._rest = self._rest.removeprefix(opening)
+        elif opening is not None:
+            self._put_blanks_back()
+        return opening
 
     def _beginning(self, marks: "tuple[str, ...] | dict[str, CallForm]", text: str) -> str | None:
         return beginning(marks, text, is_complete=self._is_complete)
@@ -206,24 +270,14 @@ class AnswerReader:
         return rest[:start], rest[start:end]
 
     def _inside_of(self, call: _Call) -> tuple[str, str]:
-        """What can be read of its inside, and the closing mark if that stands behind it.
-
-        In pieces that grow until it is known to be a call: in a text of nothing but opening marks, each would otherwise
-        be followed to the text's end.
-        """
-        if call.form.closing is None:
-            inside, closing = self._rest, ""
-            self._rest = ""
-        else:
-            inside, closing = self._read_up_to(search((call.form.closing,)))
-        most = max(_PIECE, len(call.inside))
-        if call.is_told or len(inside) <= most:
-            return inside, closing
-        self._rest = inside[most:] + closing + self._rest
-        return inside[:most], ""
+        """What can be read of its inside, and the closing mark if that stands behind it."""
+        if call.form.closing is not None:
+            return self._read_up_to(search((call.form.closing,)))
+        inside, self._rest = self._rest, ""
+        return inside, ""
 
     def _show(self, text: str) -> None:
-        self._parts.text += self._text.feed(text)
+        self._parts.text.add(self._text.feed(text))
         _, line_break, line = text.rpartition("\n")
         self._is_line_blank = (self._is_line_blank or bool(line_break)) and not line.strip(" \t")
 
@@ -256,10 +310,12 @@ class AnswerReader:
         """No call after all: its marks are text, and what followed is read again, for a call may stand in it."""
         call = self._call
         self._show(call.before)
-        inside = call.inside.removeprefix(call.form.opening) if call.form.is_bare else call.inside
-        self._rest = inside + closing + self._rest
+        inside = call.inside.take()
+        rest, self._rest = self._rest, ""
+        self._put_ahead(rest)
+        self._put_ahead((inside.removeprefix(call.form.opening) if call.form.is_bare else inside) + closing)
         return self._go_on(self._in_text)
 
 
 _NO_CALLS = CallMarks(())
-_PIECE = 64  # characters
+_PIECE = 128  # characters

@@ -10,7 +10,8 @@ import json
 import re
 from typing import Any
 
-from .json_object import JsonObject, json_value
+from .growing_text import GrowingText
+from .json_object import JsonBeginning, JsonObject, json_value
 from .marks import CallPiece, Tools
 
 _NAME = r'"name"\s*:\s*(?P<name>"(?:[^"\\]|\\.)*")\s*,\s*'
@@ -21,6 +22,7 @@ _HEAD = re.compile(
 )
 _HEAD_LENGTH = 1024  # characters; in a longer text no head is looked for
 _NAME_LENGTH = 256  # likewise, where the head has little but the name
+_HEAD_ENDS = re.compile('["{}]')  # with one of these does what decides of a head
 # What is certainly another object than a call: by its first key, or by the one behind the name.
 _OTHER = re.compile(
     r'\{\s*(?:[^"\s]|"(?!(?:name|type|id|arguments|parameters|function)")[^"]*"'
@@ -35,15 +37,19 @@ class HeadedCall:
     text = ""  # brackets and fences between the object and the closing mark belong to the call
 
     def __init__(self, tools: Tools, head: re.Pattern[str], head_length: int = _NAME_LENGTH) -> None:
-        self.rest = ""
+        self._rest = GrowingText()
         self._head = head
         self._head_length = head_length
-        self._inside = ""  # until the name is known, from the first character that is no white space
+        self._inside = GrowingText()  # until the name is known, from the first character that is no white space
         self._arguments: JsonObject | None = None  # once the name is known
 
     @property
+    def rest(self) -> str:
+        return str(self._rest)
+
+    @property
     def is_text(self) -> bool:
-        return self._arguments is None and len(self._inside) >= self._head_length
+        return self._arguments is None and self._inside.length >= self._head_length
 
     @property
     def is_told(self) -> bool:
@@ -62,11 +68,11 @@ class HeadedCall:
         if self._arguments is not None:
             new = self._more(text)
             return [CallPiece(None, new)] if new else []
-        may_have_head = len(self._inside) < self._head_length
-        self._inside += text if self._inside else text.lstrip()
-        head = self._head.match(self._inside, 0, self._head_length) if may_have_head else None
+        may_have_head = self._inside.length < self._head_length and _HEAD_ENDS.search(text) is not None
+        self._inside.add(text if self._inside else text.lstrip())
+        head = self._head.match(str(self._inside), 0, self._head_length) if may_have_head else None
         name = self._name(head) if head else None
-        return [self._begun(name, self._inside[head.end() :])] if name else []
+        return [self._begun(name, str(self._inside)[head.end() :])] if name else []
 
     def close(self, *, is_cut: bool) -> list[CallPiece]:
         return []
@@ -80,7 +86,7 @@ class HeadedCall:
 
     def _more(self, text: str) -> str:
         new = self._arguments.feed(text)
-        self.rest += text[len(new) :]
+        self._rest.add(text[len(new) :])
         return new
 
 
@@ -89,14 +95,26 @@ class JsonCall(HeadedCall):
 
     def __init__(self, tools: Tools) -> None:
         super().__init__(tools, _HEAD, _HEAD_LENGTH)
+        self._beginning = JsonBeginning()
 
     @property
     def is_text(self) -> bool:
-        return self._arguments is None and self._inside[:1] not in ("", "{", '"')
+        return self._arguments is None and self._beginning.is_broken
+
+    def feed(self, text: str) -> list[CallPiece]:
+        """What turns out to be no JSON is no call: read to its end, each of many marks would be read to the end."""
+        if self._arguments is None:
+            begun = text if self._inside else text.lstrip()
+            if begun and not self._inside:
+                # Without its first bracket it goes on with the name.
+                self._beginning.feed("{" if begun[0] == '"' else "")
+                self._beginning.is_broken |= begun[0] not in '{"'
+            self._beginning.feed(begun)
+        return super().feed(text)
 
     def close(self, *, is_cut: bool) -> list[CallPiece]:
         """Nothing more of a call that has begun; else the inside as a whole, if it is a call."""
-        if self._arguments is not None or (call := _named(json_value(self._inside), {})) is None:
+        if self._arguments is not None or (call := _named(json_value(str(self._inside)), {})) is None:
             return []
         return [self._begun(call[0], call[1])]
 
@@ -110,13 +128,19 @@ class BareJsonCall(JsonCall):
     def __init__(self, tools: Tools) -> None:
         super().__init__(tools)
         self._whole = JsonObject()
+        self._behind = ""
+
+    @property
+    def rest(self) -> str:
+        return self._behind if self.is_told else self._whole.text + self._behind
 
     @property
     def is_text(self) -> bool:
         if self._arguments is not None:
             return False
-        is_long = self._whole.is_complete or len(self._whole.text) >= _HEAD_LENGTH
-        return is_long or _OTHER.match(self._whole.text) is not None
+        if self._beginning.is_broken or self._whole.is_complete or self._whole.length >= _HEAD_LENGTH:
+            return True
+        return _OTHER.match(self._whole.text) is not None
 
     @property
     def is_over(self) -> bool:
@@ -125,10 +149,10 @@ class BareJsonCall(JsonCall):
     def feed(self, text: str) -> list[CallPiece]:
         own = self._whole.feed(text)
         pieces = super().feed(own)
-        if self._arguments is None and self._whole.is_complete and len(self._whole.text) <= _HEAD_LENGTH:
+        if self._arguments is None and self._whole.is_complete and self._whole.length <= _HEAD_LENGTH:
             call = _named(json_value(self._whole.text), None)
             pieces = [self._begun(*call)] if call else []
-        self.rest = text[len(own) :] if self.is_told else self._whole.text + text[len(own) :]
+        self._behind = text[len(own) :]
         return pieces
 
     def close(self, *, is_cut: bool) -> list[CallPiece]:
@@ -141,9 +165,10 @@ class JsonCalls:
     text = ""
 
     def __init__(self, tools: Tools) -> None:
-        self.rest = ""
         self.is_over = False
         self.is_whole = True
+        self._unread = ""
+        self._behind = GrowingText()  # the last call
         self._tools = tools
         self._expected = "["  # next, after white space
         self._call: BareJsonCall | None = None  # in progress
@@ -153,8 +178,15 @@ class JsonCalls:
     def is_text(self) -> bool:
         return self.is_over and not self._has_calls
 
+    @property
+    def rest(self) -> str:
+        return self._unread + str(self._behind)
+
     def feed(self, text: str) -> list[CallPiece]:
-        self.rest += text
+        if self.is_over:
+            self._behind.add(text)
+            return []
+        self._unread += text
         pieces: list[CallPiece] = []
         while not self.is_over and (self._in_object(pieces) if self._call else self._between_objects()):
             pass
@@ -163,32 +195,32 @@ class JsonCalls:
     def close(self, *, is_cut: bool) -> list[CallPiece]:
         if self._call is not None:
             self.is_whole = self.is_whole and not self._call.is_told
-            self.rest = "" if self._call.is_told else self._call.rest
+            self._unread = "" if self._call.is_told else self._call.rest
         return []
 
     def _between_objects(self) -> bool:
-        self.rest = self.rest.lstrip()
-        if not self.rest:
+        self._unread = self._unread.lstrip()
+        if not self._unread:
             return False
-        mark = self.rest[0]
+        mark = self._unread[0]
         if mark not in self._expected:
             self.is_over = True
         elif mark == "{":
             self._call = BareJsonCall(self._tools)
         else:
-            self.rest, self._expected = self.rest[1:], "{"
+            self._unread, self._expected = self._unread[1:], "{"
             self.is_over = mark == "]"
         return not self.is_over
 
     def _in_object(self, pieces: list[CallPiece]) -> bool:
         call = self._call
-        pieces += call.feed(self.rest)
+        pieces += call.feed(self._unread)
         self._has_calls = self._has_calls or call.is_told
         self.is_over = call.is_text
         if not call.is_text and not call.is_over:
-            self.rest = ""
+            self._unread = ""
             return False
-        self.rest, self._call, self._expected = call.rest, None, ",]"
+        self._unread, self._call, self._expected = call.rest, None, ",]"
         self.is_whole = self.is_whole and (call.is_text or call.is_whole)
         return True
 

@@ -10,6 +10,7 @@ import re
 import warnings
 from collections.abc import Callable
 
+from .growing_text import GrowingText
 from .marks import CallPiece, Tools
 
 # Up to where a call certainly begins: its first argument, or its end.
@@ -82,9 +83,10 @@ class PythonicCalls:
         self.rest = self.rest.lstrip()
         if self.rest.startswith(")"):
             return self._end_call()
-        key = _KEY.match(self.rest)
+        key = _KEY.match(self.rest, 0, _HEAD_LENGTH)
         if key is None:
-            return _BEGUN_KEY.fullmatch(self.rest) is None and self._end_as_text()
+            is_open = len(self.rest) < _HEAD_LENGTH and _BEGUN_KEY.fullmatch(self.rest) is not None
+            return not is_open and self._end_as_text()
         self._key, self._value = key[0], _Value()
         return self._go_on(self._in_value, key.end())
 
@@ -137,16 +139,20 @@ class _Value:
     """A literal, up to the comma or the bracket that ends it."""
 
     def __init__(self) -> None:
-        self.text = ""
+        self._text = GrowingText()
         self.is_complete = False
         self._depth = 0
         self._quote = ""
         self._is_escaped = False
 
+    @property
+    def text(self) -> str:
+        return str(self._text)
+
     def feed(self, text: str) -> str:
         """As much of this text as belongs to the value."""
         own = text[: self._end(text)]
-        self.text += own
+        self._text.add(own)
         return own
 
     def _end(self, text: str) -> int:

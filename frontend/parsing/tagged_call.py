@@ -10,11 +10,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from .growing_text import GrowingText
 from .json_object import json_value
 from .marks import CallPiece, Tools
 from .search import beginning, search
 
 _NAME = re.compile(r"[\w.:/-]{1,256}")
+_BEGUN_NAME = re.compile(r"[\w.:/-]*\s*")
 _LONGEST_NAME = 256
 _CONSTANTS = {"True": "true", "False": "false", "None": "null"}
 
@@ -41,7 +43,8 @@ class TaggedCall:
     rest = ""
 
     def __init__(self, tools: Tools, tags: Tags) -> None:
-        self.text = ""  # what stands between two arguments and is none
+        self._text = GrowingText()  # what stands between two arguments and is none
+        self._key = GrowingText()  # in progress
         self._tools = tools
         self._tags = tags
         self._unread = ""
@@ -55,6 +58,10 @@ class TaggedCall:
         self._num_arguments = 0
         self._schemas: Mapping[str, Any] = {}
         self._value: _Text | _Other = _Other(())
+
+    @property
+    def text(self) -> str:
+        return str(self._text)
 
     @property
     def is_text(self) -> bool:
@@ -92,7 +99,7 @@ class TaggedCall:
         """Up to its end; where that is a line break, the first argument ends it as well."""
         self._unread = self._unread.lstrip()
         name, mark = self._read_up_to((self._tags.name_end, self._tags.key_opening))
-        if not mark and not self._is_complete:
+        if not mark and not self._is_complete and _BEGUN_NAME.fullmatch(name):
             self._unread = name + self._unread  # told as a whole
             return False
         name = name.strip()
@@ -106,17 +113,18 @@ class TaggedCall:
 
     def _between(self) -> bool:
         other, mark = self._read_up_to((self._tags.key_opening,))
-        self.text += other if self.text else other.lstrip()
+        self._text.add(other if self._text else other.lstrip())
         return bool(mark) and self._go_on(self._in_key)
 
     def _in_key(self) -> bool:
-        key, mark = self._read_up_to((self._tags.key_closing,))
+        new, mark = self._read_up_to((self._tags.key_closing,))
+        self._key.add(new)
         if not mark and not self._is_complete:
-            self._unread = key + self._unread
             return False
+        key = self._key.take()
         if not mark:
             self._is_broken = True
-            self.text += self._tags.key_opening + key
+            self._text.add(self._tags.key_opening + key)
             return self._go_on(self._in_nothing)
         schema = self._schemas.get(key := key.strip(), {"type": "string"})
         types = _types(schema)
@@ -126,11 +134,11 @@ class TaggedCall:
         return self._go_on(self._before_value if self._tags.value_opening else self._in_value)
 
     def _before_value(self) -> bool:
-        begun = self._unread.lstrip()
-        mark = beginning((self._tags.value_opening,), begun, is_complete=self._is_complete)
+        self._unread = self._unread.lstrip()
+        mark = beginning((self._tags.value_opening,), self._unread, is_complete=self._is_complete)
         if mark is None:
             return False
-        self._unread = begun.removeprefix(mark)
+        self._unread = self._unread.removeprefix(mark)
         return self._go_on(self._in_value)
 
     def _in_value(self) -> bool:
@@ -195,10 +203,14 @@ class _Other:
 
     def __init__(self, types: tuple[str, ...]) -> None:
         self._types = types
-        self.unfinished = ""
+        self._text = GrowingText()
+
+    @property
+    def unfinished(self) -> str:
+        return str(self._text)
 
     def feed(self, text: str) -> str:
-        self.unfinished += text
+        self._text.add(text)
         return ""
 
     def ending(self) -> str:

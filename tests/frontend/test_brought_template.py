@@ -2,7 +2,8 @@
 
 import pytest
 
-from penstock.frontend.brought_template import Turn, render_apart
+from penstock.frontend.brought_template import render_apart
+from penstock.frontend.turn import Turn
 from penstock.protocol.errors import RequestError
 
 HI = [{"role": "user", "content": "hi"}]

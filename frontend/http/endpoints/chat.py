@@ -74,11 +74,12 @@ async def chat(call: Call, request: ChatRequest) -> Reply | Events:
     lease = AsyncExitStack()
     try:
         model = await lease.enter_async_context(call.server.models.lease(request.model))
-        prepared = await call.done(_prepared, call, request, model, takes_long=request.chat_template is not None)
+        threads = model.threads.templates if request.chat_template is None else model.threads.brought
+        prepared = await call.done(threads, _prepared, call, request, model, takes_long=True)
         if request.stream:
             return Events(_events(prepared, lease.pop_all()))
         answers = [answer async for answer in prepared.answers(is_streamed=False)]
-        return await call.done(_whole, prepared, answers, takes_long=request.logprobs is True)
+        return await call.done(model.threads.answers, _whole, prepared, answers, takes_long=request.logprobs is True)
     finally:
         await lease.aclose()
 

@@ -94,11 +94,14 @@ async def completions(call: Call, request: CompletionRequest) -> Reply | Events:
     lease = AsyncExitStack()
     try:
         model = await lease.enter_async_context(call.server.models.lease(request.model))
-        prepared = await call.done(_prepared, call, request, model)
+        prepared = await call.done(
+            model.threads.texts, _prepared, call, request, model, takes_long=request.add_special_tokens is False
+        )
         if request.stream:
             return Events(_events(prepared, lease.pop_all()))
         found = [piece async for piece in prepared.pieces(is_streamed=False)]
-        return await call.done(_whole, prepared, found, takes_long=prepared.params.logprobs is not None)
+        has_logprobs = prepared.params.logprobs is not None
+        return await call.done(model.threads.answers, _whole, prepared, found, takes_long=has_logprobs)
     finally:
         await lease.aclose()
 

@@ -97,7 +97,7 @@ async def responses(call: Call, request: ResponsesRequest) -> Reply | Events:
     lease = AsyncExitStack()
     try:
         model = await lease.enter_async_context(call.server.models.lease(request.model))
-        asked = await call.done(_prepared, call, request, model)
+        asked = await call.done(model.threads.templates, _prepared, call, request, model, takes_long=True)
         if request.stream:
             return Events(_events(asked, lease.pop_all()), _failed, ending=b"")
         reason = None

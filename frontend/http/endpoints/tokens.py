@@ -1,6 +1,6 @@
 """/tokenize and /detokenize: a text's tokens, and the text of tokens.
 
-Long ones in a thread, so that streams go on meanwhile. A text may have as many characters as a prompt of a model.
+In threads, so that streams go on meanwhile. A text may have as many characters as a prompt of a model.
 """
 
 from ..conversation import as_tools, rendered, template_options
@@ -16,7 +16,8 @@ async def tokenize(call: Call, request: TokenizeRequest) -> Reply:
     if (request.prompt is None) == (request.messages is None):
         raise ApiError(400, "Give either prompt or messages.", param="prompt")
     async with call.server.models.lease(request.model) as model:
-        return await call.done(_tokens, request, model)
+        threads = model.threads.texts if request.messages is None else model.threads.templates
+        return await call.done(threads, _tokens, request, model, takes_long=True)
 
 
 def _tokens(request: TokenizeRequest, model: Model) -> Reply:
@@ -44,7 +45,7 @@ def _conversation(request: TokenizeRequest, model: Model) -> str:
 
 async def detokenize(call: Call, request: DetokenizeRequest) -> Reply:
     async with call.server.models.lease(request.model) as model:
-        return await call.done(_text, request, model)
+        return await call.done(model.threads.answers, _text, request, model)
 
 
 def _text(request: DetokenizeRequest, model: Model) -> Reply:

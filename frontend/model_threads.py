@@ -1,0 +1,27 @@
+"""The threads of one model: what its worker, its tokenizer or its template hold up, holds up this model alone.
+
+Each kind of work has its own: a template without end leaves adapters, texts and answers as they are.
+"""
+
+from dataclasses import dataclass, field
+
+from .threads import Threads
+
+
+def brought_templates() -> Threads:
+    """For templates of clients. As many processes as threads: those without end share the cores with good ones."""
+    return Threads("Chat templates", 8)
+
+
+@dataclass(slots=True)
+class ModelThreads:
+    templates: Threads = field(default_factory=lambda: Threads("Conversations", 2))
+    texts: Threads = field(default_factory=lambda: Threads("Texts", 2, most_waiting=2**16))  # cut into tokens
+    answers: Threads = field(default_factory=lambda: Threads("Answers", 2))  # long ones, put together
+    adapters: Threads = field(default_factory=lambda: Threads("Questions about adapters", 2, most_waiting=64))
+    brought: Threads = field(default_factory=brought_templates)  # the daemon has one for all of its models
+
+    def close(self) -> None:
+        """Whoever waits for the model's own is told."""
+        for threads in (self.templates, self.texts, self.answers, self.adapters):
+            threads.close()

@@ -1,0 +1,104 @@
+"""A model's own chat template, rendered in a process of its own: it comes from the model's folder, so from a stranger.
+
+It is held to the same limits as a template that a client brings (`brought_template.py`), but the process stays for the
+next conversation, so that rendering costs little more than in the process that asks. Knows nothing of requests.
+"""
+
+import json
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from ..protocol.errors import RequestError
+from ..protocol.helper import Bounds, Helper, HelperDiedError, serve
+from .turn import Turn
+
+_BOUNDS = Bounds(cpu_seconds=5, memory_bytes=512 << 20, wall_seconds=30.0)
+
+
+class TemplateProcesses:
+    """As many as threads render at once; each is started when it is first needed."""
+
+    def __init__(self, bounds: Bounds = _BOUNDS) -> None:
+        self.bounds = bounds
+        self._lock = threading.Lock()
+        self._all: list[Helper] = []
+        self._idle: list[Helper] = []
+        self._is_closed = False
+
+    def start(self) -> None:
+        """Begin to start one before the first conversation comes."""
+        helper = self._taken()
+        try:
+            helper.start()
+        finally:
+            self._idle.append(helper)
+
+    def wait_until_ready(self) -> None:
+        """Until the one that was started has loaded what it needs."""
+        self.render("", {}, [])
+
+    def render(
+        self, template: str, special_tokens: Mapping[str, str], turns: Sequence[Turn]
+    ) -> list[str | RequestError]:
+        """The text of each conversation, or why it has none."""
+        try:
+            turns_as_json = [msgspec.structs.asdict(turn) for turn in turns]
+            job = json.dumps([template, dict(special_tokens), turns_as_json], default=_named).encode()
+        except (TypeError, ValueError, RecursionError) as error:
+            return _refused(turns, f"These conversations can't be rendered: {type(error).__name__}.")
+        helper = self._taken()
+        try:
+            found = json.loads(helper.ask(job))
+        except HelperDiedError as error:
+            return _refused(turns, f"The chat template of this model {error}.")
+        finally:
+            self._idle.append(helper)
+        return [RequestError(text) if is_refusal else text for text, is_refusal in found]
+
+    def close(self) -> None:
+        """End them all; conversations that are being rendered are refused."""
+        with self._lock:
+            self._is_closed = True
+            helpers = list(self._all)
+        for helper in helpers:
+            helper.close()
+
+    def _taken(self) -> Helper:
+        with self._lock:
+            if self._idle:
+                return self._idle.pop()
+            helper = Helper("template", __name__, self.bounds)
+            if self._is_closed:
+                helper.close()
+            self._all.append(helper)
+            return helper
+
+
+def _named(value: Any) -> str:
+    """What JSON doesn't have, as templates see it everywhere (`plain_types.py`)."""
+    return f"<{type(value).__name__}>"
+
+
+def _refused(turns: Sequence[Turn], why: str) -> list[str | RequestError]:
+    return [RequestError(why) for _ in turns]
+
+
+# --- the process -----------------------------------------------------------------------------------------------------
+
+
+def _load() -> Callable[[bytes], bytes]:
+    from . import chat  # noqa: F401 - so that the first conversation need not wait for it
+    from .turn import rendered_turn
+
+    def work(job: bytes) -> bytes:
+        template, special_tokens, turns = json.loads(job)
+        return json.dumps([rendered_turn(template, special_tokens, Turn(**turn)) for turn in turns]).encode()
+
+    return work
+
+
+if __name__ == "__main__":
+    serve(_load)

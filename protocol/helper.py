@@ -1,0 +1,182 @@
+"""A helper process for work that may hang, grow or break what does it: one job after another, each within limits.
+
+`Helper` is the side of whoever has the work, `serve` that of the process. The kernel holds the process to its processor
+time and memory, the other side to its time on the clock; whatever ends it ends the job that it was at, and the next job
+gets a new process. Knows nothing of what a job is.
+"""
+
+import math
+import os
+import resource
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from .child import begin
+from .process import ChildProcess, start_child, wait_for_ends
+
+_HEAD_BYTES = 8
+_PIECE_BYTES = 1 << 20
+# Before an answer: whether the process takes another job.
+_LAST, _MORE = b"1", b"0"
+_CLOSED = "was ended with what it worked for"
+# One whose line has ended is about to end, too.
+_LAST_SECONDS = 1.0
+
+
+class Bounds(NamedTuple):
+    """What one job may take; memory is beyond what the process has at its start."""
+
+    cpu_seconds: int = 5
+    memory_bytes: int = 512 << 20
+    wall_seconds: float = 30.0  # where the process gets no processor
+    nice: int = 0
+
+
+class HelperDiedError(Exception):
+    """The job has ended its process; says by what, as the end of a sentence."""
+
+
+class Helper:
+    """One process, started when it is first needed and again after a death; one job at a time."""
+
+    def __init__(self, role: str, module: str, bounds: Bounds) -> None:
+        self.role = role
+        self.module = module
+        self.bounds = bounds
+        self._process: ChildProcess | None = None
+        self._line: socket.socket | None = None
+        self._is_closed = False
+        self._at_work = threading.RLock()
+
+    def start(self) -> None:
+        """Get ready for the first job; returns at once."""
+        with self._at_work:
+            if self._is_closed:
+                raise HelperDiedError(_CLOSED)
+            if self._process is None or self._process.has_ended:
+                self._release()
+                self._process, self._line = _started(self.role, self.module, self.bounds)
+                if self._is_closed:  # meanwhile, by another thread
+                    self._process.send(signal.SIGKILL)
+
+    def ask(self, job: bytes) -> bytes:
+        """What the process makes of the job; raises `HelperDiedError` where the job ends the process."""
+        with self._at_work:
+            return self._ask(job)
+
+    def _ask(self, job: bytes) -> bytes:
+        self.start()
+        deadline = time.monotonic() + self.bounds.wall_seconds
+        try:
+            _send(self._line, job, deadline)
+            answer = _received(self._line, deadline)
+        except TimeoutError:
+            self._process.send(signal.SIGKILL)
+            self._release()
+            raise HelperDiedError(f"takes more than {self.bounds.wall_seconds:g} s") from None
+        except OSError:
+            answer = None
+        if not answer:
+            raise HelperDiedError(self._why())
+        if answer[:1] == _LAST:
+            self._release()
+        return answer[1:]
+
+    def close(self) -> None:
+        """End the process, whatever it is doing; from any thread, and for good."""
+        self._is_closed = True
+        if (process := self._process) is not None:
+            process.send(signal.SIGKILL)
+        with self._at_work:  # what was asked is answered by its end
+            self._release()
+
+    def _why(self) -> str:
+        status = self._release()
+        if self._is_closed:
+            return _CLOSED
+        if status == -signal.SIGXCPU:
+            return f"takes more than {self.bounds.cpu_seconds} s of processor time"
+        return f"takes more than {self.bounds.memory_bytes >> 20} MiB, or breaks what computes it"
+
+    def _release(self) -> int | None:
+        """How the process has ended."""
+        if self._process is None:
+            return None
+        process, line, self._process, self._line = self._process, self._line, None, None
+        line.close()
+        wait_for_ends([process], _LAST_SECONDS)  # by itself, which says more than a kill
+        process.close()
+        return process.status
+
+
+def _started(role: str, module: str, bounds: Bounds) -> tuple[ChildProcess, socket.socket]:
+    """The process and the line to it, which is its standard input."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        nothing = subprocess.DEVNULL
+        return start_child(role, module, [*map(str, bounds)], stdin=theirs, stdout=nothing, stderr=nothing), ours
+
+
+def _send(line: socket.socket, content: bytes, deadline: float | None = None) -> None:
+    line.settimeout(None if deadline is None else max(deadline - time.monotonic(), 0.001))
+    line.sendall(len(content).to_bytes(_HEAD_BYTES, "little") + content)
+
+
+def _received(line: socket.socket, deadline: float | None = None) -> bytes | None:
+    """The next message; None when there will be none."""
+    head = _exactly(line, _HEAD_BYTES, deadline)
+    return None if head is None else _exactly(line, int.from_bytes(head, "little"), deadline)
+
+
+def _exactly(line: socket.socket, length: int, deadline: float | None) -> bytes | None:
+    found = bytearray()
+    while len(found) < length:
+        line.settimeout(None if deadline is None else max(deadline - time.monotonic(), 0.001))
+        piece = line.recv(min(length - len(found), _PIECE_BYTES))
+        if not piece:
+            return None
+        found += piece
+    return bytes(found)
+
+
+# --- the process -----------------------------------------------------------------------------------------------------
+
+
+def serve(make: Callable[[], Callable[[bytes], bytes]]) -> None:
+    """Answer jobs until the other side ends. `make` loads what they need, and is called before memory is bounded."""
+    bounds = _begun()
+    work = make()
+    size = _address_space()
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_AS, (size + bounds.memory_bytes, resource.RLIM_INFINITY))
+    line = socket.socket(fileno=0)
+    while (job := _received(line)) is not None:
+        _bound_time(bounds.cpu_seconds)
+        answer = work(job)
+        # A process that has grown leaves the next job to another, which has as much memory as this one had.
+        is_last = _address_space() > size + bounds.memory_bytes // 2
+        _send(line, (_LAST if is_last else _MORE) + answer)
+        if is_last:
+            return
+
+
+def _begun() -> Bounds:
+    cpu_seconds, memory_bytes, wall_seconds, nice = begin()
+    os.nice(int(nice))
+    return Bounds(int(cpu_seconds), int(memory_bytes), float(wall_seconds), int(nice))
+
+
+def _bound_time(cpu_seconds: int) -> None:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    end = math.ceil(used.ru_utime + used.ru_stime) + cpu_seconds
+    resource.setrlimit(resource.RLIMIT_CPU, (end, resource.RLIM_INFINITY))
+
+
+def _address_space() -> int:
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[0]) * resource.getpagesize()

@@ -1,0 +1,125 @@
+"""What reads answers takes a time in proportion to their length, whatever stands in them and however they come."""
+
+import itertools
+
+import pytest
+from builders.operations import operations
+from builders.tokenizer_kinds import KINDS
+
+from penstock.frontend.incremental import Decoding
+from penstock.frontend.parsing import REASONING, TOOL_CALLS, Parsing
+from penstock.frontend.stop_strings import StopChecker
+
+TOOLS = {"f": {"a": {"type": "integer"}, "b": {"type": "string"}}}
+# Short texts are followed a little way from each of their marks, so these are long.
+SHORT, LONG = 1_500, 6_000
+# Of a text four times as long; twice that much more would be work that grows with the square.
+MOST = 6.0
+
+
+def fragments(name):
+    """What a family's answers are made of, beginnings and middles of it."""
+    row = TOOL_CALLS[name]
+    opening = row.wrapper.opening + row.forms[0].opening
+    inner = "".join(mark for form in row.forms for mark in form.inner)
+    heads = ["", '{"name": "f", "arguments": {"a": "', '{"name": "f", "arguments": {"a": ', '{"arguments": {"a": "']
+    heads += ["f", "f>", "f>\n<parameter=", "f>\n<parameter=a>", "f\n<arg_key>", "f\n<arg_key>a</arg_key><arg_value>"]
+    heads += ["[f(a=", '[f(a="', "[f(a=1, ", 'f[ARGS]{"a": "', '[{"name": "f", "arguments": {"a": "', "f" + inner]
+    return opening, [opening + head for head in heads]
+
+
+def texts(name, length):
+    opening, heads = fragments(name)
+    closing = TOOL_CALLS[name].forms[0].closing or ""
+    repeated = ["", "{", '{"', '{"name": "', '{"name": "f", "arguments": {', " ", "\n", "[{", "[f(a=", '"', "f>"]
+    repeated.append(closing)
+    for unit in [opening + each for each in repeated] + ["\n{", "\n[", " ", "\n", "{", closing or "}"]:
+        yield f"{unit!r} again and again", (unit * (length // len(unit) + 1))[:length]
+    tails = ["x", "{", " ", "\n", "<", '"a": 1,', "\\", '"', opening, "a=1,", "<parameter=a>", "<arg_key>a"]
+    tails.append(closing[:-1])
+    for head, tail in itertools.product(heads, filter(None, tails)):
+        yield f"{head!r} and {tail!r}", (head + tail * (length // len(tail) + 1))[:length]
+
+
+def reading(parsing, text, piece):
+    def read():
+        reader = parsing.reader("", TOOLS, str)
+        for start in range(0, len(text), piece):
+            reader.feed(text[start : start + piece])
+        reader.feed("", is_last=True)
+
+    return read
+
+
+def check(short, long, what):
+    few, many = operations(short), operations(long)
+    assert many <= MOST * few, f"{what}: {few:,} operations, and {many:,} for a text four times as long"
+
+
+# Where a call may begin at each mark and is none, each would be followed to the text's end.
+HARD = [
+    ("hermes", "<tool_call>"),
+    ("hermes", "<tool_call>{"),
+    ("hermes", '<tool_call>{"name": "f", "arguments": {"a": '),
+    ("ernie", '<tool_call>"'),
+    ("glm45", "<tool_call>"),
+    ("qwen3-coder", "<tool_call><function="),
+    ("minimax-m2", '<minimax:tool_call><invoke name="f">'),
+    ("llama3", '\n{"name":"'),
+    ("mistral", "[TOOL_CALLS]f"),
+    ("kimi-k2", "<|tool_call_begin|>f"),
+    ("hunyuan", "<tool_calls>[{"),
+    ("pythonic", "\n[f("),
+]
+
+
+@pytest.mark.parametrize("name, unit", HARD)
+def test_what_could_be_a_call_again_and_again_is_read_in_linear_time(name, unit):
+    parsing = Parsing(None, TOOL_CALLS[name])
+    short, long = (unit * (length // len(unit) + 1) for length in (SHORT, LONG))
+    check(reading(parsing, short, LONG), reading(parsing, long, LONG), f"{unit!r} of {name}")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("piece", [1, 5, LONG])
+@pytest.mark.parametrize("name", TOOL_CALLS)
+def test_calls_of_every_family_are_read_in_linear_time(name, piece):
+    parsing = Parsing(None, TOOL_CALLS[name])
+    for (what, short), (_, long) in zip(texts(name, SHORT), texts(name, LONG), strict=True):
+        check(reading(parsing, short, piece), reading(parsing, long, piece), f"{name}, {what}, by {piece}")
+
+
+@pytest.mark.parametrize("unit", [" ", "\n", "x", "<", "think> ", "mark"])
+@pytest.mark.parametrize("name", ["qwen3", "ernie-x1", "granite"])
+def test_thoughts_are_read_in_linear_time_though_they_come_letter_by_letter(name, unit):
+    row = REASONING[name]
+    unit = row.opening[:-1] if unit == "mark" else unit
+    parsing = Parsing(row, None)
+    short, long = (unit * (length // len(unit)) for length in (500, 2_000))
+    check(reading(parsing, short, 1), reading(parsing, long, 1), f"{unit!r} of {name}")
+
+
+@pytest.mark.parametrize("unit", ["a", "ab", "b", "a" * 30 + "c"])
+def test_stop_strings_are_looked_for_in_linear_time(unit):
+    def checking(length):
+        def check_all():
+            checker = StopChecker(["a" * 64 + "b", "ab" * 32 + "c", "x"])
+            for character in (unit * length)[:length]:
+                checker.feed(character)
+
+        return check_all
+
+    check(checking(500), checking(2_000), f"{unit!r}")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tokens_become_text_in_linear_time_though_none_of_them_says_anything(kind):
+    backend = KINDS[kind]()
+    unknown = backend.get_vocab_size() + 5
+    for token_ids in ([unknown], backend.encode(" ", add_special_tokens=False).ids, [3], [unknown, 3]):
+
+        def decoding(length, token_ids=token_ids):
+            decoder = Decoding(backend).decoder()
+            return lambda: [decoder.feed((token_id,)) for _ in range(length) for token_id in token_ids]
+
+        check(decoding(200), decoding(800), f"{kind}, {token_ids}")
