@@ -15,6 +15,7 @@ from typing import Any
 from ..protocol.config import EngineConfig
 from ..protocol.errors import ChildFailure, ChildTraceback, EngineDeadError, OutOfMemoryError, PenstockError, raised_by
 from ..protocol.fingerprint import PROTOCOL
+from ..protocol.heartbeat import Heartbeats
 from ..protocol.launch import Launch
 from ..protocol.messages import FrontendInbox, Hello, MemoryPlan, Notice, Ready, Stop
 from ..protocol.process import ChildProcess, LifePipe, end_children, start_child, wait_for_ends
@@ -23,6 +24,7 @@ from ..protocol.sockets import Inbox, Outbox
 from ..protocol.trace import Trace
 from . import logs
 from .parsing import Parsing
+from .roll_call import RollCall
 
 # After a child has ended, its last words and those of the others are awaited that long.
 _LAST_WORDS_SECONDS = 0.3
@@ -37,7 +39,11 @@ class Tree:
         self.life = LifePipe()
         self.directory = RuntimeDirectory()
         self.children: list[ChildProcess] = []
+        self.heartbeats = Heartbeats(config.tensor_parallel_size)
+        self.missing = {"engine", "detokenizer"}  # who has not said ready
+        self.plan: MemoryPlan | None = None  # once it is ready
         self.is_ready = self.is_closed = False
+        self.hang: PenstockError | None = None  # where that ends it
         self._oom_kills = _oom_kills()
         try:
             if config.trace:
@@ -46,7 +52,17 @@ class Tree:
             self.engine = Outbox(self.directory.path, "engine")
             parsing = Parsing.of(config)
             shown = parsing.shown if parsing else []
-            self._start(Launch(config, str(model_folder), str(tokenizer_folder), threads_per_rank(config), shown))
+            self._start(
+                Launch(
+                    config,
+                    str(model_folder),
+                    str(tokenizer_folder),
+                    threads_per_rank(config),
+                    shown,
+                    self.heartbeats.descriptor,
+                )
+            )
+            self.roll_call = RollCall(self.directory.path, [child.role for child in self.children], self.heartbeats)
         except BaseException:
             self.close()
             raise
@@ -63,16 +79,18 @@ class Tree:
         self._start_child("engine", "penstock.engine", _QUIET_LIBRARIES)
         self._start_child("detokenizer", "penstock.frontend.detokenizer", _QUIET_LIBRARIES)
         self.life.close_read_end()
+        self.heartbeats.close_descriptor()
 
     def _start_child(self, role: str, module: str, environment: dict[str, str], *arguments: str) -> None:
         directory = str(self.directory.path)
-        child = start_child(role, module, [directory, *arguments], self.life, self.log, environment)
+        descriptors = [self.heartbeats.descriptor]
+        child = start_child(role, module, [directory, *arguments], self.life, self.log, environment, descriptors)
         self.children.append(child)
 
     def wait_until_ready(self) -> MemoryPlan:
         """Until every child is ready; raises what ended one."""
-        missing, plan = {"engine", "detokenizer"}, None
-        while missing or plan is None:
+        plan = None
+        while self.missing or plan is None:
             message = self.inbox.receive_or([child.pidfd for child in self.children])
             if message is None:
                 raise self.death()
@@ -82,10 +100,11 @@ class Tree:
                     "Reinstall the package, and check that only one copy of it is on the module search path."
                 )
             if isinstance(message, Ready):
-                missing.discard(message.role)
+                self.missing.discard(message.role)
                 plan = message.plan or plan
             else:
                 self.note(message)
+        self.plan = plan
         self.is_ready = True
         return plan
 
@@ -112,6 +131,8 @@ class Tree:
 
     def _error(self, failure: ChildFailure | None) -> PenstockError:
         """What ended the tree. A killed process comes before the words of one that only noticed."""
+        if self.hang is not None:
+            return self.hang
         wait_for_ends(self.children, _LAST_WORDS_SECONDS / 3 if failure else 0)
         ended = [child for child in self.children if child.has_ended]
         killed = [child for child in ended if child.was_killed]
@@ -135,6 +156,12 @@ class Tree:
         for child in self.children:
             child.send(signal.SIGTERM)
 
+    def give_up(self, error: PenstockError) -> None:
+        """A process has hung: whoever waits for this tree sees it end, with that error; from any thread."""
+        self.hang = error
+        for child in self.children:
+            child.send(signal.SIGKILL)  # the only signal that a stopped process hears
+
     def close(self, *, ask: bool = True) -> None:
         """End every child and remove the folder; safe to call twice, bounded in time."""
         if self.is_closed:
@@ -148,7 +175,8 @@ class Tree:
             end_children(self.children, (lambda: self.engine.send(Stop())) if can_ask else None)
         finally:  # a Ctrl-C while waiting leaves the rest to the children
             self.life.close()
-            for socket in (getattr(self, "engine", None), getattr(self, "inbox", None)):
+            self.heartbeats.close_descriptor()
+            for socket in (getattr(self, name, None) for name in ("engine", "inbox", "roll_call")):
                 if socket is not None:
                     socket.close()
             self.directory.remove()

@@ -35,6 +35,8 @@ from .wire import Message, Part
 
 # A larger frame than that is nobody's request: 128 prompts of 16 contexts of 32k characters are less.
 LONGEST_FRAME = 256 << 20
+# Between two words of a daemon that works on something for a client.
+WORD_SECONDS = 0.5
 _HEADER = struct.Struct("<I")
 
 
@@ -215,6 +217,10 @@ class Pieces(Message):
     pieces: list[Piece]
 
 
+class StillWorking(Message):
+    """On what this client waits for: at once after `Attach`, then each `WORD_SECONDS`, as long as anything takes."""
+
+
 class Failed(Message):
     """These requests have ended without a last piece: their tree has died."""
 
@@ -258,7 +264,7 @@ class Answer(Message):
     status: DaemonStatus | None = None
 
 
-FromDaemon = Attached | Declined | Pieces | Failed | Answer
+FromDaemon = Attached | Declined | StillWorking | Pieces | Failed | Answer
 
 
 # --- frames and addresses --------------------------------------------------------------------------------------------

@@ -129,6 +129,12 @@ class Stop(Message):
     """Front end → engine → workers and detokenizer: finish what you hold and exit."""
 
 
+class Ping(Message):
+    """Front end → each child, which answers in its line of the page of heartbeats."""
+
+    number: int
+
+
 # --- a request on its way in ---------------------------------------------------------------------------------------
 
 
@@ -216,6 +222,10 @@ class StepPlan(Message):
     masked: bytes = b""  # rows that wait for this step's MaskFrame before they sample
     saves: bytes = b""  # pairs of block, cell in CPU memory; no cell twice
     loads: bytes = b""  # pairs of cell, block; no block twice
+
+    @property
+    def total_tokens(self) -> int:
+        return sum(values(self.num_tokens))
 
     @property
     def has_rows_only(self) -> bool:
@@ -366,6 +376,8 @@ class Deltas(Message):
 class StatsQuery(Message):
     """Front end → engine."""
 
+    query: int = 0
+
 
 class Stats(Message):
     """Engine → front end."""
@@ -382,6 +394,7 @@ class Stats(Message):
     step_seconds: float = 0.0  # spent in the workers' steps
     saved_blocks: int = 0  # to CPU memory
     loaded_blocks: int = 0  # from there, instead of computing them again
+    query: int = 0  # that this answers
 
 
 EngineInbox = Generate | Abort | StepResult | Loaded | Allocated | Stop | StatsQuery | AboutAdapters

@@ -68,9 +68,15 @@ class ChildProcess:
 
 
 def start_child(
-    role: str, module: str, arguments: Sequence[str], life: LifePipe, log: Path, environment: dict[str, str]
+    role: str,
+    module: str,
+    arguments: Sequence[str],
+    life: LifePipe,
+    log: Path,
+    environment: dict[str, str],
+    descriptors: Sequence[int] = (),
 ) -> ChildProcess:
-    """`python -P -m module arguments…` with this process's own module search path."""
+    """`python -P -m module arguments…` with this process's own module search path; it inherits the descriptors."""
     command = [sys.executable, "-P", "-m", module, *arguments, "--parent", str(os.getpid())]
     command += ["--life", str(life.read_end)]
     with open(log, "ab") as log_file:
@@ -79,7 +85,7 @@ def start_child(
             stdin=subprocess.DEVNULL,
             stdout=log_file,
             stderr=log_file,
-            pass_fds=(life.read_end,),
+            pass_fds=(life.read_end, *descriptors),
             start_new_session=True,
             env={**os.environ, **environment, "PYTHONPATH": os.pathsep.join(inherited_path())},
         )

@@ -27,15 +27,17 @@ from ...protocol.messages import Stats
 from ...protocol.sampling import SamplingParams
 from ..usable import CLOSED_MEANWHILE, Usable
 from .line import Line
+from .patience import Patience
 from .request import AttachedRequest
 
 
 class AttachedClient(Usable):
     """Leaves the daemon with `close()`; its requests end there within moments, however this process ends."""
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: Line, watchdog_timeout: float) -> None:
         super().__init__()  # `error` is what ended the connection
         self.line = line
+        self._patience = Patience(line, watchdog_timeout, lambda: bool(self._pending or self._asking))
         self._pending: dict[int, AttachedRequest] = {}
         self._lock = threading.Lock()
         self._queries = itertools.count()
@@ -47,6 +49,7 @@ class AttachedClient(Usable):
         self.check()
         with self._lock:
             self._pending.update((request.request_id, request) for request in requests)
+        self._patience.wake()  # before: a daemon that has hung takes nothing more at some point
         for ask in _asks(requests):
             self.line.send(ask)
         # The connection may have ended in between, after the thread had failed all requests that it knew.
@@ -83,6 +86,7 @@ class AttachedClient(Usable):
         self.check()
         query = next(self._queries)
         arrived = self._asking[query] = queue.SimpleQueue()
+        self._patience.wake()
         try:
             self.line.send(question(query))
             if self.error is not None:  # ended before anyone knew that we ask
@@ -102,6 +106,7 @@ class AttachedClient(Usable):
         if self.is_closed or self.is_forked:
             return
         self.is_closed = True
+        self._patience.end()
         self.line.hang_up()
         if threading.current_thread() is not self._thread:
             self._thread.join()

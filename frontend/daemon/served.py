@@ -1,7 +1,8 @@
 """One client of the daemon, from its first frame to the end of its stream.
 
-Three tasks: one reads frames, one works them off in their order, one writes. When any of them ends, which the end of
-the client's stream makes happen however it came, all requests of the client are aborted and its lease is given back.
+Four tasks: one reads frames, one works them off in their order, one writes, one says that we are still at it. When any
+of them ends, which the end of the client's stream makes happen however it came, all requests of the client are aborted
+and its lease is given back.
 Knows nothing of models beyond a lease on one.
 """
 
@@ -17,6 +18,7 @@ import msgspec
 from ...protocol.attach import (
     ATTACH_PROTOCOL,
     HEADER_BYTES,
+    WORD_SECONDS,
     Ask,
     AskedRequest,
     Attach,
@@ -26,6 +28,7 @@ from ...protocol.attach import (
     Drop,
     Failed,
     Failure,
+    StillWorking,
     ToDaemon,
     frame_length,
 )
@@ -62,6 +65,8 @@ class Served:
         self._seed: int | None = None
         self._seeds = itertools.count()
         self._asking: set[asyncio.Task[None]] = set()
+        self._num_frames = 0  # that have begun to come and are not worked off
+        self._heard = asyncio.Event()  # something came, and may take its time
 
     @property
     def num_running(self) -> int:
@@ -77,6 +82,7 @@ class Served:
             asyncio.create_task(self._read(frames)),
             asyncio.create_task(self._work(frames)),
             asyncio.create_task(self._outbox.run()),
+            asyncio.create_task(self._say_that_we_work()),
         ]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -107,6 +113,8 @@ class Served:
         """Until the client's stream ends, which raises."""
         while True:
             length = frame_length(await self._reader.readexactly(HEADER_BYTES))
+            self._num_frames += 1
+            self._heard.set()
             await frames.put(await self._reader.readexactly(length))
 
     async def _work(self, frames: "asyncio.Queue[bytes]") -> None:
@@ -122,6 +130,17 @@ class Served:
                 self._cancel(message.numbers)
             else:
                 await self._answer(message)
+            self._num_frames -= 1
+
+    async def _say_that_we_work(self) -> None:
+        """As long as the client waits for anything."""
+        while True:
+            await self._heard.wait()
+            await asyncio.sleep(WORD_SECONDS)
+            if self._num_frames or self._held or self._asking:
+                self._outbox.say_anything(StillWorking())
+            else:
+                self._heard.clear()
 
     async def _answer(self, question: Any) -> None:
         """Beside the requests: an adapter takes its time. Who asks and does not read comes to wait."""
@@ -165,6 +184,7 @@ class Served:
             raise _Disagreement("The daemon runs another version of Penstock; restart it with this one.")
         if self.model is not None:
             raise _Disagreement("This connection has a model already.")
+        self._outbox.say(StillWorking())  # at once: who doesn't hear it looks for another model
         try:
             model = self.models.find(message.model, message.path)
         except UnknownModelError:

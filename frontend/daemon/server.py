@@ -6,7 +6,6 @@ the configuration again. Knows nothing of what clients say.
 """
 
 import asyncio
-import fcntl
 import math
 import os
 import signal
@@ -20,6 +19,7 @@ from ...protocol.attach import DaemonStatus, is_own_user
 from ...protocol.errors import ConfigError, PenstockError
 from .. import logs
 from .http_face import HttpFace
+from .lock import DaemonLock
 from .models import Models
 from .questions import Answers
 from .served import Served
@@ -58,7 +58,7 @@ class Daemon:
         self.models.on_change = self._look_whether_anyone_is_here
         self._answers = Answers(self)
         self._http = HttpFace(self.models)
-        with _locked(self.address):
+        with DaemonLock(self.address):
             server = await asyncio.start_unix_server(self._serve, sock=_listening(self.address))
             try:
                 await self._http.start(self.settings.http)
@@ -178,28 +178,6 @@ class Daemon:
             client.hang_up()
         while self._clients and time.monotonic() < deadline + _LAST_WORDS_SECONDS:
             await asyncio.sleep(0.01)
-
-
-class _locked:
-    """The one daemon at this address, for as long as it lives; the kernel lets go of the lock however it ends."""
-
-    def __init__(self, address: Path) -> None:
-        self.path = address.with_name(address.name + ".lock")
-
-    def __enter__(self) -> None:
-        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._file = open(self.path, "a+")
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            self._file.close()
-            raise ConfigError(
-                f"A daemon listens at {self.path.with_suffix('')} already; see `penstock status`, or end it with "
-                "`penstock stop`."
-            ) from None
-
-    def __exit__(self, *exception: object) -> None:
-        self._file.close()
 
 
 def _listening(address: Path) -> socket.socket:

@@ -66,9 +66,17 @@ class ServedModels:
         return cards
 
     async def stats(self) -> dict[str, Stats]:
-        names = [status.name for status in self._models.listing() if status.state == "ready"]
+        names = self._ready()
         found = await asyncio.gather(*map(self._models.stats, names))
         return {name: stats for name, stats in zip(names, found) if stats is not None}
+
+    async def silent(self, seconds: float) -> dict[str, list[str]]:
+        names = self._ready()
+        found = await asyncio.gather(*(self._models.silent(name, seconds) for name in names))
+        return dict(zip(names, found))
+
+    def _ready(self) -> list[str]:
+        return [status.name for status in self._models.listing() if status.state == "ready"]
 
     def _owner_of(self, adapter: str) -> str:
         names = self._models.names()
