@@ -131,7 +131,7 @@ class Client(Usable):
         """The children that don't answer this very question in so many seconds, nor have a step's reason not to."""
         self.check()
         self._watchdog.wake()
-        left = await self.tree.roll_call.silent(seconds)
+        left = await self.tree.roll_call.silent(seconds, self._watch.is_stopped)
         self.check()
         return [role for role in left if not self._watch.is_computing(role, seconds)]
 

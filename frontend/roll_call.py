@@ -7,14 +7,14 @@ Knows nothing of what follows where nobody answers.
 import asyncio
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from ..protocol.heartbeat import Heartbeats
-from ..protocol.messages import Ping
+from ..protocol.heartbeat import Heartbeats, Ping
 from ..protocol.sockets import Outbox
 
 _FIRST_LOOK, _LONGEST_LOOK = 0.0005, 0.05  # seconds until an answer is looked for
+_STOPPED_SECONDS = 0.5  # that somebody who is stopped may need to be resumed
 
 
 class RollCall:
@@ -29,33 +29,36 @@ class RollCall:
     @property
     def is_answered(self) -> bool:
         """Nobody has a ping left to answer."""
-        return all(self._answered(role) >= asked for role, asked in self._asked.items())
+        return not any(map(self.is_awaited, self._asked))
+
+    def is_awaited(self, role: str) -> bool:
+        """It has a ping left to answer."""
+        return self._heartbeats.read(role).answered < self._asked[role]
 
     def ask(self, role: str) -> None:
         """Unless a ping is on its way."""
         with self._lock:
-            if not self._is_closed and self._answered(role) >= self._asked[role]:
+            if not self._is_closed and not self.is_awaited(role):
                 self._asked[role] += 1
                 self._outboxes[role].send(Ping(self._asked[role]))
 
-    async def silent(self, seconds: float) -> list[str]:
-        """Those who have not answered within so many seconds what they are asked now."""
+    async def silent(self, seconds: float, is_stopped: Callable[[str], bool]) -> list[str]:
+        """Those who have not answered within so many seconds what they are asked now; the stopped have less."""
         before = dict(self._asked)
-        deadline, pause = time.monotonic() + seconds, _FIRST_LOOK
-        while (left := self._unanswered(before)) and (remaining := deadline - time.monotonic()) > 0:
-            await asyncio.sleep(min(pause, remaining))
+        start, pause = time.monotonic(), _FIRST_LOOK
+        while (left := self._unanswered(before)) and (passed := time.monotonic() - start) < seconds:
+            if passed > _STOPPED_SECONDS and all(map(is_stopped, left)):
+                break
+            await asyncio.sleep(min(pause, seconds - passed))
             pause = min(2 * pause, _LONGEST_LOOK)
         return left
 
     def _unanswered(self, before: dict[str, int]) -> list[str]:
         """A ping that was on its way before says nothing of now: a new one follows it."""
-        left = [role for role, number in before.items() if self._answered(role) <= number]
+        left = [role for role, number in before.items() if self._heartbeats.read(role).answered <= number]
         for role in left:
             self.ask(role)
         return left
-
-    def _answered(self, role: str) -> int:
-        return self._heartbeats.read(role).answered
 
     def close(self) -> None:
         with self._lock:

@@ -40,7 +40,6 @@ class Tree:
         self.directory = RuntimeDirectory()
         self.children: list[ChildProcess] = []
         self.heartbeats = Heartbeats(config.tensor_parallel_size)
-        self.missing = {"engine", "detokenizer"}  # who has not said ready
         self.plan: MemoryPlan | None = None  # once it is ready
         self.is_ready = self.is_closed = False
         self.hang: PenstockError | None = None  # where that ends it
@@ -89,8 +88,8 @@ class Tree:
 
     def wait_until_ready(self) -> MemoryPlan:
         """Until every child is ready; raises what ended one."""
-        plan = None
-        while self.missing or plan is None:
+        missing, plan = {"engine", "detokenizer"}, None
+        while missing or plan is None:
             message = self.inbox.receive_or([child.pidfd for child in self.children])
             if message is None:
                 raise self.death()
@@ -100,7 +99,7 @@ class Tree:
                     "Reinstall the package, and check that only one copy of it is on the module search path."
                 )
             if isinstance(message, Ready):
-                self.missing.discard(message.role)
+                missing.discard(message.role)
                 plan = message.plan or plan
             else:
                 self.note(message)

@@ -49,12 +49,11 @@ class TreeWatch:
         self._watched = [_Watched(child.role, Process(child.popen.pid)) for child in tree.children]
         self._signs: dict[str, Signs] = {}
         self._start = Progress()
-        self._start_seconds = 0.0
 
     def begin(self) -> None:
         """Nobody has looked for a while: what was seen before says nothing."""
         self._signs = {}
-        self._start_seconds = 0.0
+        self._start = Progress()
         for each in self._watched:
             each.stopped, each.work, each.step = 0.0, Timer(), Timer()
 
@@ -115,24 +114,28 @@ class TreeWatch:
     def is_computing(self, role: str, seconds: float) -> bool:
         """Whether it can't answer for the step that it is in, which takes no longer than such a step may."""
         signs = self.tree.heartbeats.read(role)
-        [pid] = [each.process.pid for each in self._watched if each.role == role]
-        if not signs.step_tokens or is_stopped(pid):
+        if not signs.step_tokens or self.is_stopped(role):
             return False
         return (time.monotonic_ns() - signs.step_start) / 1e9 < max(seconds, self.step_seconds(signs))
+
+    def is_stopped(self, role: str) -> bool:
+        return any(is_stopped(each.process.pid) for each in self._watched if each.role == role)
 
     # --- at the start ------------------------------------------------------------------------------------------------
 
     def _look_at_start(self, seconds: float) -> EngineDeadError | None:
         for each in self._watched:
+            self.tree.roll_call.ask(each.role)
             chance = each.process.chance(seconds)
             each.stopped = each.stopped + seconds if chance.is_stopped and not chance.is_traced else 0.0
-        pids = [each.process.pid for each in self._watched]
-        self._start_seconds = 0.0 if self._start.is_made(pids, seconds) else self._start_seconds + seconds
+        self._start.count([each.process.pid for each in self._watched], seconds)
         if any(each.stopped for each in self._watched):
             return self._verdict()
-        if self._start_seconds >= self.timeout:
-            missing = [each for each in self._watched if each.role in self.tree.missing]
-            return self._error(missing, "neither computed nor read anything", self._start_seconds, self.timeout)
+        if self._start.missed >= self.timeout:
+            # Who waits for others answers. Where all do, something was lost between them.
+            silent = [each for each in self._watched if self.tree.roll_call.is_awaited(each.role)]
+            what = "neither computed nor read anything"
+            return self._error(silent or self._watched, what, self._start.missed, self.timeout)
         return None
 
     # --- words -------------------------------------------------------------------------------------------------------

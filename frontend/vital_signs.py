@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 _READ_BYTES = 4096  # fewer are no reading of a file
-_CPU_SHARE = 0.005  # less of a core is no work
+_CPU_SHARE = 0.02  # less of a core is no work: connections that are tried again and again
 
 
 class Chance(NamedTuple):
@@ -43,22 +43,24 @@ class Process:
 
 
 class Progress:
-    """Of processes and all that they have started: whether they have computed or read anything."""
+    """Of processes and all that they have started: how long they have neither computed nor read anything."""
 
     def __init__(self) -> None:
         self._before: dict[int, tuple[int, int, int]] = {}
+        self.missed = 0.0  # seconds
 
-    def is_made(self, pids: Iterable[int], seconds: float) -> bool:
-        """In the seconds since it was last asked. Who waits for a core or for another's lock counts as making some."""
+    def count(self, pids: Iterable[int], seconds: float) -> None:
+        """The seconds that have just passed; not where one of them waits for a core, or for a lock of another's."""
         every = [*pids, *descendants(pids)]
         found = {pid: (_cpu_time(pid), _bytes_read(pid), _page_faults(pid)) for pid in every}
         before, self._before = self._before, found
-        if any("R" in thread_states(pid) for pid in every) or not _waiting_for_locks().isdisjoint(every):
-            return True
         cpu_time, num_bytes, faults = (
             sum(now[kind] - before.get(pid, (0, 0, 0))[kind] for pid, now in found.items()) for kind in range(3)
         )
-        return cpu_time > seconds * 1e9 * _CPU_SHARE or num_bytes >= _READ_BYTES or faults > 0
+        if cpu_time > seconds * 1e9 * _CPU_SHARE or num_bytes >= _READ_BYTES or faults > 0:
+            self.missed = 0.0
+        elif not any("R" in thread_states(pid) for pid in every) and _waiting_for_locks().isdisjoint(every):
+            self.missed += seconds
 
 
 def thread_states(pid: int) -> str:

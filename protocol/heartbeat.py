@@ -14,12 +14,18 @@ from collections import deque
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .messages import Ping
 from .sockets import Inbox
+from .wire import Message
 
 _LINE = 64  # bytes: a child's own cache line
 _CELLS = _LINE // 8
 _TAKEN, _ANSWERED, _BEGUN, _DONE, _STEPS, _STEP_TIME, _STEP_START = range(7)
+
+
+class Ping(Message):
+    """Front end → each child, which answers in its line of the page."""
+
+    number: int
 
 
 def line_of(role: str) -> int:

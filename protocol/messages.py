@@ -129,12 +129,6 @@ class Stop(Message):
     """Front end → engine → workers and detokenizer: finish what you hold and exit."""
 
 
-class Ping(Message):
-    """Front end → each child, which answers in its line of the page of heartbeats."""
-
-    number: int
-
-
 # --- a request on its way in ---------------------------------------------------------------------------------------
 
 
@@ -222,10 +216,6 @@ class StepPlan(Message):
     masked: bytes = b""  # rows that wait for this step's MaskFrame before they sample
     saves: bytes = b""  # pairs of block, cell in CPU memory; no cell twice
     loads: bytes = b""  # pairs of cell, block; no block twice
-
-    @property
-    def total_tokens(self) -> int:
-        return sum(values(self.num_tokens))
 
     @property
     def has_rows_only(self) -> bool:

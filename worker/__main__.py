@@ -19,6 +19,7 @@ from ..protocol.messages import (
     StepResult,
     Stop,
     WorkerInbox,
+    values,
 )
 from ..protocol.sockets import Inbox, Outbox
 from ..protocol.trace import Trace
@@ -85,7 +86,7 @@ def main(child: Child) -> None:
             if isinstance(plan, AdapterOrder):
                 adapters.take(plan)
                 continue
-            heartbeat.begin_step(plan.total_tokens)
+            heartbeat.begin_step(sum(values(plan.num_tokens)))
             finish = runner.launch(plan, plans.mask)
             if child.rank == 0:
                 results.take(_counted(finish, heartbeat))

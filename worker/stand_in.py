@@ -12,7 +12,7 @@ from ..protocol.adapter_messages import AdapterLoaded, LoadAdapter
 from ..protocol.child import Child, run_child
 from ..protocol.heartbeat import Heartbeat, WatchedInbox
 from ..protocol.launch import Launch
-from ..protocol.messages import Allocate, Allocated, Loaded, MaskFrame, MemoryPlan, StepPlan, Stop, WorkerInbox
+from ..protocol.messages import Allocate, Allocated, Loaded, MaskFrame, MemoryPlan, StepPlan, Stop, WorkerInbox, values
 from ..protocol.sockets import Outbox
 from .stand_in_runner import VOCAB_SIZE, StandInWorker
 
@@ -45,7 +45,7 @@ def main(child: Child) -> None:
         elif isinstance(message, LoadAdapter):
             engine.send(AdapterLoaded(child.rank, message.adapter))
         elif isinstance(message, StepPlan) and worker is not None:
-            heartbeat.begin_step(message.total_tokens)
+            heartbeat.begin_step(sum(values(message.num_tokens)))
             result = worker.step(message, await_mask)
             heartbeat.end_step()
             if child.rank == 0:

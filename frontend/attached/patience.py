@@ -14,8 +14,8 @@ from ..vital_signs import Process, is_stopped
 from ..watchdog import Timer, Watchdog
 from .line import Line
 
-# How long a daemon may take to say the first word.
-FIRST_WORD_SECONDS = 5.0
+# How long a daemon may take to say the first word; one that is stopped will not.
+FIRST_WORD_SECONDS, _STOPPED_SECONDS = 5.0, 2.0
 # One that works may be late with some of its words.
 _LEAST_SECONDS = 3 * WORD_SECONDS
 
@@ -57,7 +57,8 @@ class Patience:
         chance = self._daemon.chance(seconds)
         # With a debugger in it, it says nothing, and that is meant.
         self._timer.count((self.line.num_heard, chance.is_traced), 0.0 if chance.is_traced else chance.seconds)
-        if self._timer.seconds >= self._bound:
+        bound = min(self._bound, _STOPPED_SECONDS) if chance.is_stopped and not self.line.num_heard else self._bound
+        if self._timer.seconds >= bound:
             self.line.give_up(silence(self.line, self._timer.seconds))
 
 
@@ -66,5 +67,5 @@ def silence(line: Line, seconds: float) -> EngineDeadError:
     why = ", for it is stopped (SIGSTOP)" if is_stopped(line.pid) else ""
     return EngineDeadError(
         f"The daemon at {line.address} (pid {line.pid}) has said nothing for {seconds:.1f} s, since {since}{why}. "
-        "`penstock stop` ends it, and connect='never' does without."
+        "Resume it, or end it with `penstock stop`."
     )

@@ -48,7 +48,7 @@ def process_of(address: Path) -> DaemonProcess | None:
     """The daemon's at that address, if it lives and has said so in its lock."""
     with suppress(OSError, ValueError):
         name = _lock_of(address).read_text()
-        pid = int(name.split()[0])
+        pid = int(name.partition(" ")[0])
         process = DaemonProcess(pid, os.pidfd_open(pid))
         # Looked at once we hold it: the number is its own for as long as it lives.
         if _name_of(pid) == name:

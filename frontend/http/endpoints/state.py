@@ -13,7 +13,8 @@ from ..models import Card
 from ..reply import Reply
 from ..schemas.others import Health, ModelCard, ModelList
 
-_ANSWER_SECONDS = 5.0
+# How long processes have to answer whether they are there, and engines to tell their figures.
+_ANSWER_SECONDS, _FIGURES_SECONDS = 5.0, 2.5
 
 
 async def models(call: Call, body: None) -> Reply:
@@ -53,6 +54,6 @@ async def metrics(call: Call, body: None) -> Reply:
     """What the server knows by itself is told even where an engine has died, or says nothing."""
     engines: dict[str, Stats] = {}
     with suppress(TimeoutError, PenstockError):
-        engines = await asyncio.wait_for(call.server.models.stats(), _ANSWER_SECONDS)
+        engines = await asyncio.wait_for(call.server.models.stats(), _FIGURES_SECONDS)
     text = call.server.metrics.text(engines, call.server.places.waiting)
     return Reply(text.encode(), b"text/plain; version=0.0.4; charset=utf-8")
