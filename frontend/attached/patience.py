@@ -15,7 +15,7 @@ from ..watchdog import Timer, Watchdog
 from .line import Line
 
 # How long a daemon may take to say the first word; one that is stopped will not.
-FIRST_WORD_SECONDS, _STOPPED_SECONDS = 5.0, 2.0
+FIRST_WORD_SECONDS, _STOPPED_SECONDS = 5.0, 1.0
 # One that works may be late with some of its words.
 _LEAST_SECONDS = 3 * WORD_SECONDS
 

@@ -14,7 +14,7 @@ from ..reply import Reply
 from ..schemas.others import Health, ModelCard, ModelList
 
 # How long processes have to answer whether they are there, and engines to tell their figures.
-_ANSWER_SECONDS, _FIGURES_SECONDS = 5.0, 2.5
+_ANSWER_SECONDS, _FIGURES_SECONDS = 5.0, 2.0
 
 
 async def models(call: Call, body: None) -> Reply:
