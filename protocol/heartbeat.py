@@ -8,7 +8,6 @@ Knows nothing of who looks, and of what follows from it.
 
 import mmap
 import os
-import threading
 import time
 from collections import deque
 from pathlib import Path
@@ -19,7 +18,6 @@ from .wire import Message
 
 _LINE = 64  # bytes: a child's own cache line
 _CELLS = _LINE // 8
-_TAKEN, _ANSWERED, _BEGUN, _DONE, _STEPS, _STEP_TIME, _STEP_START = range(7)
 
 
 class Ping(Message):
@@ -35,20 +33,29 @@ def line_of(role: str) -> int:
 
 
 class Signs(NamedTuple):
-    """What a child has written."""
+    """What a child has written, a cell for each; times are nanoseconds of the monotonic clock."""
 
     taken: int  # messages
     answered: int  # the newest ping that it has met
     begun: int  # tokens of the steps that it has begun
+    last_start: int  # of the newest of these
     done: int  # tokens of those that have ended
+    last_end: int  # of the newest of these
     steps: int  # that have ended
-    step_time: int  # nanoseconds that these took
-    step_start: int  # of the oldest step that it is in, on the monotonic clock
+    step_time: int  # that these took
 
     @property
     def step_tokens(self) -> int:
         """Of the steps that it is in; 0: none."""
         return self.begun - self.done
+
+    @property
+    def step_start(self) -> int:
+        """Since when it has been in a step; of two, which overlap, one ended then."""
+        return max(self.last_start, self.last_end)
+
+
+_TAKEN, _ANSWERED, _BEGUN, _LAST_START, _DONE, _LAST_END, _STEPS, _STEP_TIME = range(_CELLS)
 
 
 class Heartbeats:
@@ -63,7 +70,7 @@ class Heartbeats:
 
     def read(self, role: str) -> Signs:
         first = line_of(role) * _CELLS
-        return Signs(*self._cells[first : first + len(Signs._fields)])
+        return Signs(*self._cells[first : first + _CELLS])
 
     def close_descriptor(self) -> None:
         """Once the children have theirs."""
@@ -73,49 +80,54 @@ class Heartbeats:
 
 
 class Heartbeat:
-    """A child's own line. Steps may be ended by another thread than the one that begins them."""
+    """A child's own line. Steps may be ended by another thread than begins them: each cell has one writer."""
 
-    def __init__(self, cells: Any) -> None:
+    def __init__(self, cells: memoryview) -> None:
         self._cells = cells
-        self._steps: deque[tuple[int, int]] = deque()  # tokens and start of those that have not ended
+        self._taken = self._answered = self._begun = self._done = self._num_steps = self._step_time = 0
         self._last_end = 0
-        self._lock = threading.Lock()
+        self._steps: deque[tuple[int, int]] = deque()  # tokens and start of those that have not ended
 
     @classmethod
     def of(cls, role: str, descriptor: int) -> "Heartbeat":
         """The line of that role; without a page it writes where nobody looks."""
         if descriptor < 0:
-            return cls([0] * _CELLS)
+            return cls(memoryview(bytearray(_LINE)).cast("q"))
         page = mmap.mmap(descriptor, os.fstat(descriptor).st_size)
         os.close(descriptor)
         first = line_of(role) * _CELLS
         return cls(memoryview(page).cast("q")[first : first + _CELLS])
 
     def taken(self) -> None:
-        self._cells[_TAKEN] += 1
+        self._taken += 1
+        self._cells[_TAKEN] = self._taken
 
     def answer(self, ping: int) -> None:
-        self._cells[_ANSWERED] = max(ping, self._cells[_ANSWERED])
+        self._answered = max(ping, self._answered)
+        self._cells[_ANSWERED] = self._answered
 
     def begin_step(self, num_tokens: int) -> None:
-        num_tokens = max(num_tokens, 1)  # a step is something also where it computes nothing
-        with self._lock:
-            now = time.monotonic_ns()
-            if not self._steps:
-                self._cells[_STEP_START] = now
-            self._steps.append((num_tokens, now))
-            self._cells[_BEGUN] += num_tokens
+        now = time.monotonic_ns()
+        num_tokens = num_tokens or 1  # a step is something also where it computes nothing
+        self._steps.append((num_tokens, now))
+        self._begun += num_tokens
+        cells = self._cells
+        cells[_LAST_START] = now
+        cells[_BEGUN] = self._begun
 
     def end_step(self) -> None:
         """Of the oldest one; a step that was begun while another ran has its own time from that one's end on."""
-        with self._lock:
-            now = time.monotonic_ns()
-            num_tokens, start = self._steps.popleft()
-            cells = self._cells
-            cells[_STEP_TIME] += now - max(start, self._last_end)
-            cells[_STEPS] += 1
-            cells[_STEP_START] = self._last_end = now
-            cells[_DONE] += num_tokens
+        now = time.monotonic_ns()
+        num_tokens, start = self._steps.popleft()
+        self._step_time += now - max(start, self._last_end)
+        self._last_end = now
+        self._done += num_tokens
+        self._num_steps += 1
+        cells = self._cells
+        cells[_LAST_END] = now
+        cells[_STEPS] = self._num_steps
+        cells[_STEP_TIME] = self._step_time
+        cells[_DONE] = self._done
 
 
 class WatchedInbox(Inbox):

@@ -184,7 +184,7 @@ def test_a_stopped_daemon_whose_queue_of_connections_is_full_is_passed_by(usual_
             assert cli.main(words) != 0
         assert time.monotonic() - begun < 10
         assert cli.main(["stop"]) == 0
-    assert not daemon.is_running()
+    assert not is_running(daemon.pid)
 
 
 CALLS: dict[str, Callable[[LLM], Any]] = {

@@ -22,7 +22,7 @@ def watch(weight_bytes: int, max_model_len: int = 1024, block_bytes: int = 32, t
 
 def in_a_step_of(tokens: int, *, steps: int, tokens_before: int, seconds_before: float) -> Signs:
     step_time = int(seconds_before * SECOND)
-    return Signs(0, 0, tokens_before + tokens, tokens_before, steps, step_time, 0)
+    return Signs(0, 0, tokens_before + tokens, 0, tokens_before, 0, steps, step_time)
 
 
 def test_a_step_has_time_in_proportion_to_its_tokens():
