@@ -49,7 +49,8 @@ class Watchdog:
             self._wanted.clear()
             self._begin()
             last = time.monotonic()
-            while self._is_waited_for() and not self._stopped.wait(self._interval):
+            # After the pause: by then, what a look has asked is answered, and keeps nobody looking.
+            while not self._stopped.wait(self._interval) and self._is_waited_for():
                 now = time.monotonic()
                 self._look(min(now - last, 2 * self._interval))
                 last = now

@@ -111,8 +111,29 @@ def test_who_hangs_while_the_tree_starts_is_named_by_the_constructor(model_folde
         LLM(model_folder, watchdog_timeout=TIMEOUT, **STAND_IN)
 
 
+def switches(llm: LLM) -> int:
+    """How often its processes have gone to sleep, and so have been awake."""
+    found = 0
+    for pid in tree_processes(llm).values():
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            lines = (task / "status").read_text().splitlines()
+            found += sum(int(line.split()[1]) for line in lines if line.startswith("voluntary_ctxt_switches"))
+    return found
+
+
+def test_a_tree_that_nobody_waits_for_is_left_asleep(model_folder):
+    with LLM(model_folder, watchdog_timeout=0.5, **STAND_IN) as llm:
+        generate(llm)
+
+        def is_asleep() -> bool:
+            before = switches(llm)
+            time.sleep(0.4)  # eight looks at it, if there were any
+            return switches(llm) == before
+
+        wait_until(is_asleep, 10, "it sleeps")
+
+
 CALLER = """
-import sys
 from penstock import LLM, SamplingParams
 with LLM(MODEL, load_format="stand-in", max_model_len=1024, num_gpu_blocks_override=256, quiet=True,
          watchdog_timeout=0.3) as llm:
