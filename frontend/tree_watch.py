@@ -88,11 +88,11 @@ class TreeWatch:
         if stopped := [each for each in self._watched if each.stopped]:
             hung = [each for each in stopped if each.stopped >= self.timeout]
             return self._error(hung, "been stopped (SIGSTOP)", max(each.stopped for each in stopped), self.timeout)
-        for timer, what in (("work", "shown no sign of life"), ("step", "not ended its step")):
-            for each in self._watched:
-                seconds, bound = getattr(each, timer).seconds, self._bound(self._signs[each.role])
-                if seconds >= bound:
-                    return self._error([each], what, seconds, bound)
+        for timer, what in (("work", "shown no sign of life"), ("step", "not ended a step")):
+            late = [(each, getattr(each, timer).seconds, self._bound(self._signs[each.role])) for each in self._watched]
+            if hung := [(each, seconds, bound) for each, seconds, bound in late if seconds >= bound]:
+                _, seconds, bound = hung[0]
+                return self._error([each for each, _, _ in hung], what, seconds, bound)
         return None
 
     def _bound(self, signs: Signs) -> float:
@@ -126,8 +126,11 @@ class TreeWatch:
     def _look_at_start(self, seconds: float) -> EngineDeadError | None:
         for each in self._watched:
             self.tree.roll_call.ask(each.role)
-            chance = each.process.chance(seconds)
-            each.stopped = each.stopped + seconds if chance.is_stopped and not chance.is_traced else 0.0
+        chances = [each.process.chance(seconds) for each in self._watched]
+        if any(chance.is_traced for chance in chances):
+            return None
+        for each, chance in zip(self._watched, chances):
+            each.stopped = each.stopped + seconds if chance.is_stopped else 0.0
         self._start.count([each.process.pid for each in self._watched], seconds)
         if any(each.stopped for each in self._watched):
             return self._verdict()
@@ -144,11 +147,12 @@ class TreeWatch:
         if not hung:
             return None
         names = " and ".join(f"{each.role} process (pid {each.process.pid})" for each in hung)
+        names += " has" if len(hung) == 1 else " have"
         since = time.strftime("%H:%M:%S", time.localtime(time.time() - seconds))
         given = f"watchdog_timeout={self.timeout:g}"
         longer = f"{given} s" if bound == self.timeout else f"the {bound:.0f} s that such a step may take ({given})"
         return EngineDeadError(
-            f"The {names} has {what} since {since}, longer than {longer}, and its tree was ended. A larger "
+            f"The {names} {what} since {since}, longer than {longer}, and its tree was ended. A larger "
             f"watchdog_timeout waits longer, 0 forever. Its log is {self.tree.log}."
         )
 

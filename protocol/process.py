@@ -19,6 +19,8 @@ from pathlib import Path
 # A tree that is asked to stop has that long before it is told (TERM), and then before it is killed.
 ASK_SECONDS = 1.0
 TELL_SECONDS = 0.5
+# One that was killed ends as soon as the kernel lets go of it, which a device or a file system may keep it from.
+KILL_SECONDS = 5.0
 
 
 class LifePipe:
@@ -118,18 +120,17 @@ def wait_for_ends(children: Sequence[ChildProcess], seconds: float) -> bool:
 
 
 def end_children(children: Sequence[ChildProcess], ask: Callable[[], None] | None) -> None:
-    """Ask, then TERM, then KILL, each with its bound; all have ended when this returns."""
+    """Ask, then TERM, then KILL, each with its bound."""
     if ask is not None:
         ask()
     if ask is None or not wait_for_ends(children, ASK_SECONDS):
-        for number in (signal.SIGTERM, signal.SIGKILL):
+        for number, seconds in ((signal.SIGTERM, TELL_SECONDS), (signal.SIGKILL, KILL_SECONDS)):
             for child in children:
                 if not child.has_ended:
                     child.send(number)
-            if wait_for_ends(children, TELL_SECONDS):
+            if wait_for_ends(children, seconds):
                 break
     for child in children:
-        child.popen.wait()
         if child.pidfd >= 0:
             os.close(child.pidfd)
             child.pidfd = -1

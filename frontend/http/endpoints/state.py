@@ -41,7 +41,9 @@ def _as_told(card: Card) -> ModelCard:
 async def health(call: Call, body: None) -> Reply:
     """Every process of every loaded model answers this very question; a step that is running may end first."""
     try:
-        found = await call.server.models.silent(_ANSWER_SECONDS)
+        found = await asyncio.wait_for(call.server.models.silent(_ANSWER_SECONDS), 2 * _ANSWER_SECONDS)
+    except TimeoutError:
+        raise ApiError(503, "A model is still being loaded.", retry_after=2) from None
     except PenstockError:
         raise ApiError(503, "A model's processes have ended; the log says why.", retry_after=2) from None
     if silent := {name: roles for name, roles in found.items() if roles}:
