@@ -4,8 +4,9 @@ import gc
 from pathlib import Path
 
 from ..protocol.child import Child, run_child
+from ..protocol.heartbeat import Heartbeat, WatchedInbox
 from ..protocol.messages import EngineInbox, GrammarsReady, Ready, Stop
-from ..protocol.sockets import Inbox, Outbox
+from ..protocol.sockets import Outbox
 from ..protocol.trace import Trace
 from .adapters import Adapters
 from .grammar.compiler import Compiler
@@ -18,7 +19,8 @@ from .workers import Stopped, Workers
 
 def main(child: Child) -> None:
     config = child.launch.config
-    inbox = Inbox(child.directory, "engine", EngineInbox)
+    heartbeat = Heartbeat.of(child.role, child.launch.heartbeats)
+    inbox = WatchedInbox(child.directory, "engine", EngineInbox, heartbeat)
     workers = Workers(child.directory, config)
     detokenizer = Outbox(child.directory, "detokenizer")
     try:

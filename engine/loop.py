@@ -4,6 +4,8 @@ Two steps are in flight, so that the workers never wait for the engine: it plans
 nothing to do it sleeps in its inbox. Knows nothing of policy, which is the scheduler's.
 """
 
+from msgspec.structs import replace
+
 from ..protocol.adapter_messages import AboutAdapters
 from ..protocol.faults import point
 from ..protocol.messages import Abort, Generate, GrammarsReady, StatsQuery, StepResult, Stop, Tokens
@@ -73,8 +75,8 @@ class Loop:
                     self.scheduler.add(prompt)
             case Abort(sequence_ids):
                 self.scheduler.abort(sequence_ids)
-            case StatsQuery():
-                self.frontend.send(self.scheduler.stats())
+            case StatsQuery(query):
+                self.frontend.send(replace(self.scheduler.stats(), query=query))
             case GrammarsReady():
                 self.scheduler.let_in_held()
             case message if isinstance(message, AboutAdapters):

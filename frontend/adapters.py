@@ -47,8 +47,9 @@ class Adapters:
         query = next(self._numbers)
         arrived = self._waiting[query] = queue.SimpleQueue()
         try:
-            self.client.tree.engine.send(question(query))
-            answer = self._awaited(arrived)
+            with self.client.waiting():
+                self.client.tree.engine.send(question(query))
+                answer = self._awaited(arrived)
         finally:
             del self._waiting[query]
         if answer.reason:

@@ -62,7 +62,8 @@ class AsyncLLM:
 
     async def ready(self) -> None:
         """Wait until the model is loaded; every call does so by itself."""
-        await asyncio.wrap_future(self._start)
+        # A caller that is cancelled takes the start away from nobody else.
+        await asyncio.shield(asyncio.wrap_future(self._start))
 
     async def generate(self, prompts: Any, sampling_params: Params = None) -> list[RequestOutput]:
         """Complete prompts; results stand in the order of the prompts. Cancelling aborts what runs."""

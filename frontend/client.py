@@ -5,16 +5,17 @@ process of the tree dies, the thread ends the rest and every request fails with 
 Knows nothing of prompts as people write them, and nothing of waiting: a `Pending` is filled and its owner notified.
 """
 
+import itertools
 import os
-import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from ..protocol.adapter_messages import LoraAnswer
 from ..protocol.config import EngineConfig
-from ..protocol.errors import ClosedError, EngineDeadError, PenstockError
+from ..protocol.errors import ClosedError, EngineDeadError, PenstockError, same_error
 from ..protocol.messages import (
     Abort,
     Deltas,
@@ -29,7 +30,9 @@ from .model_files import ModelFiles
 from .opened import notify
 from .pending import Pending
 from .tree import Tree
+from .tree_watch import TreeWatch
 from .usable import CLOSED_MEANWHILE, Usable
+from .watchdog import Watchdog
 
 _STATS_SECONDS = 10.0
 # Sequences in one message to the engine, which looks at others' messages and at its workers in between.
@@ -50,11 +53,16 @@ class Client(Usable):
         self.plan: MemoryPlan | None = None
         self._pending: dict[int, Pending] = {}
         self._lock = threading.Lock()
-        self._stats: queue.SimpleQueue[Stats | None] = queue.SimpleQueue()  # None: nobody will answer any more
+        self._queries = itertools.count(1)
+        self._asked: dict[int, Future[Stats]] = {}
+        self._num_waiting = 0  # for other answers of the tree's
         self.on_lora_answer: Callable[[LoraAnswer], None] = lambda answer: None
         self.on_close: Callable[[], None] = lambda: None  # for what ends with the tree
         self.on_death: Callable[[PenstockError], None] = lambda error: None  # called by the receiving thread
         self._thread = threading.Thread(target=self._receive, name="penstock-client", daemon=True)
+        self._watch = TreeWatch(self.tree, config.watchdog_timeout)
+        self._watchdog = Watchdog(config.watchdog_timeout, self._is_waited_for, self._watch.begin, self._look)
+        self._watchdog.wake()
 
     def wait_until_ready(self) -> MemoryPlan:
         try:
@@ -71,6 +79,7 @@ class Client(Usable):
             self._pending.update((request.request_id, request) for request in requests)
         for prompts in _groups(request.prompt for request in requests):
             self.tree.engine.send(Generate(prompts))
+        self._watchdog.wake()
         # The tree may have ended in between, after all requests that were known then had failed.
         if self.error is not None or self.is_closed:
             self._fail_all(self.error or ClosedError(CLOSED_MEANWHILE))
@@ -98,14 +107,45 @@ class Client(Usable):
         return self._pending.get(request_id)
 
     def stats(self) -> Stats:
+        asked = self.ask_stats()
+        try:
+            return asked.result(_STATS_SECONDS)
+        except TimeoutError:
+            raise PenstockError(f"The engine has not answered for {_STATS_SECONDS:.0f} s.") from None
+        finally:
+            asked.cancel()
+
+    def ask_stats(self) -> "Future[Stats]":
+        """Cancel it when nobody waits for it any more."""
         self.check()
-        self.tree.engine.send(StatsQuery())
-        with suppress(queue.Empty):
-            if (stats := self._stats.get(timeout=_STATS_SECONDS)) is not None:
-                return stats
-            self._stats.put(None)  # for the next one who waits
+        query, asked = next(self._queries), Future[Stats]()
+        asked.add_done_callback(lambda _: self._asked.pop(query, None))
+        self._asked[query] = asked
+        self.tree.engine.send(StatsQuery(query))
+        self._watchdog.wake()
+        if self.error is not None or self.is_closed:
+            self._fail_all(self.error or ClosedError(CLOSED_MEANWHILE))
+        return asked
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """While an answer is awaited that this client knows nothing of."""
+        with self._lock:
+            self._num_waiting += 1
+        self._watchdog.wake()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._num_waiting -= 1
+
+    async def silent(self, seconds: float) -> list[str]:
+        """The children that don't answer this very question in so many seconds, nor have a step's reason not to."""
         self.check()
-        raise PenstockError(f"The engine has not answered for {_STATS_SECONDS:.0f} s.")
+        self._watchdog.wake()
+        left = await self.tree.roll_call.silent(seconds, self._watch.is_stopped)
+        self.check()
+        return [role for role in left if not self._watch.is_computing(role, seconds)]
 
     def close(self) -> None:
         """End the tree; requests still running fail. Safe to call twice, and a no-op in a forked copy."""
@@ -115,6 +155,7 @@ class Client(Usable):
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             os.write(self._wake_write, b"x")
             self._thread.join()
+        self._watchdog.stop()
         self.tree.close()
         self.on_close()
         self._fail_all(ClosedError(CLOSED_MEANWHILE))
@@ -124,6 +165,18 @@ class Client(Usable):
         for end in (self._wake_read, self._wake_write):
             with suppress(OSError):
                 os.close(end)
+
+    # --- the watchdog's thread -----------------------------------------------------------------------------------
+
+    def _is_waited_for(self) -> bool:
+        if self.error is not None or self.is_closed or self.tree.hang is not None:
+            return False
+        is_asked = self._pending or self._asked or self._num_waiting or not self.tree.roll_call.is_answered
+        return bool(is_asked) or not self.tree.is_ready
+
+    def _look(self, seconds: float) -> None:
+        if (error := self._watch.look(seconds)) is not None:
+            self.tree.give_up(error)
 
     # --- the receiving thread ------------------------------------------------------------------------------------
 
@@ -143,7 +196,8 @@ class Client(Usable):
         if isinstance(message, Deltas):
             self._hand_out(message)
         elif isinstance(message, Stats):
-            self._stats.put(message)
+            if (asked := self._asked.pop(message.query, None)) is not None and asked.set_running_or_notify_cancel():
+                asked.set_result(message)
         elif isinstance(message, LoraAnswer):
             self.on_lora_answer(message)
         else:
@@ -172,7 +226,9 @@ class Client(Usable):
 
     def _fail_all(self, error: PenstockError) -> None:
         """All who wait, for an answer or for figures."""
-        self._stats.put(None)
+        for query in list(self._asked):
+            if (asked := self._asked.pop(query, None)) is not None and asked.set_running_or_notify_cancel():
+                asked.set_exception(same_error(error))
         with self._lock:
             failed = list(self._pending.values())
             self._pending.clear()

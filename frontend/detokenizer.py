@@ -17,6 +17,7 @@ import msgspec
 
 from ..protocol.child import Child, run_child
 from ..protocol.faults import point
+from ..protocol.heartbeat import Heartbeat, WatchedInbox
 from ..protocol.messages import (
     Abort,
     Delta,
@@ -34,7 +35,7 @@ from ..protocol.messages import (
     values,
     wide_values,
 )
-from ..protocol.sockets import Inbox, Outbox
+from ..protocol.sockets import Outbox
 from ..protocol.trace import Trace
 from .incremental import Decoding, IncrementalDecoder
 from .stop_strings import StopChecker
@@ -251,7 +252,8 @@ def _without_last(parts: list[Logprobs], surplus: int) -> list[Logprobs]:
 
 
 def main(child: Child) -> None:
-    inbox = Inbox(child.directory, "detokenizer", DetokenizerInbox)
+    heartbeat = Heartbeat.of(child.role, child.launch.heartbeats)
+    inbox = WatchedInbox(child.directory, "detokenizer", DetokenizerInbox, heartbeat)
     engine = Outbox(child.directory, "engine")
     tokenizer = Tokenizer(Path(child.launch.tokenizer_folder))
     shown = child.launch.shown

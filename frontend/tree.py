@@ -25,6 +25,7 @@ from ..protocol.errors import (
     PenstockError,
     raised_by,
 )
+from ..protocol.heartbeat import Heartbeats
 from ..protocol.launch import Launch
 from ..protocol.messages import FrontendInbox, MemoryPlan, Notice, Ready, Stop
 from ..protocol.process import ChildProcess, end_children, open_log, start_child, wait_for_ends
@@ -33,6 +34,7 @@ from ..protocol.sockets import Inbox, Outbox
 from ..protocol.trace import Trace
 from . import logs
 from .parsing import Parsing
+from .roll_call import RollCall
 from .standard_error import fill_closed_descriptors
 
 # After a child has ended, its last words and those of the others are awaited that long.
@@ -52,7 +54,10 @@ class Tree:
         self.log = logs.new_log_file(quiet=logs.is_quiet(config.quiet))
         self.directory = RuntimeDirectory()
         self.children: list[ChildProcess] = []
+        self.heartbeats = Heartbeats(config.tensor_parallel_size)
+        self.plan: MemoryPlan | None = None  # once it is ready
         self.is_ready = self.is_closed = False
+        self.hang: PenstockError | None = None  # where that ends it
         self._oom_kills = _oom_kills()
         try:
             if config.trace:
@@ -61,7 +66,17 @@ class Tree:
             self.engine = Outbox(self.directory.path, "engine")
             parsing = Parsing.of(config)
             shown = parsing.shown if parsing else []
-            self._start(Launch(config, str(model_folder), str(tokenizer_folder), threads_per_rank(config), shown))
+            self._start(
+                Launch(
+                    config,
+                    str(model_folder),
+                    str(tokenizer_folder),
+                    threads_per_rank(config),
+                    shown,
+                    self.heartbeats.descriptor,
+                )
+            )
+            self.roll_call = RollCall(self.directory.path, [child.role for child in self.children], self.heartbeats)
         except BaseException:
             self.close()
             raise
@@ -81,12 +96,14 @@ class Tree:
             self._start_child(name, module, _worker_environment(launch.threads_per_rank), "--rank", str(rank))
         self._start_child("engine", "penstock.engine", _QUIET_LIBRARIES)
         self._start_child("detokenizer", "penstock.frontend.detokenizer", _QUIET_LIBRARIES)
+        self.heartbeats.close_descriptor()
 
     def _start_child(self, role: str, module: str, environment: dict[str, str], *arguments: str) -> None:
         with open_log(self.log) as log:
             streams = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
             arguments = (str(self.directory.path), *arguments)
-            self.children.append(start_child(role, module, arguments, env=environment, **streams))
+            shared = [self.heartbeats.descriptor]
+            self.children.append(start_child(role, module, arguments, env=environment, pass_fds=shared, **streams))
 
     def wait_until_ready(self) -> MemoryPlan:
         """Until every child is ready; raises what ended one."""
@@ -102,6 +119,7 @@ class Tree:
                 plan = message.plan or plan
             else:
                 self.note(message)
+        self.plan = plan
         self.is_ready = True
         return plan
 
@@ -128,6 +146,8 @@ class Tree:
 
     def _error(self, failure: ChildFailure | None) -> PenstockError:
         """What ended the tree. A killed process comes before the words of one that only noticed."""
+        if self.hang is not None:
+            return self.hang
         wait_for_ends(self.children, _LAST_WORDS_SECONDS / 3 if failure else 0)
         ended = [child for child in self.children if child.has_ended]
         killed = [child for child in ended if child.was_killed]
@@ -155,6 +175,12 @@ class Tree:
         for child in self.children:
             child.send(signal.SIGTERM)
 
+    def give_up(self, error: PenstockError) -> None:
+        """A process has hung: whoever waits for this tree sees it end, with that error; from any thread."""
+        self.hang = error
+        for child in self.children:
+            child.send(signal.SIGKILL)  # the only signal that a stopped process hears
+
     def close(self, *, ask: bool = True) -> None:
         """End every child and remove the folder; safe to call twice, bounded in time."""
         if self.is_closed:
@@ -162,10 +188,11 @@ class Tree:
         self.is_closed = True
         # A tree that isn't complete would not pass the word on.
         can_ask = ask and self.is_ready and not any(child.has_ended for child in self.children)
-        opened = [getattr(self, name) for name in ("engine", "inbox") if hasattr(self, name)]
+        opened = [getattr(self, name) for name in ("engine", "inbox", "roll_call") if hasattr(self, name)]
         try:
             end_children(self.children, (lambda: self.engine.send(Stop())) if can_ask else None)
         finally:  # after a Ctrl-C while waiting, too
+            self.heartbeats.close_descriptor()
             for socket in opened:
                 socket.close()
             self.directory.remove()

@@ -43,6 +43,8 @@ LONGEST_OTHER_FRAME = 64 << 10
 LONGEST_REPLY = 1 << 30
 MOST_REQUESTS = 1024  # in one `Ask`
 MOST_NUMBERS = 4096  # in one `Drop` or `Cancel`
+# Between two words of a daemon that works on something for a client.
+WORD_SECONDS = 0.5
 _HEADER = struct.Struct("<I")
 
 
@@ -242,6 +244,10 @@ class Pieces(Message):
     pieces: list[Piece]
 
 
+class StillWorking(Message):
+    """On what this client waits for: at once after `Attach`, then each `WORD_SECONDS`, as long as anything takes."""
+
+
 class Failed(Message):
     """These requests have ended without a last piece: their tree has died."""
 
@@ -285,7 +291,7 @@ class Answer(Message):
     status: DaemonStatus | None = None
 
 
-FromDaemon = Attached | Declined | Pieces | Failed | Answer
+FromDaemon = Attached | Declined | StillWorking | Pieces | Failed | Answer
 
 
 # --- frames and addresses --------------------------------------------------------------------------------------------

@@ -77,6 +77,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     lm_head_fp32: Annotated[bool, Meta(description="compute logits in float32")] = False
     enable_logprob: Annotated[bool, Meta(description="accepted; log-probabilities are always available")] = True
     disable_custom_all_reduce: Annotated[bool, Meta(description="accepted; collectives are the library's")] = False
+    watchdog_timeout: Annotated[float, Meta(description="seconds until a silent process has hung; 0: never")] = 120.0
     limit_prompt_chars: Annotated[int | None, Meta(description="characters a prompt; unset: 16 x context")] = None
     limit_stop_strings: Annotated[int, Meta(description="stop strings a request")] = 64
     limit_stop_chars: Annotated[int, Meta(description="characters a stop string")] = 256
@@ -301,6 +302,7 @@ _CHECKS: dict[str, Check] = {
     "lm_head_fp32": _FLAG,
     "enable_logprob": _FLAG,
     "disable_custom_all_reduce": _FLAG,
+    "watchdog_timeout": (_amount, "must be seconds, 0 or more; 0 waits forever"),
     "limit_prompt_chars": _COUNT,
     "limit_stop_strings": _COUNT,
     "limit_stop_chars": _COUNT,

@@ -46,7 +46,7 @@ class OutOfMemoryError(PenstockError, MemoryError):
 
 
 class EngineDeadError(PenstockError, RuntimeError):
-    """A process of the tree has died; the cause is its own traceback where it left one."""
+    """A process of the tree has died or hung; the cause is its own traceback where it left one."""
 
 
 class ClosedError(PenstockError, RuntimeError):

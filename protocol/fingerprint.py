@@ -11,6 +11,7 @@ _WIRE_FILES = (
     "wire.py",
     "messages.py",
     "adapter_messages.py",
+    "heartbeat.py",
     "sampling.py",
     "rules.py",
     "beams.py",

@@ -17,6 +17,8 @@ class Launch(msgspec.Struct, frozen=True):
     threads_per_rank: int
     # Tokens that are text even where special ones are left out: the marks of thoughts and calls, for the front end.
     shown: list[str] = []
+    # The page of heartbeats: a descriptor that every child inherits under this number. -1: nobody looks.
+    heartbeats: int = -1
 
     def write(self, directory: Path) -> None:
         (directory / "launch").write_bytes(msgspec.msgpack.encode(self))

@@ -366,6 +366,8 @@ class Deltas(Message):
 class StatsQuery(Message):
     """Front end → engine."""
 
+    query: int = 0
+
 
 class Stats(Message):
     """Engine → front end."""
@@ -382,6 +384,7 @@ class Stats(Message):
     step_seconds: float = 0.0  # spent in the workers' steps
     saved_blocks: int = 0  # to CPU memory
     loaded_blocks: int = 0  # from there, instead of computing them again
+    query: int = 0  # that this answers
 
 
 EngineInbox = Generate | Abort | StepResult | Loaded | Allocated | Stop | StatsQuery | AboutAdapters

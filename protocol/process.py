@@ -90,10 +90,11 @@ def start_child(role: str, module: str, arguments: Sequence[str], **options: Any
 
 
 def _started(role: str, command: Sequence[str], life: LifePipe, options: dict[str, Any]) -> ChildProcess:
+    shared = options.pop("pass_fds", ())
     popen = subprocess.Popen.__new__(subprocess.Popen)  # its `pid` is there however its start is interrupted
     try:
         # In this session still: what is stopped in an orphaned group of it, before `hold`, the kernel wakes and ends.
-        own = {"cwd": working_folder(), "pass_fds": (life.read_end,), "process_group": 0}
+        own = {"cwd": working_folder(), "pass_fds": (life.read_end, *shared), "process_group": 0}
         popen.__init__(command, **own, **options)  # type: ignore[misc]
         life.hold(popen.pid)
         return ChildProcess(role, popen, os.pidfd_open(popen.pid), life)

@@ -5,10 +5,22 @@ What it does with a plan is the runner's business; here are the sockets and the 
 
 import gc
 from collections import deque
+from collections.abc import Callable
 
 from ..protocol.adapter_messages import AdapterOrder
 from ..protocol.child import Child, run_child
-from ..protocol.messages import Allocate, Allocated, Loaded, MaskFrame, StepPlan, Stop, WorkerInbox
+from ..protocol.heartbeat import Heartbeat, WatchedInbox
+from ..protocol.messages import (
+    Allocate,
+    Allocated,
+    Loaded,
+    MaskFrame,
+    StepPlan,
+    StepResult,
+    Stop,
+    WorkerInbox,
+    values,
+)
 from ..protocol.sockets import Inbox, Outbox
 from ..protocol.trace import Trace
 from .results import Results
@@ -52,7 +64,8 @@ class Plans:
 
 def main(child: Child) -> None:
     # Bound before torch is imported: the engine's words wait in it.
-    plans = Plans(Inbox(child.directory, f"worker{child.rank}", WorkerInbox))
+    heartbeat = Heartbeat.of(child.role, child.launch.heartbeats)
+    plans = Plans(WatchedInbox(child.directory, f"worker{child.rank}", WorkerInbox, heartbeat))
     engine = Outbox(child.directory, "engine")
 
     from .start import Start
@@ -73,13 +86,27 @@ def main(child: Child) -> None:
             if isinstance(plan, AdapterOrder):
                 adapters.take(plan)
                 continue
+            heartbeat.begin_step(sum(values(plan.num_tokens)))
             finish = runner.launch(plan, plans.mask)
             if child.rank == 0:
-                results.take(finish)
+                results.take(_counted(finish, heartbeat))
+            else:
+                heartbeat.end_step()
             plans.forget_masks(plan.step)
     except Stopped:
         trace.flush()
         start.close()
+
+
+def _counted(finish: Callable[[], StepResult], heartbeat: Heartbeat) -> Callable[[], StepResult]:
+    """The same, and then the step has ended."""
+
+    def finished() -> StepResult:
+        result = finish()
+        heartbeat.end_step()
+        return result
+
+    return finished
 
 
 if __name__ == "__main__":

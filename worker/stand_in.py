@@ -10,9 +10,10 @@ from pathlib import Path
 
 from ..protocol.adapter_messages import AdapterLoaded, LoadAdapter
 from ..protocol.child import Child, run_child
+from ..protocol.heartbeat import Heartbeat, WatchedInbox
 from ..protocol.launch import Launch
-from ..protocol.messages import Allocate, Allocated, Loaded, MaskFrame, MemoryPlan, StepPlan, Stop, WorkerInbox
-from ..protocol.sockets import Inbox, Outbox
+from ..protocol.messages import Allocate, Allocated, Loaded, MaskFrame, MemoryPlan, StepPlan, Stop, WorkerInbox, values
+from ..protocol.sockets import Outbox
 from .stand_in_runner import VOCAB_SIZE, StandInWorker
 
 _CONTEXT = 4096
@@ -21,7 +22,8 @@ _CELLS_PER_GIB = 1024  # of a second tier, as if a block needed a MiB
 
 
 def main(child: Child) -> None:
-    inbox = Inbox(child.directory, f"worker{child.rank}", WorkerInbox)
+    heartbeat = Heartbeat.of(child.role, child.launch.heartbeats)
+    inbox = WatchedInbox(child.directory, f"worker{child.rank}", WorkerInbox, heartbeat)
     engine = Outbox(child.directory, "engine")
     plan = _plan(child.launch)
     engine.send(Loaded(child.rank, plan))
@@ -43,7 +45,9 @@ def main(child: Child) -> None:
         elif isinstance(message, LoadAdapter):
             engine.send(AdapterLoaded(child.rank, message.adapter))
         elif isinstance(message, StepPlan) and worker is not None:
+            heartbeat.begin_step(sum(values(message.num_tokens)))
             result = worker.step(message, await_mask)
+            heartbeat.end_step()
             if child.rank == 0:
                 engine.send(result)
 

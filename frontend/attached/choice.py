@@ -11,10 +11,11 @@ from typing import Any
 
 from ...protocol.attach import ATTACH_PROTOCOL, Attach, Attached, Declined, daemon_socket
 from ...protocol.config import CONNECTS, EngineConfig
-from ...protocol.errors import ConfigError, PenstockError
+from ...protocol.errors import ConfigError, EngineDeadError, PenstockError
 from .. import logs
 from .client import AttachedClient
 from .line import Line
+from .patience import Patience
 from .session import AttachedSession
 
 # Each client's own affair: seeds are counted for each, and the others don't reach the tree.
@@ -26,7 +27,6 @@ _PATHS = ("tokenizer", "chat_template", "reasoning_parser_plugin", "tool_parser_
 def attach(model: str | os.PathLike[str], options: dict[str, Any]) -> AttachedSession | None:
     """None: there is none to attach to, and `connect` leaves the choice."""
     config = EngineConfig.from_options(model, **options)
-    is_quiet = logs.is_quiet(config.quiet)
     address = daemon_socket() if config.connect in CONNECTS else Path(config.connect)
     line = _line(config.connect, address)
     if isinstance(line, OSError):
@@ -35,21 +35,27 @@ def attach(model: str | os.PathLike[str], options: dict[str, Any]) -> AttachedSe
                 f"connect={config.connect!r}: no daemon listens at {address} ({line.strerror or line}). Start one with "
                 "`penstock start`, or use connect='auto' for a private tree where there is none."
             )
-        logs.say(f"connect: no daemon runs; {config.model} gets a private tree.", quiet=is_quiet)
-        return None
+        runs_none = isinstance(line, (FileNotFoundError, ConnectionRefusedError))
+        return _private("no daemon runs;" if runs_none else f"no daemon can be reached ({line});", config)
     try:
         attached = _attached(line, config, options)
         if isinstance(attached, Attached):
-            return AttachedSession(AttachedClient(line), attached, config, is_quiet=is_quiet)
-    except BaseException:
+            client = AttachedClient(line, config.watchdog_timeout)
+            return AttachedSession(client, attached, config, is_quiet=logs.is_quiet(config.quiet))
+    except BaseException as error:
         line.close()
+        if config.connect == "auto" and isinstance(error, EngineDeadError):  # it hangs, or ends just now
+            return _private(str(error), config)
         raise
     line.close()
     error = attached.failure.error()
     if config.connect != "auto" or not attached.is_disagreement:
         raise error
-    logs.say(f"connect: {error} {config.model} gets a private tree.", quiet=is_quiet)
-    return None
+    return _private(str(error), config)
+
+
+def _private(why: str, config: EngineConfig) -> None:
+    logs.say(f"connect: {why} {config.model} gets a private tree.", quiet=logs.is_quiet(config.quiet))
 
 
 def _line(connect: str, address: Path) -> Line | OSError:
@@ -69,8 +75,9 @@ def _attached(line: Line, config: EngineConfig, options: dict[str, Any]) -> Atta
     given = {name: _absolute(value) if name in _PATHS else value for name, value in given.items()}
     seed = config.seed if options.get("seed") is not None else None
     may_add = config.connect == "start"
-    line.send(Attach(ATTACH_PROTOCOL, config.model, _absolute(config.model), given, seed, may_add))
-    answer = line.receive()
+    with Patience(line, config.watchdog_timeout):
+        line.send(Attach(ATTACH_PROTOCOL, config.model, _absolute(config.model), given, seed, may_add))
+        answer = line.receive()
     if answer is None:
         raise line.lost()
     if not isinstance(answer, (Attached, Declined)):

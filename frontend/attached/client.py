@@ -34,6 +34,7 @@ from ...protocol.sampling import SamplingParams
 from ..opened import notify
 from ..usable import CLOSED_MEANWHILE, Usable
 from .line import Line
+from .patience import Patience
 from .request import AttachedRequest
 
 # Requests that together take more go in several messages: the daemon makes room for one message at a time.
@@ -43,9 +44,10 @@ _GOOD_BYTES = 1 << 20
 class AttachedClient(Usable):
     """Leaves the daemon with `close()`; its requests end there within moments, however this process ends."""
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: Line, watchdog_timeout: float) -> None:
         super().__init__()  # `error` is what ended the connection
         self.line = line
+        self._patience = Patience(line, watchdog_timeout, lambda: bool(self._pending or self._asking))
         self._pending: dict[int, AttachedRequest] = {}
         self._lock = threading.Lock()
         self._queries = itertools.count()
@@ -57,6 +59,7 @@ class AttachedClient(Usable):
         self.check()
         with self._lock:
             self._pending.update((request.request_id, request) for request in requests)
+        self._patience.wake()  # before: a daemon that has hung takes nothing more at some point
         for beams, group in _by_beams(requests):
             self._send(group, beams)
         # The connection may have ended in between, after the thread had failed all requests that it knew.
@@ -113,6 +116,7 @@ class AttachedClient(Usable):
         self.check()
         query = next(self._queries)
         arrived = self._asking[query] = queue.SimpleQueue()
+        self._patience.wake()
         try:
             self.line.send(question(query))
             if self.error is not None:  # ended before anyone knew that we ask
@@ -132,6 +136,7 @@ class AttachedClient(Usable):
         if self.is_closed or self.is_forked:
             return
         self.is_closed = True
+        self._patience.end()
         self.line.hang_up()
         if threading.current_thread() is not self._thread:
             self._thread.join()

@@ -13,9 +13,18 @@ from typing import Any
 
 import msgspec
 
-from ...protocol.attach import HEADER_BYTES, LONGEST_REPLY, FromDaemon, frame, frame_length, is_own_user
+from ...protocol.attach import (
+    HEADER_BYTES,
+    LONGEST_REPLY,
+    FromDaemon,
+    StillWorking,
+    frame,
+    frame_length,
+    is_own_user,
+    peer,
+)
 from ...protocol.descriptors import said_in_words
-from ...protocol.errors import EngineDeadError, PenstockError
+from ...protocol.errors import EngineDeadError, PenstockError, same_error
 from ...protocol.wire import Message
 
 _CONNECT_SECONDS = 5
@@ -32,13 +41,19 @@ class Line:
         try:
             # The kernel's own time limit, under which one that finds many others before it waits.
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _seconds(_CONNECT_SECONDS))
-            self._socket.connect(os.fspath(address))
+            try:
+                self._socket.connect(os.fspath(address))
+            except BlockingIOError as error:  # as many as may wait for it do
+                raise TimeoutError(error.errno, "whoever listens takes no connections") from None
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _seconds(0))
             if not is_own_user(self._socket):
                 raise PermissionError(f"{address} belongs to another user")
         except BaseException:
             self._socket.close()
             raise
+        self.pid = peer(self._socket)[0]  # the daemon's process
+        self.num_heard = 0  # frames
+        self._silence: PenstockError | None = None
         self._reader = self._socket.makefile("rb")
         self._lock = threading.Lock()
 
@@ -55,13 +70,21 @@ class Line:
     def receive(self) -> Any | None:
         """The next message; None when the daemon has ended or hung up, or says what no daemon of this version does."""
         with suppress(OSError, ValueError, msgspec.DecodeError, PenstockError):
-            header = self._reader.read(HEADER_BYTES)
-            if len(header) == HEADER_BYTES:
-                body = self._reader.read(frame_length(header, LONGEST_REPLY))
-                return _decoder.decode(body)
+            while len(header := self._reader.read(HEADER_BYTES)) == HEADER_BYTES:
+                message = _decoder.decode(self._reader.read(frame_length(header, LONGEST_REPLY)))
+                self.num_heard += 1
+                if not isinstance(message, StillWorking):
+                    return message
         return None
 
-    def lost(self) -> EngineDeadError:
+    def give_up(self, error: PenstockError) -> None:
+        """The daemon has hung: whoever sends or reads sees the end, with that error; from any thread."""
+        self._silence = error
+        self.hang_up()
+
+    def lost(self) -> PenstockError:
+        if self._silence is not None:
+            return same_error(self._silence)
         return EngineDeadError(f"The daemon at {self.address} has ended or closed the connection; see `penstock logs`.")
 
     def hang_up(self) -> None:

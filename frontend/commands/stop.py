@@ -1,4 +1,4 @@
-"""End the daemon: requests that run have --drain seconds, then everything ends.
+"""End the daemon: requests that run have --drain seconds, then everything ends. One that has hung is killed.
 
 Knows nothing of what it does until then.
 """
@@ -19,6 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     if not 0 <= arguments.drain < 1e9:
         parser.error(f"--drain {arguments.drain}: must be seconds, 0 or more")
-    stop_daemon(socket_of(arguments), arguments.drain)
+    for sentence in stop_daemon(socket_of(arguments), arguments.drain):
+        print(sentence)
     print("The daemon has ended.")
     return 0

@@ -12,10 +12,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from ...protocol.errors import ConfigError
-from ...protocol.own_folder import lock_file, mark
+from ...protocol.own_folder import lock_file
 from ...protocol.places import reason
-
-_MARK = mark("lock of a daemon's socket")
+from .lock import MARK, lock_of, write_owner
 
 
 class Address:
@@ -23,7 +22,7 @@ class Address:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._lock_path = path.with_name(path.name + ".lock")
+        self._lock_path = lock_of(path)
         self._bound: os.stat_result | None = None
 
     def __enter__(self) -> "Address":
@@ -48,14 +47,15 @@ class Address:
             raise ConfigError(
                 f"A daemon listens at {self.path} already; see `penstock status`, or end it with `penstock stop`."
             ) from None
-        found = os.pread(self._lock, len(_MARK) + 1, 0)
-        if not _MARK.startswith(found):
+        found = os.pread(self._lock, len(MARK), 0)
+        if not MARK.startswith(found):
             raise ConfigError(f"{self._lock_path} is there, and is not Penstock's. Name another --socket.")
         if os.path.lexists(self.path):
-            if found != _MARK or not stat.S_ISSOCK(os.lstat(self.path).st_mode):
+            if found != MARK or not stat.S_ISSOCK(os.lstat(self.path).st_mode):
                 raise self._taken()
             self.path.unlink()  # of one that is dead: we hold its lock
-        os.pwrite(self._lock, _MARK, 0)
+        os.pwrite(self._lock, MARK, 0)
+        write_owner(self._lock, os.getpid())
 
     def _taken(self) -> ConfigError:
         return ConfigError(f"{self.path} is there, and is no socket of a dead daemon's. Name another --socket.")
@@ -92,4 +92,5 @@ class Address:
                 self.path.unlink()
 
     def __exit__(self, *exception: object) -> None:
+        write_owner(self._lock, None)
         os.close(self._lock)

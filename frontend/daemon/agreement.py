@@ -10,11 +10,11 @@ from ...protocol.messages import MemoryPlan
 
 
 def disagreement(config: EngineConfig, plan: MemoryPlan, given: dict[str, Any]) -> str:
-    """A sentence that names every option that differs, or nothing."""
+    """A sentence that names every option that differs, or nothing. How long one waits is each client's own affair."""
     different = [
         f"{name}={value!r} (here {has(config, plan, name)!r})"
         for name, value in given.items()
-        if value not in (getattr(config, name), has(config, plan, name))
+        if name != "watchdog_timeout" and value not in (getattr(config, name), has(config, plan, name))
     ]
     return f"The daemon's model was loaded with other options than {', '.join(different)}." if different else ""
 

@@ -5,7 +5,6 @@ has to reap it. Knows nothing of models.
 """
 
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -18,10 +17,11 @@ from ...protocol.errors import PenstockError
 from ...protocol.process import inherited_path, open_log, working_folder
 from .. import logs
 from ..attached.line import Line
+from ..attached.patience import FIRST_WORD_SECONDS, Patience
+from .ending import END_SECONDS, DaemonProcess
+from .lock import process_of
 
 _START_SECONDS = 30.0
-# After its requests have had their time, a daemon has so long to end its processes before it is killed.
-_END_SECONDS = 15.0
 # One that a script has started ends when nobody has needed it for that long.
 LINGER_SECONDS = 600.0
 
@@ -82,13 +82,16 @@ def listens(address: Path) -> bool:
 def line_to(address: Path) -> Line:
     try:
         return Line(address)
+    except TimeoutError as error:
+        raise PenstockError(f"{address}: {error.strerror or error}. `penstock stop` ends it.") from error
     except OSError as error:
         raise PenstockError(f"No daemon listens at {address}. Start one with `penstock start`.") from error
 
 
 def asked(line: Line, question: Question) -> Answer:
-    line.send(question)
-    answer = line.receive()
+    with Patience(line, FIRST_WORD_SECONDS):
+        line.send(question)
+        answer = line.receive()
     if not isinstance(answer, Answer):
         raise line.lost()
     if answer.failure is not None:
@@ -111,17 +114,38 @@ def reload_daemon(address: Path) -> str:
         line.close()
 
 
-def stop_daemon(address: Path, seconds: float) -> None:
-    """Returns when its process has ended; killed if it does not."""
+def stop_daemon(address: Path, seconds: float) -> list[str]:
+    """Returns when it has ended, with its trees: asked to, else told to, else killed. Says what else was done."""
+    process = process_of(address)
+    try:
+        try:
+            answering = _asked_to_stop(address, seconds)
+        except PenstockError as error:
+            if process is None:  # there is none, or nobody knows which it is
+                raise
+            return [] if process.has_ended(0.0) else [str(error), *process.end()]
+        if process is None:
+            process = answering
+        else:
+            answering.close()
+        if process.has_ended(seconds + END_SECONDS):
+            return []
+        return [f"It was asked to end, and has not within {seconds + END_SECONDS:.0f} s.", *process.end()]
+    finally:
+        if process is not None:
+            process.close()
+
+
+def _asked_to_stop(address: Path, seconds: float) -> DaemonProcess:
+    """Who has promised to end."""
     line = line_to(address)
     try:
-        pidfd = os.pidfd_open(status_of(line).pid)
+        process = DaemonProcess(line.pid, os.pidfd_open(line.pid))
         try:
             asked(line, AskStop(0, seconds))
-            if not is_readable(pidfd, seconds + _END_SECONDS):
-                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-                is_readable(pidfd, _END_SECONDS)
-        finally:
-            os.close(pidfd)
+        except BaseException:
+            process.close()
+            raise
+        return process
     finally:
         line.close()

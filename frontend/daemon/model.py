@@ -20,6 +20,8 @@ from ..threads import in_own_thread
 from .settings import ModelSettings
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
+# An engine that says nothing for so long has no figures.
+_STATS_SECONDS = 2.0
 # A tree that has lived that long is not in a row with those that died before it.
 _LONG_LIFE = 60.0
 
@@ -220,12 +222,16 @@ class Model:
     # --- looking ---------------------------------------------------------------------------------------------------
 
     async def stats(self) -> Stats | None:
-        """Of the engine; None while there is none."""
+        """Of the engine; None while there is none, or it says nothing."""
         if self.session is None:
             return None
-        with suppress(EngineDeadError, ClosedError):
-            return await asyncio.to_thread(self.session.client.stats)
+        with suppress(EngineDeadError, ClosedError, TimeoutError):
+            return await asyncio.wait_for(asyncio.wrap_future(self.session.client.ask_stats()), _STATS_SECONDS)
         return None
+
+    async def silent(self, seconds: float) -> list[str]:
+        """Of its processes those that don't answer now; raises what has ended them."""
+        return [] if self.session is None else await self.session.client.silent(seconds)
 
     def status(self) -> ModelStatus:
         client = self.session.client if self.session is not None else None

@@ -103,6 +103,10 @@ class Models:
         """None while it isn't loaded."""
         return await self._models[name].stats() if name in self._models else None
 
+    async def silent(self, name: str, seconds: float) -> list[str]:
+        """Its processes that don't answer now."""
+        return await self._models[name].silent(seconds) if name in self._models else []
+
     def listing(self) -> list[ModelStatus]:
         """Of those that are served."""
         return [model.status() for model in self._models.values()]

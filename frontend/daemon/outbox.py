@@ -46,6 +46,11 @@ class Outbox:
         self._frames.append(packed)
         self._wake.set()
 
+    def say_anything(self, message: Message) -> None:
+        """From the loop: this, unless there is something to say anyway."""
+        if not self._messages and not self._fresh:
+            self.say(message)
+
     async def told(self) -> None:
         """Wait until the socket has taken all messages so far."""
         while self._frames:

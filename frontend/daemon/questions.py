@@ -80,7 +80,7 @@ class Answers:
 
 async def _stats(question: AskStats, model: Model, client: Hashable) -> Answer:
     session = await model.ready()
-    return Answer(question.query, stats=await asyncio.to_thread(session.client.stats))
+    return Answer(question.query, stats=await asyncio.wrap_future(session.client.ask_stats()))
 
 
 async def _render(question: PackedRender, model: Model, client: Hashable) -> Answer:

@@ -1,8 +1,9 @@
 """One client of the daemon, from its first frame to the end of its stream.
 
-Three tasks: one reads frames, one works them off in their order, one writes. When any of them ends, which the end of
-the client's stream makes happen however it came, all requests of the client are aborted and its lease is given back,
-and with it all that it made the daemon hold. Knows nothing of models beyond a lease on one.
+Four tasks: one reads frames, one works them off in their order, one writes, one says that we are still at it. When any
+of them ends, which the end of the client's stream makes happen however it came, all requests of the client are aborted
+and its lease is given back, and with it all that it made the daemon hold.
+Knows nothing of models beyond a lease on one.
 """
 
 import asyncio
@@ -15,6 +16,7 @@ import msgspec
 
 from ...protocol.attach import (
     ATTACH_PROTOCOL,
+    WORD_SECONDS,
     Attach,
     Attached,
     Cancel,
@@ -22,6 +24,7 @@ from ...protocol.attach import (
     Drop,
     Failure,
     PackedAsk,
+    StillWorking,
     frame,
 )
 from ...protocol.errors import ClosedError, ConfigError, PenstockError
@@ -60,6 +63,7 @@ class Served:
         self._writer = writer
         self._asking: set[asyncio.Task[None]] = set()
         self._num_unanswered = 0  # frames that were read and are not worked off
+        self._heard = asyncio.Event()  # something came, and may take its time
         # Each connection is a client of its own: it has its share of the budget, and its turns at the engines.
         client = f"connection {next(_numbers)}"
         self._room = Room(budget, client, lambda: self.num_running > 0, self._check_whether_gone)
@@ -91,6 +95,7 @@ class Served:
             asyncio.create_task(self._read(frames)),
             asyncio.create_task(self._work(frames)),
             asyncio.create_task(self._outbox.run()),
+            asyncio.create_task(self._say_that_we_work()),
         ]
         error: BaseException | None = None
         try:
@@ -134,6 +139,7 @@ class Served:
         while True:
             found = await self._frames.next()
             self._num_unanswered += 1
+            self._heard.set()
             await frames.put(found)
 
     async def _work(self, frames: "asyncio.Queue[Frame]") -> None:
@@ -154,6 +160,16 @@ class Served:
             self._requests.cancel(message.numbers)
         else:
             await self._answer(message)
+
+    async def _say_that_we_work(self) -> None:
+        """As long as the client waits for anything."""
+        while True:
+            await self._heard.wait()
+            await asyncio.sleep(WORD_SECONDS)
+            if self._num_unanswered or self.num_running or self._asking:
+                self._outbox.say_anything(StillWorking())
+            else:
+                self._heard.clear()
 
     async def _answer(self, question: Any) -> None:
         """Beside the requests: an adapter takes its time. Who asks and does not read comes to wait."""
@@ -203,6 +219,7 @@ class Served:
             raise _Disagreement("The daemon runs another version of Penstock; restart it with this one.")
         if self.model is not None:
             raise _Disagreement("This connection has a model already.")
+        self._outbox.say(StillWorking())  # at once: who doesn't hear it looks for another model
         try:
             model = self.models.find(message.model, message.path)
         except UnknownModelError:

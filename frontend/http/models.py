@@ -78,7 +78,10 @@ class Models(Protocol):
     async def listing(self) -> list[Card]: ...
 
     async def stats(self) -> dict[str, Stats]:
-        """Of each loaded model, asked of its engine; raises what has ended one."""
+        """Of each loaded model whose engine answers; raises what has ended one."""
+
+    async def silent(self, seconds: float) -> dict[str, list[str]]:
+        """Of each loaded model the processes that don't answer now, each asked itself; raises what has ended one."""
 
 
 @dataclass(slots=True)
@@ -190,7 +193,12 @@ class OneModel:
 
     async def stats(self) -> dict[str, Stats]:
         await self._llm.ready()
-        return {self._names[0]: await asyncio.to_thread(self._llm._session.client.stats)}
+        asked = asyncio.wrap_future(self._llm._session.client.ask_stats())
+        return {self._names[0]: await asked}
+
+    async def silent(self, seconds: float) -> dict[str, list[str]]:
+        await self._llm.ready()
+        return {self._names[0]: await self._llm._session.client.silent(seconds)}
 
     async def _adapters(self) -> list[str]:
         return await self._llm.list_loras() if self._llm._session.config.enable_lora else []

@@ -72,9 +72,17 @@ class ServedModels:
         return cards
 
     async def stats(self) -> dict[str, Stats]:
-        names = [status.name for status in self._served() if status.state == "ready"]
+        names = self._ready()
         found = await asyncio.gather(*map(self._models.stats, names))
         return {name: stats for name, stats in zip(names, found) if stats is not None}
+
+    async def silent(self, seconds: float) -> dict[str, list[str]]:
+        names = self._ready()
+        found = await asyncio.gather(*(self._models.silent(name, seconds) for name in names))
+        return dict(zip(names, found))
+
+    def _ready(self) -> list[str]:
+        return [status.name for status in self._served() if status.state == "ready"]
 
     def _names(self) -> list[str]:
         return [name for name in self._models.names() if self._with_added or self._models.is_named(name)]

@@ -1,6 +1,7 @@
 """What there is and how it does: the list of models, health, figures."""
 
 import asyncio
+from contextlib import suppress
 
 from msgspec import UNSET
 
@@ -12,7 +13,8 @@ from ..models import Card, UnknownModel
 from ..reply import Reply
 from ..schemas.others import Health, ModelCard, ModelList
 
-_HEALTH_SECONDS = 5.0
+# How long processes have to answer whether they are there, and engines to tell their figures.
+_ANSWER_SECONDS, _FIGURES_SECONDS = 5.0, 2.0
 
 
 async def models(call: Call, body: None) -> Reply:
@@ -37,24 +39,23 @@ def _as_told(card: Card) -> ModelCard:
 
 
 async def health(call: Call, body: None) -> Reply:
-    return Reply.of(Health(status="ok", models=dict.fromkeys(await _asked(call), "ok")))
+    """Every process of every loaded model answers this very question; a step that is running may end first."""
+    try:
+        found = await asyncio.wait_for(call.server.models.silent(_ANSWER_SECONDS), 2 * _ANSWER_SECONDS)
+    except TimeoutError:
+        raise ApiError(503, "A model is still being loaded.", retry_after=2) from None
+    except PenstockError:
+        raise ApiError(503, "A model's processes have ended; the log says why.", retry_after=2) from None
+    if silent := {name: roles for name, roles in found.items() if roles}:
+        words = "; ".join(f"{name}: {', '.join(roles)}" for name, roles in silent.items())
+        raise ApiError(503, f"Processes have not answered for {_ANSWER_SECONDS:g} s: {words}.", retry_after=2)
+    return Reply.of(Health(status="ok", models=dict.fromkeys(found, "ok")))
 
 
 async def metrics(call: Call, body: None) -> Reply:
-    """What the server knows by itself is told even where an engine has died."""
-    try:
-        engines = await _asked(call)
-    except ApiError:
-        engines = {}
+    """What the server knows by itself is told even where an engine has died, or says nothing."""
+    engines: dict[str, Stats] = {}
+    with suppress(TimeoutError, PenstockError):
+        engines = await asyncio.wait_for(call.server.models.stats(), _FIGURES_SECONDS)
     text = call.server.metrics.text(engines, call.server.places.waiting)
     return Reply(text.encode(), b"text/plain; version=0.0.4; charset=utf-8")
-
-
-async def _asked(call: Call) -> dict[str, Stats]:
-    """Of every loaded model, by its engine itself."""
-    try:
-        return await asyncio.wait_for(call.server.models.stats(), _HEALTH_SECONDS)
-    except TimeoutError:
-        raise ApiError(503, f"A model's engine has not answered for {_HEALTH_SECONDS:g} s.") from None
-    except PenstockError:
-        raise ApiError(503, "A model's processes have ended; the log says why.", retry_after=2) from None

@@ -1,0 +1,145 @@
+"""What the kernel says of a process: whether it could have worked just now, and whether it has.
+
+A process that is stopped does nothing, and neither does one that waits for a core on a busy machine: the first has
+hung for whoever waits, the second has not. Reads /proc alone, and takes what it can't read for idle.
+Knows nothing of what the processes are for.
+"""
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+_READ_BYTES = 4096  # fewer are no reading of a file
+_CPU_SHARE = 0.02  # less of a core is no work: connections that are tried again and again
+
+
+class Chance(NamedTuple):
+    """What a process could have done in some seconds."""
+
+    seconds: float  # of these, in which it could have worked
+    is_stopped: bool = False  # by SIGSTOP
+    is_traced: bool = False  # by a debugger
+
+
+class Process:
+    """One that is looked at again and again."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self._cpu_time = 0
+
+    def chance(self, seconds: float) -> Chance:
+        """In the seconds that have just passed.
+
+        While one of its threads computes or waits for a core, only what it computed counts, for it may have no core.
+        """
+        states = thread_states(self.pid)
+        cpu_time = _cpu_time(self.pid)
+        computed, self._cpu_time = max(0, cpu_time - self._cpu_time) / 1e9, cpu_time
+        counted = min(seconds, computed) if "R" in states else seconds
+        return Chance(counted, is_stopped="T" in states, is_traced=is_traced(self.pid))
+
+
+class Progress:
+    """Of processes and all that they have started: how long they have neither computed nor read anything."""
+
+    def __init__(self) -> None:
+        self._before: dict[int, tuple[int, int, int]] = {}
+        self.missed = 0.0  # seconds
+
+    def count(self, pids: Iterable[int], seconds: float) -> None:
+        """The seconds that have just passed; not where one of them waits for a core, or for a lock of another's."""
+        every = [*pids, *descendants(pids)]
+        found = {pid: (_cpu_time(pid), _bytes_read(pid), _page_faults(pid)) for pid in every}
+        before, self._before = self._before, found
+        cpu_time, num_bytes, faults = (
+            sum(now[kind] - before.get(pid, (0, 0, 0))[kind] for pid, now in found.items()) for kind in range(3)
+        )
+        if cpu_time > seconds * 1e9 * _CPU_SHARE or num_bytes >= _READ_BYTES or faults > 0:
+            self.missed = 0.0
+        elif not any("R" in thread_states(pid) for pid in every) and _waiting_for_locks().isdisjoint(every):
+            self.missed += seconds
+
+
+def thread_states(pid: int) -> str:
+    """A letter for each thread: R runs or would, S and D wait, T is stopped, t is held by a debugger."""
+    return "".join(fields[0] for fields in map(_stat, _threads(pid)) if fields)
+
+
+def is_stopped(pid: int) -> bool:
+    return "T" in thread_states(pid)
+
+
+def is_traced(pid: int) -> bool:
+    with suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("TracerPid:"):
+                return line.split()[1] != "0"
+    return False
+
+
+def start_time(pid: int) -> int | None:
+    """In the system's ticks since it was started; with its number it names a process for good."""
+    fields = _stat(Path(f"/proc/{pid}"))
+    return int(fields[19]) if fields else None
+
+
+def descendants(pids: Iterable[int]) -> list[int]:
+    """Children of these, and theirs."""
+    children: dict[int, list[int]] = {}
+    for path in Path("/proc").glob("[0-9]*"):
+        if fields := _stat(path):
+            children.setdefault(int(fields[1]), []).append(int(path.name))
+    found, open_ends = [], list(pids)
+    while open_ends:
+        new = children.get(open_ends.pop(), [])
+        found += new
+        open_ends += new
+    return found
+
+
+def _threads(pid: int) -> Iterator[Path]:
+    with suppress(OSError):
+        for name in os.listdir(f"/proc/{pid}/task"):
+            yield Path(f"/proc/{pid}/task/{name}")
+
+
+def _stat(path: Path) -> list[str]:
+    """The fields after the name, which may hold anything; none where the process is gone."""
+    with suppress(OSError):
+        return (path / "stat").read_text(errors="replace").rpartition(")")[2].split()
+    return []
+
+
+def _cpu_time(pid: int) -> int:
+    """Nanoseconds of its threads."""
+    total = 0
+    for thread in _threads(pid):
+        try:
+            total += int((thread / "schedstat").read_text().split()[0])
+        except (OSError, ValueError, IndexError):  # not every kernel keeps it; ticks of 10 ms then
+            total += sum(map(int, _stat(thread)[11:13])) * 10_000_000
+    return total
+
+
+def _bytes_read(pid: int) -> int:
+    with suppress(OSError):
+        lines = Path(f"/proc/{pid}/io").read_text().splitlines()
+        return sum(int(line.split()[1]) for line in lines if line.startswith(("rchar:", "read_bytes:")))
+    return 0
+
+
+def _page_faults(pid: int) -> int:
+    """For which something had to be read."""
+    fields = _stat(Path(f"/proc/{pid}"))
+    return int(fields[9]) if fields else 0
+
+
+def _waiting_for_locks() -> set[int]:
+    """Processes that wait for a lock on a file, which another one holds."""
+    with suppress(OSError):
+        lines = Path("/proc/locks").read_text().splitlines()
+        return {int(line.split()[5]) for line in lines if " -> " in line}
+    return set()

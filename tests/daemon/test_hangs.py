@@ -1,0 +1,229 @@
+"""A daemon that hangs, and a model that hangs under one: whoever waits is told within a bound; `stop` ends it all."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import psutil
+import pytest
+from builders.daemon import RunningDaemon, models, wait_for, worker_of
+from builders.watching import assert_gone, is_running
+
+from penstock import LLM, EngineDeadError, PenstockError, SamplingParams
+from penstock.frontend import cli
+from penstock.frontend.daemon.address import Address
+from penstock.frontend.daemon.background import listens, start_daemon
+from penstock.frontend.daemon.lock import MARK, lock_of, process_of
+from penstock.frontend.vital_signs import is_stopped
+from penstock.protocol.attach import daemon_socket
+
+ENDLESS = SamplingParams(max_tokens=900, ignore_eos=True)
+SHORT = SamplingParams(max_tokens=4, ignore_eos=True)
+STAND_IN = {"load_format": "stand-in", "max_model_len": 1024, "num_gpu_blocks_override": 128, "quiet": True}
+
+
+@pytest.fixture
+def usual_daemon(monkeypatch) -> Iterator[RunningDaemon]:
+    """Where scripts look for one unless they are told otherwise; killed afterwards, whatever state it is in."""
+    with TemporaryDirectory(prefix="pd") as folder:
+        monkeypatch.setenv("PENSTOCK_RUNTIME_DIR", folder)
+        config = Path(folder, "config.toml")
+        config.write_text(models("pocket", more="watchdog_timeout = 0.6"))
+        start_daemon(["--config", str(config), "--no-http"], daemon_socket())
+        daemon = RunningDaemon(daemon_socket())
+        pids = daemon.processes()
+        yield daemon
+        for pid in filter(is_running, pids):
+            os.kill(pid, signal.SIGKILL)
+
+
+def stop(pid: int) -> None:
+    os.kill(pid, signal.SIGSTOP)
+    wait_for(lambda: is_stopped(pid), f"{pid} is stopped")
+
+
+def seconds_until_it_raises(call: Callable[[], Any], error: type[Exception], words: str) -> float:
+    begun = time.monotonic()
+    with pytest.raises(error, match=words):
+        call()
+    return time.monotonic() - begun
+
+
+def test_a_model_that_hangs_under_a_daemon_is_named_and_started_again(usual_daemon):
+    with usual_daemon.attach() as llm:
+        worker = worker_of(usual_daemon)
+        stop(worker)
+        words = rf"worker 0 process \(pid {worker}\) has been stopped"
+        assert seconds_until_it_raises(lambda: CALLS["generate"](llm), EngineDeadError, words) < 5
+        assert_gone([worker])
+        assert llm.generate([[1]], SHORT, use_tqdm=False)[0].error_code == 200
+        assert usual_daemon.model().restarts == 1
+
+
+@pytest.mark.parametrize("is_worker_stopped", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_everybody_is_told_that_a_daemon_hangs_and_stop_ends_it_with_its_trees(usual_daemon, capfd, is_worker_stopped):
+    with ExitStack() as open_ones, ThreadPoolExecutor(8) as threads:
+        one, other = (open_ones.enter_context(usual_daemon.attach(watchdog_timeout=1.0)) for _ in range(2))
+        pids = usual_daemon.processes()
+        assert len(pids) == 4
+        for pid in pids[: 2 if is_worker_stopped else 1]:  # the first child is the worker
+            stop(pid)
+        private = threads.submit(lambda: LLM("pocket", connect="auto", **{**STAND_IN, "quiet": False}))
+        words = r"\(pid \d+\) has said nothing for \d.*stopped \(SIGSTOP\)"
+        waits = [
+            threads.submit(seconds_until_it_raises, call, error, words)
+            for call, error in (
+                (lambda: one.generate([[1]], ENDLESS, use_tqdm=False), EngineDeadError),
+                (lambda: list(other.stream([1], ENDLESS)), EngineDeadError),
+                (lambda: usual_daemon.attach(), EngineDeadError),
+                (lambda: LLM("pocket", connect="require", **STAND_IN), EngineDeadError),
+                (lambda: usual_daemon.status(), PenstockError),
+            )
+        ]
+        assert max(wait.result() for wait in waits) < 6
+        assert private.result()._session.client.tree.children
+        private.result().close()
+    assert "has said nothing" in capfd.readouterr().err
+    begun = time.monotonic()
+    assert cli.main(["stop"]) == 0
+    assert time.monotonic() - begun < 15
+    said = capfd.readouterr().out
+    assert "SIGTERM" in said and "was killed" in said and said.endswith("The daemon has ended.\n"), said
+    assert not any(map(is_running, pids))
+    assert not listens(daemon_socket())
+
+
+@pytest.mark.long
+def test_a_client_whose_daemon_goes_on_in_time_has_lost_nothing(usual_daemon):
+    params = SamplingParams(temperature=0, max_tokens=200, ignore_eos=True)
+    with usual_daemon.attach(watchdog_timeout=20.0) as llm:
+        [expected] = llm.generate([[1, 2]], params, use_tqdm=False)
+        daemon, token_ids = usual_daemon.processes()[0], []
+        for number, output in enumerate(llm.stream([1, 2], params)):
+            token_ids += output.outputs.token_ids
+            if number == 0:
+                stop(daemon)
+                threading.Timer(0.3, os.kill, (daemon, signal.SIGCONT)).start()
+        assert token_ids == expected.outputs.token_ids
+
+
+def test_only_the_very_process_that_wrote_the_lock_is_ever_ended(tmp_path):
+    address = tmp_path / "socket"
+    with Address(address):
+        process = process_of(address)
+        assert process is not None and process.pid == os.getpid()
+        process.close()
+        lock = lock_of(address)
+        pid, start, boot = lock.read_bytes().removeprefix(MARK).decode().split()
+        others = (f"{pid} {int(start) + 1} {boot}", f"{os.getppid()} {start} {boot}", f"{pid} {start} 0")
+        for other in (*others, "", "x", "-1"):
+            lock.write_bytes(MARK + other.encode())
+            assert process_of(address) is None, other
+    assert process_of(address) is None
+
+
+LISTENS = """
+import socket, sys, time
+listening = socket.socket(socket.AF_UNIX)
+listening.bind(sys.argv[1])
+listening.listen()
+time.sleep(60)
+"""
+
+
+@pytest.mark.long
+def test_whoever_listens_there_and_is_no_daemon_is_left_alone(tmp_path, capsys):
+    address = tmp_path / "socket"
+    innocent = subprocess.Popen([sys.executable, "-c", LISTENS, str(address)])
+    try:
+        wait_for(lambda: listens(address), "it listens")
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        address.with_name("socket.lock").write_text(f"{innocent.pid} 12345 {boot}")  # of a daemon that had its number
+        assert cli.main(["stop", "--socket", str(address)]) == 1
+        assert "has said nothing" in capsys.readouterr().err
+        assert innocent.poll() is None
+    finally:
+        innocent.kill()
+        innocent.wait()
+
+
+@pytest.mark.long
+def test_a_daemon_that_nobody_can_reach_any_more_is_ended_all_the_same(usual_daemon, capsys):
+    pids = usual_daemon.processes()
+    daemon_socket().unlink()
+    assert cli.main(["stop"]) == 0
+    assert "SIGTERM" in capsys.readouterr().out
+    assert_gone(pids)
+
+
+@pytest.mark.long
+def test_a_stopped_daemon_whose_queue_of_connections_is_full_is_passed_by(usual_daemon):
+    daemon = psutil.Process(usual_daemon.processes()[0])
+    daemon.suspend()
+    with ExitStack() as waiting:
+        for _ in range(200):
+            one = waiting.enter_context(socket.socket(socket.AF_UNIX))
+            one.setblocking(False)
+            one.connect_ex(str(daemon_socket()))
+        begun = time.monotonic()
+        with LLM("pocket", connect="auto", **STAND_IN) as llm:
+            assert llm._session.client.tree.children
+        for connect in ("require", str(daemon_socket())):
+            with pytest.raises(PenstockError, match="takes no connections"):
+                LLM("pocket", connect=connect, **STAND_IN)
+        for words in (["ps"], ["status"], ["reload"]):
+            assert cli.main(words) != 0
+        assert time.monotonic() - begun < 10
+        assert cli.main(["stop"]) == 0
+    assert not is_running(daemon.pid)
+
+
+CALLS: dict[str, Callable[[LLM], Any]] = {
+    "generate": lambda llm: llm.generate([[1]], ENDLESS, use_tqdm=False),
+    "chat": lambda llm: llm.chat([{"role": "user", "content": "hello"}], ENDLESS, use_tqdm=False),
+    "stream": lambda llm: list(llm.stream([1], ENDLESS)),
+    "stats": lambda llm: llm.stats(),
+    "list_loras": lambda llm: llm.list_loras(),
+    "apply_chat_template": lambda llm: llm.apply_chat_template([{"role": "user", "content": "hello"}]),
+    "a batch that fills the socket": lambda llm: llm.generate([[1] * 500] * 2000, ENDLESS, use_tqdm=False),
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("call", CALLS)
+def test_no_call_of_an_attached_client_waits_for_a_stopped_daemon(usual_daemon, call):
+    with usual_daemon.attach(watchdog_timeout=1.5) as llm:
+        psutil.Process(usual_daemon.processes()[0]).suspend()
+        assert seconds_until_it_raises(lambda: CALLS[call](llm), EngineDeadError, "has said nothing") < 6
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("role", ["penstock.worker", "penstock.engine", "detokenizer"])
+@pytest.mark.parametrize("call", ["generate", "chat", "stream"])
+def test_whoever_hangs_under_a_daemon_is_named_to_attached_clients(usual_daemon, role, call):
+    with usual_daemon.attach() as llm:
+        pids = usual_daemon.processes()[1:]
+        pid = next(pid for pid in pids if role in Path(f"/proc/{pid}/cmdline").read_text())
+        stop(pid)
+        words = rf"process \(pid {pid}\) has been stopped"
+        assert seconds_until_it_raises(lambda: CALLS[call](llm), EngineDeadError, words) < 6
+        assert llm.generate([[1]], SHORT, use_tqdm=False)[0].error_code == 200
+
+
+@pytest.mark.long
+def test_ps_says_of_a_hung_model_what_it_can(usual_daemon, capsys):
+    with usual_daemon.attach() as llm:
+        llm.generate([[1]], SHORT, use_tqdm=False)
+        psutil.Process(worker_of(usual_daemon)).suspend()
+        assert cli.main(["ps"]) == 0
+        assert "pocket" in capsys.readouterr().out
