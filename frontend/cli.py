@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from .. import __version__
-from .standard_error import mend_streams, settle_at_exit, write_line
+from .standard_error import fill_closed_descriptors, settle_at_exit, write_line
 
 # Name → what it is for, in one line.
 COMMANDS = {
@@ -33,10 +33,11 @@ COMMANDS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
-    mend_streams()
+    fill_closed_descriptors()
     try:
         status = _run(_command(words[:1]), words[1:])
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
         return status
     except KeyboardInterrupt:
         return 128 + signal.SIGINT

@@ -16,6 +16,7 @@ from ..protocol.messages import Stats
 from ..protocol.outputs import RequestOutput
 from ..protocol.sampling import SamplingParams
 from .asked import Asked, Messages, Params
+from .standard_error import fill_closed_descriptors
 
 if TYPE_CHECKING:
     from .tokenizer import Tokenizer
@@ -101,6 +102,7 @@ class Opened(Protocol):
 
 def open_model(model: str | os.PathLike[str], options: dict[str, Any]) -> Opened:
     """The daemon's, where `connect` says so and it has that model; else a private tree, which starts."""
+    fill_closed_descriptors()
     with said_in_words(f"{os.fspath(model)} could not be opened"):
         if options.get("connect", "never") not in (None, "never"):
             from .attached import attach

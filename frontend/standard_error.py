@@ -85,18 +85,11 @@ def fill_closed_descriptors() -> None:
         os.close(filled)
 
 
-def mend_streams() -> None:
-    """For a command, whose standard streams are its own: what is closed swallows all and holds nothing."""
-    fill_closed_descriptors()
-    for descriptor, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(descriptor, mode, closefd=False))
-
-
 def settle_at_exit() -> None:
     """For a command's end: what a buffer holds and nobody takes would make the interpreter's own end fail."""
     for name in ("stdout", "stderr"):
         try:
-            getattr(sys, name).flush()
+            if (stream := getattr(sys, name)) is not None:
+                stream.flush()
         except (OSError, ValueError):
             setattr(sys, name, None)

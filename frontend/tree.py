@@ -35,7 +35,6 @@ from ..protocol.trace import Trace
 from . import logs
 from .parsing import Parsing
 from .roll_call import RollCall
-from .standard_error import fill_closed_descriptors
 
 # After a child has ended, its last words and those of the others are awaited that long.
 _LAST_WORDS_SECONDS = 0.3
@@ -47,7 +46,6 @@ class Tree:
     """Running from the constructor on; `wait_until_ready`, then read `inbox`; `close` from any state."""
 
     def __init__(self, config: EngineConfig, model_folder: Path, tokenizer_folder: Path) -> None:
-        fill_closed_descriptors()
         self.config = config
         ranks = config.tensor_parallel_size
         require_descriptors(_DESCRIPTORS + _DESCRIPTORS_PER_CHILD * (ranks + 2), "Another process tree")

@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     """Lines are printed as they are found: torch takes its time."""
     failed = 0
-    is_coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    is_coloured = sys.stdout is not None and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     for line in _lines():
         failed += line.verdict == FAIL
         print(_shown(line, is_coloured), flush=True)

@@ -4,7 +4,6 @@ Knows nothing of what the lines mean.
 """
 
 import argparse
-import sys
 import time
 from pathlib import Path
 
@@ -47,6 +46,5 @@ def _show_from(log: Path, start: int) -> int:
     with open(log, "rb") as file:
         file.seek(start)
         found = file.read()
-    sys.stdout.write(found.decode(errors="replace"))
-    sys.stdout.flush()
+    print(found.decode(errors="replace"), end="", flush=True)
     return start + len(found)

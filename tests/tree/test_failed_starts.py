@@ -90,8 +90,8 @@ def test_an_invalid_generation_config_is_an_error_before_anything_starts(invalid
     for _ in range(3):
         with pytest.raises(ConfigError, match="generation_config.json cannot be used: temperature=-1"):
             LLM(invalid_model, **STAND_IN, quiet=True)
-    for command in ("generate", "chat"):
-        assert main([command, str(invalid_model)]) == 1
+    for words in (["generate", str(invalid_model), "x"], ["chat", str(invalid_model)]):
+        assert main(words) == 1
         assert "generation_config.json cannot be used" in capsys.readouterr().err
 
 
