@@ -48,7 +48,7 @@ class Outbox:
 
     def say_anything(self, message: Message) -> None:
         """From the loop: this, unless there is something to say anyway."""
-        if not self._messages and not self._fresh:
+        if not self._frames and not self._fresh:
             self.say(message)
 
     async def told(self) -> None:

@@ -117,7 +117,9 @@ class Served:
         """To who is sent away. Who has gone by itself, and who doesn't read, hears nothing."""
         if error is None or isinstance(error, (asyncio.IncompleteReadError, ConnectionError)):
             return
-        if not isinstance(error, (PenstockError, msgspec.DecodeError)):
+        if self._writer.transport.is_closing():
+            return
+        if not isinstance(error, (PenstockError, msgspec.DecodeError, UnicodeDecodeError)):
             logs.say(f"A client was sent away: {type(error).__name__}: {error}", quiet=False)
         with suppress(ConnectionError, TimeoutError):
             self._writer.write(frame(Declined(Failure.of(error), False)))

@@ -23,6 +23,7 @@ from penstock.protocol.attach import (
     FromDaemon,
     Piece,
     Pieces,
+    StillWorking,
     frame,
 )
 
@@ -47,15 +48,14 @@ class PlainClient:
         return self.send(struct.pack("<I", length))
 
     def hear(self) -> Any | None:
-        """The next message; None at the end."""
-        try:
-            header = self.socket_file.read(4)
-            if len(header) < 4:
-                return None
-            (length,) = struct.unpack("<I", header)
-            return _decoder.decode(self.socket_file.read(length))
-        except ConnectionResetError:
-            return None
+        """The next message that says more than that the daemon works; None at the end."""
+        with suppress(ConnectionResetError):
+            while len(header := self.socket_file.read(4)) == 4:
+                (length,) = struct.unpack("<I", header)
+                message = _decoder.decode(self.socket_file.read(length))
+                if not isinstance(message, StillWorking):
+                    return message
+        return None
 
     def last_words(self) -> str:
         """Why it is sent away; empty where that isn't said."""

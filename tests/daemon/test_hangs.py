@@ -75,7 +75,7 @@ def test_everybody_is_told_that_a_daemon_hangs_and_stop_ends_it_with_its_trees(u
     with ExitStack() as open_ones, ThreadPoolExecutor(8) as threads:
         one, other = (open_ones.enter_context(usual_daemon.attach(watchdog_timeout=1.0)) for _ in range(2))
         pids = usual_daemon.processes()
-        assert len(pids) == 4
+        assert len(pids) >= 4  # the daemon and a tree, and what else it has started
         for pid in pids[: 2 if is_worker_stopped else 1]:  # the first child is the worker
             stop(pid)
         private = threads.submit(lambda: LLM("pocket", connect="auto", **{**STAND_IN, "quiet": False}))

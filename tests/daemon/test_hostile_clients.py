@@ -39,8 +39,11 @@ def small(tmp_path_factory):
     folder = tmp_path_factory.mktemp("s")
     config = folder / "c.toml"
     config.write_text(models("pocket", more="max_num_seqs = 8\n", **BUDGET))
-    with running_daemon(folder, "--config", str(config)) as daemon:
-        yield daemon
+    with pytest.MonkeyPatch.context() as environment:
+        # A step takes a moment, so that long requests run for as long as a test asks about them.
+        environment.setenv("PENSTOCK_FAULTS", "worker.step=delay:0.02")
+        with running_daemon(folder, "--config", str(config)) as daemon:
+            yield daemon
 
 
 @pytest.fixture
