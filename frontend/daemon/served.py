@@ -169,7 +169,8 @@ class Served:
             await self._heard.wait()
             await asyncio.sleep(WORD_SECONDS)
             if self._num_unanswered or self.num_running or self._asking:
-                self._outbox.say_anything(StillWorking())
+                with suppress(BudgetError):  # it has left enough unread to see that
+                    self._outbox.say_anything(StillWorking())
             else:
                 self._heard.clear()
 
