@@ -60,9 +60,14 @@ class Client(Usable):
         self.on_close: Callable[[], None] = lambda: None  # for what ends with the tree
         self.on_death: Callable[[PenstockError], None] = lambda error: None  # called by the receiving thread
         self._thread = threading.Thread(target=self._receive, name="penstock-client", daemon=True)
-        self._watch = TreeWatch(self.tree, config.watchdog_timeout)
-        self._watchdog = Watchdog(config.watchdog_timeout, self._is_waited_for, self._watch.begin, self._look)
-        self._watchdog.wake()
+        try:
+            self._watch = TreeWatch(self.tree, config.watchdog_timeout)
+            self._watchdog = Watchdog(config.watchdog_timeout, self._is_waited_for, self._watch.begin, self._look)
+            self._watchdog.wake()
+        except BaseException:
+            self.tree.close()
+            self._close_ends()
+            raise
 
     def wait_until_ready(self) -> MemoryPlan:
         try:

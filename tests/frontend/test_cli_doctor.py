@@ -55,6 +55,7 @@ def test_what_keeps_a_model_from_running_is_the_exit_status_and_has_advice(capsy
 def test_a_cache_that_cannot_be_written_is_no_more_than_a_warning(capsys, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "file"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     assert cli.main(["doctor"]) == 0
     assert verdicts(capsys.readouterr().out)["cache"] == "warn"
 

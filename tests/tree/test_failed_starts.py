@@ -150,9 +150,14 @@ def test_a_daemon_whose_adapters_cannot_be_loaded_again_lets_its_tree_go(monkeyp
 
     monkeypatch.setattr(daemon_models, "_load_again", fails)
     before = own_processes()
-    served = daemon_models.Models(daemon_models.DaemonSettings())
-    with pytest.raises(OSError):
-        served._open_session(Model())
+
+    async def loaded() -> None:
+        served = daemon_models.Models(daemon_models.DaemonSettings())
+        session = await asyncio.to_thread(served._open_session, Model())
+        await served._load_adapters(Model(), session)
+
+    with pytest.raises(OSError, match="as if a terminal"):
+        asyncio.run(loaded())
     wait_until(lambda: own_processes() <= before, 5, "the tree has ended")
 
 

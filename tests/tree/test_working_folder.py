@@ -39,10 +39,11 @@ def test_a_script_loads_a_real_model():
     assert (done.stdout, done.returncode) == ("3 tokens\n", 0), done.stderr
 
 
-def test_a_name_that_is_nowhere_is_told_as_always(removed, capsys, monkeypatch):
+def test_a_name_that_is_nowhere_is_told_as_always(removed, capsys, monkeypatch, tmp_path):
     for name in ("no/such-model", "./here", "nothing"):
         assert main(["generate", name, "x"]) == 1
         assert f"There is no model '{name}'" in capsys.readouterr().err
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setenv("PENSTOCK_CACHE", "relative")
     monkeypatch.setenv("PENSTOCK_LOG_DIR", "relative")
     assert main(["generate", "pocket", "x", "--load-format", "stand-in"]) == 1
