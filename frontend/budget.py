@@ -5,15 +5,19 @@ yet) is charged to the client's account first, and the charge is released when t
 that doesn't fit is refused with `BudgetError`, which ends that request alone. Safe from any thread.
 """
 
+import ctypes
 import threading
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager, suppress
 
 from ..protocol.errors import PenstockError
 from .commands.machine import memory_limit, total_memory
 
-# A quarter of the total is kept for clients that hold little, so that those who hold much never shut the others out.
-_KEPT, _LITTLE = 4, 4096
+# A quarter of the total is kept for clients that hold little, so that those who hold much never shut the others out:
+# room for a thousand of them, or for as many as 64 KiB each allow.
+_KEPT, _LITTLE, _LEAST_LITTLE = 4, 4096, 64 << 10
 _GREATEST_DEFAULT, _LEAST_SHARE = 1 << 30, 64 << 20
+_MMAP_THRESHOLD, _LARGE_BLOCK = -3, 256 << 10  # of malloc.h, and bytes
 
 
 class BudgetError(PenstockError):
@@ -87,7 +91,7 @@ class Budget:
                 f"This client's requests and unread answers would take {_mib(used_by_client)}, and one client may take "
                 f"{_mib(self.per_client)} (max_client_bytes). Read what is ready, or ask for less at once."
             )
-        holds_little = used_by_client <= self.total // _LITTLE
+        holds_little = used_by_client <= max(self.total // _LITTLE, _LEAST_LITTLE)
         if used > (self.total if holds_little else self.total - self.total // _KEPT):
             raise BudgetError(
                 f"All clients' requests and unread answers together would take {_mib(used)}, and {_mib(self.total)} "
@@ -114,6 +118,15 @@ class Charge:
     def shrink(self, num_bytes: int) -> None:
         self._budget._change(self, -num_bytes)
 
+    @contextmanager
+    def more(self, num_bytes: int) -> Iterator[None]:
+        """For as long as the context is open."""
+        self.grow(num_bytes)
+        try:
+            yield
+        finally:
+            self.shrink(num_bytes)
+
     def release(self) -> None:
         """Nothing of it is held any more, nor will be. Safe to call twice."""
         self._budget._end(self)
@@ -123,6 +136,12 @@ class Charge:
 
     def __exit__(self, *exception: object) -> None:
         self.release()
+
+
+def give_large_blocks_back() -> None:
+    """To the system, as soon as they are free: glibc would keep them in its heap, where short ones hold them apart."""
+    with suppress(OSError, AttributeError):  # of another C library
+        ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, _LARGE_BLOCK)
 
 
 def _mib(num_bytes: int) -> str:

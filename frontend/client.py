@@ -218,6 +218,8 @@ class Client(Usable):
                 notified[request_id] = request
                 if request.is_finished:
                     self._pending.pop(request_id, None)
+                elif request.error is not None:  # nobody may hold more of it, whoever still has to hear of that
+                    self.abort([request])
         for request in notified.values():
             notify(request)
 

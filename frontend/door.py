@@ -34,10 +34,18 @@ _SEED_SPAN = 2**63
 _END_TOKENS, _END_CHARACTERS = 16, 64
 
 
+# What is remembered of parameters, as it would be sent. A request brings as much as it likes, and is forgotten last.
+_MOST_SETTLED, _MOST_SETTLED_BYTES = 256, 1 << 20
+
+
 class _Settled(NamedTuple):
     given: SamplingParams
     params: SamplingParams
     grammar: Grammar | None
+
+    @property
+    def num_bytes(self) -> int:
+        return len(msgspec.msgpack.encode((self.params, self.grammar)))
 
 
 class Door:
@@ -56,6 +64,7 @@ class Door:
         self._seeds: Iterator[int] = itertools.count()
         self._client = ""
         self._settled: dict[int, _Settled] = {}
+        self._settled_bytes = 0
 
     def asked(self, prompts: Iterable[Any], params: Params) -> Iterator[Asked]:
         """Pair prompts with their parameters; lists of different lengths raise before anything runs."""
@@ -152,12 +161,18 @@ class Door:
         """What belongs to the model filled in; remembered, since a batch shares one object."""
         known = self._settled.get(id(params))
         if known is None or known.given != params:
-            if len(self._settled) > 256:
-                self._settled.clear()
             # A copy is kept to compare with: the caller may change the object between two calls.
             known = _Settled(msgspec.structs.replace(params), self._filled_in(params), self._grammar(params))
-            self._settled[id(params)] = known
+            self._remember(params, known)
         return known
+
+    def _remember(self, params: SamplingParams, settled: _Settled) -> None:
+        num_bytes = settled.num_bytes
+        if len(self._settled) >= _MOST_SETTLED or self._settled_bytes + num_bytes > _MOST_SETTLED_BYTES:
+            self._settled.clear()
+            self._settled_bytes = 0
+        self._settled[id(params)] = settled
+        self._settled_bytes += num_bytes
 
     def _grammar(self, params: SamplingParams) -> Grammar | None:
         if params.guided_decoding is None:

@@ -10,6 +10,8 @@ from ..protocol.errors import RequestError
 from ..protocol.messages import MemoryPlan
 from ..protocol.sampling import SamplingParams
 
+_WORD_CHARACTERS = 64  # of a bad word, on average
+
 
 def _adapters_where_there_is_room(params: SamplingParams, config: EngineConfig, plan: MemoryPlan) -> None:
     """Which ones are loaded, the engine knows."""
@@ -36,8 +38,11 @@ def _biases_in_bounds(params: SamplingParams, config: EngineConfig, plan: Memory
 
 
 def _bad_words_in_bounds(params: SamplingParams, config: EngineConfig, plan: MemoryPlan) -> None:
-    if len(params.bad_words or []) + len(params.bad_words_ids or []) > config.limit_bad_words:
-        raise RequestError(f"bad_words: at most {config.limit_bad_words:,} entries.")
+    most, words = config.limit_bad_words, params.bad_words or []
+    if len(words) + len(params.bad_words_ids or []) > most or sum(map(len, words)) > most * _WORD_CHARACTERS:
+        raise RequestError(
+            f"bad_words: at most {most:,} entries of together {most * _WORD_CHARACTERS:,} characters (limit_bad_words)."
+        )
 
 
 def _processors_that_are_there(params: SamplingParams, config: EngineConfig, plan: MemoryPlan) -> None:

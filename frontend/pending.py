@@ -2,27 +2,44 @@
 
 `take()` hands over what has come since the last `take()`, so that deltas nobody has read yet are merged; a batch call
 takes once, at the end. Filled by the client's receiving thread, taken by the caller's, which also takes the text apart
-into thought, answer and calls where that was asked for.
+into thought, answer and calls where that was asked for. With a `charge`, what it holds is charged as it comes, and a
+request that doesn't fit fails.
 Knows nothing of sockets, of how deltas are made, or of how thoughts and calls are written.
 """
 
+import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import msgspec
 
 from ..protocol.messages import Delta, Logprobs, Prompt, float_values, request_and_sample, sequence_id, values
 from ..protocol.outputs import CompletionOutput, Logprob, LogprobsByToken, RequestMetrics, RequestOutput, Samples
+from .budget import BudgetError, Charge
 from .parsing import AnswerReader
 
 DecodeToken = Callable[[int], str]
-# What a token takes, and one with its log-probability.
-_TOKEN_BYTES, _LOGPROB_BYTES = 40, 320
 Notify = Callable[["Pending"], None]  # called by the receiving thread; must not block
+
+# Bytes that objects take: a token's number in a list, a character, a log-probability, a delta's packed ones beside
+# their columns; a request and each of its samples, with what reads it.
+_TOKEN_BYTES, _CHARACTER_BYTES, _LOGPROB_BYTES, _PART_BYTES = 44, 4, 320, 300
+_REQUEST_BYTES, _SAMPLE_BYTES = 6 << 10, 3 << 10
+
+
+class News(NamedTuple):
+    """What has come since the last look."""
+
+    output: RequestOutput
+    logprobs: list[Logprobs]  # as the engine packs them, not in the output
+    num_bytes: int  # as they were charged
 
 
 class Pending:
     __slots__ = (
-        "_lock", "_logprobs", "_parser_error", "_readers", "_taken", "error", "is_chat", "is_finished", "is_fresh",
-        "notify", "num_bytes", "output", "position", "prompt", "text", "unfinished",
+        "_lock", "_logprobs", "_packed_bytes", "_parser_error", "_readers", "_taken", "charge", "error", "is_chat",
+        "is_finished", "is_fresh", "notify", "num_bytes", "output", "position", "prompt", "text", "unfinished",
     )  # fmt: skip
 
     def __init__(
@@ -40,7 +57,8 @@ class Pending:
         self.position = 0  # in the caller's input
         self.unfinished = prompt.params.n
         self.is_finished = False
-        self.error: BaseException | None = None  # the tree has died
+        self.error: BaseException | None = None  # the tree has died, or it took too much
+        self.charge: Charge | None = None  # of the client that is to take it, and gives back what it has taken
         self.is_chat = is_chat
         self._readers = readers
         self._parser_error: str | None = None  # of a plugin
@@ -53,7 +71,8 @@ class Pending:
         metrics = RequestMetrics(self.prompt.arrival_time, num_prompt_tokens=len(prompt_token_ids))
         self.output = RequestOutput(str(self.prompt.request_id), self.text, prompt_token_ids, samples, metrics=metrics)
         self._logprobs: list[Logprobs] = []
-        self.num_bytes = 0  # at most, of what has come and was not taken
+        self._packed_bytes = 0  # of all that, as it was charged
+        self.num_bytes = 0  # at most, when `take` has made objects of it
         self.is_fresh = False
 
     @property
@@ -67,8 +86,31 @@ class Pending:
     def add(self, delta: Delta) -> None:
         """Called by the receiving thread, which then notifies whoever waits."""
         with self._lock:
-            self._merge(delta)
-            self.is_fresh = True
+            if self._has_room(delta):
+                self._merge(delta)
+                self.is_fresh = True
+
+    @property
+    def own_bytes(self) -> int:
+        """What it takes before anything has come."""
+        objects = _REQUEST_BYTES + _SAMPLE_BYTES * self.prompt.params.n
+        tokens = _TOKEN_BYTES * (len(self.prompt.token_ids) // 4)
+        return objects + tokens + sys.getsizeof(self.text) + 2 * len(msgspec.msgpack.encode(self.prompt))
+
+    def _has_room(self, delta: Delta) -> bool:
+        if self.charge is None:
+            return True
+        if self.error is not None:  # what it had is gone
+            return False
+        num_bytes = _packed_bytes(delta)
+        try:
+            self.charge.grow(num_bytes)
+        except BudgetError as error:
+            self._start_output([])
+            self.error = error
+            return False
+        self._packed_bytes += num_bytes
+        return True
 
     def _merge(self, delta: Delta) -> None:
         sample = request_and_sample(delta.sequence_id)[1]
@@ -100,8 +142,15 @@ class Pending:
 
     def take(self, decode_token: DecodeToken) -> RequestOutput:
         """What has come since the last `take()`."""
+        output, logprobs, _ = self.take_packed()
+        for part in logprobs:
+            _add_logprobs(output, part, decode_token)
+        return output
+
+    def take_packed(self) -> News:
+        """The same, for who unpacks the log-probabilities while they are told: they are most of an answer."""
         with self._lock:
-            output, logprobs = self.output, self._logprobs
+            output, logprobs, num_bytes = self.output, self._logprobs, self._packed_bytes
             self._taken += 1
             if not self.is_finished:
                 self._start_output(output.prompt_token_ids)
@@ -113,9 +162,7 @@ class Pending:
             _fail(output, self._parser_error)
         if output.metrics is not None:
             output.metrics.num_output_tokens = sum(len(answer.token_ids) for answer in output.outputs)
-        for part in logprobs:
-            _add_logprobs(output, part, decode_token)
-        return output
+        return News(output, logprobs, num_bytes)
 
     def _take_apart(self, answer: CompletionOutput, reader: AnswerReader) -> None:
         try:
@@ -134,7 +181,7 @@ class Pending:
 def _num_bytes(delta: Delta) -> int:
     """What it takes when `take` has made objects of it."""
     tokens, logprobs = len(delta.token_ids), sum(len(part.token_ids) for part in delta.logprobs)
-    return 4 * len(delta.text) + (_TOKEN_BYTES * tokens + _LOGPROB_BYTES * logprobs) // 4
+    return _CHARACTER_BYTES * len(delta.text) + (_TOKEN_BYTES * tokens + _LOGPROB_BYTES * logprobs) // 4
 
 
 def _fail(output: RequestOutput, message: str) -> None:
@@ -162,23 +209,29 @@ def _add_timing(metrics: RequestMetrics | None, delta: Delta) -> None:
         metrics.first_token_time = first if metrics.first_token_time is None else min(first, metrics.first_token_time)
 
 
+def _packed_bytes(delta: Delta) -> int:
+    """What it takes as it is."""
+    columns = sum(len(part.token_ids) + len(part.logprobs) + len(part.ranks) + _PART_BYTES for part in delta.logprobs)
+    return _CHARACTER_BYTES * len(delta.text) + _TOKEN_BYTES * (len(delta.token_ids) // 4) + columns
+
+
 def _add_logprobs(output: RequestOutput, part: Logprobs, decode_token: DecodeToken) -> None:
-    positions = _positions(part, decode_token)
     if part.is_prompt:
         if output.prompt_logprobs is None:
             output.prompt_logprobs = [None]  # nothing predicts the first token
-        output.prompt_logprobs += positions
+        output.prompt_logprobs += positions(part, decode_token)
         return
     answer = output.outputs[request_and_sample(part.owner)[1]]
-    answer.logprobs = (answer.logprobs or []) + positions
+    if answer.logprobs is None:
+        answer.logprobs = []
+    answer.logprobs += positions(part, decode_token)
     chosen = float_values(part.logprobs)[:: part.width]
     answer.cumulative_logprob = (answer.cumulative_logprob or 0.0) + sum(chosen)
 
 
-def _positions(part: Logprobs, decode_token: DecodeToken) -> list[LogprobsByToken]:
+def positions(part: Logprobs, decode_token: DecodeToken) -> Iterator[LogprobsByToken]:
     """Column 0 is the chosen token with its own rank; the columns after it are ranks 1, 2, …"""
     token_ids, logprobs, ranks = values(part.token_ids), float_values(part.logprobs), values(part.ranks)
-    result: list[LogprobsByToken] = []
     for position, rank in enumerate(ranks):
         start = position * part.width
         entry = {token_ids[start]: Logprob(logprobs[start], rank, decode_token(token_ids[start]))}
@@ -186,5 +239,4 @@ def _positions(part: Logprobs, decode_token: DecodeToken) -> list[LogprobsByToke
             token = token_ids[start + column]
             if token not in entry:
                 entry[token] = Logprob(logprobs[start + column], column, decode_token(token))
-        result.append(entry)
-    return result
+        yield entry

@@ -25,7 +25,7 @@ from .generation_config import default_params
 from .model_files import find_model
 from .model_threads import ModelThreads
 from .parsing import settled
-from .pending import Notify, Pending
+from .pending import News, Notify, Pending
 from .start_table import start_table
 from .template_process import TemplateProcesses
 from .tokenizer import Tokenizer, chat_templates, special_tokens
@@ -156,6 +156,12 @@ class Session:
         if request.error is not None:
             raise same_error(request.error)
         return self.take(request) if request.is_fresh else None
+
+    def packed_news(self, request: Pending) -> News | None:
+        """The same with log-probabilities as they came."""
+        if request.error is not None:
+            raise same_error(request.error)
+        return request.take_packed() if request.is_fresh else None
 
     def decode_token(self, token: int) -> str:
         return self.tokenizer.decode_token(token)

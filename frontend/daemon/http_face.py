@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ...protocol.errors import ConfigError
 from .. import logs
+from ..budget import Budget
 from ..http.options import DEFAULT_ADDRESS, HttpOptions
 from .models import Models
 
@@ -17,8 +18,9 @@ if TYPE_CHECKING:
 
 
 class HttpFace:
-    def __init__(self, models: Models) -> None:
+    def __init__(self, models: Models, budget: Budget) -> None:
         self._models = models
+        self._budget = budget
         self._server: HttpServer | None = None
         self._told: tuple[HttpOptions | None, list[bytes]] = (None, [])
         self._closing: set[asyncio.Task[None]] = set()
@@ -50,7 +52,7 @@ class HttpFace:
         if options is not None:
             from ..http.serve import start_http
 
-            server = await start_http(self._models, options, older)
+            server = await start_http(self._models, options, self._budget, older)
         self._server, self._told = server, told
         if older is not None:
             self._close(older, older.options.request_timeout)

@@ -17,7 +17,7 @@ from ... import __version__
 from ...protocol.attach import DaemonStatus, is_own_user
 from ...protocol.errors import PenstockError
 from .. import logs
-from ..budget import Budget
+from ..budget import Budget, give_large_blocks_back
 from ..threads import in_own_thread
 from .address import Address
 from .http_face import HttpFace
@@ -57,10 +57,11 @@ class Daemon:
         self._linger: asyncio.TimerHandle | None = None
 
     async def run(self) -> None:
+        give_large_blocks_back()
         self.models = Models(self.settings)
         self.models.on_change = self._look_whether_anyone_is_here
         self._answers = Answers(self)
-        self._http = HttpFace(self.models)
+        self._http = HttpFace(self.models, self.budget)
         with Address(self.address) as address:
             server = await asyncio.start_unix_server(self._serve, sock=address.listen())
             try:

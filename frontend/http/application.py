@@ -3,6 +3,7 @@
 Knows nothing of sockets.
 """
 
+import asyncio
 import json
 from functools import cache
 
@@ -11,6 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Route
 
 from ... import __version__
+from ..budget import Budget
 from .body import BodyReader, Receive, Scope, Send
 from .endpoint import Call, Endpoint, Server
 from .errors import ApiError, as_api_error
@@ -25,8 +27,8 @@ from .places import Places
 from .reply import Reply, send_error
 
 
-def application(models: Models, options: HttpOptions) -> Guard:
-    server = Server(models, options, Metrics(), Places(options), BodyReader(options))
+def application(models: Models, options: HttpOptions, budget: Budget) -> Guard:
+    server = Server(models, options, budget, Metrics(budget), Places(options), BodyReader(options), asyncio.Lock())
     routes = [
         Route(
             row.path.replace("{named}", "{named:path}"),

@@ -1,30 +1,29 @@
-"""A request's body: read within bounds of size and time, and turned into its struct, or refused with a sentence.
+"""A request's body: read within bounds of size, time and memory, and decoded in its turn.
 
-Knows nothing of what the fields mean.
+All bytes are charged to the client as they come, and what they become before it is made. Where there is no room for
+all that are on their way, the longest of those that take their time gives way. Knows nothing of what the fields mean.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, TypeVar
 
-import msgspec
-
+from ..budget import BudgetError, Charge
+from ..threads import Threads
+from .decoding import Body, Outline, decoded
 from .errors import ApiError
 from .options import HttpOptions
+from .turns import Turns
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-Body = TypeVar("Body", bound=msgspec.Struct)
+Result = TypeVar("Result")
 
-# Of values without a form of their own (schemas, template arguments); what goes down them does so by recursion.
-MOST_LEVELS = 64
-# A value takes hundreds of times its bytes to decode (an empty object a microsecond), and nothing else runs meanwhile.
-MOST_CONTAINERS, MOST_STRINGS, MOST_NUMBERS = 2**16, 2**16, 2**20
-# Bodies of the greatest size that may be on their way at once.
-MOST_HELD = 32
-# From here on it is decoded in a thread: other streams go on meanwhile.
-LONG_BYTES = 2**15
+# From here on it is decoded in a thread, one after another: other streams go on meanwhile.
+LONG_BYTES, LONG_SECONDS = 2**15, 1e-3
+# A body that has taken longer may have to give way to others.
+_PATIENCE = 1.0
 
 
 class Gone(Exception):
@@ -32,29 +31,55 @@ class Gone(Exception):
 
 
 class BodyReader:
-    """For all connections: what they hold together has a bound, too."""
+    """For all connections."""
 
     def __init__(self, options: HttpOptions) -> None:
         self._options = options
-        self._held_bytes = 0
-        # Long bodies one after another: however many come, the event loop waits for one of them only.
-        self._decoding = asyncio.Lock()
+        self._arriving: dict[Charge, asyncio.Timeout] = {}
+        self._turns = Turns()
+        self._thread = Threads("Bodies", 1)
 
-    async def read(self, scope: Scope, receive: Receive, kind: type[Body]) -> tuple[Body, int]:
-        """The struct, and of how many bytes it was made."""
+    async def read(self, scope: Scope, receive: Receive, charge: Charge) -> bytearray:
         self._check_headers(scope)
-        body = bytearray()
         try:
-            async with asyncio.timeout(self._options.body_timeout):
-                await self._fill(body, receive)
-            if len(body) < LONG_BYTES:
-                return decoded(body, kind), len(body)
-            async with self._decoding:
-                return await asyncio.to_thread(decoded, body, kind), len(body)
+            async with asyncio.timeout(self._options.body_timeout) as time_left:
+                self._arriving[charge] = time_left
+                try:
+                    return await self._filled(receive, charge)
+                finally:
+                    del self._arriving[charge]
         except TimeoutError:
-            raise ApiError(408, f"The body was not complete within {self._options.body_timeout:g} s.") from None
-        finally:
-            self._held_bytes -= len(body)
+            raise ApiError(
+                408,
+                f"The body was not complete within {self._options.body_timeout:g} s, or stood in the way of others.",
+            ) from None
+
+    async def decoded(self, body: bytearray, kind: type[Body], charge: Charge) -> Body:
+        """Short ones at once. Afterwards the body is empty, and the charge for the struct alone."""
+        num_bytes = len(body)
+        if len(body) < LONG_BYTES and (outline := Outline.of(body)).seconds < LONG_SECONDS:
+            await self._admit(outline, charge)
+            found = decoded(body, kind)
+        else:
+            async with self._turns.one(len(body)):
+                await self._admit(await self._in_thread(Outline.of, body), charge)
+                found = await self._in_thread(decoded, body, kind)
+        body.clear()
+        charge.shrink(num_bytes)
+        return found
+
+    async def _admit(self, outline: Outline, charge: Charge) -> None:
+        outline.check()
+        await self._charged(outline.decoded_bytes, charge)
+
+    async def _in_thread(self, work: Callable[..., Result], *arguments: Any) -> Result:
+        """Where it is cancelled the thread ends first: until then it holds what was charged."""
+        decoding = asyncio.wrap_future(self._thread.submit(work, *arguments))
+        try:
+            return await asyncio.shield(decoding)
+        except asyncio.CancelledError:
+            await asyncio.wait((decoding,))
+            raise
 
     def _check_headers(self, scope: Scope) -> None:
         headers = dict(scope["headers"])
@@ -66,74 +91,42 @@ class BodyReader:
         if length.isdigit() and int(length[:20]) > self._options.max_body_bytes:
             raise self._too_large()
 
-    async def _fill(self, body: bytearray, receive: Receive) -> None:
-        more = True
+    async def _filled(self, receive: Receive, charge: Charge) -> bytearray:
+        body, more = bytearray(), True
         while more:
             message = await receive()
             if message["type"] == "http.disconnect":
                 raise Gone
             piece = message.get("body", b"")
-            body += piece
-            self._held_bytes += len(piece)
-            if len(body) > self._options.max_body_bytes:
+            if len(body) + len(piece) > self._options.max_body_bytes:
                 raise self._too_large()
-            if self._held_bytes > MOST_HELD * self._options.max_body_bytes:
-                raise ApiError(429, "Too many long requests arrive at once. Ask again later.", retry_after=1)
+            await self._charged(len(piece), charge)
+            body += piece
             more = message.get("more_body", False)
+        return body
+
+    async def _charged(self, num_bytes: int, charge: Charge) -> None:
+        """Once others have given up theirs, where that helps."""
+        while True:
+            try:
+                charge.grow(num_bytes)
+                return
+            except BudgetError as error:
+                if not error.is_of_all or (other := self._longest_but(charge)) is None:
+                    raise
+            self._arriving[other].reschedule(0.0)
+            while other in self._arriving:  # it hears of it in a moment
+                await asyncio.sleep(0)
+
+    def _longest_but(self, charge: Charge) -> Charge | None:
+        """The body that holds the most, of those that have had some time to come."""
+        latest = asyncio.get_running_loop().time() + self._options.body_timeout - _PATIENCE
+        slow = [
+            other
+            for other, time_left in self._arriving.items()
+            if other is not charge and other.num_bytes > charge.num_bytes and (time_left.when() or latest) < latest
+        ]
+        return max(slow, key=lambda other: other.num_bytes, default=None)
 
     def _too_large(self) -> ApiError:
         return ApiError(413, f"The body has more than {self._options.max_body_bytes:,} bytes (option max_body_bytes).")
-
-
-def decoded(body: bytes | bytearray, kind: type[Body]) -> Body:
-    check_values(body)
-    try:
-        request = msgspec.json.decode(body, type=kind)
-    except msgspec.ValidationError as error:
-        sentence, _, place = str(error).partition(" - at `$")
-        raise ApiError(400, str(error), param=place.strip("`.") or None if sentence else None) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ApiError(400, f"The body is not JSON that can be read: {error}.") from None
-    for name in kind.__struct_fields__:
-        if isinstance(value := getattr(request, name), (dict, list)):
-            check_levels(name, value)
-    return request
-
-
-def check_values(body: bytes | bytearray) -> None:
-    """By the marks that stand around values. Those inside of texts are told apart only where all together are many."""
-    if not _holds_many(body):
-        return
-    unescaped = body.replace(rb"\\", b"").replace(rb"\"", b"")
-    if unescaped.count(b'"') > 2 * MOST_STRINGS or _holds_many(b"".join(unescaped.split(b'"')[::2])):
-        raise ApiError(
-            413,
-            f"The body holds more than {MOST_CONTAINERS:,} lists and objects, {MOST_STRINGS:,} texts or "
-            f"{MOST_NUMBERS:,} numbers; send less at once.",
-        )
-
-
-def _holds_many(body: bytes | bytearray) -> bool:
-    return (
-        body.count(b"{") + body.count(b"[") > MOST_CONTAINERS
-        or body.count(b'"') > 2 * MOST_STRINGS
-        or body.count(b",") > MOST_NUMBERS
-    )
-
-
-def check_levels(name: str, value: Any) -> None:
-    """Level by level: a nesting as deep as a client can write overflows whatever goes down it by recursion."""
-    level = [value]
-    for _ in range(MOST_LEVELS + 1):
-        level = [part for each in level for part in _parts(each) if isinstance(part, (dict, list, msgspec.Struct))]
-        if not level:
-            return
-    raise ApiError(400, f"{name}: it is nested more than {MOST_LEVELS} levels deep.", param=name)
-
-
-def _parts(value: Any) -> Any:
-    if isinstance(value, dict):
-        return value.values()
-    if isinstance(value, msgspec.Struct):
-        return [getattr(value, name) for name in value.__struct_fields__]
-    return value if isinstance(value, list) else ()

@@ -1,7 +1,8 @@
 """One endpoint as an ASGI application: its body read, its work done while the client is there, its reply sent.
 
-The work ends with the client: a connection that closes cancels it, and with it what runs in the engine. What goes wrong
-before the first byte becomes a status, later the last event of the stream. Knows nothing of what endpoints do.
+The work ends with the client: a connection that closes cancels it, and with it what runs in the engine. All that it
+holds is charged to the client until then. What goes wrong before the first byte becomes a status, later the last event
+of the stream. Knows nothing of what endpoints do.
 """
 
 import asyncio
@@ -12,18 +13,25 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from ..budget import Budget, Charge
 from ..threads import Threads
 from .body import BodyReader, Gone, Receive, Scope, Send
-from .errors import ApiError, as_api_error
+from .errors import ApiError, as_api_error, log
+from .long_json import PIECE_BYTES
 from .metrics import Metrics
 from .models import Models
 from .options import HttpOptions
 from .places import Places
-from .reply import Events, Reply, send_error, send_reply, start_events
+from .reply import Events, LongReply, Reply, send_error, send_reply, start_events, start_long
 
 Result = TypeVar("Result")
+AnyReply = Reply | LongReply | Events
 
 _LONG_BYTES = 2**14
+# As often a body's texts are there while a template makes a prompt of them.
+_COPIES = 3
+# What a request takes beside what is counted: its task, its generators, a piece that is on its way.
+_REQUEST_BYTES = 2 * PIECE_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +40,11 @@ class Server:
 
     models: Models
     options: HttpOptions
+    budget: Budget
     metrics: Metrics
     places: Places
     bodies: BodyReader
+    pace: asyncio.Lock  # of long pieces one is made in each round of the loop, whoever waits for one
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,20 +53,32 @@ class Call:
 
     server: Server
     salt: str | None  # of the API key, for cached prefixes
+    client: str  # to whom it is charged, and who takes turns with others
+    charge: Charge  # of all that is held for it
     num_bytes: int  # of the body
     named: str = ""  # what the path names
-    client: str = ""  # whose turn it takes: its key, and where there are no keys its address
 
     async def done(
         self, threads: Threads, work: Callable[..., Result], *arguments: Any, takes_long: bool = False
     ) -> Result:
         """Work before and after a model is asked; in a thread for a long request, so that other streams go on."""
-        if takes_long or self.num_bytes > _LONG_BYTES:
+        if not takes_long and self.num_bytes <= _LONG_BYTES:
+            return work(*arguments)
+        with self.charge.more(_COPIES * self.num_bytes):
             return await threads.run(work, *arguments, client=self.client)
-        return work(*arguments)
 
 
-Work = Callable[[Call, Any], Awaitable[Reply | Events]]
+Work = Callable[[Call, Any], Awaitable[AnyReply]]
+
+
+def client_of(scope: Scope) -> str:
+    """An API key where there are keys, else a connection: behind one address there may be many clients."""
+    return scope["state"].get("salt") or _connection(scope)
+
+
+def _connection(scope: Scope) -> str:
+    host, port = scope.get("client") or ("", 0)
+    return f"{host}:{port}"
 
 
 class Endpoint:
@@ -72,60 +94,89 @@ class Endpoint:
         self._takes_place = takes_place
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        told = _Told(send)
+        # What brings no body holds little, and is answered however much its key holds.
+        client = client_of(scope) if self._body is not None else _connection(scope)
+        charge = Charge(self._server.budget, client)
+        told = _Told(send, charge, self._server.pace)
         try:
-            body, num_bytes = None, 0
+            body = bytearray()
             if self._body is not None:
-                body, num_bytes = await self._server.bodies.read(scope, receive, self._body)
-            named = scope["path_params"].get("named", "")
-            salt = scope["state"].get("salt")
-            call = Call(self._server, salt, num_bytes, named, salt or str(scope.get("client")))
+                charge.grow(_REQUEST_BYTES)
+                body = await self._server.bodies.read(scope, receive, charge)
+            salt, named = scope["state"].get("salt"), scope["path_params"].get("named", "")
+            call = Call(self._server, salt, client, charge, len(body), named)
             await while_there(receive, self._answer(call, body, told))
         except Gone:
             told.status = 499
         except Exception as error:  # the door of the process: whatever it is, only this request ends
             await told.error(as_api_error(error))
         finally:
+            charge.release()
             self._server.metrics.count(self._path, told.status)
 
-    async def _answer(self, call: Call, body: Any, told: "_Told") -> None:
+    async def _answer(self, call: Call, body: bytearray, told: "_Told") -> None:
+        request = None if self._body is None else await self._server.bodies.decoded(body, self._body, call.charge)
         if not self._takes_place:
-            await told.reply(await self._work(call, body))
+            await told.reply(await self._work(call, request))
             return
-        async with self._server.places.one(), asyncio.timeout(self._server.options.request_timeout):
-            await told.reply(await self._work(call, body))
+        async with self._server.places.one(call.client), asyncio.timeout(self._server.options.request_timeout):
+            await told.reply(await self._work(call, request))
 
 
 class _Told:
     """What the client has been told so far."""
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: Send, charge: Charge, pace: asyncio.Lock) -> None:
         self._send = send
+        self._charge = charge
+        self._pace = pace
         self._events: Events | None = None  # once a stream has begun
+        self._has_begun = False
         self.status = 500
 
-    async def reply(self, reply: Reply | Events) -> None:
+    async def reply(self, reply: AnyReply) -> None:
         if isinstance(reply, Reply):
-            self.status = reply.status
-            await send_reply(self._send, reply)
-            return
+            with self._charge.more(len(reply.body)):
+                self.status, self._has_begun = reply.status, True
+                await send_reply(self._send, reply)
+        elif isinstance(reply, LongReply):
+            self.status, self._has_begun = 200, True
+            await start_long(self._send)
+            for piece in reply.pieces:
+                await self._piece(piece)
+            await self._send({"type": "http.response.body", "body": b""})
+        else:
+            await self._stream(reply)
+
+    async def _stream(self, reply: Events) -> None:
         async with aclosing(reply.pieces) as pieces:  # type: ignore[type-var]
             # The first piece before the status: what is refused up to here still gets one that says so.
             first = await anext(pieces, b"")
             self.status, self._events = 200, reply
             await start_events(self._send)
-            await self._send({"type": "http.response.body", "body": first, "more_body": True})
+            await self._piece(first)
             async for piece in pieces:
-                await self._send({"type": "http.response.body", "body": piece, "more_body": True})
+                await self._piece(piece)
         await self._send({"type": "http.response.body", "body": reply.ending})
+
+    async def _piece(self, piece: bytes) -> None:
+        is_long = len(piece) >= PIECE_BYTES
+        with self._charge.more(len(piece) * is_long):
+            await self._send({"type": "http.response.body", "body": piece, "more_body": True})
+        if not is_long:
+            return
+        async with self._pace:
+            await asyncio.sleep(0)
 
     async def error(self, error: ApiError) -> None:
         self.status = error.status
-        if self._events is None:
-            await send_error(self._send, error)
-        else:
+        if self._events is not None:
             body = self._events.failed(error) + self._events.ending
             await self._send({"type": "http.response.body", "body": body})
+        elif not self._has_begun:
+            await send_error(self._send, error)
+        else:
+            log.error("a reply broke off: %s", error)  # and its connection with it: its end can't be told otherwise
 
 
 async def while_there(receive: Receive, work: Coroutine[Any, Any, None]) -> None:

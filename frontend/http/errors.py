@@ -18,6 +18,7 @@ from ...protocol.errors import (
     RequestError,
 )
 from ...protocol.outputs import RequestOutput
+from ..budget import BudgetError
 from .models import UnknownModel
 from .schemas.others import ErrorBody, Fault
 
@@ -40,6 +41,8 @@ KINDS = {
 }
 _BROKEN = "Something failed in the server; its log says what. Other requests go on."
 _AWAY = "The model's processes have ended; its log says why. Ask again in a moment."
+# Of a message, which may hold what the client sent.
+_MOST_CHARACTERS = 2000
 # Absolute paths of two parts or more, which only this machine's own words hold.
 _PATH = re.compile(r"(?<![\w:/.])(?:~|\.{0,2})/(?:[\w.@+-]+/)+[\w.@+-]*")
 
@@ -48,9 +51,9 @@ class ApiError(Exception):
     def __init__(
         self, status: int, message: str, *, param: str | None = None, code: str | None = None, retry_after: int = 0
     ) -> None:
-        super().__init__(message)
+        super().__init__(message if len(message) <= _MOST_CHARACTERS else message[:_MOST_CHARACTERS] + "…")
         self.status = status
-        self.param = param
+        self.param = param and param[:_MOST_CHARACTERS]
         self.code = code
         self.retry_after = retry_after
 
@@ -80,6 +83,8 @@ def as_api_error(error: BaseException) -> ApiError:
             return ApiError(400, without_paths(str(error)))
         case BusyError():
             return ApiError(503, str(error), retry_after=1)
+        case BudgetError():
+            return ApiError(429, str(error), retry_after=1)
         case ClosedError():
             return ApiError(503, "This server is shutting down.", retry_after=5)
         case EngineDeadError():
@@ -109,4 +114,5 @@ def check(output: RequestOutput) -> RequestOutput:
 
 
 def without_paths(text: str) -> str:
-    return _PATH.sub("(a path)", text)
+    """Of so much of it as is told: the search takes its time."""
+    return _PATH.sub("(a path)", text[: _MOST_CHARACTERS + 1])

@@ -5,16 +5,19 @@ the tally that counts tokens. Knows nothing of the form in which an endpoint tel
 """
 
 import asyncio
+from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from ...protocol.messages import Logprobs, request_and_sample
 from ...protocol.outputs import CompletionOutput, RequestOutput
 from ...protocol.sampling import SamplingParams
 from ..asked import Rendered
+from ..pending import News
+from .endpoint import Call
 from .errors import ApiError, check
-from .metrics import Metrics
 from .models import Model
 from .options import HttpOptions
 from .schemas.sampling import PromptDetails, Usage
@@ -28,20 +31,20 @@ class Tally:
     """Tokens of a request so far. A prompt's count once, however many samples it has."""
 
     def __init__(self) -> None:
-        self._prompts: dict[int, RequestOutput] = {}
+        self._prompts: dict[int, tuple[int, int]] = {}  # tokens, and those of them that were cached
         self.completion_tokens = 0
 
     def add(self, prompt: int, output: RequestOutput) -> None:
-        self._prompts[prompt] = output
+        self._prompts[prompt] = len(output.prompt_token_ids), output.num_cached_tokens
         self.completion_tokens += sum(len(answer.token_ids) for answer in output.outputs)
 
     @property
     def prompt_tokens(self) -> int:
-        return sum(len(output.prompt_token_ids) for output in self._prompts.values())
+        return sum(tokens for tokens, _ in self._prompts.values())
 
     @property
     def cached_tokens(self) -> int:
-        return sum(output.num_cached_tokens for output in self._prompts.values())
+        return sum(cached for _, cached in self._prompts.values())
 
     @property
     def usage(self) -> Usage:
@@ -58,69 +61,69 @@ class Piece:
     prompt: int  # its place in the request
     output: RequestOutput
     answers: list[CompletionOutput]  # those among its samples that have news
+    logprobs: dict[int, list[Logprobs]]  # of samples, those of them that have some
+    prompt_logprobs: list[Logprobs]
+    num_bytes: int  # as they were charged, for whoever has told it
 
 
-async def pieces(
-    model: Model,
-    prompts: Sequence[Prompt],
-    params: SamplingParams,
-    metrics: Metrics,
-    tally: Tally,
-    *,
-    is_streamed: bool,
-    client: str,
-) -> AsyncGenerator[Piece]:
-    """Closing it aborts what still runs."""
-    single = _one(model, 0, prompts[0], params, metrics, is_streamed, client)
-    source = single if len(prompts) == 1 else _merged(model, prompts, params, metrics, is_streamed, client)
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """What is asked of a model, and for whom."""
+
+    call: Call
+    model: Model
+    prompts: Sequence[Prompt]
+    params: SamplingParams
+    tally: Tally = field(default_factory=Tally)
+
+
+async def pieces(asked: Generation, *, is_streamed: bool) -> AsyncGenerator[Piece]:
+    """Closing it aborts what still runs. Who has told a piece gives its bytes back, unless it keeps some of it."""
+    source = _one(asked, 0, is_streamed) if len(asked.prompts) == 1 else _merged(asked, is_streamed)
     async with aclosing(source) as stream:
-        async for number, output in stream:
-            tally.add(number, output)
-            news = [answer for answer in output.outputs if not is_streamed or _has_news(answer)]
-            if news or output.prompt_logprobs:
-                yield Piece(number, output, news)
+        async for number, news in stream:
+            asked.tally.add(number, news.output)
+            piece = _piece(number, news, is_streamed)
+            if piece.answers or piece.prompt_logprobs:
+                yield piece
+            else:
+                asked.call.charge.shrink(piece.num_bytes)
 
 
-async def _one(
-    model: Model,
-    number: int,
-    prompt: Prompt,
-    params: SamplingParams,
-    metrics: Metrics,
-    is_streamed: bool,
-    client: str,
-) -> AsyncIterator[tuple[int, RequestOutput]]:
-    watch = metrics.watch(model.name)
-    source = model.stream(prompt, params, is_streamed=is_streamed, client=client)
+def _piece(number: int, news: News, is_streamed: bool) -> Piece:
+    of_samples: dict[int, list[Logprobs]] = defaultdict(list)
+    of_prompt: list[Logprobs] = []
+    for part in news.logprobs:
+        (of_prompt if part.is_prompt else of_samples[request_and_sample(part.owner)[1]]).append(part)
+    answers = [answer for answer in news.output.outputs if not is_streamed or _has_news(answer)]
+    return Piece(number, news.output, answers, of_samples, of_prompt, news.num_bytes)
+
+
+async def _one(asked: Generation, number: int, is_streamed: bool) -> AsyncIterator[tuple[int, News]]:
+    watch = asked.call.server.metrics.watch(asked.model.name)
+    source = asked.model.stream(asked.prompts[number], asked.params, asked.call.charge, is_streamed=is_streamed)
     async with aclosing(source) as stream:  # type: ignore[type-var]
-        async for output in stream:
-            check(output)
+        async for news in stream:
+            output = check(news.output)
             if is_streamed:
                 watch.piece(max(len(answer.token_ids) for answer in output.outputs))
-            yield number, output
+            yield number, news
     watch.end()
 
 
-async def _merged(
-    model: Model,
-    prompts: Sequence[Prompt],
-    params: SamplingParams,
-    metrics: Metrics,
-    is_streamed: bool,
-    client: str,
-) -> AsyncIterator[tuple[int, RequestOutput]]:
-    arrived: asyncio.Queue[tuple[int, RequestOutput] | BaseException | None] = asyncio.Queue(maxsize=len(prompts))
+async def _merged(asked: Generation, is_streamed: bool) -> AsyncIterator[tuple[int, News]]:
+    arrived: asyncio.Queue[tuple[int, News] | BaseException | None] = asyncio.Queue(maxsize=len(asked.prompts))
 
-    async def feed(number: int, prompt: Prompt) -> None:
+    async def feed(number: int) -> None:
         try:
-            async with aclosing(_one(model, number, prompt, params, metrics, is_streamed, client)) as stream:
+            async with aclosing(_one(asked, number, is_streamed)) as stream:
                 async for item in stream:
                     await arrived.put(item)
             await arrived.put(None)
         except Exception as error:
             await arrived.put(error)
 
-    tasks = [asyncio.create_task(feed(number, prompt)) for number, prompt in enumerate(prompts)]
+    tasks = [asyncio.create_task(feed(number)) for number in range(len(asked.prompts))]
     try:
         running = len(tasks)
         while running:
@@ -150,10 +153,18 @@ def check_length(param: str, given: str | Sequence[int], model: Model) -> None:
         raise ApiError(400, f"{param} has {len(given):,} {kind}, and the limit is {most:,}.", param=param)
 
 
-def check_number(prompts: int, params: SamplingParams, options: HttpOptions) -> None:
-    if (wanted := prompts * params.n) > options.max_outputs:
+def check_asked(num_prompts: int, params: SamplingParams, options: HttpOptions) -> None:
+    """What one request may ask of the model, for whatever prompts."""
+    if (wanted := num_prompts * params.n) > options.max_outputs:
         raise ApiError(
             400,
-            f"{prompts} prompts with n={params.n} are {wanted} answers, and one request may ask for "
+            f"{num_prompts} prompts with n={params.n} are {wanted} answers, and one request may ask for "
             f"{options.max_outputs} (option max_outputs).",
+        )
+    if params.priority != 0 and not options.allow_priority:
+        raise ApiError(
+            400,
+            f"priority={params.priority}: this server takes requests of all clients in turn; leave it out or give 0 "
+            "(option allow_priority).",
+            param="priority",
         )

@@ -1,6 +1,17 @@
-"""Log-probabilities in the forms that OpenAI's endpoints tell them. Knows nothing of where they come from."""
+"""Log-probabilities in the forms that OpenAI's endpoints tell them.
 
+They stay as the engine packs them until a position is written: as objects they would take twenty times as much. Knows
+nothing of where they come from.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+from ...protocol.messages import Logprobs, float_values, values
 from ...protocol.outputs import Logprob, LogprobsByToken
+from ..pending import positions
+from .long_json import LongJson
 from .schemas.chat import ChatLogprobs, TokenLogprob, TopLogprob
 from .schemas.completions import CompletionLogprobs
 from .schemas.sampling import PromptLogprob, PromptLogprobs
@@ -9,11 +20,30 @@ from .schemas.sampling import PromptLogprob, PromptLogprobs
 _LEAST = -9999.0
 
 
-def chat_logprobs(positions: list[LogprobsByToken] | None, top: int) -> ChatLogprobs | None:
-    """The chosen token is each position's first entry."""
-    if positions is None:
-        return None
-    return ChatLogprobs(content=[_token(position, top) for position in positions])
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """Consecutive positions. Each time it is gone through they are unpacked again, one after another."""
+
+    parts: Sequence[Logprobs]
+    decode_token: Callable[[int], str]
+
+    def __iter__(self) -> Iterator[LogprobsByToken]:
+        """The chosen token is each position's first entry."""
+        for part in self.parts:
+            yield from positions(part, self.decode_token)
+
+    def tokens(self) -> Iterator[str]:
+        """The chosen ones."""
+        for part in self.parts:
+            yield from map(self.decode_token, values(part.token_ids)[:: part.width])
+
+    def chosen(self) -> Iterator[float]:
+        for part in self.parts:
+            yield from map(_finite, float_values(part.logprobs)[:: part.width])
+
+
+def chat_logprobs(packed: Packed, top: int, json: LongJson) -> ChatLogprobs:
+    return ChatLogprobs(content=json.put_off(_token(position, top) for position in packed))
 
 
 def _token(position: LogprobsByToken, top: int) -> TokenLogprob:
@@ -34,57 +64,58 @@ def _finite(value: float) -> float:
     return value if value > _LEAST else _LEAST
 
 
-class CompletionLogprobsBuilder:
-    """Offsets count on over the pieces of a stream."""
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Of a text: positions, and where in it they begin."""
 
-    def __init__(self, top: int, offset: int = 0) -> None:
-        self._top = top
-        self._offset = offset
+    packed: Packed
+    offset: int = 0
+    first_token: str | None = None  # of a prompt: nothing predicts it
 
-    def take(self, positions: list[LogprobsByToken | None] | None) -> CompletionLogprobs | None:
-        if positions is None:
-            return None
-        told = CompletionLogprobs(tokens=[], token_logprobs=[], top_logprobs=[], text_offset=[])
-        for position in positions:
-            self._add(told, position)
-        return told
+    def tokens(self) -> Iterator[str]:
+        if self.first_token is not None:
+            yield self.first_token
+        yield from self.packed.tokens()
 
-    def echoed(self, token: str) -> CompletionLogprobs:
-        """The prompt's first token, which nothing predicts."""
-        told = CompletionLogprobs(tokens=[token], token_logprobs=[None], top_logprobs=[None], text_offset=[0])
-        self._offset = len(token)
-        return told
+    def offsets(self) -> Iterator[int]:
+        offset = self.offset
+        for token in self.tokens():
+            yield offset
+            offset += len(token)
 
-    def _add(self, told: CompletionLogprobs, position: LogprobsByToken | None) -> None:
-        if position is None:
-            return
-        chosen = next(iter(position.values()))
-        best = sorted(position.values(), key=lambda logprob: logprob.rank)[: self._top]
-        token = chosen.decoded_token or ""
-        told.tokens.append(token)
-        told.token_logprobs.append(_finite(chosen.logprob))
-        told.top_logprobs.append({each.decoded_token or "": _finite(each.logprob) for each in best})
-        told.text_offset.append(self._offset)
-        self._offset += len(token)
+    def chosen(self) -> Iterator[float | None]:
+        if self.first_token is not None:
+            yield None
+        yield from self.packed.chosen()
+
+    def best(self, top: int) -> Iterator[dict[str, float] | None]:
+        if self.first_token is not None:
+            yield None
+        for position in self.packed:
+            best = sorted(position.values(), key=lambda logprob: logprob.rank)[:top]
+            yield {each.decoded_token or "": _finite(each.logprob) for each in best}
 
 
-def joined(first: CompletionLogprobs, second: CompletionLogprobs | None) -> CompletionLogprobs:
-    if second is None:
-        return first
+def completion_logprobs(sections: Sequence[Section], top: int, json: LongJson) -> CompletionLogprobs | None:
+    if not sections:
+        return None
     return CompletionLogprobs(
-        tokens=first.tokens + second.tokens,
-        token_logprobs=first.token_logprobs + second.token_logprobs,
-        top_logprobs=first.top_logprobs + second.top_logprobs,
-        text_offset=first.text_offset + second.text_offset,
+        tokens=json.put_off(chain.from_iterable(section.tokens() for section in sections)),
+        token_logprobs=json.put_off(chain.from_iterable(section.chosen() for section in sections)),
+        top_logprobs=json.put_off(chain.from_iterable(section.best(top) for section in sections)),
+        text_offset=json.put_off(chain.from_iterable(section.offsets() for section in sections)),
     )
 
 
-def prompt_logprobs(positions: list[LogprobsByToken | None]) -> PromptLogprobs:
-    return [None if position is None else _prompt_position(position) for position in positions]
+def prompt_logprobs(packed: Packed, json: LongJson) -> PromptLogprobs:
+    """Nothing predicts the first token."""
+    return json.put_off(_prompt_positions(packed))
 
 
-def _prompt_position(position: LogprobsByToken) -> dict[str, PromptLogprob]:
-    return {
-        str(token): PromptLogprob(logprob=_finite(each.logprob), rank=each.rank, decoded_token=each.decoded_token)
-        for token, each in position.items()
-    }
+def _prompt_positions(packed: Packed) -> Iterator[dict[str, PromptLogprob] | None]:
+    yield None
+    for position in packed:
+        yield {
+            str(token): PromptLogprob(logprob=_finite(each.logprob), rank=each.rank, decoded_token=each.decoded_token)
+            for token, each in position.items()
+        }

@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 
 from ...protocol.messages import Stats
+from ..budget import Budget
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 
@@ -74,7 +75,8 @@ class Watch:
 
 
 class Metrics:
-    def __init__(self) -> None:
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
         self._histograms: dict[str, dict[str, Histogram]] = defaultdict(
             lambda: {name: Histogram() for name in _HISTOGRAMS}
         )
@@ -92,6 +94,10 @@ class Metrics:
     def _own(self, waiting: int) -> Iterator[str]:
         yield from _head("http_waiting", "gauge", "Requests that wait before they reach a model (max_requests)")
         yield f"penstock_http_waiting {waiting}"
+        yield from _head("held_bytes", "gauge", "Bytes held for clients of the daemon")
+        yield f"penstock_held_bytes {self._budget.used}"
+        yield from _head("held_bytes_limit", "gauge", "The most of these that there may be (max_held_bytes)")
+        yield f"penstock_held_bytes_limit {self._budget.total}"
         yield from _head("http_replies_total", "counter", "Replies by endpoint and status")
         for (endpoint, status), count in sorted(self._replies.items()):
             yield f'penstock_http_replies_total{{endpoint="{endpoint}",status="{status}"}} {count}'

@@ -12,11 +12,12 @@ from typing import Any, Protocol
 
 from ...protocol.errors import ModelNotFoundError, RequestError
 from ...protocol.messages import Stats
-from ...protocol.outputs import RequestOutput
 from ...protocol.sampling import SamplingParams
 from ..asked import Rendered
 from ..async_llm import AsyncLLM
+from ..budget import Charge
 from ..model_threads import ModelThreads
+from ..pending import News
 from ..tokenizer import Tokenizer
 from ..turn import Turn
 from .arrivals import Arrival
@@ -60,11 +61,12 @@ class Model(Protocol):
         """In one of the threads for templates: it may take as long as a process apart may."""
 
     def stream(
-        self, prompt: Rendered | Mapping[str, Any], params: SamplingParams, *, is_streamed: bool, client: str = ""
-    ) -> AsyncIterator[RequestOutput]:
+        self, prompt: Rendered | Mapping[str, Any], params: SamplingParams, charge: Charge, *, is_streamed: bool
+    ) -> AsyncIterator[News]:
         """What is new, as it comes; only the whole, at the end, unless `is_streamed`. Closing it aborts the request.
 
-        Clients take turns at the engine.
+        All that is held for it is charged, and given back by whoever takes it. The clients that are charged take turns
+        at the engine.
         """
 
 
@@ -134,35 +136,32 @@ class LoadedModel:
         return text
 
     async def stream(
-        self, prompt: Rendered | Mapping[str, Any], params: SamplingParams, *, is_streamed: bool, client: str = ""
-    ) -> AsyncIterator[RequestOutput]:
+        self, prompt: Rendered | Mapping[str, Any], params: SamplingParams, charge: Charge, *, is_streamed: bool
+    ) -> AsyncIterator[News]:
         """A prompt is cut into tokens in a thread: a tokenizer comes from a stranger, and other streams go on."""
         session, arrival = self.llm._session, Arrival()
 
         def admit() -> Any:
             asked = list(session.door.asked([prompt], params))
-            return session.door.of(client).admit(asked, arrival.notify, is_streamed=is_streamed)[0]
+            return session.door.of(charge.client).admit(asked, arrival.notify, is_streamed=is_streamed)[0]
 
-        request = await self.threads.texts.run(admit, client=client)
+        request = await self.threads.texts.run(admit, client=charge.client)
         if request.is_finished:  # refused at the door
-            yield session.take(request)
+            yield request.take_packed()
             return
+        charge.grow(request.own_bytes)
+        request.charge = charge
         try:
             session.client.submit([request])
             is_finished = False
-            has_logprobs = params.logprobs is not None or params.prompt_logprobs is not None
             while not is_finished:
                 await arrival.wait()
                 if not is_streamed and not request.is_finished and request.error is None:
                     continue
-                is_much = not is_streamed and has_logprobs
-                if is_much:
-                    output = await self.threads.answers.run(session.news, request, client=client)
-                else:
-                    output = session.news(request)
-                if output is not None:
-                    is_finished = output.finished
-                    yield output
+                news = session.packed_news(request)
+                if news is not None:
+                    is_finished = news.output.finished
+                    yield news
         finally:
             session.client.abort([request])
 

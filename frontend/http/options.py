@@ -25,6 +25,7 @@ class HttpOptions(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fiel
     allowed_hosts: Annotated[list[str], Meta(description="names that a Host header may have")] = []
     http_added: Annotated[bool, Meta(description="serve models and adapters that scripts have added, too")] = False
     trust_request_chat_template: Annotated[bool, Meta(description="requests may bring a chat template")] = False
+    allow_priority: Annotated[bool, Meta(description="requests may go before those of other clients")] = False
     max_body_bytes: Annotated[int, Meta(description="bytes of a request's body")] = 8 * 2**20
     max_header_bytes: Annotated[int, Meta(description="bytes of a request's line and headers")] = 32 * 2**10
     max_connections: Annotated[int, Meta(description="connections open at once; one that waits gives way")] = 1024

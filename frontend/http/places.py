@@ -1,7 +1,11 @@
-"""How many answers are computed at once, and how many requests may wait for that. Knows nothing of requests."""
+"""How many answers are computed at once, and how many requests may wait for that: clients take turns.
+
+Knows nothing of requests.
+"""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections import OrderedDict, deque
+from collections.abc import AsyncIterator, Hashable
 from contextlib import asynccontextmanager
 
 from .errors import ApiError
@@ -9,28 +13,73 @@ from .options import HttpOptions
 
 _RETRY_SECONDS = 1
 
+Waiter = asyncio.Future[None]
+
 
 class Places:
     def __init__(self, options: HttpOptions) -> None:
-        self._free = asyncio.Semaphore(options.max_requests)
+        self._free = options.max_requests
         self._most_waiting = options.max_queue
+        self._queues: OrderedDict[Hashable, deque[Waiter]] = OrderedDict()  # by client, the next one first
         self.waiting = 0
 
     @asynccontextmanager
-    async def one(self) -> AsyncIterator[None]:
-        """Held as long as the answer takes; 429 at once where too many wait already."""
-        if self._free.locked() and self.waiting >= self._most_waiting:
-            raise ApiError(
-                429,
-                f"{self.waiting:,} requests wait already, and max_queue={self._most_waiting:,}. Ask again later.",
-                retry_after=_RETRY_SECONDS,
-            )
-        self.waiting += 1
-        try:
-            await self._free.acquire()
-        finally:
-            self.waiting -= 1
+    async def one(self, client: Hashable) -> AsyncIterator[None]:
+        """Held as long as the answer takes; 429 where too many wait already."""
+        if self._free > 0:
+            self._free -= 1
+        else:
+            await self._turn(client)
         try:
             yield
         finally:
-            self._free.release()
+            self._hand_on()
+
+    async def _turn(self, client: Hashable) -> None:
+        if self.waiting >= self._most_waiting:
+            self._make_room(client)
+        waiter: Waiter = asyncio.get_running_loop().create_future()
+        self._queues.setdefault(client, deque()).append(waiter)
+        self.waiting += 1
+        try:
+            await waiter
+        except BaseException:
+            if not waiter.cancelled() and waiter.exception() is None:  # it came at the same moment
+                self._hand_on()
+            elif waiter in self._queues.get(client, ()):
+                self._remove(client, waiter)
+            raise
+
+    def _hand_on(self) -> None:
+        """To the client whose turn it is, which is last in the row then."""
+        while self._queues:
+            client, queue = next(iter(self._queues.items()))
+            waiter = queue[0]
+            self._remove(client, waiter)
+            if queue:
+                self._queues.move_to_end(client)
+            if not waiter.done():  # or it has just been cancelled
+                waiter.set_result(None)
+                return
+        self._free += 1
+
+    def _remove(self, client: Hashable, waiter: Waiter) -> None:
+        queue = self._queues[client]
+        queue.remove(waiter)
+        self.waiting -= 1
+        if not queue:
+            del self._queues[client]
+
+    def _make_room(self, client: Hashable) -> None:
+        """The newest request of the client that has most of them waiting goes, which may be the one that asks."""
+        error = ApiError(
+            429,
+            f"{self.waiting:,} requests wait already, and max_queue={self._most_waiting:,}. Ask again later.",
+            retry_after=_RETRY_SECONDS,
+        )
+        longest = max(self._queues, key=lambda each: len(self._queues[each]), default=client)
+        if len(self._queues.get(longest, ())) <= len(self._queues.get(client, ())) + 1:
+            raise error
+        waiter = self._queues[longest][-1]
+        self._remove(longest, waiter)
+        waiter.set_exception(error)

@@ -1,13 +1,17 @@
-"""Ways to answer: one JSON body, an error, or a stream of events. Knows nothing of what they say."""
+"""Ways to answer: one JSON body, one that is written while it is sent, an error, or a stream of events.
 
-from collections.abc import AsyncIterator, Callable, Iterable
+Knows nothing of what they say.
+"""
+
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import chain
 
 import msgspec
 
 from .body import Send
 from .errors import ApiError
+from .long_json import LongJson
 
 _SAFE = [(b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store")]
 
@@ -25,6 +29,13 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True)
+class LongReply:
+    """A body of unknown length, whose pieces are made when the client has taken those before."""
+
+    pieces: Iterator[bytes]
+
+
+@dataclass(frozen=True, slots=True)
 class Events:
     """Pieces of a stream, ready to be sent; how it tells an error, and how it ends."""
 
@@ -33,13 +44,18 @@ class Events:
     ending: bytes = b"data: [DONE]\n\n"
 
 
-def in_turns(parts: Iterable[msgspec.Struct]) -> list[Any]:
-    """Encoded one by one, for a body that holds them: nothing else runs while one thing is encoded."""
-    return [msgspec.Raw(msgspec.json.encode(part)) for part in parts]
+def whole(json: LongJson, body: msgspec.Struct) -> Reply | LongReply:
+    """In pieces where there is something in it that was put off."""
+    return LongReply(json.pieces(body)) if json.is_long else Reply.of(body)
 
 
 def event(body: msgspec.Struct | dict[str, object]) -> bytes:
     return b"data: " + msgspec.json.encode(body) + b"\n\n"
+
+
+def long_event(json: LongJson, body: msgspec.Struct) -> Iterator[bytes]:
+    """The same in pieces."""
+    return chain((b"data: ",), json.pieces(body), (b"\n\n",))
 
 
 async def send_reply(send: Send, reply: Reply) -> None:
@@ -53,6 +69,11 @@ async def send_error(send: Send, error: ApiError) -> None:
     """The connection ends with it where the request's own body may still be on its way."""
     closing = [(b"connection", b"close")] if error.status in (408, 413, 415) else []
     await send_reply(send, Reply(error.body, status=error.status, headers=error.headers + closing))
+
+
+async def start_long(send: Send) -> None:
+    headers = [(b"content-type", b"application/json"), *_SAFE]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
 
 
 async def start_events(send: Send) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ...protocol.errors import ConfigError
 from ...protocol.messages import Stats
+from ..budget import Budget
 from .options import HttpOptions
 
 if TYPE_CHECKING:
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
     from .server import HttpServer
 
 
-async def start_http(models: "DaemonModels", options: HttpOptions, older: "HttpServer | None" = None) -> "HttpServer":
+async def start_http(
+    models: "DaemonModels", options: HttpOptions, budget: Budget, older: "HttpServer | None" = None
+) -> "HttpServer":
     """Returns when connections are taken; raises `ConfigError` where that can't be.
 
     In place of an older one, which hears of no new connections from then on and is the caller's to close.
@@ -30,7 +33,7 @@ async def start_http(models: "DaemonModels", options: HttpOptions, older: "HttpS
         raise ConfigError(
             f"HTTP needs further packages ({error.name} is missing): pip install 'penstock[http]'; or give --no-http."
         ) from error
-    server = HttpServer(ServedModels(models, with_added=options.http_added), options)
+    server = HttpServer(ServedModels(models, with_added=options.http_added), options, budget)
     await server.start(older)
     return server
 

@@ -9,6 +9,7 @@ import ssl
 from contextlib import suppress
 
 from ...protocol.errors import ConfigError
+from ..budget import Budget
 from .application import application
 from .connection import Context
 from .listener import Listener
@@ -26,9 +27,10 @@ _LAST_SECONDS = 1.0
 class HttpServer:
     """`start`, then `close`; `address` is where it can be found."""
 
-    def __init__(self, models: Models, options: HttpOptions) -> None:
+    def __init__(self, models: Models, options: HttpOptions, budget: Budget | None = None) -> None:
+        """Without a budget that others share it has one of its own, of the machine's memory."""
         self.options = options
-        self._application = application(models, options)
+        self._application = application(models, options, budget or Budget.of_machine())
         self._socket: socket.socket | None = None
         self._listener: Listener | None = None
         self._context: Context | None = None

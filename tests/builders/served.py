@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from penstock import AsyncLLM
+from penstock.frontend.budget import Budget
 from penstock.frontend.http.models import OneModel
 from penstock.frontend.http.options import HttpOptions
 from penstock.frontend.http.server import HttpServer
@@ -35,14 +36,17 @@ class Served:
 
 
 @contextmanager
-def served(llm: AsyncLLM, loop: asyncio.AbstractEventLoop, **options: Any) -> Iterator[Served]:
+def served(
+    llm: AsyncLLM, loop: asyncio.AbstractEventLoop, budget: Budget | None = None, **options: Any
+) -> Iterator[Served]:
     """A server on a free port for as long as the context is open; several may stand before one model."""
 
     def run(work: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(work, loop).result(_BOUND)
 
     async def start() -> HttpServer:
-        server = HttpServer(OneModel(llm, "pocket", "another-name"), HttpOptions(http="127.0.0.1:0", **options))
+        models = OneModel(llm, "pocket", "another-name")
+        server = HttpServer(models, HttpOptions(http="127.0.0.1:0", **options), budget)
         await server.start()
         return server
 

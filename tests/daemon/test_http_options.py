@@ -93,3 +93,36 @@ def status(address, key=""):
     except urllib.error.HTTPError as error:
         error.close()
         return error.code
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    {
+        "": (None, None),
+        'max_held_bytes = "256MiB"\nmax_client_bytes = 1000': (256 << 20, 1000),
+    }.items(),
+)
+def test_how_much_is_held_for_clients_can_be_told(text, expected, tmp_path):
+    told = settings(text, tmp_path)
+    assert (told.max_held_bytes, told.max_client_bytes) == expected
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "'much'", "true", "1.5"])
+def test_a_budget_that_cannot_be_is_a_sentence(value, tmp_path):
+    with pytest.raises(ConfigError, match="max_held_bytes=.*must be bytes, or text such as"):
+        settings(f"max_held_bytes = {value}", tmp_path)
+
+
+def test_a_reload_changes_what_may_be_held(start):
+    table = '[http]\naddress = "127.0.0.1:0"\n'
+    daemon = start(models("a", max_held_bytes=1 << 24) + table, "--http", "127.0.0.1:0")
+    assert limit(daemon) == 1 << 24
+    daemon.config.write_text(models("a", max_held_bytes=1 << 25) + table)
+    reload_daemon(daemon.address)
+    assert limit(daemon) == 1 << 25
+
+
+def limit(daemon):
+    with urllib.request.urlopen(daemon.status().http + "/metrics", timeout=20) as reply:
+        lines = reply.read().decode().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("penstock_held_bytes_limit "))

@@ -8,10 +8,8 @@ import time
 
 import httpx
 import pytest
-from builders.raw_http import closes_within, connected, heard, request, spoken
+from builders.raw_http import closes_within, connected, request, spoken
 from builders.served import served
-
-from penstock.frontend.http.body import MOST_HELD
 
 LONG = {"model": "pocket", "prompt": "What is", "max_tokens": 1500, "ignore_eos": True, "stream": True}
 SHORT = {"model": "pocket", "prompt": "What is", "max_tokens": 1}
@@ -127,20 +125,6 @@ def test_a_hundred_slow_clients_hold_nobody_up(server, http):
     assert http.post("/v1/completions", json=SHORT).status_code == 200
     for connection in slow:
         connection.close()
-
-
-def test_bodies_that_are_on_their_way_have_a_bound_together(pocket):
-    with served(*pocket, max_body_bytes=10_000) as server:
-        sent = request(b" " * 10_000)[:-100]
-        held = [connected(server.port) for _ in range(MOST_HELD + 4)]
-        for connection in held:
-            connection.sendall(sent)
-        said = [heard(connection) for connection in held[-2:]]
-        assert all(b" 429 " in each.split(b"\r\n")[0] and b"retry-after: 1" in each for each in said), said
-        for connection in held:
-            connection.close()
-        with httpx.Client(base_url=server.address) as client:
-            until(lambda: client.post("/v1/completions", json=SHORT).status_code == 200)
 
 
 def test_a_client_that_never_ends_its_body_is_shed(pocket):

@@ -2,24 +2,25 @@
 
 import secrets
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from msgspec import UNSET
 
-from ....protocol.outputs import CompletionOutput, LogprobsByToken
+from ....protocol.messages import Logprobs
+from ....protocol.outputs import CompletionOutput
 from ....protocol.outputs import ToolCall as FoundCall
-from ....protocol.sampling import SamplingParams
-from ...asked import Rendered
 from ..conversation import as_tools, own_template, rendered, template_options
-from ..endpoint import Call
+from ..endpoint import AnyReply, Call
 from ..errors import ApiError
-from ..generation import Tally, check_number, pieces
-from ..logprobs import chat_logprobs, prompt_logprobs
+from ..generation import Generation, check_asked, pieces
+from ..logprobs import Packed, chat_logprobs, prompt_logprobs
+from ..long_json import LongJson
 from ..models import Model
 from ..parameters import sampling_params
-from ..reply import Events, Reply, event, in_turns
+from ..reply import Events, event, long_event, whole
 from ..schemas.chat import (
     AnswerDelta,
     AnswerMessage,
@@ -27,6 +28,7 @@ from ..schemas.chat import (
     ChatChunk,
     ChatChunkChoice,
     ChatCompletion,
+    ChatLogprobs,
     ChatRequest,
     ChosenTool,
     FunctionCall,
@@ -37,40 +39,51 @@ from ..tool_choice import CallTaker, ToolChoice
 _NOTHING = AnswerDelta()
 
 
+class _Answer(NamedTuple):
+    output: CompletionOutput
+    logprobs: list[Logprobs]
+
+
 @dataclass(slots=True)
 class _Chat:
     """One request, ready to be answered."""
 
-    call: Call
+    asked: Generation
     request: ChatRequest
-    model: Model
-    prompt: Rendered
-    params: SamplingParams
     takers: list[CallTaker] | None
-    name: str  # of the model, as it was asked for
     id: str = field(default_factory=lambda: "chatcmpl-" + secrets.token_hex(12))
     created: int = field(default_factory=lambda: int(time.time()))
-    tally: Tally = field(default_factory=Tally)
-    prompt_logprobs: list[LogprobsByToken | None] | None = None
+    prompt_logprobs: list[Logprobs] = field(default_factory=list)
 
-    async def answers(self, *, is_streamed: bool) -> AsyncIterator[CompletionOutput]:
+    @property
+    def name(self) -> str:
+        """Of the model, as it was asked for."""
+        return self.request.model or self.asked.model.name
+
+    async def answers(self, *, is_streamed: bool) -> AsyncIterator[_Answer]:
         """Pieces of answers, each with its sample's number."""
-        metrics = self.call.server.metrics
-        client = self.call.client
-        source = pieces(
-            self.model, [self.prompt], self.params, metrics, self.tally, is_streamed=is_streamed, client=client
-        )
-        async with aclosing(source) as stream:
+        async with aclosing(pieces(self.asked, is_streamed=is_streamed)) as stream:
             async for piece in stream:
+                self.prompt_logprobs += piece.prompt_logprobs if not is_streamed else []
                 for answer in piece.answers:
                     if self.takers is not None:
                         self.takers[answer.index].take(answer)
                     if self.request.include_reasoning is False:
                         answer.reasoning_content = None
-                    yield answer
-                self.prompt_logprobs = piece.output.prompt_logprobs or self.prompt_logprobs
+                    yield _Answer(answer, piece.logprobs.get(answer.index, []))
+                if is_streamed:
+                    self.asked.call.charge.shrink(piece.num_bytes)
 
-async def chat(call: Call, request: ChatRequest) -> Reply | Events:
+    def logprobs(self, parts: list[Logprobs], json: LongJson) -> ChatLogprobs | None:
+        if not parts:
+            return None
+        return chat_logprobs(self.packed(parts), self.request.top_logprobs or 0, json)
+
+    def packed(self, parts: list[Logprobs]) -> Packed:
+        return Packed(parts, self.asked.model.tokenizer.decode_token)
+
+
+async def chat(call: Call, request: ChatRequest) -> AnyReply:
     lease = AsyncExitStack()
     try:
         model = await lease.enter_async_context(call.server.models.lease(request.model))
@@ -100,7 +113,7 @@ def _prepared(call: Call, request: ChatRequest, model: Model) -> _Chat:
         guided_decoding=choice.shape,
         lora_name=model.adapter(request.lora_name),
     )
-    check_number(1, params, call.server.options)
+    check_asked(1, params, call.server.options)
     options = template_options(request.chat_template_kwargs)
     if request.reasoning_effort is not None:
         options.setdefault("reasoning_effort", request.reasoning_effort)
@@ -114,30 +127,32 @@ def _prepared(call: Call, request: ChatRequest, model: Model) -> _Chat:
         chat_template=own_template(request, is_trusted=call.server.options.trust_request_chat_template),
         adds_generation_prompt=request.add_generation_prompt is not False and not request.continue_final_message,
     )
-    return _Chat(call, request, model, prompt, params, choice.readers(params.n), request.model or model.name)
+    return _Chat(Generation(call, model, [prompt], params), request, choice.readers(params.n))
 
 
-def _whole(chat: _Chat, answers: list[CompletionOutput]) -> Reply:
-    choices = [
-        ChatChoice(
-            index=answer.index,
-            message=AnswerMessage(
-                content=answer.text if answer.text or not answer.tool_calls else None,
-                reasoning_content=answer.reasoning_content or UNSET,
-                tool_calls=[_whole_call(call) for call in answer.tool_calls] if answer.tool_calls else UNSET,
-            ),
-            finish_reason=answer.finish_reason,
-            stop_reason=answer.stop_reason,
-            logprobs=chat_logprobs(answer.logprobs, chat.request.top_logprobs or 0),
-        )
-        for answer in answers
-    ]
+def _whole(chat: _Chat, answers: list[_Answer]) -> AnyReply:
+    json = LongJson()
+    choices = [_choice(chat, answer, chat.logprobs(parts, json)) for answer, parts in answers]
     completion = ChatCompletion(
-        id=chat.id, created=chat.created, model=chat.name, choices=in_turns(choices), usage=chat.tally.usage
+        id=chat.id, created=chat.created, model=chat.name, choices=choices, usage=chat.asked.tally.usage
     )
-    if chat.prompt_logprobs is not None:
-        completion.prompt_logprobs = prompt_logprobs(chat.prompt_logprobs)
-    return Reply.of(completion)
+    if chat.asked.params.prompt_logprobs is not None:
+        completion.prompt_logprobs = prompt_logprobs(chat.packed(chat.prompt_logprobs), json)
+    return whole(json, completion)
+
+
+def _choice(chat: _Chat, answer: CompletionOutput, logprobs: ChatLogprobs | None) -> ChatChoice:
+    return ChatChoice(
+        index=answer.index,
+        message=AnswerMessage(
+            content=answer.text if answer.text or not answer.tool_calls else None,
+            reasoning_content=answer.reasoning_content or UNSET,
+            tool_calls=[_whole_call(call) for call in answer.tool_calls] if answer.tool_calls else UNSET,
+        ),
+        finish_reason=answer.finish_reason,
+        stop_reason=answer.stop_reason,
+        logprobs=logprobs,
+    )
 
 
 def _whole_call(call: FoundCall) -> ToolCall:
@@ -147,25 +162,30 @@ def _whole_call(call: FoundCall) -> ToolCall:
 
 async def _events(chat: _Chat, lease: AsyncExitStack) -> AsyncIterator[bytes]:
     """The lease ends with the stream."""
-    options = chat.request.stream_options
-    told = [False] * chat.params.n
+    has_begun = [False] * chat.asked.params.n
     async with lease, aclosing(chat.answers(is_streamed=True)) as answers:
-        async for answer in answers:
-            choice = ChatChunkChoice(index=answer.index, delta=_delta(answer, is_first=not told[answer.index]))
-            if told[answer.index] and choice.delta == _NOTHING and not answer.logprobs and not answer.finish_reason:
+        async for answer, parts in answers:
+            is_first = not has_begun[answer.index]
+            choice = ChatChunkChoice(index=answer.index, delta=_delta(answer, is_first=is_first))
+            if not is_first and choice.delta == _NOTHING and not parts and not answer.finish_reason:
                 continue  # what came may yet become a thought or a call
-            told[answer.index] = True
-            if answer.logprobs is not None:
-                choice.logprobs = chat_logprobs(answer.logprobs, chat.request.top_logprobs or 0)
+            has_begun[answer.index] = True
             if answer.finish_reason is not None:
                 choice.finish_reason, choice.stop_reason = answer.finish_reason, answer.stop_reason
-            chunk = ChatChunk(id=chat.id, created=chat.created, model=chat.name, choices=[choice])
-            if options is not None and options.continuous_usage_stats:
-                chunk.usage = chat.tally.usage
-            yield event(chunk)
+            for piece in _chunk(chat, choice, parts):
+                yield piece
         if chat.request.includes_usage:
-            usage = chat.tally.usage
+            usage = chat.asked.tally.usage
             yield event(ChatChunk(id=chat.id, created=chat.created, model=chat.name, choices=[], usage=usage))
+
+
+def _chunk(chat: _Chat, choice: ChatChunkChoice, parts: list[Logprobs]) -> Iterator[bytes]:
+    json, options = LongJson(), chat.request.stream_options
+    choice.logprobs = chat.logprobs(parts, json)
+    chunk = ChatChunk(id=chat.id, created=chat.created, model=chat.name, choices=[choice])
+    if options is not None and options.continuous_usage_stats:
+        chunk.usage = chat.asked.tally.usage
+    return long_event(json, chunk)
 
 
 def _delta(answer: CompletionOutput, *, is_first: bool) -> AnswerDelta:

@@ -2,22 +2,24 @@
 
 import secrets
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field
 
 import msgspec
 
+from ....protocol.messages import Logprobs
 from ....protocol.outputs import CompletionOutput
-from ....protocol.sampling import SamplingParams
-from ..endpoint import Call
+from ..endpoint import AnyReply, Call
 from ..errors import ApiError
-from ..generation import Piece, Prompt, Tally, check_length, check_number, pieces
-from ..logprobs import CompletionLogprobsBuilder, joined, prompt_logprobs
+from ..generation import Generation, Piece, Prompt, check_asked, check_length, pieces
+from ..logprobs import Packed, Section, completion_logprobs, prompt_logprobs
+from ..long_json import LongJson
 from ..models import Model
 from ..parameters import sampling_params
-from ..reply import Events, Reply, event, in_turns
-from ..schemas.completions import Completion, CompletionChoice, CompletionLogprobs, CompletionRequest
+from ..reply import Events, event, long_event, whole
+from ..schemas.completions import Completion, CompletionChoice, CompletionRequest
 from ..schemas.sampling import Usage
 
 
@@ -25,72 +27,66 @@ from ..schemas.sampling import Usage
 class _Completions:
     """One request, ready to be answered. Choice `prompt * n + sample` is a prompt's sample."""
 
-    call: Call
+    asked: Generation
     request: CompletionRequest
-    model: Model
-    prompts: list[Prompt]
-    params: SamplingParams
-    name: str
     is_echo_only: bool  # max_tokens=0: one token is computed, for its company's sake, and not told
     id: str = field(default_factory=lambda: "cmpl-" + secrets.token_hex(12))
     created: int = field(default_factory=lambda: int(time.time()))
-    tally: Tally = field(default_factory=Tally)
-    logprobs: dict[int, CompletionLogprobsBuilder] = field(default_factory=dict)
-    echoed: dict[int, CompletionLogprobs] = field(default_factory=dict)  # of a prompt
+    offsets: dict[int, int] = field(default_factory=dict)  # of choices: where the next log-probabilities stand in them
+    of_prompts: dict[int, list[Logprobs]] = field(default_factory=lambda: defaultdict(list))
     told: set[int] = field(default_factory=set)  # choices that have begun
 
-    def pieces(self, *, is_streamed: bool) -> AsyncGenerator[Piece]:
-        metrics = self.call.server.metrics
-        client = self.call.client
-        return pieces(
-            self.model, self.prompts, self.params, metrics, self.tally, is_streamed=is_streamed, client=client
-        )
+    @property
+    def name(self) -> str:
+        """Of the model, as it was asked for."""
+        return self.request.model or self.asked.model.name
 
-    def choices(self, piece: Piece) -> Iterator[CompletionChoice]:
-        self._note_prompt(piece)
+    def choices(self, piece: Piece, json: LongJson) -> Iterator[CompletionChoice]:
+        # They come before the samples' first tokens, or with them.
+        self.of_prompts[piece.prompt] += piece.prompt_logprobs
         for answer in piece.answers:
-            number = piece.prompt * self.params.n + answer.index
-            yield self._choice(piece, answer, number, is_first=number not in self.told)
+            number = piece.prompt * self.asked.params.n + answer.index
+            yield self._choice(piece, answer, number, json)
             self.told.add(number)
 
-    def _note_prompt(self, piece: Piece) -> None:
-        """A prompt's log-probabilities come before its samples' first tokens, or with them."""
-        if not self.request.echo or self.request.logprobs is None or piece.output.prompt_logprobs is None:
-            return
-        builder = CompletionLogprobsBuilder(self.request.logprobs)
-        first = builder.echoed(self.model.tokenizer.decode([piece.output.prompt_token_ids[0]], False))
-        self.echoed[piece.prompt] = joined(first, builder.take(piece.output.prompt_logprobs))
-
-    def _choice(self, piece: Piece, answer: CompletionOutput, number: int, *, is_first: bool) -> CompletionChoice:
+    def _choice(self, piece: Piece, answer: CompletionOutput, number: int, json: LongJson) -> CompletionChoice:
+        is_first = number not in self.told
         choice = CompletionChoice(
             index=number, text=answer.text, finish_reason=answer.finish_reason, stop_reason=answer.stop_reason
         )
-        if self.request.logprobs is not None:
-            choice.logprobs = self._builder(piece, number).take(answer.logprobs)
         if self.is_echo_only:
-            choice.text, choice.logprobs, choice.stop_reason = "", None, None
+            choice.text, choice.stop_reason = "", None
             choice.finish_reason = answer.finish_reason and "length"
         if is_first and self.request.echo:
             choice.text = self._prompt_text(piece) + choice.text
-            if piece.prompt in self.echoed:
-                choice.logprobs = joined(self.echoed[piece.prompt], choice.logprobs)
-        if is_first and self.request.prompt_logprobs is not None and piece.output.prompt_logprobs is not None:
-            choice.prompt_logprobs = prompt_logprobs(piece.output.prompt_logprobs)
+        if self.request.logprobs is not None:
+            sections = list(self._sections(piece, answer, number, is_first=is_first))
+            choice.logprobs = completion_logprobs(sections, self.request.logprobs, json)
+        if is_first and self.request.prompt_logprobs is not None and (parts := self.of_prompts[piece.prompt]):
+            choice.prompt_logprobs = prompt_logprobs(self._packed(parts), json)
         return choice
 
-    def _builder(self, piece: Piece, number: int) -> CompletionLogprobsBuilder:
-        """Offsets count from where the text of the choice begins."""
-        if number not in self.logprobs:
+    def _sections(self, piece: Piece, answer: CompletionOutput, number: int, *, is_first: bool) -> Iterator[Section]:
+        """Offsets of the answer's count from where the text of the choice begins."""
+        if is_first and self.request.echo and (of_prompt := self.of_prompts[piece.prompt]):
+            first = self.asked.model.tokenizer.decode([piece.output.prompt_token_ids[0]], False)
+            yield Section(self._packed(of_prompt), first_token=first)
+        if (parts := piece.logprobs.get(answer.index)) and not self.is_echo_only:
             start = len(self._prompt_text(piece)) if self.request.echo else 0
-            self.logprobs[number] = CompletionLogprobsBuilder(self.request.logprobs or 0, start)
-        return self.logprobs[number]
+            section = Section(self._packed(parts), self.offsets.setdefault(number, start))
+            if self.request.stream:
+                self.offsets[number] += sum(map(len, section.tokens()))
+            yield section
+
+    def _packed(self, parts: list[Logprobs]) -> Packed:
+        return Packed(parts, self.asked.model.tokenizer.decode_token)
 
     def _prompt_text(self, piece: Piece) -> str:
         text = piece.output.prompt
-        return self.model.tokenizer.decode(piece.output.prompt_token_ids) if text is None else text
+        return self.asked.model.tokenizer.decode(piece.output.prompt_token_ids) if text is None else text
 
 
-async def completions(call: Call, request: CompletionRequest) -> Reply | Events:
+async def completions(call: Call, request: CompletionRequest) -> AnyReply:
     lease = AsyncExitStack()
     try:
         model = await lease.enter_async_context(call.server.models.lease(request.model))
@@ -99,8 +95,8 @@ async def completions(call: Call, request: CompletionRequest) -> Reply | Events:
         )
         if request.stream:
             return Events(_events(prepared, lease.pop_all()))
-        found = [piece async for piece in prepared.pieces(is_streamed=False)]
-        has_logprobs = prepared.params.logprobs is not None
+        found = [piece async for piece in pieces(prepared.asked, is_streamed=False)]
+        has_logprobs = prepared.request.logprobs is not None
         return await call.done(model.threads.answers, _whole, prepared, found, takes_long=has_logprobs)
     finally:
         await lease.aclose()
@@ -126,14 +122,14 @@ def _prepared(call: Call, request: CompletionRequest, model: Model) -> _Completi
         lora_name=model.adapter(request.lora_name),
     )
     prompts = [_prompt(each) for each in as_prompts(request.prompt)]
-    check_number(len(prompts), params, call.server.options)
+    check_asked(len(prompts), params, call.server.options)
     if request.add_special_tokens is False:
         prompts = [
             {"prompt_token_ids": _without_special_tokens(each["prompt"], model)}
             if "prompt" in each else each
             for each in prompts
         ]  # fmt: skip
-    return _Completions(call, request, model, prompts, params, request.model or model.name, is_echo_only)
+    return _Completions(Generation(call, model, prompts, params), request, is_echo_only)
 
 
 def as_prompts(given: str | list[str | int | list[int]]) -> list[str | list[int]]:
@@ -160,20 +156,25 @@ def _prompt(given: str | list[int]) -> Prompt:
     return {"prompt": given} if isinstance(given, str) else {"prompt_token_ids": given}
 
 
-def _whole(prepared: _Completions, found: list[Piece]) -> Reply:
-    choices = [choice for piece in found for choice in prepared.choices(piece)]
+def _whole(prepared: _Completions, found: list[Piece]) -> AnyReply:
+    json = LongJson()
+    choices = [choice for piece in found for choice in prepared.choices(piece, json)]
     choices.sort(key=lambda choice: choice.index)
-    return Reply.of(_completion(prepared, in_turns(choices), has_usage=True))
+    return whole(json, _completion(prepared, choices, has_usage=True))
 
 
 async def _events(prepared: _Completions, lease: AsyncExitStack) -> AsyncIterator[bytes]:
     """The lease ends with the stream."""
     options = prepared.request.stream_options
     is_counted = options is not None and options.continuous_usage_stats
-    async with lease, aclosing(prepared.pieces(is_streamed=True)) as found:
+    async with lease, aclosing(pieces(prepared.asked, is_streamed=True)) as found:
         async for piece in found:
-            for choice in prepared.choices(piece):
-                yield event(_completion(prepared, [choice], has_usage=is_counted))
+            json = LongJson()
+            for choice in prepared.choices(piece, json):
+                for part in long_event(json, _completion(prepared, [choice], has_usage=is_counted)):
+                    yield part
+            if not piece.prompt_logprobs:  # those are told with each sample's first piece
+                prepared.asked.call.charge.shrink(piece.num_bytes)
         if prepared.request.includes_usage:
             yield event(_completion(prepared, [], has_usage=True))
 
@@ -189,7 +190,7 @@ def _completion(prepared: _Completions, choices: list[CompletionChoice], *, has_
 
 
 def _usage(prepared: _Completions) -> Usage:
-    usage = prepared.tally.usage
+    usage = prepared.asked.tally.usage
     if prepared.is_echo_only:
         usage.completion_tokens, usage.total_tokens = 0, usage.prompt_tokens
     return usage

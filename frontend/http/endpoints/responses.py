@@ -3,7 +3,7 @@
 import itertools
 import secrets
 import time
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,11 +12,11 @@ import msgspec
 
 from ....protocol.outputs import CompletionOutput
 from ....protocol.sampling import SamplingParams
-from ...asked import Rendered
 from ..conversation import rendered, template_options
-from ..endpoint import Call
+from ..endpoint import AnyReply, Call
 from ..errors import ApiError
-from ..generation import Tally, pieces
+from ..generation import Generation, check_asked, pieces
+from ..long_json import PIECE_BYTES
 from ..models import Model
 from ..parameters import salted
 from ..reply import Events, Reply
@@ -45,23 +45,14 @@ _TEXT_PARTS = ("input_text", "output_text", "text", "reasoning_text", "summary_t
 class _Asked:
     """One request, ready to be answered."""
 
-    call: Call
+    asked: Generation
     request: ResponsesRequest
-    model: Model
-    prompt: Rendered
-    params: SamplingParams
     takers: list[CallTaker] | None
     response: Response
-    tally: Tally = field(default_factory=Tally)
     items: Items = field(default_factory=Items)
 
     async def answers(self, *, is_streamed: bool) -> AsyncIterator[CompletionOutput]:
-        metrics = self.call.server.metrics
-        client = self.call.client
-        source = pieces(
-            self.model, [self.prompt], self.params, metrics, self.tally, is_streamed=is_streamed, client=client
-        )
-        async with aclosing(source) as stream:
+        async with aclosing(pieces(self.asked, is_streamed=is_streamed)) as stream:
             async for piece in stream:
                 for answer in piece.answers:
                     if self.takers is not None:
@@ -70,7 +61,7 @@ class _Asked:
 
     def finished(self, reason: str | None) -> Response:
         """What the client gets at the end."""
-        usage, response = self.tally.usage, self.response
+        usage, response = self.asked.tally.usage, self.response
         response.output = self.items.done
         response.status = "incomplete" if reason == "length" else "completed"
         response.incomplete_details = Incomplete(reason="max_output_tokens") if reason == "length" else None
@@ -87,10 +78,10 @@ class _Asked:
         """Of the thought's text, which has come apart from the answer's: its marks are not among them."""
         if not (thought := self.items.thought):
             return 0
-        return len(self.model.tokenizer.encode(thought, add_special_tokens=False))
+        return len(self.asked.model.tokenizer.encode(thought, add_special_tokens=False))
 
 
-async def responses(call: Call, request: ResponsesRequest) -> Reply | Events:
+async def responses(call: Call, request: ResponsesRequest) -> AnyReply:
     for name in _KEPT_NOWHERE:
         if getattr(request, name):
             raise ApiError(400, f"{name}: this server keeps nothing; send the whole conversation.", param=name)
@@ -123,11 +114,14 @@ def _prepared(call: Call, request: ResponsesRequest, model: Model) -> _Asked:
     chosen["cache_salt"] = salted(call.salt, request.cache_salt)
     chosen["lora_name"] = model.adapter(None)
     params = msgspec.structs.replace(model.defaults, **chosen)
+    check_asked(1, params, call.server.options)
     options = template_options(request.chat_template_kwargs)
     if request.reasoning is not None and request.reasoning.effort is not None:
         options.setdefault("reasoning_effort", request.reasoning.effort)
     prompt = rendered(model, list(_conversation(request)), choice.tools, options)
-    return _Asked(call, request, model, prompt, params, choice.readers(1), _response(request, model, params))
+    return _Asked(
+        Generation(call, model, [prompt], params), request, choice.readers(1), _response(request, model, params)
+    )
 
 
 def _response(request: ResponsesRequest, model: Model, params: SamplingParams) -> Response:
@@ -157,27 +151,36 @@ async def _events(asked: _Asked, lease: AsyncExitStack) -> AsyncIterator[bytes]:
             if not has_begun:
                 begun = [ResponseEvent(type=f"response.{word}", response=asked.response)
                          for word in ("created", "in_progress")]  # fmt: skip
-                yield _encoded(begun, numbers)
+                for piece in _encoded(begun, numbers):
+                    yield piece
                 has_begun = True
             reason = answer.finish_reason or reason
-            if told := _encoded(asked.items.feed(answer), numbers):
-                yield told
-        yield _encoded(asked.items.close("incomplete" if reason == "length" else "completed"), numbers)
+            for piece in _encoded(asked.items.feed(answer), numbers):
+                yield piece
+        closing = asked.items.close("incomplete" if reason == "length" else "completed")
+        for piece in _encoded(closing, numbers):
+            yield piece
         response = asked.finished(reason)
-        yield _encoded([ResponseEvent(type=f"response.{response.status}", response=response)], numbers)
+        for piece in _encoded([ResponseEvent(type=f"response.{response.status}", response=response)], numbers):
+            yield piece
 
 
-def _encoded(events: Iterable[ResponseEvent], numbers: "itertools.count[int]") -> bytes:
+def _encoded(events: Iterable[ResponseEvent], numbers: "itertools.count[int]") -> Iterator[bytes]:
+    """Short ones together, a long one by itself."""
     told = b""
     for event in events:
         event.sequence_number = next(numbers)
         told += b"event: " + event.type.encode() + b"\ndata: " + msgspec.json.encode(event) + b"\n\n"
-    return told
+        if len(told) >= PIECE_BYTES:
+            yield told
+            told = b""
+    if told:
+        yield told
 
 
 def _failed(error: ApiError) -> bytes:
     event = ResponseEvent(type="error", code=str(error.code or error.status), message=str(error), param=error.param)
-    return _encoded([event], itertools.count(2**20))
+    return b"".join(_encoded([event], itertools.count(2**20)))
 
 
 # --- what was asked, as a conversation -------------------------------------------------------------------------------

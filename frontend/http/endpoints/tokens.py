@@ -11,21 +11,25 @@ from ..models import Model
 from ..reply import Reply
 from ..schemas.others import DetokenizeReply, DetokenizeRequest, TokenizeReply, TokenizeRequest
 
+# Of a token, as a number and as a text, in a list and in JSON.
+_TOKEN_BYTES, _STRING_BYTES = 56, 140
+
 
 async def tokenize(call: Call, request: TokenizeRequest) -> Reply:
     if (request.prompt is None) == (request.messages is None):
         raise ApiError(400, "Give either prompt or messages.", param="prompt")
     async with call.server.models.lease(request.model) as model:
         threads = model.threads.texts if request.messages is None else model.threads.templates
-        return await call.done(threads, _tokens, request, model, takes_long=True)
+        return await call.done(threads, _tokens, call, request, model, takes_long=True)
 
 
-def _tokens(request: TokenizeRequest, model: Model) -> Reply:
+def _tokens(call: Call, request: TokenizeRequest, model: Model) -> Reply:
     text = request.prompt if request.prompt is not None else _conversation(request, model)
     check_length("prompt" if request.prompt is not None else "messages", text, model)
     adds = request.add_special_tokens
     adds = request.messages is None if adds is None else adds
     tokens = model.tokenizer.encode(text, adds)
+    call.charge.grow((_STRING_BYTES if request.return_token_strs else _TOKEN_BYTES) * len(tokens))
     strings = [model.tokenizer.decode_token(token) for token in tokens] if request.return_token_strs else None
     return Reply.of(
         TokenizeReply(count=len(tokens), max_model_len=model.max_model_len, tokens=tokens, token_strs=strings)

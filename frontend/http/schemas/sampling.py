@@ -46,7 +46,7 @@ class Sampling(Ignored, kw_only=True, forbid_unknown_fields=True):
     min_p: Share | None = None
     n: Annotated[int, Meta(ge=1, le=128)] | None = None
     stop: str | list[str] | None = None
-    stop_token_ids: list[TokenId] | None = None
+    stop_token_ids: Annotated[list[TokenId], Meta(max_length=1024)] | None = None
     include_stop_str_in_output: bool | None = None
     ignore_eos: bool | None = None
     min_tokens: Annotated[int, Meta(ge=0, le=MOST)] | None = None
@@ -61,7 +61,9 @@ class Sampling(Ignored, kw_only=True, forbid_unknown_fields=True):
     skip_special_tokens: bool | None = None
     spaces_between_special_tokens: bool | None = None
     reasoning_max_tokens: Annotated[int, Meta(ge=0, le=MOST)] | None = None
-    priority: Annotated[int, Meta(ge=-MOST, le=MOST, description="lower goes first")] | None = None
+    priority: Annotated[
+        int, Meta(ge=-MOST, le=MOST, description="lower goes first; other than 0 only where the server allows it")
+    ] | None = None
     cache_salt: Annotated[str, Meta(max_length=1024)] | None = None
     lora_name: Annotated[str, Meta(max_length=1024)] | None = None
     response_format: FreeForm | None = None

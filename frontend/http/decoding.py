@@ -1,0 +1,153 @@
+"""From a body's bytes to its struct, or to a sentence that says what is wrong.
+
+What decoding would take, in time and in memory, is told from the bytes before it is done: by the marks that stand
+around values, outside of texts. Knows nothing of what the fields mean.
+"""
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+
+from .errors import ApiError
+
+Body = TypeVar("Body", bound=msgspec.Struct)
+
+# Of values without a form of their own (schemas, template arguments); what goes down them does so by recursion.
+MOST_LEVELS = 64
+# Nothing else runs while a body is decoded: what these bounds leave takes a tenth of a second at most.
+MOST_CONTAINERS, MOST_STRINGS, MOST_NUMBERS, MOST_LONG_NUMBERS = 2**16, 2**16, 2**20, 2**11
+_LONG_NUMBER = 17  # characters
+
+# Bytes that a value takes beside its text, at most: a dict with its first entry, an empty list and the room that it has
+# before it grows, a text, an entry of a list with its number, what an entry of a dict takes more.
+_OBJECT, _LIST, _STRING, _ENTRY, _NAME = 280, 120, 72, 48, 100
+# Seconds that a byte, a list or object, a number and one of many digits or with an exponent take to decode.
+_BYTE_SECONDS, _CONTAINER_SECONDS, _ENTRY_SECONDS, _LONG_NUMBER_SECONDS = 6e-9, 1e-6, 1e-7, 2e-5
+_DIGITS = bytes.maketrans(b"123456789.+-E", b"000000000000e")
+_CONTINUATION = bytes(range(0x80, 0xC0))
+_UP_TO_8_BITS, _UP_TO_16_BITS = bytes(range(0xC4)), bytes(range(0xF0))
+
+
+class Outline(NamedTuple):
+    """What a body holds, counted and not decoded."""
+
+    objects: int
+    lists: int
+    strings: int
+    entries: int  # of lists and objects beyond the first of each
+    names: int
+    long_numbers: int
+    num_bytes: int
+    text_bytes: int  # of all texts, decoded
+
+    @classmethod
+    def of(cls, body: bytes | bytearray) -> "Outline":
+        """Raises for a body of so many texts that even this would take long."""
+        unescaped = body.replace(rb"\\", b"").replace(rb"\"", b"") if b"\\" in body else body
+        if (strings := unescaped.count(b'"') // 2) > MOST_STRINGS:
+            raise _too_many()
+        pieces = unescaped.split(b'"')
+        marks = b" ".join(pieces[::2])
+        digits = marks.translate(_DIGITS)
+        return cls(
+            marks.count(b"{"),
+            marks.count(b"["),
+            strings,
+            marks.count(b","),
+            marks.count(b":"),
+            digits.count(b"0e") + digits.count(b"0" * _LONG_NUMBER),
+            len(body),
+            sum(map(_text_bytes, pieces[1::2])),
+        )
+
+    def check(self) -> None:
+        if (
+            self.objects + self.lists > MOST_CONTAINERS
+            or self.entries > MOST_NUMBERS
+            or self.long_numbers > MOST_LONG_NUMBERS
+        ):
+            raise _too_many()
+
+    @property
+    def decoded_bytes(self) -> int:
+        """What the decoded values take, at most; tests hold it against random bodies."""
+        return (
+            self.text_bytes
+            + _OBJECT * self.objects
+            + _LIST * self.lists
+            + _STRING * self.strings
+            + _ENTRY * self.entries
+            + _NAME * self.names
+        )
+
+    @property
+    def seconds(self) -> float:
+        """About how long it takes to decode."""
+        return (
+            _BYTE_SECONDS * self.num_bytes
+            + _CONTAINER_SECONDS * (self.objects + self.lists)
+            + _ENTRY_SECONDS * self.entries
+            + _LONG_NUMBER_SECONDS * self.long_numbers
+        )
+
+
+def _text_bytes(text: bytes | bytearray) -> int:
+    """One, two or four bytes a character, as its widest one needs; and its UTF-8, which stays once it is asked for."""
+    escaped = text.count(rb"\u")
+    if text.isascii() and not escaped:
+        return len(text)
+    characters = len(text.translate(None, _CONTINUATION)) - 5 * escaped
+    if text.translate(None, _UP_TO_16_BITS) or rb"\ud" in text or rb"\uD" in text:
+        width = 4
+    else:
+        width = 2 if text.translate(None, _UP_TO_8_BITS) or text.count(rb"\u00") < escaped else 1
+    return width * characters + len(text)
+
+
+def _too_many() -> ApiError:
+    return ApiError(
+        413,
+        f"The body holds more than {MOST_CONTAINERS:,} lists and objects, {MOST_STRINGS:,} texts, {MOST_NUMBERS:,} "
+        f"numbers, or {MOST_LONG_NUMBERS:,} numbers that have an exponent or {_LONG_NUMBER} digits; send less at once.",
+    )
+
+
+def decoded(body: bytes | bytearray, kind: type[Body]) -> Body:
+    try:
+        request = msgspec.json.decode(body, type=kind)
+    except msgspec.ValidationError as error:
+        sentence, _, place = str(error).partition(" - at `$")
+        raise ApiError(400, str(error), param=place.strip("`.") or None if sentence else None) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ApiError(400, f"The body is not JSON that can be read: {error}.") from None
+    for name in kind.__struct_fields__:
+        if isinstance(value := getattr(request, name), (dict, list)):
+            check_levels(name, value)
+    return request
+
+
+def check_levels(name: str, value: Any) -> None:
+    """Level by level: a nesting as deep as a client can write overflows whatever goes down it by recursion."""
+    level = [value]
+    for _ in range(MOST_LEVELS + 1):
+        level = [part for each in level for part in _nested(each)]
+        if not level:
+            return
+    raise ApiError(400, f"{name}: it is nested more than {MOST_LEVELS} levels deep.", param=name)
+
+
+def _nested(value: Any) -> Iterable[Any]:
+    """Those of its parts that have parts of their own."""
+    parts: Any = value
+    if isinstance(value, dict):
+        parts = value.values()
+    elif isinstance(value, msgspec.Struct):
+        parts = [getattr(value, name) for name in value.__struct_fields__]
+    # Most long lists are of numbers or texts alone, which their types say far sooner than a look at each.
+    if any(issubclass(kind, _WITH_PARTS) for kind in set(map(type, parts))):
+        return [part for part in parts if isinstance(part, _WITH_PARTS)]
+    return ()
+
+
+_WITH_PARTS = (dict, list, msgspec.Struct)

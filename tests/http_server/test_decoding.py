@@ -1,0 +1,110 @@
+"""What a body would take to decode is known before: in memory never less than it does, and in time bounded."""
+
+import json
+import time
+import tracemalloc
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.frontend.http.decoding import Outline, check_levels, decoded
+from penstock.frontend.http.errors import ApiError
+from penstock.frontend.http.schemas.chat import ChatRequest
+from penstock.frontend.http.schemas.completions import CompletionRequest
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats(allow_nan=False) | st.text(max_size=200),
+    lambda inner: st.lists(inner, max_size=8) | st.dictionaries(st.text(max_size=20), inner, max_size=8),
+    max_leaves=60,
+)
+
+
+def held_bytes(body: bytes, kind: Any) -> int:
+    """What the decoded value takes, as the allocator counts it."""
+    msgspec.json.decode(body, type=kind)  # what is kept of the type and of short names is nobody's
+    tracemalloc.start()
+    try:
+        found = msgspec.json.decode(body, type=kind)
+        return tracemalloc.get_traced_memory()[0] if found is not None else 0
+    finally:
+        tracemalloc.stop()
+
+
+@given(VALUES, st.booleans())
+@settings(max_examples=100)
+def test_a_random_body_takes_no_more_than_was_said(value, is_ascii):
+    body = json.dumps({"prompt": "a", "metadata": {"a": value}}, ensure_ascii=is_ascii).encode(errors="surrogatepass")
+    try:
+        held = held_bytes(body, CompletionRequest)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return
+    assert held <= Outline.of(body).decoded_bytes + 1024  # the struct itself
+
+
+def rows(item: bytes, number: int) -> bytes:
+    return b",".join([item] * number)
+
+
+LARGE = {
+    "ids": b'{"prompt": [' + rows(b"1234567", 200_000) + b"]}",
+    "lists of ids": b'{"prompt": [' + rows(b"[12345]", 60_000) + b"]}",
+    "texts": b'{"prompt": [' + rows(b'"abcdefgh"', 60_000) + b"]}",
+    "a long text": b'{"prompt": "' + b"a" * 2_000_000 + b'"}',
+    "a wide text": b'{"prompt": "' + "😀".encode() + b"a" * 2_000_000 + b'"}',
+    "an escaped wide text": b'{"prompt": "\\ud83d\\ude00' + b"a" * 2_000_000 + b'"}',
+    "Chinese": b'{"prompt": "' + "中".encode() * 600_000 + b'"}',
+    "escapes": b'{"prompt": "' + b"\\u4e2d" * 300_000 + b'"}',
+    "empty objects": b'{"prompt": "a", "metadata": {"a": [' + rows(b"{}", 60_000) + b"]}}",
+    "objects": b'{"prompt": "a", "metadata": {"a": [' + rows(b'{"b":1.5}', 60_000) + b"]}}",
+    "empty lists": b'{"prompt": "a", "metadata": {"a": [' + rows(b"[]", 60_000) + b"]}}",
+    "deep lists": b'{"prompt": "a", "metadata": {"a": [' + rows(b"[" * 30 + b"]" * 30, 2_000) + b"]}}",
+    "names": b'{"prompt": "a", "metadata": {' + b",".join(b'"%x":1' % i for i in range(60_000)) + b"}}",
+    "biases": b'{"prompt": "a", "logit_bias": {' + b",".join(b'"%d":1.5' % i for i in range(60_000)) + b"}}",
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_a_large_body_takes_no_more_than_was_said_and_not_far_less(name):
+    body = LARGE[name]
+    said, held = Outline.of(body).decoded_bytes, held_bytes(body, CompletionRequest)
+    assert held <= said <= 6 * held, (held, said)
+
+
+def test_of_messages_as_much_as_they_take_is_said():
+    text = "What is the sum of these, and why? \"Quoted\", {braced}, [1, 2, 3]: all of it is text.\n" * 50
+    body = json.dumps({"messages": [{"role": "user", "content": text}] * 20}).encode()
+    assert held_bytes(body, ChatRequest) <= Outline.of(body).decoded_bytes < 1.5 * len(body)
+
+
+@pytest.mark.parametrize("number", [b"8.5e-324", b"2.2250738585072011e-308", b"9007199254740993.0", b"1e23",
+                                    b"0." + b"0" * 300 + b"85", b"1" * 400, b"1E-5"])  # fmt: skip
+def test_numbers_that_take_long_are_counted_before_they_are_read(number):
+    """Fifteen seconds went into eight megabytes of them, in which nothing else ran."""
+    body = b'{"prompt": "a", "metadata": {"a": [' + rows(number, 900_000 // len(number) + 2_100) + b"]}}"
+    with pytest.raises(ApiError, match="numbers that have an exponent or 17 digits") as refused:
+        Outline.of(body).check()
+    assert refused.value.status == 413
+    text = json.dumps({"prompt": body.decode()}).encode()
+    Outline.of(text).check()  # in a text they are none
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_what_is_let_in_is_decoded_in_a_moment(name):
+    """The bound is for a machine that is busy: nothing here takes more than a tenth of a second of its own."""
+    body = LARGE[name]
+    start = time.thread_time()
+    Outline.of(body).check()
+    decoded(body, CompletionRequest)
+    assert time.thread_time() - start < 0.5
+
+
+def test_long_lists_of_plain_values_are_not_gone_through_one_by_one():
+    check_levels("prompt", [1, "a", None, 1.5] * 100_000)
+    with pytest.raises(ApiError, match="64 levels"):
+        value: Any = 1
+        for _ in range(70):
+            value = [1, "a", {"b": value}]
+        check_levels("prompt", value)

@@ -1,0 +1,144 @@
+"""The daemon's own memory while clients make it hold as much as they can, and who is answered meanwhile."""
+
+import http.client
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import httpx
+import pytest
+from builders.daemon import RunningDaemon, running_daemon, wait_for
+from builders.raw_http import connected, request
+
+MIB = 1 << 20
+HELD = 48 * MIB
+# Beside what is held for clients: what a body takes while it is decoded, what connections have read and nobody has
+# looked at yet, and what the tokenizer remembers.
+BESIDE = 64 * MIB
+CONFIG = f"""
+max_held_bytes = {HELD}
+max_client_bytes = {HELD // 2}
+[models.pocket]
+model = "pocket"
+load_format = "stand-in"
+max_model_len = 2048
+num_gpu_blocks_override = 1024
+quiet = true
+preload = true
+"""
+SHORT = json.dumps({"prompt": "What is", "max_tokens": 1})
+LONG = {"prompt": "a", "max_tokens": 1900, "ignore_eos": True}
+
+
+class Attacked:
+    """A daemon in a process of its own."""
+
+    def __init__(self, daemon: RunningDaemon) -> None:
+        status = daemon.status()
+        self.address, self.port = status.http, int(status.http.rpartition(":")[2])
+        self._process = Path(f"/proc/{status.pid}")
+        self.is_answered()  # the model is loaded
+        self._at_first = self._most_memory
+
+    @property
+    def grown(self) -> int:
+        """By how much the greatest memory that it has had is more than before the first attack."""
+        return self._most_memory - self._at_first
+
+    @property
+    def _most_memory(self) -> int:
+        lines = (self._process / "status").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
+
+    @property
+    def held(self) -> int:
+        text = httpx.get(self.address + "/metrics", timeout=60).text
+        return next(int(line.split()[1]) for line in text.splitlines() if line.startswith("penstock_held_bytes "))
+
+    def is_answered(self) -> bool:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection.request("POST", "/v1/completions", SHORT, {"Content-Type": "application/json"})
+        return connection.getresponse().status == 200
+
+
+@pytest.fixture(scope="module")
+def attacked() -> Iterator[Attacked]:
+    with TemporaryDirectory(prefix="ph") as folder:
+        config = Path(folder, "config.toml")
+        config.write_text(CONFIG)
+        with running_daemon(Path(folder), "--config", str(config), "--http", "127.0.0.1:0") as daemon:
+            yield Attacked(daemon)
+
+
+def posted(body: dict[str, Any], path: str = "/v1/completions") -> bytes:
+    return request(json.dumps(body).encode(), path)
+
+
+def sent(attacked: Attacked, stack: ExitStack, body: bytes, number: int) -> list[socket.socket]:
+    """By as many connections at once, which stay open and read nothing."""
+    connections = [stack.enter_context(connected(attacked.port, 60)) for _ in range(number)]
+
+    def send(connection: socket.socket) -> None:
+        with suppress(OSError):  # it may have been told enough
+            connection.sendall(body)
+
+    threads = [threading.Thread(target=send, args=(connection,)) for connection in connections]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return connections
+
+
+TEXT = {"prompt": "a", "user": "x" * (8 * MIB - 100)}
+FUNCTION = {"type": "function", "name": "f", "description": "x" * MIB}
+OBJECTS = {**LONG, "metadata": {"a": [{"b": 1.5}] * 30_000}}
+ATTACKS: dict[str, tuple[bytes, int]] = {
+    "log-probabilities of prompts": (posted({"prompt": [[5] * 2000] * 64, "max_tokens": 1, "prompt_logprobs": 20}), 2),
+    "those of a few, read by nobody": (posted({"prompt": [[5] * 2000] * 8, "max_tokens": 1, "prompt_logprobs": 20}), 6),
+    "log-probabilities of answers": (posted({**LONG, "n": 16, "logprobs": 20}), 2),
+    "those of a stream that nobody reads": (posted({**LONG, "n": 16, "logprobs": 20, "stream": True}), 4),
+    "a chat's": (
+        posted({"messages": [{"role": "user", "content": "a"}], "max_tokens": 1900, "ignore_eos": True, "n": 16,
+                "logprobs": True, "top_logprobs": 20}, "/v1/chat/completions"), 2,
+    ),
+    "bodies that never end": (posted(TEXT)[:-1], 32),
+    "long bodies that wait": (posted(LONG | TEXT), 32),
+    "wide texts": (posted({**LONG, "user": "\U0001f600" + "x" * (3 * MIB)}), 16),
+    "many objects that wait": (posted(OBJECTS), 64),
+    "tools that are told again": (
+        posted({"input": "a", "stream": True, "tools": [FUNCTION] * 2}, "/v1/responses"), 16,
+    ),
+    "prompts times n": (posted({**LONG, "prompt": [[5] * 2000] * 4, "n": 64}), 8),
+    "schemas": (posted({**LONG, "guided_json": {"enum": [f"{n:07}" for n in range(40_000)]}}), 24),
+    "stop ids": (posted({**LONG, "prompt": ["a"] * 128, "stop_token_ids": [5] * 200_000}), 8),
+    "tokens of texts": (posted({"prompt": "a b " * 8_000, "return_token_strs": True}, "/tokenize"), 32),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_the_daemon_holds_no_more_than_it_was_told(attacked, name):
+    body, number = ATTACKS[name]
+    with ExitStack() as stack:
+        sent(attacked, stack, body, number)
+        for _ in range(3):
+            assert attacked.is_answered(), "a good client is answered meanwhile"
+        assert attacked.held <= HELD
+    wait_for(lambda: attacked.held == 0, "everything is given back", 60)
+    assert attacked.grown < HELD + BESIDE, f"{attacked.grown / MIB:.0f} MiB"
+
+
+def test_log_probabilities_that_fit_are_told_whole(attacked):
+    """Of 20,000 positions with 20 each, which would be 80 MB as objects."""
+    body = {"prompt": [[5] * 2000] * 10, "max_tokens": 1, "prompt_logprobs": 20}
+    choices = httpx.post(attacked.address + "/v1/completions", json=body, timeout=120).json()["choices"]
+    assert [choice["index"] for choice in choices] == list(range(10))
+    for choice in choices:
+        first, *others = choice["prompt_logprobs"]
+        assert first is None and len(others) == 1999 and all(len(position) == 20 for position in others)
+    assert attacked.grown < HELD + BESIDE, f"{attacked.grown / MIB:.0f} MiB"
