@@ -9,6 +9,7 @@ from ..protocol.messages import EngineInbox, GrammarsReady, Ready, Stop
 from ..protocol.sockets import Outbox
 from ..protocol.trace import Trace
 from .adapters import Adapters
+from .grammar.apart import Apart
 from .grammar.compiler import Compiler
 from .grammar.guides import Guides
 from .limits import Limits
@@ -31,14 +32,14 @@ def main(child: Child) -> None:
     max_loras = config.max_loras if config.enable_lora else 0
     adapters = Adapters(max_loras, config.tensor_parallel_size, workers.send, child.frontend.send)
     own_inbox = Outbox(child.directory, "engine")
-    compiler = Compiler(
-        Path(child.launch.tokenizer_folder), plan.vocab_size, wake=lambda: own_inbox.send(GrammarsReady())
-    )
+    from_files = (Path(child.launch.tokenizer_folder), plan.vocab_size, lambda: own_inbox.send(GrammarsReady()))
     scheduler = Scheduler(
         Limits.settled(config, plan),
         shares_prefixes=config.enable_prefix_caching,
         adapters=adapters,
-        guides=Guides(compiler, plan.vocab_size, may_force=not config.logits_processors),
+        guides=Guides(
+            Compiler(*from_files), Apart(*from_files), plan.vocab_size, may_force=not config.logits_processors
+        ),
     )
     loop = Loop(scheduler, inbox, workers, detokenizer, child.frontend, Trace(config.trace, "engine"))
     # What was imported lives as long as the process: no collection need look at it again.

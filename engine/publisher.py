@@ -51,7 +51,7 @@ class Publisher:
         """Pass on log-probabilities under the sequences' ids; called before the step's tokens can end any."""
         for entry in result.logprobs:
             sequence = step.rows[entry.owner]
-            if sequence.has_ended:
+            if sequence.has_ended or (sequence in step.dropped and not entry.is_prompt):
                 continue
             entry.owner = sequence.id
             if not entry.is_prompt:

@@ -18,6 +18,7 @@ from ..protocol.sampling import SamplingParams
 if TYPE_CHECKING:
     from .beams import BeamSearch
     from .client import Client
+    from .grammar.apart import GuideApart
     from .grammar.guide import Guide
 
 NO_SLOT = -1
@@ -113,8 +114,8 @@ class Sequence:
         self.max_total = request.max_total
         self.endings = request.endings
         self.search: BeamSearch | None = None  # that decides which token comes next, a result at a time
-        self.guide: Guide | None = None  # that says which tokens may come next
-        self.is_held = False  # until there is one
+        self.guide: Guide | GuideApart | None = None  # that says which tokens may come next
+        self.is_held = False  # until there is one, or until it knows what may come next
         self.is_waiting = False
         self.slot = NO_SLOT
         self.block_ids: list[int] = []
@@ -158,7 +159,10 @@ class Sequence:
 
     @property
     def waits_for_host(self) -> bool:
-        """Its next step depends on a result that is in flight, so it is not planned ahead."""
+        """Its next step depends on what nobody knows yet, so it is not planned ahead."""
+        guide = self.guide
+        if guide is not None and guide.is_apart:
+            return guide.is_awaited or self.num_computed >= self.num_known
         return self.search is not None and self.num_computed >= self.num_known
 
     @property

@@ -16,6 +16,7 @@ from .adapters import Adapters
 from .admission import Admission
 from .cache import Cache, Found
 from .grammar.guides import Guides
+from .guided_rows import GuidedRows
 from .limits import Limits, Load
 from .publisher import Publisher
 from .queue import WaitingQueue, victim
@@ -50,6 +51,7 @@ class Scheduler:
         self.publisher = Publisher()
         self.counters = Counters()
         self.searches = Searches(self.sequences, self.cache, self.running, self.waiting, self.publisher, self.counters)
+        self.guided = GuidedRows(self.guides, self.running, self.waiting, self.in_flight, self._end)
         self._arrivals = 0
 
     # --- requests come and go ---------------------------------------------------------------------------------------
@@ -73,9 +75,10 @@ class Scheduler:
             self.waiting.push(sequence)
 
     def let_in_held(self) -> None:
-        """Grammars have been compiled: who was held for them joins the queue, in its old place."""
+        """Grammars have been compiled, or followed: who was held for them joins the queue, in its old place."""
         for sequence, refusal in self.guides.ready():
             self._let_in(sequence, refusal)
+        self.guided.let_in_heard()
 
     def _sequences_of(self, request: Request, is_long: bool) -> Iterator[Sequence]:
         """One for each sample, or the first beam of a search."""
@@ -194,7 +197,9 @@ class Scheduler:
         self.counters.preemptions += 1
         if sequence.search is not None:
             sequence.search.preemptions += 1
-        if not self.searches.is_idle(sequence):
+        if sequence.guide is not None and sequence.guide.is_awaited:
+            sequence.is_held = True
+        elif not self.searches.is_idle(sequence):
             self.waiting.push(sequence)
 
     def _plan_decodes(self, step: Step, new_blocks: dict[Sequence, int]) -> None:
@@ -263,6 +268,7 @@ class Scheduler:
     def finish(self, result: StepResult) -> Tokens:
         """Take in what a step has sampled, and say what the detokenizer must hear of it."""
         step = self._step_of(result)
+        self.guides.begin_step(result.forward_time)
         self.counters.step_seconds += result.forward_time
         for failed in result.failed:
             self._fail(step, failed)
@@ -275,7 +281,8 @@ class Scheduler:
             # Surplus: it ended while this row was in flight. The one place where that is dropped.
             if sequence.has_ended:
                 continue
-            if token is None:  # a chunk that does not reach the end of its known tokens
+            # A chunk that does not reach the end of its known tokens, or nobody knew in time what they may be.
+            if token is None or sequence in step.dropped:
                 sequence.silent_time += result.forward_time
                 sequence.has_news = True
                 continue
@@ -307,20 +314,11 @@ class Scheduler:
         if token in sequence.endings or sequence.num_known >= sequence.max_total:
             self._end_at(sequence, token)
         if not sequence.has_ended:
-            self.guides.follow(sequence, tokens)
-            self._end_if_guided_to(sequence)
+            self.guided.follow(sequence, tokens)
 
     def take_mask(self) -> MaskFrame | None:
         """Which tokens the oldest step in flight may sample, once that is known and if it isn't all."""
-        if not self.in_flight or not self.in_flight[0].masked:
-            return None
-        step = self.in_flight[0]
-        frame = self.guides.frame(step)
-        for row in step.masked:
-            if not step.rows[row].has_ended:
-                self._end_if_guided_to(step.rows[row])
-        step.masked = []
-        return frame
+        return self.guided.take_mask()
 
     def _step_of(self, result: StepResult) -> Step:
         if not self.in_flight or self.in_flight[0].number != result.step:
@@ -345,16 +343,6 @@ class Scheduler:
         elif sequence.num_known >= sequence.max_total:
             self._end(sequence, Ended(sequence.id, "length"))
 
-    def _end_if_guided_to(self, sequence: Sequence) -> None:
-        """Its grammar may leave nothing to say, or may have become too much to follow."""
-        guide = sequence.guide
-        if guide is None:
-            return
-        if guide.error is not None:
-            self._end(sequence, Ended(sequence.id, "error", error_code=400, error_msg=guide.error))
-        elif guide.is_complete and (not sequence.endings or sequence.num_known < sequence.request.min_total):
-            self._end(sequence, Ended(sequence.id, "stop"))  # no token says so
-
     def _end_outgrown(self, sequence: Sequence) -> None:
         """Alone it fills the whole pool. What is in flight still counts, so that its end does not depend on timing."""
         if self._is_awaited(sequence):
@@ -369,6 +357,7 @@ class Scheduler:
             return
         sequence.has_ended = True
         del self.sequences[sequence.id]
+        self.guides.forget(sequence)
         if sequence.is_running:
             # Its last token was sampled and never computed on purpose: surplus positions are not to be found.
             self.running.leave(sequence, min(sequence.num_computed, sequence.num_known - 1))

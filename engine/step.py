@@ -15,7 +15,7 @@ from .request import Sequence
 class Step:
     __slots__ = (
         "number", "rows", "slots", "num_tokens", "new", "forks", "copies", "decided", "forced", "masked",
-        "_added",
+        "dropped", "_added",
     )  # fmt: skip
 
     def __init__(self, number: int) -> None:
@@ -29,6 +29,7 @@ class Step:
         self.decided: list[Forced] = []  # tokens that no worker samples
         self.forced: dict[Sequence, array] = {}  # those among them that come with this step's result
         self.masked: list[int] = []  # rows
+        self.dropped: set[Sequence] = set()  # whose results don't count: nobody knew in time what they may say
         self._added: list[tuple[int, Columns[int]]] = []  # (row, blocks appended to its table), by row
 
     def add_decodes(self, sequences: list[Sequence], new_blocks: dict[Sequence, int]) -> None:

@@ -14,7 +14,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 from ...protocol.guided import Grammar
-from .guide import Matching
+from .guide import TOO_DEAR, Matching, TooDear
 from .trial import Trial
 
 if TYPE_CHECKING:
@@ -25,9 +25,9 @@ _MOST_CHARACTERS_KEPT = 8 << 20  # of source
 _THREADS = 4  # so that a few grammars that take long don't hold up the others
 # The library goes down a chain of rules by recursion, some 2 KB a rule, and 512 KB of text hold 60,000 rules. Memory is
 # taken as it is used. A trial has half of it, so that what passes there passes here.
-_STACK_BYTES = 512 << 20
+STACK_BYTES = 512 << 20
 
-Outcome = Matching | str  # a matcher at its beginning, or what is wrong
+Outcome = Matching | TooDear | str  # a matcher at its beginning, or what is wrong
 
 
 class Compiler:
@@ -65,7 +65,7 @@ class Compiler:
     def _submit(self, grammar: Grammar) -> None:
         if self._pool is None:
             self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="grammar")
-        usual = threading.stack_size(_STACK_BYTES)  # the pool starts its threads as work is submitted
+        usual = threading.stack_size(STACK_BYTES)  # the pool starts its threads as work is submitted
         try:
             self._pool.submit(self._compile, grammar)
         finally:
@@ -87,15 +87,19 @@ class Compiler:
         if (fault := self._own.trial.fault(grammar)) is not None:
             return fault
         # Imported, and the vocabulary read, for the first grammar: who has none pays for none of this.
-        from .matcher import Matcher, Vocabulary
+        from .matcher import IN_THE_LOOP, MOST, Matcher, Vocabulary
 
         with self._loading:
             if self._vocabulary is None:
                 self._vocabulary = Vocabulary(self._folder, self._vocab_size)
-        matcher = Matcher.compiled(grammar, self._vocabulary)
-        # The first mask is the dearest, and its work is kept for all forks.
-        return matcher.error or self._warmed(matcher)
+        matcher = _warmed(Matcher.compiled(grammar, self._vocabulary, IN_THE_LOOP))
+        if matcher.error is None:
+            return matcher
+        return _warmed(Matcher.compiled(grammar, self._vocabulary, MOST)).error or TOO_DEAR
 
-    def _warmed(self, matcher: Matching) -> Outcome:
+
+def _warmed(matcher: Matching) -> Matching:
+    """The first mask is the dearest, and its work is kept for all forks."""
+    if matcher.error is None:
         matcher.mask([])
-        return matcher.error or matcher
+    return matcher

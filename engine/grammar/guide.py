@@ -31,8 +31,28 @@ class Matching(Protocol):
     def mask(self, endings: list[int]) -> bytearray: ...
 
 
+class TooDear:
+    """What a grammar is compiled to that would hold the engine's loop up (`apart.py`)."""
+
+
+TOO_DEAR = TooDear()
+
+
+def bits(byte: int, others: list[int], num_bytes: int) -> bytearray:
+    """A mask that is the same for all tokens but a few."""
+    found = bytearray([byte]) * num_bytes
+    for token in others:
+        found[token >> 3] ^= 1 << (token & 7)
+    return found
+
+
 class Guide:
-    __slots__ = ("_endings", "_matcher", "_num_bytes", "_thought", "_untouched", "certain", "error", "may_force")
+    __slots__ = (
+        "_endings", "_matcher", "_num_bytes", "_thought", "_untouched", "certain", "error", "may_force", "seconds",
+    )  # fmt: skip
+
+    is_apart = False
+    is_awaited = False  # what it says is known at once
 
     def __init__(
         self,
@@ -52,6 +72,7 @@ class Guide:
         self.may_force = may_force
         self.certain: deque[int] = deque()
         self.error: str | None = None
+        self.seconds = 0.0  # that it took lately
         self._extend()
 
     @property
@@ -89,17 +110,14 @@ class Guide:
             return None
         if self._thought.is_open:  # an answer that ended here would have no shape
             return self._bits(0xFF, self._endings)
-        bits = self._bits(0x00, []) if self._matcher.error else self._matcher.mask(self._endings)
+        found = self._bits(0x00, []) if self._matcher.error else self._matcher.mask(self._endings)
         for token in self._thought.openers:
-            bits[token >> 3] |= 1 << (token & 7)
+            found[token >> 3] |= 1 << (token & 7)
         self._note_error()
-        return bits
+        return found
 
     def _bits(self, byte: int, others: list[int]) -> bytearray:
-        bits = bytearray([byte]) * self._num_bytes
-        for token in others:
-            bits[token >> 3] ^= 1 << (token & 7)
-        return bits
+        return bits(byte, others, self._num_bytes)
 
     def _advance(self, token: int) -> None:
         thought, was_open = self._thought, self._thought.is_open

@@ -13,11 +13,13 @@ from itertools import islice
 from typing import Protocol
 
 from ...protocol.guided import Grammar
-from ...protocol.messages import MaskFrame, column, mask_bytes
+from ...protocol.messages import MaskFrame, Prompt, column, mask_bytes
 from ...protocol.sampling import SamplingParams
 from ..request import Request, Sequence
 from ..step import Step
-from .guide import Guide, Matching
+from .apart import GuideApart
+from .guide import Guide, Matching, TooDear
+from .pace import Pace
 from .thoughts import ThoughtState
 
 # Where a request wants one of these, its certain tokens are sampled one by one, each under a mask that allows no other:
@@ -28,30 +30,62 @@ _SAMPLES_EACH = ("bad_words_ids", "no_repeat_ngram_size", "early_stop")
 class Compiling(Protocol):
     """What the guides ask of `compiler.py`."""
 
-    def find(self, grammar: Grammar) -> Matching | str | None: ...
+    def find(self, grammar: Grammar) -> Matching | TooDear | str | None: ...
 
-    def collect(self) -> list[tuple[Grammar, Matching | str]]: ...
+    def collect(self) -> list[tuple[Grammar, Matching | TooDear | str]]: ...
+
+
+class FollowingApart(Protocol):
+    """And of `apart.py`."""
+
+    def guide(self, prompt: Prompt, endings: list[int], history: array, *, may_force: bool) -> GuideApart: ...
+
+    def follow(self, guide: GuideApart) -> None: ...
+
+    def collect(self) -> list[GuideApart]: ...
 
 
 class _NoGrammars:
     def find(self, grammar: Grammar) -> str:
         return "This engine compiles no grammars."
 
-    def collect(self) -> list[tuple[Grammar, Matching | str]]:
+    def collect(self) -> list[tuple[Grammar, Matching | TooDear | str]]:
+        return []
+
+
+class _Nobody:
+    def guide(self, prompt: Prompt, endings: list[int], history: array, *, may_force: bool) -> GuideApart:
+        raise NotImplementedError("without grammars nobody needs to be followed")
+
+    def follow(self, guide: GuideApart) -> None:
+        """Nobody is."""
+
+    def collect(self) -> list[GuideApart]:
         return []
 
 
 class Guides:
-    def __init__(self, compiler: Compiling, vocab_size: int, *, may_force: bool = True) -> None:
+    def __init__(
+        self,
+        compiler: Compiling,
+        apart: FollowingApart,
+        vocab_size: int,
+        *,
+        may_force: bool = True,
+        pace: Pace | None = None,
+    ) -> None:
         self._compiler = compiler
+        self._apart = apart
         self._vocab_size = vocab_size
         self._may_force = may_force  # no step of a user's own has a say in which token is sampled
+        self._pace = pace or Pace()
         self._held: dict[Grammar, list[Sequence]] = {}
+        self._followed: dict[GuideApart, Sequence] = {}
 
     @classmethod
     def none(cls) -> "Guides":
         """Where no request brings a grammar or a limit."""
-        return cls(_NoGrammars(), 0)
+        return cls(_NoGrammars(), _Nobody(), 0)
 
     # --- before the first step --------------------------------------------------------------------------------------
 
@@ -68,11 +102,11 @@ class Guides:
             self._held.setdefault(grammar, []).append(sequence)
             sequence.is_held = True
         else:
-            sequence.guide = self._guide(sequence.request, outcome)
+            self._give_guide(sequence, outcome)
         return None
 
     def ready(self) -> Iterable[tuple[Sequence, str | None]]:
-        """Sequences that are held no longer, with the sentence that ends those whose grammar is none."""
+        """Sequences whose grammar is compiled, with the sentence that ends those where it is none."""
         for grammar, outcome in self._compiler.collect():
             for sequence in self._held.pop(grammar, []):
                 sequence.is_held = False
@@ -81,21 +115,57 @@ class Guides:
                 if isinstance(outcome, str):
                     yield sequence, outcome
                 else:
-                    sequence.guide = self._guide(sequence.request, outcome)
+                    self._give_guide(sequence, outcome)
                     yield sequence, None
 
     @property
     def num_held(self) -> int:
-        return sum(not sequence.has_ended for held in self._held.values() for sequence in held)
+        held = [sequence for held in self._held.values() for sequence in held]
+        return sum(not each.has_ended for each in held) + sum(each.is_held for each in self._followed.values())
 
-    def _guide(self, request: Request, matcher: Matching | None) -> Guide | None:
-        params = request.prompt.params
-        thought = ThoughtState(request.prompt.thought, params.reasoning_max_tokens)
-        own = matcher.fork() if matcher is not None else None
-        guide = Guide(
-            own, thought, list(request.endings), self._vocab_size, may_force=self._may_force and _may_force(params)
+    def _give_guide(self, sequence: Sequence, outcome: Matching | TooDear | None) -> None:
+        if isinstance(outcome, TooDear):
+            self._move_apart(sequence)
+            sequence.is_held = True
+            return
+        request = sequence.request
+        thought = ThoughtState(request.prompt.thought, request.prompt.params.reasoning_max_tokens)
+        own = outcome.fork() if outcome is not None else None
+        guide = Guide(own, thought, list(request.endings), self._vocab_size, may_force=self._forces(request))
+        sequence.guide = None if guide.is_over else guide
+
+    def _forces(self, request: Request) -> bool:
+        return self._may_force and _may_force(request.prompt.params)
+
+    # --- sequences that are followed apart --------------------------------------------------------------------------
+
+    def heard(self) -> Iterable[Sequence]:
+        """Those of which it is known now what they may say next."""
+        for guide in self._apart.collect():
+            if (sequence := self._followed.pop(guide, None)) is not None and not sequence.has_ended:
+                yield sequence
+
+    def _may_go_on(self, sequence: Sequence) -> bool:
+        """In the engine's loop. A thought's limit alone takes no time."""
+        return sequence.request.prompt.grammar is None or self._pace.allows(sequence.guide)
+
+    def _move_apart(self, sequence: Sequence) -> None:
+        """What its grammar allows is found out elsewhere from here on."""
+        request = sequence.request
+        sequence.guide = self._apart.guide(
+            request.prompt, list(request.endings), sequence.output, may_force=self._forces(request)
         )
-        return None if guide.is_over else guide
+        self._follow_apart(sequence)
+
+    def _follow_apart(self, sequence: Sequence) -> None:
+        self._followed[sequence.guide] = sequence
+        self._apart.follow(sequence.guide)
+
+    def forget(self, sequence: Sequence) -> None:
+        """It has ended."""
+        if sequence.guide is not None and sequence.guide.is_apart:
+            sequence.guide.is_gone = True
+            self._followed.pop(sequence.guide, None)
 
     # --- a step -----------------------------------------------------------------------------------------------------
 
@@ -127,11 +197,22 @@ class Guides:
         for row in step.masked:
             sequence = step.rows[row]
             mask = None
-            # Of one that has ended any token will do: it is surplus.
-            if sequence.guide is not None and not sequence.has_ended:
-                mask = sequence.guide.mask(len(step.forced.get(sequence, ())))
+            # Of one that has ended, or is awaited, any token will do: it is surplus.
+            if sequence.guide is not None and not sequence.has_ended and sequence not in step.dropped:
+                mask = self._mask(sequence, len(step.forced.get(sequence, ())))
             bits += self._anything if mask is None else mask
         return MaskFrame(step.number, column(step.masked), bytes(bits))
+
+    def _mask(self, sequence: Sequence, num_given: int) -> bytes | bytearray | None:
+        guide = sequence.guide
+        if guide.is_apart:
+            return guide.mask(num_given)
+        if self._may_go_on(sequence):
+            mask = self._pace.timed(guide, guide.mask, num_given)
+            if guide.error is None or sequence.request.prompt.grammar is None:
+                return mask
+        self._move_apart(sequence)
+        return None
 
     @property
     def _anything(self) -> bytes:
@@ -139,12 +220,30 @@ class Guides:
 
     # --- results ----------------------------------------------------------------------------------------------------
 
+    def begin_step(self, forward_time: float) -> None:
+        """A step's result has come: what grammars take of the loop is counted anew."""
+        self._pace.begin_step(forward_time)
+
     def follow(self, sequence: Sequence, tokens: Iterable[int]) -> None:
         """Its next tokens have come."""
-        for token in tokens:
-            sequence.guide.take(token)
-        if sequence.guide.is_over:
-            sequence.guide = None
+        guide = sequence.guide
+        if guide.is_apart:
+            _take(guide, tokens)
+            if guide.is_awaited:
+                self._follow_apart(sequence)
+            return
+        if self._may_go_on(sequence):
+            self._pace.timed(guide, _take, guide, tokens)
+            if guide.is_over:
+                sequence.guide = None
+            if guide.error is None or sequence.request.prompt.grammar is None:
+                return
+        self._move_apart(sequence)
+
+
+def _take(guide: Guide | GuideApart, tokens: Iterable[int]) -> None:
+    for token in tokens:
+        guide.take(token)
 
 
 def _num_forcible(sequence: Sequence) -> int:

@@ -12,12 +12,23 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 from ...protocol.guided import Grammar
 from ...protocol.messages import mask_bytes
 
-# What a grammar may cost. Beyond it a matcher goes into its error state, which ends its request alone. Measured with
-# the bounds: the dearest step found (nested repetitions of a thousand) takes 0.1 s, and every ordinary one under 2 ms.
-_LIMITS = LLParserLimits(
+# What a grammar may cost at all. Beyond it a matcher goes into its error state, which ends its request alone. Measured
+# with these bounds: ambiguous grammars take up to 0.3 s for a mask and 0.15 s for a token.
+MOST = LLParserLimits(
     initial_lexer_fuel=250_000,
     step_lexer_fuel=50_000,
     step_max_items=50_000,
+    max_lexer_states=25_000,
+    verbose_errors=False,
+)
+# What it may cost the engine's own loop. Beyond it a sequence is followed elsewhere (`apart.py`). Measured with these:
+# 4 ms for the dearest step of ambiguous grammars, 1.5 ms of ordinary ones with a vocabulary of 60,000; of those, only
+# objects of more than sixty optional properties need more.
+IN_THE_LOOP = LLParserLimits(
+    initial_lexer_fuel=250_000,
+    step_lexer_fuel=20_000,
+    step_max_items=10_000,
+    max_items_in_row=250,
     max_lexer_states=25_000,
     verbose_errors=False,
 )
@@ -65,8 +76,8 @@ class Matcher:
         self._num_bytes = mask_bytes(size)
 
     @classmethod
-    def compiled(cls, grammar: Grammar, vocabulary: Vocabulary) -> "Matcher":
-        found = LLMatcher(vocabulary.tokens, source(grammar), log_level=0, limits=_LIMITS)
+    def compiled(cls, grammar: Grammar, vocabulary: Vocabulary, limits: LLParserLimits = MOST) -> "Matcher":
+        found = LLMatcher(vocabulary.tokens, source(grammar), log_level=0, limits=limits)
         return cls(found, vocabulary.tokens, vocabulary.size)
 
     def fork(self) -> "Matcher":
@@ -122,7 +133,7 @@ def source(grammar: Grammar) -> str:
 
 def tried(grammar: Grammar) -> str | None:
     """What is wrong with a grammar, in the library's words. It may hang, or end the process: see `trial.py`."""
-    matcher = LLMatcher(_bytes(), source(grammar), log_level=0, limits=_LIMITS)
+    matcher = LLMatcher(_bytes(), source(grammar), log_level=0, limits=MOST)
     matcher.compute_bitmask()
     return told(matcher.get_error()) if matcher.is_error() else None
 

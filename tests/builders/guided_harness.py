@@ -5,12 +5,18 @@ so far alone what may follow, with nothing of the code under test.
 """
 
 import json
+import random
+from array import array
 from collections import deque
 from collections.abc import Sequence
 
 from builders.engine_harness import VOCABULARY, Harness
 
+from penstock.engine.grammar.apart import GuideApart, Report, Start
+from penstock.engine.grammar.guide import Guide
 from penstock.engine.grammar.guides import Guides
+from penstock.engine.grammar.pace import Pace
+from penstock.engine.grammar.thoughts import ThoughtState
 from penstock.engine.loop import STEPS_IN_FLIGHT
 from penstock.engine.scheduler import Scheduler
 from penstock.protocol.guided import Grammar
@@ -91,16 +97,70 @@ def _compiled(asked: Grammar) -> ScriptMatcher | str:
     return ScriptMatcher(script) if script else "An empty script."
 
 
-class GuidedHarness(Harness):
-    """A step is computed when its mask has come, as a worker would."""
+class ScriptApart:
+    """Follows scripts apart as the process of `apart.py` does; what it says is heard at the next `collect`."""
 
-    def __init__(self, *, compiler: ScriptCompiler | None = None, may_force: bool = True, **options) -> None:
+    def __init__(self) -> None:
+        self._asked: list[tuple[GuideApart, list[int]]] = []
+        self.num_asked = 0
+
+    def guide(self, prompt: Prompt, endings: list[int], history: array, *, may_force: bool) -> GuideApart:
+        start = Start("", VOCABULARY, prompt.grammar, prompt.thought, prompt.params.reasoning_max_tokens, endings)
+        return GuideApart(start, history, may_force=may_force)
+
+    def follow(self, guide: GuideApart) -> None:
+        guide.unsent = []
+        self._asked.append((guide, guide.history.tolist()))
+        self.num_asked += 1
+
+    def collect(self) -> list[GuideApart]:
+        asked, self._asked = self._asked, []
+        for guide, tokens in asked:
+            guide.hear(self._report(guide.start, tokens))
+        return [guide for guide, _ in asked]
+
+    def _report(self, start: Start, tokens: list[int]) -> Report:
+        thought = ThoughtState(start.thought, start.thought_limit)
+        matcher = _compiled(start.grammar)
+        guide = Guide(matcher.fork(), thought, start.endings, VOCABULARY, may_force=True)
+        for token in tokens:
+            guide.take(token)
+        return Report(list(guide.certain), bytes(guide.mask(len(guide.certain))), guide.completes, guide.error)
+
+
+class RandomPace(Pace):
+    """Finds one guide in so many too dear, whatever it does."""
+
+    def __init__(self, one_in: int, seed: int = 0) -> None:
+        super().__init__()
+        self._one_in = one_in
+        self._random = random.Random(seed)
+
+    def allows(self, guide: Guide) -> bool:
+        return not self._one_in or self._random.randrange(self._one_in) > 0
+
+
+class GuidedHarness(Harness):
+    """A step is computed when its mask has come, as a worker would. One row in `one_dear_in` goes apart (0: none)."""
+
+    def __init__(
+        self,
+        *,
+        compiler: ScriptCompiler | None = None,
+        may_force: bool = True,
+        one_dear_in: int = 0,
+        seed: int = 0,
+        **options,
+    ) -> None:
         super().__init__(**options)
         self.compiler = compiler or ScriptCompiler()
-        guides = Guides(self.compiler, VOCABULARY, may_force=may_force)
+        self.apart = ScriptApart()
+        pace = RandomPace(one_dear_in, seed)
+        guides = Guides(self.compiler, self.apart, VOCABULARY, may_force=may_force, pace=pace)
         self.scheduler = Scheduler(self.limits, guides=guides)
         self.frames: dict[int, MaskFrame] = {}
         self._uncomputed: deque[StepPlan] = deque()
+        self._random = random.Random(seed)
 
     def plan(self) -> StepPlan | None:
         plan = self.scheduler.plan()
@@ -114,6 +174,9 @@ class GuidedHarness(Harness):
 
     def finish(self) -> None:
         super().finish()
+        if self._random.randrange(2):  # what is followed apart is heard of at any time
+            self.scheduler.guided.let_in_heard()
+            self._hear_ends()
         self._compute()
 
     def _compute(self) -> None:
@@ -134,7 +197,8 @@ class GuidedHarness(Harness):
                 self._hear_ends()
                 if not self.scheduler.sequences:
                     return self
-                assert self.scheduler.waiting, "sequences are left, and nothing is planned for them"
+                is_left = self.scheduler.waiting or self.scheduler.running.decoding
+                assert is_left, "sequences are left, and nothing is planned for them"
                 continue
             self.finish()
 

@@ -139,9 +139,11 @@ requests = st.fixed_dictionaries(
 )
 
 
-def history_against_alone(several, block_size, num_blocks, budget, steps_in_flight, is_slow):
+def history_against_alone(several, block_size, num_blocks, budget, steps_in_flight, is_slow, one_dear_in, seed):
     harness = GuidedHarness(
         compiler=ScriptCompiler(is_slow=is_slow),
+        one_dear_in=one_dear_in,
+        seed=seed,
         block_size=block_size,
         num_blocks=num_blocks,
         max_num_batched_tokens=budget,
@@ -165,6 +167,8 @@ HISTORY = {
     "budget": st.sampled_from([32, 9, 5]),
     "steps_in_flight": st.sampled_from([2, 1, 3]),
     "is_slow": st.booleans(),
+    "one_dear_in": st.sampled_from([0, 1, 3, 10]),
+    "seed": st.integers(0, 1000),
 }
 
 

@@ -1,0 +1,168 @@
+"""Sequences whose grammars would hold the engine's loop up: a process follows them, a token of each in turn.
+
+A sequence isn't planned until it is known what it may say next. So it gets a token in fewer steps than others, and
+costs their steps nothing; which tokens it gets is the same. What the process can't do within its limits ends the
+sequence that asked for it, and the others are followed anew. Knows nothing of steps. Lives on the loop's thread, but
+for the one that waits for the process; `wake` tells the loop to `collect` what has come.
+"""
+
+import itertools
+import threading
+from array import array
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from queue import SimpleQueue
+
+import msgspec
+
+from ...protocol.errors import PenstockError
+from ...protocol.guided import Grammar
+from ...protocol.helper import Bounds, Helper, HelperDiedError
+from ...protocol.messages import Prompt, mask_bytes
+from ...protocol.thought import Thought
+from .guide import bits
+
+# Masks give way to what computes the steps. A sequence that is followed anew takes all of its tokens at once.
+_BOUNDS = Bounds(cpu_seconds=10, memory_bytes=2 << 30, wall_seconds=120.0, nice=5)
+
+
+class Start(msgspec.Struct, array_like=True):
+    """Of a sequence that the process doesn't know."""
+
+    folder: str
+    vocab_size: int
+    grammar: Grammar
+    thought: Thought | None
+    thought_limit: int | None
+    endings: list[int]
+
+
+class Job(msgspec.Struct, array_like=True):
+    number: int
+    start: Start | None
+    tokens: list[int]  # that have come: all of them with a start, else those since the last job
+    gone: list[int]  # sequences that nobody follows any more
+
+
+class Report(msgspec.Struct, array_like=True):
+    certain: list[int]
+    mask: bytes | None  # behind these
+    completes: bool
+    error: str | None
+
+
+class GuideApart:
+    """Stands in for a `Guide`: knows what has come, and what the process said to it."""
+
+    __slots__ = (
+        "_has_heard", "_mask", "_num_bytes", "certain", "completes", "error", "history", "is_gone", "may_force",
+        "start", "unsent",
+    )  # fmt: skip
+
+    is_apart = True
+    is_over = False
+
+    def __init__(self, start: Start, history: array, *, may_force: bool) -> None:
+        self.start = start
+        self.history = history  # all tokens that have come; the sequence's own
+        self.may_force = may_force
+        self.certain: deque[int] = deque()
+        self.completes = False
+        self.error: str | None = None
+        self.is_gone = False
+        self.unsent: list[int] = []  # tokens that have come and that the process doesn't know
+        self._num_bytes = mask_bytes(start.vocab_size)
+        self._has_heard = False
+        self._mask: bytes | None = None
+
+    @property
+    def is_awaited(self) -> bool:
+        """Nobody knows yet what may follow."""
+        return not self._has_heard
+
+    @property
+    def is_complete(self) -> bool:
+        """Nothing but an ending may follow."""
+        return self._has_heard and not self.certain and self.completes
+
+    def binds(self, num_ahead: int) -> bool:
+        return True
+
+    def take(self, token: int) -> None:
+        """It has come."""
+        self.unsent.append(token)
+        if not self.certain:
+            self._has_heard = False
+        elif self.certain.popleft() != token:
+            self.error = f"Token {token} came where another was certain."
+
+    def mask(self, num_given: int) -> bytearray | bytes | None:
+        """A bit for each token that may follow the known ones and `num_given` certain ones; None: any may."""
+        if len(self.certain) > num_given:
+            return bits(0x00, [self.certain[num_given]], self._num_bytes)
+        return self._mask
+
+    def hear(self, report: Report) -> None:
+        self._has_heard = True
+        self._mask = report.mask
+        self.certain.extend(report.certain)
+        self.completes, self.error = report.completes, report.error
+
+
+class Apart:
+    """Have a guide that is awaited `follow`ed; `collect` gives those that have heard."""
+
+    def __init__(self, tokenizer_folder: Path, vocab_size: int, wake: Callable[[], None]) -> None:
+        self._folder = str(tokenizer_folder)
+        self._vocab_size = vocab_size
+        self._wake = wake
+        self._asked: SimpleQueue[tuple[GuideApart, list[int]]] = SimpleQueue()
+        self._done: SimpleQueue[tuple[GuideApart, Report]] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        # The thread's own.
+        self._helper = Helper("grammar", "penstock.engine.grammar.apart_process", _BOUNDS)
+        self._numbers: dict[GuideApart, int] = {}  # of those that the process knows
+        self._count = itertools.count()
+
+    def guide(self, prompt: Prompt, endings: list[int], history: array, *, may_force: bool) -> GuideApart:
+        limit = prompt.params.reasoning_max_tokens
+        start = Start(self._folder, self._vocab_size, prompt.grammar, prompt.thought, limit, endings)
+        return GuideApart(start, history, may_force=may_force)
+
+    def follow(self, guide: GuideApart) -> None:
+        tokens, guide.unsent = guide.unsent, []
+        self._asked.put((guide, tokens))
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="grammars-apart", daemon=True)
+            self._thread.start()
+
+    def collect(self) -> list[GuideApart]:
+        heard = [self._done.get() for _ in range(self._done.qsize())]
+        for guide, report in heard:
+            guide.hear(report)
+        return [guide for guide, _ in heard]
+
+    # --- the thread ---------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while True:
+            guide, tokens = self._asked.get()
+            if not guide.is_gone:
+                self._done.put((guide, self._reported(guide, tokens)))
+                self._wake()
+
+    def _reported(self, guide: GuideApart, tokens: list[int]) -> Report:
+        gone = [self._numbers.pop(each) for each in list(self._numbers) if each.is_gone]
+        start = None
+        if guide not in self._numbers:
+            self._numbers[guide] = next(self._count)
+            start, tokens = guide.start, guide.history.tolist()
+        job = Job(self._numbers[guide], start, tokens, gone)
+        try:
+            return msgspec.msgpack.decode(self._helper.ask(msgspec.msgpack.encode(job)), type=Report)
+        except HelperDiedError as error:
+            self._numbers.clear()
+            return Report([], None, False, f"This grammar {error}. Use a simpler one.")
+        except PenstockError as error:  # there is no process to be had
+            return Report([], None, False, str(error))

@@ -1,0 +1,83 @@
+"""Carries out what grammars decide of planned rows: which tokens they may sample, which end, which don't count.
+
+A row is planned ahead in the hope that its mask is there in time. Where a grammar has become too dear for that, and its
+sequence is followed elsewhere (`grammar/apart.py`), what is planned of it is dropped: it gives up slot and blocks, and
+comes back when it is known what it may say. From then on it keeps both, and isn't planned before that is known.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from ..protocol.messages import Ended, MaskFrame
+from .grammar.guides import Guides
+from .queue import WaitingQueue
+from .request import Sequence
+from .running import Running
+from .step import Step
+
+
+class GuidedRows:
+    def __init__(
+        self,
+        guides: Guides,
+        running: Running,
+        waiting: WaitingQueue,
+        in_flight: deque[Step],
+        end: Callable[[Sequence, Ended], None],
+    ) -> None:
+        self._guides = guides
+        self._running = running
+        self._waiting = waiting
+        self._in_flight = in_flight
+        self._end = end
+
+    def follow(self, sequence: Sequence, tokens: Iterable[int]) -> None:
+        """Its next tokens have come."""
+        self._guides.follow(sequence, tokens)
+        self._settle(sequence)
+
+    def take_mask(self) -> MaskFrame | None:
+        """Which tokens the oldest step in flight may sample, once that is known and if it isn't all."""
+        if not self._in_flight or not self._in_flight[0].masked:
+            return None
+        step = self._in_flight[0]
+        frame = self._guides.frame(step)
+        for row in step.masked:
+            if not step.rows[row].has_ended:
+                self._settle(step.rows[row])
+        step.masked = []
+        return frame
+
+    def let_in_heard(self) -> None:
+        """Sequences that are followed elsewhere may go on."""
+        for sequence in self._guides.heard():
+            self._settle(sequence)
+            if sequence.is_held and not sequence.has_ended:
+                sequence.is_held = False
+                self._waiting.push(sequence)
+
+    def _settle(self, sequence: Sequence) -> None:
+        """Its grammar may leave nothing to say, or have become too much to follow, or not be known yet."""
+        guide = sequence.guide
+        if guide is None:
+            return
+        if guide.is_awaited:
+            self._hold(sequence)
+        elif guide.error is not None:
+            self._end(sequence, Ended(sequence.id, "error", error_code=400, error_msg=guide.error))
+        elif guide.is_complete and (not sequence.endings or sequence.num_known < sequence.request.min_total):
+            self._end(sequence, Ended(sequence.id, "stop"))  # no token says so
+
+    def _hold(self, sequence: Sequence) -> None:
+        """Nobody knows yet what it may say next. Where nothing of it is planned it may keep what it has."""
+        planned = [step for step in self._in_flight if sequence in step.rows]
+        if sequence.is_running and not planned:
+            return
+        for step in planned:
+            step.dropped.add(sequence)
+        if sequence.is_running:
+            self._running.leave(sequence, sequence.num_findable_tokens)
+        elif sequence.is_waiting:
+            self._waiting.leave(sequence)
+        sequence.num_computed = 0
+        sequence.was_preempted = sequence.has_news = sequence.is_held = True

@@ -1,0 +1,202 @@
+"""Sequences whose grammars are too dear for the engine's loop: told the same as in the loop, and holding nobody up."""
+
+import threading
+from array import array
+from pathlib import Path
+
+import msgspec
+import pytest
+from builders.engine_harness import prompt
+from builders.guided_harness import OPEN_THOUGHT, GuidedHarness, grammar
+
+from penstock.engine.grammar import pace as pace_module
+from penstock.engine.grammar.apart import Apart
+from penstock.engine.grammar.compiler import Compiler
+from penstock.engine.grammar.guide import TOO_DEAR, Guide
+from penstock.engine.grammar.matcher import MOST, Matcher, Vocabulary
+from penstock.engine.grammar.pace import Pace
+from penstock.engine.grammar.thoughts import ThoughtState
+from penstock.protocol.guided import Grammar
+
+POCKET = Path(__file__).resolve().parents[2] / "frontend" / "pocket"
+SIZE = 1536
+AMBIGUOUS = 'start: e\ne: e "+" e | e e | "(" e ")" | /[a-z0-9 ]/ | "sure: " e\n'
+# Sixty ways to go on from each letter: its first mask alone takes longer than the loop would wait.
+DEAR = "start: s\ns: " + " | ".join(f"x{i} s" for i in range(60)) + ' | "."\n'
+DEAR += "".join(f"x{i}: /[a-z]/ x{(i + 1) % 60} | /[a-z]/ x{(i + 7) % 60} | /[a-z]/\n" for i in range(60))
+
+
+class Waiting:
+    """An `Apart` and whoever waits for it."""
+
+    def __init__(self) -> None:
+        self.woken = threading.Event()
+        self.apart = Apart(POCKET, SIZE, self.woken.set)
+
+    def begun(self, text: str, tokens=(), *, kind="lark", **given):
+        asked = msgspec.structs.replace(prompt(0, [1]), grammar=Grammar(kind, text), **given)
+        guide = self.apart.guide(asked, [2], array("i", tokens), may_force=True)
+        return self.heard(guide)
+
+    def took(self, guide, token):
+        guide.history.append(token)
+        guide.take(token)
+        return self.heard(guide) if guide.is_awaited else guide
+
+    def heard(self, guide):
+        self.apart.follow(guide)
+        while guide.is_awaited:
+            assert self.woken.wait(60), "nobody said what may follow"
+            self.woken.clear()
+            self.apart.collect()
+        return guide
+
+
+@pytest.fixture(scope="module")
+def waiting():
+    return Waiting()
+
+
+@pytest.fixture(scope="module")
+def vocabulary():
+    return Vocabulary(POCKET, SIZE)
+
+
+def allowed(mask):
+    return [token for token in range(SIZE) if mask[token >> 3] >> (token & 7) & 1]
+
+
+def here(vocabulary, text, thought=None, limit=None):
+    matcher = Matcher.compiled(Grammar("lark", text), vocabulary, MOST)
+    return Guide(matcher, ThoughtState(thought, limit), [2], SIZE, may_force=True)
+
+
+@pytest.mark.parametrize("thought, limit", [(None, None), (OPEN_THOUGHT, 3)])
+def test_a_sequence_is_told_what_a_guide_in_the_loop_would_say(waiting, vocabulary, thought, limit):
+    params = msgspec.structs.replace(prompt(0, [1]).params, reasoning_max_tokens=limit)
+    apart = waiting.begun(AMBIGUOUS, thought=thought, params=params)
+    guide = here(vocabulary, AMBIGUOUS, thought, limit)
+    for step in range(25):
+        masks = [guide.mask(num_given) for num_given in range(len(guide.certain) + 1)]
+        assert (list(apart.certain), apart.is_complete, apart.error) == (
+            list(guide.certain), guide.is_complete, guide.error
+        )  # fmt: skip
+        if guide.error is not None:
+            break
+        assert [apart.mask(num_given) for num_given in range(len(masks))] == masks
+        choices = [token for token in allowed(masks[0]) if token != 2]
+        token = choices[step * 7 % len(choices)]
+        guide.take(token)
+        waiting.took(apart, token)
+    assert step > 5
+
+
+def test_a_process_that_dies_ends_one_sequence_and_the_others_are_followed_anew(waiting, vocabulary):
+    first, second = waiting.begun(AMBIGUOUS), waiting.begun(AMBIGUOUS)
+    token = allowed(first.mask(0))[0]
+    waiting.took(second, token)
+    answers, helper = waiting.apart._helper.ask, waiting.apart._helper
+
+    def dying(job):
+        helper._process.send(9)
+        helper.ask = answers
+        return answers(job)
+
+    helper.ask = dying
+    assert "Use a simpler one" in waiting.took(first, token).error
+    guide = here(vocabulary, AMBIGUOUS)
+    for each in (token, token):
+        guide.take(each)
+    assert waiting.took(second, token).mask(0) == guide.mask(0)
+
+
+def test_what_the_library_refuses_ends_with_its_words(waiting):
+    assert "nobody" in waiting.begun("start: nobody").error
+
+
+def test_a_sequence_that_has_ended_is_forgotten(waiting):
+    gone, other = waiting.begun(AMBIGUOUS), waiting.begun(AMBIGUOUS)
+    gone.is_gone = True
+    waiting.took(other, allowed(other.mask(0))[0])
+    assert gone not in waiting.apart._numbers and other in waiting.apart._numbers
+
+
+def test_a_grammar_that_is_dear_from_its_beginning_is_known_when_it_is_compiled():
+    woken = threading.Event()
+    compiler = Compiler(POCKET, SIZE, woken.set)
+    assert compiler.find(Grammar("lark", DEAR)) is None
+    assert woken.wait(60)
+    assert [outcome for _, outcome in compiler.collect()] == [TOO_DEAR]
+
+
+def test_sequences_that_are_followed_apart_are_not_waited_for():
+    harness = GuidedHarness(one_dear_in=1)
+    harness.apart.collect = list  # nothing is ever heard
+    for number in range(4):
+        script = grammar([list(range(50))] * 20)
+        harness.add(msgspec.structs.replace(prompt(number, [1, 2], max_tokens=20), grammar=script))
+    harness.add(prompt(9, [3], max_tokens=40))
+    while harness.ended(9) is None:
+        harness.plan()
+        harness.finish()
+    assert len(harness.tokens(9)) == 40 and harness.apart.num_asked == 4
+    assert all(harness.ended(number) is None for number in range(4))
+
+
+# --- the loop's share ------------------------------------------------------------------------------------------------
+
+
+class Clock:
+    """Moves on by what each piece of work takes."""
+
+    def __init__(self, monkeypatch):
+        self.now = 0.0
+        monkeypatch.setattr(pace_module.time, "thread_time", lambda: self.now)
+
+    def takes(self, seconds):
+        def work():
+            self.now += seconds
+
+        return work
+
+
+class Timed:
+    seconds = 0.0
+
+
+def step(pace, clock, guides):
+    """Those that went on, and how long all took; each takes what it says."""
+    pace.begin_step(0.001)
+    start, left = clock.now, []
+    for guide, seconds in guides:
+        if pace.allows(guide):
+            pace.timed(guide, clock.takes(seconds))
+            left.append((guide, seconds))
+    return left, clock.now - start
+
+
+@pytest.mark.parametrize("seconds", [0.0004, 0.001, 0.004])
+def test_dear_masks_have_a_share_of_a_step_however_many_there_are(monkeypatch, seconds):
+    clock, pace = Clock(monkeypatch), Pace()
+    guides, first = step(pace, clock, [(Timed(), seconds) for _ in range(100)])  # nobody knows them yet
+    guides, second = step(pace, clock, guides)
+    assert guides and first <= 4 * 0.008 + seconds and second <= 0.008 + seconds
+
+
+def test_cheap_masks_go_on_beside_dear_ones(monkeypatch):
+    clock, pace = Clock(monkeypatch), Pace()
+    cheap = [(Timed(), 0.0001) for _ in range(24)]
+    step(pace, clock, [(Timed(), 0.004), (Timed(), 0.004), *cheap])
+    assert len(step(pace, clock, [(Timed(), 0.01), *cheap])[0]) == 25
+
+
+def test_masks_may_take_half_the_time_of_what_they_hide_behind(monkeypatch):
+    clock, pace = Clock(monkeypatch), Pace()
+    guides = [(Timed(), 0.001) for _ in range(60)]
+    for guide, _ in guides:
+        guide.seconds = 0.001
+    pace.begin_step(0.1)
+    for guide, seconds in guides:
+        if pace.allows(guide):
+            pace.timed(guide, clock.takes(seconds))
+    assert clock.now == pytest.approx(0.05)

@@ -1,0 +1,45 @@
+"""Ambiguous grammars, whose masks take ever longer, beside a plain answer: it goes on at its own pace."""
+
+import asyncio
+
+from penstock import AsyncLLM, SamplingParams
+
+AMBIGUOUS = "start: s\ns: /[a-z]/ s /[a-z]/ | /[a-z]/ | s s | \n"
+NUM_GUIDED, NUM_PLAIN = 24, 300
+
+
+def guided(seed, **more):
+    return SamplingParams(temperature=1.0, seed=seed, guided_grammar=AMBIGUOUS, **more)
+
+
+def test_a_plain_answer_does_not_keep_step_with_ambiguous_grammars():
+    """In one step with them it would have as many tokens as they have, and they would end first."""
+
+    async def run():
+        async with AsyncLLM("pocket", max_model_len=512, max_num_seqs=32, quiet=True) as llm:
+            params = [guided(seed, max_tokens=120) for seed in range(NUM_GUIDED)]
+            others = [asyncio.create_task(llm.generate("x", each)) for each in params]
+            while (await llm.stats()).generated_tokens < 20 * NUM_GUIDED:  # they have begun to be dear
+                await asyncio.sleep(0.01)
+            plain = SamplingParams(temperature=0, max_tokens=NUM_PLAIN, ignore_eos=True)
+            [output] = await llm.generate("What is", plain)
+            assert len(output.outputs.token_ids) == NUM_PLAIN
+            num_running = sum(not other.done() for other in others)
+            for other in others:
+                other.cancel()
+            return num_running
+
+    assert asyncio.run(run()) == NUM_GUIDED
+
+
+def test_an_ambiguous_answer_is_the_same_alone_and_among_others():
+    async def answers(llm, *seeds):
+        found = await asyncio.gather(*(llm.generate("x", guided(seed, max_tokens=24)) for seed in seeds))
+        return [list(output.outputs.token_ids) for [output] in found]
+
+    async def run():
+        async with AsyncLLM("pocket", max_model_len=512, max_num_seqs=32, quiet=True) as llm:
+            many = await answers(llm, *range(24))
+            assert [*await answers(llm, 3), *await answers(llm, 17)] == [many[3], many[17]]
+
+    asyncio.run(run())
