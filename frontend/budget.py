@@ -5,19 +5,20 @@ yet) is charged to the client's account first, and the charge is released when t
 that doesn't fit is refused with `BudgetError`, which ends that request alone. Safe from any thread.
 """
 
-import ctypes
 import threading
 from collections.abc import Hashable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 from ..protocol.errors import PenstockError
 from .commands.machine import memory_limit, total_memory
+from .heap import trim
 
 # A quarter of the total is kept for clients that hold little, so that those who hold much never shut the others out:
 # room for a thousand of them, or for as many as 64 KiB each allow.
 _KEPT, _LITTLE, _LEAST_LITTLE = 4, 4096, 64 << 10
 _GREATEST_DEFAULT, _LEAST_SHARE = 1 << 30, 64 << 20
-_MMAP_THRESHOLD, _LARGE_BLOCK = -3, 256 << 10  # of malloc.h, and bytes
+# Once so much has been given back, and an eighth of the total, the system has it back, too.
+_TRIM_BYTES, _TRIM_SHARE = 32 << 20, 8
 
 
 class BudgetError(PenstockError):
@@ -33,6 +34,7 @@ class Budget:
     def __init__(self, total: int, per_client: int) -> None:
         self.total, self.per_client = total, per_client
         self.used = 0
+        self._given_back = 0  # since the heap was trimmed
         self._lock = threading.Lock()
         self._accounts: dict[Hashable, int] = {}  # bytes, of the clients that have a charge
 
@@ -78,11 +80,19 @@ class Budget:
         used = self._accounts.get(charge.client, 0) + num_bytes
         if num_bytes > 0:
             self._check(used, self.used + num_bytes)
+        else:
+            self._note_given_back(-num_bytes)
         charge.num_bytes += num_bytes
         self.used += num_bytes
         self._accounts[charge.client] = used
         if used == 0:  # every charge is released or empty
             del self._accounts[charge.client]
+
+    def _note_given_back(self, num_bytes: int) -> None:
+        self._given_back += num_bytes
+        if self._given_back > max(_TRIM_BYTES, self.total // _TRIM_SHARE):
+            self._given_back = 0
+            trim()
 
     def _check(self, used_by_client: int, used: int) -> None:
         """Whether this much may be used."""
@@ -136,12 +146,6 @@ class Charge:
 
     def __exit__(self, *exception: object) -> None:
         self.release()
-
-
-def give_large_blocks_back() -> None:
-    """To the system, as soon as they are free: glibc would keep them in its heap, where short ones hold them apart."""
-    with suppress(OSError, AttributeError):  # of another C library
-        ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, _LARGE_BLOCK)
 
 
 def _mib(num_bytes: int) -> str:

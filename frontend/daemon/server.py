@@ -17,7 +17,8 @@ from ... import __version__
 from ...protocol.attach import DaemonStatus, is_own_user
 from ...protocol.errors import PenstockError
 from .. import logs
-from ..budget import Budget, give_large_blocks_back
+from ..budget import Budget
+from ..heap import give_large_blocks_back
 from ..threads import in_own_thread
 from .address import Address
 from .http_face import HttpFace

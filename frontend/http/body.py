@@ -78,7 +78,7 @@ class BodyReader:
         try:
             return await asyncio.shield(decoding)
         except asyncio.CancelledError:
-            await asyncio.wait((decoding,))
+            await asyncio.gather(decoding, return_exceptions=True)
             raise
 
     def _check_headers(self, scope: Scope) -> None:

@@ -1,0 +1,27 @@
+"""Memory that was freed goes back to the system, as far as the C library can be told so.
+
+glibc keeps what was freed for what is allocated next; where long and short blocks have lain among one another, that is
+as much as there ever was at once. Of other C libraries nothing is asked.
+"""
+
+import ctypes
+import threading
+from contextlib import suppress
+
+_MMAP_THRESHOLD, _LARGE_BLOCK = -3, 256 << 10  # of malloc.h, and bytes
+
+
+def give_large_blocks_back() -> None:
+    """As soon as they are freed, from now on."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, _LARGE_BLOCK)
+
+
+def trim() -> None:
+    """Give back what is free now: some milliseconds, in a thread."""
+    threading.Thread(target=_trim, name="penstock-trim", daemon=True).start()
+
+
+def _trim() -> None:
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
