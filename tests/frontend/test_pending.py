@@ -5,6 +5,7 @@ from array import array
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.frontend.budget import Budget, BudgetError
 from penstock.frontend.pending import Pending
 from penstock.protocol.messages import Delta, Logprobs, Prompt, Timing, column, sequence_id
 from penstock.protocol.sampling import SamplingParams
@@ -86,3 +87,41 @@ def test_a_refused_request_is_finished_with_its_sentence():
     output = request.take(spelled)
     assert (output.error_code, output.error_msg, output.outputs.finish_reason) == (400, "too long", "error")
     assert output.finished
+
+
+def many_logprobs(positions: int, width: int = 21) -> Logprobs:
+    count = positions * width
+    return Logprobs(7, False, width, column(range(count)), array("f", [-1.0] * count).tobytes(), column([1] * positions))
+
+
+def test_what_comes_is_charged_as_it_is_packed_and_told_with_what_is_taken():
+    budget = Budget(total=1 << 20, per_client=1 << 20)
+    request = pending()
+    request.charge = budget.charge("someone")
+    request.add(delta("text", [4, 5], logprobs=[many_logprobs(100)]))
+    assert 8 * 2100 < budget.used < 10 * 2100
+    first = request.take_packed()
+    assert first.num_bytes == budget.used and first.output.outputs.logprobs is None
+    assert [len(part.ranks) // 4 for part in first.logprobs] == [100]
+    request.add(delta("more", [6]))
+    assert request.take_packed().num_bytes == budget.used - first.num_bytes > 0
+
+
+def test_a_request_that_takes_too_much_fails_and_lets_go_of_all_that_it_had():
+    budget = Budget(total=1 << 20, per_client=40_000)
+    request = pending()
+    request.charge = budget.charge("someone")
+    request.add(delta("a", [4], logprobs=[many_logprobs(100)]))
+    request.add(delta("b", [5], logprobs=[many_logprobs(200)]))
+    assert isinstance(request.error, BudgetError)
+    request.add(delta("c", [6], finish_reason="stop"))
+    assert not request.output.outputs.text and not request._logprobs and not request.is_finished
+
+
+def test_what_comes_after_a_charge_was_released_counts_nothing():
+    budget = Budget(total=1 << 20, per_client=1 << 20)
+    request = pending()
+    request.charge = budget.charge("someone", 100)
+    request.charge.release()
+    request.add(delta("a", [4]))
+    assert budget.used == 0 and isinstance(request.error, BudgetError)
