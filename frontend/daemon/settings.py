@@ -61,7 +61,7 @@ def read_settings(
     told = _read(path) if path else {}
     tables, table = told.pop("models", {}), told.pop("http", {})
     server = None if http is None or table is False else _http(table, http, path)
-    values = {**_checked_own(told, str(path)), **own}
+    values = {**_checked_own(told, str(path)), **_checked_own(own, "the command line")}
     keep_alive = values.get("keep_alive", KEEP_ALIVE)
     models = [_model(name, table, keep_alive) for name, table in _tables(tables, path)]
     for word in words:

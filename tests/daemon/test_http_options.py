@@ -113,6 +113,14 @@ def test_a_budget_that_cannot_be_is_a_sentence(value, tmp_path):
         settings(f"max_held_bytes = {value}", tmp_path)
 
 
+def test_what_the_command_line_says_of_the_daemon_is_checked_as_the_configuration_is():
+    told = read_settings(None, [], {}, {"max_held_bytes": "256MiB", "keep_alive": 5}, None)
+    assert (told.max_held_bytes, told.keep_alive) == (256 << 20, 5.0)
+    for name, value in {"max_held_bytes": "much", "keep_alive": "long", "max_loaded": 0, "drain": -1}.items():
+        with pytest.raises(ConfigError, match=f"{name}="):
+            read_settings(None, [], {}, {name: value}, None)
+
+
 def test_a_reload_changes_what_may_be_held(start):
     table = '[http]\naddress = "127.0.0.1:0"\n'
     daemon = start(models("a", max_held_bytes=1 << 24) + table, "--http", "127.0.0.1:0")

@@ -91,7 +91,8 @@ def test_a_refused_request_is_finished_with_its_sentence():
 
 def many_logprobs(positions: int, width: int = 21) -> Logprobs:
     count = positions * width
-    return Logprobs(7, False, width, column(range(count)), array("f", [-1.0] * count).tobytes(), column([1] * positions))
+    logprobs = array("f", [-1.0] * count).tobytes()
+    return Logprobs(7, False, width, column(range(count)), logprobs, column([1] * positions))
 
 
 def test_what_comes_is_charged_as_it_is_packed_and_told_with_what_is_taken():
