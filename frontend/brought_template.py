@@ -22,7 +22,7 @@ from .turn import Turn
 
 _CPU_SECONDS = 5  # for all conversations of a group, which are at most a few hundred
 _MEMORY_BYTES = 512 << 20  # beyond what the process has at its start
-_NICE = 10  # it gives way to models, and shares what they leave with others of its kind
+_NICE = 5  # it gives way to models, and shares what they leave with others of its kind
 _WALL_SECONDS = 30  # where the process gets no processor
 
 
