@@ -6,6 +6,7 @@ came with it. Knows nothing of requests.
 """
 
 import math
+import os
 import resource
 import signal
 import sys
@@ -21,6 +22,7 @@ from .turn import Turn
 
 _CPU_SECONDS = 5  # for all conversations of a group, which are at most a few hundred
 _MEMORY_BYTES = 512 << 20  # beyond what the process has at its start
+_NICE = 5  # it gives way to models, and shares what they leave with others of its kind
 _WALL_SECONDS = 30  # where the process gets no processor
 
 
@@ -67,6 +69,7 @@ def _why(status: int | None, cpu_seconds: int) -> str:
 def main(cpu_seconds: int) -> None:
     from .turn import rendered_turn
 
+    os.nice(_NICE)
     job = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=_Job)
     _bound(cpu_seconds)
     texts = [_Text(*rendered_turn(job.template, job.special_tokens, turn)) for turn in job.turns]

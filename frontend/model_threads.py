@@ -3,6 +3,7 @@
 Each kind of work has its own: a template without end leaves adapters, texts and answers as they are.
 """
 
+import math
 from dataclasses import dataclass, field
 
 from .threads import Threads
@@ -17,7 +18,8 @@ def brought_templates() -> Threads:
 class ModelThreads:
     templates: Threads = field(default_factory=lambda: Threads("Conversations", 2))
     texts: Threads = field(default_factory=lambda: Threads("Texts", 2, most_waiting=2**16))  # cut into tokens
-    answers: Threads = field(default_factory=lambda: Threads("Answers", 2))  # long ones, put together
+    # Long ones, put together: what was computed waits as long as it must.
+    answers: Threads = field(default_factory=lambda: Threads("Answers", 2, patience=math.inf))
     adapters: Threads = field(default_factory=lambda: Threads("Questions about adapters", 2, most_waiting=64))
     brought: Threads = field(default_factory=brought_templates)  # the daemon has one for all of its models
 

@@ -44,8 +44,11 @@ class Threads:
         """A call that is cancelled before it has begun never does."""
         future = self.submit(work, *arguments, client=client)
         overdue = asyncio.get_running_loop().call_later(self.patience, future.cancel)  # of no effect once it has begun
+        awaited = asyncio.wrap_future(future)
+        # A call that is cancelled as its job fails leaves the error to nobody.
+        awaited.add_done_callback(lambda _: awaited.cancelled() or awaited.exception())
         try:
-            return await asyncio.wrap_future(future)
+            return await awaited
         except asyncio.CancelledError:
             if (task := asyncio.current_task()) is not None and task.cancelling():
                 raise

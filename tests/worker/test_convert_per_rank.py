@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 
 from penstock.protocol.conversion import Conversion
 from penstock.protocol.errors import ConfigError
+from penstock.protocol.own_folder import make_own
 from penstock.worker import conversion_plan, convert
 from penstock.worker.models.backends import native_backend
 from penstock.worker.models.load import load_model
@@ -174,8 +175,9 @@ def test_a_source_that_lacks_a_tensor_is_refused_before_anything_is_written(tmp_
 
 def test_what_a_killed_conversion_left_is_removed_by_the_next(tmp_path):
     source = source_of(tmp_path)
+    make_own(tmp_path / ".cut.converting", "unfinished conversion")
     left = tmp_path / ".cut.converting" / "rank-2-of-4"
-    left.mkdir(parents=True)
+    left.mkdir()
     (left / "model.safetensors").write_bytes(b"half")
     assert not (cut(source, 2) / "rank-2-of-4").exists()
 
