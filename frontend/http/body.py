@@ -65,7 +65,7 @@ class BodyReader:
                 await self._admit(await self._in_thread(Outline.of, body), charge)
                 found = await self._in_thread(decoded, body, kind)
         body.clear()
-        charge.shrink(num_bytes)
+        charge.shrink(_held(num_bytes))
         return found
 
     async def _admit(self, outline: Outline, charge: Charge) -> None:
@@ -100,7 +100,7 @@ class BodyReader:
             piece = message.get("body", b"")
             if len(body) + len(piece) > self._options.max_body_bytes:
                 raise self._too_large()
-            await self._charged(len(piece), charge)
+            await self._charged(_held(len(piece)), charge)
             body += piece
             more = message.get("more_body", False)
         return body
@@ -130,3 +130,8 @@ class BodyReader:
 
     def _too_large(self) -> ApiError:
         return ApiError(413, f"The body has more than {self._options.max_body_bytes:,} bytes (option max_body_bytes).")
+
+
+def _held(num_bytes: int) -> int:
+    """What so many of a body take while it grows: a bytearray keeps room for an eighth more."""
+    return num_bytes + num_bytes // 8
