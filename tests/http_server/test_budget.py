@@ -119,7 +119,7 @@ def test_a_stream_that_takes_too_much_ends_with_the_same_words(server, budget):
 def test_one_connection_does_not_take_the_share_of_others(server, budget):
     """All are at one address."""
     with ExitStack() as stack:
-        half = posted({"prompt": "a", "user": "x" * (7 * MIB // 4)})[:-10]
+        half = posted({"prompt": "a", "user": "x" * (8 * MIB // 5)})[:-10]
         for _ in range(8):  # 6 MiB of 8 may be theirs
             stack.enter_context(connected(server.port)).sendall(half)
         until(lambda: budget.used > 5 * MIB, "the budget is used up")
@@ -131,7 +131,7 @@ def test_one_connection_does_not_take_the_share_of_others(server, budget):
 
 def test_where_all_is_taken_bodies_that_take_their_time_give_way(server, budget):
     with ExitStack() as stack:
-        half = posted({"prompt": "a", "user": "x" * (7 * MIB // 4)})[:-10]
+        half = posted({"prompt": "a", "user": "x" * (8 * MIB // 5)})[:-10]
         slow = [stack.enter_context(connected(server.port)) for _ in range(3)]
         for connection in slow:
             connection.sendall(half)
