@@ -66,7 +66,7 @@ def test_a_tree_that_has_died_is_told_by_health_and_by_every_request(client, ada
     """The last of this file: its model is gone afterwards."""
     worker = next(pid for role, pid in tree_processes(adapted.llm).items() if "worker" in role)
     os.kill(worker, signal.SIGKILL)
-    wait_until(lambda: httpx.get(adapted.address + "/health").status_code == 503, 5, "health tells of it")
+    wait_until(lambda: httpx.get(adapted.address + "/health", timeout=30).status_code == 503, 20, "health tells of it")
     with pytest.raises(openai.InternalServerError) as refused:
         client.completions.create(model="pocket", **ASKED)
     assert refused.value.status_code == 503 and "/" not in refused.value.message
