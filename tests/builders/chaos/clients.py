@@ -195,7 +195,7 @@ def command_line(clients: Clients, chance: random.Random) -> None:
 
 
 def _last_words(ended: "subprocess.CompletedProcess[str]") -> str:
-    if ended.returncode < 0 and not ended.stderr:
+    if ended.returncode < 0:
         return f"the script's own process was killed by signal {-ended.returncode}"
     return " ".join(ended.stderr.strip().splitlines()[-3:])
 
