@@ -242,9 +242,10 @@ def busy_machine() -> Iterator[None]:
 
 NICE_CALLER = """
 import os
-os.nice(19)
+os.nice(10)
 from penstock import LLM, SamplingParams
-with LLM(MODEL, max_model_len=512, kv_cache_memory="32MiB", quiet=True, watchdog_timeout=2.0) as llm:
+options = {"load_format": "stand-in", "max_model_len": 1024, "num_gpu_blocks_override": 256}
+with LLM(MODEL, quiet=True, watchdog_timeout=1.0, **options) as llm:
     params = SamplingParams(max_tokens=16, ignore_eos=True)
     for _ in range(3):
         assert all(output.error_code == 200 for output in llm.generate([[1, 2, 3] * 100] * 8, params, use_tqdm=False))
