@@ -5,9 +5,7 @@ bound. The process bounds itself, by limits that the kernel keeps, and lives for
 came with it. Knows nothing of requests.
 """
 
-import math
 import os
-import resource
 import signal
 import sys
 from collections.abc import Mapping, Sequence
@@ -18,6 +16,7 @@ import msgspec
 from ..protocol.child import begin
 from ..protocol.errors import RequestError
 from ..protocol.process import run_to_end, start_child
+from ..protocol.process_limits import bound_memory, bound_time
 from .turn import Turn
 
 _CPU_SECONDS = 5  # for all conversations of a group, which are at most a few hundred
@@ -71,19 +70,10 @@ def main(cpu_seconds: int) -> None:
 
     os.nice(_NICE)
     job = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=_Job)
-    _bound(cpu_seconds)
+    bound_memory(_MEMORY_BYTES)
+    bound_time(cpu_seconds)
     texts = [_Text(*rendered_turn(job.template, job.special_tokens, turn)) for turn in job.turns]
     sys.stdout.buffer.write(msgspec.msgpack.encode(texts))
-
-
-def _bound(cpu_seconds: int) -> None:
-    with open("/proc/self/statm", encoding="ascii") as file:
-        size = int(file.read().split()[0]) * resource.getpagesize()
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    end = math.ceil(used.ru_utime + used.ru_stime) + cpu_seconds
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_AS, (size + _MEMORY_BYTES, resource.RLIM_INFINITY))
-    resource.setrlimit(resource.RLIMIT_CPU, (end, resource.RLIM_INFINITY))
 
 
 if __name__ == "__main__":

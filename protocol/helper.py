@@ -5,9 +5,7 @@ time and memory, the other side to its time on the clock; whatever ends it ends 
 gets a new process. Knows nothing of what a job is.
 """
 
-import math
 import os
-import resource
 import signal
 import socket
 import subprocess
@@ -18,6 +16,7 @@ from typing import NamedTuple
 
 from .child import begin
 from .process import ChildProcess, start_child, wait_for_ends
+from .process_limits import address_space, bound_memory, bound_time
 
 _HEAD_BYTES = 8
 _PIECE_BYTES = 1 << 20
@@ -151,15 +150,14 @@ def serve(make: Callable[[], Callable[[bytes], bytes]]) -> None:
     """Answer jobs until the other side ends. `make` loads what they need, and is called before memory is bounded."""
     bounds = _begun()
     work = make()
-    size = _address_space()
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_AS, (size + bounds.memory_bytes, resource.RLIM_INFINITY))
+    size = address_space()
+    bound_memory(bounds.memory_bytes)
     line = socket.socket(fileno=0)
     while (job := _received(line)) is not None:
-        _bound_time(bounds.cpu_seconds)
+        bound_time(bounds.cpu_seconds)
         answer = work(job)
         # A process that has grown leaves the next job to another, which has as much memory as this one had.
-        is_last = _address_space() > size + bounds.memory_bytes // 2
+        is_last = address_space() > size + bounds.memory_bytes // 2
         _send(line, (_LAST if is_last else _MORE) + answer)
         if is_last:
             return
@@ -169,14 +167,3 @@ def _begun() -> Bounds:
     cpu_seconds, memory_bytes, wall_seconds, nice = begin()
     os.nice(int(nice))
     return Bounds(int(cpu_seconds), int(memory_bytes), float(wall_seconds), int(nice))
-
-
-def _bound_time(cpu_seconds: int) -> None:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    end = math.ceil(used.ru_utime + used.ru_stime) + cpu_seconds
-    resource.setrlimit(resource.RLIMIT_CPU, (end, resource.RLIM_INFINITY))
-
-
-def _address_space() -> int:
-    with open("/proc/self/statm", encoding="ascii") as file:
-        return int(file.read().split()[0]) * resource.getpagesize()

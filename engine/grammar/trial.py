@@ -5,8 +5,6 @@ kernel keeps, and ends with whoever started it; it stays for the next grammar, a
 place. Knows nothing of models: the trial's vocabulary are the 256 bytes.
 """
 
-import math
-import resource
 import signal
 import subprocess
 import sys
@@ -22,6 +20,7 @@ from ...protocol.child import begin
 from ...protocol.descriptors import is_readable
 from ...protocol.guided import Grammar
 from ...protocol.process import ChildProcess, start_child
+from ...protocol.process_limits import bound_memory, bound_time
 
 _CPU_SECONDS = 5  # a grammar
 MEMORY_BYTES = 1 << 30  # beyond what the process has at its start
@@ -89,12 +88,11 @@ def _received(pipe: BinaryIO, seconds: float | None = None) -> bytes | None:
 def main(cpu_seconds: int) -> None:
     from .matcher import tried
 
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_AS, (_address_space() + MEMORY_BYTES, resource.RLIM_INFINITY))
+    bound_memory(MEMORY_BYTES)
     threading.stack_size(_STACK_BYTES)
     while (content := _received(sys.stdin.buffer)) is not None:
         grammar = msgspec.msgpack.decode(content, type=Grammar)
-        _bound_time(cpu_seconds)
+        bound_time(cpu_seconds)
         with ThreadPoolExecutor(1) as thread:  # the main one's stack is the user's choice
             _send(sys.stdout.buffer, thread.submit(_fault, tried, grammar).result().encode())
 
@@ -104,18 +102,6 @@ def _fault(tried: Callable[[Grammar], str | None], grammar: Grammar) -> str:
         return tried(grammar) or ""
     except BaseException as error:  # the library panics where it should refuse, and a panic is no Exception
         return f"It cannot be compiled ({type(error).__name__}: {str(error)[:200]})."
-
-
-def _bound_time(cpu_seconds: int) -> None:
-    """The kernel ends the process when this grammar has had its share."""
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    end = math.ceil(used.ru_utime + used.ru_stime) + cpu_seconds
-    resource.setrlimit(resource.RLIMIT_CPU, (end, resource.RLIM_INFINITY))
-
-
-def _address_space() -> int:
-    with open("/proc/self/statm", encoding="ascii") as file:
-        return int(file.read().split()[0]) * resource.getpagesize()
 
 
 if __name__ == "__main__":
