@@ -132,7 +132,8 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.abort()
         elif self.connecting is not None:
-            self.connecting.cancel()
+            # In a turn of its own: a task that has not begun by then would never close its socket.
+            self._loop.call_soon(self.connecting.cancel)
         self._leave()
 
     # --- called by the exchange --------------------------------------------------------------------------------------

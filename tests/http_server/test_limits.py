@@ -174,6 +174,17 @@ def test_a_new_connection_takes_the_place_of_a_silent_one_and_never_of_a_busy_on
         until(lambda: client.post("/v1/completions", json=SHORT).status_code == 200)
 
 
+def test_places_change_hands_when_many_connections_come_at_once(pocket):
+    _, loop = pocket
+    with served(*pocket, max_connections=2) as server:
+        loop.call_soon_threadsafe(time.sleep, 0.3)  # what comes meanwhile is accepted in one go
+        connections = [connected(server.port) for _ in range(6)]
+        assert [closes_within(connection, 5) for connection in connections[:4]] == [True] * 4
+        for connection in connections[4:]:
+            connection.sendall(request(json.dumps(SHORT).encode()))
+            assert connection.recv(65536).startswith(b"HTTP/1.1 200")
+
+
 def test_what_a_trailer_says_is_no_header(pocket, tmp_path):
     keys = tmp_path / "keys"
     keys.write_text("one\n")
