@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -25,6 +25,7 @@ from .door_checks import CHECKS
 from .end_tokens import in_vocabulary
 from .parsing import AnswerReader, Parsing, ThoughtTokens
 from .pending import Notify, Pending
+from .settled import Settled, SettledParams
 from .structured import grammar_of
 from .token_ids import packed_ids
 from .tokenizer import Tokenizer
@@ -32,20 +33,6 @@ from .tokenizer import Tokenizer
 _SEED_SPAN = 2**63
 # The end of a prompt in which a template may have begun the thought.
 _END_TOKENS, _END_CHARACTERS = 16, 64
-
-
-# What is remembered of parameters, as it would be sent. A request brings as much as it likes, and is forgotten last.
-_MOST_SETTLED, _MOST_SETTLED_BYTES = 256, 1 << 20
-
-
-class _Settled(NamedTuple):
-    given: SamplingParams
-    params: SamplingParams
-    grammar: Grammar | None
-
-    @property
-    def num_bytes(self) -> int:
-        return len(msgspec.msgpack.encode((self.params, self.grammar)))
 
 
 class Door:
@@ -63,8 +50,7 @@ class Door:
         self._seed = config.seed
         self._seeds: Iterator[int] = itertools.count()
         self._client = ""
-        self._settled: dict[int, _Settled] = {}
-        self._settled_bytes = 0
+        self._settled = SettledParams()
 
     def asked(self, prompts: Iterable[Any], params: Params) -> Iterator[Asked]:
         """Pair prompts with their parameters; lists of different lengths raise before anything runs."""
@@ -157,22 +143,13 @@ class Door:
             )
         return packed_ids(ids, self.plan.vocab_size)
 
-    def _settle(self, params: SamplingParams) -> _Settled:
-        """What belongs to the model filled in; remembered, since a batch shares one object."""
-        known = self._settled.get(id(params))
-        if known is None or known.given != params:
-            # A copy is kept to compare with: the caller may change the object between two calls.
-            known = _Settled(msgspec.structs.replace(params), self._filled_in(params), self._grammar(params))
-            self._remember(params, known)
-        return known
-
-    def _remember(self, params: SamplingParams, settled: _Settled) -> None:
-        num_bytes = settled.num_bytes
-        if len(self._settled) >= _MOST_SETTLED or self._settled_bytes + num_bytes > _MOST_SETTLED_BYTES:
-            self._settled.clear()
-            self._settled_bytes = 0
-        self._settled[id(params)] = settled
-        self._settled_bytes += num_bytes
+    def _settle(self, params: SamplingParams) -> Settled:
+        """What belongs to the model filled in."""
+        settled = self._settled.get(params)
+        if settled is None:
+            settled = Settled(msgspec.structs.replace(params), self._filled_in(params), self._grammar(params))
+            self._settled.remember(params, settled)
+        return settled
 
     def _grammar(self, params: SamplingParams) -> Grammar | None:
         if params.guided_decoding is None:

@@ -1,27 +1,18 @@
 """Log-probabilities of whole vocabularies are counted before anything is computed."""
 
 import pytest
+from builders.door import door_of_pocket
 
 from penstock import SamplingParams
 from penstock.frontend.door import Door
-from penstock.frontend.model_files import find_model
 from penstock.frontend.pending import Pending
-from penstock.frontend.tokenizer import Tokenizer
-from penstock.protocol.config import EngineConfig
-from penstock.protocol.messages import MemoryPlan
 
 PROMPT = list(range(10, 50))
 
 
 @pytest.fixture(scope="module")
 def door() -> Door:
-    files = find_model("pocket")
-    plan = MemoryPlan(
-        device="cpu", device_name="", weight_bytes=0, activation_bytes=0, available_bytes=0, block_bytes=1,
-        num_blocks=64, max_model_len=1024, model_context=1024, vocab_size=1536, dtype="float32", kv_dtype="fp32",
-    )  # fmt: skip
-    config = EngineConfig.from_options("pocket", limit_logprobs=1536 * 100)
-    return Door(config, Tokenizer(files.tokenizer_folder, files.folder), plan, SamplingParams())
+    return door_of_pocket(limit_logprobs=1536 * 100)
 
 
 def asked(door: Door, **params) -> Pending:

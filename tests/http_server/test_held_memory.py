@@ -18,8 +18,8 @@ from builders.raw_http import connected, request
 MIB = 1 << 20
 HELD = 48 * MIB
 # Beside what is held for clients: what a body takes while it is decoded, what connections have read and nobody has
-# looked at yet, and what the tokenizer remembers.
-BESIDE = 64 * MIB
+# looked at yet, what the tokenizer remembers, and what an allocator keeps of all that was freed among other things.
+BESIDE = 112 * MIB
 CONFIG = f"""
 max_held_bytes = {HELD}
 max_client_bytes = {HELD // 2}
