@@ -133,6 +133,19 @@ def test_the_daemon_holds_no_more_than_it_was_told(attacked, name):
     assert attacked.grown < HELD + BESIDE, f"{attacked.grown / MIB:.0f} MiB"
 
 
+@pytest.mark.long
+def test_nothing_is_left_of_attacks_that_come_again_and_again(attacked):
+    """An allocator takes a while to find its level; what is never given back would have passed it by then."""
+    for _ in range(20):
+        for body, number in ATTACKS.values():
+            with ExitStack() as stack:
+                sent(attacked, stack, body, number)
+                assert attacked.is_answered()
+            wait_for(lambda: attacked.held == 0, "everything is given back", 60)
+        print(f"{attacked.grown / MIB:.0f} MiB", flush=True)
+        assert attacked.grown < HELD + 256 * MIB
+
+
 def test_log_probabilities_that_fit_are_told_whole(attacked):
     """Of 20,000 positions with 20 each, which would be 80 MB as objects."""
     body = {"prompt": [[5] * 2000] * 10, "max_tokens": 1, "prompt_logprobs": 20}
