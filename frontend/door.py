@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -25,7 +25,6 @@ from .door_checks import CHECKS
 from .end_tokens import in_vocabulary
 from .parsing import AnswerReader, Parsing, ThoughtTokens
 from .pending import Notify, Pending
-from .settled import Settled, SettledParams
 from .structured import grammar_of
 from .token_ids import packed_ids
 from .tokenizer import Tokenizer
@@ -33,6 +32,18 @@ from .tokenizer import Tokenizer
 _SEED_SPAN = 2**63
 # The end of a prompt in which a template may have begun the thought.
 _END_TOKENS, _END_CHARACTERS = 16, 64
+
+
+class _Settled(NamedTuple):
+    """Parameters as this model takes them."""
+
+    params: SamplingParams
+    grammar: Grammar | None
+    refusal: str | None = None  # what is wrong with them
+
+
+# By the identity of what was given, while a group is admitted: its requests mostly share one object.
+_Known = dict[int, _Settled]
 
 
 class Door:
@@ -50,7 +61,6 @@ class Door:
         self._seed = config.seed
         self._seeds: Iterator[int] = itertools.count()
         self._client = ""
-        self._settled = SettledParams()
 
     def asked(self, prompts: Iterable[Any], params: Params) -> Iterator[Asked]:
         """Pair prompts with their parameters; lists of different lengths raise before anything runs."""
@@ -71,7 +81,11 @@ class Door:
     def admit(self, asked: Sequence[Asked], notify: Notify, *, is_streamed: bool = False) -> list[Pending]:
         """Tokenize and check a group of requests; the refused ones among them are finished already."""
         token_ids = self._token_ids(asked)
-        return [self._admit_one(one, ids, notify, is_streamed) for one, ids in zip(asked, token_ids, strict=True)]
+        known: _Known = {}
+        return [
+            self._admit_one(one, ids, notify, is_streamed, self._settled(one.params, known))
+            for one, ids in zip(asked, token_ids, strict=True)
+        ]
 
     def _token_ids(self, asked: Sequence[Asked]) -> list[Sequence[int]]:
         """The ids given, or those of the text; too long a text isn't tokenized, its refusal follows."""
@@ -91,7 +105,9 @@ class Door:
                     ids[place] = found
         return ids
 
-    def _admit_one(self, asked: Asked, ids: Sequence[int], notify: Notify, is_streamed: bool) -> Pending:
+    def _admit_one(
+        self, asked: Asked, ids: Sequence[int], notify: Notify, is_streamed: bool, settled: _Settled
+    ) -> Pending:
         try:
             if asked.refusal:
                 raise RequestError(asked.refusal)
@@ -101,7 +117,8 @@ class Door:
                     "(option limit_prompt_chars)."
                 )
             packed = self._checked_ids(ids)
-            settled = self._settle(asked.params)
+            if settled.refusal is not None:
+                raise RequestError(settled.refusal)
             params, grammar, refusal = self._fitted(settled.params, len(ids)), settled.grammar, None
         except RequestError as error:
             packed, params, grammar, refusal = b"", asked.params, None, str(error)
@@ -143,13 +160,16 @@ class Door:
             )
         return packed_ids(ids, self.plan.vocab_size)
 
-    def _settle(self, params: SamplingParams) -> Settled:
+    def _settled(self, params: SamplingParams, known: _Known) -> _Settled:
         """What belongs to the model filled in."""
-        settled = self._settled.get(params)
-        if settled is None:
-            settled = Settled(msgspec.structs.replace(params), self._filled_in(params), self._grammar(params))
-            self._settled.remember(params, settled)
-        return settled
+        found = known.get(id(params))
+        if found is None:
+            try:
+                found = _Settled(self._filled_in(params), self._grammar(params))
+            except RequestError as error:
+                found = _Settled(params, None, str(error))
+            known[id(params)] = found
+        return found
 
     def _grammar(self, params: SamplingParams) -> Grammar | None:
         if params.guided_decoding is None:

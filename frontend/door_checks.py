@@ -11,6 +11,7 @@ from ..protocol.messages import MemoryPlan
 from ..protocol.sampling import SamplingParams
 
 _WORD_CHARACTERS = 64  # of a bad word, on average
+_WORD_IDS = 32  # the same of one in token ids
 
 
 def _adapters_where_there_is_room(params: SamplingParams, config: EngineConfig, plan: MemoryPlan) -> None:
@@ -38,10 +39,15 @@ def _biases_in_bounds(params: SamplingParams, config: EngineConfig, plan: Memory
 
 
 def _bad_words_in_bounds(params: SamplingParams, config: EngineConfig, plan: MemoryPlan) -> None:
-    most, words = config.limit_bad_words, params.bad_words or []
-    if len(words) + len(params.bad_words_ids or []) > most or sum(map(len, words)) > most * _WORD_CHARACTERS:
+    most, words, ids = config.limit_bad_words, params.bad_words or [], params.bad_words_ids or []
+    if (
+        len(words) + len(ids) > most
+        or sum(map(len, words)) > most * _WORD_CHARACTERS
+        or sum(map(len, ids)) > most * _WORD_IDS
+    ):
         raise RequestError(
-            f"bad_words: at most {most:,} entries of together {most * _WORD_CHARACTERS:,} characters (limit_bad_words)."
+            f"bad_words: at most {most:,} entries of together {most * _WORD_CHARACTERS:,} characters, or "
+            f"{most * _WORD_IDS:,} token ids (limit_bad_words)."
         )
 
 
