@@ -32,13 +32,13 @@ def application(models: Models, options: HttpOptions, budget: Budget) -> Guard:
     routes = [
         Route(
             row.path.replace("{named}", "{named:path}"),
-            Endpoint(server, row.path, row.work, row.body, takes_place=row.takes_place),
+            Endpoint(server, row.path, row.work, row.body),
             methods=[row.method],
         )
         for row in OPERATIONS
     ]
-    routes.append(Route("/openapi.json", Endpoint(server, "/openapi.json", _openapi, None, takes_place=False)))
-    routes.append(Route("/", Endpoint(server, "/", _page, None, takes_place=False)))
+    routes.append(Route("/openapi.json", Endpoint(server, "/openapi.json", _openapi, None)))
+    routes.append(Route("/", Endpoint(server, "/", _page, None)))
     inner = Starlette(routes=routes)
     inner.router.redirect_slashes = False
     inner.add_exception_handler(HTTPException, _refused)

@@ -6,8 +6,8 @@ of the stream. Knows nothing of what endpoints do.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -19,7 +19,7 @@ from .body import BodyReader, Gone, Receive, Scope, Send
 from .errors import ApiError, as_api_error, log
 from .long_json import PIECE_BYTES
 from .metrics import Metrics
-from .models import Models
+from .models import Model, Models
 from .options import HttpOptions
 from .places import Places
 from .reply import Events, LongReply, Reply, send_error, send_reply, start_events, start_long
@@ -58,6 +58,15 @@ class Call:
     num_bytes: int  # of the body
     named: str = ""  # what the path names
 
+    @asynccontextmanager
+    async def model(self, name: str | None) -> AsyncIterator[Model]:
+        """Loaded, and a place among the answers that are computed at once.
+
+        In this order: requests for a model that takes long to come, or never comes, hold up nobody else's.
+        """
+        async with self.server.models.lease(name) as model, self.server.places.one(self.client):
+            yield model
+
     async def done(
         self, threads: Threads, work: Callable[..., Result], *arguments: Any, takes_long: bool = False
     ) -> Result:
@@ -84,14 +93,11 @@ def _connection(scope: Scope) -> str:
 class Endpoint:
     """`work` gets the call and the decoded body (None for a GET)."""
 
-    def __init__(
-        self, server: Server, path: str, work: Work, body: type[msgspec.Struct] | None, *, takes_place: bool
-    ) -> None:
+    def __init__(self, server: Server, path: str, work: Work, body: type[msgspec.Struct] | None) -> None:
         self._server = server
         self._path = path
         self._work = work
         self._body = body
-        self._takes_place = takes_place
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         # What brings no body holds little, and is answered however much its key holds.
@@ -115,11 +121,11 @@ class Endpoint:
             self._server.metrics.count(self._path, told.status)
 
     async def _answer(self, call: Call, body: bytearray, told: "_Told") -> None:
-        request = None if self._body is None else await self._server.bodies.decoded(body, self._body, call.charge)
-        if not self._takes_place:
-            await told.reply(await self._work(call, request))
+        if self._body is None:
+            await told.reply(await self._work(call, None))
             return
-        async with self._server.places.one(call.client), asyncio.timeout(self._server.options.request_timeout):
+        request = await self._server.bodies.decoded(body, self._body, call.charge)
+        async with asyncio.timeout(self._server.options.request_timeout):
             await told.reply(await self._work(call, request))
 
 

@@ -24,31 +24,30 @@ class Operation:
     body: type[msgspec.Struct] | None = None
     reply: type[msgspec.Struct] | None = None  # None: plain text
     event: type[msgspec.Struct] | None = None  # what a piece of its stream holds
-    takes_place: bool = False  # it counts among the answers that are computed at once
 
 
 OPERATIONS = (
     Operation(
         "/v1/chat/completions", "POST", chat.chat, "Answer a conversation",
-        ChatRequest, ChatCompletion, ChatChunk, takes_place=True,
+        ChatRequest, ChatCompletion, ChatChunk,
     ),
     Operation(
         "/v1/completions", "POST", completions.completions, "Continue one prompt or several",
-        CompletionRequest, Completion, Completion, takes_place=True,
+        CompletionRequest, Completion, Completion,
     ),
     Operation(
         "/v1/responses", "POST", responses.responses, "Answer a conversation, in the newer form; nothing is kept",
-        ResponsesRequest, Response, ResponseEvent, takes_place=True,
+        ResponsesRequest, Response, ResponseEvent,
     ),
     Operation("/v1/models", "GET", state.models, "List the names that a request may give", reply=others.ModelList),
     Operation("/v1/models/{named}", "GET", state.model, "One of these names", reply=others.ModelCard),
     Operation(
         "/tokenize", "POST", tokens.tokenize, "The tokens of a text or a conversation",
-        others.TokenizeRequest, others.TokenizeReply, takes_place=True,
+        others.TokenizeRequest, others.TokenizeReply,
     ),
     Operation(
         "/detokenize", "POST", tokens.detokenize, "The text of tokens",
-        others.DetokenizeRequest, others.DetokenizeReply, takes_place=True,
+        others.DetokenizeRequest, others.DetokenizeReply,
     ),
     Operation("/health", "GET", state.health, "Whether every loaded model's engine answers", reply=others.Health),
     Operation("/metrics", "GET", state.metrics, "Figures for Prometheus"),

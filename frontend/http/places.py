@@ -1,10 +1,11 @@
 """How many answers are computed at once, and how many requests may wait for that: clients take turns.
 
-Knows nothing of requests.
+A quarter of the places is never one client's: whatever it asks for, another is answered beside it. Knows nothing of
+requests.
 """
 
 import asyncio
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncIterator, Hashable
 from contextlib import asynccontextmanager
 
@@ -12,6 +13,7 @@ from .errors import ApiError
 from .options import HttpOptions
 
 _RETRY_SECONDS = 1
+_KEPT = 4
 
 Waiter = asyncio.Future[None]
 
@@ -19,6 +21,8 @@ Waiter = asyncio.Future[None]
 class Places:
     def __init__(self, options: HttpOptions) -> None:
         self._free = options.max_requests
+        self._most_each = options.max_requests - options.max_requests // _KEPT
+        self._taken: Counter[Hashable] = Counter()  # by client
         self._most_waiting = options.max_queue
         self._queues: OrderedDict[Hashable, deque[Waiter]] = OrderedDict()  # by client, the next one first
         self.waiting = 0
@@ -26,14 +30,28 @@ class Places:
     @asynccontextmanager
     async def one(self, client: Hashable) -> AsyncIterator[None]:
         """Held as long as the answer takes; 429 where too many wait already."""
-        if self._free > 0:
-            self._free -= 1
+        if self._may_take(client):
+            self._take(client)
         else:
             await self._turn(client)
         try:
             yield
         finally:
-            self._hand_on()
+            self._give_back(client)
+
+    def _may_take(self, client: Hashable) -> bool:
+        return self._free > 0 and self._taken[client] < self._most_each
+
+    def _take(self, client: Hashable) -> None:
+        self._free -= 1
+        self._taken[client] += 1
+
+    def _give_back(self, client: Hashable) -> None:
+        self._free += 1
+        self._taken[client] -= 1
+        if not self._taken[client]:
+            del self._taken[client]
+        self._hand_on()
 
     async def _turn(self, client: Hashable) -> None:
         if self.waiting >= self._most_waiting:
@@ -45,23 +63,21 @@ class Places:
             await waiter
         except BaseException:
             if not waiter.cancelled() and waiter.exception() is None:  # it came at the same moment
-                self._hand_on()
+                self._give_back(client)
             elif waiter in self._queues.get(client, ()):
                 self._remove(client, waiter)
             raise
 
     def _hand_on(self) -> None:
         """To the client whose turn it is, which is last in the row then."""
-        while self._queues:
-            client, queue = next(iter(self._queues.items()))
-            waiter = queue[0]
+        while (client := next(filter(self._may_take, self._queues), None)) is not None:
+            waiter = self._queues[client][0]
             self._remove(client, waiter)
-            if queue:
+            if client in self._queues:
                 self._queues.move_to_end(client)
             if not waiter.done():  # or it has just been cancelled
+                self._take(client)
                 waiter.set_result(None)
-                return
-        self._free += 1
 
     def _remove(self, client: Hashable, waiter: Waiter) -> None:
         queue = self._queues[client]

@@ -12,6 +12,7 @@ class Asking:
 
     def __init__(self, max_requests: int, max_queue: int) -> None:
         self.places = Places(HttpOptions(max_requests=max_requests, max_queue=max_queue))
+        self.most = max_requests
         self.log: list[str] = []
         self.tasks: list[asyncio.Task] = []
         self.going = asyncio.Semaphore(0)
@@ -34,12 +35,8 @@ class Asking:
             self.going.release()
         await asyncio.gather(*self.tasks, return_exceptions=True)
         assert self.places.waiting == 0 and not self.places._queues
-        assert self.places._free == self.places_at_first
+        assert self.places._free == self.most and not self.places._taken
         return self.log
-
-    @property
-    def places_at_first(self) -> int:
-        return 1
 
 
 def test_clients_take_turns():
@@ -49,6 +46,18 @@ def test_clients_take_turns():
         return await asking.ended()
 
     assert asyncio.run(order()) == ["a", "a", "b", "c", "a", "b", "a"]
+
+
+def test_a_quarter_of_the_places_is_never_one_clients():
+    async def order() -> list[str]:
+        asking = Asking(8, 100)
+        await asking.ask(*"aaaaaaaaaa")
+        assert asking.log == ["a"] * 6
+        await asking.ask("b", "c", "d")
+        assert asking.log == ["a"] * 6 + ["b", "c"]
+        return await asking.ended()
+
+    assert sorted(asyncio.run(order())) == [*"aaaaaaaaaabcd"]
 
 
 def test_who_has_few_waiting_finds_room_in_a_full_queue():

@@ -86,7 +86,7 @@ class _Chat:
 async def chat(call: Call, request: ChatRequest) -> AnyReply:
     lease = AsyncExitStack()
     try:
-        model = await lease.enter_async_context(call.server.models.lease(request.model))
+        model = await lease.enter_async_context(call.model(request.model))
         threads = model.threads.templates if request.chat_template is None else model.threads.brought
         prepared = await call.done(threads, _prepared, call, request, model, takes_long=True)
         if request.stream:

@@ -89,7 +89,7 @@ class _Completions:
 async def completions(call: Call, request: CompletionRequest) -> AnyReply:
     lease = AsyncExitStack()
     try:
-        model = await lease.enter_async_context(call.server.models.lease(request.model))
+        model = await lease.enter_async_context(call.model(request.model))
         prepared = await call.done(
             model.threads.texts, _prepared, call, request, model, takes_long=request.add_special_tokens is False
         )

@@ -87,7 +87,7 @@ async def responses(call: Call, request: ResponsesRequest) -> AnyReply:
             raise ApiError(400, f"{name}: this server keeps nothing; send the whole conversation.", param=name)
     lease = AsyncExitStack()
     try:
-        model = await lease.enter_async_context(call.server.models.lease(request.model))
+        model = await lease.enter_async_context(call.model(request.model))
         asked = await call.done(model.threads.templates, _prepared, call, request, model, takes_long=True)
         if request.stream:
             return Events(_events(asked, lease.pop_all()), _failed, ending=b"")

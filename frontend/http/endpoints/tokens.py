@@ -18,7 +18,7 @@ _TOKEN_BYTES, _STRING_BYTES = 56, 140
 async def tokenize(call: Call, request: TokenizeRequest) -> Reply:
     if (request.prompt is None) == (request.messages is None):
         raise ApiError(400, "Give either prompt or messages.", param="prompt")
-    async with call.server.models.lease(request.model) as model:
+    async with call.model(request.model) as model:
         threads = model.threads.texts if request.messages is None else model.threads.templates
         return await call.done(threads, _tokens, call, request, model, takes_long=True)
 
@@ -48,7 +48,7 @@ def _conversation(request: TokenizeRequest, model: Model) -> str:
 
 
 async def detokenize(call: Call, request: DetokenizeRequest) -> Reply:
-    async with call.server.models.lease(request.model) as model:
+    async with call.model(request.model) as model:
         return await call.done(model.threads.answers, _text, request, model)
 
 
