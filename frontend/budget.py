@@ -80,13 +80,13 @@ class Budget:
         used = self._accounts.get(charge.client, 0) + num_bytes
         if num_bytes > 0:
             self._check(used, self.used + num_bytes)
-        else:
-            self._note_given_back(-num_bytes)
         charge.num_bytes += num_bytes
         self.used += num_bytes
         self._accounts[charge.client] = used
         if used == 0:  # every charge is released or empty
             del self._accounts[charge.client]
+        if num_bytes < 0:
+            self._note_given_back(-num_bytes)
 
     def _note_given_back(self, num_bytes: int) -> None:
         self._given_back += num_bytes

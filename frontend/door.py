@@ -28,6 +28,7 @@ from .pending import Notify, Pending
 from .structured import grammar_of
 from .token_ids import packed_ids
 from .tokenizer import Tokenizer
+from .turn import too_long
 
 _SEED_SPAN = 2**63
 # The end of a prompt in which a template may have begun the thought.
@@ -62,6 +63,11 @@ class Door:
         self._seeds: Iterator[int] = itertools.count()
         self._client = ""
 
+    @property
+    def most_characters(self) -> int:
+        """Of a prompt."""
+        return self.config.limit_prompt_chars or 16 * self.plan.max_model_len
+
     def asked(self, prompts: Iterable[Any], params: Params) -> Iterator[Asked]:
         """Pair prompts with their parameters; lists of different lengths raise before anything runs."""
         return paired(prompts, params, self.defaults)
@@ -90,7 +96,7 @@ class Door:
     def _token_ids(self, asked: Sequence[Asked]) -> list[Sequence[int]]:
         """The ids given, or those of the text; too long a text isn't tokenized, its refusal follows."""
         ids = [one.token_ids if one.token_ids is not None else () for one in asked]
-        limit = self._character_limit
+        limit = self.most_characters
         for is_chat in (False, True):
             places = [
                 place
@@ -111,11 +117,8 @@ class Door:
         try:
             if asked.refusal:
                 raise RequestError(asked.refusal)
-            if asked.text is not None and len(asked.text) > self._character_limit:
-                raise RequestError(
-                    f"The prompt has {len(asked.text):,} characters, and the limit is {self._character_limit:,} "
-                    "(option limit_prompt_chars)."
-                )
+            if asked.text is not None and len(asked.text) > self.most_characters:
+                raise RequestError(too_long(len(asked.text), self.most_characters))
             packed = self._checked_ids(ids)
             if settled.refusal is not None:
                 raise RequestError(settled.refusal)
@@ -222,10 +225,6 @@ class Door:
                 f"{count:,} values, and the limit is {limit:,} (option limit_logprobs). Ask for fewer than -1, or for "
                 "fewer max_tokens."
             )
-
-    @property
-    def _character_limit(self) -> int:
-        return self.config.limit_prompt_chars or 16 * self.plan.max_model_len
 
     def _next_seed(self) -> int:
         return (self._seed * 0x9E3779B97F4A7C15 + next(self._seeds) * 0xBF58476D1CE4E5B9) % _SEED_SPAN

@@ -18,8 +18,9 @@ def give_large_blocks_back() -> None:
 
 
 def trim() -> None:
-    """Give back what is free now: some milliseconds, in a thread."""
-    threading.Thread(target=_trim, name="penstock-trim", daemon=True).start()
+    """Give back what is free now: some milliseconds, in a thread, if one can be had."""
+    with suppress(RuntimeError):
+        threading.Thread(target=_trim, name="penstock-trim", daemon=True).start()
 
 
 def _trim() -> None:

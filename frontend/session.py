@@ -17,7 +17,6 @@ from ..protocol.sampling import SamplingParams
 from . import end_tokens, logs
 from .adapters import Adapters
 from .asked import Messages, Rendered, check_conversation, check_template_options, is_conversation
-from .brought_template import render_apart
 from .chat import template_text
 from .client import Client
 from .door import Door
@@ -27,7 +26,7 @@ from .model_threads import ModelThreads
 from .parsing import settled
 from .pending import News, Notify, Pending
 from .start_table import start_table
-from .template_process import TemplateProcesses
+from .template_process import TemplateProcesses, render_brought
 from .tokenizer import Tokenizer, chat_templates, special_tokens
 from .tool_schemas import argument_schemas
 from .turn import Turn
@@ -121,7 +120,7 @@ class Session:
             group = [turns[place] for place in places]
             try:
                 template = self.tokenizer.template(self.chat_template, has_tools=has_tools)
-                texts = self.templates.render(template, self.tokenizer.special_tokens, group)
+                texts = self.templates.render(template, self.tokenizer.special_tokens, group, self.door.most_characters)
             except RequestError as error:
                 texts = [error] * len(group)
             found.update(zip(places, texts, strict=True))
@@ -131,7 +130,7 @@ class Session:
         """With a template that came with a request: its text, or the name of one of the model's. In another process."""
         named = self.tokenizer.chat_template
         text = named.get(template, template) if isinstance(named, dict) else template
-        return render_apart(text, self.tokenizer.special_tokens, turns)
+        return render_brought(text, self.tokenizer.special_tokens, turns, self.door.most_characters)
 
     def admit_streamed(
         self,

@@ -1,7 +1,9 @@
-"""A model's own chat template, rendered in a process of its own: it comes from the model's folder, so from a stranger.
+"""Chat templates rendered in processes of their own: a model's come from its folder, and others with a request.
 
-It is held to the same limits as a template that a client brings (`brought_template.py`), but the process stays for the
-next conversation, so that rendering costs little more than in the process that asks. Knows nothing of requests.
+Jinja's sandbox keeps a template from the machine, but neither from looping without end nor from growing a text without
+bound; the kernel holds the process to its limits. That of a model's own template stays for the next conversation, so
+that rendering costs little more than in the process that asks; that of a template which a client brings lives for the
+conversations that came with it. Knows nothing of requests.
 """
 
 import json
@@ -15,14 +17,17 @@ from ..protocol.errors import RequestError
 from ..protocol.helper import Bounds, Helper, HelperDiedError, serve
 from .turn import Turn
 
+# For all conversations of a group, which are at most a few hundred.
 _BOUNDS = Bounds(cpu_seconds=5, memory_bytes=512 << 20, wall_seconds=30.0)
+_NICE = 5  # what a client brings gives way to models, and shares what they leave with others of its kind
 
 
 class TemplateProcesses:
     """As many as threads render at once; each is started when it is first needed."""
 
-    def __init__(self, bounds: Bounds = _BOUNDS) -> None:
+    def __init__(self, bounds: Bounds = _BOUNDS, whose: str = "this model") -> None:
         self.bounds = bounds
+        self.whose = whose
         self._lock = threading.Lock()
         self._all: list[Helper] = []
         self._idle: list[Helper] = []
@@ -38,22 +43,22 @@ class TemplateProcesses:
 
     def wait_until_ready(self) -> None:
         """Until the one that was started has loaded what it needs."""
-        self.render("", {}, [])
+        self.render("", {}, [], 0)
 
     def render(
-        self, template: str, special_tokens: Mapping[str, str], turns: Sequence[Turn]
+        self, template: str, special_tokens: Mapping[str, str], turns: Sequence[Turn], most_characters: int
     ) -> list[str | RequestError]:
         """The text of each conversation, or why it has none."""
         try:
             turns_as_json = [msgspec.structs.asdict(turn) for turn in turns]
-            job = json.dumps([template, dict(special_tokens), turns_as_json], default=_named).encode()
+            job = json.dumps([template, dict(special_tokens), turns_as_json, most_characters], default=_named).encode()
         except (TypeError, ValueError, RecursionError) as error:
             return _refused(turns, f"These conversations can't be rendered: {type(error).__name__}.")
         helper = self._taken()
         try:
             found = json.loads(helper.ask(job))
         except HelperDiedError as error:
-            return _refused(turns, f"The chat template of this model {error}.")
+            return _refused(turns, f"The chat template of {self.whose} {error}.")
         finally:
             self._idle.append(helper)
         return [RequestError(text) if is_refusal else text for text, is_refusal in found]
@@ -77,6 +82,21 @@ class TemplateProcesses:
             return helper
 
 
+def render_brought(
+    template: str,
+    special_tokens: Mapping[str, str],
+    turns: Sequence[Turn],
+    most_characters: int,
+    cpu_seconds: int = _BOUNDS.cpu_seconds,
+) -> list[str | RequestError]:
+    """The text of each conversation, or why it has none, of a template that came with them."""
+    processes = TemplateProcesses(_BOUNDS._replace(cpu_seconds=cpu_seconds, nice=_NICE), "this request")
+    try:
+        return processes.render(template, special_tokens, turns, most_characters)
+    finally:
+        processes.close()
+
+
 def _named(value: Any) -> str:
     """What JSON doesn't have, as templates see it everywhere (`plain_types.py`)."""
     return f"<{type(value).__name__}>"
@@ -94,8 +114,8 @@ def _load() -> Callable[[bytes], bytes]:
     from .turn import rendered_turn
 
     def work(job: bytes) -> bytes:
-        template, special_tokens, turns = json.loads(job)
-        return json.dumps([rendered_turn(template, special_tokens, Turn(**turn)) for turn in turns]).encode()
+        template, special_tokens, turns, most = json.loads(job)
+        return json.dumps([rendered_turn(template, special_tokens, Turn(**turn), most) for turn in turns]).encode()
 
     return work
 

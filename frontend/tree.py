@@ -50,9 +50,9 @@ class Tree:
         ranks = config.tensor_parallel_size
         require_descriptors(_DESCRIPTORS + _DESCRIPTORS_PER_CHILD * (ranks + 2), "Another process tree")
         self.log = logs.new_log_file(quiet=logs.is_quiet(config.quiet))
+        self.heartbeats = Heartbeats(config.tensor_parallel_size)
         self.directory = RuntimeDirectory()
         self.children: list[ChildProcess] = []
-        self.heartbeats = Heartbeats(config.tensor_parallel_size)
         self.plan: MemoryPlan | None = None  # once it is ready
         self.is_ready = self.is_closed = False
         self.hang: PenstockError | None = None  # where that ends it

@@ -10,6 +10,8 @@ import msgspec
 
 from ..protocol.errors import RequestError
 
+_MOST_REFUSAL = 2000  # characters, of which a template may write some
+
 
 class Turn(msgspec.Struct):
     messages: list[Any]
@@ -25,7 +27,12 @@ class Text(NamedTuple):
     is_refusal: bool
 
 
-def rendered_turn(template: str, special_tokens: Mapping[str, str], turn: Turn) -> Text:
+def too_long(num_characters: int, most: int) -> str:
+    return f"The prompt has {num_characters:,} characters, and the limit is {most:,} (option limit_prompt_chars)."
+
+
+def rendered_turn(template: str, special_tokens: Mapping[str, str], turn: Turn, most_characters: int) -> Text:
+    """Nothing that is longer leaves the process: a template makes as much of a conversation as it likes."""
     from .asked import check_conversation, check_template_options  # needed in the process apart only
     from .chat import render
 
@@ -44,7 +51,9 @@ def rendered_turn(template: str, special_tokens: Mapping[str, str], turn: Turn) 
             arguments=options,
         )
     except RequestError as error:
-        return Text(str(error), is_refusal=True)
+        return Text(str(error)[:_MOST_REFUSAL], is_refusal=True)
     except Exception as error:  # of values that no template's author has thought of
         return Text(f"This conversation can't be rendered: {type(error).__name__}.", is_refusal=True)
+    if len(text) > most_characters:
+        return Text(too_long(len(text), most_characters), is_refusal=True)
     return Text(text, is_refusal=False)

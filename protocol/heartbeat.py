@@ -63,10 +63,14 @@ class Heartbeats:
 
     def __init__(self, num_ranks: int) -> None:
         # Without a name: it ends with the processes that map it, and no disk can hold up who writes to it.
-        self.descriptor = os.memfd_create("penstock-heartbeats", os.MFD_CLOEXEC)
+        self._file = open(os.memfd_create("penstock-heartbeats", os.MFD_CLOEXEC), "r+b", buffering=0)
         size = line_of(f"worker {num_ranks}") * _LINE
-        os.ftruncate(self.descriptor, size)
+        self._file.truncate(size)
         self._cells = memoryview(mmap.mmap(self.descriptor, size)).cast("q")
+
+    @property
+    def descriptor(self) -> int:
+        return self._file.fileno()
 
     def read(self, role: str) -> Signs:
         first = line_of(role) * _CELLS
@@ -74,9 +78,7 @@ class Heartbeats:
 
     def close_descriptor(self) -> None:
         """Once the children have theirs."""
-        if self.descriptor >= 0:
-            os.close(self.descriptor)
-            self.descriptor = -1
+        self._file.close()
 
 
 class Heartbeat:

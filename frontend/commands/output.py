@@ -122,9 +122,14 @@ class Replacement:
     def _like(self, older: os.stat_result | None) -> None:
         if older is None:
             return
+        mode = older.st_mode & 0o777
         with suppress(PermissionError):  # only root gives files away
-            os.fchown(self._file, older.st_uid, older.st_gid)
-        os.fchmod(self._file, older.st_mode & 0o777)
+            os.fchown(self._file, older.st_uid, -1)
+        try:
+            os.fchown(self._file, -1, older.st_gid)
+        except PermissionError:  # it is for that group, and not for ours
+            mode &= ~0o070
+        os.fchmod(self._file, mode)
 
     def _keep(self) -> None:
         with suppress(OSError):

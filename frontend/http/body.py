@@ -6,7 +6,7 @@ all that are on their way, the longest of those that take their time gives way. 
 
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from ..budget import BudgetError, Charge
 from ..threads import Threads
@@ -30,12 +30,21 @@ class Gone(Exception):
     """The client has closed the connection: nobody is there to be answered."""
 
 
+class _Arriving(NamedTuple):
+    time_left: asyncio.Timeout
+    since: float
+
+    def give_way(self) -> None:
+        if not self.time_left.expired():  # nor about to be, of itself or for another
+            self.time_left.reschedule(0.0)
+
+
 class BodyReader:
     """For all connections."""
 
     def __init__(self, options: HttpOptions) -> None:
         self._options = options
-        self._arriving: dict[Charge, asyncio.Timeout] = {}
+        self._arriving: dict[Charge, _Arriving] = {}
         self._turns = Turns()
         self._thread = Threads("Bodies", 1)
 
@@ -43,7 +52,7 @@ class BodyReader:
         self._check_headers(scope)
         try:
             async with asyncio.timeout(self._options.body_timeout) as time_left:
-                self._arriving[charge] = time_left
+                self._arriving[charge] = _Arriving(time_left, asyncio.get_running_loop().time())
                 try:
                     return await self._filled(receive, charge)
                 finally:
@@ -114,17 +123,17 @@ class BodyReader:
             except BudgetError as error:
                 if not error.is_of_all or (other := self._longest_but(charge)) is None:
                     raise
-            self._arriving[other].reschedule(0.0)
+            self._arriving[other].give_way()
             while other in self._arriving:  # it hears of it in a moment
                 await asyncio.sleep(0)
 
     def _longest_but(self, charge: Charge) -> Charge | None:
         """The body that holds the most, of those that have had some time to come."""
-        latest = asyncio.get_running_loop().time() + self._options.body_timeout - _PATIENCE
+        latest = asyncio.get_running_loop().time() - _PATIENCE
         slow = [
             other
-            for other, time_left in self._arriving.items()
-            if other is not charge and other.num_bytes > charge.num_bytes and (time_left.when() or latest) < latest
+            for other, arriving in self._arriving.items()
+            if other is not charge and other.num_bytes > charge.num_bytes and arriving.since < latest
         ]
         return max(slow, key=lambda other: other.num_bytes, default=None)
 

@@ -43,8 +43,8 @@ _BROKEN = "Something failed in the server; its log says what. Other requests go 
 _AWAY = "The model's processes have ended; its log says why. Ask again in a moment."
 # Of a message, which may hold what the client sent.
 _MOST_CHARACTERS = 2000
-# Absolute paths of two parts or more, which only this machine's own words hold.
-_PATH = re.compile(r"(?<![\w:/.])(?:~|\.{0,2})/(?:[\w.@+-]+/)+[\w.@+-]*")
+# Absolute paths of two parts or more, which only this machine's own words hold; spaces belong to all but the last part.
+_PATH = re.compile(r"(?<![\w:/.])(?:~|\.{0,2})/(?:[\w.@+-][\w.@+ -]*/)+[\w.@+-]*")
 
 
 class ApiError(Exception):

@@ -1,19 +1,21 @@
 """The connections that are open, and which of them makes room for a new one.
 
 A connection whose client owes something is silent: it waits for a request, or for the rest of a body. Where all places
-are taken, the one that has waited longest for a request goes, then the one that has waited longest for a body; so
-clients that say nothing never keep others out. One whose answer is computed or not read yet is busy, and never goes.
+are taken, the one that has waited longest for a request goes, then the one that has waited longest for a body; but
+within its first second neither gives way while another can. So clients that say nothing, or never end what they say,
+keep nobody out. One whose answer is computed or not read yet is busy, and never goes.
 """
 
 import asyncio
 import resource
-from itertools import chain
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .connection import Connection
 
-Group = dict["Connection", None]  # those that came to it first stand first
+Group = dict["Connection", float]  # since when it belongs there; those that came first stand first
+# So long a client takes at most to send what it is about to send, wherever it is.
+_GRACE_SECONDS = 1.0
 
 
 class OpenConnections:
@@ -25,6 +27,7 @@ class OpenConnections:
         self.busy: Group = {}
         self._is_empty = asyncio.Event()
         self._is_empty.set()
+        self._clock = asyncio.get_running_loop().time
 
     def __len__(self) -> int:
         return len(self.waiting) + len(self.sending) + len(self.busy)
@@ -33,14 +36,14 @@ class OpenConnections:
         """Take a place; False where all others are busy."""
         if len(self) >= self._most and not self.make_room():
             return False
-        self.waiting[connection] = None
+        self.waiting[connection] = self._clock()
         self._is_empty.clear()
         return True
 
     def move(self, connection: "Connection", group: Group) -> None:
         """As the last of that group."""
         self._remove(connection)
-        group[connection] = None
+        group[connection] = self._clock()
 
     def leave(self, connection: "Connection") -> None:
         self._remove(connection)
@@ -55,13 +58,20 @@ class OpenConnections:
         await self._is_empty.wait()
 
     def make_room(self) -> bool:
-        for connection in chain(self.waiting, self.sending):
-            if not connection.has_unread_answer:
-                connection.abort()
-                self.leave(connection)
-                return True
-        return False
+        longest = [found for group in (self.waiting, self.sending) if (found := _longest(group)) is not None]
+        if not longest:
+            return False
+        latest = self._clock() - _GRACE_SECONDS
+        connection, _ = next((found for found in longest if found[1] < latest), longest[0])
+        connection.abort()
+        self.leave(connection)
+        return True
 
     def _remove(self, connection: "Connection") -> None:
         for group in (self.waiting, self.sending, self.busy):
             group.pop(connection, None)
+
+
+def _longest(group: Group) -> tuple["Connection", float] | None:
+    """Of those that can give way."""
+    return next((item for item in group.items() if not item[0].has_unread_answer), None)

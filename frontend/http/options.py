@@ -29,7 +29,7 @@ class HttpOptions(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fiel
     max_body_bytes: Annotated[int, Meta(description="bytes of a request's body")] = 8 * 2**20
     max_header_bytes: Annotated[int, Meta(description="bytes of a request's line and headers")] = 32 * 2**10
     max_connections: Annotated[int, Meta(description="connections open at once; one that waits gives way")] = 1024
-    max_requests: Annotated[int, Meta(description="answers in computation at once, three quarters of them at most for one key")] = 256
+    max_requests: Annotated[int, Meta(description="answers in computation at once; one key has ¾ at most")] = 256
     max_queue: Annotated[int, Meta(description="requests that wait for one of these places")] = 1024
     max_outputs: Annotated[int, Meta(description="answers that one request may ask for: prompts times n")] = 256
     header_timeout: Annotated[float, Meta(description="seconds until a request's headers are complete")] = 10.0

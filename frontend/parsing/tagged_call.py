@@ -18,6 +18,7 @@ from .search import beginning, search
 _NAME = re.compile(r"[\w.:/-]{1,256}")
 _BEGUN_NAME = re.compile(r"[\w.:/-]*\s*")
 _LONGEST_NAME = 256
+_DEEPEST = 16  # alternatives in alternatives, of a parameter's schema
 _CONSTANTS = {"True": "true", "False": "false", "None": "null"}
 
 
@@ -223,14 +224,19 @@ class _Other:
         return json.dumps(text, ensure_ascii=False)
 
 
-def _types(schema: Any) -> tuple[str, ...]:
+def _types(schema: Any, depth: int = 0) -> tuple[str, ...]:
     """The JSON types that a schema allows; none where it doesn't say."""
     if not isinstance(schema, Mapping):
         return ()
-    given = schema.get("type", ())
-    found = [given] if isinstance(given, str) else [one for one in given if isinstance(one, str)]
-    for key in ("anyOf", "oneOf"):
-        found += [one for part in schema.get(key, ()) for one in _types(part)]
-    if not found and (values := schema.get("enum")):
+    found = [one for one in _listed(schema.get("type")) if isinstance(one, str)]
+    if depth < _DEEPEST:
+        for key in ("anyOf", "oneOf"):
+            found += [one for part in _listed(schema.get(key)) for one in _types(part, depth + 1)]
+    if not found and (values := _listed(schema.get("enum"))):
         found = ["string"] if all(isinstance(value, str) for value in values) else []
     return tuple(dict.fromkeys(found))
+
+
+def _listed(value: Any) -> list[Any]:
+    """A schema that a client sends may hold anything anywhere."""
+    return value if isinstance(value, list) else [] if value is None else [value]

@@ -98,3 +98,14 @@ def test_what_is_used_is_the_sum_of_all_charges(steps: list[tuple[str, int]]) ->
         charge.release()
         charge.release()
     assert budget.used == 0 and not budget._accounts
+
+
+def test_what_is_given_back_where_no_thread_can_be_started_is_given_back(monkeypatch) -> None:
+    def fails(thread):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("threading.Thread.start", fails)
+    budget = Budget(total=1 << 30, per_client=1 << 30)
+    with budget.charge("a", 700 << 20) as charge:
+        charge.shrink(400 << 20)
+    assert budget.used == 0 and charge.is_released

@@ -114,6 +114,20 @@ def test_the_rights_of_a_file_stay_and_nobody_reads_more_meanwhile(target, mode)
     assert stat.S_IMODE(target.stat().st_mode) == mode
 
 
+def test_a_group_that_cannot_be_kept_gets_nothing(target, monkeypatch):
+    """A new file is its writer's own, whose group may be another's."""
+
+    def refuse(file, uid, gid):
+        if gid >= 0:
+            raise PermissionError
+
+    monkeypatch.setattr(os, "fchown", refuse)
+    target.chmod(0o664)
+    with output_to(str(target)) as output:
+        output.write("x")
+    assert stat.S_IMODE(target.stat().st_mode) == 0o604
+
+
 def test_a_symbolic_link_stays_one(target, tmp_path):
     for name, leads_to in (("link", target), ("dangling", tmp_path / "made")):
         (tmp_path / name).symlink_to(leads_to)

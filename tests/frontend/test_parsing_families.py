@@ -171,6 +171,22 @@ def test_the_tools_schema_says_what_a_value_between_marks_is(name, key, written,
     assert parsed(calls_of(name), *answer, "", tools=TOOLS) == parsed(calls_of(name), answer, tools=TOOLS)
 
 
+@pytest.mark.parametrize("name", ["qwen3-coder", "glm45", "minimax-m2"])
+@pytest.mark.parametrize("odd", [5, None, True, "x", [], {}, [5, None], {"a": {"b": []}}])
+@pytest.mark.parametrize("key", ["type", "anyOf", "oneOf", "enum"])
+def test_whatever_a_tools_schema_says_a_call_is_read(name, key, odd):
+    city = {key: odd}
+    for depth in range(50):
+        city = {key: odd, "anyOf": [city, city] if depth < 4 else [city]}
+    tools = {"weather": {"type": "object", "properties": {"city": city}}}
+    answer = {
+        "qwen3-coder": "<function=weather>\n<parameter=city>\nParis\n</parameter>\n</function>",
+        "glm45": "<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>Paris</arg_value>\n</tool_call>",
+        "minimax-m2": '<invoke name="weather">\n<parameter name="city">Paris</parameter>\n</invoke>',
+    }[name]
+    assert read(calls_of(name), answer, tools=tools) == ("", "", [("weather", {"city": "Paris"})])
+
+
 @pytest.mark.parametrize(
     ("written", "arguments"),
     [

@@ -22,8 +22,8 @@ def processes():
     found.close()
 
 
-def text(processes, template, turn, special_tokens=None):
-    [found] = processes.render(template, special_tokens or {}, [turn])
+def text(processes, template, turn, special_tokens=None, most=1000):
+    [found] = processes.render(template, special_tokens or {}, [turn], most)
     return found
 
 
@@ -61,7 +61,7 @@ def test_what_a_template_does_wrong_is_told_and_the_next_one_is_rendered(process
 
 def test_a_conversation_may_be_as_large_as_a_body(processes):
     messages = [{"role": "user", "content": "x" * (8 << 20)}]
-    assert len(text(processes, "{{ messages[0].content }}!", Turn(messages, None, {}))) == (8 << 20) + 1
+    assert len(text(processes, "{{ messages[0].content }}!", Turn(messages, None, {}), most=9 << 20)) == (8 << 20) + 1
 
 
 def test_a_conversation_that_is_being_rendered_ends_with_the_model():
@@ -74,3 +74,9 @@ def test_a_conversation_that_is_being_rendered_ends_with_the_model():
     asking.join(10)
     assert isinstance(found[0], RequestError)
     assert isinstance(text(processes, "{{ 1 }}", Turn(HI, None, {})), RequestError)
+
+
+@pytest.mark.parametrize("template", ["{{ 'a' * 10000000 }}", "{{ raise_exception('a' * 10000000) }}"])
+def test_a_text_that_no_prompt_may_have_stays_where_it_was_made(processes, template):
+    refusal = text(processes, template, Turn(HI, None, {}))
+    assert isinstance(refusal, RequestError) and len(str(refusal)) <= 2000

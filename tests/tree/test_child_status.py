@@ -48,11 +48,13 @@ except EngineDeadError as error:
 assert signal.getsignal(signal.SIGCHLD) == handler
 """
 TEMPLATE = """
-from penstock.frontend.brought_template import Turn, render_apart
+from penstock.frontend.template_process import render_brought
+from penstock.frontend.turn import Turn
 
 turns = [Turn([{"role": "user", "content": "hi"}], None, {})]
 endless = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
-print(render_apart("{{ messages[0].content }}", {}, turns), render_apart(endless, {}, turns, cpu_seconds=1))
+well = render_brought("{{ messages[0].content }}", {}, turns, 1000)
+print(well, render_brought(endless, {}, turns, 1000, cpu_seconds=1))
 """
 # Older kernels forget how a process has ended together with the process.
 IS_NOTED = tuple(map(int, os.uname().release.split(".")[:2])) >= (6, 15)

@@ -75,11 +75,12 @@ ready()
 """
 )
 TEMPLATE = """
-from penstock.frontend.brought_template import Turn, render_apart
+from penstock.frontend.template_process import render_brought
+from penstock.frontend.turn import Turn
 
 print("ready", flush=True)
 endless = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
-render_apart(endless, {}, [Turn([{"role": "user", "content": "hi"}], None, {})], cpu_seconds=600)
+render_brought(endless, {}, [Turn([{"role": "user", "content": "hi"}], None, {})], 1000, cpu_seconds=600)
 """
 TOKENIZER = """
 from pathlib import Path

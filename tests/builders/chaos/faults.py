@@ -86,8 +86,15 @@ def attack_a_script(world: World, chance: random.Random) -> End:
         with suppress(psutil.Error):
             if "tests.chaos.script" in process.environ().get("PENSTOCK_CHAOS_ROLE", ""):
                 found.append(process)
-    if found:
-        _send(chance.choice(sorted(found, key=lambda process: process.pid)), chance.choice((9, 15, signal.SIGSTOP)))
+    if not found:
+        return nothing
+    process = chance.choice(sorted(found, key=lambda process: process.pid))
+    number = chance.choice((signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP))
+    with suppress(psutil.Error):
+        is_caller = process.ppid() not in [each.pid for each in found]
+        _send(process, number)
+        if is_caller and number == signal.SIGSTOP:  # for a while: nobody else is there to notice
+            return lambda: _send(process, signal.SIGCONT)
     return nothing
 
 
