@@ -55,6 +55,9 @@ class BodyReader:
                 self._arriving[charge] = _Arriving(time_left, asyncio.get_running_loop().time())
                 try:
                     return await self._filled(receive, charge)
+                except BaseException:
+                    charge.release()  # before the client is told: others wait for the room
+                    raise
                 finally:
                     del self._arriving[charge]
         except TimeoutError:
