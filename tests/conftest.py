@@ -1,6 +1,7 @@
 """The surroundings of every test: folders of this run's own, nothing from the network, repeatable examples."""
 
 import os
+import signal
 from collections.abc import Iterator
 from tempfile import TemporaryDirectory
 
@@ -12,6 +13,8 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TRANSFORMERS_OFFLINE"] = "1"
 # Before torch is imported: its idle threads would spin on cores that the next test or process needs.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+# Where a script runs the tests in its background it is ignored, and so it would be by all that they start and interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 # The size of pytest's own window, which its readline hands on to the processes that share the tests.
 for name in ("COLUMNS", "LINES"):
     os.environ.pop(name, None)
