@@ -70,6 +70,8 @@ def paired(prompts: Iterable[Any], params: Params, defaults: SamplingParams) -> 
         raise RequestError(
             f"There are {len(prompts)} prompts and {len(params)} sampling_params; give one for each."
         )
+    if not isinstance(params, Iterable):
+        raise RequestError(f"sampling_params must be SamplingParams, or one for each prompt, not {_type(params)}.")
     return (
         as_asked(prompt, defaults if each is None else each) for prompt, each in zip(prompts, params, strict=True)
     )
@@ -106,13 +108,13 @@ def _type(value: Any) -> str:
     return type(value).__name__
 
 
-_PARTS = {"prompt", "prompt_token_ids", "priority", "cache_salt", "lora_name"}
-_MEDIA = {"multimodal_data", "multi_modal_data", "mm_info", "image", "video", "audio"}
+PARTS = {"prompt", "prompt_token_ids", "priority", "cache_salt", "lora_name"}
+MEDIA = {"multimodal_data", "multi_modal_data", "mm_info", "image", "video", "audio"}
 
 
 def _asked_in_parts(prompt: Mapping[str, Any], params: SamplingParams) -> Asked:
     text, token_ids = prompt.get("prompt"), prompt.get("prompt_token_ids")
-    if refusal := _fault_of_parts(prompt):
+    if refusal := fault_of_parts(prompt):
         return Asked(text if isinstance(text, str) else None, None, params, refusal)
     own = {name: prompt[name] for name in ("priority", "cache_salt", "lora_name") if prompt.get(name) is not None}
     try:
@@ -121,12 +123,12 @@ def _asked_in_parts(prompt: Mapping[str, Any], params: SamplingParams) -> Asked:
         return Asked(text, token_ids, params, str(error))
 
 
-def _fault_of_parts(prompt: Mapping[str, Any]) -> str | None:
+def fault_of_parts(prompt: Mapping[str, Any]) -> str | None:
     text, token_ids = prompt.get("prompt"), prompt.get("prompt_token_ids")
-    if media := _MEDIA & prompt.keys():
+    if media := MEDIA & prompt.keys():
         return f"{min(media)}: multimodal prompts are not supported yet."
-    if unknown := prompt.keys() - _PARTS:
-        return f"A prompt has no part {shown(min(unknown, key=str))}; it may have {', '.join(sorted(_PARTS))}."
+    if unknown := prompt.keys() - PARTS:
+        return f"A prompt has no part {shown(min(unknown, key=str))}; it may have {', '.join(sorted(PARTS))}."
     if text is None and token_ids is None:
         return "A prompt needs `prompt` (text) or `prompt_token_ids`."
     if text is not None and not isinstance(text, str):

@@ -13,6 +13,8 @@ import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from ..protocol.beams import BeamSearchParams, beams_of
 from ..protocol.errors import EngineDeadError
 from ..protocol.messages import Stats
@@ -50,6 +52,10 @@ class LLM:
             error.results = [finished[position] for position in sorted(finished)]  # type: ignore[union-attr]
             raise
         return [finished[position] for position in range(len(finished))]
+
+    def get_default_sampling_params(self) -> SamplingParams:
+        """What holds where a call gives none: the model's own files say it."""
+        return msgspec.structs.replace(self._session.door.defaults)
 
     def generate_iter(
         self, prompts: Iterable[Any], sampling_params: Params = None, use_tqdm: bool = False, ordered: bool = True

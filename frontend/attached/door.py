@@ -10,6 +10,7 @@ from typing import Any
 
 from ...protocol.attach import AskedConversation, AskedRequest, Attached
 from ...protocol.errors import RequestError
+from ...protocol.sampling import SamplingParams
 from ..asked import Asked, Conversation, Params, check_conversation, paired
 from ..opened import Notify
 from ..plain_types import plain
@@ -23,8 +24,12 @@ class AttachedDoor:
         self.attached = attached
         self._numbers = itertools.count()
 
+    @property
+    def defaults(self) -> SamplingParams:
+        return self.attached.defaults
+
     def asked(self, prompts: Iterable[Any], params: Params) -> Iterator[Asked]:
-        return paired(prompts, params, self.attached.defaults)
+        return paired(prompts, params, self.defaults)
 
     def admit(self, asked: Sequence[Asked], notify: Notify, *, is_streamed: bool = False) -> list[AttachedRequest]:
         """One request each; what cannot even be sent is finished already."""

@@ -11,7 +11,7 @@ from contextlib import closing
 from ...protocol.config import EngineConfig
 from ...protocol.sampling import SamplingParams
 from ..llm import LLM
-from .chosen import checked_options, with_model_defaults
+from .chosen import checked_options, require_model, with_defaults
 from .options import add_options
 from .repl.conversation import Conversation
 from .repl.pipe import Pipe
@@ -36,14 +36,14 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     if sys.stdin is None or sys.stdout is None:
         parser.error("standard input or output is closed, and a chat needs both")
     config, options, chosen = checked_options(arguments, parser, reasoning_parser="auto")
-    params = with_model_defaults(config, chosen)
+    require_model(config)
     for stream in (sys.stdin, sys.stdout):  # a stray byte or character is shown as such and ends nothing
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]
     # With either end in a pipe readline would write its marks into it.
     is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
     with LLM(arguments.model, **options) as llm, Terminal() if is_terminal else Pipe() as screen:
         screen.welcome()
-        return _talk(Conversation(llm, params), screen)
+        return _talk(Conversation(llm, with_defaults(llm, chosen)), screen)
 
 
 def _talk(conversation: Conversation, screen: Terminal | Pipe) -> int:

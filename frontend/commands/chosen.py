@@ -12,6 +12,7 @@ from ...protocol.config import EngineConfig
 from ...protocol.errors import ConfigError, RequestError
 from ...protocol.sampling import SamplingParams
 from ..generation_config import default_params
+from ..llm import LLM
 from ..model_files import find_model
 from .options import given
 
@@ -34,7 +35,12 @@ def checked_options(
     return config, options, chosen
 
 
-def with_model_defaults(config: EngineConfig, chosen: dict[str, Any]) -> SamplingParams:
+def require_model(config: EngineConfig) -> None:
+    """Before anything is read, written or loaded. A daemon has names of its own."""
+    if config.connect == "never":
+        default_params(find_model(config.model, config.tokenizer, config.revision).folder)
+
+
+def with_defaults(llm: LLM, chosen: dict[str, Any]) -> SamplingParams:
     """What the model asks for itself holds where nothing else was chosen."""
-    folder = find_model(config.model, config.tokenizer, config.revision).folder
-    return msgspec.structs.replace(default_params(folder), **chosen)
+    return msgspec.structs.replace(llm.get_default_sampling_params(), **chosen)

@@ -11,6 +11,7 @@ import itertools
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -20,7 +21,7 @@ from ...protocol.sampling import SamplingParams
 from .. import logs
 from ..llm import LLM
 from .answers import as_json, as_text
-from .chosen import checked_options, with_model_defaults
+from .chosen import checked_options, require_model, with_defaults
 from .lines import read_lines
 from .options import add_options
 from .output import Replacement, Stream, is_same_file, output_to
@@ -48,17 +49,23 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     config, options, chosen = checked_options(arguments, parser)
     with ExitStack() as files:
         source, output = _files(arguments, config, parser, files)
-        params = with_model_defaults(config, chosen)
+        require_model(config)
         if source is None:
-            rows = from_arguments(arguments.prompts, params)
+            rows = partial(from_arguments, arguments.prompts)
         else:
             lines = read_lines(source, arguments.input or "Standard input")
-            rows = from_json_lines(lines, params) if arguments.input else from_lines(lines, params)
+            first = list(itertools.islice(lines, 1))  # a file that can't be read is refused before a model is loaded
+            rows = partial(from_json_lines if arguments.input else from_lines, itertools.chain(first, lines))
         files.enter_context(output)
         if isinstance(output, Replacement):
             notice = f"Answers gather in {output.partial}, which becomes {output.name} when all are complete."
             logs.say(notice, quiet=logs.is_quiet(config.quiet))
-        return _generate(config.model, options, rows, output, arguments.format)
+        with LLM(config.model, **options) as llm:
+            failed, count = _generate(llm, rows(with_defaults(llm, chosen)), output, arguments.format)
+        if failed and arguments.format == "jsonl":
+            words = f"penstock: {failed:,} of {count:,} prompts failed; error_msg beside each says why."
+            logs.say(words, quiet=logs.is_quiet(config.quiet))
+        return 1 if failed else 0
 
 
 def _files(
@@ -97,24 +104,22 @@ def _is_one_of(name: str, *others: str | None) -> bool:
     return any(Path(name).resolve() == Path(other).resolve() for other in others if other is not None)
 
 
-def _generate(
-    model: str, options: dict[str, object], rows: Iterator[Row], output: Stream | Replacement, form: str
-) -> int:
-    """Exit status 1 if any request failed; each failure was shown beside the answers."""
+def _generate(llm: LLM, rows: Iterator[Row], output: Stream | Replacement, form: str) -> tuple[int, int]:
+    """How many have failed, of how many; each failure was shown beside the answers, or in its place among them."""
     first = list(itertools.islice(rows, 2))
     is_alone = len(first) == 1
-    failed = 0
+    failed = count = 0
     names: dict[int, str | float] = {}
-    with LLM(model, **options) as llm:
-        is_shown = isinstance(output, Replacement)
-        for number, answer in _numbered(llm, itertools.chain(first, rows), names, is_shown=is_shown):
-            failed += answer.error_code != 200
-            name = names.pop(number, None)
-            if form == "jsonl":
-                output.write(as_json(number, name, answer))
-            else:
-                output.write("".join(as_text(number, name, answer, is_alone=is_alone)))
-    return 1 if failed else 0
+    is_shown = isinstance(output, Replacement)
+    for number, answer in _numbered(llm, itertools.chain(first, rows), names, is_shown=is_shown):
+        count += 1
+        failed += answer.error_code != 200
+        name = names.pop(number, None)
+        if form == "jsonl":
+            output.write(as_json(number, name, answer))
+        else:
+            output.write("".join(as_text(number, name, answer, is_alone=is_alone)))
+    return failed, count
 
 
 def _numbered(

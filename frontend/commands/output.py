@@ -204,7 +204,8 @@ def _new_file(target: Path, mode: int) -> tuple[Path, int]:
             path = base.with_name(f"{base.name}.{number}")
             continue
         if number > 1:
-            _say(f"penstock: {base} is of a run that has not ended, and is left alone; this one gathers in {path}.")
+            what = "is of another run, cut short or still going, and is left alone"
+            _say(f"penstock: {base} {what}; this one gathers in {path}.")
         return made
 
 

@@ -4,6 +4,7 @@ Read one by one as they are wanted, so a file may be larger than memory. A line 
 refusal and ends alone. Knows nothing of models.
 """
 
+import difflib
 import json
 import math
 from collections import Counter
@@ -15,6 +16,7 @@ import msgspec
 from ...protocol.errors import RequestError
 from ...protocol.rules import shown
 from ...protocol.sampling import SamplingParams
+from ..asked import MEDIA, PARTS, fault_of_parts
 from .lines import Line
 
 _PARAMETERS = {field.name for field in msgspec.structs.fields(SamplingParams)}
@@ -57,17 +59,34 @@ def _row(number: int, line: str, params: SamplingParams) -> Row:
     name = None
     try:
         value = _value(line)
-        if isinstance(value, (str, list)):
+        if isinstance(value, str) or _is_ids(value):
             return Row(value, params)
         if not isinstance(value, dict):
             raise _UnusableLine("is neither a text, a list of token ids nor an object")
         name = _checked_name(value.pop("id", None))
+        _check_names(value)
         own = {key: own for key in value.keys() & _PARAMETERS if (own := value.pop(key)) is not None}
-        return Row(value, msgspec.structs.replace(params, **own), name)
+        params = msgspec.structs.replace(params, **own)
+        if fault := fault_of_parts(value):
+            raise RequestError(fault)
+        return Row(value, params, name)
     except _UnusableLine as error:
         return Row(RequestError(f"Line {number} {error}."), params)
     except RequestError as error:
         return Row(RequestError(f"Line {number}: {error}"), params, name)
+
+
+def _is_ids(value: Any) -> bool:
+    return isinstance(value, list) and all(type(each) is int for each in value)
+
+
+def _check_names(value: dict[str, Any]) -> None:
+    if "messages" in value:
+        raise RequestError("`messages` are for `penstock chat` and the HTTP server; `generate` completes prompts.")
+    for name in value.keys() - PARTS - MEDIA - _PARAMETERS:
+        near = difflib.get_close_matches(name, ["id", *PARTS, *_PARAMETERS], n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise RequestError(f"{shown(name)} is neither a part of a prompt nor a sampling parameter{hint}")
 
 
 def _checked_name(name: Any) -> str | float | None:

@@ -14,9 +14,10 @@ import pytest
 from builders.tiny_model import tiny_model
 
 import penstock
+from penstock import LLM
 from penstock.frontend import cli
 from penstock.frontend.commands import generate
-from penstock.frontend.commands.chosen import with_model_defaults
+from penstock.frontend.commands.chosen import with_defaults
 from penstock.frontend.commands.options import given
 from penstock.protocol.config import EngineConfig
 from penstock.protocol.sampling import SamplingParams
@@ -161,7 +162,8 @@ def test_a_model_that_is_nowhere_is_one_line_on_stderr(capsys):
 def test_the_models_own_sampling_defaults_hold_where_nothing_else_was_said(tmp_path):
     tiny_model(tmp_path, "llama")
     (tmp_path / "generation_config.json").write_text('{"temperature": 0.25, "top_p": 0.5}')
-    params = with_model_defaults(EngineConfig(model=str(tmp_path)), {"top_p": 0.75})
+    with LLM(tmp_path, load_format="stand-in", quiet=True) as llm:
+        params = with_defaults(llm, {"top_p": 0.75})
     assert (params.temperature, params.top_p) == (0.25, 0.75)
 
 

@@ -45,6 +45,13 @@ def test_a_json_line_brings_a_prompt_a_name_and_parameters(line, prompt, name, m
         ("{", "Line 2 is not JSON"),
         ("5", "Line 2 is neither"),
         ('{"prompt": "x", "temperature": -1}', "Line 2: temperature=-1"),
+        ('{"prompt": "x", "tempreature": 1}', "Line 2: 'tempreature' is neither"),
+        ('{"prompt": 5}', "Line 2: `prompt` must be text"),
+        ('{"messages": []}', "Line 2: `messages` are for"),
+        ('{"prompt": "x", "image": 1}', "Line 2: image"),
+        ("{}", "Line 2: A prompt needs"),
+        ('["a"]', "Line 2 is neither"),
+        ("[1, null]", "Line 2 is neither"),
     ],
 )
 def test_a_json_line_that_is_no_request_becomes_its_own_refusal(line, sentence):

@@ -76,7 +76,7 @@ def test_what_an_earlier_run_left_is_not_written_over(target, capsys):
         cut_short(target, f"{number}\n")
     assert beside(target) == ["answers.partial", "answers.partial.2", "answers.partial.3"]
     assert [(target.parent / name).read_text() for name in beside(target)] == ["0\n", "1\n", "2\n"]
-    assert "answers.partial is of a run that has not ended" in capsys.readouterr().err
+    assert "answers.partial is of another run" in capsys.readouterr().err
 
 
 def test_a_disk_that_is_full_leaves_whole_answers(target, capsys):

@@ -48,7 +48,7 @@ async def health(call: Call, body: None) -> Reply:
         raise ApiError(503, "A model's processes have ended; the log says why.", retry_after=2) from None
     if silent := {name: roles for name, roles in found.items() if roles}:
         words = "; ".join(f"{name}: {', '.join(roles)}" for name, roles in silent.items())
-        raise ApiError(503, f"Processes have not answered for {_ANSWER_SECONDS:g} s: {words}.", retry_after=2)
+        raise ApiError(503, f"Processes do not answer: {words}.", retry_after=2)
     return Reply.of(Health(status="ok", models=dict.fromkeys(found, "ok")))
 
 
