@@ -59,7 +59,9 @@ def _row(number: int, line: str, params: SamplingParams) -> Row:
     name = None
     try:
         value = _value(line)
-        if isinstance(value, str) or _is_ids(value):
+        if isinstance(value, list) and not all(type(each) is int for each in value):
+            raise _UnusableLine("is a list, but not of token ids, which are whole numbers")
+        if isinstance(value, (str, list)):
             return Row(value, params)
         if not isinstance(value, dict):
             raise _UnusableLine("is neither a text, a list of token ids nor an object")
@@ -74,10 +76,6 @@ def _row(number: int, line: str, params: SamplingParams) -> Row:
         return Row(RequestError(f"Line {number} {error}."), params)
     except RequestError as error:
         return Row(RequestError(f"Line {number}: {error}"), params, name)
-
-
-def _is_ids(value: Any) -> bool:
-    return isinstance(value, list) and all(type(each) is int for each in value)
 
 
 def _check_names(value: dict[str, Any]) -> None:

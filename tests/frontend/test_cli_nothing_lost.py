@@ -137,7 +137,7 @@ HARD = {
     b"9" * 5000: "too many digits",
     b'{"prompt": "a", "prompt": "b"}': "the key 'prompt' twice",
     b'{"prompt": "a", "id": []}': "an `id` that is neither",
-    b'{"prompt": "a", "colour": 1}': "no part 'colour'",
+    b'{"prompt": "a", "colour": 1}': "'colour' is neither",
     b'{"prompt": "a", "stop": 5}': "stop=5",
     b"null": "neither a text",
     b'"nul\0"': "not JSON: Invalid control character at character 5",

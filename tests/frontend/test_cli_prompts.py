@@ -50,8 +50,8 @@ def test_a_json_line_brings_a_prompt_a_name_and_parameters(line, prompt, name, m
         ('{"messages": []}', "Line 2: `messages` are for"),
         ('{"prompt": "x", "image": 1}', "Line 2: image"),
         ("{}", "Line 2: A prompt needs"),
-        ('["a"]', "Line 2 is neither"),
-        ("[1, null]", "Line 2 is neither"),
+        ('["a"]', "Line 2 is a list"),
+        ("[1, null]", "Line 2 is a list"),
     ],
 )
 def test_a_json_line_that_is_no_request_becomes_its_own_refusal(line, sentence):
