@@ -37,8 +37,8 @@ def application(models: Models, options: HttpOptions, budget: Budget) -> Guard:
         )
         for row in OPERATIONS
     ]
-    routes.append(Route("/openapi.json", Endpoint(server, "/openapi.json", _openapi, None)))
-    routes.append(Route("/", Endpoint(server, "/", _page, None)))
+    routes.append(Route("/openapi.json", Endpoint(server, "/openapi.json", _openapi, None), methods=["GET"]))
+    routes.append(Route("/", Endpoint(server, "/", _page, None), methods=["GET"]))
     inner = Starlette(routes=routes)
     inner.router.redirect_slashes = False
     inner.add_exception_handler(HTTPException, _refused)

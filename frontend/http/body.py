@@ -95,6 +95,9 @@ class BodyReader:
 
     def _check_headers(self, scope: Scope) -> None:
         headers = dict(scope["headers"])
+        for name in (b"content-encoding", b"content-type"):
+            if sum(each == name for each, _ in scope["headers"]) > 1:
+                raise ApiError(400, f"There is more than one {name.decode().title()} header.")
         if headers.get(b"content-encoding", b"identity").strip().lower() != b"identity":
             raise ApiError(415, "Compressed bodies are not taken; send the JSON as it is.")
         if headers.get(b"content-type", b"").split(b";")[0].strip().lower() != b"application/json":

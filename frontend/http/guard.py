@@ -7,6 +7,7 @@ check; a key is compared in a time that doesn't depend on how much of it is righ
 import hashlib
 import hmac
 import ipaddress
+import re
 import socket
 
 from .body import Receive, Scope, Send
@@ -14,6 +15,7 @@ from .errors import ApiError
 from .options import HttpOptions
 from .reply import send_error
 
+_HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\[\]:@/\s]+))(?::[0-9]{1,5})?")
 # What says nothing about models or requests: the page itself, and whether the server is alive.
 WITHOUT_KEY = frozenset({"/", "/health", "/openapi.json"})
 
@@ -72,10 +74,9 @@ class _Headers:
 
 
 def _host_name(host: str) -> str:
-    """Without its port."""
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    return host.rpartition(":")[0] if ":" in host else host
+    """Without its port; nothing where it is no name and port."""
+    found = _HOST.fullmatch(host)
+    return (found[1] or found[2]) if found else ""
 
 
 def _is_address(name: str) -> bool:

@@ -60,7 +60,23 @@ def test_names_of_this_server_can_be_told(pocket):
             return spoken(server.port, sent.encode())[9:12]
 
         assert status("box.example:80") == status("127.0.0.1") == status("[::1]:1") == b"200"
-        assert status("other.example") == b"403"
+        for other in ("other.example", "[::1]other.example", "[::1", "127.0.0.1:@other.example", "localhost:other",
+                      "::1:80", "", "localhost:80:80"):  # fmt: skip
+            assert status(other) == b"403", other
+
+
+@pytest.mark.parametrize("twice", ["Content-Type: text/plain", "Content-Encoding: gzip"])
+def test_a_header_that_says_what_a_body_is_stands_once(server, twice):
+    sent = request(b"{}", Content_Encoding="identity").replace(b"Host:", twice.encode() + b"\r\nHost:")
+    said = spoken(server.port, sent)
+    assert said[9:12] == b"400"
+
+
+@pytest.mark.parametrize("path", ["/", "/openapi.json", "/health"])
+def test_what_is_only_read_has_no_other_method(server, path):
+    for method in ("TRACE", "DELETE", "POST", "X"):
+        head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+        assert spoken(server.port, head.encode())[9:12] in (b"400", b"405"), method
 
 
 def test_a_request_beyond_the_queue_is_told_when_to_come_again(pocket):
