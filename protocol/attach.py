@@ -199,8 +199,8 @@ class AskStop(Message):
 
 
 Question = AskStats | AskRender | AskLoad | AskUnload | AskAdapters | AskStatus | AskReload | AskStop
-ToDaemon = Attach | PackedAsk | Drop | Cancel
-ToDaemon |= AskStats | PackedRender | AskLoad | AskUnload | AskAdapters | AskStatus | AskReload | AskStop
+PackedQuestion = AskStats | PackedRender | AskLoad | AskUnload | AskAdapters | AskStatus | AskReload | AskStop
+ToDaemon = Attach | PackedAsk | Drop | Cancel | PackedQuestion
 
 
 # --- daemon → client -------------------------------------------------------------------------------------------------

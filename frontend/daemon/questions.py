@@ -4,7 +4,7 @@ A table: question → who answers it. Knows nothing of sockets.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 from ...protocol.attach import (
@@ -21,11 +21,13 @@ from ...protocol.attach import (
     PackedRender,
 )
 from ...protocol.errors import PenstockError
+from ...protocol.packed import unpacked_bytes
 from ...protocol.wire import Message
 from ..asked import Rendered
 from .asks import conversation_of
 from .model import Model
 from .rendering import rendered
+from .room import Room
 
 
 class Owner(Protocol):
@@ -44,7 +46,7 @@ class Answers:
             AskReload: self._reload,
             AskStop: self._stop,
         }
-        self._of_a_model: dict[type, Callable[[Any, Model, Hashable], Awaitable[Answer]]] = {
+        self._of_a_model: dict[type, Callable[[Any, Model, Room], Awaitable[Answer]]] = {
             AskStats: _stats,
             PackedRender: _render,
             AskLoad: _load,
@@ -53,7 +55,7 @@ class Answers:
         }
 
     async def answer(
-        self, question: Any, model: Model | None, say: Callable[[Message], None], client: Hashable
+        self, question: Any, model: Model | None, say: Callable[[Message], None], room: Room
     ) -> None:
         try:
             if (answers := self._of_the_daemon.get(type(question))) is not None:
@@ -61,7 +63,7 @@ class Answers:
             elif model is None:
                 raise PenstockError("Attach to a model first.")
             else:
-                say(await self._of_a_model[type(question)](question, model, client))
+                say(await self._of_a_model[type(question)](question, model, room))
         except PenstockError as error:
             say(Answer(question.query, Failure.of(error)))
         except (OSError, ValueError, LookupError, TypeError) as error:  # of a path or a name that can be none
@@ -78,33 +80,36 @@ class Answers:
         return Answer(question.query)
 
 
-async def _stats(question: AskStats, model: Model, client: Hashable) -> Answer:
+async def _stats(question: AskStats, model: Model, room: Room) -> Answer:
     session = await model.ready()
     return Answer(question.query, stats=await asyncio.wrap_future(session.client.ask_stats()))
 
 
-async def _render(question: PackedRender, model: Model, client: Hashable) -> Answer:
-    session = await model.ready()
-    conversation = await session.threads.texts.run(conversation_of, question.conversation, client=client)
-    adds = question.add_generation_prompt
-    [prompt] = await rendered(session, [conversation], client, add_generation_prompt=adds)
+async def _render(question: PackedRender, model: Model, room: Room) -> Answer:
+    """What it becomes unpacked is charged besides the question, and the text with the answer."""
+    session, packed = await model.ready(), question.conversation
+    texts, client = session.threads.texts, room.client
+    async with room.taken(await texts.run(unpacked_bytes, memoryview(packed), client=client)):
+        conversation = await texts.run(conversation_of, packed, client=client)
+        adds = question.add_generation_prompt
+        [prompt] = await rendered(session, [conversation], client, add_generation_prompt=adds)
     if not isinstance(prompt, Rendered):
         raise prompt
     return Answer(question.query, text=prompt.text)
 
 
-async def _load(question: AskLoad, model: Model, client: Hashable) -> Answer:
+async def _load(question: AskLoad, model: Model, room: Room) -> Answer:
     session = await model.ready()
-    await session.threads.adapters.run(session.adapters.load, question.name, question.path, client=client)
+    await session.threads.adapters.run(session.adapters.load, question.name, question.path, client=room.client)
     return Answer(question.query)
 
 
-async def _unload(question: AskUnload, model: Model, client: Hashable) -> Answer:
+async def _unload(question: AskUnload, model: Model, room: Room) -> Answer:
     session = await model.ready()
-    await session.threads.adapters.run(session.adapters.unload, question.name, client=client)
+    await session.threads.adapters.run(session.adapters.unload, question.name, client=room.client)
     return Answer(question.query)
 
 
-async def _adapters(question: AskAdapters, model: Model, client: Hashable) -> Answer:
+async def _adapters(question: AskAdapters, model: Model, room: Room) -> Answer:
     session = await model.ready()
-    return Answer(question.query, names=await session.threads.adapters.run(session.adapters.names, client=client))
+    return Answer(question.query, names=await session.threads.adapters.run(session.adapters.names, client=room.client))

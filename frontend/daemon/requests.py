@@ -67,8 +67,9 @@ class Requests:
             self._outbox.say(Pieces([refused(one.number, 1, 429, str(error)) for one in group]))
             return
         try:
-            wanted = await ask.wanted(group, session, client=self)
-            admitted = await session.threads.texts.run(self._admitted, wanted, session, client=self)
+            client = self._room.client
+            wanted = await ask.wanted(group, session, client)
+            admitted = await session.threads.texts.run(self._admitted, wanted, session, client=client)
             await self._submit(admitted, session)
         finally:
             self._room.give(num_bytes)

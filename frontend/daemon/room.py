@@ -5,8 +5,8 @@ and then hears that there is no room. Lives on the daemon's event loop. Knows no
 """
 
 import asyncio
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 
 from ..budget import Budget, BudgetError
 
@@ -50,6 +50,15 @@ class Room:
     async def take_when_free(self, num_bytes: int) -> None:
         """Raises `BudgetError` where waiting is of no use."""
         await self._when(lambda: self.take(num_bytes))
+
+    @asynccontextmanager
+    async def taken(self, num_bytes: int) -> AsyncIterator[None]:
+        """For as long as the context is open; raises `BudgetError` where waiting is of no use."""
+        await self.take_when_free(num_bytes)
+        try:
+            yield
+        finally:
+            self.give(num_bytes)
 
     async def take_ahead(self, num_bytes: int) -> None:
         """For what is only being sent."""

@@ -10,7 +10,6 @@ import asyncio
 import itertools
 import select
 from contextlib import suppress
-from typing import Any
 
 import msgspec
 
@@ -24,6 +23,7 @@ from ...protocol.attach import (
     Drop,
     Failure,
     PackedAsk,
+    PackedQuestion,
     StillWorking,
     frame,
 )
@@ -139,19 +139,23 @@ class Served:
     async def _read(self, frames: "asyncio.Queue[Frame]") -> None:
         """Until the client's stream ends, which raises."""
         while True:
-            found = await self._frames.next()
-            self._num_unanswered += 1
-            self._heard.set()
-            await frames.put(found)
+            await self._read_one(frames)  # in a call of its own, which keeps nothing of it for the next one's time
+
+    async def _read_one(self, frames: "asyncio.Queue[Frame]") -> None:
+        found = await self._frames.next()
+        self._num_unanswered += 1
+        self._heard.set()
+        await frames.put(found)
 
     async def _work(self, frames: "asyncio.Queue[Frame]") -> None:
         while True:
-            found = await frames.get()
-            await self._worked_off(found.message)
-            self._num_unanswered -= 1
-            self._room.give(found.num_bytes)
+            await self._work_off(await frames.get())
 
-    async def _worked_off(self, message: Any) -> None:
+    async def _work_off(self, found: Frame) -> None:
+        message = found.message
+        if isinstance(message, PackedQuestion):
+            await self._begin_answer(found)
+            return
         if isinstance(message, Attach):
             await self._attach(message)
         elif isinstance(message, PackedAsk):
@@ -160,8 +164,12 @@ class Served:
             self._requests.drop(message.numbers)
         elif isinstance(message, Cancel):
             self._requests.cancel(message.numbers)
-        else:
-            await self._answer(message)
+        self._give_back(found)
+
+    def _give_back(self, found: Frame) -> None:
+        """It is worked off."""
+        self._num_unanswered -= 1
+        self._room.give(found.num_bytes)
 
     async def _say_that_we_work(self) -> None:
         """As long as the client waits for anything."""
@@ -174,23 +182,22 @@ class Served:
             else:
                 self._heard.clear()
 
-    async def _answer(self, question: Any) -> None:
+    async def _begin_answer(self, found: Frame) -> None:
         """Beside the requests: an adapter takes its time. Who asks and does not read comes to wait."""
         if len(self._asking) >= _QUESTIONS:
             await asyncio.wait(self._asking, return_when=asyncio.FIRST_COMPLETED)
-        task = asyncio.create_task(self._answered(question))
+        task = asyncio.create_task(self._answer(found))
         self._asking.add(task)
         task.add_done_callback(self._asking.discard)
 
-    async def _answered(self, question: Any) -> None:
-        self._num_unanswered += 1
+    async def _answer(self, found: Frame) -> None:
         try:
-            await self._answers.answer(question, self.model, self._outbox.say, client=self)
+            await self._answers.answer(found.message, self.model, self._outbox.say, self._room)
             await self._outbox.told()
         except BudgetError:  # it doesn't read what it was told before
             self.hang_up()
         finally:
-            self._num_unanswered -= 1
+            self._give_back(found)
 
     # --- attaching ---------------------------------------------------------------------------------------------------
 

@@ -212,6 +212,16 @@ def test_before_attaching_requests_fail_and_nothing_is_held(small):
         assert isinstance(failed, Failed) and failed.numbers == list(range(64))
 
 
+def test_what_was_read_and_is_answered_is_not_held_any_more(small, good):
+    """Also while nothing else comes from its sender."""
+    long = [0, 7, "x" * (10 << 20)]  # refused for its parameters
+    with grown_by_at_most(small, 40):
+        clients = [PlainClient(small).attach().send(packed("Ask", [long], [{}])) for _ in range(8)]
+        assert [client.ends(1)[0].error_code for client in clients] == [400] * 8
+    for client in clients:
+        client.close()
+
+
 # --- floods ----------------------------------------------------------------------------------------------------------
 
 

@@ -5,6 +5,7 @@ import itertools
 import struct
 from contextlib import asynccontextmanager
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,7 +15,8 @@ from penstock.frontend.daemon.questions import Answers
 from penstock.frontend.daemon.room import Room
 from penstock.frontend.daemon.served import Served
 from penstock.frontend.daemon.strangers import make_room
-from penstock.protocol.attach import AskStatus, DaemonStatus, frame
+from penstock.frontend.threads import Threads
+from penstock.protocol.attach import AskedConversation, AskRender, AskStatus, DaemonStatus, frame
 
 MIB = 1 << 20
 
@@ -163,6 +165,59 @@ def test_who_reads_nothing_is_sent_away_when_that_has_become_much(monkeypatch):
                     await writer.drain()
             while budget.used:
                 await asyncio.sleep(0)
+
+    run(wait())
+
+
+class NotReady:
+    """A model that is being loaded, or whose worker hangs."""
+
+    async def ready(self):
+        await asyncio.Event().wait()
+
+    def release(self) -> None:
+        """Its only lease."""
+
+
+def render(number: int, *messages: object) -> bytes:
+    return frame(AskRender(number, AskedConversation(list(messages), None, None, {}), True))
+
+
+def test_a_question_is_charged_until_it_is_answered():
+    budget = Budget(64 * MIB, 32 * MIB)
+
+    async def wait():
+        async with connected(budget) as (_, writer, clients):
+            while not clients:
+                await asyncio.sleep(0)
+            clients[0].model, clients[0]._frames._is_first = NotReady(), False
+            for number in range(3):
+                writer.write(render(number, "x" * 2 * MIB))
+            await writer.drain()
+            while len(clients[0]._asking) < 3:
+                await asyncio.sleep(0)
+            assert budget.used >= 6 * MIB
+        while budget.used:
+            await asyncio.sleep(0)
+
+    run(wait())
+
+
+def test_what_a_conversation_unpacks_to_is_charged_before_it_is_unpacked(monkeypatch):
+    monkeypatch.setattr(room, "_WAIT_SECONDS", 0.01)
+
+    class Ready(NotReady):
+        async def ready(self):
+            return SimpleNamespace(threads=SimpleNamespace(texts=Threads("Texts", 1)))
+
+    async def wait():
+        async with connected(Budget(64 * MIB, 4 * MIB)) as (reader, writer, clients):
+            while not clients:
+                await asyncio.sleep(0)
+            clients[0].model, clients[0]._frames._is_first = Ready(), False
+            writer.write(render(0, [0] * 100_000))  # 0.1 MiB become 13
+            length = int.from_bytes(await reader.readexactly(4), "little")
+            assert b"one client may take" in await reader.readexactly(length)
 
     run(wait())
 
