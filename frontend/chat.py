@@ -18,6 +18,7 @@ from jinja2 import nodes
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from ..protocol.errors import ConfigError, RequestError
+from ..protocol.model_file import read_model_text
 from .plain_types import plain
 from .tool_schemas import tool_schema
 
@@ -70,7 +71,7 @@ def template_text(text_or_file: str) -> str:
     path = Path(text_or_file).expanduser()
     if not path.is_file():
         raise ConfigError(f"chat_template={text_or_file!r} is neither a template's text nor a file.")
-    return path.read_text(encoding="utf-8")
+    return read_model_text(path)
 
 
 def _rendered(template: jinja2.Template, variables: dict[str, Any]) -> str:

@@ -18,6 +18,7 @@ from ..protocol.cache_folder import cache_folder
 from ..protocol.child import begin
 from ..protocol.errors import ConfigError, ModelNotFoundError
 from ..protocol.exit_status import described
+from ..protocol.model_file import read_model_file
 from ..protocol.own_folder import HeldFolder, is_own, make_own, remove_own
 from ..protocol.places import reason
 from ..protocol.process import run_to_end, start_child
@@ -97,7 +98,7 @@ def _matches(path: Path, patterns: list[str]) -> bool:
 def _key(sources: list[Path]) -> str:
     digest = hashlib.blake2b(_FORMAT, digest_size=16)
     for path in sources:
-        content = path.read_bytes()
+        content = read_model_file(path)
         digest.update(f"{path.name}\0{len(content)}\0".encode() + content)
     return digest.hexdigest()
 

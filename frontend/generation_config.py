@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from ..protocol.errors import ConfigError, RequestError
+from ..protocol.model_file import read_model_file
 from ..protocol.sampling import SamplingParams
 
 _PARAMS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
@@ -17,16 +18,18 @@ _PARAMS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 def default_params(model_folder: Path) -> SamplingParams:
     """Its sampling where the file says how, else plain sampling."""
     path = model_folder / "generation_config.json"
-    if not path.exists():
+    try:
+        content = read_model_file(path)
+    except FileNotFoundError:
         return SamplingParams()
     try:
-        found = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+        found = msgspec.json.decode(content, type=dict[str, Any])
         _check(found)
         chosen = {name: found[name] for name in _PARAMS if found.get(name) is not None}
         if found.get("do_sample") is False:
             chosen["temperature"] = 0.0
         return SamplingParams(**chosen)
-    except (msgspec.DecodeError, UnicodeDecodeError, RequestError, OSError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RequestError, RecursionError) as error:
         raise ConfigError(f"{path} cannot be used: {error}") from error
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ..protocol.cache_folder import caches_of_libraries
 from ..protocol.errors import ConfigError, ModelNotFoundError
+from ..protocol.model_file import require_regular
 from .convert_tokenizer import VOCABULARY_FILES, converted
 
 # Models that come with the package: name → folder.
@@ -51,11 +52,13 @@ def find_model(
     """Find a model, and its tokenizer if that lies elsewhere, downloading what is missing."""
     name = os.fspath(model)
     folder = find_folder(name, revision, _DESCRIPTIONS + (_WEIGHTS if needs_weights else []))
-    if not (folder / "config.json").is_file():
+    try:
+        require_regular(folder / "config.json")
+    except FileNotFoundError:
         raise ModelNotFoundError(
             f"{folder} has no config.json, so it is not a model's folder. Give the folder that holds config.json and "
             "the *.safetensors files."
-        )
+        ) from None
     if needs_weights and _is_from_hub(name) and any(folder.glob("rank-*-of-*/pieces.json")):
         folder = _from_hub(name, revision, _CUT_WEIGHTS, [], duplicates=[])
     if tokenizer is not None:
@@ -92,7 +95,7 @@ def find_folder(name: str, revision: str | None, patterns: list[str]) -> Path:
 
 
 def _with_tokenizer(folder: Path, name: str, revision: str | None) -> Path:
-    if (folder / "tokenizer.json").is_file():
+    if (folder / "tokenizer.json").exists():
         return folder
     if _is_from_hub(name):
         folder = _from_hub(name, revision, [*_DESCRIPTIONS, *VOCABULARY_FILES], [])

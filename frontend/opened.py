@@ -111,4 +111,4 @@ def open_model(model: str | os.PathLike[str], options: dict[str, Any]) -> Opened
                 return attached
         from .session import Session
 
-        return Session(model, options)
+        return Session.started(model, options)

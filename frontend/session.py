@@ -1,6 +1,6 @@
 """What `LLM` and `AsyncLLM` share: a model opened for use, with its tokenizer, its door and its tree.
 
-The children start first and load while this process reads the tokenizer. Knows nothing of how a caller waits.
+Knows nothing of how a caller waits.
 """
 
 import os
@@ -33,9 +33,10 @@ from .turn import Turn
 
 
 class Session:
-    """Open from the constructor on; `wait_until_ready` before the first request."""
+    """`start` and `read_tokenizer` in either order, then `wait_until_ready` before the first request."""
 
     def __init__(self, model: str | os.PathLike[str], options: dict[str, Any]) -> None:
+        """Finds the model and reads what stands beside its weights; starts nothing yet."""
         self.config = EngineConfig.from_options(model, **options)
         require_installed("logits_processors", LOGITS_PROCESSORS, self.config.logits_processors or ())
         self.is_quiet = logs.is_quiet(self.config.quiet)
@@ -49,13 +50,27 @@ class Session:
         folder = self.files.tokenizer_folder
         template = self.chat_template or chat_templates(folder)
         self.config = settled(self.config, template, partial(special_tokens, folder))
+
+    @classmethod
+    def started(cls, model: str | os.PathLike[str], options: dict[str, Any]) -> "Session":
+        """Its children load while this process reads the tokenizer."""
+        session = cls(model, options)
+        session.start()
+        with session._closed_by_errors():
+            session.read_tokenizer()
+        return session
+
+    def read_tokenizer(self) -> None:
+        self.tokenizer = Tokenizer(self.files.tokenizer_folder, self.files.folder)
+
+    def start(self) -> None:
+        """The children; once more where the memory that they found was not enough."""
         self.threads = ModelThreads()
         self.templates = TemplateProcesses()
         self.client = Client(self.config, self.files)
         self.client.on_close = self._close_beside
         with self._closed_by_errors():
             self.adapters = Adapters(self.config, self.client)
-            self.tokenizer = Tokenizer(self.files.tokenizer_folder, self.files.folder)
 
     def wait_until_ready(self) -> None:
         with self._closed_by_errors():

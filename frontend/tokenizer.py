@@ -6,7 +6,6 @@ Text comes back as the tokens spell it: a stream can't take a space back, so no 
 Knows nothing of requests, and never imports transformers.
 """
 
-import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 import tokenizers
 
 from ..protocol.errors import ConfigError, ModelNotFoundError, RequestError
+from ..protocol.model_file import read_model_file, read_model_json, read_model_text
 from .end_tokens import listed
 from .incremental import Decoding
 from .model_files import find_tokenizer
@@ -207,10 +207,12 @@ class Tokenizer:
 
 def _backend(folder: Path) -> tokenizers.Tokenizer:
     path = folder / "tokenizer.json"
-    if not path.is_file():
-        raise ModelNotFoundError(f"There is no tokenizer.json in {folder}.")
     try:
-        backend = tokenizers.Tokenizer.from_file(str(path))
+        content = read_model_file(path)
+    except FileNotFoundError:
+        raise ModelNotFoundError(f"There is no tokenizer.json in {folder}.") from None
+    try:
+        backend = tokenizers.Tokenizer.from_buffer(content)
     except Exception as error:  # the library raises bare Exceptions
         raise ConfigError(f"{path} can't be read by tokenizers {tokenizers.__version__}: {error}") from error
     backend.no_truncation()
@@ -219,13 +221,10 @@ def _backend(folder: Path) -> tokenizers.Tokenizer:
 
 
 def _json(folder: Path, name: str) -> dict[str, Any]:
-    path = folder / name
-    if not path.is_file():
-        return {}
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ConfigError(f"{path} is not valid JSON: {error}") from error
+        content = read_model_json(folder / name)
+    except FileNotFoundError:
+        return {}
     return content if isinstance(content, dict) else {}
 
 
@@ -259,10 +258,10 @@ def _added_token(token: Any, *, special: bool | None = None) -> tokenizers.Added
 def _chat_template(folder: Path, settings: dict[str, Any]) -> str | dict[str, str] | None:
     """One template, or several by name. Files of their own count before the settings."""
     files = {path.stem: path for path in sorted((folder / "additional_chat_templates").glob("*.jinja"))}
-    if (folder / "chat_template.jinja").is_file():
+    if (folder / "chat_template.jinja").exists():
         files["default"] = folder / "chat_template.jinja"
     if files:
-        templates = {name: path.read_text(encoding="utf-8") for name, path in files.items()}
+        templates = {name: read_model_text(path) for name, path in files.items()}
         return templates["default"] if templates.keys() == {"default"} else templates
     found = settings.get("chat_template") or _json(folder, "chat_template.json").get("chat_template")
     if isinstance(found, list):

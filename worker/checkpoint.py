@@ -6,7 +6,6 @@ only; what was packed before and kept is not read at all. `DummySource` makes th
 Knows nothing of architectures.
 """
 
-import json
 import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
@@ -20,6 +19,7 @@ from torch import Tensor
 from ..kernels import Operations, WeightForm
 from ..kernels.quantized_part import QuantizedPart
 from ..protocol.errors import ConfigError, ModelNotFoundError
+from ..protocol.model_file import read_model_json, require_regular
 from .lora import AdapterBank
 from .models.quantization import Quantization
 from .packed_cache import PackedCache
@@ -173,20 +173,22 @@ class Checkpoint:
     def _indexed(self) -> dict[str, str]:
         """The file of each tensor."""
         index = self.folder / "model.safetensors.index.json"
-        if not index.exists():
+        try:
+            found = read_model_json(index)
+        except FileNotFoundError:
             files = sorted(path.name for path in self.folder.glob("*.safetensors"))
             if not files:
-                raise ModelNotFoundError(self._no_weights())
+                raise ModelNotFoundError(self._no_weights()) from None
             return {name: file for file in files for name in self._handle(file).keys()}  # noqa: SIM118
         try:
-            weight_map = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
-            return {str(name): _plain_name(file) for name, file in weight_map.items()}
+            return {str(name): _plain_name(file) for name, file in found["weight_map"].items()}
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ConfigError(f"{index} is no index of safetensors files: {error}") from error
 
     def _handle(self, file: str) -> Any:
         if file not in self._open:
             try:
+                require_regular(self.folder / file)
                 handle = safe_open(self.folder / file, framework="pt")
             except FileNotFoundError as error:
                 raise ModelNotFoundError(f"{self.folder / file} is named by the index and missing.") from error

@@ -13,6 +13,7 @@ from safetensors import safe_open
 
 from ..protocol.conversion import Conversion
 from ..protocol.errors import ConfigError
+from ..protocol.model_file import require_regular
 from .piece import Piece
 from .quantized_checkpoint.compressed_writer import planned_tensors
 from .safetensors_file import DTYPES, Planned
@@ -82,6 +83,7 @@ def stored_tensors(folder: Path) -> list[Stored]:
     """All of the source, by file and name."""
     found = []
     for path in sorted(folder.glob("*.safetensors")):
+        require_regular(path)
         with safe_open(path, framework="pt") as file:
             for name in sorted(file.keys()):
                 view = file.get_slice(name)

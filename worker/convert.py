@@ -6,7 +6,6 @@ for the ranks. The target appears under its name when it is complete. The head, 
 they are.
 """
 
-import json
 import os
 import shutil
 import signal
@@ -28,6 +27,7 @@ from ..kernels.reference.quantized import quantize_int4, quantize_int8
 from ..protocol.child import usual_signals
 from ..protocol.conversion import Conversion, Converted, Converting, Refused, Said
 from ..protocol.errors import ConfigError, PenstockError
+from ..protocol.model_file import read_model_json
 from ..protocol.own_folder import HeldFolder
 from .conversion_plan import Stored, check_groups, planned_folders, stored_tensors
 from .converted_folder import ConvertedFolder, write_json
@@ -134,7 +134,7 @@ def _write_tensor(holders: list[ConvertedFolder], source: Stored, quantize: Quan
 
 
 def _write_config(folder: Path, source: Path, asked: Conversion) -> None:
-    config = json.loads((source / "config.json").read_text(encoding="utf-8"))
+    config = read_model_json(source / "config.json")
     write_json(
         folder / "config.json", config | {"quantization_config": quantization_config(asked.kind, asked.group_size)}
     )

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ..kernels.quantized_part import QuantizedPart
 from ..protocol.errors import ConfigError
+from ..protocol.model_file import read_model_file
 from .checkpoint import Checkpoint
 from .models.quantization import Quantization
 from .piece import Part, Piece
@@ -62,7 +63,7 @@ class CutCheckpoint:
 def read_pieces(folder: Path) -> list[Piece]:
     path = folder / _PIECES
     try:
-        return msgspec.json.decode(path.read_bytes(), type=list[Piece])
+        return msgspec.json.decode(read_model_file(path), type=list[Piece])
     except (FileNotFoundError, msgspec.DecodeError) as error:
         raise ConfigError(
             f"{folder} should hold one rank's weights with a list of them, {_PIECES}, which cannot be read: {error}. "

@@ -5,7 +5,6 @@ modules), what belongs to another model, and what is larger than there is room f
 Knows nothing of where the weights go.
 """
 
-import json
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -15,7 +14,8 @@ from typing import Any, NamedTuple, Self
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from ..protocol.errors import AdapterError
+from ..protocol.errors import AdapterError, ConfigError
+from ..protocol.model_file import read_model_json, require_regular
 from .piece import Part
 
 _CONFIG, _WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
@@ -114,12 +114,15 @@ def _matrix(stored: Any) -> tuple[int, int]:
 
 def _opened(folder: Path) -> Any:
     path = folder / _WEIGHTS
-    if not path.is_file():
+    if not path.exists():
         other = folder / "adapter_model.bin"
         hint = f" {other.name} is there, but only safetensors are read." if other.exists() else ""
         raise AdapterError(f"{folder} holds no {_WEIGHTS}.{hint}", "files")
     try:
+        require_regular(path)
         return safe_open(path, framework="pt").__enter__()
+    except ConfigError as error:
+        raise AdapterError(str(error), "files") from error
     except (SafetensorError, OSError) as error:
         raise AdapterError(f"{path} is damaged: {error}. Download it again.", "files") from error
 
@@ -127,11 +130,11 @@ def _opened(folder: Path) -> Any:
 def _checked_config(folder: Path) -> dict[str, Any]:
     path = folder / _CONFIG
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
+        config = read_model_json(path)
     except FileNotFoundError:
         raise AdapterError(f"{folder} holds no {_CONFIG}: it is no adapter that PEFT saved.", "files") from None
-    except (OSError, ValueError) as error:
-        raise AdapterError(f"{path} cannot be read: {error}.", "files") from error
+    except ConfigError as error:
+        raise AdapterError(str(error), "files") from error
     if not isinstance(config, dict) or config.get("peft_type") != "LORA":
         kind = config.get("peft_type") if isinstance(config, dict) else config
         raise AdapterError(f"{folder} is of the kind {kind!r}; only LORA is supported.", "files")

@@ -4,7 +4,6 @@ It speaks the whole protocol, so that engine, detokenizer and front end are test
 Knows nothing of steps, which are `stand_in_runner.py`'s; `__main__.py` is the real worker.
 """
 
-import json
 import os
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from ..protocol.child import Child, run_child
 from ..protocol.heartbeat import Heartbeat, WatchedInbox
 from ..protocol.launch import Launch
 from ..protocol.messages import Allocate, Allocated, Loaded, MaskFrame, MemoryPlan, StepPlan, Stop, WorkerInbox, values
+from ..protocol.model_file import read_model_json
 from ..protocol.sockets import Outbox
 from .stand_in_runner import VOCAB_SIZE, StandInWorker
 
@@ -77,8 +77,10 @@ def _plan(launch: Launch) -> MemoryPlan:
 
 def _model_figures(folder: Path) -> tuple[int, int]:
     """Vocabulary and context as the model's config.json has them, where there is one."""
-    path = folder / "config.json"
-    config = json.loads(path.read_text()) if path.exists() else {}
+    try:
+        config = read_model_json(folder / "config.json")
+    except FileNotFoundError:
+        config = {}
     return config.get("vocab_size", VOCAB_SIZE), config.get("max_position_embeddings", _CONTEXT)
 
 

@@ -1,7 +1,8 @@
 """The daemon's models by name: who may use which, and which one goes when another doesn't fit.
 
 A model without leases goes first, the one that was used longest ago. One with leases stays: a load waits for it a while
-and then says what would have to go. Loads come one after another, since each plans with the memory that it finds.
+and then says what would have to go. Trees start one after another, since each plans with the memory that it finds; the
+files of a model are read before, beside all others.
 Lives on the daemon's event loop. Knows nothing of sockets and HTTP.
 """
 
@@ -9,7 +10,6 @@ import asyncio
 import itertools
 import time
 from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -27,6 +27,9 @@ from ..threads import in_own_thread
 from .model import Model
 from .settings import DaemonSettings, ModelSettings, added
 
+# A tree that was told to end before it was ready has so long.
+_END_SECONDS = 5.0
+
 
 class UnknownModelError(RequestError):
     """No model of that name is served."""
@@ -42,9 +45,7 @@ class Models:
         self._leaving: list[Model] = []  # no longer served under their name, still used
         self._one_load = asyncio.Lock()
         self._released = asyncio.Event()
-        self._opening: list[Session] = []
-        # Always the same thread: what one model leaves in its part of the heap is there for the next.
-        self._loader = ThreadPoolExecutor(1, "penstock-load")
+        self._starting: list[Session] = []
         self._brought_templates = brought_templates()
 
     def _made(self, settings: ModelSettings) -> Model:
@@ -138,12 +139,14 @@ class Models:
     # --- room ------------------------------------------------------------------------------------------------------
 
     async def _open(self, model: Model) -> Session:
+        # What a hub, a disk or a stranger's files hold up here holds up this model alone.
+        session = await in_own_thread(_read, model.settings)
         deadline = time.monotonic() + self.settings.load_wait
         async with self._one_load:
             await self._under_the_limit(model, deadline)
             while True:
                 try:
-                    session = await self._opened(model)
+                    await self._started(session)
                     break
                 except OutOfMemoryError as error:
                     if not self._others(model):
@@ -178,20 +181,22 @@ class Models:
                 f"What would have to go: {', '.join(users)}. Waited {self.settings.load_wait:.0f} s (load_wait)."
             ) from None
 
-    async def _opened(self, model: Model) -> Session:
-        opening = asyncio.get_running_loop().run_in_executor(self._loader, self._open_session, model)
+    async def _started(self, session: Session) -> None:
+        starting = asyncio.ensure_future(in_own_thread(self._start, session))
         try:
-            return await asyncio.shield(opening)
-        except asyncio.CancelledError:  # the thread goes on, and what it has opened by then would be nobody's
-            with suppress(PenstockError):
-                await in_own_thread((await opening).client.close)
+            await asyncio.shield(starting)
+        except asyncio.CancelledError:  # the thread goes on, and what it has started by then would be nobody's
+            with suppress(PenstockError, TimeoutError):
+                async with asyncio.timeout(_END_SECONDS):
+                    await asyncio.shield(starting)
+                    await in_own_thread(session.client.close)
             raise
 
-    def _open_session(self, model: Model) -> Session:
+    def _start(self, session: Session) -> None:
         if self.is_draining:
             raise ClosedError("The daemon is shutting down.")
-        session = Session(model.settings.model, model.settings.options)
-        self._opening.append(session)
+        session.start()
+        self._starting.append(session)
         try:
             if self.is_draining:  # it began while the children were being started, and did not see them
                 session.client.tree.terminate()
@@ -202,9 +207,8 @@ class Models:
             session.client.close()
             raise
         finally:
-            self._opening.remove(session)
+            self._starting.remove(session)
         session.threads.brought = self._brought_templates
-        return session
 
     async def _load_adapters(self, model: Model, session: Session) -> None:
         """Those of the session before."""
@@ -248,10 +252,17 @@ class Models:
     async def end(self) -> None:
         """Every process of every model ends; loads that are under way fail."""
         self.is_draining = True
-        for session in self._opening:
+        for session in self._starting:
             session.client.tree.terminate()
         self._brought_templates.close()
         await asyncio.gather(*(model.end() for model in self._every))
+
+
+def _read(settings: ModelSettings) -> Session:
+    """Everything but its tree."""
+    session = Session(settings.model, settings.options)
+    session.read_tokenizer()
+    return session
 
 
 def _load_again(session: Session, model: str, name: str, path: str) -> None:

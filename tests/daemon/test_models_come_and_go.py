@@ -3,8 +3,10 @@
 import os
 import shutil
 import signal
+import socket
 import threading
 
+import psutil
 import pytest
 from builders.daemon import models, wait_for, worker_of
 from builders.watching import is_running
@@ -101,6 +103,51 @@ def test_a_model_that_cannot_be_loaded_says_why_and_the_daemon_goes_on(start):
         daemon.attach("none")
     with daemon.attach("a"):
         assert daemon.model("none").state == "failed"
+
+
+READ = [
+    *("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"),
+    *("chat_template.jinja", "chat_template.json", "additional_chat_templates/other.jinja"),
+]
+
+
+def test_a_folder_with_a_pipe_where_a_file_is_read_is_refused_and_holds_up_nobody(start, tmp_path):
+    config = models("a")
+    for name in READ:
+        folder = copied(tmp_path, name.replace("/", "-"))
+        (folder / "chat_template.jinja").unlink()
+        (folder / name).unlink(missing_ok=True)
+        (folder / name).parent.mkdir(exist_ok=True)
+        os.mkfifo(folder / name)
+        config += models(folder.name.replace(".", "-")).replace('"pocket"', f'"{folder}"')
+    daemon = start(config)
+    for name in READ:
+        with pytest.raises(ConfigError, match=f"{name} cannot be used: it is a pipe"):
+            daemon.attach(name.replace("/", "-").replace(".", "-"))
+    with daemon.attach("a"):
+        pass
+
+
+def test_a_model_that_is_long_in_coming_holds_up_nobody_else_nor_the_end(start, monkeypatch):
+    """Its hub takes the connection, and says nothing."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "0")
+    monkeypatch.setenv("NO_PROXY", "*")
+    with socket.create_server(("127.0.0.1", 0)) as hub:
+        monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{hub.getsockname()[1]}")
+        daemon = start(models("a") + '[models.far]\nmodel = "far/away"\npreload = true\n')
+        hub.settimeout(20)
+        asks, _ = hub.accept()
+        with asks, daemon.attach("a") as llm:
+            assert llm.generate([[1, 2]], PARAMS, use_tqdm=False)[0].error_code == 200
+            assert daemon.model("far").state == "loading"
+            process = psutil.Process(daemon.status().pid)
+            stop_daemon(daemon.address, 0.0)
+            process.wait(8)  # the hub's own patience is longer
+
+
+def copied(tmp_path, name):
+    shutil.copytree(BUNDLED["pocket"], tmp_path / name)
+    return tmp_path / name
 
 
 def test_a_configuration_is_read_again_without_dropping_anyone(start, monkeypatch):

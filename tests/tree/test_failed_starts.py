@@ -153,8 +153,7 @@ def test_a_daemon_whose_adapters_cannot_be_loaded_again_lets_its_tree_go(monkeyp
 
     async def loaded() -> None:
         served = daemon_models.Models(daemon_models.DaemonSettings())
-        session = await asyncio.to_thread(served._open_session, Model())
-        await served._load_adapters(Model(), session)
+        await served._open(Model())
 
     with pytest.raises(OSError, match="as if a terminal"):
         asyncio.run(loaded())

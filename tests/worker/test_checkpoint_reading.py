@@ -1,6 +1,7 @@
 """Weights are pulled lazily and sliced, and what is wrong with a checkpoint is said with the tensor's name."""
 
 import json
+import os
 
 import numpy
 import pytest
@@ -41,6 +42,13 @@ def test_every_number_format_is_read_as_torch_rounds_it(tmp_path, dtype):
     name = "model.layers.0.mlp.up_proj.weight"
     expected = Checkpoint(full).read(name, (112, 64)).to(getattr(torch, dtype))
     assert torch.equal(Checkpoint(rounded).read(name, (112, 64)), expected)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "model.safetensors.index.json"])
+def test_a_pipe_among_the_weights_is_refused_and_not_waited_for(tmp_path, name):
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(ConfigError, match=f"{name} cannot be used: it is a pipe"):
+        Checkpoint(tmp_path)
 
 
 def test_what_no_layer_asked_for_is_reported(tmp_path):

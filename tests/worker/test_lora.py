@@ -1,6 +1,7 @@
 """Models with LoRA adapters: PEFT's own numbers, whatever computes them, and no influence on anyone else's."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -273,11 +274,13 @@ def test_an_adapter_for_another_model_is_refused_with_both_shapes(tmp_path, mode
 
 
 @pytest.mark.parametrize("damage", ["adapter_config.json", "adapter_model.safetensors"])
-@pytest.mark.parametrize("content", [None, b"", b"\xff{[" * 40])
+@pytest.mark.parametrize("content", [None, b"", b"\xff{[" * 40, "a pipe"])
 def test_missing_and_damaged_files_are_named(tmp_path, model_folder, damage, content):
     folder = adapter(tmp_path, model_folder)
     (folder / damage).unlink()
-    if content is not None:
+    if content == "a pipe":
+        os.mkfifo(folder / damage)
+    elif content is not None:
         (folder / damage).write_bytes(content)
     model = load_on("fast", model_folder, max_loras=1)
     with pytest.raises(AdapterError, match=damage.split(".")[0]):

@@ -93,7 +93,7 @@ def test_a_folder_without_config_or_with_a_broken_one_is_named(tmp_path):
     with pytest.raises(ModelNotFoundError, match=r"no config\.json"):
         read_config(tmp_path)
     (tmp_path / "config.json").write_text("{")
-    with pytest.raises(ConfigError, match="is not JSON"):
+    with pytest.raises(ConfigError, match="is not valid JSON"):
         read_config(tmp_path)
     (tmp_path / "config.json").write_text("[]")
     with pytest.raises(ConfigError, match="no JSON object"):

@@ -4,12 +4,12 @@ Configs are taken as transformers 4 writes them (`rope_theta`, `rope_scaling`, `
 (`rope_parameters`, `dtype`). Reads no weights and imports no torch, so that asking for a model's context is cheap.
 """
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ...protocol.errors import ConfigError, ModelNotFoundError
+from ...protocol.model_file import read_model_json
 from .families import FAMILIES, Family, Windows
 from .quantization import Quantization, read_quantization
 from .rope_config import RopeConfig, read_rope
@@ -41,11 +41,9 @@ def read_config(model_folder: Path) -> ModelConfig:
     """The description of the model in `model_folder`; an error names what is missing or not supported."""
     path = model_folder / "config.json"
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
+        config = read_model_json(path)
     except FileNotFoundError as error:
         raise ModelNotFoundError(f"{model_folder} holds no config.json, so it is not a model folder.") from error
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not JSON: {error}") from error
     if not isinstance(config, dict):
         raise ConfigError(f"{path} holds no JSON object.")
     _refuse_paddle(model_folder, config)

@@ -1,0 +1,87 @@
+"""Reads the small files of a model's folder: configurations, tokenizers, templates.
+
+A folder may come from a stranger, who may put a pipe where a file is read, or a file without end. So what is not a
+regular file is refused and not waited for, and so is what is longer than any such file. Knows no file by name.
+"""
+
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+from .errors import ConfigError
+
+# The longest tokenizer.json in use have some 35 MB.
+MOST_BYTES = 256 << 20
+# Opening must not wait for the other end of a pipe, nor take a terminal for this process's own.
+_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+
+
+def read_model_file(path: Path) -> bytes:
+    """Raises `FileNotFoundError` where there is none, else `ConfigError` that says what is there instead."""
+    try:
+        file = os.open(path, _FLAGS)
+        try:
+            return _content(file, path)
+        finally:
+            os.close(file)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be used: {error.strerror}.") from error
+
+
+def read_model_text(path: Path) -> str:
+    try:
+        return read_model_file(path).decode()
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is not UTF-8: {error}.") from error
+
+
+def read_model_json(path: Path) -> Any:
+    text = read_model_text(path)
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise ConfigError(f"{path} is not valid JSON: {error}.") from error
+    except RecursionError:
+        raise ConfigError(f"{path} is nested too deep.") from None
+
+
+def require_regular(path: Path) -> None:
+    """For what a library opens by its name; raises like `read_model_file`."""
+    try:
+        _check_kind(os.stat(path), path)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be used: {error.strerror}.") from error
+
+
+def _content(file: int, path: Path) -> bytes:
+    status = os.fstat(file)
+    _check_kind(status, path)
+    content = bytearray()
+    if status.st_size <= MOST_BYTES:
+        # One byte more than there should be shows a file that grows.
+        while len(content) <= MOST_BYTES and (piece := os.read(file, min(MOST_BYTES + 1 - len(content), 16 << 20))):
+            content += piece
+    if status.st_size > MOST_BYTES or len(content) > MOST_BYTES:
+        raise ConfigError(f"{path} cannot be used: it is longer than {MOST_BYTES >> 20} MiB, which no such file is.")
+    return bytes(content)
+
+
+def _check_kind(status: os.stat_result, path: Path) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        kind = _KINDS.get(stat.S_IFMT(status.st_mode), "no file")
+        raise ConfigError(f"{path} cannot be used: it is {kind}, and a model's files are regular ones.")
+
+
+_KINDS = {
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFDIR: "a folder",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}

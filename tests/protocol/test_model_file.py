@@ -1,0 +1,64 @@
+"""Small files of a model's folder: what isn't a regular one is refused at once, and what never ends is not read."""
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from penstock.protocol import model_file
+from penstock.protocol.errors import ConfigError
+from penstock.protocol.model_file import read_model_file, read_model_json, read_model_text, require_regular
+
+
+def bound_socket(path: Path) -> None:
+    socket.socket(socket.AF_UNIX).bind(str(path))
+
+
+KINDS = {
+    "a pipe": os.mkfifo,
+    "a folder": os.mkdir,
+    "a socket": bound_socket,
+    "a device": lambda path: path.symlink_to("/dev/zero"),
+    "a terminal": lambda path: path.symlink_to("/dev/tty"),
+    "a link to itself": lambda path: path.symlink_to(path),
+    "a file without end": lambda path: path.touch() or os.truncate(path, 1 << 36),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("read", [read_model_file, read_model_text, read_model_json])
+def test_what_is_no_file_of_a_model_is_refused_by_name(tmp_path, monkeypatch, read, kind):
+    monkeypatch.chdir(tmp_path)  # a socket's path is short
+    path = Path("file")
+    KINDS[kind](path)
+    with pytest.raises(ConfigError, match="^file cannot be used: "):
+        read(path)
+    if kind != "a file without end":
+        with pytest.raises(ConfigError, match="^file cannot be used: "):
+            require_regular(path)
+
+
+def test_a_file_that_grows_while_it_is_read_is_read_no_further_than_its_bound(tmp_path, monkeypatch):
+    monkeypatch.setattr(model_file, "MOST_BYTES", 1000)
+    path = tmp_path / "file"
+    path.write_bytes(b"x" * 1000)
+    assert len(read_model_file(path)) == 1000
+    growing = Path("/proc/self/smaps")  # a regular file of no size
+    with pytest.raises(ConfigError, match="longer than"):
+        read_model_file(growing)
+
+
+@pytest.mark.parametrize("content", [b"{", b"\xff{}", b"[" * 100_000, b"nothing"])
+def test_what_is_not_json_is_refused_by_name(tmp_path, content):
+    (tmp_path / "file").write_bytes(content)
+    with pytest.raises(ConfigError, match="file is n"):
+        read_model_json(tmp_path / "file")
+
+
+@pytest.mark.parametrize("read", [read_model_file, read_model_text, read_model_json, require_regular])
+def test_a_file_that_is_not_there_is_the_callers_affair(tmp_path, read):
+    (tmp_path / "broken").symlink_to(tmp_path / "nothing")
+    for name in ("nothing", "broken"):
+        with pytest.raises(FileNotFoundError):
+            read(tmp_path / name)
