@@ -238,12 +238,16 @@ class Served:
             model = self.models.add(message.path, message.options)
         model.lease()
         self.model = model
-        session = await model.ready()
-        if words := disagreement(session.config, session.plan, message.options):
+        try:
+            session = await model.ready()
+            if words := disagreement(session.config, session.plan, message.options):
+                raise _Disagreement(words)
+        except BaseException:  # it is a stranger again
             self.model = None
             model.release()
-            raise _Disagreement(words)
+            raise
         return session, model
+
 
 class _Disagreement(Exception):
     """This daemon's model is not what the client asked for; a tree of its own would be."""

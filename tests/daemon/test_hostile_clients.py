@@ -15,11 +15,14 @@ from hypothesis import strategies as st
 
 from penstock import SamplingParams
 from penstock.protocol.attach import (
+    ATTACH_PROTOCOL,
     LONGEST_FIRST_FRAME,
     LONGEST_FRAME,
     Ask,
     AskedConversation,
     AskedRequest,
+    Attach,
+    Declined,
     Drop,
     Failed,
     frame,
@@ -143,6 +146,19 @@ def test_random_bytes_harm_only_their_sender(small, good, seed):
                 sent[chance.randrange(4, len(sent)) if len(sent) > 4 else 0 : 0] = chance.randbytes(1)
             client.send(len(sent).to_bytes(4, "little") + bytes(sent))
     wait_for(small.has_nothing_to_do, "nothing of them runs")
+
+
+@pytest.mark.parametrize("refused", ["it can't be loaded", "its options differ"])
+def test_who_is_refused_a_model_has_no_lease_and_is_a_stranger_again(small, good, refused):
+    clients = small.model().clients
+    with PlainClient(small) as client:
+        model, options = ("/nowhere", {}) if refused == "it can't be loaded" else ("pocket", {"max_num_seqs": 3})
+        client.send(Attach(ATTACH_PROTOCOL, model, model, options, may_add=True))
+        assert isinstance(client.hear(), Declined)
+        assert small.model().clients == clients
+        assert small.status().clients == 1, "the good one"
+        assert isinstance(client.attach(), PlainClient), "it may try again"
+        assert small.model().clients == clients + 1
 
 
 # --- requests --------------------------------------------------------------------------------------------------------
