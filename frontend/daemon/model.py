@@ -65,6 +65,11 @@ class Model:
         """It has processes, or is about to."""
         return self.session is not None or self._loading is not None or self._closing is not None
 
+    @property
+    def is_needed(self) -> bool:
+        """Somebody uses it, or its processes have still to end."""
+        return self.leases > 0 or self.is_held
+
     def _become(self, state: str, error: str = "") -> None:
         self.state, self.since, self.error = state, time.time(), error
 
@@ -118,6 +123,7 @@ class Model:
         failed = not load.cancelled() and load.exception() is not None
         if failed and self._has_died and self.session is None and self._loading is None:
             self._come_back()
+        self.on_change()
 
     def _come_back(self) -> None:
         if self._is_wanted:

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from ...protocol.attach import ModelStatus
+from ...protocol.config import EngineConfig
 from ...protocol.errors import ClosedError, OutOfMemoryError, PenstockError, RequestError
 from ...protocol.messages import Stats
 from .. import logs
@@ -40,7 +41,7 @@ class Models:
         self.settings = settings
         self.is_draining = False
         self.on_change: Callable[[], None] = lambda: None
-        self._brought: dict[str, ModelSettings] = {}  # by clients; a reload keeps them
+        self._brought: dict[str, ModelSettings] = {}  # by clients, of those in `_models`; a reload keeps them
         self._models = {name: self._made(model) for name, model in settings.models.items()}
         self._leaving: list[Model] = []  # no longer served under their name, still used
         self._one_load = asyncio.Lock()
@@ -55,7 +56,8 @@ class Models:
 
     def _changed(self) -> None:
         self._released.set()
-        self._leaving = [model for model in self._leaving if model.leases or model.is_held]
+        self._leaving = [model for model in self._leaving if model.is_needed]
+        self._forget_brought()
         self.on_change()
 
     # --- using -----------------------------------------------------------------------------------------------------
@@ -74,9 +76,9 @@ class Models:
         # A client that has a folder of that name means its own folder, not what another client's was called after.
         if name in self._models and (self.is_named(name) or path in ("", name)):
             return self._models[name]
-        for model in self._models.values():
-            if model.settings.model in (name, path):
-                return model
+        made = [model for model in self._models.values() if model.settings.model in (name, path)]
+        if made:
+            return min(made, key=lambda model: not self.is_named(model.name))
         served = ", ".join(self._models) or "none"
         raise UnknownModelError(f"The daemon serves no model {name!r}; it serves {served}.")
 
@@ -90,15 +92,37 @@ class Models:
         finally:
             model.release()
 
+    def bring(self, name: str, path: str, options: dict[str, Any]) -> Model:
+        """The owner's, or what has that name and is made from something else; else the client's own.
+
+        That one it shares with clients whose options are the same: another's mistakes are not its own.
+        """
+        with suppress(UnknownModelError):
+            model = self.find(name, path)
+            if self.is_named(model.name) or model.settings.model not in (name, path):
+                return model
+        return self.add(path, options)
+
     def add(self, model: str, options: dict[str, Any]) -> Model:
-        """A model that a client brought, a path or a hub id; its name says nothing of where it lies."""
+        """A model that a client brought, a path or a hub id; its name says nothing of where it lies.
+
+        Known until nobody uses it and it has no processes.
+        """
         own = name_of(model)
         numbered = (f"{own}-{number}" for number in itertools.count(2))
         name = next(name for name in itertools.chain([own], numbered) if name not in self._models)
         settings = added(name, model, options, self.settings.keep_alive)
+        for known in self._brought.values():
+            if _is_same(known.config, settings.config):
+                return self._models[known.name]
         self._brought[name] = settings
         self._models[name] = self._made(settings)
         return self._models[name]
+
+    def _forget_brought(self) -> None:
+        """Those that nobody uses and that have no processes: whoever brings one again has it as he brings it."""
+        for name in [name for name in self._brought if not self._models[name].is_needed]:
+            del self._brought[name], self._models[name]
 
     async def stats(self, name: str) -> Stats | None:
         """None while it isn't loaded."""
@@ -224,6 +248,8 @@ class Models:
     def reload(self, settings: DaemonSettings) -> list[str]:
         """Take over new settings: what is in use goes on with the old ones until nobody uses it. Says what changed."""
         self.settings = settings
+        for name in self._brought.keys() & settings.models.keys():
+            del self._brought[name]
         wanted = {**self._brought, **settings.models}
         words = []
         for name in [name for name in self._models if name not in wanted]:
@@ -256,6 +282,11 @@ class Models:
             session.client.tree.terminate()
         self._brought_templates.close()
         await asyncio.gather(*(model.end() for model in self._every))
+
+
+def _is_same(config: EngineConfig, other: EngineConfig) -> bool:
+    """How long one waits is each client's own affair."""
+    return msgspec.structs.replace(config, watchdog_timeout=other.watchdog_timeout) == other
 
 
 def _read(settings: ModelSettings) -> Session:

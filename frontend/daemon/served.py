@@ -230,12 +230,10 @@ class Served:
         if self.model is not None:
             raise _Disagreement("This connection has a model already.")
         self._outbox.say(StillWorking())  # at once: who doesn't hear it looks for another model
-        try:
+        if message.may_add:
+            model = self.models.bring(message.model, message.path, message.options)
+        else:
             model = self.models.find(message.model, message.path)
-        except UnknownModelError:
-            if not message.may_add:
-                raise
-            model = self.models.add(message.path, message.options)
         model.lease()
         self.model = model
         try:

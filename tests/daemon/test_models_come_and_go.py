@@ -9,11 +9,13 @@ import threading
 import psutil
 import pytest
 from builders.daemon import models, wait_for, worker_of
+from builders.plain_client import PlainClient
 from builders.watching import is_running
 
 from penstock import ConfigError, EngineDeadError, OutOfMemoryError, PenstockError, SamplingParams
 from penstock.frontend.daemon.background import reload_daemon, stop_daemon
 from penstock.frontend.model_files import BUNDLED
+from penstock.protocol.attach import ATTACH_PROTOCOL, Attach, Attached, Declined
 
 PARAMS = SamplingParams(max_tokens=8, ignore_eos=True)
 LONG = SamplingParams(max_tokens=900, ignore_eos=True)
@@ -148,6 +150,42 @@ def test_a_model_that_is_long_in_coming_holds_up_nobody_else_nor_the_end(start, 
 def copied(tmp_path, name):
     shutil.copytree(BUNDLED["pocket"], tmp_path / name)
     return tmp_path / name
+
+
+def brought(daemon, model, **options):
+    """What a script is told that has the daemon load a model; it stays until its connection is closed."""
+    client = PlainClient(daemon)
+    client.send(Attach(ATTACH_PROTOCOL, str(model), str(model), {"load_format": "stand-in", **options}, may_add=True))
+    return client, client.hear()
+
+
+def test_a_model_that_a_script_brings_is_another_scripts_with_the_same_options_and_nobodys_afterwards(start, tmp_path):
+    daemon, folder = start(models("a", keep_alive=0)), copied(tmp_path, "own")
+    clients, told = zip(
+        brought(daemon, folder, tokenizer="/nowhere"),
+        brought(daemon, folder),
+        brought(daemon, folder, watchdog_timeout=7),
+        brought(daemon, folder, max_model_len=128),
+        brought(daemon, "pocket", max_model_len=64),  # which the owner's is made from
+    )
+    assert isinstance(told[0], Declined) and isinstance(told[4], Declined)
+    assert [each.model for each in told[1:4]] == ["own", "own", "own-2"]
+    assert {model.name for model in daemon.status().models} == {"a", "own", "own-2"}
+    for client in clients:
+        client.close()
+    wait_for(lambda: [model.name for model in daemon.status().models] == ["a"], "nobody uses them")
+    assert isinstance(brought(daemon, folder)[1], Attached)
+
+
+def test_a_name_that_the_owner_takes_over_is_the_owners_for_good(start, tmp_path):
+    daemon = start(models("a", keep_alive=0))
+    client, _ = brought(daemon, copied(tmp_path, "own"))
+    daemon.config.write_text(models("a", "own", keep_alive=0))
+    assert reload_daemon(daemon.address) == "own changed"
+    client.close()
+    with daemon.attach("own"):
+        pass
+    wait_for(lambda: daemon.model("own").state == "unloaded", "it is unloaded, and known")
 
 
 def test_a_configuration_is_read_again_without_dropping_anyone(start, monkeypatch):
