@@ -29,6 +29,16 @@ _FIXED = {
 
 def unpacked_bytes(packed: bytes | memoryview) -> int:
     """At most what its objects take; raises where they are more than any request needs."""
+    return bytes_of_values(packed, num_values(packed))
+
+
+def bytes_of_values(packed: bytes | memoryview, count: int) -> int:
+    """The same where they have been counted."""
+    return len(packed) + _OBJECT_BYTES * count
+
+
+def num_values(packed: bytes | memoryview) -> int:
+    """All that it holds, itself among them; raises where they are more than any request needs."""
     place, left, count = 0, 1, 0
     while left:
         place, inner = _after_head(packed, place)
@@ -36,7 +46,7 @@ def unpacked_bytes(packed: bytes | memoryview) -> int:
         count += 1
         if count + left > MOST_VALUES:
             raise RequestError(f"A request may hold {MOST_VALUES:,} values, and this one holds more.")
-    return len(packed) + _OBJECT_BYTES * count
+    return count
 
 
 def array_length(packed: bytes | memoryview) -> int:

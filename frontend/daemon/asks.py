@@ -13,7 +13,7 @@ from ...protocol.attach import MOST_REQUESTS, AskedConversation, AskedRequest, P
 from ...protocol.beams import BeamSearchParams
 from ...protocol.errors import PenstockError, RequestError
 from ...protocol.messages import values
-from ...protocol.packed import array_length, unpacked_bytes
+from ...protocol.packed import MOST_VALUES, array_length, bytes_of_values, num_values
 from ...protocol.sampling import SamplingParams
 from ..asked import Asked, as_asked
 from ..session import Session
@@ -21,6 +21,8 @@ from .rendering import rendered
 
 # Requests that are unpacked, rendered and cut into tokens together.
 _GROUP, _GROUP_BYTES = 64, 1 << 20
+# Of all requests of a message with their parameters: `LLM` sends a MiB at a time.
+_MOST_VALUES = 1 << 20
 
 
 class _Numbered(msgspec.Struct, array_like=True):
@@ -55,6 +57,28 @@ _items = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _conversation = msgspec.msgpack.Decoder(AskedConversation)
 
 
+class _Shared:
+    """What many requests of a message have in common: unpacked once, or refused once."""
+
+    def __init__(self, packed: msgspec.Raw, decode: Callable[[msgspec.Raw], Any]) -> None:
+        self.packed = packed
+        self.num_bytes = 0
+        self.refusal: str | None = None
+        self._decode = decode
+        self._value: Any = msgspec.UNSET
+
+    def unpacked(self) -> Any:
+        """Raises `RequestError`."""
+        if self.refusal is None and self._value is msgspec.UNSET:
+            try:
+                self._value = _checked(self._decode, self.packed)
+            except RequestError as error:
+                self.refusal = str(error)
+        if self.refusal is not None:
+            raise RequestError(self.refusal)
+        return self._value
+
+
 class Ask:
     """Raises from the constructor what nobody would send; then every request has a number."""
 
@@ -63,16 +87,22 @@ class Ask:
             if (length := array_length(memoryview(items))) > MOST_REQUESTS:
                 raise PenstockError(f"A message of {length:,} requests came, and {MOST_REQUESTS:,} are the most.")
         self.requests = [Arrived(_number.decode(each).number, each) for each in _items.decode(packed.requests)]
-        self._packed_params = _items.decode(packed.params)
-        self._packed_beams = packed.beams
-        self._params: dict[int, tuple[SamplingParams, int]] = {}  # by place, with what they take
+        self._params = [_Shared(each, _params.decode) for each in _items.decode(packed.params)]
+        self._beams = _Shared(packed.beams, _beams.decode)
 
     def measure(self) -> None:
-        for one in self.requests:
+        """What each part will take. Counting takes time, too, so a message is read no further than any client needs."""
+        left = _MOST_VALUES
+        for one in (self._beams, *self.requests, *self._params):
             try:
-                one.num_bytes = unpacked_bytes(memoryview(one.packed))
+                if left <= 0:
+                    raise RequestError(f"A message may hold {_MOST_VALUES:,} values, and this one holds more.")
+                count = num_values(memoryview(one.packed))
+                one.num_bytes = bytes_of_values(one.packed, count)
             except RequestError as error:
+                count = MOST_VALUES
                 one.refusal = str(error)
+            left -= count
 
     def groups(self) -> Iterator[list[Arrived]]:
         """Few at a time, or little: what others ask for goes on in between."""
@@ -105,20 +135,14 @@ class Ask:
             if one.refusal is not None:
                 raise RequestError(one.refusal)
             request = _checked(_request.decode, one.packed)
-            params, num_bytes = self._params_at(request.params)
-            beams = _checked(_beams.decode, self._packed_beams)
-            return Wanted(one.number, _asked(request, params, beams), request.is_streamed, num_bytes)
+            if not 0 <= request.params < len(self._params):
+                raise RequestError(f"The request names parameters {request.params}; there are {len(self._params)}.")
+            params = self._params[request.params]
+            asked = _asked(request, params.unpacked(), self._beams.unpacked())
+            return Wanted(one.number, asked, request.is_streamed, params.num_bytes)
         except RequestError as error:
             return Wanted(one.number, Asked(None, None, SamplingParams(), str(error)))
 
-    def _params_at(self, place: int) -> tuple[SamplingParams, int]:
-        if place not in self._params:
-            if not 0 <= place < len(self._packed_params):
-                raise RequestError(f"The request names parameters {place}, and there are {len(self._packed_params)}.")
-            packed = self._packed_params[place]
-            num_bytes = unpacked_bytes(memoryview(packed))
-            self._params[place] = _checked(_params.decode, packed), num_bytes
-        return self._params[place]
 
 
 def conversation_of(packed: msgspec.Raw) -> AskedConversation:

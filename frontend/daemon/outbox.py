@@ -15,6 +15,7 @@ from ...protocol.attach import frame
 from ...protocol.errors import PenstockError
 from ...protocol.wire import Message
 from ..budget import BudgetError
+from ..threads import Threads
 from .held import Held, pieces_of
 from .room import Room
 
@@ -25,10 +26,13 @@ _UNREAD_SECONDS, _MUCH_UNREAD = 120.0, 1 << 20
 
 
 class Outbox:
-    def __init__(self, writer: asyncio.StreamWriter, room: Room, on_over: Callable[[Held], object]) -> None:
+    def __init__(
+        self, writer: asyncio.StreamWriter, room: Room, packing: Threads, on_over: Callable[[Held], object]
+    ) -> None:
         """`on_over` hears of each request that has had its last word."""
         self._writer = writer
         self._room = room
+        self._packing = packing
         self._on_over = on_over
         writer.transport.set_write_buffer_limits(high=_BUFFERED)
         self._loop = asyncio.get_running_loop()
@@ -106,7 +110,10 @@ class Outbox:
             group.append(held)
             num_bytes += held.charged - held.num_bytes
         # Many log-probabilities take long to be made objects.
-        packed = await asyncio.to_thread(_packed, group) if num_bytes > _GROUP_BYTES else _packed(group)
+        if num_bytes > _GROUP_BYTES:
+            packed = await self._packing.run(_packed, group, client=self._room.client)
+        else:
+            packed = _packed(group)
         for held in group:
             if held.is_over:
                 self._on_over(held)

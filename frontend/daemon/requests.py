@@ -3,7 +3,6 @@
 Knows nothing of frames, and of models no more than the session of one.
 """
 
-import asyncio
 import itertools
 from collections import defaultdict
 from contextlib import suppress
@@ -13,6 +12,7 @@ from ...protocol.errors import ClosedError, PenstockError
 from ..budget import BudgetError
 from ..pending import Pending
 from ..session import Session
+from ..threads import Threads
 from .asks import Arrived, Ask, Wanted
 from .held import Held, bytes_of, refused
 from .model import Model
@@ -22,12 +22,13 @@ from .room import Room
 
 
 class Requests:
-    def __init__(self, models: Models, room: Room, outbox: Outbox) -> None:
+    def __init__(self, models: Models, room: Room, outbox: Outbox, measuring: Threads) -> None:
         self.seed: int | None = None  # the client's own, for requests that bring none
         self._seeds = itertools.count()
         self._models = models
         self._room = room
         self._outbox = outbox
+        self._measuring = measuring
         self._held: dict[int, Held] = {}  # by the client's numbers
 
     def __len__(self) -> int:
@@ -35,7 +36,7 @@ class Requests:
 
     async def ask(self, ask: Ask, model: Model | None) -> None:
         """A group at a time: what others ask for comes in between, and what there is no room for waits."""
-        await asyncio.to_thread(ask.measure)
+        await self._measuring.run(ask.measure, client=self._room.client)
         for group in ask.groups():
             numbers = self._own_numbers(group)
             try:

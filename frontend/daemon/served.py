@@ -34,6 +34,7 @@ from ..session import Session
 from .agreement import disagreement
 from .asks import Ask
 from .frames import Frame, Frames
+from .message_threads import MessageThreads
 from .model import Model
 from .models import Models, UnknownModelError
 from .outbox import Outbox
@@ -56,6 +57,7 @@ class Served:
         models: Models,
         answers: Answers,
         budget: Budget,
+        threads: MessageThreads,
     ) -> None:
         self.models = models
         self.model: Model | None = None
@@ -68,8 +70,8 @@ class Served:
         client = f"connection {next(_numbers)}"
         self._room = Room(budget, client, lambda: self.num_running > 0, self._check_whether_gone)
         self._frames = Frames(reader, self._room, lambda: self.model is not None or self._num_unanswered > 0)
-        self._outbox = Outbox(writer, self._room, lambda held: self._requests.forget(held))
-        self._requests = Requests(models, self._room, self._outbox)
+        self._outbox = Outbox(writer, self._room, threads.packing, lambda held: self._requests.forget(held))
+        self._requests = Requests(models, self._room, self._outbox, threads.measuring)
 
     @property
     def is_stranger(self) -> bool:

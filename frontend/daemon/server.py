@@ -22,6 +22,7 @@ from ..heap import give_large_blocks_back
 from ..threads import in_own_thread
 from .address import Address
 from .http_face import HttpFace
+from .message_threads import MessageThreads
 from .models import Models
 from .questions import Answers
 from .served import Served
@@ -49,6 +50,7 @@ class Daemon:
         self._read_again = read_again
         self._on_listening = on_listening
         self.budget = Budget.of_machine(settings.max_held_bytes, settings.max_client_bytes)
+        self._threads = MessageThreads()
         self._started = time.time()
         self._clients: dict[Served, None] = {}  # in the order in which they came
         self._tasks: set[asyncio.Task[None]] = set()
@@ -89,7 +91,7 @@ class Daemon:
         if not is_own_user(writer.get_extra_info("socket")):
             writer.transport.abort()
             return
-        client = Served(reader, writer, self.models, self._answers, self.budget)
+        client = Served(reader, writer, self.models, self._answers, self.budget, self._threads)
         if (refusal := make_room(self._clients)) is not None:
             await client.decline(refusal)
             return

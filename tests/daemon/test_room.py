@@ -11,6 +11,7 @@ import pytest
 
 from penstock.frontend.budget import Budget, BudgetError
 from penstock.frontend.daemon import frames, outbox, room, served
+from penstock.frontend.daemon.message_threads import MessageThreads
 from penstock.frontend.daemon.questions import Answers
 from penstock.frontend.daemon.room import Room
 from penstock.frontend.daemon.served import Served
@@ -100,7 +101,7 @@ async def connected(budget: Budget):
     clients = []
 
     async def serve(reader, writer):
-        clients.append(Served(reader, writer, None, Answers(Owner()), budget))
+        clients.append(Served(reader, writer, None, Answers(Owner()), budget, MessageThreads()))
         await clients[0].run()
 
     with TemporaryDirectory(prefix="pr") as folder:
