@@ -42,6 +42,7 @@ class Model:
         self._closing: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._adapters: dict[str, str] = {}  # of the last session: they are loaded again with the next
+        self._ready_since = -math.inf
         self._deaths_in_a_row = 0
         self._has_died = False  # and is to come back
         self._become("unloaded")
@@ -153,6 +154,7 @@ class Model:
         finally:
             self._loading = None
         self.session, self._has_died = session, False
+        self._ready_since = time.monotonic()
         self._become("ready")
         self._hear_of_death(session.client)
         self.settle()
@@ -181,7 +183,7 @@ class Model:
         self._let_go()
         self._has_died = True
         self.restarts += 1
-        self._deaths_in_a_row = 1 if time.time() - self.since > _LONG_LIFE else self._deaths_in_a_row + 1
+        self._deaths_in_a_row += 1
         self._become("unloaded", str(error))
         when = f"in {self._pause():.1f} s" if self._is_wanted else "when it is next used"
         logs.say(f"{self.name}: {error} It is started again {when}.", quiet=False)
@@ -191,6 +193,8 @@ class Model:
 
     def _let_go(self) -> None:
         if self.session is not None:
+            if time.monotonic() - self._ready_since > _LONG_LIFE:
+                self._deaths_in_a_row = 0
             self._adapters, self.session = self.session.adapters.loaded, None
 
     # --- unloading -------------------------------------------------------------------------------------------------
