@@ -4,6 +4,7 @@ Knows the server's options, its address and its end; nothing of requests, and im
 """
 
 import asyncio
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -82,5 +83,11 @@ class HttpFace:
 def _files_of(options: HttpOptions | None) -> list[bytes]:
     """What the files say that options name; one that can't be read is refused by who needs it."""
     names = (options.api_key_file, options.tls_certificate, options.tls_key) if options is not None else ()
-    paths = [Path(name).expanduser() for name in names if name is not None]
-    return [path.read_bytes() for path in paths if path.is_file()]
+    return [_content(Path(name).expanduser()) for name in names if name is not None]
+
+
+def _content(path: Path) -> bytes:
+    with suppress(OSError):
+        if path.is_file():
+            return path.read_bytes()
+    return b""

@@ -160,8 +160,9 @@ class Daemon:
     async def _reload_and_say(self) -> None:
         try:
             logs.say(f"The configuration was read again: {await self.reload()}.", quiet=False)
-        except PenstockError as error:
-            logs.say(f"The configuration was not taken over: {error}", quiet=False)
+        except Exception as error:  # nobody else waits for this
+            why = str(error) if isinstance(error, PenstockError) else f"{type(error).__name__}: {error}"
+            logs.say(f"The configuration was not taken over: {why}", quiet=False)
 
     # --- the end -----------------------------------------------------------------------------------------------------
 

@@ -1,16 +1,21 @@
 """What the configuration says of HTTP, and what a reload makes of it."""
 
+import asyncio
 import http.client
 import json
 import urllib.error
 import urllib.request
+from pathlib import Path
 
 import pytest
 from builders.daemon import models
 
 from penstock import ConfigError
 from penstock.frontend.daemon.background import reload_daemon, stop_daemon
-from penstock.frontend.daemon.settings import read_settings
+from penstock.frontend.daemon.http_face import HttpFace
+from penstock.frontend.daemon.server import Daemon
+from penstock.frontend.daemon.settings import DaemonSettings, read_settings
+from penstock.frontend.http.options import HttpOptions
 
 
 def settings(text, tmp_path, given=None):
@@ -64,6 +69,31 @@ def test_a_reload_changes_http_and_cuts_nobody_off(start, tmp_path, monkeypatch)
     with pytest.raises(ConfigError, match="holds no key"):
         reload_daemon(daemon.address)
     assert status(address, "two") == 200  # nothing has changed
+
+
+def test_a_key_file_that_may_not_be_read_is_a_sentence(tmp_path, monkeypatch):
+    keys = tmp_path / "keys"
+    keys.write_text("one\n")
+
+    opened = Path.open
+
+    def open_others(path, *arguments, **options):
+        if path == keys:
+            raise PermissionError(13, "Permission denied")
+        return opened(path, *arguments, **options)
+
+    with monkeypatch.context() as nobody:
+        nobody.setattr(Path, "open", open_others)
+        with pytest.raises(ConfigError, match="keys.* can't be read: .*Permission denied"):
+            asyncio.run(HttpFace(None, None).start(HttpOptions(http="127.0.0.1:0", api_key_file=str(keys))))
+
+
+def test_whatever_goes_wrong_as_a_signal_has_the_configuration_read_is_said(tmp_path, capsys):
+    def read_again():
+        raise RuntimeError("as if by a fault of ours")
+
+    asyncio.run(Daemon(tmp_path / "s", DaemonSettings(), read_again, print)._reload_and_say())
+    assert "was not taken over: RuntimeError: as if by a fault of ours" in capsys.readouterr().err
 
 
 def test_a_shutdown_tells_a_stream_over_http_why_it_ends(start, monkeypatch):
