@@ -26,8 +26,11 @@ class Held:
     session: Session
     is_streamed: bool
     is_chat: bool  # its text was made here, and the client is told
-    num_bytes: int = 0  # that it takes beside its answer
-    charged: int = 0  # of that and of the answer as far as it has come
+    # `charged` is what its client is charged for it: its own `num_bytes` until it is over, and its answer as far as it
+    # has come and nobody has taken it. `keep` makes that so, and is called whenever something has come; `hand_over`
+    # returns what is charged for an answer that was taken, which stays charged until the socket has it.
+    num_bytes: int = 0
+    charged: int = 0
     refusal: BudgetError | None = None  # there is no room for it, or for its answer
     is_over: bool = False
     has_begun: bool = False  # a piece was sent
@@ -62,7 +65,10 @@ class Held:
         return self.num_bytes + self.pending.num_bytes - self.charged
 
     def hand_over(self) -> int:
-        """Whoever has taken its news gives back what it was charged for them."""
+        """Its news were taken: what it was charged for them, to be given back with the frame that they became.
+
+        What has come since is not charged, then, until `keep`.
+        """
         kept = 0 if self.is_over else self.num_bytes
         given, self.charged = self.charged - kept, kept
         return given

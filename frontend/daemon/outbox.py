@@ -73,15 +73,19 @@ class Outbox:
         self._is_called = False  # before looking, so that what is noted from now on calls again
         while self._noted:
             held = self._noted.popleft()
-            if held.is_over:
-                continue
-            try:
-                held.keep(self._room)
-            except BudgetError as error:
-                held.refuse(error)
-            if held.has_news:
-                self._fresh[held] = None
+            if not held.is_over:
+                self._charge(held)
+                if held.has_news:
+                    self._fresh[held] = None
         self._wake.set()
+
+    def _charge(self, held: Held) -> None:
+        """For what has come of it; it ends where there is no room."""
+        try:
+            held.keep(self._room)
+        except BudgetError as error:
+            held.refuse(error)
+            self._fresh[held] = None
 
     async def run(self) -> None:
         """Send until cancelled; raises what the socket raises."""
@@ -114,10 +118,13 @@ class Outbox:
             packed = await self._packing.run(_packed, group, client=self._room.client)
         else:
             packed = _packed(group)
+        given = sum(held.hand_over() for held in group)
         for held in group:
             if held.is_over:
                 self._on_over(held)
-        return packed, sum(held.hand_over() for held in group)
+            else:
+                self._charge(held)  # for what came after its news were taken, and was taken for charged
+        return packed, given
 
     async def _drained(self) -> None:
         while True:

@@ -2,7 +2,9 @@
 
 import asyncio
 import itertools
+import socket
 import struct
+import threading
 from contextlib import asynccontextmanager
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
@@ -11,6 +13,7 @@ import pytest
 
 from penstock.frontend.budget import Budget, BudgetError
 from penstock.frontend.daemon import frames, outbox, room, served
+from penstock.frontend.daemon.held import Held
 from penstock.frontend.daemon.message_threads import MessageThreads
 from penstock.frontend.daemon.questions import Answers
 from penstock.frontend.daemon.room import Room
@@ -247,3 +250,42 @@ def test_where_all_places_are_taken_by_clients_the_next_one_is_declined():
     clients = [Connection(is_stranger=False) for _ in range(511)]
     assert make_room(clients) is None
     assert "512 clients" in make_room([*clients, Connection(is_stranger=False)])
+
+
+def test_what_comes_while_an_answer_is_packed_is_charged(monkeypatch):
+    monkeypatch.setattr(outbox, "_GROUP_BYTES", 1000)
+    packing, budget = Threads("Answers", 1), Budget(8 * MIB, 8 * MIB)
+    taken, come = threading.Event(), threading.Event()
+    pending = SimpleNamespace(num_bytes=5000, is_fresh=True, is_finished=False, error=None, notify=None)
+
+    charged = []  # as each answer is taken
+
+    def pack(group):
+        charged.append(group[0].charged)
+        pending.num_bytes = 0
+        taken.set()
+        assert come.wait(10)
+        return b"packed"
+
+    monkeypatch.setattr(outbox, "_packed", pack)
+
+    async def wait():
+        mine = Room(budget, "one", lambda: True, never)
+        ours, theirs = socket.socketpair()
+        _, writer = await asyncio.open_connection(sock=ours)
+        box = outbox.Outbox(writer, mine, packing, lambda held: None)
+        held = Held(0, pending, None, is_streamed=True, is_chat=False, num_bytes=100)
+        box.note(held)
+        telling = asyncio.create_task(box.run())
+        await asyncio.to_thread(taken.wait, 10)
+        pending.num_bytes, pending.is_fresh = 700, False  # noted while the thread is at work
+        box.note(held)
+        await asyncio.sleep(0)
+        come.set()
+        while len(charged) < 2:
+            await asyncio.sleep(0)
+        assert charged == [5100, 800]
+        telling.cancel()
+        theirs.close()
+
+    run(wait())
