@@ -165,19 +165,25 @@ def inherited_path() -> list[str]:
 
 def wait_for_ends(children: Sequence[ChildProcess], seconds: float) -> bool:
     """Wait until all have ended, `seconds` at most; True if they have."""
+    wait_for_pidfds([child.pidfd for child in children if not child.has_ended], seconds)
+    ended = [child.has_ended for child in children]  # asked of each, which collects it
+    return all(ended)
+
+
+def wait_for_pidfds(pidfds: Sequence[int], seconds: float) -> bool:
+    """The same of processes that need not be this one's children."""
     deadline = time.monotonic() + seconds
     poll = select.poll()
-    left = [child for child in children if not child.has_ended]
-    for child in left:
-        poll.register(child.pidfd, select.POLLIN)
-    while left:
-        remaining = deadline - time.monotonic()
-        if remaining <= 0:
+    for pidfd in pidfds:
+        poll.register(pidfd, select.POLLIN)
+    num_left = len(pidfds)
+    while num_left:
+        ended = poll.poll(max(0.0, deadline - time.monotonic()) * 1000)
+        if not ended:
             return False
-        poll.poll(remaining * 1000)
-        for child in [child for child in left if child.has_ended]:
-            poll.unregister(child.pidfd)
-            left.remove(child)
+        for pidfd, _ in ended:
+            poll.unregister(pidfd)
+        num_left -= len(ended)
     return True
 
 

@@ -5,14 +5,13 @@ then. Every wait is bounded. Knows nothing of sockets, and of locks.
 """
 
 import os
-import select
 import signal
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from ...protocol.errors import PenstockError
+from ...protocol.process import wait_for_pidfds
 from ..vital_signs import descendants, is_stopped
 
 # After it is told to, a daemon has so long to end its processes; one that is stopped hears nothing.
@@ -32,7 +31,7 @@ class DaemonProcess:
 
     def has_ended(self, seconds: float) -> bool:
         """Within so many seconds."""
-        return _all_ended([self.pidfd], seconds)
+        return wait_for_pidfds([self.pidfd], seconds)
 
     def end(self) -> list[str]:
         """Returns when it and its trees have; a sentence for each thing that was done."""
@@ -51,10 +50,10 @@ class DaemonProcess:
                         "kernel holds it, for a device or a file system that doesn't answer."
                     )
                 done = [f"It did not end on SIGTERM{why} within {seconds:.0f} s, and was killed."]
-            if not _all_ended(trees, _TREE_SECONDS):
-                num_left = sum(not _all_ended([tree], 0) for tree in trees)
+            if not wait_for_pidfds(trees, _TREE_SECONDS):
+                num_left = sum(not wait_for_pidfds([tree], 0) for tree in trees)
                 _send(trees, signal.SIGKILL)
-                _all_ended(trees, _KILL_SECONDS)
+                wait_for_pidfds(trees, _KILL_SECONDS)
                 done.append(f"{num_left} processes of its models did not end with it, and were killed.")
             return done
 
@@ -79,18 +78,3 @@ def _send(pidfds: list[int], number: int) -> None:
     for pidfd in pidfds:
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(pidfd, number)
-
-
-def _all_ended(pidfds: list[int], seconds: float) -> bool:
-    deadline = time.monotonic() + seconds
-    poll = select.poll()
-    for pidfd in pidfds:
-        poll.register(pidfd, select.POLLIN)
-    left = len(pidfds)
-    while left:
-        for pidfd, _ in (ended := poll.poll(max(0.0, deadline - time.monotonic()) * 1000)):
-            poll.unregister(pidfd)
-        left -= len(ended)
-        if not ended:
-            return False
-    return True
