@@ -18,7 +18,8 @@ from ..protocol.messages import Stats
 from ..protocol.outputs import RequestOutput
 from ..protocol.sampling import SamplingParams
 from .asked import Messages, Params, as_batch, as_conversations
-from .opened import Opened, Request, open_model
+from .loop_queue import LoopQueue
+from .opened import Notify, Opened, Request, open_model
 from .threads import Threads, in_own_thread
 from .window import Window
 
@@ -68,10 +69,10 @@ class AsyncLLM:
     async def generate(self, prompts: Any, sampling_params: Params = None) -> list[RequestOutput]:
         """Complete prompts; results stand in the order of the prompts. Cancelling aborts what runs."""
         await self.ready()
-        session, done = self._session, _LoopQueue()
+        session, (tell, done) = self._session, _news()
         session.client.check()
         asked = session.door.asked(as_batch(prompts), sampling_params)
-        window = Window(session.client, session.door, asked, done.put, session.config.window, ordered=True)
+        window = Window(session.client, session.door, asked, tell, session.config.window, ordered=True)
         outputs: list[RequestOutput] = []
         try:
             while not window.is_over:
@@ -107,8 +108,8 @@ class AsyncLLM:
     ) -> AsyncIterator[RequestOutput]:
         """One prompt or conversation; yields outputs that hold what is new. Leaving the loop aborts the request."""
         await self.ready()
-        session, arrived = self._session, _LoopQueue()
-        request = session.admit_streamed(prompt, sampling_params, arrived.put, tools, chat_template_kwargs)
+        session, (tell, arrived) = self._session, _news()
+        request = session.admit_streamed(prompt, sampling_params, tell, tools, chat_template_kwargs)
         if request.is_finished:  # refused at the door
             yield session.take(request)
             return
@@ -188,19 +189,10 @@ def _threads() -> Threads:
     return Threads("Questions about adapters and figures", 4, patience=float("inf"))
 
 
-class _LoopQueue:
-    """Filled by the client's thread, awaited by the loop that made it."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._queue: asyncio.Queue[Request] = asyncio.Queue()
-
-    def put(self, request: Request) -> None:
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._queue.put_nowait, request)
-
-    async def get(self) -> Request:
-        return await self._queue.get()
+def _news() -> "tuple[Notify, asyncio.Queue[Request]]":
+    """What the client's thread calls with a request that has news, and where this loop hears of it."""
+    heard: asyncio.Queue[Request] = asyncio.Queue()
+    return LoopQueue(asyncio.get_running_loop(), heard.put_nowait).put, heard
 
 
 def _start(

@@ -9,12 +9,12 @@ messages mean.
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 
 from ...protocol.attach import frame
 from ...protocol.errors import PenstockError
 from ...protocol.wire import Message
 from ..budget import BudgetError
+from ..loop_queue import LoopQueue
 from ..threads import Threads
 from .held import Held, pieces_of
 from .room import Room
@@ -35,10 +35,8 @@ class Outbox:
         self._packing = packing
         self._on_over = on_over
         writer.transport.set_write_buffer_limits(high=_BUFFERED)
-        self._loop = asyncio.get_running_loop()
         self._frames: deque[bytes] = deque()
-        self._noted: deque[Held] = deque()  # by other threads
-        self._is_called = False
+        self._noted = LoopQueue(asyncio.get_running_loop(), self._collect)
         self._fresh: dict[Held, None] = {}
         self._wake = asyncio.Event()
         self._taken = asyncio.Event()  # a message was
@@ -63,21 +61,14 @@ class Outbox:
 
     def note(self, held: Held) -> None:
         """Something of this request has come; from any thread."""
-        self._noted.append(held)
-        if not self._is_called:
-            self._is_called = True
-            with suppress(RuntimeError):  # the loop has ended
-                self._loop.call_soon_threadsafe(self._collect)
+        self._noted.put(held)
 
-    def _collect(self) -> None:
-        self._is_called = False  # before looking, so that what is noted from now on calls again
-        while self._noted:
-            held = self._noted.popleft()
-            if not held.is_over:
-                self._charge(held)
-                if held.has_news:
-                    self._fresh[held] = None
-        self._wake.set()
+    def _collect(self, held: Held) -> None:
+        if not held.is_over:
+            self._charge(held)
+            if held.has_news:
+                self._fresh[held] = None
+                self._wake.set()
 
     def _charge(self, held: Held) -> None:
         """For what has come of it; it ends where there is no room."""
@@ -86,6 +77,7 @@ class Outbox:
         except BudgetError as error:
             held.refuse(error)
             self._fresh[held] = None
+            self._wake.set()
 
     async def run(self) -> None:
         """Send until cancelled; raises what the socket raises."""

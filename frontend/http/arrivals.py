@@ -4,31 +4,9 @@ News come from the thread that reads what a tree says, a step's deltas together.
 """
 
 import asyncio
-from collections import deque
-from contextlib import suppress
 from weakref import WeakKeyDictionary
 
-
-class Arrivals:
-    """One for each event loop."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._noted: deque[Arrival] = deque()
-        self._is_called = False
-
-    def note(self, arrival: "Arrival") -> None:
-        """From any thread."""
-        self._noted.append(arrival)
-        if not self._is_called:
-            self._is_called = True
-            with suppress(RuntimeError):  # the loop has ended
-                self._loop.call_soon_threadsafe(self._wake)
-
-    def _wake(self) -> None:
-        self._is_called = False  # before looking, so that what is noted from now on calls again
-        while self._noted:
-            self._noted.popleft().event.set()
+from ..loop_queue import LoopQueue
 
 
 class Arrival:
@@ -39,7 +17,7 @@ class Arrival:
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()
         if (arrivals := _of_loops.get(loop)) is None:
-            arrivals = _of_loops[loop] = Arrivals(loop)
+            arrivals = _of_loops[loop] = LoopQueue(loop, asyncio.Event.set)
         self._arrivals = arrivals
         self._is_noted = False
         self.event = asyncio.Event()
@@ -47,7 +25,7 @@ class Arrival:
     def notify(self, request: object = None) -> None:
         if not self._is_noted:
             self._is_noted = True
-            self._arrivals.note(self)
+            self._arrivals.put(self.event)
 
     async def wait(self) -> None:
         await self.event.wait()
@@ -55,4 +33,4 @@ class Arrival:
         self._is_noted = False  # before its caller looks
 
 
-_of_loops: "WeakKeyDictionary[asyncio.AbstractEventLoop, Arrivals]" = WeakKeyDictionary()
+_of_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopQueue[asyncio.Event]] = WeakKeyDictionary()
