@@ -8,6 +8,7 @@ Lives on the daemon's event loop. Knows nothing of sockets and HTTP.
 
 import asyncio
 import itertools
+import math
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -24,12 +25,14 @@ from ..async_llm import AsyncLLM
 from ..model_files import name_of
 from ..model_threads import brought_templates
 from ..session import Session
-from ..threads import in_own_thread
+from ..threads import Threads, in_own_thread
 from .model import Model
 from .settings import DaemonSettings, ModelSettings, added
 
 # A tree that was told to end before it was ready has so long.
 _END_SECONDS = 5.0
+# At a time, those included that a hub or a disk holds up.
+_MOST_LOADS = 64
 
 
 class UnknownModelError(RequestError):
@@ -47,6 +50,8 @@ class Models:
         self._one_load = asyncio.Lock()
         self._released = asyncio.Event()
         self._starting: list[Session] = []
+        # A thread that has loaded one model loads the next: what is left in its part of the heap is there for that.
+        self._loads = Threads("Loads", _MOST_LOADS, patience=math.inf)
         self._brought_templates = brought_templates()
 
     def _made(self, settings: ModelSettings) -> Model:
@@ -164,7 +169,7 @@ class Models:
 
     async def _open(self, model: Model) -> Session:
         # What a hub, a disk or a stranger's files hold up here holds up this model alone.
-        session = await in_own_thread(_read, model.settings)
+        session = await self._loads.run(_read, model.settings)
         deadline = time.monotonic() + self.settings.load_wait
         async with self._one_load:
             await self._under_the_limit(model, deadline)
@@ -206,7 +211,7 @@ class Models:
             ) from None
 
     async def _started(self, session: Session) -> None:
-        starting = asyncio.ensure_future(in_own_thread(self._start, session))
+        starting = asyncio.ensure_future(self._loads.run(self._start, session))
         try:
             await asyncio.shield(starting)
         except asyncio.CancelledError:  # the thread goes on, and what it has started by then would be nobody's
