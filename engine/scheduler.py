@@ -15,6 +15,7 @@ from ..protocol.messages import Ended, FailedRow, MaskFrame, Prompt, Stats, Step
 from .adapters import Adapters
 from .admission import Admission
 from .cache import Cache, Found
+from .grammar.guide import Busy
 from .grammar.guides import Guides
 from .guided_rows import GuidedRows
 from .limits import Limits, Load
@@ -68,9 +69,10 @@ class Scheduler:
             self.sequences[sequence.id] = sequence
             self._let_in(sequence, refusal or self.guides.begin(sequence))
 
-    def _let_in(self, sequence: Sequence, refusal: str | None) -> None:
+    def _let_in(self, sequence: Sequence, refusal: Busy | str | None) -> None:
         if refusal is not None:
-            self._end(sequence, Ended(sequence.id, "error", error_code=400, error_msg=refusal))
+            code, why = (429, refusal.why) if isinstance(refusal, Busy) else (400, refusal)
+            self._end(sequence, Ended(sequence.id, "error", error_code=code, error_msg=why))
         elif not sequence.is_held:
             self.waiting.push(sequence)
 

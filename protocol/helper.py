@@ -40,6 +40,10 @@ class HelperDiedError(Exception):
     """The job has ended its process; says by what, as the end of a sentence."""
 
 
+class _KilledError(HelperDiedError):
+    """From outside, by a person or by a kernel without memory: perhaps it is not the job's fault."""
+
+
 class Helper:
     """One process, started when it is first needed and again after a death; one job at a time."""
 
@@ -47,6 +51,7 @@ class Helper:
         self.role = role
         self.module = module
         self.bounds = bounds
+        self.generation = 0  # of the process: what one was told, the next one doesn't know
         self._process: ChildProcess | None = None
         self._line: socket.socket | None = None
         self._is_closed = False
@@ -60,16 +65,25 @@ class Helper:
             if self._process is None or self._process.has_ended:
                 self._release()
                 self._process, self._line = _started(self.role, self.module, self.bounds)
+                self.generation += 1
                 if self._is_closed:  # meanwhile, by another thread
                     self._process.send(signal.SIGKILL)
 
     def ask(self, job: bytes) -> bytes:
         """What the process makes of the job; raises `HelperDiedError` where the job ends the process."""
+        return self.ask_as(lambda generation: job)
+
+    def ask_as(self, job_for: Callable[[int], bytes]) -> bytes:
+        """The same for a job that goes on from others: it is made for the process, of that generation, that gets it."""
         with self._at_work:
-            return self._ask(job)
+            try:
+                self.start()
+                return self._ask(job_for(self.generation))
+            except _KilledError:
+                self.start()
+                return self._ask(job_for(self.generation))
 
     def _ask(self, job: bytes) -> bytes:
-        self.start()
         deadline = time.monotonic() + self.bounds.wall_seconds
         try:
             _send(self._line, job, deadline)
@@ -81,7 +95,7 @@ class Helper:
         except OSError:
             answer = None
         if not answer:
-            raise HelperDiedError(self._why())
+            raise self._error()
         if answer[:1] == _LAST:
             self._release()
         return answer[1:]
@@ -94,13 +108,14 @@ class Helper:
         with self._at_work:  # what was asked is answered by its end
             self._release()
 
-    def _why(self) -> str:
+    def _error(self) -> HelperDiedError:
         status = self._release()
         if self._is_closed:
-            return _CLOSED
+            return HelperDiedError(_CLOSED)
         if status == -signal.SIGXCPU:
-            return f"takes more than {self.bounds.cpu_seconds} s of processor time"
-        return f"takes more than {self.bounds.memory_bytes >> 20} MiB, or breaks what computes it"
+            return HelperDiedError(f"takes more than {self.bounds.cpu_seconds} s of processor time")
+        kind = _KilledError if status == -signal.SIGKILL else HelperDiedError
+        return kind(f"takes more than {self.bounds.memory_bytes >> 20} MiB, or breaks what computes it")
 
     def _release(self) -> int | None:
         """How the process has ended."""

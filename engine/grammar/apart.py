@@ -22,6 +22,7 @@ from ...protocol.helper import Bounds, Helper, HelperDiedError
 from ...protocol.messages import Prompt, mask_bytes
 from ...protocol.thought import Thought
 from .guide import bits
+from .turns import Turns
 
 # Masks give way to what computes the steps. A sequence that is followed anew takes all of its tokens at once.
 _BOUNDS = Bounds(cpu_seconds=10, memory_bytes=2 << 30, wall_seconds=120.0, nice=5)
@@ -56,15 +57,16 @@ class GuideApart:
     """Stands in for a `Guide`: knows what has come, and what the process said to it."""
 
     __slots__ = (
-        "_has_heard", "_mask", "_num_bytes", "certain", "completes", "error", "history", "is_gone", "may_force",
-        "start", "unsent",
+        "_has_heard", "_mask", "_num_bytes", "certain", "client", "completes", "error", "history", "is_gone",
+        "may_force", "start", "unsent",
     )  # fmt: skip
 
     is_apart = True
     is_over = False
 
-    def __init__(self, start: Start, history: array, *, may_force: bool) -> None:
+    def __init__(self, start: Start, history: array, *, may_force: bool, client: str = "") -> None:
         self.start = start
+        self.client = client
         self.history = history  # all tokens that have come; the sequence's own
         self.may_force = may_force
         self.certain: deque[int] = deque()
@@ -117,22 +119,25 @@ class Apart:
         self._folder = str(tokenizer_folder)
         self._vocab_size = vocab_size
         self._wake = wake
-        self._asked: SimpleQueue[tuple[GuideApart, list[int]]] = SimpleQueue()
+        self._changed = threading.Condition()
+        self._waiting: Turns[GuideApart] = Turns()
         self._done: SimpleQueue[tuple[GuideApart, Report]] = SimpleQueue()
         self._thread: threading.Thread | None = None
         # The thread's own.
         self._helper = Helper("grammar", "penstock.engine.grammar.apart_process", _BOUNDS)
-        self._numbers: dict[GuideApart, int] = {}  # of those that the process knows
+        self._generation = 0  # of the process that was asked last
+        self._numbers: dict[GuideApart, int] = {}  # of those that it knows
         self._count = itertools.count()
 
     def guide(self, prompt: Prompt, endings: list[int], history: array, *, may_force: bool) -> GuideApart:
         limit = prompt.params.reasoning_max_tokens
         start = Start(self._folder, self._vocab_size, prompt.grammar, prompt.thought, limit, endings)
-        return GuideApart(start, history, may_force=may_force)
+        return GuideApart(start, history, may_force=may_force, client=prompt.client)
 
     def follow(self, guide: GuideApart) -> None:
-        tokens, guide.unsent = guide.unsent, []
-        self._asked.put((guide, tokens))
+        with self._changed:
+            self._waiting.put(guide.client, guide)
+            self._changed.notify()
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="grammars-apart", daemon=True)
             self._thread.start()
@@ -147,22 +152,36 @@ class Apart:
 
     def _run(self) -> None:
         while True:
-            guide, tokens = self._asked.get()
+            guide, tokens = self._next()
             if not guide.is_gone:
                 self._done.put((guide, self._reported(guide, tokens)))
                 self._wake()
 
+    def _next(self) -> tuple[GuideApart, list[int]]:
+        with self._changed:
+            while (found := self._waiting.take()) is None:
+                self._changed.wait()
+        _, guide = found
+        # Nothing comes for it until it has heard.
+        tokens, guide.unsent = guide.unsent, []
+        return guide, tokens
+
     def _reported(self, guide: GuideApart, tokens: list[int]) -> Report:
+        try:
+            answer = self._helper.ask_as(lambda generation: self._job(guide, tokens, generation))
+            return msgspec.msgpack.decode(answer, type=Report)
+        except HelperDiedError as error:
+            return Report([], None, False, f"This grammar {error}. Use a simpler one.")
+        except PenstockError as error:  # there is no process to be had
+            return Report([], None, False, str(error))
+
+    def _job(self, guide: GuideApart, tokens: list[int], generation: int) -> bytes:
+        if generation != self._generation:  # a new process knows nobody, whatever the last one ended of
+            self._generation = generation
+            self._numbers.clear()
         gone = [self._numbers.pop(each) for each in list(self._numbers) if each.is_gone]
         start = None
         if guide not in self._numbers:
             self._numbers[guide] = next(self._count)
             start, tokens = guide.start, guide.history.tolist()
-        job = Job(self._numbers[guide], start, tokens, gone)
-        try:
-            return msgspec.msgpack.decode(self._helper.ask(msgspec.msgpack.encode(job)), type=Report)
-        except HelperDiedError as error:
-            self._numbers.clear()
-            return Report([], None, False, f"This grammar {error}. Use a simpler one.")
-        except PenstockError as error:  # there is no process to be had
-            return Report([], None, False, str(error))
+        return msgspec.msgpack.encode(Job(self._numbers[guide], start, tokens, gone))

@@ -10,9 +10,9 @@ import msgspec
 from ...protocol.guided import Grammar
 from ...protocol.helper import serve
 from .apart import Job, Report, Start
-from .compiler import STACK_BYTES
 from .guide import Guide
 from .matcher import Matcher, Vocabulary
+from .pool import STACK_BYTES
 from .thoughts import ThoughtState
 
 _MOST_KEPT = 16  # grammars
@@ -25,6 +25,7 @@ class Followers:
         self._guides: dict[int, Guide] = {}
         threading.stack_size(STACK_BYTES)
         self._thread = ThreadPoolExecutor(1)  # the main one's stack is the user's choice
+        self._thread.submit(int).result()  # it has its stack before the process's memory is counted
 
     def work(self, content: bytes) -> bytes:
         job = msgspec.msgpack.decode(content, type=Job)

@@ -1,33 +1,37 @@
 """Compiles grammars beside the engine's loop, and keeps those that were asked for last.
 
 Each is first tried in a process of its own (`trial.py`), which a hostile one may hang or break, and then compiled here,
-by a thread with a stack that no grammar of the size let in can use up. Who asks twice waits for one compilation.
-Knows nothing of requests. Called by the loop's thread only; `wake` tells the loop to `collect` what is there.
+by a thread (`pool.py`) with a stack that no grammar of the size let in can use up. Who asks twice waits for one
+compilation. Knows nothing of requests. Called by the loop's thread only; `wake` tells the loop to `collect` what is
+there.
 """
 
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from ...protocol.errors import PenstockError
 from ...protocol.guided import Grammar
-from .guide import TOO_DEAR, Matching, TooDear
-from .trial import Trial
+from ...protocol.helper import HelperDiedError
+from .guide import TOO_DEAR, Busy, Matching, TooDear
+from .pool import PATIENCE_SECONDS, Pool
+from .trial import Trial, too_much
 
 if TYPE_CHECKING:
     from .matcher import Vocabulary
 
 _MOST_KEPT = 64
 _MOST_CHARACTERS_KEPT = 8 << 20  # of source
-_THREADS = 4  # so that a few grammars that take long don't hold up the others
-# The library goes down a chain of rules by recursion, some 2 KB a rule, and 512 KB of text hold 60,000 rules. Memory is
-# taken as it is used. A trial has half of it, so that what passes there passes here.
-STACK_BYTES = 512 << 20
 
 Outcome = Matching | TooDear | str  # a matcher at its beginning, or what is wrong
+
+
+class Result(NamedTuple):
+    outcome: Outcome
+    is_kept: bool = True
 
 
 class Compiler:
@@ -36,49 +40,71 @@ class Compiler:
         self._vocab_size = vocab_size
         self._wake = wake
         self._kept: OrderedDict[Grammar, Outcome] = OrderedDict()
-        self._asked: set[Grammar] = set()
-        self._done: SimpleQueue[tuple[Grammar, Outcome]] = SimpleQueue()
-        self._pool: ThreadPoolExecutor | None = None
+        self._asked: dict[Grammar, set[str]] = {}  # and the clients who wait for it
+        self._done: SimpleQueue[tuple[Grammar, Result | Busy]] = SimpleQueue()
+        self._pool = Pool(self._compile, self._tell, self._refuse)
         self._vocabulary: Vocabulary | None = None
         self._loading = threading.Lock()
         self._own = threading.local()  # each thread's trial
 
-    def find(self, grammar: Grammar) -> Outcome | None:
+    def find(self, grammar: Grammar, client: str = "") -> Outcome | Busy | None:
         """What came of it; None: it is being compiled, and `collect` will give it."""
         if (outcome := self._kept.get(grammar)) is not None:
             self._kept.move_to_end(grammar)
-        elif grammar not in self._asked:
-            self._asked.add(grammar)
-            self._submit(grammar)
+        elif client not in self._asked.get(grammar, ()):
+            if not self._pool.add(client, grammar):
+                return Busy(client, "Too many grammars of this client wait to be compiled. Ask again later.")
+            self._asked.setdefault(grammar, set()).add(client)
         return outcome
 
-    def collect(self) -> list[tuple[Grammar, Outcome]]:
-        """Those that are there since the last call."""
-        found = [self._done.get() for _ in range(self._done.qsize())]
-        for grammar, outcome in found:
-            self._asked.discard(grammar)
-            self._kept[grammar] = outcome
-        while len(self._kept) > _MOST_KEPT or sum(len(each.text) for each in self._kept) > _MOST_CHARACTERS_KEPT:
-            self._kept.popitem(last=False)
-        return found
+    def leave(self, grammar: Grammar, client: str) -> None:
+        """Nobody of that client waits for it any more."""
+        if self._forget(grammar, client):
+            self._pool.drop(client, grammar)
 
-    def _submit(self, grammar: Grammar) -> None:
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="grammar")
-        usual = threading.stack_size(STACK_BYTES)  # the pool starts its threads as work is submitted
-        try:
-            self._pool.submit(self._compile, grammar)
-        finally:
-            threading.stack_size(usual)
+    def collect(self) -> list[tuple[Grammar, Outcome | Busy]]:
+        """What there is since the last call; what a client hears that has no turn is for that one alone."""
+        results = [self._done.get() for _ in range(self._done.qsize())]
+        return [(grammar, self._noted(grammar, result)) for grammar, result in results]
+
+    def _noted(self, grammar: Grammar, result: Result | Busy) -> Outcome | Busy:
+        if isinstance(result, Busy):
+            self._forget(grammar, result.client)
+            return result
+        self._asked.pop(grammar, None)
+        if result.is_kept:
+            self._kept[grammar] = result.outcome
+            while len(self._kept) > _MOST_KEPT or sum(len(each.text) for each in self._kept) > _MOST_CHARACTERS_KEPT:
+                self._kept.popitem(last=False)
+        return result.outcome
+
+    def _forget(self, grammar: Grammar, client: str) -> bool:
+        """Whether the client has waited for it."""
+        if client not in (clients := self._asked.get(grammar, set())):
+            return False
+        clients.remove(client)
+        if not clients:
+            del self._asked[grammar]
+        return True
 
     # --- the pool's threads ---------------------------------------------------------------------------------------
 
-    def _compile(self, grammar: Grammar) -> None:
+    def _compile(self, grammar: Grammar) -> Result:
         try:
-            outcome = self._outcome(grammar)
+            return Result(self._outcome(grammar))
+        except HelperDiedError as error:  # the grammar may not be at fault: a process can be ended from outside
+            return Result(too_much(error), is_kept=False)
+        except PenstockError as error:  # there is no process to be had
+            return Result(str(error), is_kept=False)
         except BaseException as error:  # the library's panics are no Exceptions
-            outcome = f"It cannot be compiled ({type(error).__name__}: {str(error)[:200]})."
-        self._done.put((grammar, outcome))
+            return Result(f"It cannot be compiled ({type(error).__name__}: {str(error)[:200]}).")
+
+    def _refuse(self, client: str, grammar: Grammar) -> None:
+        why = f"Grammars of others have taken more than {PATIENCE_SECONDS:g} s. Ask again later."
+        self._tell(grammar, Busy(client, why))
+
+    def _tell(self, grammar: Grammar, result: Result | Busy) -> None:
+        self._done.put((grammar, result))
         self._wake()
 
     def _outcome(self, grammar: Grammar) -> Outcome:

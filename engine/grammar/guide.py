@@ -7,7 +7,7 @@ Knows nothing of steps and blocks.
 """
 
 from collections import deque
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from ...protocol.messages import mask_bytes
 from .thoughts import ThoughtState
@@ -36,6 +36,13 @@ class TooDear:
 
 
 TOO_DEAR = TooDear()
+
+
+class Busy(NamedTuple):
+    """A client has no turn to have a grammar compiled, which says nothing of the grammar."""
+
+    client: str
+    why: str
 
 
 def bits(byte: int, others: list[int], num_bytes: int) -> bytearray:

@@ -18,7 +18,7 @@ from ...protocol.sampling import SamplingParams
 from ..request import Request, Sequence
 from ..step import Step
 from .apart import GuideApart
-from .guide import Guide, Matching, TooDear
+from .guide import Busy, Guide, Matching, TooDear
 from .pace import Pace
 from .thoughts import ThoughtState
 
@@ -26,13 +26,17 @@ from .thoughts import ThoughtState
 # they tell something of every token that is sampled, or may forbid it.
 _SAMPLES_EACH = ("bad_words_ids", "no_repeat_ngram_size", "early_stop")
 
+Outcome = Matching | TooDear | Busy | str
+
 
 class Compiling(Protocol):
     """What the guides ask of `compiler.py`."""
 
-    def find(self, grammar: Grammar) -> Matching | TooDear | str | None: ...
+    def find(self, grammar: Grammar, client: str) -> Outcome | None: ...
 
-    def collect(self) -> list[tuple[Grammar, Matching | TooDear | str]]: ...
+    def leave(self, grammar: Grammar, client: str) -> None: ...
+
+    def collect(self) -> list[tuple[Grammar, Outcome]]: ...
 
 
 class FollowingApart(Protocol):
@@ -46,10 +50,13 @@ class FollowingApart(Protocol):
 
 
 class _NoGrammars:
-    def find(self, grammar: Grammar) -> str:
+    def find(self, grammar: Grammar, client: str) -> str:
         return "This engine compiles no grammars."
 
-    def collect(self) -> list[tuple[Grammar, Matching | TooDear | str]]:
+    def leave(self, grammar: Grammar, client: str) -> None:
+        """Nobody waits."""
+
+    def collect(self) -> list[tuple[Grammar, Outcome]]:
         return []
 
 
@@ -79,7 +86,7 @@ class Guides:
         self._vocab_size = vocab_size
         self._may_force = may_force  # no step of a user's own has a say in which token is sampled
         self._pace = pace or Pace()
-        self._held: dict[Grammar, list[Sequence]] = {}
+        self._held: dict[Grammar, dict[str, dict[Sequence, None]]] = {}  # of each client, until it is compiled
         self._followed: dict[GuideApart, Sequence] = {}
 
     @classmethod
@@ -89,38 +96,48 @@ class Guides:
 
     # --- before the first step --------------------------------------------------------------------------------------
 
-    def begin(self, sequence: Sequence) -> str | None:
-        """Give it its guide, or hold it until its grammar is there; a sentence if that is known to be no grammar."""
+    def begin(self, sequence: Sequence) -> Busy | str | None:
+        """Give it its guide, or hold it until its grammar is there; a refusal if that is known to be no grammar."""
         prompt = sequence.request.prompt
         grammar = prompt.grammar
         if grammar is None and prompt.params.reasoning_max_tokens is None:
             return None
-        outcome = self._compiler.find(grammar) if grammar is not None else None
-        if isinstance(outcome, str):
+        outcome = self._compiler.find(grammar, prompt.client) if grammar is not None else None
+        if isinstance(outcome, (Busy, str)):
             return outcome
         if grammar is not None and outcome is None:
-            self._held.setdefault(grammar, []).append(sequence)
+            self._held.setdefault(grammar, {}).setdefault(prompt.client, {})[sequence] = None
             sequence.is_held = True
         else:
             self._give_guide(sequence, outcome)
         return None
 
-    def ready(self) -> Iterable[tuple[Sequence, str | None]]:
-        """Sequences whose grammar is compiled, with the sentence that ends those where it is none."""
+    def ready(self) -> Iterable[tuple[Sequence, Busy | str | None]]:
+        """Sequences whose grammar is compiled, with the refusal that ends those where it is none."""
         for grammar, outcome in self._compiler.collect():
-            for sequence in self._held.pop(grammar, []):
+            for sequence in self._let_go(grammar, outcome):
                 sequence.is_held = False
-                if sequence.has_ended:
+                if sequence.has_ended:  # with its search
                     continue
-                if isinstance(outcome, str):
+                if isinstance(outcome, (Busy, str)):
                     yield sequence, outcome
                 else:
                     self._give_guide(sequence, outcome)
                     yield sequence, None
 
+    def _let_go(self, grammar: Grammar, outcome: Outcome) -> list[Sequence]:
+        """Whom it concerns."""
+        clients = self._held.pop(grammar, {})
+        if not isinstance(outcome, Busy):
+            return [sequence for held in clients.values() for sequence in held]
+        held = clients.pop(outcome.client, {})
+        if clients:
+            self._held[grammar] = clients
+        return list(held)
+
     @property
     def num_held(self) -> int:
-        held = [sequence for held in self._held.values() for sequence in held]
+        held = [sequence for clients in self._held.values() for held in clients.values() for sequence in held]
         return sum(not each.has_ended for each in held) + sum(each.is_held for each in self._followed.values())
 
     def _give_guide(self, sequence: Sequence, outcome: Matching | TooDear | None) -> None:
@@ -163,9 +180,23 @@ class Guides:
 
     def forget(self, sequence: Sequence) -> None:
         """It has ended."""
-        if sequence.guide is not None and sequence.guide.is_apart:
+        if sequence.guide is None and sequence.is_held:
+            self._leave(sequence)
+        elif sequence.guide is not None and sequence.guide.is_apart:
             sequence.guide.is_gone = True
             self._followed.pop(sequence.guide, None)
+
+    def _leave(self, sequence: Sequence) -> None:
+        """What no sequence of its client waits for any more is not compiled for that one."""
+        grammar, client = sequence.request.prompt.grammar, sequence.request.prompt.client
+        clients = self._held.get(grammar, {})
+        if sequence in (held := clients.get(client, {})):
+            del held[sequence]
+            if not held:
+                del clients[client]
+                self._compiler.leave(grammar, client)
+            if not clients:
+                del self._held[grammar]
 
     # --- a step -----------------------------------------------------------------------------------------------------
 

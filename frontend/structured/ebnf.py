@@ -14,18 +14,22 @@ from typing import NamedTuple
 
 from ...protocol.errors import RequestError
 
+# What was read is not read again in another way, and what is opened and not closed is an error: so a text is read in a
+# time in proportion to its length, whatever stands in it.
 _TOKENS = re.compile(
     r"""(?P<space>[ \t\r]+|\#[^\n]*|\(\*.*?\*\))
+      | (?P<unclosed>\(\*)
       | (?P<line>\n)
       | (?P<define>::=)
       | (?P<name>[A-Za-z_][\w-]*|<[A-Za-z_][\w-]*>)
       | (?P<text>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')
       | (?P<class>\[(?:[^\]\\\n]|\\.)*\])
-      | (?P<count>\{\s*\d*\s*,?\s*\d*\s*\}|[*+?])
+      | (?P<count>\{\s*+\d*+\s*+,?+\s*+\d*+\s*+\}|[*+?])
       | (?P<mark>[()|.;])""",
     re.VERBOSE | re.DOTALL,
 )
-_MOST_LEVELS = 64
+_LEVELS = {"(": 1, ")": -1}
+_MOST_LEVELS = 64  # of a rule
 _IS_EBNF = re.compile(r"^[ \t]*\S+\s*::=", re.MULTILINE)
 _TREE_MARKS = re.compile(r"^([ \t]*)[?!]+(?=[a-z_]\w*\s*(?:\.-?\d+\s*)?:)", re.MULTILINE)
 
@@ -44,11 +48,16 @@ def as_lark(grammar: str) -> str:
 
 
 def _tokens(grammar: str) -> Iterator[_Token]:
-    place, line = 0, 1
+    place, line, level = 0, 1, 0
     while place < len(grammar):
         found = _TOKENS.match(grammar, place)
         if found is None:
             raise _wrong(line, f"nothing of EBNF begins with {grammar[place : place + 20]!r}")
+        if found.lastgroup == "unclosed":
+            raise _wrong(line, "a comment begins with (* and is not closed by *)")
+        level = 0 if found.lastgroup == "define" else level + _LEVELS.get(found[0], 0)
+        if not 0 <= level <= _MOST_LEVELS:
+            raise _wrong(line, f"its parentheses don't match, or are more than {_MOST_LEVELS} levels deep")
         if found.lastgroup not in ("space", "line"):
             yield _Token(found.lastgroup or "", found[0], line)
         line += found[0].count("\n")
@@ -87,11 +96,7 @@ def _body(tokens: list[_Token], names: set[str], root: str) -> Iterator[str]:
             case _ if token.text == ".":
                 yield r"/[^\n]/"
             case _ if token.text != ";":
-                level += {"(": 1, ")": -1}.get(token.text, 0)
-                if not 0 <= level <= _MOST_LEVELS:
-                    raise _wrong(
-                        token.line, f"its parentheses don't match, or are more than {_MOST_LEVELS} levels deep"
-                    )
+                level += _LEVELS.get(token.text, 0)
                 yield token.text
     if level:
         raise _wrong(tokens[-1].line, "a parenthesis is not closed")

@@ -24,6 +24,9 @@ FORMATS = {
     "date", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "time", "uri", "uuid",
 }  # fmt: skip
 
+# Of a schema: the keywords, names and numbers that lead to it. Its text is written for a refusal alone: a name may be
+# as long as all the rest.
+_Place = tuple[str | int, ...]
 # Of a value, and the schema around it: it asserts nothing.
 _Harmless = Callable[[Any, Mapping[str, Any]], bool]
 
@@ -51,20 +54,20 @@ REFUSED: dict[str, _Harmless] = {
 
 def checked_schema(schema: Any) -> dict[str, Any]:
     """The schema with nothing but what is held; raises `RequestError` where something can't be."""
-    checked = _checked(schema, "#")
+    checked = _checked(schema, ("#",))
     if isinstance(checked, bool):
         return {"allOf": [checked]}
     return checked
 
 
-def _checked(schema: Any, place: str) -> Any:
+def _checked(schema: Any, place: _Place) -> Any:
     if isinstance(schema, bool):
         return schema
     if not isinstance(schema, Mapping):
-        raise RequestError(f"json: at {place} there must be a schema (an object, true or false).")
+        raise _wrong(place, "a schema (an object, true or false)")
     checked: dict[str, Any] = {}
     for keyword, value in _in_one_draft(schema).items():
-        here = f"{place}/{keyword}"
+        here = (*place, keyword)
         if keyword in _KEPT:
             checked[keyword] = value
         elif keyword in _COUNTS:
@@ -78,7 +81,9 @@ def _checked(schema: Any, place: str) -> Any:
         elif keyword == "format":
             checked |= {"format": value} if isinstance(value, str) and value in FORMATS else {}
         elif keyword in REFUSED and not REFUSED[keyword](value, schema):
-            raise RequestError(f"json: {keyword!r} (at {here}) is not supported, and it is not ignored; leave it out.")
+            raise RequestError(
+                f"json: {keyword!r} (at {_path(here)}) is not supported, and it is not ignored; leave it out."
+            )
     return checked
 
 
@@ -90,20 +95,28 @@ def _in_one_draft(schema: Mapping[str, Any]) -> dict[str, Any]:
     return {**rest, "prefixItems": schema["items"], "items": schema.get("additionalItems", True)}
 
 
-def _count(value: Any, place: str) -> int:
+def _count(value: Any, place: _Place) -> int:
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
     if not is_number or value != int(value) or value < 0:
-        raise RequestError(f"json: at {place} there must be a whole number, 0 or more.")
+        raise _wrong(place, "a whole number, 0 or more")
     return int(value)
 
 
-def _each_checked(value: Any, place: str) -> list[Any]:
+def _each_checked(value: Any, place: _Place) -> list[Any]:
     if not isinstance(value, list):
-        raise RequestError(f"json: at {place} there must be a list of schemas.")
-    return [_checked(each, f"{place}/{index}") for index, each in enumerate(value)]
+        raise _wrong(place, "a list of schemas")
+    return [_checked(each, (*place, index)) for index, each in enumerate(value)]
 
 
-def _each_named_checked(value: Any, place: str) -> dict[str, Any]:
+def _each_named_checked(value: Any, place: _Place) -> dict[str, Any]:
     if not isinstance(value, Mapping):
-        raise RequestError(f"json: at {place} there must be an object of schemas.")
-    return {name: _checked(each, f"{place}/{name}") for name, each in value.items()}
+        raise _wrong(place, "an object of schemas")
+    return {name: _checked(each, (*place, name)) for name, each in value.items()}
+
+
+def _wrong(place: _Place, needed: str) -> RequestError:
+    return RequestError(f"json: at {_path(place)} there must be {needed}.")
+
+
+def _path(place: _Place) -> str:
+    return "/".join(map(str, place))

@@ -17,6 +17,7 @@ from .tags import tags_grammar
 MOST_BYTES = 512 << 10
 MOST_REGEX_BYTES = 16 << 10
 MOST_LEVELS = 64
+_MOST_SAID = 1_000  # characters of a refusal
 
 # Between the tokens of JSON: what people and models write, and not without end.
 _WHITESPACE = r"(\x20|\x0A\x20{0,32})"
@@ -25,8 +26,11 @@ _WHITESPACE = r"(\x20|\x0A\x20{0,32})"
 def grammar_of(guided: GuidedDecodingParams, *, is_compact: bool = False) -> Grammar:
     """What the engine compiles; raises `RequestError` for what can be seen to be wrong."""
     form = next(name for name in FORMS if getattr(guided, name) is not None)
-    grammar = _FORMS[form](getattr(guided, form), is_compact or guided.disable_any_whitespace)
-    _check_size(form, grammar.text, MOST_REGEX_BYTES if form == "regex" else MOST_BYTES)
+    try:
+        grammar = _FORMS[form](getattr(guided, form), is_compact or guided.disable_any_whitespace)
+        _check_size(form, grammar.text, MOST_REGEX_BYTES if form == "regex" else MOST_BYTES)
+    except RequestError as error:
+        raise RequestError(_shortened(str(error))) from None
     return grammar
 
 
@@ -47,6 +51,7 @@ def _regex(value: str, is_compact: bool) -> Grammar:
 def _choice(value: list[str], is_compact: bool) -> Grammar:
     if not value:
         raise RequestError("choice: the list is empty; give at least one answer.")
+    _check_size("choice", "|".join(value))  # before they are escaped, which takes much longer
     return Grammar("regex", "|".join(map(re.escape, value)))
 
 
@@ -101,6 +106,11 @@ def _check_levels(form: str, value: Any) -> None:
         if not level:
             return
     raise RequestError(f"{form}: it is nested more than {MOST_LEVELS} levels deep.")
+
+
+def _shortened(refusal: str) -> str:
+    """What it quotes may be as long as what was written, and is told once for each prompt that came with it."""
+    return refusal if len(refusal) <= _MOST_SAID else f"{refusal[: _MOST_SAID // 2]} … {refusal[-_MOST_SAID // 2 :]}"
 
 
 def _parts(value: Any) -> list[Any]:

@@ -6,7 +6,8 @@ Knows nothing of tools: a tag is two strings and a schema.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ...protocol.errors import RequestError
@@ -30,8 +31,7 @@ def tags_grammar(value: Any, as_schema: AsSchema) -> str:
         "rest: TEXT",
         "TEXT: /(.|\\n)*/",
     ]
-    for number, tag in enumerate(tags):
-        trigger = next((each for each in triggers if tag.begin.startswith(each)), None)
+    for number, (tag, trigger) in enumerate(zip(tags, _triggers(tags, triggers), strict=True)):
         if trigger is None:
             raise RequestError(f"structural_tag: {tag.begin!r} begins with none of the triggers {triggers}.")
         schema = json.dumps(as_schema(tag.schema), ensure_ascii=False)
@@ -41,6 +41,15 @@ def tags_grammar(value: Any, as_schema: AsSchema) -> str:
             f"tag_{number}: trigger_{number} {_text(tag.begin[len(trigger) :])} %json {schema} {_text(tag.end)}"
         )
     return "%llguidance {}\n" + "\n".join(rules) + "\n"
+
+
+def _triggers(tags: list[_Tag], triggers: list[str]) -> Iterator[str | None]:
+    """Of each tag the first trigger that it begins with. Looked up and not tried one by one: there may be thousands."""
+    places = {trigger: place for place, trigger in reversed(list(enumerate(triggers)))}
+    lengths = sorted({len(trigger) for trigger in triggers})
+    for tag in tags:
+        beginnings = (tag.begin[:length] for length in lengths[: bisect_right(lengths, len(tag.begin))])
+        yield min((each for each in beginnings if each in places), key=places.__getitem__, default=None)
 
 
 def _text(text: str) -> str:

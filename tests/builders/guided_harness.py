@@ -71,24 +71,38 @@ class ScriptMatcher:
 
 
 class ScriptCompiler:
-    """Has scripts ready at once or, if it is slow, after `release`; a script that is empty is none."""
+    """Has scripts ready at once or, if it is slow, when they are collected; a script that is empty is none.
 
-    def __init__(self, *, is_slow: bool = False) -> None:
+    With a seed it has one at a time, in an order that nobody knows.
+    """
+
+    def __init__(self, *, is_slow: bool = False, seed: int | None = None) -> None:
         self.is_slow = is_slow
+        self._random = None if seed is None else random.Random(seed)
         self._asked: list[Grammar] = []
         self._done: dict[Grammar, ScriptMatcher | str] = {}
 
-    def find(self, asked: Grammar) -> ScriptMatcher | str | None:
+    @property
+    def is_awaited(self) -> bool:
+        return bool(self._asked)
+
+    def find(self, asked: Grammar, client: str) -> ScriptMatcher | str | None:
         if not self.is_slow:
             return _compiled(asked)
         if asked not in self._done and asked not in self._asked:
             self._asked.append(asked)
         return self._done.get(asked)
 
+    def leave(self, asked: Grammar, client: str) -> None:
+        """It is compiled all the same."""
+
     def collect(self) -> list[tuple[Grammar, ScriptMatcher | str]]:
-        found = [(asked, _compiled(asked)) for asked in self._asked]
+        if self._random is not None:
+            self._random.shuffle(self._asked)
+        num_done = len(self._asked) if self._random is None else 1
+        found = [(asked, _compiled(asked)) for asked in self._asked[:num_done]]
         self._done.update(found)
-        self._asked = []
+        self._asked = self._asked[num_done:]
         return found
 
 
@@ -197,7 +211,7 @@ class GuidedHarness(Harness):
                 self._hear_ends()
                 if not self.scheduler.sequences:
                     return self
-                is_left = self.scheduler.waiting or self.scheduler.running.decoding
+                is_left = self.scheduler.waiting or self.scheduler.running.decoding or self.compiler.is_awaited
                 assert is_left, "sequences are left, and nothing is planned for them"
                 continue
             self.finish()

@@ -1,7 +1,9 @@
 """Sequences whose grammars are too dear for the engine's loop: told the same as in the loop, and holding nobody up."""
 
+import signal
 import threading
 from array import array
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -15,8 +17,10 @@ from penstock.engine.grammar.compiler import Compiler
 from penstock.engine.grammar.guide import TOO_DEAR, Guide
 from penstock.engine.grammar.matcher import MOST, Matcher, Vocabulary
 from penstock.engine.grammar.pace import Pace
+from penstock.engine.grammar.pool import STACK_BYTES
 from penstock.engine.grammar.thoughts import ThoughtState
 from penstock.protocol.guided import Grammar
+from penstock.protocol.process import wait_for_ends
 
 POCKET = Path(__file__).resolve().parents[2] / "frontend" / "pocket"
 SIZE = 1536
@@ -91,23 +95,63 @@ def test_a_sequence_is_told_what_a_guide_in_the_loop_would_say(waiting, vocabula
     assert step > 5
 
 
-def test_a_process_that_dies_ends_one_sequence_and_the_others_are_followed_anew(waiting, vocabulary):
+def ends_in_its_job(helper, number):
+    answer = helper._ask
+
+    def dying(job):
+        helper._process.send(number)
+        helper._ask = answer
+        return answer(job)
+
+    helper._ask = dying
+
+
+def ends_between_jobs(helper):
+    helper._process.send(signal.SIGKILL)
+    assert wait_for_ends([helper._process], 10)
+
+
+def leaves_the_next_job_to_another(helper):
+    """As it does when it has grown."""
+    helper._release()
+
+
+@pytest.mark.parametrize(
+    "end", [partial(ends_in_its_job, number=signal.SIGKILL), ends_between_jobs, leaves_the_next_job_to_another]
+)
+def test_sequences_are_followed_on_when_their_process_is_another(waiting, vocabulary, end):
+    guides = [waiting.begun(AMBIGUOUS) for _ in range(3)]
+    token = allowed(guides[0].mask(0))[0]
+    waiting.took(guides[2], token)
+    end(waiting.apart._helper)
+    told = here(vocabulary, AMBIGUOUS)
+    told.take(token)
+    for guide in guides[:2]:
+        assert (waiting.took(guide, token).mask(0), guide.error) == (told.mask(0), None)
+    told.take(token)
+    assert (waiting.took(guides[2], token).mask(0), guides[2].error) == (told.mask(0), None)
+
+
+def test_a_sequence_that_breaks_the_process_ends_and_the_others_are_followed_anew(waiting, vocabulary):
     first, second = waiting.begun(AMBIGUOUS), waiting.begun(AMBIGUOUS)
     token = allowed(first.mask(0))[0]
     waiting.took(second, token)
-    answers, helper = waiting.apart._helper.ask, waiting.apart._helper
-
-    def dying(job):
-        helper._process.send(9)
-        helper.ask = answers
-        return answers(job)
-
-    helper.ask = dying
+    ends_in_its_job(waiting.apart._helper, signal.SIGABRT)
     assert "Use a simpler one" in waiting.took(first, token).error
     guide = here(vocabulary, AMBIGUOUS)
     for each in (token, token):
         guide.take(each)
     assert waiting.took(second, token).mask(0) == guide.mask(0)
+
+
+def test_the_stack_of_its_thread_is_no_growth_of_a_process():
+    waiting = Waiting()
+    helper = waiting.apart._helper
+    helper.bounds = helper.bounds._replace(memory_bytes=STACK_BYTES)
+    waiting.begun(AMBIGUOUS)
+    waiting.begun('start: "another"')
+    assert helper.generation == 1
+    helper.close()
 
 
 def test_what_the_library_refuses_ends_with_its_words(waiting):

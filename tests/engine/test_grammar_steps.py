@@ -7,6 +7,7 @@ from builders.guided_harness import OPEN_THOUGHT, THOUGHT, GuidedHarness, Script
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.engine.grammar.guide import Busy
 from penstock.protocol.messages import Prompt, sequence_id, values
 
 WORD = [[7], [8], [9], list(range(20, 40)), [10], list(range(512)), [11], [12], [13], [14]]
@@ -92,6 +93,48 @@ def test_a_request_aborted_while_its_grammar_is_compiled_is_forgotten():
     harness.run()
 
 
+class Turns(ScriptCompiler):
+    """The client `flood` has no turn; who leaves is noted."""
+
+    def __init__(self, *, is_slow: bool) -> None:
+        super().__init__(is_slow=is_slow)
+        self.left = []
+
+    def find(self, asked, client):
+        is_refused = client == "flood" and not self.is_slow
+        return Busy(client, "Ask again later.") if is_refused else super().find(asked, client)
+
+    def leave(self, asked, client):
+        self.left.append((asked, client))
+
+    def collect(self):
+        busy = [(asked, Busy("flood", "Ask again later.")) for asked in self._asked]
+        return busy + super().collect()
+
+
+@pytest.mark.parametrize("is_slow", [False, True])
+def test_a_client_that_has_no_turn_for_its_grammar_is_told_so_and_others_go_on_with_the_same(is_slow):
+    harness = GuidedHarness(compiler=Turns(is_slow=is_slow))
+    harness.add(guided(0, WORD, client="flood", n=2), other := guided(1, WORD, client="other"))
+    harness.run()
+    for sample in range(2):
+        ended = harness.ended(0, sample)
+        assert (ended.finish_reason, ended.error_code, ended.error_msg) == ("error", 429, "Ask again later.")
+    check(harness, other)
+    assert harness.compiler.left == [] and harness.scheduler.stats().waiting == 0
+
+
+def test_a_grammar_is_left_with_the_last_sequence_of_its_client_that_waits_for_it():
+    harness = GuidedHarness(compiler=Turns(is_slow=True))
+    harness.add(guided(0, WORD, client="a", n=2), guided(1, WORD, client="a"), other := guided(2, WORD, client="b"))
+    harness.abort(sequence_id(0, 0), sequence_id(0, 1))
+    assert harness.compiler.left == [] and harness.scheduler.stats().waiting == 2
+    harness.abort(sequence_id(1, 0))
+    assert harness.compiler.left == [(other.grammar, "a")] and harness.scheduler.stats().waiting == 1
+    harness.run()
+    check(harness, other)
+
+
 def test_a_grammar_without_an_ending_to_sample_ends_the_answer_itself():
     harness = GuidedHarness()
     harness.add(free := guided(0, WORD, eos_token_id=[]), short := guided(1, WORD, min_tokens=20))
@@ -141,7 +184,7 @@ requests = st.fixed_dictionaries(
 
 def history_against_alone(several, block_size, num_blocks, budget, steps_in_flight, is_slow, one_dear_in, seed):
     harness = GuidedHarness(
-        compiler=ScriptCompiler(is_slow=is_slow),
+        compiler=ScriptCompiler(is_slow=is_slow, seed=seed),
         one_dear_in=one_dear_in,
         seed=seed,
         block_size=block_size,

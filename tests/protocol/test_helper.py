@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import contextmanager
 
 import pytest
 from builders.watching import is_running
@@ -14,6 +15,15 @@ from penstock.protocol.helper import Bounds, Helper, HelperDiedError
 
 BOUNDS = Bounds(cpu_seconds=1, memory_bytes=256 << 20)
 PID = b"str(__import__('os').getpid()).encode()"
+
+
+@contextmanager
+def open_process(pid):
+    pidfd = os.pidfd_open(pid)
+    try:
+        yield pidfd
+    finally:
+        os.close(pidfd)
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +75,35 @@ def test_a_process_that_has_grown_leaves_the_next_job_to_another(helper):
     assert helper.ask(PID) != first
 
 
+def test_a_job_whose_process_is_killed_from_outside_goes_to_another_and_once_only(helper):
+    """It may have been what the kernel ran out of memory with; a job knows of which generation its process is."""
+    before = helper.generation
+    job = b"__import__('os').kill(__import__('os').getpid(), 9)"
+    assert helper.ask_as(lambda generation: PID if generation > before else job) != b""
+    with pytest.raises(HelperDiedError, match="breaks what computes it"):
+        helper.ask(job)
+    assert helper.ask(b"b'next'") == b"next"
+    assert helper.generation == before + 3
+
+
+def test_a_process_that_died_between_two_jobs_is_replaced_and_its_generation_says_so(helper):
+    pid, before = int(helper.ask(PID)), helper.generation
+    with open_process(pid) as pidfd:
+        os.kill(pid, signal.SIGKILL)
+        assert select.select([pidfd], [], [], 5)[0]
+    assert int(helper.ask(PID)) != pid and helper.generation == before + 1
+
+
+def test_a_process_that_is_stopped_is_ended_by_the_clock_however_long_the_job():
+    helper = Helper("helper", "builders.helper_work", Bounds(wall_seconds=0.5))
+    for job in (b"b''", b"b'" + b"x" * 1_000_000 + b"'"):
+        helper.start()
+        helper._process.send(signal.SIGSTOP)
+        with pytest.raises(HelperDiedError, match="takes more than 0.5 s"):
+            helper.ask(job)
+    helper.close()
+
+
 def test_a_job_ends_with_close_and_none_begins_afterwards():
     helper = Helper("helper", "builders.helper_work", Bounds())
     pid = int(helper.ask(PID))
@@ -89,8 +128,6 @@ def test_a_process_ends_with_whoever_started_it_even_in_the_midst_of_a_job():
         pid = int(parent.stdout.readline())
         pidfd = os.pidfd_open(pid)
         parent.send_signal(signal.SIGKILL)
-
-
     poll = select.poll()
     poll.register(pidfd, select.POLLIN)
     assert poll.poll(5000), "it lives on"

@@ -1,0 +1,69 @@
+"""What clients wait for: an item of each in turn, so that one who asks for much holds up nobody who asks for little.
+
+Knows nothing of threads and of what an item is.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator
+from typing import Generic, TypeVar
+
+Item = TypeVar("Item", bound=Hashable)
+
+
+class Turns(Generic[Item]):
+    def __init__(self, size: Callable[[Item], int] = lambda item: 1) -> None:
+        self._size = size
+        # By client in the order of their turns, and each item with when it came.
+        self._lines: dict[str, dict[Item, float]] = {}
+        # Of those clients.
+        self._last_turns: dict[str, float] = {}
+        self._sizes: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        return sum(map(len, self._lines.values()))
+
+    def num_of(self, client: str) -> int:
+        return len(self._lines.get(client, ()))
+
+    def size_of(self, client: str) -> int:
+        return self._sizes[client]
+
+    def put(self, client: str, item: Item, now: float = 0.0) -> None:
+        line = self._lines.setdefault(client, {})
+        if item not in line:
+            line[item] = now
+            self._sizes[client] += self._size(item)
+
+    def drop(self, client: str, item: Item) -> None:
+        """It may be there no more."""
+        line = self._lines.get(client, {})
+        if item not in line:
+            return
+        del line[item]
+        self._sizes[client] -= self._size(item)
+        if not line:
+            del self._lines[client], self._sizes[client]
+            self._last_turns.pop(client, None)
+
+    def drop_all(self, item: Item) -> None:
+        """Whoever waits for it."""
+        for client in list(self._lines):
+            self.drop(client, item)
+
+    def take(self, now: float = 0.0, may_have: Callable[[str], bool] = lambda client: True) -> tuple[str, Item] | None:
+        """The oldest item of the client whose turn it is, of those that may have one."""
+        client = next(filter(may_have, self._lines), None)
+        if client is None:
+            return None
+        item = next(iter(self._lines[client]))
+        self.drop(client, item)
+        if client in self._lines:  # its next turn comes after those of the others
+            self._lines[client] = self._lines.pop(client)
+            self._last_turns[client] = now
+        return client, item
+
+    def oldest(self) -> Iterator[tuple[float, str, Item]]:
+        """Of each client its oldest item, and since when neither it nor another of that client has had a turn."""
+        for client, line in self._lines.items():
+            item, came = next(iter(line.items()))
+            yield max(came, self._last_turns.get(client, came)), client, item
