@@ -142,7 +142,7 @@ class Tokenizer:
     ) -> str:
         ids = [ids] if isinstance(ids, int) else list(ids)
         if spaces_between_special_tokens:
-            return self.backend.decode(ids, skip_special_tokens=skip_special_tokens)
+            return self.decoding.text(ids, skip_special_tokens=skip_special_tokens)
         decoder = self.decoding.decoder(skip_special_tokens=skip_special_tokens, spaces_between_special_tokens=False)
         return decoder.feed(ids) + decoder.flush()
 
