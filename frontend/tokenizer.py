@@ -237,11 +237,13 @@ def _content(token: Any) -> str:
 def _add_missing_tokens(backend: tokenizers.Tokenizer, settings: dict[str, Any]) -> None:
     """Tokens that only the settings know, in the order of transformers: by id, then special ones.
 
-    Of a token that the backend has already, the library keeps the options and only marks it as special.
+    A token that is named and listed has the options of the list; adding it again would take them away.
     """
     listed = settings.get("added_tokens_decoder") or {}
     backend.add_tokens([_added_token(listed[token_id]) for token_id in sorted(listed, key=int)])
-    backend.add_tokens([_added_token(settings[name], special=True) for name in _NAMED_TOKENS if settings.get(name)])
+    options = {_content(token): token for token in listed.values()}
+    named = [settings[name] for name in _NAMED_TOKENS if settings.get(name)]
+    backend.add_tokens([_added_token(options.get(_content(token), token), special=True) for token in named])
     known = {token.content for token in backend.get_added_tokens_decoder().values()}
     for name in _FURTHER_TOKENS:
         group = settings.get(name) or []
