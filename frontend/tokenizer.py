@@ -18,6 +18,7 @@ from ..protocol.errors import ConfigError, ModelNotFoundError, RequestError
 from .end_tokens import listed
 from .incremental import Decoding
 from .model_files import find_tokenizer
+from .vocabulary import attach_segmenter
 
 _NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 _FURTHER_TOKENS = ("additional_special_tokens", "extra_special_tokens")
@@ -32,6 +33,7 @@ class Tokenizer:
         model_folder = model_folder or folder
         settings = {**_json(folder, "special_tokens_map.json"), **_json(folder, "tokenizer_config.json")}
         self.backend = _backend(folder)
+        attach_segmenter(self.backend, folder, settings)
         _add_missing_tokens(self.backend, settings)
         self.special_tokens = {name: _content(settings[name]) for name in _NAMED_TOKENS if settings.get(name)}
         self.chat_template = _chat_template(folder, settings)
