@@ -1,7 +1,8 @@
 """Tokenizers that the `tokenizers` library can't read (`tokenizer.model`, `vocab.json` with `merges.txt`), converted.
 
-`transformers` does it, once, in a helper process (it may import torch, and the front end doesn't). The result lies in
-Penstock's cache under a hash of what it was made from; it appears there whole or not at all.
+SentencePiece models and tiktoken files are read here (`vocabulary/`). For the others `transformers` does it, once, in a
+helper process (it may import torch, and the front end doesn't). The result lies in Penstock's cache under a hash of
+what it was made from; it appears there whole or not at all.
 Knows nothing of what is done with it.
 """
 
@@ -22,6 +23,7 @@ from ..protocol.model_file import read_model_file
 from ..protocol.own_folder import HeldFolder, is_own, make_own, remove_own
 from ..protocol.places import reason
 from ..protocol.process import run_to_end, start_child
+from .vocabulary import has_other_ids, readable, write_tokenizer
 
 # Data files of the tokenizers that are worth converting.
 VOCABULARY_FILES = [
@@ -31,8 +33,11 @@ VOCABULARY_FILES = [
 _SMALL_FILES = ["*.json", "*.jinja", *VOCABULARY_FILES]
 _NOT_READ = ["*.index.json"]
 _MADE = "converted tokenizer"  # the mark of a folder that is complete
-_FORMAT = b"1"  # of the cache; a new number converts everything again
+_FORMAT = b"2"  # of the cache; a new number converts everything again
 _KEPT = 32
+# What transformers converts with: module → distribution.
+_NEEDED = {"transformers": "transformers"}
+_NEEDED_FOR_OTHER_IDS = {**_NEEDED, "sentencepiece": "sentencepiece", "google.protobuf": "protobuf"}
 _LONGEST_SECONDS = 600
 
 
@@ -50,11 +55,6 @@ def converted(folder: Path) -> Path:
         with suppress(OSError):
             os.utime(target)  # used last, removed last
         return target
-    if importlib.util.find_spec("transformers") is None:
-        raise ConfigError(
-            f"{folder} has no tokenizer.json, and converting its tokenizer takes transformers once. "
-            "Install it with: pip install 'penstock[transformers]'"
-        )
     try:
         cache.mkdir(mode=0o700, exist_ok=True)
         remove_own(target, _MADE)  # somebody has taken its vocabulary away
@@ -73,7 +73,10 @@ def _convert_into(target: Path, folder: Path) -> None:
     try:
         made = making.path / "tokenizer"
         make_own(made, _MADE)
-        _convert(folder, made)
+        if (vocabulary := readable(folder)) is not None:
+            write_tokenizer(vocabulary, made)
+        else:
+            _convert(folder, made)
         try:
             made.rename(target)
         except OSError:
@@ -104,7 +107,13 @@ def _key(sources: list[Path]) -> str:
 
 
 def _convert(source: Path, target: Path) -> None:
-    """Run this module as the helper process."""
+    """By transformers: run this module as the helper process."""
+    needed = _NEEDED_FOR_OTHER_IDS if has_other_ids(source) else _NEEDED
+    if not all(map(_is_installed, needed)):
+        raise ConfigError(
+            f"{source} has no tokenizer.json, and converting its tokenizer takes {' and '.join(needed.values())} once. "
+            f"Install with: pip install 'penstock[transformers]' {' '.join(list(needed.values())[1:])}".rstrip()
+        )
     helper = partial(start_child, "tokenizer", __name__, [str(source), str(target)], env={"HF_HUB_OFFLINE": "1"})
     try:
         done = run_to_end(helper, _LONGEST_SECONDS)
@@ -117,6 +126,13 @@ def _convert(source: Path, target: Path) -> None:
             f"transformers could not convert the tokenizer in {source}: {why}. "
             "Install what it asks for, or give a folder with a tokenizer.json with tokenizer=…"
         )
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # the package around it
+        return False
 
 
 def _remove_oldest(cache: Path) -> None:

@@ -4,6 +4,11 @@ Nearly every tokenizer for text generation is, on its way back, a table from tok
 those that write spaces as `▁` and rare characters as bytes. `TokenBytes` is that table; a decoder then only joins
 bytes and holds an unfinished character back. For the others (WordPiece and the like) the library decodes a window of
 the last tokens at each step. Text is what follows the prompt: the prompt's tail is the context.
+
+Bytes that are no UTF-8 become U+FFFD: one for each longest beginning of a character that breaks off, and one for each
+byte that begins none, as the Unicode Standard recommends. That is the rule for whole texts as well as for streams. (The
+library's own for byte fallback, one for every byte of a run that holds a broken one, takes back characters that a
+stream has given out.)
 Knows nothing of requests or messages, and of a tokenizer only its `tokenizers` object.
 """
 
@@ -11,7 +16,7 @@ import codecs
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import tokenizers
 
@@ -45,7 +50,9 @@ class Decoding:
         # Asked of the library: it may hold a token to be special whose own flag says otherwise.
         special_ids = (token_id for token_id in added if not backend.decode([token_id]))
         self.special_ids = frozenset(token_id for token_id in special_ids if self.added[token_id] not in shown)
-        rule = _byte_rule(backend)
+        steps = _steps(backend)
+        self._reads_bytes = "ByteFallback" in [step["type"] for step in steps]
+        rule = _byte_rule(steps)
         self._all_bytes = TokenBytes(backend, rule, frozenset()) if rule else None
         self._plain_bytes = TokenBytes(backend, rule, self.special_ids) if rule else None
 
@@ -61,6 +68,13 @@ class Decoding:
         if table is not None:  # none of these tokenizers puts spaces between special tokens in the first place
             return BytesDecoder(table, context)
         return WindowDecoder(self, context, skip_special_tokens, spaces_between_special_tokens)
+
+    def text(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
+        """All ids at once: the text that a stream of them gives without a prompt before it."""
+        if self._all_bytes is None and not self._reads_bytes:
+            return self.backend.decode(token_ids, skip_special_tokens=skip_special_tokens)
+        decoder = self.decoder(skip_special_tokens=skip_special_tokens)
+        return decoder.feed(token_ids) + decoder.flush()
 
     def token(self, token_id: int) -> str:
         """One token by itself, special ones shown; a part of a character is U+FFFD."""
@@ -138,24 +152,65 @@ class BytesDecoder:
         return self._utf8.getstate()[0]
 
 
-def _byte_rule(backend: tokenizers.Tokenizer) -> ByteRule | None:
-    """The tokenizer's decoder as a `ByteRule`; None for one that needs more than that."""
+def _steps(backend: tokenizers.Tokenizer) -> list[dict[str, Any]]:
+    """The decoder as the library describes it; empty where the tokenizer has none."""
     if backend.decoder is None:
-        return None
+        return []
     state = json.loads(backend.decoder.__getstate__())
-    steps = state["decoders"] if state["type"] == "Sequence" else [state]
-    match steps:
-        case [{"type": "ByteLevel"}]:
-            return ByteRule(_byte_level, _byte_level)
-        case [{"type": "Metaspace", "replacement": space, "prepend_scheme": scheme}]:
-            return _metaspace(space, strips_first=scheme != "never")
-        case [{"type": "Replace", "pattern": {"String": space}, "content": " "}, {"type": "ByteFallback"}, *rest]:
-            match rest:
-                case [{"type": "Fuse"}]:
-                    return _byte_fallback(space, strips_first=False)
-                case [{"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 1, "stop": 0}]:
-                    return _byte_fallback(space, strips_first=True)
-    return None
+    return state["decoders"] if state["type"] == "Sequence" else [state]
+
+
+def _byte_rule(steps: list[dict[str, Any]]) -> ByteRule | None:
+    """The tokenizer's decoder as a `ByteRule`; None for one that needs more than that."""
+    if [step["type"] for step in steps] == ["ByteLevel"]:
+        return ByteRule(_byte_level, _byte_level)
+    rule = _Replacing()
+    return rule.made() if steps and all(map(rule.takes, steps)) else None
+
+
+class _Replacing:
+    """The steps of a decoder that replaces parts of tokens, reads some as bytes, and strips what begins a text."""
+
+    def __init__(self) -> None:
+        self._replaced: list[tuple[str, str]] = []
+        self._mark = ""  # that the first token is shown without
+        self._is_fused = False
+        self._has_bytes = False
+        self._strips_space = False
+
+    def takes(self, step: dict[str, Any]) -> bool:
+        """False for a step that is no function of single tokens."""
+        match step:
+            case {"type": "Fuse"}:
+                self._is_fused = True
+            case {"type": "Strip", "content": " ", "start": 1, "stop": 0} if self._is_fused:
+                self._strips_space = True
+            case _ if self._is_fused:
+                return False
+            case {"type": "ByteFallback"}:
+                self._has_bytes = True
+            case {"type": "Replace", "pattern": {"String": old}, "content": new}:
+                self._replaced.append((old, new))
+            case {"type": "Metaspace", "replacement": mark, "prepend_scheme": scheme}:
+                self._mark = "" if scheme == "never" else mark
+                self._replaced.append((mark, " "))
+            case _:
+                return False
+        return True
+
+    def made(self) -> ByteRule:
+        return ByteRule(self._plain, self._first)
+
+    def _plain(self, token: str) -> bytes:
+        if self._has_bytes and (byte := _BYTE_TOKEN.fullmatch(token)):
+            return bytes([int(byte[1], 16)])
+        for old, new in self._replaced:
+            token = token.replace(old, new)
+        return token.encode()
+
+    def _first(self, token: str) -> bytes:
+        found = self._plain(token.replace(self._mark, "") if self._mark else token)
+        return found.removeprefix(b" ") if self._strips_space else found
 
 
 def _byte_level(token: str) -> bytes:
@@ -163,28 +218,6 @@ def _byte_level(token: str) -> bytes:
         return bytes([_BYTE_OF_CHARACTER[character] for character in token])
     except KeyError:  # an added token, written as it is
         return token.encode()
-
-
-def _metaspace(space: str, *, strips_first: bool) -> ByteRule:
-    def plain(token: str) -> bytes:
-        return token.replace(space, " ").encode()
-
-    def without_spaces(token: str) -> bytes:
-        return token.replace(space, "").encode()
-
-    return ByteRule(plain, without_spaces if strips_first else plain)
-
-
-def _byte_fallback(space: str, *, strips_first: bool) -> ByteRule:
-    def plain(token: str) -> bytes:
-        if byte := _BYTE_TOKEN.fullmatch(token):
-            return bytes([int(byte[1], 16)])
-        return token.replace(space, " ").encode()
-
-    def without_one_space(token: str) -> bytes:
-        return plain(token).removeprefix(b" ")
-
-    return ByteRule(plain, without_one_space if strips_first else plain)
 
 
 def _printable_bytes() -> dict[str, int]:

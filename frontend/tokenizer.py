@@ -18,6 +18,7 @@ from ..protocol.model_file import read_model_file, read_model_json, read_model_t
 from .end_tokens import listed
 from .incremental import Decoding
 from .model_files import find_tokenizer
+from .vocabulary import attach_segmenter
 
 _NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 _FURTHER_TOKENS = ("additional_special_tokens", "extra_special_tokens")
@@ -32,6 +33,7 @@ class Tokenizer:
         model_folder = model_folder or folder
         settings = {**_json(folder, "special_tokens_map.json"), **_json(folder, "tokenizer_config.json")}
         self.backend = _backend(folder)
+        attach_segmenter(self.backend, folder, settings)
         _add_missing_tokens(self.backend, settings)
         self.special_tokens = {name: _content(settings[name]) for name in _NAMED_TOKENS if settings.get(name)}
         self.chat_template = _chat_template(folder, settings)
@@ -142,7 +144,7 @@ class Tokenizer:
     ) -> str:
         ids = [ids] if isinstance(ids, int) else list(ids)
         if spaces_between_special_tokens:
-            return self.backend.decode(ids, skip_special_tokens=skip_special_tokens)
+            return self.decoding.text(ids, skip_special_tokens=skip_special_tokens)
         decoder = self.decoding.decoder(skip_special_tokens=skip_special_tokens, spaces_between_special_tokens=False)
         return decoder.feed(ids) + decoder.flush()
 
@@ -236,11 +238,13 @@ def _content(token: Any) -> str:
 def _add_missing_tokens(backend: tokenizers.Tokenizer, settings: dict[str, Any]) -> None:
     """Tokens that only the settings know, in the order of transformers: by id, then special ones.
 
-    Of a token that the backend has already, the library keeps the options and only marks it as special.
+    A token that is named and listed has the options of the list; adding it again would take them away.
     """
     listed = settings.get("added_tokens_decoder") or {}
     backend.add_tokens([_added_token(listed[token_id]) for token_id in sorted(listed, key=int)])
-    backend.add_tokens([_added_token(settings[name], special=True) for name in _NAMED_TOKENS if settings.get(name)])
+    options = {_content(token): token for token in listed.values()}
+    named = [settings[name] for name in _NAMED_TOKENS if settings.get(name)]
+    backend.add_tokens([_added_token(options.get(_content(token), token), special=True) for token in named])
     known = {token.content for token in backend.get_added_tokens_decoder().values()}
     for name in _FURTHER_TOKENS:
         group = settings.get(name) or []

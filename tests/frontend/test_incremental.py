@@ -1,9 +1,12 @@
 """Streaming text is whole characters, and the same text however it was cut."""
 
+import random
+
 import pytest
 from builders.tokenizer_kinds import KINDS, TEXTS
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers import Regex, Tokenizer, decoders
 
 from penstock.frontend.incremental import Decoding
 
@@ -51,6 +54,55 @@ def test_any_ids_of_a_byte_level_tokenizer_give_the_librarys_text(token_ids, ski
     decoder = decoding.decoder(skip_special_tokens=skip_special_tokens)
     expected = decoding.backend.decode(token_ids, skip_special_tokens=skip_special_tokens)
     assert "".join(pieces_of(decoder, token_ids)) == expected
+
+
+# A decoder with byte fallback as its steps are written for Llama 2, for Gemma, and elsewhere; the last is no table.
+BYTE_FALLBACKS = {
+    "as Llama": [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)],
+    "as Gemma": [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()],
+    "bytes first": [decoders.ByteFallback(), decoders.Metaspace()],
+    "bytes first, fused": [decoders.ByteFallback(), decoders.Replace("▁", " "), decoders.Fuse()],
+    "by a pattern": [decoders.Replace(Regex("▁"), " "), decoders.ByteFallback(), decoders.Fuse()],
+}
+BYTES = {byte: KINDS["byte_fallback"]().token_to_id(f"<0x{byte:02X}>") for byte in range(256)}
+
+
+def with_decoder(steps):
+    backend = Tokenizer.from_str(KINDS["byte_fallback"]().to_str())
+    backend.decoder = decoders.Sequence(steps)
+    return Decoding(backend)
+
+
+@pytest.mark.parametrize("name", BYTE_FALLBACKS)
+def test_any_ids_give_the_same_text_in_a_stream_in_one_piece_and_decoded(name):
+    decoding = with_decoder(BYTE_FALLBACKS[name])
+    draw = random.Random(name)
+    # Bytes of characters, so that many are whole, many broken, and many in the midst of others.
+    pool = [BYTES[byte] for byte in "🙂é你 a▁".encode()] * 3 + list(range(decoding.backend.get_vocab_size() + 2))
+    for _ in range(400):
+        token_ids = draw.choices(pool, k=draw.randint(0, 12))
+        for skip in (True, False):
+            cuts = [draw.randint(0, 3) for _ in token_ids]
+            streamed = "".join(pieces_of(decoding.decoder(skip_special_tokens=skip), token_ids, cuts))
+            whole = decoding.decoder(skip_special_tokens=skip)
+            assert streamed == whole.feed(token_ids) + whole.flush(), token_ids
+            assert streamed == decoding.text(token_ids, skip_special_tokens=skip), token_ids
+
+
+@pytest.mark.parametrize("name", [name for name in BYTE_FALLBACKS if name != "by a pattern"])
+@given(st.binary(max_size=12))
+def test_broken_bytes_are_replaced_as_unicode_recommends(name, written):
+    text = with_decoder(BYTE_FALLBACKS[name]).text([5, *map(BYTES.get, written)])
+    first = with_decoder(BYTE_FALLBACKS[name]).text([5])
+    assert text == first + written.decode("utf-8", "replace")
+
+
+@pytest.mark.parametrize("name", BYTE_FALLBACKS)
+def test_whole_characters_are_decoded_as_the_library_does(name):
+    decoding = with_decoder(BYTE_FALLBACKS[name])
+    for text in TEXTS:
+        token_ids = decoding.backend.encode(text).ids
+        assert decoding.text(token_ids) == decoding.backend.decode(token_ids), text
 
 
 @pytest.mark.parametrize("kind", ["byte_level", "byte_fallback"])

@@ -200,6 +200,14 @@ def test_other_content_is_another_conversion(old_style, tmp_path):
     assert convert_tokenizer._key(convert_tokenizer._sources(other)) != files.tokenizer_folder.name
 
 
+def test_a_conversion_by_an_older_version_is_not_used_again(old_style, monkeypatch):
+    files, _ = old_style
+    monkeypatch.setattr(convert_tokenizer, "_convert", lambda source, target: (target / "tokenizer.json").touch())
+    assert convert_tokenizer._FORMAT > b"1", "the first versions ordered SentencePiece's merges otherwise"
+    monkeypatch.setattr(convert_tokenizer, "_FORMAT", convert_tokenizer._FORMAT + b"+")
+    assert find_tokenizer(files.folder) != files.tokenizer_folder
+
+
 def test_a_converted_tokenizer_still_ends_where_its_model_says(old_style):
     files, _ = old_style
     (files.folder / "generation_config.json").write_text('{"eos_token_id": [7]}')
@@ -214,6 +222,15 @@ def test_without_transformers_the_error_names_the_extra(tmp_path, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"penstock\[transformers\]"):
         find_model(write_vocabulary(tmp_path / "model"))
+
+
+def test_a_tokenizer_whose_class_changes_ids_names_all_that_converting_it_takes(tmp_path, monkeypatch):
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "google.protobuf" else name)
+    (tmp_path / "spiece.model").write_bytes(b"")
+    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "T5TokenizerFast"}')
+    with pytest.raises(ConfigError, match=r"penstock\[transformers\]' sentencepiece protobuf"):
+        find_tokenizer(tmp_path)
 
 
 def test_a_conversion_that_fails_says_why_and_leaves_nothing(tmp_path, monkeypatch):

@@ -110,18 +110,23 @@ THINK = KINDS["byte_level"]().token_to_id("<think>")
         {"added_tokens_decoder": {str(THINK): {**ADDED, "content": "<think>", "special": True}}},
         {"additional_special_tokens": ["<think>"]},
         {"extra_special_tokens": {"image_token": "hello"}},
+        {
+            "pad_token": "<think>",
+            "added_tokens_decoder": {str(THINK): {**ADDED, "content": "<think>", "rstrip": True, "lstrip": True}},
+        },
         {"pad_token": "<think>"},
         {"pad_token": "hello"},
         {"pad_token": "he"},
     ],
-    ids=["added", "marked special", "named twice", "extra by name", "named and plain", "a word", "part of a word"],
+    ids=["added", "marked special", "named twice", "extra by name"]
+    + ["named and listed", "named and plain", "a word", "part of a word"],
 )
 def test_tokens_that_the_settings_add_or_mark_are_those_of_transformers(tmp_path, settings):
     from transformers import AutoTokenizer
 
     write_tokenizer(tmp_path, "byte_level", **settings)
     tokenizer, reference = Tokenizer.from_pretrained(tmp_path), AutoTokenizer.from_pretrained(tmp_path)
-    text = "a<think>hello <|image|>brown<answer>world<|tool|><|eot|> <|end|>"
+    text = "a <think> hello <|image|>brown<answer>world<|tool|><|eot|> <|end|>"
     ids = reference.encode(text)
     assert tokenizer.encode(text) == ids
     for skip_special_tokens in (True, False):

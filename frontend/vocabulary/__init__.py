@@ -1,0 +1,6 @@
+"""Vocabularies in the files of other libraries (SentencePiece, tiktoken), made into `tokenizers` objects that give the
+same token ids. None of those libraries is needed for it.
+"""
+
+from .folder import has_other_ids, readable, write_tokenizer
+from .segmenter import attach_segmenter

@@ -1,0 +1,28 @@
+"""Which pieces begin at a place in a text: looked up by their first character and the lengths that occur with it."""
+
+from collections.abc import Iterable, Iterator
+
+
+class PieceIndex:
+    def __init__(self, pieces: Iterable[str]) -> None:
+        self._pieces = frozenset(pieces)
+        lengths: dict[str, set[int]] = {}
+        for piece in self._pieces:
+            lengths.setdefault(piece[0], set()).add(len(piece))
+        self._lengths = {first: sorted(found) for first, found in lengths.items()}
+
+    def __bool__(self) -> bool:
+        return bool(self._pieces)
+
+    def ends(self, text: str, position: int) -> Iterator[int]:
+        """Where the pieces end that begin at a position, the shortest first."""
+        for length in self._lengths.get(text[position], ()):
+            end = position + length
+            if end > len(text):
+                return
+            if text[position:end] in self._pieces:
+                yield end
+
+    def longest_end(self, text: str, position: int) -> int:
+        """0 where none begins at the position."""
+        return max(self.ends(text, position), default=0)

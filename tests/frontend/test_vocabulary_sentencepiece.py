@@ -1,0 +1,264 @@
+"""A `tokenizer.model` alone gives the ids that SentencePiece gives, whatever the model is like and the text holds."""
+
+import json
+import random
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+import sentencepiece
+from builders.random_texts import random_text
+from builders.sentencepiece_models import AS_LLAMA, BYTE, NORMAL, UNUSED, USER_DEFINED, trained, written
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.frontend.model_files import find_tokenizer
+from penstock.frontend.tokenizer import Tokenizer
+from penstock.frontend.vocabulary import write_tokenizer
+from penstock.frontend.vocabulary.segmenter import SEGMENTER_FILE
+from penstock.protocol.errors import ConfigError
+
+# How a model was trained.
+TRAINED = {
+    "as Llama": AS_LLAMA,
+    "no prefix": {**AS_LLAMA, "add_dummy_prefix": False},
+    "extra spaces removed": {**AS_LLAMA, "remove_extra_whitespaces": True},
+    "unknown characters": {**AS_LLAMA, "byte_fallback": False, "character_coverage": 0.98},
+    "pieces across spaces": {**AS_LLAMA, "split_by_whitespace": False},
+    "user-defined": {**AS_LLAMA, "user_defined_symbols": ["<uds>", "he", "<u", "\n", "▁▁"]},
+    "BPE by default": dict(model_type="bpe"),
+    "case folded": dict(
+        model_type="bpe", normalization_rule_name="nfkc_cf", user_defined_symbols=["<uds>", "ａ", "  "]
+    ),
+    "unigram": dict(model_type="unigram"),
+    "unigram of bytes": {**AS_LLAMA, "model_type": "unigram"},
+    "unigram, user-defined": dict(model_type="unigram", user_defined_symbols=["<uds>", "<u", "he"]),
+    "characters": dict(model_type="char", byte_fallback=True),
+}
+USED_BY_THE_LIBRARY = ("as Llama", "no prefix", "unknown characters", "pieces across spaces")
+model_of = cache(lambda name: trained(**TRAINED[name]))
+
+
+def read(folder, model, settings=None):
+    """The tokenizer of a folder that has nothing but the model and its settings."""
+    (folder / "tokenizer.model").write_bytes(model)
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings or {}))
+    target = folder / "made"
+    target.mkdir(exist_ok=True)
+    for file in target.iterdir():
+        file.unlink()
+    write_tokenizer(folder / "tokenizer.model", target)
+    return Tokenizer(target)
+
+
+@cache
+def as_llama():
+    with TemporaryDirectory() as folder:
+        return read(Path(folder), model_of("as Llama"))
+
+
+def check(folder, model, texts):
+    reference = sentencepiece.SentencePieceProcessor(model_proto=model)
+    tokenizer = read(folder, model)
+    for text, ids in zip(texts, tokenizer.encode_batch(texts), strict=True):
+        assert ids == reference.encode(text), text
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_ids_are_those_of_sentencepiece(name, tmp_path):
+    draw = random.Random(name)
+    check(tmp_path, model_of(name), [random_text(draw) for _ in range(300)])
+    assert (tmp_path / "made" / SEGMENTER_FILE).exists() == (name not in USED_BY_THE_LIBRARY)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", TRAINED)
+def test_five_thousand_texts_have_the_ids_of_sentencepiece(name, tmp_path):
+    draw = random.Random(f"{name}, long")
+    check(tmp_path, model_of(name), [random_text(draw) for _ in range(5000)])
+
+
+SCORES = {
+    "distinct": lambda draw, count: draw.sample(range(-1000, 0), count),
+    "equal in part": lambda draw, count: [draw.randint(-4, 0) for _ in range(count)],
+}
+
+
+@pytest.mark.parametrize("is_bpe", [True, False], ids=["BPE", "unigram"])
+@pytest.mark.parametrize("kinds", [[NORMAL], [NORMAL, NORMAL, UNUSED, USER_DEFINED]], ids=["normal", "of all kinds"])
+@pytest.mark.parametrize("scores", SCORES)
+def test_any_scores_and_kinds_of_pieces_give_the_ids_of_sentencepiece(scores, kinds, is_bpe, tmp_path):
+    """Two letters, so that pieces overlap in every way; scores that no training gives."""
+    draw = random.Random(f"{scores} {kinds} {is_bpe}")
+    for _ in range(15):
+        longer = sorted({"".join(draw.choices("ab", k=draw.randint(2, 6))) for _ in range(draw.randint(2, 30))})
+        chosen = SCORES[scores](draw, len(longer))
+        pieces = [(letter, -2000.0 - at, NORMAL) for at, letter in enumerate("ab▁")]
+        pieces += [(piece, float(score), draw.choice(kinds)) for piece, score in zip(longer, chosen, strict=True)]
+        model = written(pieces, is_bpe=is_bpe, byte_fallback=draw.random() < 0.5, add_dummy_prefix=draw.random() < 0.5)
+        check(tmp_path, model, ["".join(draw.choices("ab x", (9, 9, 2, 1), k=draw.randint(0, 25))) for _ in range(40)])
+
+
+def test_merges_go_by_score_and_not_by_id(tmp_path):
+    """As in Mistral's vocabulary, where two spaces have a lower id than a space with a letter, and a lower score."""
+    words = ["▁▁", "▁T", "▁Th", "▁The", "▁a", "▁an", "▁ans", "▁answ", "▁answe", "▁answer", "answer", "\n▁▁"]
+    scores = dict(zip([*words[1:10], "answer", "▁▁", "\n▁▁"], range(0, -100, -1)))
+    letters = [(letter, -1000.0 - at, NORMAL) for at, letter in enumerate("▁The answr\n".replace(" ", ""))]
+    model = written([*((word, float(scores[word]), NORMAL) for word in words), *letters], byte_fallback=True)
+    tokenizer = read(tmp_path, model)
+    tokens = [tokenizer.backend.id_to_token(token_id) for token_id in tokenizer.encode("The  answer")]
+    assert tokens == ["▁The", "▁", "▁answer"]
+    check(tmp_path, model, ["The  answer", "\n    answer", " The", "answer  ", "   "])
+
+
+def test_sums_of_a_long_text_are_as_fine_as_those_of_a_short_one(tmp_path):
+    """SentencePiece counts from zero again before float32 gets too coarse."""
+    scores = {"▁": -5.0, "a": -1.1, "b": -1.3, "ab": -2.4004, "ba": -2.3996, "x": -3.7}
+    model = written([(piece, score, NORMAL) for piece, score in scores.items()], is_bpe=False)
+    draw = random.Random(1)
+    check(tmp_path, model, ["".join(draw.choices("abx", k=60_000))])
+
+
+@given(st.text(max_size=20))
+def test_any_text_comes_back(text):
+    tokenizer = as_llama()
+    text = text.replace("▁", "").replace("\ufffd", "")
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+def pieces_of(tokenizer, text):
+    return [tokenizer.backend.id_to_token(token_id) for token_id in tokenizer.encode(text)]
+
+
+@pytest.mark.parametrize(
+    "settings, begins, ends",
+    [
+        ({}, [], []),
+        ({"add_bos_token": True}, ["<s>"], []),
+        ({"add_eos_token": True}, [], ["</s>"]),
+        ({"add_bos_token": True, "add_eos_token": True, "bos_token": "</s>", "eos_token": "<s>"}, ["</s>"], ["<s>"]),
+        ({"add_bos_token": True, "bos_token": None}, [], []),
+        ({"add_bos_token": True, "bos_token": {"content": "<s>", "lstrip": False}}, ["<s>"], []),
+    ],
+)
+def test_a_text_begins_and_ends_as_the_settings_ask(settings, begins, ends, tmp_path):
+    tokenizer = read(tmp_path, model_of("as Llama"), settings)
+    assert pieces_of(tokenizer, "fox") == [*begins, *pieces_of(as_llama(), "fox"), *ends]
+    assert pieces_of(tokenizer, "") == [*begins, *ends]
+
+
+@pytest.mark.parametrize("name", ["as Llama", "user-defined"])
+@pytest.mark.parametrize(
+    "settings, first, second",
+    [
+        ({}, "▁", ""),
+        ({"legacy": False}, "▁", ""),
+        ({"legacy": True}, "▁", "▁"),
+        ({"add_prefix_space": False, "legacy": True}, "", ""),
+    ],
+)
+def test_the_space_before_a_text_and_behind_special_tokens_goes_by_the_settings(
+    name, settings, first, second, tmp_path
+):
+    tokenizer = read(tmp_path, model_of(name), settings)
+    for text, expected in (("the", [first]), ("the</s>the", [first, second]), ("<s>the", [second])):
+        found = "".join(pieces_of(tokenizer, text)).replace("<s>", "</s>").split("</s>")
+        assert [part.removesuffix("the") for part in found if part] == expected, text
+
+
+def test_special_tokens_are_named_by_the_model_unless_the_settings_do(tmp_path):
+    tokenizer = read(tmp_path, trained(**AS_LLAMA, pad_id=3, bos_piece="<begin>"))
+    assert tokenizer.special_tokens == {
+        "bos_token": "<begin>", "eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"
+    }  # fmt: skip
+    assert tokenizer.decode(tokenizer.encode("<begin>the fox</s>")) == "the fox"
+    tokenizer = read(tmp_path, model_of("as Llama"), {"eos_token": "<|end|>", "bos_token": None})
+    assert (tokenizer.bos_token, tokenizer.eos_token, tokenizer.eos_token_id) == (None, "<|end|>", len(tokenizer) - 1)
+
+
+@pytest.mark.parametrize("name", ["as Llama", "user-defined"])
+def test_tokens_that_the_settings_list_have_their_ids_and_options(name, tmp_path):
+    size = sentencepiece.SentencePieceProcessor(model_proto=model_of(name)).vocab_size()
+    listed = {
+        "1": {"content": "<s>", "special": True, "rstrip": True},
+        "280": {"content": "<tool>", "special": False, "normalized": False},  # in the place of a piece
+        str(size): {"content": "<|end|>", "special": True},
+    }
+    tokenizer = read(tmp_path, model_of(name), {"added_tokens_decoder": listed})
+    ids = tokenizer.encode("<s>  <tool><|end|>")
+    assert (ids, len(tokenizer)) == ([1, 280, size], size + 1)
+    assert tokenizer.decode(ids) == "<tool>"
+
+
+def test_templates_and_added_tokens_go_with_the_model(tmp_path):
+    (tmp_path / "chat_template.jinja").write_text("{{ messages[0].content }}")
+    size = len(as_llama())
+    (tmp_path / "added_tokens.json").write_text(json.dumps({"<|b|>": size + 1, "<|a|>": size, "the": 5}))
+    tokenizer = read(tmp_path, model_of("as Llama"))
+    assert tokenizer.chat_template == "{{ messages[0].content }}"
+    assert [tokenizer.token_to_id(token) for token in ("<|a|>", "<|b|>")] == [size, size + 1]
+    assert tokenizer.encode("<|a|><|b|>") == [size, size + 1]
+
+
+# --- what can't be read ----------------------------------------------------------------------------------------------
+
+BYTES_AS_PIECES = [(f"<0x{byte:02X}>", 0.0, BYTE) for byte in range(256)]
+UNREADABLE = {
+    "empty": lambda: (b"", "no pieces"),
+    "cut short": lambda: (trained(**AS_LLAMA)[:-1000], "too early|no whole number"),
+    "a pointer of Git LFS": lambda: (
+        b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 499723\n",
+        "can't be read",
+    ),
+    "text": lambda: (b"hello world\n" * 50, "can't be read"),
+    "a piece twice": lambda: (written([("a", 0.0, NORMAL)] * 2), "'a' once more"),
+    "no score": lambda: (written([("a", float("nan"), NORMAL)]), "has the score nan"),
+    "bytes without fallback": lambda: (written(BYTES_AS_PIECES), "pieces for bytes"),
+    "an endless piece": lambda: (written([("a" * 2000, 0.0, NORMAL)]), "has the length 2,000"),
+    "rules cut short": lambda: (written([("a", 0.0, NORMAL)], charsmap=b"\x08\0\0\0abcd"), "rules for characters"),
+    "words": lambda: (trained(model_type="word", vocab_size=60), "cuts text into words"),
+    "spaces behind words": lambda: (trained(model_type="bpe", treat_whitespace_as_suffix=True), "spaces behind words"),
+}
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_a_file_that_cannot_be_read_is_refused_in_a_sentence(name, tmp_path, monkeypatch):
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
+    content, reason = UNREADABLE[name]()
+    (tmp_path / "tokenizer.model").write_bytes(content)
+    with pytest.raises(ConfigError, match=f"(?s)({reason}).*tokenizer="):
+        find_tokenizer(tmp_path)
+    assert list((tmp_path / "cache" / "penstock" / "tokenizers").iterdir()) == [], "nothing half made is left"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_damaged_files_give_ids_or_a_sentence(seed, tmp_path):
+    draw = random.Random(seed)
+    for _ in range(12):
+        content = bytearray(model_of("BPE by default" if seed % 2 else "unigram of bytes"))
+        # The descriptions at the end, and the rules for characters, are where a byte says most.
+        for _ in range(draw.randint(1, 8)):
+            at = draw.randrange(len(content)) if draw.random() < 0.5 else -1 - draw.randrange(400)
+            content[at] = draw.randrange(256)
+        try:
+            tokenizer = read(tmp_path, bytes(content))
+        except ConfigError:
+            continue
+        tokenizer.encode_batch([random_text(draw) for _ in range(5)])
+
+
+def test_neither_transformers_nor_the_libraries_of_vocabularies_are_needed(tmp_path):
+    (tmp_path / "tokenizer.model").write_bytes(model_of("unigram"))
+    code = (
+        "import sys\n"
+        "for name in ('transformers', 'sentencepiece', 'tiktoken', 'google', 'google.protobuf', 'torch'):\n"
+        "    sys.modules[name] = None\n"
+        "from penstock.frontend.tokenizer import Tokenizer\n"
+        f"print(Tokenizer.from_pretrained({str(tmp_path)!r}).encode('The fox'))\n"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    reference = sentencepiece.SentencePieceProcessor(model_proto=model_of("unigram"))
+    assert json.loads(shown.stdout) == reference.encode("The fox")
