@@ -44,6 +44,7 @@ class Client(Usable):
 
     def __init__(self, config: EngineConfig, files: ModelFiles) -> None:
         super().__init__()  # `error` is what ended the tree
+        self.closed_meanwhile = CLOSED_MEANWHILE  # what requests are told that this ends
         self._wake_read, self._wake_write = os.pipe()
         try:
             self.tree = Tree(config, files.folder, files.tokenizer_folder)
@@ -87,7 +88,7 @@ class Client(Usable):
         self._watchdog.wake()
         # The tree may have ended in between, after all requests that were known then had failed.
         if self.error is not None or self.is_closed:
-            self._fail_all(self.error or ClosedError(CLOSED_MEANWHILE))
+            self._fail_all(self.error or ClosedError(self.closed_meanwhile))
 
     def abort(self, requests: Iterable[Pending]) -> None:
         """Forget the requests and have the engine drop them; those that have ended are left alone."""
@@ -129,7 +130,7 @@ class Client(Usable):
         self.tree.engine.send(StatsQuery(query))
         self._watchdog.wake()
         if self.error is not None or self.is_closed:
-            self._fail_all(self.error or ClosedError(CLOSED_MEANWHILE))
+            self._fail_all(self.error or ClosedError(self.closed_meanwhile))
         return asked
 
     @contextmanager
@@ -163,7 +164,7 @@ class Client(Usable):
         self._watchdog.stop()
         self.tree.close()
         self.on_close()
-        self._fail_all(ClosedError(CLOSED_MEANWHILE))
+        self._fail_all(ClosedError(self.closed_meanwhile))
         self._close_ends()
 
     def _close_ends(self) -> None:

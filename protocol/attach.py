@@ -192,10 +192,10 @@ class AskReload(Message):
 
 
 class AskStop(Message):
-    """End the daemon: requests that run have so many seconds."""
+    """End the daemon: requests that run have so many seconds, or as many as its owner has set."""
 
     query: int
-    seconds: float
+    seconds: float | None
 
 
 Question = AskStats | AskRender | AskLoad | AskUnload | AskAdapters | AskStatus | AskReload | AskStop
@@ -278,6 +278,8 @@ class DaemonStatus(Part):
     is_draining: bool
     log: str
     models: list[ModelStatus]
+    num_running: int = 0  # requests
+    drain: float = 0.0  # seconds that these have when it ends
 
 
 class Answer(Message):

@@ -43,6 +43,7 @@ def lines_of(status: DaemonStatus, now: float) -> list[str]:
         ("clients", str(status.clients)),
         ("log", status.log),
     ]
+    rows += [(model.name, model.error) for model in status.models if model.error and model.state != "ready"]
     state = "The daemon is shutting down" if status.is_draining else "A daemon runs"
     return [state, *(f"  {name:<8} {text}" for name, text in rows)]
 

@@ -114,38 +114,51 @@ def reload_daemon(address: Path) -> str:
         line.close()
 
 
-def stop_daemon(address: Path, seconds: float) -> list[str]:
-    """Returns when it has ended, with its trees: asked to, else told to, else killed. Says what else was done."""
+def stop_daemon(address: Path, seconds: float | None = None, say: Callable[[str], None] = lambda words: None) -> None:
+    """Returns when it has ended, with its trees: asked to, else told to, else killed. Says what it waits for and did.
+
+    Requests that run have so many seconds, or as many as the daemon's owner has set.
+    """
     process = process_of(address)
     try:
         try:
-            answering = _asked_to_stop(address, seconds)
+            answering, seconds = _asked_to_stop(address, seconds, say)
         except PenstockError as error:
             if process is None:  # there is none, or nobody knows which it is
                 raise
-            return [] if process.has_ended(0.0) else [str(error), *process.end()]
+            if not process.has_ended(0.0):
+                for words in (str(error), *process.end()):
+                    say(words)
+            return
         if process is None:
             process = answering
         else:
             answering.close()
         if process.has_ended(seconds + END_SECONDS):
-            return []
-        return [f"It was asked to end, and has not within {seconds + END_SECONDS:.0f} s.", *process.end()]
+            return
+        for words in (f"It was asked to end, and has not within {seconds + END_SECONDS:.0f} s.", *process.end()):
+            say(words)
     finally:
         if process is not None:
             process.close()
 
 
-def _asked_to_stop(address: Path, seconds: float) -> DaemonProcess:
-    """Who has promised to end."""
+def _asked_to_stop(
+    address: Path, seconds: float | None, say: Callable[[str], None]
+) -> tuple[DaemonProcess, float]:
+    """Who has promised to end, and how long its requests have."""
     line = line_to(address)
     try:
         process = DaemonProcess(line.pid, os.pidfd_open(line.pid))
         try:
-            asked(line, AskStop(0, seconds))
+            status = asked(line, AskStop(0, seconds)).status
         except BaseException:
             process.close()
             raise
-        return process
+        if status is None:  # of another version
+            return process, seconds or 0.0
+        if status.num_running:
+            say(f"Requests that run: {status.num_running:,}; they have {status.drain:g} s to end.")
+        return process, status.drain
     finally:
         line.close()

@@ -24,7 +24,7 @@ class HttpFace:
         self._budget = budget
         self._server: HttpServer | None = None
         self._told: tuple[HttpOptions | None, list[bytes]] = (None, [])
-        self._closing: set[asyncio.Task[None]] = set()
+        self._closing: dict[asyncio.Task[None], HttpServer] = {}
 
     @property
     def address(self) -> str:
@@ -54,6 +54,9 @@ class HttpFace:
             from ..http.serve import start_http
 
             server = await start_http(self._models, options, self._budget, older)
+            if not options.is_local and options.api_key_file is None:
+                words = f"Whoever reaches {server.address} may use it: there are no keys (--api-key-file)."
+                logs.say(words, quiet=False)
         self._server, self._told = server, told
         if older is not None:
             self._close(older, older.options.request_timeout)
@@ -66,8 +69,14 @@ class HttpFace:
 
     def _close(self, server: "HttpServer", seconds: float) -> None:
         task = asyncio.create_task(server.close(seconds))
-        self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
+        self._closing[task] = server
+        task.add_done_callback(self._closing.pop)
+
+    @property
+    def num_busy(self) -> int:
+        """Connections whose requests are being answered."""
+        servers = {*self._closing.values(), *([self._server] if self._server is not None else [])}
+        return sum(server.num_busy for server in servers)
 
     @property
     def is_busy(self) -> bool:

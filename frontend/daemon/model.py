@@ -120,8 +120,10 @@ class Model:
         return self._loading
 
     def _load_ended(self, load: "asyncio.Task[None]") -> None:
-        """One that failed has said so in the model's state; a tree that died is tried again while anyone wants it."""
+        """One that failed says so in the log; a tree that died is tried again while anyone wants it."""
         failed = not load.cancelled() and load.exception() is not None
+        if failed and not isinstance(load.exception(), ClosedError):
+            logs.say(f"{self.name} could not be loaded: {self.error}", quiet=False)
         if failed and self._has_died and self.session is None and self._loading is None:
             self._come_back()
         self.on_change()
@@ -146,8 +148,9 @@ class Model:
             self._become("unloaded")
             raise ClosedError("The daemon is shutting down.") from None
         except BaseException as error:
-            # A start that dies counts, and one that should have brought a dead model back: it is tried again by itself.
-            # Any other that was refused is only tried when somebody asks.
+            # A start that dies counts, and one that should have brought a dead model back: it is tried again by itself,
+            # as one is that is to be there from the start. Any other is only tried when somebody asks.
+            self._has_died |= isinstance(error, EngineDeadError) and self.settings.preload
             self._deaths_in_a_row += self._has_died or isinstance(error, EngineDeadError)
             self._become("failed", str(error))
             raise

@@ -225,6 +225,7 @@ class Models:
         if self.is_draining:
             raise ClosedError("The daemon is shutting down.")
         session.start()
+        session.client.closed_meanwhile = "The daemon was ended while this request ran."
         self._starting.append(session)
         try:
             if self.is_draining:  # it began while the children were being started, and did not see them
@@ -309,6 +310,6 @@ def _load_again(session: Session, model: str, name: str, path: str) -> None:
 
 
 def _forgotten(waiting: "asyncio.Task[Session]") -> None:
-    """Nobody waits for a preload; one that failed has said so in the model's state, and the next use tries again."""
+    """Nobody waits for a preload; one that failed has said so in the log and in the model's state."""
     if not waiting.cancelled():
         waiting.exception()

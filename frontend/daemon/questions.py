@@ -77,7 +77,7 @@ class Answers:
 
     async def _stop(self, question: AskStop) -> Answer:
         self.owner.stop(question.seconds)
-        return Answer(question.query)
+        return Answer(question.query, status=await self.owner.status())
 
 
 async def _stats(question: AskStats, model: Model, room: Room) -> Answer:

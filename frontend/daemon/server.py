@@ -125,7 +125,13 @@ class Daemon:
             self.models.is_draining,
             str(logs.daemon_log()),
             await self.models.figures(),
+            self._num_running,
+            self._drain,
         )
+
+    @property
+    def _num_running(self) -> int:
+        return sum(client.num_running for client in self._clients) + self._http.num_busy
 
     async def reload(self) -> str:
         """Raises what is wrong with the configuration, and then nothing has changed."""
@@ -136,11 +142,11 @@ class Daemon:
         words = self.models.reload(settings)
         return ", ".join(filter(None, [*words, "HTTP changed" if has_changed else ""])) or "nothing changed"
 
-    def stop(self, seconds: float) -> None:
-        """Take no new requests; those that run have so many seconds. A second call ends at once."""
+    def stop(self, seconds: float | None = None) -> None:
+        """Take no new requests; those that run have so many seconds, or `drain`. A second call ends at once."""
         if self._stopping.is_set():
             self._at_once.set()
-        self._drain = seconds
+        self._drain = self._drain if seconds is None else seconds
         self.models.is_draining = True
         self._stopping.set()
 
@@ -149,7 +155,7 @@ class Daemon:
     def _hear_signals(self) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, lambda: self.stop(self._drain))
+            loop.add_signal_handler(number, self.stop)
         loop.add_signal_handler(signal.SIGHUP, self._hang_up)
 
     def _hang_up(self) -> None:
@@ -169,15 +175,19 @@ class Daemon:
     async def _drained(self) -> None:
         """Until nothing runs any more, within the time that requests have."""
         seconds = self._drain
+        if number := self._num_running:
+            logs.say(f"Shutting down. Requests that run: {number:,}; they have {seconds:g} s.", quiet=False)
         waits = [asyncio.create_task(self._quiet()), asyncio.create_task(self._at_once.wait())]
         self._http.close(seconds + _HTTP_SECONDS)
         await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         for task in waits:
             task.cancel()
+        if number := self._num_running:
+            logs.say(f"Requests that still run, and are ended: {number:,}.", quiet=False)
 
     async def _quiet(self) -> None:
         """Looks now and then: an end is no time to be thrifty."""
-        while any(client.num_running for client in self._clients) or self._http.is_busy:
+        while self._num_running or self._http.is_busy:
             await asyncio.sleep(0.02)
 
     async def _end(self) -> None:

@@ -34,6 +34,7 @@ class HttpServer:
         self._socket: socket.socket | None = None
         self._listener: Listener | None = None
         self._context: Context | None = None
+        self._open: OpenConnections | None = None
 
     @property
     def address(self) -> str:
@@ -41,6 +42,11 @@ class HttpServer:
         host, port = self._socket.getsockname()[:2] if self._socket is not None else self.options.address
         scheme = "https" if self.options.tls_certificate else "http"
         return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+    @property
+    def num_busy(self) -> int:
+        """Connections whose requests are being answered, also while it closes."""
+        return len(self._open.busy) if self._open is not None else 0
 
     async def start(self, older: "HttpServer | None" = None) -> None:
         """Returns when connections are taken; raises `ConfigError` where that can't be.
@@ -50,8 +56,8 @@ class HttpServer:
         tls = _tls(self.options)
         gives = older is not None and older.options.http == self.options.http
         self._socket = older._given_away() if gives else listening_socket(*self.options.address)
-        places = OpenConnections(self.options.max_connections)
-        self._context = Context(self._application, self.options, places, "https" if tls is not None else "http")
+        self._open = OpenConnections(self.options.max_connections)
+        self._context = Context(self._application, self.options, self._open, "https" if tls is not None else "http")
         self._listener = Listener(self._socket, self._context, tls)
 
     def _given_away(self) -> socket.socket:

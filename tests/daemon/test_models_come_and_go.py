@@ -13,6 +13,7 @@ from builders.plain_client import PlainClient
 from builders.watching import is_running
 
 from penstock import ConfigError, EngineDeadError, OutOfMemoryError, PenstockError, SamplingParams
+from penstock.frontend import logs
 from penstock.frontend.daemon.background import reload_daemon, stop_daemon
 from penstock.frontend.model_files import BUNDLED
 from penstock.protocol.attach import ATTACH_PROTOCOL, Attach, Attached, Declined
@@ -237,6 +238,30 @@ def test_a_shutdown_has_a_deadline(start, monkeypatch):
         stop_daemon(daemon.address, 0.1)
         with pytest.raises(Exception, match="closed|ended"):
             list(stream)
+
+
+def test_requests_have_as_long_as_the_owner_has_set_and_are_told_what_ended_them(start, monkeypatch):
+    slow_steps(monkeypatch)
+    daemon, said = start(models("a", drain=0.2)), []
+    with daemon.attach("a") as llm:
+        stream = llm.stream([1, 2, 3], LONG)
+        next(stream)
+        stop_daemon(daemon.address, say=said.append)
+        with pytest.raises(PenstockError, match="[Dd]aemon"):
+            list(stream)
+    assert said == ["Requests that run: 1; they have 0.2 s to end."]
+
+
+def test_a_preload_that_dies_is_tried_again_and_one_that_is_refused_is_said(start, monkeypatch, tmp_path):
+    (tmp_path / "refused").mkdir()
+    monkeypatch.setenv("PENSTOCK_FAULTS", "worker.start=delay:1")
+    daemon = start(models("a", more="preload = true") + f'[models.b]\nmodel = "{tmp_path}/refused"\npreload = true\n')
+    wait_for(lambda: daemon.model("a").state == "loading" and len(daemon.processes()) > 1, "it is loading")
+    os.kill(worker_of(daemon), signal.SIGKILL)
+    wait_for(lambda: daemon.model("a").state == "ready", "it is loaded again by itself")
+    said = logs.daemon_log().read_text()
+    assert "a could not be loaded: The worker 0 process" in said and "b could not be loaded: " in said
+    assert daemon.model("b").state == "failed"
 
 
 def test_a_shutdown_during_a_load_ends_it_and_tells_who_waits(start, monkeypatch):
