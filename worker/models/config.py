@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ...protocol.errors import ConfigError, ModelNotFoundError
+from ...protocol.git_lfs import is_pointer, pointer_refusal
 from ...protocol.paddle import paddle_refusal
 from .families import FAMILIES, Family, Windows
 from .quantization import Quantization, read_quantization
@@ -49,6 +50,8 @@ def read_config(model_folder: Path) -> ModelConfig:
     except FileNotFoundError as error:
         raise ModelNotFoundError(f"{model_folder} holds no config.json, so it is not a model folder.") from error
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        if is_pointer(path):
+            raise ConfigError(pointer_refusal(path)) from error
         raise ConfigError(f"{path} is not JSON: {error}") from error
     if not isinstance(config, dict):
         raise ConfigError(f"{path} holds no JSON object.")

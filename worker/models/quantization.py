@@ -92,7 +92,7 @@ def _awq(given: dict[str, Any], path: Path) -> Quantization:
     version = str(given.get("version", "gemm")).lower()
     if version != "gemm":
         _refuse(path, f"awq, version {version}", "only version gemm is read")
-    bits = _bits(given.get("bits", given.get("w_bit")), "awq", path)
+    bits = _bits(given["bits"] if "bits" in given else given["w_bit"], "awq", path)
     if bits != 4:
         _refuse(path, f"awq, {bits} bits", "awq is read with 4 bits")
     return Quantization("awq", bits, _group_size(given.get("group_size", given.get("q_group_size"))))
