@@ -31,6 +31,7 @@ from ..protocol.model_file import read_model_json
 from ..protocol.own_folder import HeldFolder
 from .conversion_plan import Stored, check_groups, planned_folders, stored_tensors
 from .converted_folder import ConvertedFolder, write_json
+from .file_checks import check_weight_files
 from .models.config import read_config
 from .quantized_checkpoint.compressed_writer import quantization_config
 from .rank_pieces import rank_pieces
@@ -49,6 +50,7 @@ def convert(asked: Conversion, say: Say) -> Converted:
     config = read_config(source)
     if config.quantization is not None:
         raise ConfigError(f"{source} is quantized already ({config.quantization}). Convert its original.")
+    check_weight_files(source)
     by_rank = rank_pieces(source, config, asked.tensor_parallel_size)
     check_groups(by_rank, asked)
     stored = stored_tensors(source)
@@ -117,14 +119,14 @@ def _write_tensor(holders: list[ConvertedFolder], source: Stored, quantize: Quan
     if not source.shape or not source.nbytes:
         with safe_open(source.file, framework="pt") as file:
             for holder in holders:
-                holder.whole(source.name, file.get_tensor(source.name))
+                holder.whole(source.name, file.get_tensor(source.stored_name))
         return
     num_rows = source.shape[0]
     step = max(1, _PIECE * num_rows // source.nbytes)
     for first in range(0, num_rows, step):
         # Opened anew for each piece: what was read of a mapped file counts as memory as long as it is mapped.
         with safe_open(source.file, framework="pt") as file:
-            rows = file.get_slice(source.name)[first : first + step]
+            rows = file.get_slice(source.stored_name)[first : first + step]
             nbytes = rows.nbytes
             made = quantize(rows) if source.is_projection else rows
             for holder in holders:

@@ -53,7 +53,6 @@ class Start:
             device=self.device,
             dtype=self.config.dtype,
             ranks=self.ranks,
-            max_model_len=self.config.max_model_len,
             load_format=self.config.load_format,
             # None asks for it where it is free: native kernels always are so, others never.
             deterministic=bool(self.config.deterministic),
@@ -61,6 +60,7 @@ class Start:
             num_threads=launch.threads_per_rank,
             max_loras=self.config.max_loras if self.config.enable_lora else 0,
             max_lora_rank=self.config.max_lora_rank,
+            check_room=self.place.check_room,
             graphs=GraphOptions(not self.config.enforce_eager, tuple(self.config.graph_batch_sizes or ())),
         )
 
@@ -77,6 +77,7 @@ class Start:
             vocab_size=self.model.vocab_size,
             device=self.device,
             processors=self.processors,
+            stretches=bool(self.model.stretches),
         )
         kv, cells = self._kv_memory(allocate)
         self.place.taken()

@@ -116,6 +116,13 @@ def test_a_folder_without_config_is_no_model(tmp_path):
         find_model(tmp_path)
 
 
+@pytest.mark.parametrize("name", ["baidu/ERNIE-4.5-21B-A3B-Base-Paddle", "baidu/ERNIE-4.5-VL-28B-A3B-Paddle"])
+def test_a_twin_that_would_be_refused_next_is_not_recommended(name):
+    with pytest.raises(ConfigError, match="Nor is its Hugging Face twin") as raised:
+        find_model(name)
+    assert "-PT" not in str(raised.value)
+
+
 @pytest.mark.parametrize("name", ["baidu/ERNIE-4.5-0.3B-Paddle", "baidu/ERNIE-4.5-0.3B-Base-Paddle"])
 def test_paddles_own_layout_is_refused_with_the_twin_that_loads(name, hub):
     with pytest.raises(ConfigError, match=name.replace("-Paddle", "-PT")):
@@ -253,3 +260,11 @@ def test_the_cache_of_conversions_keeps_the_ones_used_last(tmp_path):
     assert min(path.name for path in tmp_path.iterdir()) == "003"
     assert len(list(tmp_path.iterdir())) == convert_tokenizer._KEPT + 1
     assert (tmp_path / "foreign").is_dir()
+
+
+@pytest.mark.parametrize("file", ["config.json", "tokenizer.json", "model-00001-of-00002.safetensors"])
+def test_a_pointer_of_git_lfs_is_named_before_a_process_starts(tmp_path, file):
+    write_model(tmp_path / "cloned")
+    (tmp_path / "cloned" / file).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 9\n")
+    with pytest.raises(ConfigError, match=rf"{file} is a Git-LFS pointer.* `git lfs pull` in "):
+        find_model(tmp_path / "cloned")

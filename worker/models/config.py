@@ -9,10 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from ...protocol.errors import ConfigError, ModelNotFoundError
+from ...protocol.git_lfs import is_pointer, pointer_refusal
 from ...protocol.model_file import read_model_json
+from ...protocol.paddle import paddle_refusal
 from .families import FAMILIES, Family, Windows
 from .quantization import Quantization, read_quantization
 from .rope_config import RopeConfig, read_rope
+
+_SILU = ("silu", "swish")  # two names of one function
 
 
 @dataclass(frozen=True)
@@ -34,12 +38,15 @@ class ModelConfig:
     rope: RopeConfig
     max_position: int  # tokens of context that the config gives
     dtype: str  # of the checkpoint: float32, float16 or bfloat16
+    num_draft_layers: int = 0  # stored behind the others, and not read: they guess further tokens
     quantization: Quantization | None = None  # of the matrices that the checkpoint has as integers
 
 
 def read_config(model_folder: Path) -> ModelConfig:
     """The description of the model in `model_folder`; an error names what is missing or not supported."""
     path = model_folder / "config.json"
+    if is_pointer(path):
+        raise ConfigError(pointer_refusal(path))
     try:
         config = read_model_json(path)
     except FileNotFoundError as error:
@@ -48,7 +55,8 @@ def read_config(model_folder: Path) -> ModelConfig:
         raise ConfigError(f"{path} holds no JSON object.")
     _refuse_paddle(model_folder, config)
     family = _family(config, path)
-    if config.get("hidden_act", "silu") != "silu":
+    config = family.defaults | config
+    if config.get("hidden_act", "silu") not in _SILU:
         raise ConfigError(f"{path}: hidden_act={config['hidden_act']!r} is not supported, only 'silu'.")
     return _described(config, family, path)
 
@@ -59,7 +67,7 @@ def _described(config: dict[str, Any], family: Family, path: Path) -> ModelConfi
     num_kv_heads = config.get("num_key_value_heads") or num_heads
     if num_heads % num_kv_heads:
         raise ConfigError(f"{path}: {num_heads} attention heads can't share {num_kv_heads} key-value heads evenly.")
-    context = config.get("max_position_embeddings") or family.max_position_embeddings
+    context = _count(config, "max_position_embeddings", path)
     head_dim = config.get("head_dim") or hidden_size // num_heads
     rope = read_rope(config, head_dim, context, family.rope_theta, path)
     return ModelConfig(
@@ -72,12 +80,13 @@ def _described(config: dict[str, Any], family: Family, path: Path) -> ModelConfi
         num_kv_heads=num_kv_heads,
         head_dim=head_dim,
         rms_norm_eps=config.get("rms_norm_eps", 1e-6),
-        tie_word_embeddings=config.get("tie_word_embeddings", family.name == "ernie4_5"),
+        tie_word_embeddings=bool(config.get("tie_word_embeddings", False)),
         windows=family.windows(config, num_layers),
         biased=family.biased(config),
         rope=rope,
         max_position=rope.max_position,
         dtype=str(config.get("dtype") or config.get("torch_dtype") or "float32").removeprefix("torch."),
+        num_draft_layers=config.get("num_nextn_predict_layers") or 0,
         quantization=read_quantization(config, path),
     )
 
@@ -106,5 +115,4 @@ def _refuse_paddle(folder: Path, config: dict[str, Any]) -> None:
     if name is None and not any(marker in config for marker in markers) and not any(folder.glob("*.pdparams")):
         return
     name = (name or folder.name).rpartition("--")[2]
-    twin = name.removesuffix("-Paddle") + "-PT"
-    raise ConfigError(f"{name} is a checkpoint in Paddle's own layout. Use its Hugging Face twin, {twin}.")
+    raise ConfigError(paddle_refusal(name))

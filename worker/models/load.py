@@ -3,6 +3,7 @@
 Knows nothing of requests or KV blocks.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,18 +15,23 @@ from ...protocol.errors import ConfigError
 from ..batch import Batch
 from ..checkpoint import Checkpoint, DummySource, Placement, Source, Weights
 from ..cut_checkpoint import CutCheckpoint
+from ..file_checks import check_weight_files
 from ..kv_cache import AnyKVCache, KVShape
 from ..layers.linear import local_kv_heads
 from ..lora import AdapterBank
 from ..packed_cache import PackedCache
 from ..parallel import Parallel
 from ..sampler import Sample
+from ..tensor_names import check_layers, check_unread
+from ..weight_bytes import reckoned_weights
 from ..weight_files import check_cut, ranks_cut_for
 from .backends import Backend, chosen_backend
 from .backends.backend import Runs
 from .config import ModelConfig, read_config
 from .decoder import Decoder
 from .graphed import GraphOptions
+
+CheckRoom = Callable[[int, str], None]  # bytes on a rank and their number format; raises if they don't fit
 
 _DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
@@ -35,7 +41,7 @@ class LoadReport:
     """What loading read on this rank."""
 
     bytes_read: int
-    leftovers: list[str]  # tensors in the checkpoint that no layer asked for
+    leftovers: list[str]  # tensors in the checkpoint that no layer needs, such as heads that guess further tokens
 
 
 @dataclass(frozen=True)
@@ -63,6 +69,12 @@ class Model:
         """Tokens of context that the config gives."""
         return self.config.max_position
 
+    @property
+    def stretches(self) -> tuple[int, ...]:
+        """The lengths that positions are rotated for, where that depends on a request's length."""
+        lengths = self.config.rope.stretches
+        return lengths if len(lengths) > 1 else ()
+
     def kv_kind(self, wanted: str = "auto") -> str:
         """The number format of keys and values: the one asked for, or the model's own."""
         own = self.kv_default or WeightForm.of(self.dtype).kind
@@ -89,7 +101,6 @@ def load_model(
     device: torch.device | str = "cpu",
     dtype: torch.dtype | str = "auto",
     ranks: Parallel | None = None,
-    max_model_len: int | None = None,
     load_format: str = "auto",
     deterministic: bool = False,
     quantization: str | None = None,
@@ -97,11 +108,12 @@ def load_model(
     max_loras: int = 0,
     max_lora_rank: int = 64,
     graphs: GraphOptions | None = None,
+    check_room: CheckRoom | None = None,
 ) -> Model:
     """Read this rank's share of the model in `model_folder`; `dtype` "auto" is the checkpoint's.
 
-    `num_threads` pack the weights and compute afterwards; None leaves the threads as they are. There is room for
-    `max_loras` adapters.
+    Before anything is read, `check_room` hears how many bytes the weights will take. `num_threads` pack the weights and
+    compute afterwards; None leaves the threads as they are. There is room for `max_loras` adapters.
     """
     config = read_config(model_folder)
     ranks = ranks or Parallel()
@@ -112,6 +124,10 @@ def load_model(
     if num_threads is not None:
         backend.use_threads(num_threads)
     form = backend.quantized(quantization) if quantization else backend.form
+    if check_room is not None:
+        check_room(reckoned_weights(config, form, backend.form, ranks.size), form.kind)
+    if load_format != "dummy":
+        check_weight_files(model_folder)
     cache = None if load_format == "dummy" else backend.cache(model_folder, form, ranks)
     # Kept as the model's own weights would be, were they not quantized.
     lora = LoraForm(DTYPES[backend.form.kind], max_loras, max_lora_rank)
@@ -120,12 +136,11 @@ def load_model(
     source: Source = DummySource(device, _absent(config))
     if load_format != "dummy":
         source = _opened(model_folder, config, ranks)
-    decoder = Decoder(Weights(source, placement), config, max_model_len or config.max_position)
+        check_layers(model_folder, source.names, config)
+    decoder = Decoder(Weights(source, placement), config)
     runs = backend.runs(decoder)
     first, last = local_kv_heads(ranks.rank, ranks.size, config.num_kv_heads)
-    unread = source.leftovers()
-    if config.tie_word_embeddings:  # many exporters save the tied head a second time
-        unread = [name for name in unread if name != "lm_head.weight"]
+    unread = check_unread(model_folder, source.leftovers(), config)
     return Model(
         config=config,
         decoder=decoder,

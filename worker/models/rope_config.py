@@ -33,6 +33,18 @@ class RopeConfig:
     figures: dict[str, Any]  # the variant's own
 
     @property
+    def stretches(self) -> tuple[int, ...]:
+        """The lengths that requests are rotated for: a request is rotated for the shortest of these that holds it.
+
+        `dynamic` depends on a request's length. Keys that were rotated for one length can't be used for another, so
+        lengths double, and a request that grows is computed anew as seldom as its length doubles.
+        """
+        lengths = [self.trained_context if self.kind == "dynamic" else self.max_position]
+        while lengths[-1] < self.max_position:
+            lengths.append(min(2 * lengths[-1], self.max_position))
+        return tuple(lengths)
+
+    @property
     def max_position(self) -> int:
         """The context that the stretched positions reach."""
         if self.kind in ("linear", "dynamic"):
@@ -44,7 +56,7 @@ class RopeConfig:
 
 def read_rope(config: dict[str, Any], head_dim: int, context: int, theta: float, path: Path) -> RopeConfig:
     """The variant that `config` asks for; `theta` is the family's own where the config names none."""
-    figures = dict(config.get("rope_parameters") or config.get("rope_scaling") or {})
+    figures = dict(config.get("rope_scaling") or config.get("rope_parameters") or {})
     if any(isinstance(figure, dict) for figure in figures.values()):
         raise ConfigError(f"{path}: rotary positions that differ by layer ({', '.join(figures)}) are not supported.")
     kind = figures.get("rope_type") or figures.get("type") or "default"
