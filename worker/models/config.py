@@ -4,6 +4,7 @@ Configs are taken as transformers 4 writes them (`rope_theta`, `rope_scaling`, `
 (`rope_parameters`, `dtype`). Reads no weights and imports no torch, so that asking for a model's context is cheap.
 """
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,26 @@ from ...protocol.errors import ConfigError, ModelNotFoundError
 from ...protocol.git_lfs import is_pointer, pointer_refusal
 from ...protocol.model_file import read_model_json
 from ...protocol.paddle import paddle_refusal
+from ...protocol.rules import shown
 from .families import FAMILIES, Family, Windows
 from .quantization import Quantization, read_quantization
 from .rope_config import RopeConfig, read_rope
 
 _SILU = ("silu", "swish")  # two names of one function
+
+
+# Far above what any model has: a folder may come from a stranger, and memory is planned by these numbers.
+_LARGEST = 1 << 30
+_MOST = {
+    "num_hidden_layers": 4096,
+    "num_attention_heads": 4096,
+    "num_key_value_heads": 4096,
+    "num_nextn_predict_layers": 64,
+    "head_dim": 8192,
+    "hidden_size": 1 << 20,
+    "intermediate_size": 1 << 24,
+    "vocab_size": 1 << 24,
+}
 
 
 @dataclass(frozen=True)
@@ -58,17 +74,22 @@ def read_config(model_folder: Path) -> ModelConfig:
     config = family.defaults | config
     if config.get("hidden_act", "silu") not in _SILU:
         raise ConfigError(f"{path}: hidden_act={config['hidden_act']!r} is not supported, only 'silu'.")
-    return _described(config, family, path)
+    try:
+        return _described(config, family, path)
+    except ConfigError:
+        raise
+    except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError) as error:
+        raise ConfigError(f"{path} holds a value that no such model has: {error}.") from error
 
 
 def _described(config: dict[str, Any], family: Family, path: Path) -> ModelConfig:
     num_layers, num_heads = _count(config, "num_hidden_layers", path), _count(config, "num_attention_heads", path)
     hidden_size = _count(config, "hidden_size", path)
-    num_kv_heads = config.get("num_key_value_heads") or num_heads
+    num_kv_heads = _count(config, "num_key_value_heads", path, default=num_heads)
     if num_heads % num_kv_heads:
         raise ConfigError(f"{path}: {num_heads} attention heads can't share {num_kv_heads} key-value heads evenly.")
     context = _count(config, "max_position_embeddings", path)
-    head_dim = config.get("head_dim") or hidden_size // num_heads
+    head_dim = _count(config, "head_dim", path, default=hidden_size // num_heads)
     rope = read_rope(config, head_dim, context, family.rope_theta, path)
     return ModelConfig(
         family=family,
@@ -79,31 +100,45 @@ def _described(config: dict[str, Any], family: Family, path: Path) -> ModelConfi
         num_heads=num_heads,
         num_kv_heads=num_kv_heads,
         head_dim=head_dim,
-        rms_norm_eps=config.get("rms_norm_eps", 1e-6),
+        rms_norm_eps=_positive(config, "rms_norm_eps", path, default=1e-6),
         tie_word_embeddings=bool(config.get("tie_word_embeddings", False)),
         windows=family.windows(config, num_layers),
         biased=family.biased(config),
         rope=rope,
         max_position=rope.max_position,
         dtype=str(config.get("dtype") or config.get("torch_dtype") or "float32").removeprefix("torch."),
-        num_draft_layers=config.get("num_nextn_predict_layers") or 0,
+        num_draft_layers=_count(config, "num_nextn_predict_layers", path, default=0),
         quantization=read_quantization(config, path),
     )
 
 
-def _count(config: dict[str, Any], key: str, path: Path) -> int:
+def _count(config: dict[str, Any], key: str, path: Path, default: int | None = None) -> int:
+    """A missing one is the default, if there is one, which may be 0."""
     value = config.get(key)
-    if not isinstance(value, int) or value < 1:
-        raise ConfigError(f"{path}: {key} must be a positive whole number, and is {value!r}.")
+    if default is not None and value in (None, default):
+        return default
+    if type(value) is not int or value < 1:
+        raise ConfigError(f"{path}: {key} must be a positive whole number, and is {shown(value)}.")
+    if value > (most := _MOST.get(key, _LARGEST)):
+        raise ConfigError(f"{path}: {key} is {shown(value)}, and no model has more than {most:,}.")
+    return value
+
+
+def _positive(config: dict[str, Any], key: str, path: Path, default: float) -> float:
+    value = config.get(key, default)
+    if type(value) not in (int, float) or not 0 < value < math.inf:
+        raise ConfigError(f"{path}: {key} must be a positive number, and is {shown(value)}.")
     return value
 
 
 def _family(config: dict[str, Any], path: Path) -> Family:
     architectures = config.get("architectures") or []
-    for architecture in architectures:
+    if not isinstance(architectures, list):
+        raise ConfigError(f"{path}: architectures must be a list of names, and is {shown(architectures)}.")
+    for architecture in filter(_is_text, architectures):
         if architecture in FAMILIES:
             return FAMILIES[architecture]
-    named = ", ".join(map(str, architectures)) or "none"
+    named = ", ".join(shown(each).strip("'") for each in architectures) or "none"
     raise ConfigError(f"{path} names the architecture {named}; supported are {', '.join(FAMILIES)}.")
 
 
@@ -116,3 +151,7 @@ def _refuse_paddle(folder: Path, config: dict[str, Any]) -> None:
         return
     name = (name or folder.name).rpartition("--")[2]
     raise ConfigError(paddle_refusal(name))
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)

@@ -4,11 +4,13 @@ Two spellings mean the same: `rope_theta` with `rope_scaling` (transformers 4) a
 Knows nothing of torch; the angles are computed in `worker/layers/rope.py`.
 """
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ...protocol.errors import ConfigError
+from ...protocol.rules import shown
 
 # The figures without which a variant means nothing.
 _NEEDED = {
@@ -56,25 +58,34 @@ class RopeConfig:
 
 def read_rope(config: dict[str, Any], head_dim: int, context: int, theta: float, path: Path) -> RopeConfig:
     """The variant that `config` asks for; `theta` is the family's own where the config names none."""
-    figures = dict(config.get("rope_scaling") or config.get("rope_parameters") or {})
+    figures = config.get("rope_scaling") or config.get("rope_parameters") or {}
+    if not isinstance(figures, dict):
+        raise ConfigError(f"{path}: the figures of rotary positions must be an object, and are {shown(figures)}.")
     if any(isinstance(figure, dict) for figure in figures.values()):
         raise ConfigError(f"{path}: rotary positions that differ by layer ({', '.join(figures)}) are not supported.")
     kind = figures.get("rope_type") or figures.get("type") or "default"
     if kind not in _NEEDED:
         raise ConfigError(f"{path}: rope type {kind!r} is not supported; supported are {', '.join(_NEEDED)}.")
-    missing = [name for name in _NEEDED[kind] if not isinstance(figures.get(name), (int, float))]
+    missing = [name for name in _NEEDED[kind] if not _is_positive(figures.get(name))]
     if missing:
-        raise ConfigError(f"{path}: rope type {kind!r} needs {', '.join(missing)}.")
+        raise ConfigError(f"{path}: rope type {kind!r} needs {', '.join(missing)}, above 0.")
     partial = figures.get("partial_rotary_factor") or config.get("partial_rotary_factor") or 1.0
     if partial != 1.0 or head_dim % 2:
         raise ConfigError(f"{path}: heads of {head_dim} of which {partial:.0%} rotate are not supported.")
     original = config.get("original_max_position_embeddings") or figures.get("original_max_position_embeddings")
+    theta = figures.get("rope_theta") or config.get("rope_theta") or theta
+    if not _is_positive(theta):
+        raise ConfigError(f"{path}: rope_theta must be a positive number, and is {shown(theta)}.")
     return RopeConfig(
         kind=kind,
-        theta=float(figures.get("rope_theta") or config.get("rope_theta") or theta),
+        theta=float(theta),
         head_dim=head_dim,
         factor=float(figures.get("factor") or 1.0),
         trained_context=context,
         original_context=int(original or context),
         figures=figures,
     )
+
+
+def _is_positive(value: Any) -> bool:
+    return type(value) in (int, float) and 0 < value < math.inf

@@ -1,0 +1,51 @@
+"""Whatever a config.json says is read, or refused in a sentence that names the file: quickly, and by no other error."""
+
+import json
+import math
+
+import pytest
+from builders.tiny_model import tiny_model
+
+from penstock.protocol.errors import ConfigError
+from penstock.worker.models.config import read_config
+
+ODD = [None, True, "x", "", [], ["a"], {}, {"a": 1}, 0, -1, 1.5, -1.0, math.nan, math.inf, 10**12, 10**30, "LONG"]
+KEYS = [
+    "architectures", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
+    "num_key_value_heads", "head_dim", "rms_norm_eps", "vocab_size", "max_position_embeddings", "rope_theta",
+    "rope_scaling", "rope_parameters", "tie_word_embeddings", "torch_dtype", "dtype", "hidden_act", "sliding_window",
+    "use_sliding_window", "layer_types", "max_window_layers", "attention_bias", "quantization_config",
+    "num_nextn_predict_layers", "partial_rotary_factor", "original_max_position_embeddings",
+]  # fmt: skip
+
+
+def outcome(folder, config):
+    """What is read, or the refusal."""
+    text = json.dumps(config).replace('"LONG"', "1" + "0" * 5000)  # Python writes no number of so many digits
+    (folder / "config.json").write_text(text)
+    try:
+        return read_config(folder)
+    except ConfigError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("family", ["llama", "mistral", "qwen2", "qwen3", "ernie4_5"])
+@pytest.mark.parametrize("key", KEYS)
+def test_any_value_is_taken_or_refused(tmp_path, family, key):
+    config = json.loads((tiny_model(tmp_path, family) / "config.json").read_text())
+    for value in ODD:
+        found = outcome(tmp_path, {**config, key: value})
+        if isinstance(found, str):
+            assert str(tmp_path) in found and len(found.encode()) < 1000
+        else:
+            assert found.num_heads <= 4096 and found.num_layers <= 4096 and found.rms_norm_eps > 0
+
+
+@pytest.mark.parametrize("figure", ["factor", "low_freq_factor", "rope_theta", "original_max_position_embeddings"])
+@pytest.mark.parametrize("kind", ["linear", "dynamic", "llama3", "yarn", 5, None, []])
+def test_any_figure_of_rotary_positions_is_taken_or_refused(tmp_path, kind, figure):
+    config = json.loads((tiny_model(tmp_path, "llama") / "config.json").read_text())
+    figures = {"rope_type": kind, "factor": 2.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+    for value in ODD:
+        found = outcome(tmp_path, {**config, "rope_scaling": {**figures, figure: value}})
+        assert not isinstance(found, str) or str(tmp_path) in found
