@@ -7,12 +7,13 @@ under its key; what is found there is loaded into a block of the pool, and found
 Knows nothing of slots, steps and policy.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable
 from collections.abc import Sequence as Table
 
 from ..protocol.messages import Prompt
 from .blocks import BlockPool
-from .hashing import next_key, root_key
+from .hashing import next_key, root_key, stretched_key
 from .offload import Moves, SecondTier
 from .request import Sequence
 
@@ -21,11 +22,20 @@ Found = list[int | None]
 
 
 class Cache:
-    def __init__(self, num_blocks: int, block_size: int, *, num_cells: int = 0, shares_prefixes: bool = True) -> None:
+    def __init__(
+        self,
+        num_blocks: int,
+        block_size: int,
+        *,
+        num_cells: int = 0,
+        shares_prefixes: bool = True,
+        stretches: tuple[int, ...] = (),
+    ) -> None:
         self.second_tier = SecondTier(num_cells)
         self.pool = BlockPool(num_blocks, self.second_tier.offer)
         self.block_size = block_size
         self.shares_prefixes = shares_prefixes
+        self.stretches = stretches
 
     @property
     def num_blocks(self) -> int:
@@ -55,6 +65,7 @@ class Cache:
     def match(self, sequence: Sequence) -> Found:
         """Where the beginning of its known tokens is computed already; nothing is held yet."""
         found: Found = []
+        self._stretch(sequence)
         if sequence.wants_prompt_logprobs:  # only computing gives them
             return found
         for index in range((sequence.num_known - 1) // self.block_size):
@@ -121,11 +132,19 @@ class Cache:
 
     def forget(self, sequence: Sequence) -> None:
         """No one shall find what this sequence has computed: it went wrong."""
-        for index in range(len(sequence.request.prompt_keys) + len(sequence.output_keys)):
+        for index in range(len(sequence.request.prompt_keys[sequence.stretch]) + len(sequence.output_keys)):
             key = self._key(sequence, index)
             self.second_tier.forget(key)
             if (block := self.pool.find(key)) is not None:
                 self.pool.forget(block)
+
+    def has_outgrown_its_stretch(self, sequence: Sequence) -> bool:
+        """Its next token needs positions that are rotated for a greater length, and so do all before it."""
+        return bool(self.stretches) and sequence.num_computed >= self.stretches[sequence.stretch]
+
+    def rotation_start(self, sequence: Sequence) -> int:
+        """Where its positions begin in the rotary table."""
+        return sum(self.stretches[: sequence.stretch])
 
     def take_moves(self) -> Moves:
         """What the next plan must tell of the second tier."""
@@ -136,19 +155,28 @@ class Cache:
         self.pool.check(tables)
         self.second_tier.check()
 
+    def _stretch(self, sequence: Sequence) -> None:
+        """Choose the length that its positions are rotated for, by what is known of it: nothing is computed yet."""
+        stretch = bisect_left(self.stretches, sequence.num_known) if self.stretches else 0
+        if stretch != sequence.stretch:
+            sequence.stretch = stretch
+            sequence.output_keys = []
+
     def _set_horizon(self, sequence: Sequence) -> None:
         # The last token of an answer is sampled and never computed.
         sequence.horizon = min(len(sequence.block_ids) * self.block_size, sequence.max_total - 1)
+        if self.stretches:
+            sequence.horizon = min(sequence.horizon, self.stretches[sequence.stretch])
 
     def _key(self, sequence: Sequence, index: int) -> bytes:
         """The key of its index-th block; asked for in order, so that the one before is there."""
         request = sequence.request
-        keys, offset = request.prompt_keys, 0
+        keys, offset = request.prompt_keys[sequence.stretch], 0
         num_prompt_blocks = request.num_prompt // self.block_size
         if index >= num_prompt_blocks:
             keys, offset = sequence.output_keys, num_prompt_blocks
         if index - offset == len(keys):
-            previous = self._key(sequence, index - 1) if index else request.root
+            previous = self._key(sequence, index - 1) if index else stretched_key(request.root, sequence.stretch)
             start = index * self.block_size
             keys.append(next_key(previous, sequence.packed_tokens(start, start + self.block_size)))
         return keys[index - offset]

@@ -18,6 +18,13 @@ def root_key(cache_salt: str | None, adapter: int | None, only_request: int | No
     return blake2b(parts, digest_size=_DIGEST_BYTES, person=b"penstock kv root").digest()
 
 
+def stretched_key(root: bytes, stretch: int) -> bytes:
+    """The first link where positions are rotated for a longer request: keys of one length can't serve another."""
+    if stretch == 0:
+        return root
+    return blake2b(root + stretch.to_bytes(4), digest_size=_DIGEST_BYTES, person=b"penstock stretch").digest()
+
+
 def next_key(previous: bytes, packed_tokens: bytes) -> bytes:
     """The key of the block that holds these tokens after the block named `previous`."""
     return blake2b(previous + packed_tokens, digest_size=_DIGEST_BYTES).digest()

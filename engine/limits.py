@@ -31,6 +31,7 @@ class Limits:
     max_num_partial_prefills: int | None = None
     max_long_partial_prefills: int | None = None
     long_prefill_token_threshold: int | None = None
+    stretches: tuple[int, ...] = ()  # lengths that positions are rotated for, where there are several
 
     @classmethod
     def settled(cls, config: EngineConfig, plan: MemoryPlan) -> "Limits":
@@ -49,6 +50,7 @@ class Limits:
             max_num_partial_prefills=config.max_num_partial_prefills,
             max_long_partial_prefills=config.max_long_partial_prefills,
             long_prefill_token_threshold=config.long_prefill_token_threshold,
+            stretches=tuple(plan.stretches),
         )
 
     @property

@@ -7,6 +7,7 @@ Knows nothing of policy; `scheduler.py` moves the counters.
 """
 
 from array import array
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -59,7 +60,8 @@ class Request:
         self.endings.update(dict.fromkeys(params.eos_token_id or ()))
         self.num_cached: int | None = None  # prompt tokens found in the cache when its first sample was admitted
         self.root = root
-        self.prompt_keys: list[bytes] = []  # of the prompt's full blocks, as far as anyone asked
+        # Of the prompt's full blocks, as far as anyone asked, by the stretch of their positions.
+        self.prompt_keys: defaultdict[int, list[bytes]] = defaultdict(list)
         self.adapter = adapter  # the place of its LoRA weights
 
 
@@ -86,6 +88,7 @@ class Sequence:
         "slot",
         "block_ids",
         "output_keys",
+        "stretch",
         "num_findable",
         "num_certain",
         "has_ended",
@@ -120,6 +123,7 @@ class Sequence:
         self.slot = NO_SLOT
         self.block_ids: list[int] = []
         self.output_keys: list[bytes] = []  # of full blocks behind the prompt's
+        self.stretch = 0  # which of the lengths its positions are rotated for
         self.num_findable = 0  # blocks at the table's head that have their key
         self.num_certain = 0  # tokens at its end that the model had no doubt of, where somebody counts them
         self.has_ended = False

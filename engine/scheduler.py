@@ -42,7 +42,11 @@ class Scheduler:
         self.adapters = adapters or Adapters.none()
         self.guides = guides or Guides.none()
         self.cache = Cache(
-            limits.num_blocks, limits.block_size, num_cells=limits.num_cpu_blocks, shares_prefixes=shares_prefixes
+            limits.num_blocks,
+            limits.block_size,
+            num_cells=limits.num_cpu_blocks,
+            shares_prefixes=shares_prefixes,
+            stretches=limits.stretches,
         )
         self.sequences: dict[int, Sequence] = {}  # all that have not ended
         self.waiting = WaitingQueue()
@@ -173,7 +177,9 @@ class Scheduler:
         for sequence in at_horizon:
             if not sequence.is_running:  # it has left, or gave way to one before it
                 continue
-            if len(sequence.block_ids) == self.cache.num_blocks:
+            if self.cache.has_outgrown_its_stretch(sequence):
+                self._preempt(sequence)
+            elif len(sequence.block_ids) == self.cache.num_blocks:
                 self._end_outgrown(sequence)
             else:
                 self._grow(sequence, new_blocks)
@@ -253,7 +259,7 @@ class Scheduler:
             self._count_start(sequence, len(found) * self.cache.block_size)
         sequence.prompt_logprobs_to_skip = sequence.prompt_logprobs_sent
         self.running.enter(sequence, found)
-        new = new_slot(sequence)
+        new = new_slot(sequence, self.cache.rotation_start(sequence))
         num_tokens = self.running.advance(sequence, budget)
         step.add_new(sequence, num_tokens, new)
         return num_tokens

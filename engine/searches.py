@@ -168,6 +168,6 @@ def _copy(parent: Sequence, sample: int) -> Sequence:
     beam.rank = (*search.rank, search.num_born)
     beam.output = array("i", parent.output)
     beam.num_known = parent.num_known
-    beam.output_keys = list(parent.output_keys)
+    beam.output_keys, beam.stretch = list(parent.output_keys), parent.stretch
     beam.start_time, beam.silent_time = parent.start_time, parent.silent_time
     return beam

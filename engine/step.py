@@ -95,7 +95,7 @@ class Step:
         return block_ids, offsets
 
 
-def new_slot(sequence: Sequence) -> NewSlot:
+def new_slot(sequence: Sequence, rotation_start: int) -> NewSlot:
     prompt = sequence.request.prompt
     return NewSlot(
         slot=sequence.slot,
@@ -106,5 +106,6 @@ def new_slot(sequence: Sequence) -> NewSlot:
         seed=prompt.seed,
         sample=sequence.sample,
         adapter=sequence.request.adapter,
+        rotation_start=rotation_start,
         num_candidates=0 if sequence.search is None else sequence.search.num_candidates,
     )

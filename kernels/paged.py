@@ -46,7 +46,7 @@ class DeviceRows:
 
 
 class Rotation(NamedTuple):
-    """Cosines and sines of all positions there may be, and which ones the step's tokens have.
+    """Cosines and sines of all positions, once for each stretch of them, and the rows that the step's tokens have.
 
     Sines carry the rotation's sign, as `rotate_halves` and `rotate_pairs` want them.
     """

@@ -87,6 +87,8 @@ class MemoryPlan(Part):
     notes: list[str] = []  # sentences for the start-up table
     adapter_bytes: int = 0  # for LoRA adapters, this rank
     num_cpu_blocks: int = 0  # cells for KV blocks in CPU memory, the second tier
+    # The lengths that positions are rotated for, where that depends on a request's length: the shortest that holds it.
+    stretches: list[int] = []
 
 
 class Loaded(Message):
@@ -178,6 +180,7 @@ class NewSlot(Part):
     # Not 0: it samples nothing. Its result has so many candidates, and its next token comes as a forced one.
     num_candidates: int = 0
     adapter: int = NO_ADAPTER  # the place of its LoRA weights
+    rotation_start: int = 0  # where its positions begin in the rotary table: the sum of all shorter stretches
 
 
 class Forced(Part):

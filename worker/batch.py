@@ -7,6 +7,7 @@ no operation has to ask a device for a shape. Knows nothing of requests.
 from dataclasses import dataclass
 from functools import cached_property
 
+import torch
 from torch import Tensor
 
 from ..kernels import Adapted, Rows
@@ -25,12 +26,28 @@ class Batch:
     kv_slots: Tensor  # [T] int64: block × block_size + offset where each token's key and value go
     logit_rows: Tensor  # [S] int64: the tokens whose hidden states go to the head
     kv: KVCache
+    # R: the row of the rotary table where each row's positions begin; None: all at 0, a position's row is the position.
+    rotation_starts: list[int] | None = None
     adapted: Adapted | None = None  # which tokens have a LoRA adapter, if any
     rotation: tuple[Tensor, Tensor] | None = None  # cos and sin of the tokens, set by the model for its layers
 
     @property
     def num_tokens(self) -> int:
         return self.query_starts[-1]
+
+    @cached_property
+    def rotations(self) -> Tensor:
+        """[T] int64: the tokens' rows in the rotary table."""
+        if self.rotation_starts is None:
+            return self.positions
+        starts, counts = torch.tensor(self.rotation_starts), torch.tensor(self.query_starts).diff()
+        return self.positions + starts.repeat_interleave(counts).to(self.positions.device)
+
+    @property
+    def rotations_end(self) -> int:
+        """No row of the rotary table that the step reads reaches this."""
+        starts = self.rotation_starts or [0] * len(self.context_lengths)
+        return max(map(sum, zip(starts, self.context_lengths, strict=True)))
 
     @cached_property
     def rows(self) -> Rows:

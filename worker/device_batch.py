@@ -61,7 +61,7 @@ class Inputs:
     """What a forward pass reads."""
 
     token_ids: Tensor  # [T] int64
-    positions: Tensor  # [T] int64
+    rotations: Tensor  # [T] int64: the tokens' rows in the rotary table
     rows: DeviceRows
     adapted: DeviceAdapted | None = None  # which tokens have a LoRA adapter, if any may
 
@@ -86,9 +86,19 @@ def inputs_of(
         found.kv_slots,
         max_queries,
         max_context,
-        are_answers,
+        # The kernel for answers alone takes a token's position for its row of the rotary table.
+        are_answers and table.device_rotation_starts is None,
     )
-    return Inputs(found.token_ids, found.positions, rows, adapted)
+    return Inputs(found.token_ids, _rotations(found.positions, columns, table), rows, adapted)
+
+
+def _rotations(positions: Tensor, columns: StepColumns, table: SlotTable) -> Tensor:
+    """Spare tokens get any row that is there."""
+    if table.device_rotation_starts is None:
+        return positions
+    token = torch.arange(len(positions), dtype=torch.int32, device=positions.device)
+    row = torch.searchsorted(columns.query_starts[1:].contiguous(), token, right=True).clamp(max=len(columns.slots) - 1)
+    return positions + table.device_rotation_starts[columns.slots[row].clamp(min=0)]
 
 
 class DeviceBatch:

@@ -49,6 +49,7 @@ class Found:
     kernels: str = ""
     host_bytes: int = 0  # free in CPU memory beside a card's
     adapter_bytes: int = 0
+    stretches: tuple[int, ...] = ()  # lengths that positions are rotated for, where there are several
     notes: tuple[str, ...] = ()
 
 
@@ -69,6 +70,12 @@ def memory_plan(config: EngineConfig, size: Size, found: Found) -> MemoryPlan:
             f"max_model_len is cut from {wanted_len:,} to {holds:,}, which is what {num_blocks:,} KV blocks hold; "
             f"kv_cache_memory={-(-wanted_len // config.block_size) * found.block_bytes:,} holds it all."
         )
+    max_model_len = min(wanted_len, holds)
+    if found.stretches and max_model_len > found.stretches[0]:
+        notes.append(
+            f"Beyond the trained context of {found.stretches[0]:,} tokens a request's positions are stretched (dynamic "
+            "rope), and what it has computed is computed anew whenever its length has doubled."
+        )
     return MemoryPlan(
         device=found.device,
         device_name=found.device_name,
@@ -77,7 +84,7 @@ def memory_plan(config: EngineConfig, size: Size, found: Found) -> MemoryPlan:
         available_bytes=found.available_bytes + found.weight_bytes,
         block_bytes=found.block_bytes,
         num_blocks=num_blocks,
-        max_model_len=min(wanted_len, holds),
+        max_model_len=max_model_len,
         model_context=found.model_context,
         vocab_size=found.vocab_size,
         dtype=found.dtype,
@@ -86,6 +93,7 @@ def memory_plan(config: EngineConfig, size: Size, found: Found) -> MemoryPlan:
         notes=notes,
         adapter_bytes=found.adapter_bytes,
         num_cpu_blocks=_num_cpu_blocks(config, found, num_blocks),
+        stretches=list(found.stretches),
     )
 
 

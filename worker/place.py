@@ -85,6 +85,7 @@ class Place(ABC):
             kv_dtype=kind,
             kernels=model.backend.kernels,
             adapter_bytes=0 if model.adapters is None else model.adapters.nbytes,
+            stretches=model.stretches,
             notes=_notes(model.report.leftovers, model.backend.missing),
         )
 

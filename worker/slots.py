@@ -51,6 +51,7 @@ class SlotTable:
         vocab_size: int,
         device: torch.device,
         processors: Processors | None = None,
+        stretches: bool = False,
     ) -> None:
         self.max_model_len = max_model_len
         self.num_blocks = num_blocks
@@ -64,6 +65,9 @@ class SlotTable:
         self.num_table = numpy.zeros(num_slots, numpy.int64)  # blocks in the table
         self.num_candidates = numpy.zeros(num_slots, numpy.int64)  # not 0: it gives so many, and samples nothing
         self.adapters = numpy.full(num_slots, NO_ADAPTER, numpy.int64)
+        self.rotation_starts = numpy.zeros(num_slots, numpy.int64)  # where its positions begin in the rotary table
+        # The same on the device, where a model's rotary positions depend on the length of a request.
+        self.device_rotation_starts = torch.zeros(num_slots, dtype=torch.int64, device=device) if stretches else None
         # The next token is all that is asked for, and the logits are taken as they are.
         self.is_plain = numpy.zeros(num_slots, bool)
         # Beyond its count a history holds what earlier tenants left, never read; a table holds zeros.
@@ -104,11 +108,14 @@ class SlotTable:
         self.num_computed[new.slot] = new.num_computed
         self.num_candidates[new.slot] = new.num_candidates
         self.adapters[new.slot] = new.adapter
+        self._rotate_from(new.slot, new.rotation_start)
         self._empty_table(new.slot)
         self.histories[new.slot, : len(tokens)] = on_device(tokens.copy(), self.device)
         self.parameters.enter(new.slot, new.params, new.num_prompt, new.seed, new.sample)
         self.is_plain[new.slot] = (
-            self.parameters.is_plain(new.slot) and not new.num_candidates and new.adapter == NO_ADAPTER
+            self.parameters.is_plain(new.slot)
+            and not (new.num_candidates or new.rotation_start)
+            and new.adapter == NO_ADAPTER
         )
 
     def _fork(self, fork: Fork) -> None:
@@ -119,6 +126,7 @@ class SlotTable:
         counts = (self.num_tokens, self.num_prompt, self.num_computed, self.num_candidates)
         for of_slot in (self.is_taken, *counts, self.adapters, self.is_plain):
             of_slot[target] = of_slot[source]
+        self._rotate_from(target, int(self.rotation_starts[source]))
         self._empty_table(target)
         self.histories[target, : self.num_tokens[source]] = self.histories[source, : self.num_tokens[source]]
         self.parameters.copy(source, target, fork.sample)
@@ -136,6 +144,11 @@ class SlotTable:
         self._check_tokens(tokens, forced.slot)
         self.histories[forced.slot, start : start + len(tokens)] = on_device(tokens.copy(), self.device)
         self.num_tokens[forced.slot] += len(tokens)
+
+    def _rotate_from(self, slot: int, start: int) -> None:
+        self.rotation_starts[slot] = start
+        if self.device_rotation_starts is not None:
+            self.device_rotation_starts[slot] = start
 
     def _empty_table(self, slot: int) -> None:
         self.num_table[slot] = 0

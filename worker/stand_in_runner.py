@@ -49,6 +49,7 @@ class Slot:
         "num_computed",
         "num_prompt",
         "params",
+        "rotation_start",
         "salt",
         "table",
         "tokens",
@@ -69,10 +70,11 @@ class Slot:
         self.table: list[int] = []
         self.chain: list[int] = []
         self.adapter = new.adapter  # keys and values depend on it
+        self.rotation_start = new.rotation_start  # and on this
 
     def chain_up_to(self, end: int) -> list[int]:
         for position in range(len(self.chain), end):
-            previous = self.chain[-1] if self.chain else self.adapter
+            previous = self.chain[-1] if self.chain else (self.adapter, self.rotation_start)
             self.chain.append(hash((previous, self.tokens[position])) & 0x7FFFFFFFFFFFFFFF)
         return self.chain
 
@@ -152,7 +154,7 @@ class StandInWorker:
         copy = Slot(NewSlot(fork.target, packed, source.num_prompt, source.num_computed, source.params, 0, fork.sample))
         copy.salt = source.salt + fork.sample
         copy.num_candidates = source.num_candidates
-        copy.adapter = source.adapter
+        copy.adapter, copy.rotation_start = source.adapter, source.rotation_start
         copy.table = self._within(values(fork.block_ids)).tolist()
         self.slots[fork.target] = copy
 

@@ -53,7 +53,6 @@ class Start:
             device=self.device,
             dtype=self.config.dtype,
             ranks=self.ranks,
-            max_model_len=self.config.max_model_len,
             load_format=self.config.load_format,
             # None asks for it where it is free: native kernels always are so, others never.
             deterministic=bool(self.config.deterministic),
@@ -77,6 +76,7 @@ class Start:
             vocab_size=self.model.vocab_size,
             device=self.device,
             processors=self.processors,
+            stretches=bool(self.model.stretches),
         )
         kv, cells = self._kv_memory(allocate)
         self.place.taken()

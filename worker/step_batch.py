@@ -27,6 +27,7 @@ def step_batch(table: SlotTable, rows: StepRows, kv: KVCache | NativeKVCache) ->
     slots = on_device(rows.slots[row_of_token], table.device)
     device_positions = on_device(positions, table.device)
     blocks = table.tables[slots, on_device(positions // table.block_size, table.device)]
+    rotation_starts = table.rotation_starts[rows.slots]
     max_blocks = -(-int(rows.ends.max()) // table.block_size)
     return Batch(
         token_ids=table.histories[slots, device_positions].long(),
@@ -37,5 +38,6 @@ def step_batch(table: SlotTable, rows: StepRows, kv: KVCache | NativeKVCache) ->
         kv_slots=blocks.long() * table.block_size + on_device(positions % table.block_size, table.device),
         logit_rows=on_device(query_starts[1:][rows.wants_logits] - 1, table.device),
         kv=kv,
+        rotation_starts=rotation_starts.tolist() if rotation_starts.any() else None,
         adapted=Adapted.of(table.adapters[rows.slots], rows.num_tokens, table.device),
     )

@@ -32,7 +32,9 @@ _LOGITS_AT_ONCE = 4  # the model's, their copies for log-probabilities, weights 
 def warm_up(model: Model, size: Size, kv: AnyKVCache, max_model_len: int, device: torch.device, kept: Path) -> int:
     """Bytes that a step takes beyond what stays; `kv` has one block, `kept` is the folder for what tuning finds."""
     start = time.perf_counter()
-    table = SlotTable(size.num_slots, max_model_len, 1, kv.block_size, model.vocab_size, device)
+    table = SlotTable(
+        size.num_slots, max_model_len, 1, kv.block_size, model.vocab_size, device, stretches=bool(model.stretches)
+    )
     for slot in range(size.num_slots):
         table.parameters.enter(slot, _ANYTHING, 1, seed=slot, sample=0)
     if not triton.lack():

@@ -54,7 +54,7 @@ class Drive:
         folder.mkdir()
         write_config(folder, {**SHAPES[setting.sized("0.6b", "small")], "dtype": "bfloat16"})
         length = sizes.prompt + sizes.answer
-        model = load_model(folder, device=setting.device, load_format="dummy", max_model_len=length)
+        model = load_model(folder, device=setting.device, load_format="dummy")
         num_blocks = sizes.rows * (-(-length // _BLOCK_SIZE) + 1)
         device = torch.device(setting.device)
         table = SlotTable(sizes.rows, length, num_blocks, _BLOCK_SIZE, model.vocab_size, device)

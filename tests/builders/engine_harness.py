@@ -111,11 +111,21 @@ class Harness:
         self.scheduler.check()
         self._hear_ends()
         if plan is not None:
+            self._check_stretches()
             self.plans.append(plan)
             result = self.worker.step(plan)
             result.forward_time = 1.0  # so that times told are numbers of steps
             self.results.append(result)
         return plan
+
+    def _check_stretches(self) -> None:
+        """What runs has positions for so many tokens."""
+        stretches = self.limits.stretches
+        for sequence in self.scheduler.running.decoding + self.scheduler.running.prefilling if stretches else ():
+            if sequence.is_running:
+                shorter = stretches[sequence.stretch - 1] if sequence.stretch else 0
+                assert sequence.num_computed <= stretches[sequence.stretch], "positions beyond its stretch"
+                assert sequence.num_known > shorter, "stretched too early"
 
     def finish(self) -> None:
         """The oldest result reaches the engine."""

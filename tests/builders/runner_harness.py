@@ -47,7 +47,15 @@ def slotted_runner(
     device: str = "cpu",
 ) -> Runner:
     kv = model.kv_memory(num_blocks, block_size)
-    table = SlotTable(num_slots, max_model_len, num_blocks, block_size, model.vocab_size, torch.device(device))
+    table = SlotTable(
+        num_slots,
+        max_model_len,
+        num_blocks,
+        block_size,
+        model.vocab_size,
+        torch.device(device),
+        stretches=bool(model.stretches),
+    )
     ranks, trace = Parallel(), Trace(None, "test")
     plain, cells = plain_steps(model, kv, table, ranks, trace), second_tier(kv, num_cells)
     return Runner(model, kv, table, ranks, trace=trace, plain_steps=plain, second_tier=cells, sample=model.sample)
@@ -102,6 +110,7 @@ class TinyEngine:
                 num_blocks=table.num_blocks,
                 block_size=table.block_size,
                 max_model_len=table.max_model_len,
+                stretches=runner.model.stretches,
                 num_cpu_blocks=0 if runner.second_tier is None else runner.second_tier.num_cells,
                 **{**settled, **options},
             ),

@@ -31,6 +31,7 @@ limits = st.fixed_dictionaries(
         "long_prefill_token_threshold": st.sampled_from([None, None, 10]),
         "shares_prefixes": st.booleans(),
         "num_cpu_blocks": st.sampled_from([0, 8, 1, 3, 40]),
+        "stretches": st.sampled_from([(), (), (9, 18, 36, 60), (16, 32, 60), (25, 60)]),
     }
 )
 

@@ -111,10 +111,13 @@ class Machine:
             slots += [row.table[position // size] * size + position % size for position in range(row.start, row.end)]
         cos, sin = angles(longest, self.shape.head_dim, self.rotation)
         kept = [
-            torch.tensor(positions), torch.tensor(slots), torch.tensor(starts, dtype=torch.int32),
-            torch.tensor([row.end for row in rows], dtype=torch.int32), tables, cos, sin,
+            torch.tensor(positions), torch.tensor(positions), torch.tensor(slots),
+            torch.tensor(starts, dtype=torch.int32), torch.tensor([row.end for row in rows], dtype=torch.int32),
+            tables, cos, sin,
         ]  # fmt: skip
-        names = ("positions", "kv_slots", "query_starts", "context_lengths", "block_tables", "cosines", "sines")
+        names = (
+            "positions", "rotations", "kv_slots", "query_starts", "context_lengths", "block_tables", "cosines", "sines",
+        )  # fmt: skip
         step = Step(num_tokens=starts[-1], num_rows=len(rows), table_width=tables.shape[1])
         for name, tensor in zip(names, kept, strict=True):
             setattr(step, name, tensor.data_ptr())

@@ -58,7 +58,7 @@ def _no_library() -> None:
 
 @pytest.mark.parametrize("kind", ["int8", "int4"])
 def test_it_loads_and_computes_nearly_what_the_original_does(source, kind):
-    models = [load_model(folder, max_model_len=64) for folder in (source, converted(source, kind))]
+    models = [load_model(folder) for folder in (source, converted(source, kind))]
     assert models[1].report.leftovers == []
     logits = []
     for model in models:
@@ -104,7 +104,7 @@ def test_large_models_are_cut_into_files_that_an_index_names(source, monkeypatch
     monkeypatch.setattr(conversion_plan, "_LARGEST_FILE", 50_000)
     target = converted(source)
     assert len(list(target.glob("model-*.safetensors"))) > 2
-    assert load_model(target, max_model_len=64).report.leftovers == []
+    assert load_model(target).report.leftovers == []
 
 
 def test_it_says_how_far_it_is(source, tmp_path):
@@ -160,7 +160,7 @@ def test_what_a_killed_conversion_left_is_removed_by_the_next(source, tmp_path):
     (left / "model.safetensors").write_bytes(b"half")
     convert.convert(Conversion(str(source), str(source), str(tmp_path / "out"), "int8"), lambda said: None)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "source"]
-    assert load_model(tmp_path / "out", max_model_len=64)
+    assert load_model(tmp_path / "out")
 
 
 def test_two_conversions_to_one_folder_do_not_meet(source, tmp_path):

@@ -49,7 +49,7 @@ class TableDecoder:
         default_factory=lambda: SimpleNamespace(ops=SimpleNamespace(step_inputs=prepare), activations=torch.float32)
     )
     rope: SimpleNamespace = field(
-        default_factory=lambda: SimpleNamespace(cos=None, sin=None, grow_to=lambda length: None)
+        default_factory=lambda: SimpleNamespace(cos=None, sin=None, end_of=int, grow_to=lambda end: None)
     )
     hidden_size: int = 1
 

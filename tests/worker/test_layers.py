@@ -90,18 +90,20 @@ def test_half_formats_stay_close_to_float32(tmp_path, dtype, kind, backend):
     assert (logits[0] - logits[1]).abs().max() < 0.15
 
 
-def test_dynamic_positions_are_frozen_at_the_longest_context_served():
-    config = RopeConfig("dynamic", 1e4, 16, 2.0, trained_context=64, original_context=64, figures={})
-    within = Rope(config, 64, False, CPU).frequencies
-    beyond = Rope(config, 128, False, CPU).frequencies
-    base = 1e4 * 3 ** (16 / 14)  # 2 × 128 / 64 - 1
-    assert within[1].item() == pytest.approx(1e4 ** (-2 / 16))
-    assert beyond[1].item() == pytest.approx(base ** (-2 / 16))
+def test_dynamic_positions_are_stretched_for_lengths_that_double():
+    config = RopeConfig("dynamic", 1e4, 16, 5.0, trained_context=64, original_context=64, figures={})
+    rope = Rope(config, False, CPU)
+    assert config.stretches == (64, 128, 256, 320)
+    assert rope.starts.tolist() == [0, 64, 192, 448]
+    for frequencies, length in zip(rope.frequencies, config.stretches, strict=True):
+        base = 1e4 * (5 * length / 64 - 4) ** (16 / 14)
+        assert frequencies[1].item() == pytest.approx(base ** (-2 / 16))
+    assert [rope.end_of(length) for length in (1, 64, 65, 128, 320)] == [1, 64, 64 + 65, 64 + 128, 448 + 320]
 
 
 def test_the_table_of_angles_grows_and_keeps_its_bits():
     config = RopeConfig("default", 1e4, 16, 1.0, trained_context=9000, original_context=9000, figures={})
-    at_once, grown = Rope(config, 9000, True, CPU), Rope(config, 9000, True, CPU)
+    at_once, grown = Rope(config, True, CPU), Rope(config, True, CPU)
     early = torch.tensor([0, 5, 100])
     before = grown.at(early, 101, torch.float32)
     whole = at_once.at(torch.arange(CHUNK + 10), CHUNK + 10, torch.float32)

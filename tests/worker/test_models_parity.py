@@ -86,7 +86,7 @@ def test_every_family_takes_every_rope_variant_in_both_spellings(name, backend, 
 
 def _check(folder, backend: str) -> None:
     # Within the original context, where transformers' dynamic variant doesn't depend on the batch.
-    model = load_on(backend, folder, dtype="float32", max_model_len=256)
+    model = load_on(backend, folder, dtype="float32")
     assert model.report.leftovers == []
     driven = HandDriven(model)
     draws = torch.Generator().manual_seed(7)

@@ -20,7 +20,7 @@ def logits_of(model: Model) -> torch.Tensor:
 @forms
 def test_with_torch_alone_it_gives_the_logits_of_its_twin(tmp_path, form, monkeypatch):
     monkeypatch.setattr(choice, "load", _no_library)
-    model, twin = (load_model(folder, max_model_len=64) for folder in quantized_model(tmp_path, form))
+    model, twin = (load_model(folder) for folder in quantized_model(tmp_path, form))
     assert model.report.leftovers == []
     assert torch.allclose(logits_of(model), logits_of(twin), atol=1e-5)
 
@@ -32,6 +32,6 @@ def _no_library() -> None:
 @pytest.mark.skipif(not available_variants(), reason="there are no native kernels here")
 @forms
 def test_native_kernels_differ_from_the_twin_by_the_rounding_of_activations(tmp_path, form):
-    model, twin = (load_model(folder, max_model_len=64) for folder in quantized_model(tmp_path, form))
+    model, twin = (load_model(folder) for folder in quantized_model(tmp_path, form))
     assert model.report.leftovers == []
     assert torch.cosine_similarity(logits_of(model), logits_of(twin)).min() > 0.998

@@ -70,6 +70,16 @@ def test_its_greedy_answers_are_the_processors(tmp_path, family):
 
 @pytest.mark.long
 @pytest.mark.parametrize("options", [{}, {"graphs": GraphOptions(is_on=False)}])
+def test_requests_that_outgrow_the_trained_context_are_rotated_as_on_the_processor(tmp_path, options):
+    rope = {"rope_type": "dynamic", "factor": 4.0}
+    folder = tiny_model(tmp_path, "llama", num_hidden_layers=1, max_position_embeddings=20, rope=rope)
+    expected = [answer.tokens for answer in answers(load_on("native", folder), requests())]
+    found = answers(on_triton(folder, **options), requests(), budget=16)
+    assert [answer.tokens for answer in found] == expected
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("options", [{}, {"graphs": GraphOptions(is_on=False)}])
 def test_captured_steps_and_others_give_the_same(tmp_path, options):
     folder, asked = tiny_model(tmp_path, "llama", num_hidden_layers=1), requests(2, sampled=True)
     captured = answers(on_triton(folder, graphs=GraphOptions(sizes=(5,))), asked)

@@ -1,11 +1,13 @@
 """Rotary positions: the frequencies of each variant, and the table of their cosines and sines.
 
-The table grows in chunks of CHUNK positions, each computed in one shape, so that a position's bits depend on the
-position alone. Formulas as in transformers; `dynamic` is frozen at the longest context that the tree serves, because
-theirs depends on the batch. Knows nothing of attention.
+The table grows in chunks of CHUNK rows, each computed in one shape, so that a position's bits depend on the position
+and the stretch alone. `dynamic` has a stretch for each of some lengths, whose positions stand one stretch behind the
+other; the other variants have one, and a position's row is the position. Formulas as in transformers, whose `dynamic`
+changes with every token of the longest request. Knows nothing of attention.
 """
 
 import math
+from bisect import bisect_left
 
 import torch
 from torch import Tensor
@@ -18,24 +20,34 @@ CHUNK = 4096
 class Rope:
     """cos and sin for any position, ready for `rotate_halves` or `rotate_pairs`."""
 
-    def __init__(self, config: RopeConfig, max_model_len: int, rotates_pairs: bool, device: torch.device) -> None:
-        self.frequencies, self.magnitude = inverse_frequencies(config, max_model_len)
+    def __init__(self, config: RopeConfig, rotates_pairs: bool, device: torch.device) -> None:
+        # [stretches, head_dim / 2]
+        self.frequencies = torch.stack([inverse_frequencies(config, length) for length in config.stretches])
+        self.stretches = config.stretches
+        self.magnitude = _yarn_magnitude(config) if config.kind == "yarn" else 1.0
+        self.starts = torch.tensor([0, *config.stretches[:-1]]).cumsum(0)  # the row of each stretch's position 0
         self.rotates_pairs = rotates_pairs
         self.device = device
         self.cos = self.sin = torch.empty(0, config.head_dim, device=device)
 
-    def at(self, positions: Tensor, longest: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """[T, 1, head_dim] each; no position reaches `longest`. The sine carries the rotation's sign."""
-        self.grow_to(longest)
-        return self.cos[positions].unsqueeze_(1).to(dtype), self.sin[positions].unsqueeze_(1).to(dtype)
+    def at(self, rows: Tensor, end: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """[T, 1, head_dim] each; no row reaches `end`. The sine carries the rotation's sign."""
+        self.grow_to(end)
+        return self.cos[rows].unsqueeze_(1).to(dtype), self.sin[rows].unsqueeze_(1).to(dtype)
 
-    def grow_to(self, longest: int) -> None:
-        while len(self.cos) < longest:
+    def end_of(self, longest: int) -> int:
+        """The row behind the last one that requests of up to so many tokens may ask for."""
+        return int(self.starts[bisect_left(self.stretches[:-1], longest)]) + longest
+
+    def grow_to(self, end: int) -> None:
+        while len(self.cos) < end:
             self._grow()
 
     def _grow(self) -> None:
-        positions = torch.arange(len(self.cos), len(self.cos) + CHUNK, dtype=torch.float32)
-        angles = positions[:, None] * self.frequencies
+        rows = torch.arange(len(self.cos), len(self.cos) + CHUNK)
+        stretch = torch.searchsorted(self.starts, rows, right=True) - 1
+        positions = (rows - self.starts[stretch]).float()
+        angles = positions[:, None] * self.frequencies[stretch]
         cos, sin = angles.cos() * self.magnitude, angles.sin() * self.magnitude
         if self.rotates_pairs:
             cos, sin = cos.repeat_interleave(2, -1), torch.stack((-sin, sin), -1).flatten(-2)
@@ -45,26 +57,25 @@ class Rope:
         self.sin = torch.cat((self.sin, sin.to(self.device)))
 
 
-def inverse_frequencies(config: RopeConfig, max_model_len: int) -> tuple[Tensor, float]:
-    """[head_dim / 2] angles a position, and the factor of cos and sin."""
+def inverse_frequencies(config: RopeConfig, length: int) -> Tensor:
+    """[head_dim / 2] angles a position, where positions are stretched for requests of up to so many tokens."""
     plain = _plain(config.theta, config.head_dim)
     if config.kind == "linear":
-        return plain / config.factor, 1.0
+        return plain / config.factor
     if config.kind == "dynamic":
-        return _dynamic(config, max_model_len), 1.0
+        return _dynamic(config, length)
     if config.kind == "llama3":
-        return _llama3(config, plain), 1.0
+        return _llama3(config, plain)
     if config.kind == "yarn":
-        return _yarn(config, plain), _yarn_magnitude(config)
-    return plain, 1.0
+        return _yarn(config, plain)
+    return plain
 
 
 def _plain(theta: float, head_dim: int) -> Tensor:
     return 1.0 / (theta ** (torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim))
 
 
-def _dynamic(config: RopeConfig, max_model_len: int) -> Tensor:
-    length = max(max_model_len, config.trained_context)
+def _dynamic(config: RopeConfig, length: int) -> Tensor:
     stretch = config.factor * length / config.trained_context - (config.factor - 1)
     return _plain(config.theta * stretch ** (config.head_dim / (config.head_dim - 2)), config.head_dim)
 

@@ -36,13 +36,13 @@ class DecoderLayer:
 class Decoder:
     """Embedding, layers, norm and head."""
 
-    def __init__(self, weights: Weights, config: ModelConfig, max_model_len: int) -> None:
+    def __init__(self, weights: Weights, config: ModelConfig) -> None:
         inner = weights.at("model")
         is_tied = config.tie_word_embeddings
         self.placement = weights.placement
         self.hidden_size = config.hidden_size
         self.embedding = Embedding(inner.at("embed_tokens"), config.vocab_size, config.hidden_size, is_tied)
-        self.rope = Rope(config.rope, max_model_len, config.family.rotates_pairs, self.placement.device)
+        self.rope = Rope(config.rope, config.family.rotates_pairs, self.placement.device)
         self.layers = [DecoderLayer(inner.at("layers").at(n), config, n) for n in range(config.num_layers)]
         self.norm = RMSNorm(inner.at("norm"), config.hidden_size, config.rms_norm_eps)
         tied = self.embedding if is_tied else None
@@ -51,7 +51,7 @@ class Decoder:
     @torch.inference_mode()
     def forward(self, batch: Batch) -> Tensor:
         """[T, hidden]: the stream behind the last layer, for `logits`."""
-        batch.rotation = self.rope.at(batch.positions, max(batch.context_lengths), self.placement.activations)
+        batch.rotation = self.rope.at(batch.rotations, batch.rotations_end, self.placement.activations)
         return self.stream(batch)
 
     @torch.inference_mode()

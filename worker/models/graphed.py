@@ -115,8 +115,8 @@ class GraphedDecoder:
 
     def _stream(self, inputs: Inputs, batch: DeviceBatch) -> Tensor:
         rope = self.decoder.rope
-        rope.grow_to(batch.table.max_model_len)
-        batch.take(inputs, Rotation(rope.cos, rope.sin, inputs.positions))
+        rope.grow_to(rope.end_of(batch.table.max_model_len))
+        batch.take(inputs, Rotation(rope.cos, rope.sin, inputs.rotations))
         return self.decoder.stream(batch)
 
     def _graph_for(self, batch: DeviceBatch) -> tuple[Graph, int]:

@@ -63,6 +63,12 @@ class Model:
         """Tokens of context that the config gives."""
         return self.config.max_position
 
+    @property
+    def stretches(self) -> tuple[int, ...]:
+        """The lengths that positions are rotated for, where that depends on a request's length."""
+        lengths = self.config.rope.stretches
+        return lengths if len(lengths) > 1 else ()
+
     def kv_kind(self, wanted: str = "auto") -> str:
         """The number format of keys and values: the one asked for, or the model's own."""
         own = self.kv_default or WeightForm.of(self.dtype).kind
@@ -89,7 +95,6 @@ def load_model(
     device: torch.device | str = "cpu",
     dtype: torch.dtype | str = "auto",
     ranks: Parallel | None = None,
-    max_model_len: int | None = None,
     load_format: str = "auto",
     deterministic: bool = False,
     quantization: str | None = None,
@@ -120,7 +125,7 @@ def load_model(
     source: Source = DummySource(device, _absent(config))
     if load_format != "dummy":
         source = _opened(model_folder, config, ranks)
-    decoder = Decoder(Weights(source, placement), config, max_model_len or config.max_position)
+    decoder = Decoder(Weights(source, placement), config)
     runs = backend.runs(decoder)
     first, last = local_kv_heads(ranks.rank, ranks.size, config.num_kv_heads)
     unread = source.leftovers()

@@ -59,7 +59,7 @@ class RecordedDecoder:
 
     @property
     def num_rotations(self) -> int:
-        """Positions that the step's cosines and sines speak of."""
+        """Rows of the step's cosines and sines."""
         return len(self.decoder.rope.cos)
 
     def forward(self, batch: Batch) -> Tensor:
@@ -94,12 +94,13 @@ class RecordedDecoder:
 
     def _point_to(self, batch: Batch) -> None:
         rope, step = self.decoder.rope, self.step
-        rope.grow_to(max(batch.context_lengths))
+        rope.grow_to(batch.rotations_end)
         starts, lengths = (numpy.array(counts, numpy.int32) for counts in (batch.query_starts, batch.context_lengths))
         tables = batch.block_tables.contiguous()
         self._held = [batch, starts, lengths, tables, rope.cos, rope.sin]
         step.num_tokens, step.num_rows, step.table_width = len(batch.positions), len(lengths), tables.shape[1]
         step.token_ids, step.positions = batch.token_ids.data_ptr(), batch.positions.data_ptr()
+        step.rotations = batch.rotations.data_ptr()
         step.kv_slots, step.block_tables = batch.kv_slots.data_ptr(), tables.data_ptr()
         step.query_starts, step.context_lengths = starts.ctypes.data, lengths.ctypes.data
         step.cosines, step.sines = rope.cos.data_ptr(), rope.sin.data_ptr()

@@ -33,6 +33,18 @@ class RopeConfig:
     figures: dict[str, Any]  # the variant's own
 
     @property
+    def stretches(self) -> tuple[int, ...]:
+        """The lengths that requests are rotated for: a request is rotated for the shortest of these that holds it.
+
+        `dynamic` depends on a request's length. Keys that were rotated for one length can't be used for another, so
+        lengths double, and a request that grows is computed anew as seldom as its length doubles.
+        """
+        lengths = [self.trained_context if self.kind == "dynamic" else self.max_position]
+        while lengths[-1] < self.max_position:
+            lengths.append(min(2 * lengths[-1], self.max_position))
+        return tuple(lengths)
+
+    @property
     def max_position(self) -> int:
         """The context that the stretched positions reach."""
         if self.kind in ("linear", "dynamic"):

@@ -12,7 +12,7 @@ struct BeginDecode {
     const Slots* slots;
     Step* step;
     int64_t capacity;       // rows that there is room for below
-    int64_t num_rotations;  // positions that the step's cosines and sines speak of
+    int64_t num_rotations;  // rows of the step's cosines and sines
     const int32_t* rows;    // [num_rows]: each one's slot
     int64_t num_rows;
     const int32_t* num_tokens;  // [num_counts]
@@ -102,7 +102,7 @@ void fill_step(const BeginDecode& plan, int32_t table_width) {
     step.num_tokens = step.num_rows = step.num_logits = static_cast<int32_t>(plan.num_rows);
     step.table_width = table_width;
     step.token_ids = plan.token_ids;
-    step.positions = plan.positions;
+    step.positions = step.rotations = plan.positions;  // rows that are rotated otherwise aren't plain
     step.kv_slots = plan.kv_slots;
     step.logit_rows = plan.logit_rows;
     step.query_starts = plan.query_starts;

@@ -19,13 +19,14 @@ struct Step {
     int32_t table_width;
     const int64_t* token_ids;        // [T]
     const int64_t* positions;        // [T]
+    const int64_t* rotations;        // [T]: the tokens' rows of cosines and sines
     const int64_t* kv_slots;         // [T]: block × block_size + offset where each token's key and value go
     const int64_t* logit_rows;       // [S]
     const int32_t* query_starts;     // [R + 1]: the tokens of row r are query_starts[r] up to query_starts[r + 1]
     const int32_t* context_lengths;  // [R]: tokens that the row's last query sees, itself included
     const int32_t* block_tables;     // [R, table_width]
-    const float* cosines;            // [positions, head_dim]
-    const float* sines;              // [positions, head_dim], with the rotation's sign
+    const float* cosines;            // [rotations, head_dim]
+    const float* sines;              // [rotations, head_dim], with the rotation's sign
     int64_t num_adapted;             // blocks of tokens that have an adapter
     const AdaptedBlock* adapted;     // [num_adapted]
     const int32_t* adapted_tokens;   // their tokens, block after block

@@ -72,7 +72,7 @@ static void make_ready(const StoreHeads& a, int64_t token, const float* head, co
         std::copy(head, head + size, to);
         return;
     }
-    const int64_t row = a.step->positions[token] * size;
+    const int64_t row = a.step->rotations[token] * size;
     rotate(head, a.step->cosines + row, a.step->sines + row, a.rotation, size, to);
 }
 
