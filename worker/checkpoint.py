@@ -26,12 +26,17 @@ from .packed_cache import PackedCache
 from .parallel import Parallel
 from .piece import Part, Piece
 from .quantized_checkpoint import COMPANIONS, Share, is_quantized, read_part
+from .tensor_names import layer_names
+from .weight_files import own_weight_files
 
 
 class Source(Protocol):
     """Where tensors come from."""
 
     bytes_read: int
+
+    @property
+    def names(self) -> Iterable[str]: ...
 
     def has(self, name: str) -> bool: ...
 
@@ -73,6 +78,10 @@ class Weights:
 
     def has(self, name: str) -> bool:
         return self.source.has(self.prefix + name)
+
+    def pass_over(self, name: str) -> None:
+        """Another rank reads it."""
+        self.source.pass_over(self.prefix + name)
 
     def matrix(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor | QuantizedPart:
         """A tensor for products, [its part of] `shape`, as it is stored. It may be a view of the file: pack it."""
@@ -125,10 +134,15 @@ class Checkpoint:
         self.bytes_read = 0
         self._open: dict[str, Any] = {}
         self._file_of = self._indexed()
+        self._stored_name = layer_names(self._file_of)
         self._used: set[str] = set()
 
+    @property
+    def names(self) -> Iterable[str]:
+        return self._stored_name
+
     def has(self, name: str) -> bool:
-        return name in self._file_of
+        return name in self._stored_name
 
     def read(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
         """The tensor `name`, which must have `shape`, or a part of it; in the checkpoint's own number format."""
@@ -160,15 +174,15 @@ class Checkpoint:
 
     def stored(self, name: str) -> Any:
         """A tensor in its file, to be sliced."""
-        if name not in self._file_of:
+        if name not in self._stored_name:
             raise ConfigError(f"{self.folder} holds no tensor {name}, which this model's config.json asks for.")
         self._used.add(name)
-        return self._handle(self._file_of[name]).get_slice(name)
+        stored = self._stored_name[name]
+        return self._handle(self._file_of[stored]).get_slice(stored)
 
     def leftovers(self) -> list[str]:
-        """What no layer asked for. Angles that old exporters saved are computed here and don't count."""
-        unread = set(self._file_of) - self._used
-        return sorted(name for name in unread if not name.endswith("rotary_emb.inv_freq"))
+        """What no layer asked for."""
+        return sorted(set(self._stored_name) - self._used)
 
     def _indexed(self) -> dict[str, str]:
         """The file of each tensor."""
@@ -176,7 +190,7 @@ class Checkpoint:
         try:
             found = read_model_json(index)
         except FileNotFoundError:
-            files = sorted(path.name for path in self.folder.glob("*.safetensors"))
+            files = [path.name for path in own_weight_files(self.folder)]
             if not files:
                 raise ModelNotFoundError(self._no_weights()) from None
             return {name: file for file in files for name in self._handle(file).keys()}  # noqa: SIM118
@@ -200,7 +214,8 @@ class Checkpoint:
         return self._open[file]
 
     def _misshapen(self, name: str, found: tuple[int, ...], wanted: tuple[int, ...]) -> str:
-        text = f"{name} in {self.folder / self._file_of[name]} has shape {found}, and config.json asks for {wanted}."
+        file = self.folder / self._file_of[self._stored_name[name]]
+        text = f"{name} in {file} has shape {found}, and config.json asks for {wanted}."
         if found == wanted[::-1]:
             text += " It is transposed, as in Paddle's own layout: use the model's twin in -PT."
         return text
@@ -238,6 +253,10 @@ class DummySource:
 
     def has(self, name: str) -> bool:
         return not name.endswith(self.absent)
+
+    @property
+    def names(self) -> Iterable[str]:
+        return ()
 
     def read(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
         if name.endswith("norm.weight"):

@@ -17,7 +17,8 @@ from ..protocol.model_file import require_regular
 from .piece import Piece
 from .quantized_checkpoint.compressed_writer import planned_tensors
 from .safetensors_file import DTYPES, Planned
-from .weight_files import rank_folder
+from .tensor_names import layer_names
+from .weight_files import own_weight_files, rank_folder
 
 _LARGEST_FILE = 5 << 30  # as others cut theirs
 _GROUP_SIZES = (32, 64, 128)
@@ -29,7 +30,8 @@ Pieces = dict[str, Piece]  # by the source's names
 class Stored(NamedTuple):
     """A tensor of the source."""
 
-    name: str
+    name: str  # as layers ask for it
+    stored_name: str
     file: Path
     dtype: torch.dtype
     shape: tuple[int, ...]
@@ -82,13 +84,14 @@ def size_of(file: TargetFile) -> int:
 def stored_tensors(folder: Path) -> list[Stored]:
     """All of the source, by file and name."""
     found = []
-    for path in sorted(folder.glob("*.safetensors")):
+    for path in own_weight_files(folder):
         require_regular(path)
         with safe_open(path, framework="pt") as file:
             for name in sorted(file.keys()):
                 view = file.get_slice(name)
-                found.append(Stored(name, path, DTYPES[view.get_dtype()], tuple(view.get_shape())))
-    return found
+                found.append(Stored(name, name, path, DTYPES[view.get_dtype()], tuple(view.get_shape())))
+    name_of = {stored: name for name, stored in layer_names(each.stored_name for each in found).items()}
+    return [each._replace(name=name_of[each.stored_name]) for each in found]
 
 
 def planned_folders(stored: list[Stored], asked: Conversion, by_rank: list[Pieces]) -> list[TargetFolder]:

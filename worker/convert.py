@@ -117,14 +117,14 @@ def _write_tensor(holders: list[ConvertedFolder], source: Stored, quantize: Quan
     if not source.shape or not source.nbytes:
         with safe_open(source.file, framework="pt") as file:
             for holder in holders:
-                holder.whole(source.name, file.get_tensor(source.name))
+                holder.whole(source.name, file.get_tensor(source.stored_name))
         return
     num_rows = source.shape[0]
     step = max(1, _PIECE * num_rows // source.nbytes)
     for first in range(0, num_rows, step):
         # Opened anew for each piece: what was read of a mapped file counts as memory as long as it is mapped.
         with safe_open(source.file, framework="pt") as file:
-            rows = file.get_slice(source.name)[first : first + step]
+            rows = file.get_slice(source.stored_name)[first : first + step]
             nbytes = rows.nbytes
             made = quantize(rows) if source.is_projection else rows
             for holder in holders:

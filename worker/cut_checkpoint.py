@@ -4,6 +4,7 @@
 tensor, here as anywhere, and get the stored one, which must be that part. Knows nothing of how layers divide weights.
 """
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
@@ -31,6 +32,10 @@ class CutCheckpoint:
     @property
     def bytes_read(self) -> int:
         return self._own.bytes_read
+
+    @property
+    def names(self) -> Iterable[str]:
+        return self._own.names
 
     def has(self, name: str) -> bool:
         return self._own.has(name)

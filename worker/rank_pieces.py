@@ -4,6 +4,7 @@ A decoder is built for every rank, on a source that notes what is pulled and giv
 device "meta"). So nobody but the layers knows how weights are divided. Reads names and shapes, no weights.
 """
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import torch
@@ -16,6 +17,7 @@ from .models.decoder import Decoder
 from .models.load import check_split
 from .parallel import Parallel
 from .piece import Part, Piece
+from .tensor_names import check_unread
 
 _NOWHERE = torch.device("meta")
 
@@ -24,7 +26,9 @@ def rank_pieces(folder: Path, config: ModelConfig, size: int) -> list[dict[str, 
     """Of each of `size` ranks the pieces that it holds, by the tensors' names."""
     check_split(config, size)
     checkpoint = Checkpoint(folder)
-    return [_pulled(checkpoint, config, Parallel(rank, size)) for rank in range(size)]
+    by_rank = [_pulled(checkpoint, config, Parallel(rank, size)) for rank in range(size)]
+    check_unread(folder, sorted(set(checkpoint.names).difference(*by_rank)), config)
+    return by_rank
 
 
 def _pulled(checkpoint: Checkpoint, config: ModelConfig, ranks: Parallel) -> dict[str, Piece]:
@@ -42,6 +46,10 @@ class _NotingSource:
     def __init__(self, checkpoint: Checkpoint) -> None:
         self.checkpoint = checkpoint
         self.pieces: dict[str, Piece] = {}
+
+    @property
+    def names(self) -> Iterable[str]:
+        return self.checkpoint.names
 
     def has(self, name: str) -> bool:
         return self.checkpoint.has(name)

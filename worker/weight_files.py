@@ -8,6 +8,8 @@ from pathlib import Path
 
 from ..protocol.errors import ConfigError
 
+# As Mistral's own code, and as PEFT, name what may lie beside a model's files.
+_NOT_THE_MODEL = ("consolidated", "adapter_model")
 _RANK_FOLDER = re.compile(r"rank-\d+-of-(\d+)")
 
 
@@ -16,9 +18,15 @@ def rank_folder(rank: int, size: int) -> str:
     return f"rank-{rank}-of-{size}"
 
 
+def own_weight_files(folder: Path) -> list[Path]:
+    """The safetensors files of a folder, without those that hold the same weights again, or an adapter's."""
+    files = sorted(folder.glob("*.safetensors"))
+    return [path for path in files if not path.name.startswith(_NOT_THE_MODEL)] or files
+
+
 def weight_files(folder: Path) -> list[Path]:
     """All safetensors files of a model, those of all its ranks where it is cut."""
-    return sorted(folder.glob("*.safetensors")) or sorted(folder.glob("rank-*-of-*/*.safetensors"))
+    return own_weight_files(folder) or sorted(folder.glob("rank-*-of-*/*.safetensors"))
 
 
 def ranks_cut_for(folder: Path) -> int:

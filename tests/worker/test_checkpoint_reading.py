@@ -6,7 +6,9 @@ import os
 import numpy
 import pytest
 import torch
+from builders.hand_driven import HandDriven
 from builders.tiny_model import tiny_model, write_safetensors
+from safetensors.torch import load_file, save_file
 
 from penstock.kernels import FAST, TorchOperations, WeightForm
 from penstock.protocol.errors import ConfigError, ModelNotFoundError
@@ -51,10 +53,79 @@ def test_a_pipe_among_the_weights_is_refused_and_not_waited_for(tmp_path, name):
         Checkpoint(tmp_path)
 
 
-def test_what_no_layer_asked_for_is_reported(tmp_path):
+def with_more(folder, *names: str):
+    tensors = {name: numpy.ones((2, 3)) for name in names}
+    write_safetensors(folder / "more.safetensors", tensors, "float32")
+    return folder
+
+
+@pytest.mark.parametrize("family", ["llama", "mistral", "qwen2", "qwen3", "ernie4_5"])
+def test_a_checkpoint_with_more_layers_than_its_config_names_is_refused(tmp_path, family):
+    tiny_model(tmp_path, family, num_hidden_layers=5)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 3}))
+    with pytest.raises(ConfigError, match=r"5 layers, up to model\.layers\.4, and its config\.json names 3"):
+        load_model(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "vision.weight",
+        "model.layers.0.self_attn.q_norm.weight",
+        "model.layers.1.mlp.experts.0.up_proj.weight",
+        "model.layers.1.self_attn.sinks",
+        "model.norm.bias",
+        "lm_head.weight_scale",
+        "score.weight",
+    ],
+)
+def test_tensors_that_no_layer_reads_are_refused_by_name(tmp_path, name):
+    with pytest.raises(ConfigError, match=f"1 tensors that no layer of llama reads: {name}"):
+        load_model(with_more(tiny_model(tmp_path, "llama"), name))
+
+
+def test_many_tensors_that_no_layer_reads_are_counted(tmp_path):
+    names = [f"vision.blocks.{number}.weight" for number in range(7)]
+    with pytest.raises(ConfigError, match=r"7 tensors .*: vision\.blocks\.0\.weight, .*, …"):
+        load_model(with_more(tiny_model(tmp_path, "mistral"), *names))
+
+
+@pytest.mark.parametrize(
+    "name, is_told",
+    [
+        ("model.layers.0.self_attn.rotary_emb.inv_freq", False),
+        ("model.rotary_emb.inv_freq", False),
+        ("model.mtp_block.0.self_attn.q_proj.weight", True),
+        ("mtp.layers.0.mlp.up_proj.weight", True),
+        ("model.layers.1.self_attn.k_scale", True),
+    ],
+)
+def test_tensors_that_change_no_answer_may_stay_unread(tmp_path, name, is_told):
+    assert load_model(with_more(tiny_model(tmp_path, "llama"), name)).report.leftovers == [name] * is_told
+
+
+def test_layers_that_guess_further_tokens_may_stand_behind_the_others(tmp_path):
+    folder = with_more(tiny_model(tmp_path, "llama", num_nextn_predict_layers=1), "model.layers.2.eh_proj.weight")
+    assert load_model(folder).report.leftovers == ["model.layers.2.eh_proj.weight"]
+
+
+def test_what_lies_beside_a_model_under_other_names_is_not_read(tmp_path):
     tiny_model(tmp_path, "mistral")
-    write_safetensors(tmp_path / "more.safetensors", {"vision.weight": numpy.ones((2, 3))}, "float32")
-    assert load_model(tmp_path).report.leftovers == ["vision.weight"]
+    for file in ("consolidated.safetensors", "adapter_model.safetensors"):
+        write_safetensors(tmp_path / file, {"layers.0.attention.wq.weight": numpy.ones((2, 3))}, "float32")
+    assert load_model(tmp_path).report.leftovers == []
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3"])
+def test_a_model_that_was_saved_without_its_head_has_the_same_weights(tmp_path, family):
+    whole = tiny_model(tmp_path / "whole", family, tie_word_embeddings=True)
+    bare = tiny_model(tmp_path / "bare", family, tie_word_embeddings=True)
+    tensors = load_file(bare / "model.safetensors")
+    save_file({name.removeprefix("model."): each for name, each in tensors.items()}, bare / "model.safetensors")
+    first, second = (HandDriven(load_model(folder)) for folder in (whole, bare))
+    logits = [driven.step([(driven.add(list(range(5, 20))), 15)]) for driven in (first, second)]
+    assert torch.equal(*logits)
 
 
 def test_a_tied_head_that_was_saved_all_the_same_is_no_leftover(tmp_path):

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 from builders.tiny_model import tiny_model
@@ -60,7 +61,8 @@ def test_windows_follow_the_layers_that_have_one(tmp_path):
     [
         ({"architectures": ["MambaForCausalLM"]}, r"MambaForCausalLM; supported are LlamaForCausalLM, .*Ernie4_5"),
         ({"architectures": "absent"}, "names the architecture none"),
-        ({"hidden_size": "absent"}, "hidden_size must be a positive whole number, and is None"),
+        ({"hidden_size": None}, "hidden_size must be a positive whole number, and is None"),
+        ({"max_position_embeddings": 0}, "max_position_embeddings must be a positive whole number, and is 0"),
         ({"num_key_value_heads": 4}, "6 attention heads can't share 4 key-value heads"),
         ({"hidden_act": "gelu"}, "hidden_act='gelu' is not supported"),
         ({"rope_parameters": {"rope_type": "longrope", "rope_theta": 1e4}}, "rope type 'longrope' is not supported"),
@@ -82,6 +84,78 @@ def test_what_a_config_asks_for_and_cannot_have_is_named(tmp_path, changes, sent
 def test_a_checkpoint_of_paddle_is_refused_with_the_name_of_its_twin(tmp_path, name):
     with pytest.raises(ConfigError, match=r"^ERNIE-4\.5-0\.3B-Paddle is .*, ERNIE-4\.5-0\.3B-PT\.$"):
         read_config(tiny_model(tmp_path / name, "ernie4_5"))
+
+
+def _of_transformers(folder) -> dict[str, Any]:
+    """What transformers' modelling code makes of a config, in our words."""
+    from transformers import AutoConfig
+
+    config = AutoConfig.from_pretrained(folder)
+    heads = config.num_attention_heads
+    types = getattr(config, "layer_types", None) or ["sliding_attention"] * config.num_hidden_layers
+    window = getattr(config, "sliding_window", None)
+    rope = config.rope_parameters
+    return {
+        "vocab_size": config.vocab_size,
+        "hidden_size": config.hidden_size,
+        "intermediate_size": config.intermediate_size,
+        "num_layers": config.num_hidden_layers,
+        "num_heads": heads,
+        "num_kv_heads": config.num_key_value_heads,
+        "head_dim": getattr(config, "head_dim", None) or config.hidden_size // heads,
+        "rms_norm_eps": config.rms_norm_eps,
+        "tie_word_embeddings": config.tie_word_embeddings,
+        "windows": tuple(window if kind == "sliding_attention" else None for kind in types),
+        "has_bias": any(getattr(config, key, False) for key in ("attention_bias", "mlp_bias", "use_bias")),
+        "rope": (rope["rope_type"], rope["rope_theta"], rope.get("factor") or 1.0, config.max_position_embeddings),
+    }
+
+
+def _ours(folder) -> dict[str, Any]:
+    config = read_config(folder)
+    found = {name: getattr(config, name) for name in _of_transformers(folder) if hasattr(config, name)}
+    rope = config.rope
+    found["rope"] = (rope.kind, rope.theta, rope.factor, rope.trained_context)
+    return found | {"has_bias": config.family.name != "qwen2" and bool(config.biased)}
+
+
+UNLIKE_ANY_DEFAULT = {
+    "vocab_size": 320, "num_hidden_layers": 3, "hidden_size": 128, "num_attention_heads": 64, "num_key_value_heads": 4,
+    "head_dim": 24, "rms_norm_eps": 3e-4, "max_position_embeddings": 600, "sliding_window": 11,
+    "use_sliding_window": True, "max_window_layers": 1, "attention_bias": True, "mlp_bias": True, "use_bias": True,
+    "rope": {"rope_type": "linear", "factor": 3.0, "rope_theta": 7e4},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("style", [4, 5])
+@pytest.mark.parametrize("tie", [True, False])
+@pytest.mark.parametrize("family", ["llama", "mistral", "qwen2", "qwen3", "ernie4_5"])
+def test_a_key_that_is_missing_is_what_transformers_takes_for_it(tmp_path, family, tie, style):
+    from transformers import AutoConfig
+
+    known = AutoConfig.for_model(family).to_dict()
+    keys = {key: value for key, value in UNLIKE_ANY_DEFAULT.items() if key in known or key == "rope"}
+    folder = tiny_model(tmp_path, family, config_style=style, tie_word_embeddings=tie, **keys)
+    path = folder / "config.json"
+    whole = json.loads(path.read_text())
+    for key in (None, *(key for key in whole if key not in ("architectures", "model_type"))):
+        left = {name: value for name, value in whole.items() if name != key}
+        path.write_text(json.dumps(left))
+        assert _ours(folder) == _of_transformers(folder), f"without {key}"
+
+
+@pytest.mark.parametrize("style", [4, 5])
+@pytest.mark.parametrize("family", ["llama", "mistral", "qwen2", "qwen3", "ernie4_5"])
+def test_the_least_that_a_config_may_say_is_completed_as_transformers_does(tmp_path, family, style):
+    folder = tiny_model(tmp_path, family)
+    path = folder / "config.json"
+    whole = json.loads(path.read_text())
+    path.write_text(json.dumps({key: whole[key] for key in ("architectures", "model_type")}))
+    assert _ours(folder) == _of_transformers(folder)
+
+
+def test_swish_is_silu(tmp_path):
+    assert read_config(_changed(tiny_model(tmp_path, "llama"), hidden_act="swish"))
 
 
 def test_the_older_name_of_ernie_is_known(tmp_path):

@@ -78,8 +78,11 @@ class RowLinear:
         first, last = (edge * granularity for edge in placement.ranks.span(in_features // granularity))
         pieces = [Piece("weight", (out_features, in_features), (1, first, last))]
         # The bias belongs to the sum, so one rank adds it.
-        has_bias = weights.has("bias") and placement.ranks.rank == 0
-        biases = [weights.vector("bias", (out_features,))] if has_bias else []
+        biases = []
+        if weights.has("bias") and placement.ranks.rank == 0:
+            biases.append(weights.vector("bias", (out_features,)))
+        else:
+            weights.pass_over("bias")
         self.own = Linear(weights.packed(pieces), biases, weights, weights.adapters_of(pieces))
 
     def __call__(self, x: Any, adapted: Any | None = None) -> Any:

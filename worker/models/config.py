@@ -14,6 +14,8 @@ from .families import FAMILIES, Family, Windows
 from .quantization import Quantization, read_quantization
 from .rope_config import RopeConfig, read_rope
 
+_SILU = ("silu", "swish")  # two names of one function
+
 
 @dataclass(frozen=True)
 class ModelConfig:
@@ -34,6 +36,7 @@ class ModelConfig:
     rope: RopeConfig
     max_position: int  # tokens of context that the config gives
     dtype: str  # of the checkpoint: float32, float16 or bfloat16
+    num_draft_layers: int = 0  # stored behind the others, and not read: they guess further tokens
     quantization: Quantization | None = None  # of the matrices that the checkpoint has as integers
 
 
@@ -48,7 +51,8 @@ def read_config(model_folder: Path) -> ModelConfig:
         raise ConfigError(f"{path} holds no JSON object.")
     _refuse_paddle(model_folder, config)
     family = _family(config, path)
-    if config.get("hidden_act", "silu") != "silu":
+    config = family.defaults | config
+    if config.get("hidden_act", "silu") not in _SILU:
         raise ConfigError(f"{path}: hidden_act={config['hidden_act']!r} is not supported, only 'silu'.")
     return _described(config, family, path)
 
@@ -59,7 +63,7 @@ def _described(config: dict[str, Any], family: Family, path: Path) -> ModelConfi
     num_kv_heads = config.get("num_key_value_heads") or num_heads
     if num_heads % num_kv_heads:
         raise ConfigError(f"{path}: {num_heads} attention heads can't share {num_kv_heads} key-value heads evenly.")
-    context = config.get("max_position_embeddings") or family.max_position_embeddings
+    context = _count(config, "max_position_embeddings", path)
     head_dim = config.get("head_dim") or hidden_size // num_heads
     rope = read_rope(config, head_dim, context, family.rope_theta, path)
     return ModelConfig(
@@ -72,12 +76,13 @@ def _described(config: dict[str, Any], family: Family, path: Path) -> ModelConfi
         num_kv_heads=num_kv_heads,
         head_dim=head_dim,
         rms_norm_eps=config.get("rms_norm_eps", 1e-6),
-        tie_word_embeddings=config.get("tie_word_embeddings", family.name == "ernie4_5"),
+        tie_word_embeddings=bool(config.get("tie_word_embeddings", False)),
         windows=family.windows(config, num_layers),
         biased=family.biased(config),
         rope=rope,
         max_position=rope.max_position,
         dtype=str(config.get("dtype") or config.get("torch_dtype") or "float32").removeprefix("torch."),
+        num_draft_layers=config.get("num_nextn_predict_layers") or 0,
         quantization=read_quantization(config, path),
     )
 

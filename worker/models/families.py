@@ -5,7 +5,7 @@ Knows nothing of weights or torch.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 Windows = tuple[int | None, ...]
@@ -22,19 +22,20 @@ class Family:
     biased: Callable[[dict[str, Any]], tuple[str, ...]] = lambda config: ()
     qk_norm: bool = False  # each head of query and key is normed before it is rotated
     rotates_pairs: bool = False  # neighbours rotate against one another, not halves
-    rope_theta: float = 10_000.0
-    max_position_embeddings: int = 32_768  # where the config leaves these two out
+    rope_theta: float = 10_000.0  # where the config leaves it out
+    # What transformers' class for the family takes for keys that a config leaves out.
+    defaults: dict[str, Any] = field(default_factory=dict)
 
 
 def _every_layer(config: dict[str, Any], num_layers: int) -> Windows:
-    return (config.get("sliding_window"),) * num_layers
+    return (config["sliding_window"],) * num_layers
 
 
 def _layer_types(config: dict[str, Any], num_layers: int) -> Windows:
-    window = config.get("sliding_window") if config.get("use_sliding_window") else None
+    window = config["sliding_window"] if config.get("use_sliding_window") else None
     types = config.get("layer_types")
     if types is None:
-        first = config.get("max_window_layers", 28)
+        first = config["max_window_layers"]
         types = ["sliding_attention" if layer >= first else "full_attention" for layer in range(num_layers)]
     return tuple(window if kind == "sliding_attention" else None for kind in types)
 
@@ -56,16 +57,69 @@ def _ernie_biases(config: dict[str, Any]) -> tuple[str, ...]:
     return (*_QKV, "o_proj", *_MLP) if config.get("use_bias") else ()
 
 
+_DEFAULTS = {
+    "hidden_size": 4096,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "hidden_act": "silu",
+    "rms_norm_eps": 1e-6,
+    "tie_word_embeddings": False,
+}
+_QWEN_DEFAULTS = _DEFAULTS | {
+    "vocab_size": 151_936,
+    "intermediate_size": 22_016,
+    "num_key_value_heads": 32,
+    "max_position_embeddings": 32_768,
+    "sliding_window": 4096,
+    "max_window_layers": 28,
+}
+_LLAMA = Family(
+    "llama",
+    biased=_llama_biases,
+    defaults=_DEFAULTS | {"vocab_size": 32_000, "intermediate_size": 11_008, "max_position_embeddings": 2048},
+)
+_MISTRAL = Family(
+    "mistral",
+    windows=_every_layer,
+    defaults=_DEFAULTS
+    | {
+        "vocab_size": 32_000,
+        "intermediate_size": 14_336,
+        "num_key_value_heads": 8,
+        "max_position_embeddings": 131_072,
+        "sliding_window": 4096,
+    },
+)
+_QWEN2 = Family("qwen2", windows=_layer_types, biased=lambda config: _QKV, defaults=_QWEN_DEFAULTS)
+_QWEN3 = Family(
+    "qwen3", windows=_layer_types, biased=_qwen3_biases, qk_norm=True, defaults=_QWEN_DEFAULTS | {"head_dim": 128}
+)
 _ERNIE = Family(
-    "ernie4_5", biased=_ernie_biases, rotates_pairs=True, rope_theta=500_000.0, max_position_embeddings=131_072
+    "ernie4_5",
+    biased=_ernie_biases,
+    rotates_pairs=True,
+    rope_theta=500_000.0,
+    defaults={
+        "vocab_size": 103_424,
+        "hidden_size": 1024,
+        "intermediate_size": 3072,
+        "num_hidden_layers": 18,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 2,
+        "head_dim": 128,
+        "hidden_act": "silu",
+        "max_position_embeddings": 131_072,
+        "rms_norm_eps": 1e-5,
+        "tie_word_embeddings": True,
+    },
 )
 
 # By the name that a config gives under `architectures`.
 FAMILIES: dict[str, Family] = {
-    "LlamaForCausalLM": Family("llama", biased=_llama_biases, max_position_embeddings=2_048),
-    "MistralForCausalLM": Family("mistral", windows=_every_layer, max_position_embeddings=131_072),
-    "Qwen2ForCausalLM": Family("qwen2", windows=_layer_types, biased=lambda config: _QKV),
-    "Qwen3ForCausalLM": Family("qwen3", windows=_layer_types, biased=_qwen3_biases, qk_norm=True),
+    "LlamaForCausalLM": _LLAMA,
+    "MistralForCausalLM": _MISTRAL,
+    "Qwen2ForCausalLM": _QWEN2,
+    "Qwen3ForCausalLM": _QWEN3,
     "Ernie4_5ForCausalLM": _ERNIE,
     "Ernie4_5_ForCausalLM": _ERNIE,  # as Baidu's own code named it
 }

@@ -20,6 +20,7 @@ from ..lora import AdapterBank
 from ..packed_cache import PackedCache
 from ..parallel import Parallel
 from ..sampler import Sample
+from ..tensor_names import check_layers, check_unread
 from ..weight_files import check_cut, ranks_cut_for
 from .backends import Backend, chosen_backend
 from .backends.backend import Runs
@@ -35,7 +36,7 @@ class LoadReport:
     """What loading read on this rank."""
 
     bytes_read: int
-    leftovers: list[str]  # tensors in the checkpoint that no layer asked for
+    leftovers: list[str]  # tensors in the checkpoint that no layer needs, such as heads that guess further tokens
 
 
 @dataclass(frozen=True)
@@ -125,12 +126,11 @@ def load_model(
     source: Source = DummySource(device, _absent(config))
     if load_format != "dummy":
         source = _opened(model_folder, config, ranks)
+        check_layers(model_folder, source.names, config)
     decoder = Decoder(Weights(source, placement), config)
     runs = backend.runs(decoder)
     first, last = local_kv_heads(ranks.rank, ranks.size, config.num_kv_heads)
-    unread = source.leftovers()
-    if config.tie_word_embeddings:  # many exporters save the tied head a second time
-        unread = [name for name in unread if name != "lm_head.weight"]
+    unread = check_unread(model_folder, source.leftovers(), config)
     return Model(
         config=config,
         decoder=decoder,

@@ -56,7 +56,7 @@ class RopeConfig:
 
 def read_rope(config: dict[str, Any], head_dim: int, context: int, theta: float, path: Path) -> RopeConfig:
     """The variant that `config` asks for; `theta` is the family's own where the config names none."""
-    figures = dict(config.get("rope_parameters") or config.get("rope_scaling") or {})
+    figures = dict(config.get("rope_scaling") or config.get("rope_parameters") or {})
     if any(isinstance(figure, dict) for figure in figures.values()):
         raise ConfigError(f"{path}: rotary positions that differ by layer ({', '.join(figures)}) are not supported.")
     kind = figures.get("rope_type") or figures.get("type") or "default"
