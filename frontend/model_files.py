@@ -13,6 +13,7 @@ from pathlib import Path
 from ..protocol.cache_folder import caches_of_libraries
 from ..protocol.errors import ConfigError, ModelNotFoundError
 from ..protocol.model_file import require_regular
+from ..protocol.paddle import paddle_refusal
 from .convert_tokenizer import VOCABULARY_FILES, converted
 
 # Models that come with the package: name → folder.
@@ -163,7 +164,4 @@ def _refuse_paddle(name: str, folder: Path | None = None) -> None:
     """Checkpoints in Paddle's own layout transpose their weights; the same model exists in the hub's layout."""
     has_paddle_files = folder is not None and any(folder.glob("*.pdparams"))
     if name.endswith("-Paddle") or has_paddle_files:
-        twin = name.removesuffix("-Paddle") + "-PT"
-        raise ConfigError(
-            f"{name} is a checkpoint in Paddle's own layout, which is not read here. Use its Hugging Face twin, {twin}."
-        )
+        raise ConfigError(paddle_refusal(name))

@@ -9,18 +9,20 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+_GROUPS = (128, 64, 32)  # inputs in a group of 4 bits that every kernel multiplies
 MIDDLE = 8  # the zero of 4-bit values, where groups have none of their own
 
 
 @dataclass(frozen=True, eq=False)
 class QuantizedPart:
-    """weight[n, order[k]] = (values[n, k] - zero) × scales[n, k // group_size]"""
+    """weight[n, order[k]] = (values[n, k] - zero) × scales[n, k // group_size], the sum of these where an input meets
+    several values."""
 
     values: Tensor  # [out, in]: uint8 0..15, or int8
     scales: Tensor  # [out, groups]
     zeros: Tensor | None  # [out, groups]: uint8 for 4 bits, int16 for 8; None: all 8, or all 0
     group_size: int  # inputs that share a scale; the last group may be shorter
-    order: Tensor | None = None  # int32 [in], of an act-order checkpoint: which input meets value k
+    order: Tensor | None = None  # int32 [in], where values aren't in the order of inputs: which input meets value k
 
     @classmethod
     def of(
@@ -66,8 +68,35 @@ class QuantizedPart:
         scales = self._per_input(self.scales.float())
         weight = (self.values.float() - self._per_input(zeros.float())).mul_(scales)
         if self.order is not None:
-            weight = torch.empty_like(weight).index_copy_(1, self.order.long(), weight)
+            inputs = torch.zeros(len(weight), int(self.order.max()) + 1)
+            weight = inputs.index_add_(1, self.order.long(), weight)
         return weight.to(dtype)
+
+    def as_nibbles(self) -> "QuantizedPart | None":
+        """8 bits in groups as two 4-bit values each, value = 16 × high + low, for products that have groups of 4 bits
+        only. Exact; None where its groups divide into none of theirs."""
+        size = self.group_size if self.group_size < self.values.shape[1] else _GROUPS[0]
+        group = next((group for group in _GROUPS if size % group == 0), None)
+        if group is None:
+            return None
+        inputs = self.values.shape[1]
+        width = inputs + -inputs % group
+        # Of each of the new groups: the scale and the zero of the group that it is a piece of.
+        of_group = torch.arange(width // group) * group // self.group_size
+        scales = self.scales.float()[:, of_group]
+        zeros = torch.zeros_like(scales, dtype=torch.int16) if self.zeros is None else self.zeros[:, of_group]
+        # What fills the last group is its zero, and adds nothing whichever input it meets.
+        values = zeros.repeat_interleave(group, 1)
+        values[:, :inputs] = self.values
+        order = torch.zeros(width, dtype=torch.int32)
+        order[:inputs] = torch.arange(inputs) if self.order is None else self.order
+        return QuantizedPart(
+            torch.cat(((values >> 4) + MIDDLE, values & 15), 1).to(torch.uint8),
+            torch.cat((16 * scales, scales), 1),
+            torch.cat(((zeros >> 4) + MIDDLE, zeros & 15), 1).to(torch.uint8),
+            group,
+            torch.cat((order, order)),
+        )
 
     def _per_input(self, per_group: Tensor) -> Tensor:
         if per_group.shape[1] == 1:

@@ -24,7 +24,8 @@ class Quantized(Structure):
         ("totals", c_void_p),  # int32 [rows]
         ("sums", c_void_p),  # int32 [rows, width / SUM_WIDTH]
         ("width", c_int64),
-        ("order", c_void_p),  # int32 [count], or null: value i is input order[i]
+        ("order", c_void_p),  # int32 [num_ordered], or null: value i is input order[i]
+        ("num_ordered", c_int64),
     ]
 
 
@@ -81,6 +82,7 @@ class QuantizedRows:
             self.sums.data_ptr(),
             self.values.shape[1],
             None if order is None else order.data_ptr(),
+            0 if order is None else len(order),
         )
 
 

@@ -110,8 +110,8 @@ class NativeOperations:
         """The input as an act-order weight wants it, which no other weight can share."""
         if not isinstance(weight, OrderedWeight):
             return None
-        quantized = x.another_quantized()
-        quantized.order = weight.order.data_ptr()
+        quantized = x.another_quantized(weight.in_features)
+        quantized.order, quantized.num_ordered = weight.order.data_ptr(), weight.in_features
         arguments = Quantize(num_rows=self.program.num_rows, input=x.address, width=x.width, quantized=quantized)
         self.program.call("penstock_quantize", arguments)
         return quantized

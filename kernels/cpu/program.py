@@ -64,13 +64,13 @@ class Buffer:
     def quantized(self) -> Quantized:
         """The same rows as 8-bit integers, which the writer makes as well from now on."""
         if self._quantized is None:
-            self._quantized = self.another_quantized()
+            self._quantized = self.another_quantized(self.width)
             self.writer.quantized = self._quantized  # type: ignore[union-attr]
         return self._quantized
 
-    def another_quantized(self) -> Quantized:
-        """Memory for the rows as 8-bit integers, for as long as this buffer is in use."""
-        width, capacity = padded(self.width), self.program.capacity
+    def another_quantized(self, num_values: int) -> Quantized:
+        """Memory for rows of so many 8-bit integers, for as long as this buffer is in use."""
+        width, capacity = padded(num_values), self.program.capacity
         sizes = (capacity * width, 4 * capacity, 4 * capacity, 4 * capacity * (width // SUM_WIDTH))
         parts = [self.program.arena.lend(self, size).data_ptr() for size in sizes]
         return Quantized(*parts, width)

@@ -1,8 +1,9 @@
 """Packs matrices that may come from a quantized checkpoint into the kernels' own formats, and takes them out again.
 
-4-bit values in groups, and 8-bit values with a scale per row, are taken over as they are. What no kernel multiplies (8
-bits in groups or with zeros, groups of odd sizes, rows merged from unlike parts) becomes int8 with a scale per row,
-which costs less than the step from the original to 4 bits did. Knows nothing of files or layers.
+4-bit values in groups, and 8-bit values with a scale per row, are taken over as they are; 8 bits in groups or with
+zeros become two 4-bit values each, which lose nothing. What no kernel multiplies (groups of odd sizes, rows merged from
+unlike parts) becomes int8 with a scale per row, which costs less than the step from the original to 4 bits did.
+Knows nothing of files or layers.
 """
 
 from collections.abc import Sequence
@@ -20,7 +21,7 @@ _LARGEST_GROUP = max(GROUP_SIZES)
 
 @dataclass
 class OrderedWeight(NativeWeight):
-    """A weight whose inputs are not in their natural order."""
+    """A weight whose values are not in the order of their inputs. An input may meet several values."""
 
     order: Tensor  # int32 [in_features]: which input meets value k
 
@@ -32,8 +33,10 @@ def pack_parts(parts: Sequence[Tensor | QuantizedPart], kind: Kind, group_size: 
         return pack(parts, kind, group_size)  # type: ignore[arg-type]
     if len(integers) == len(parts) and all(map(_has_int8_kernel, integers)):
         return pack_int8_from([(part.values, part.scales[:, 0]) for part in integers])
-    if len(integers) == len(parts) and _have_int4_kernel(integers):
-        return _packed_int4(integers)
+    if len(integers) == len(parts):
+        nibbles = [part if part.bits == 4 else part.as_nibbles() for part in integers]
+        if all(nibbles) and _have_int4_kernel(nibbles):
+            return _packed_int4(nibbles)
     floats = [part.dequantized() if isinstance(part, QuantizedPart) else part for part in parts]
     return pack(floats, "int8")
 
@@ -76,7 +79,7 @@ def _by_row(octets: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _has_int8_kernel(part: QuantizedPart) -> bool:
-    return part.bits == 8 and part.zeros is None and part.scales.shape[1] == 1
+    return part.bits == 8 and part.zeros is None and part.order is None and part.scales.shape[1] == 1
 
 
 def _have_int4_kernel(parts: list[QuantizedPart]) -> bool:

@@ -116,6 +116,13 @@ def test_a_folder_without_config_is_no_model(tmp_path):
         find_model(tmp_path)
 
 
+@pytest.mark.parametrize("name", ["baidu/ERNIE-4.5-21B-A3B-Base-Paddle", "baidu/ERNIE-4.5-VL-28B-A3B-Paddle"])
+def test_a_twin_that_would_be_refused_next_is_not_recommended(name):
+    with pytest.raises(ConfigError, match="Nor is its Hugging Face twin") as raised:
+        find_model(name)
+    assert "-PT" not in str(raised.value)
+
+
 @pytest.mark.parametrize("name", ["baidu/ERNIE-4.5-0.3B-Paddle", "baidu/ERNIE-4.5-0.3B-Base-Paddle"])
 def test_paddles_own_layout_is_refused_with_the_twin_that_loads(name, hub):
     with pytest.raises(ConfigError, match=name.replace("-Paddle", "-PT")):

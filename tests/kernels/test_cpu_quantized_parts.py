@@ -41,6 +41,25 @@ def test_eight_bits_with_a_scale_per_row_are_taken_over_as_they_are(first, secon
     assert torch.equal(unpacked(weight).dequantized(), floats(*parts))
 
 
+@quick
+@given(
+    st.integers(1, 90), st.integers(1, 50), st.integers(1, 400), st.sampled_from((32, 64, 96, 128, 256, 384, 1000)),
+    st.booleans(), st.booleans(), st.booleans(),
+)  # fmt: skip
+def test_eight_bits_in_groups_or_with_zeros_keep_both(first, second, inputs, group_size, has_zeros, more, is_ordered):
+    order = torch.randperm(inputs, generator=torch.Generator().manual_seed(inputs)).int() if is_ordered else None
+    shape = (inputs, group_size, 8)
+    parts = [part(first, *shape, has_zeros, order), part(second, *shape, more, order, seed=1)]
+    weight = packed(*parts)
+    if weight.kind == "int8":  # one scale a row, and nothing else
+        assert group_size >= inputs and not (has_zeros or more or is_ordered)
+        return
+    assert isinstance(weight, OrderedWeight)
+    held = unpacked(weight)
+    met = QuantizedPart(held.values, held.scales, held.zeros, held.group_size, weight.order)
+    assert torch.allclose(met.dequantized(), floats(*parts), rtol=1e-6, atol=1e-4)
+
+
 @pytest.mark.parametrize("parts", [(part(group_size=16),), (part(group_size=48, inputs=144),), *WITHOUT_A_PRODUCT])
 def test_what_no_kernel_multiplies_becomes_int8_with_a_scale_per_row(parts):
     weight, expected = packed(*parts), floats(*parts)

@@ -58,8 +58,9 @@ def shares() -> Iterator[tuple[Form, tuple[int, int, int]]]:
     """Some outputs, or some inputs where they can be divided."""
     for form in FORMS:
         yield from ((form, (0, first, last)) for first, last in ((0, 48), (21, 43), (95, 96)))
-        if not form.is_ordered:
-            yield from ((form, (1, first, last)) for first, last in ((0, 32), (32, 64)))
+        yield from ((form, (1, first, last)) for first, last in ((0, 32), (32, 64)))
+        if form.is_ordered:  # whose groups lie anywhere
+            yield from ((form, (1, first, last)) for first, last in ((0, 5), (5, 47), (63, 64)))
 
 
 @pytest.mark.parametrize("form, share", list(shares()), ids=str)
@@ -85,10 +86,62 @@ def test_inputs_are_divided_between_groups_only(written, layout):
         opened(model).matrix("model.layers.0.mlp.down_proj.weight", (64, 112), (1, 56, 112))
 
 
-def test_inputs_in_the_order_of_activations_are_not_divided(written):
-    model, _ = written(Form("gptq", is_ordered=True))
-    with pytest.raises(ConfigError, match="tensor_parallel_size=1, or a checkpoint made with desc_act=False"):
-        opened(model).matrix("model.layers.0.mlp.down_proj.weight", (64, 112), (1, 0, 64))
+def rewritten(model: Path, **changes: object) -> Path:
+    config = json.loads((model / "config.json").read_text())
+    config["quantization_config"] |= changes
+    (model / "config.json").write_text(json.dumps(config))
+    return model
+
+
+@pytest.mark.parametrize("says_more", [False, True])
+def test_what_the_first_tools_wrote_into_a_file_of_its_own_is_read(tmp_path, says_more):
+    model, twin = quantized_model(tmp_path, Form("gptq", is_ordered=True))
+    config = json.loads((model / "config.json").read_text())
+    del config["quantization_config"]
+    (model / "config.json").write_text(json.dumps(config))
+    own = {"bits": 4, "group_size": 32, "damp_percent": 0.01, "desc_act": True, "sym": True}
+    if says_more:
+        own["quant_method"] = "gptq"
+    (model / "quantize_config.json").write_text(json.dumps(own))
+    name = "model.layers.1.mlp.down_proj.weight"
+    part = opened(model).matrix(name, (64, 112))
+    assert torch.equal(part.dequantized(), load_file(twin / "model.safetensors")[name])
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"bits": 3}', '{"group_size": 128}', '{"bits": 4, "group_size": "x"}'])
+def test_a_file_of_its_own_that_says_nothing_of_use_is_named(tmp_path, text):
+    folder = tiny_model(tmp_path, "llama")
+    (folder / "quantize_config.json").write_text(text)
+    with pytest.raises(ConfigError):
+        read_config(folder)
+
+
+def test_modules_may_have_groups_and_bits_of_their_own(tmp_path):
+    """As GPTQModel's `dynamic` says: the first pattern that fits counts, "-:" leaves a module in floats."""
+    model, twin = quantized_model(tmp_path / "most", Form("gptq", group_size=32))
+    others, others_twin = quantized_model(tmp_path / "some", Form("gptq", bits=8, group_size=16, is_symmetric=False))
+    mixed, floats = arrays(model), dict(load_file(twin / "model.safetensors"))
+    for name in [name for name in mixed if "down_proj" in name or name.startswith("model.layers.1.self_attn.k_proj")]:
+        del mixed[name]
+    mixed |= {name: each for name, each in arrays(others).items() if "down_proj" in name}
+    name = "model.layers.1.self_attn.k_proj.weight"
+    mixed[name] = floats[name].numpy()
+    floats |= {key: each for key, each in load_file(others_twin / "model.safetensors").items() if "down_proj" in key}
+    save(mixed, model)
+    rewritten(
+        model,
+        dynamic={
+            r"-:.*\.1\.self_attn\.k_proj.*": {},
+            r".*\.mlp\.down_proj.*": {"bits": 8, "group_size": 16},
+            r"+:model\.layers\.\d+\.mlp\..*": {"bits": 4},
+        },
+    )
+    checkpoint = opened(model)
+    for module, shape in MATRICES.items():
+        name = f"model.layers.1.{module}.weight"
+        assert torch.equal(checkpoint.matrix(name, shape).dequantized(), floats[name]), module
+    name = "model.layers.1.self_attn.k_proj.weight"
+    assert torch.equal(checkpoint.matrix(name, (64, 64)), floats[name])
 
 
 def test_symmetric_weights_bring_no_zeros(written, form):
@@ -152,6 +205,11 @@ WEIGHTS = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 32, 
         ({"quant_method": "gptq", "bits": 3}, r"gptq, 3 bits\), and 4 and 8 bits are read"),
         ({"quant_method": "gptq", "bits": 4, "checkpoint_format": "marlin"}, r"\(gptq, marlin\)"),
         ({"quant_method": "gptq"}, "not as gptq writes it"),
+        ({"quant_method": "gptq", "bits": 4, "dynamic": {"(": {}}}, "not as gptq writes it"),
+        (
+            {"quant_method": "gptq", "bits": 4, "dynamic": {"+:.*up_proj": {"bits": 3}}},
+            r"quantized \(gptq, dynamic '\+:\.\*up_proj', 3 bits\), and 4 and 8 bits are read",
+        ),
         ({"quant_method": "awq", "bits": 4, "version": "gemv"}, r"awq, version gemv\), and only version gemm"),
         (
             {"quant_method": "compressed-tensors", "format": "float-quantized"},
@@ -185,8 +243,9 @@ def test_a_quantization_that_is_not_read_is_named_with_a_way_out(tmp_path, quant
     config = json.loads((folder / "config.json").read_text())
     config["quantization_config"] = quantization_config
     (folder / "config.json").write_text(json.dumps(config))
-    with pytest.raises(ConfigError, match=sentence):
+    with pytest.raises(ConfigError, match=sentence) as raised:
         read_config(folder)
+    assert "ConfigError(" not in str(raised.value)
 
 
 def test_the_first_name_of_compressed_tensors_configs_is_known(tmp_path):

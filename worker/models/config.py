@@ -10,6 +10,7 @@ from typing import Any
 
 from ...protocol.errors import ConfigError, ModelNotFoundError
 from ...protocol.model_file import read_model_json
+from ...protocol.paddle import paddle_refusal
 from .families import FAMILIES, Family, Windows
 from .quantization import Quantization, read_quantization
 from .rope_config import RopeConfig, read_rope
@@ -111,5 +112,4 @@ def _refuse_paddle(folder: Path, config: dict[str, Any]) -> None:
     if name is None and not any(marker in config for marker in markers) and not any(folder.glob("*.pdparams")):
         return
     name = (name or folder.name).rpartition("--")[2]
-    twin = name.removesuffix("-Paddle") + "-PT"
-    raise ConfigError(f"{name} is a checkpoint in Paddle's own layout. Use its Hugging Face twin, {twin}.")
+    raise ConfigError(paddle_refusal(name))

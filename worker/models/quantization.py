@@ -4,6 +4,9 @@ Only what the tensors don't show by themselves is kept; which matrices are quant
 in the files. Knows nothing of tensors, imports no torch.
 """
 
+import json
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -23,6 +26,12 @@ class Quantization:
     layout: Layout
     bits: int  # of most of them
     group_size: int  # inputs that share a scale; 0: a whole row
+    # GPTQModel's `dynamic`: by a pattern of modules' names their own group size. The first that fits counts.
+    group_sizes: tuple[tuple[str, int], ...] = ()
+
+    def group_size_of(self, module: str) -> int:
+        found = (size for pattern, size in self.group_sizes if re.match(pattern, module))
+        return next(found, self.group_size)
 
     def __str__(self) -> str:
         groups = f"in groups of {self.group_size}" if self.group_size else "a scale per row"
@@ -34,13 +43,17 @@ def read_quantization(config: dict[str, Any], path: Path) -> Quantization | None
     # The latter name is that of the first compressed-tensors checkpoints.
     given = config.get("quantization_config", config.get("compression_config"))
     if given is None:
+        given = _beside(path.with_name("quantize_config.json"))
+    if given is None:
         return None
     method = given.get("quant_method", "an unnamed method")
     if method not in _METHODS:
         _refuse(path, f"{method}", f"its methods are not among {', '.join(_METHODS)}")
     try:
         return _METHODS[method](given, path)
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+    except ConfigError:
+        raise
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError, re.error) as error:
         raise ConfigError(f"{path}: its quantization_config is not as {method} writes it ({error!r}).") from error
 
 
@@ -48,7 +61,31 @@ def _gptq(given: dict[str, Any], path: Path) -> Quantization:
     layout = given.get("checkpoint_format") or "gptq"
     if layout not in ("gptq", "gptq_v2") or given.get("is_marlin_format"):
         _refuse(path, f"gptq, {layout}", "that layout is made for one kernel of GPUs")
-    return Quantization(layout, _bits(given["bits"], "gptq", path), _group_size(given.get("group_size")))
+    bits, group_size = _bits(given["bits"], "gptq", path), _group_size(given.get("group_size"))
+    return Quantization(layout, bits, group_size, tuple(_dynamic(given.get("dynamic") or {}, group_size, path)))
+
+
+def _dynamic(given: dict[str, dict[str, Any]], group_size: int, path: Path) -> Iterator[tuple[str, int]]:
+    """Modules behind "-:" are not quantized, which their tensors show."""
+    for pattern, own in given.items():
+        if not pattern.startswith("-:"):
+            _bits(own.get("bits", _BITS[0]), f"gptq, dynamic {pattern!r}", path)
+            pattern = pattern.removeprefix("+:")
+            re.compile(pattern)
+            yield pattern, _group_size(own["group_size"]) if "group_size" in own else group_size
+
+
+def _beside(path: Path) -> dict[str, Any] | None:
+    """What the first tools for GPTQ wrote into a file of its own."""
+    try:
+        given = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise ConfigError(f"{path} is not JSON: {error}. Download it again.") from error
+    if not isinstance(given, dict):
+        raise ConfigError(f"{path} holds no JSON object. Download it again.")
+    return {"quant_method": "gptq"} | given
 
 
 def _awq(given: dict[str, Any], path: Path) -> Quantization:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ...kernels.quantized_part import QuantizedPart
 from ..models.quantization import Quantization
-from .gptq import group_order
+from .activation_order import group_of_inputs, ordered_part
 from .module import Module, Share, Span, bits_of, check_outputs, checked_groups, unpacked_span
 
 
@@ -29,23 +29,25 @@ def is_compressed(module: Module) -> bool:
 def read_compressed(module: Module, share: Share, quantization: Quantization) -> QuantizedPart:
     group_size = _group_size(module, share, quantization)
     read = _packed if module.has("weight_packed") else _integers
-    return read(module, share, group_size, share.groups(group_size, module))
+    return read(module, share, group_size)
 
 
-def _packed(module: Module, share: Share, group_size: int, groups: Span) -> QuantizedPart:
+def _packed(module: Module, share: Share, group_size: int) -> QuantizedPart:
     num_outputs, num_words = module.shape("weight_packed")
     check_outputs(num_outputs, share, module)
     bits = bits_of(num_words, share.in_features, module)
-    order = group_order(module, "weight_g_idx", share, group_size)
+    group_of = group_of_inputs(module, "weight_g_idx", share, group_size)
+    groups = share.groups(group_size, module) if group_of is None else (0, module.shape("weight_scale")[1])
     values = unpacked_span(lambda words: module.tensor("weight_packed", share.outputs, words), share.inputs, bits)
-    if order is not None:
-        values = values[:, order.long()]
-    scales = _spread(module, "weight_scale", share, groups)
-    return QuantizedPart.of(bits, values, scales, _packed_zeros(module, share, groups, bits), group_size, order)
+    scales, zeros = _spread(module, "weight_scale", share, groups), _packed_zeros(module, share, groups, bits)
+    if group_of is not None:
+        return ordered_part(bits, values, scales, zeros, group_of, share, group_size)
+    return QuantizedPart.of(bits, values, scales, zeros, group_size)
 
 
-def _integers(module: Module, share: Share, group_size: int, groups: Span) -> QuantizedPart:
+def _integers(module: Module, share: Share, group_size: int) -> QuantizedPart:
     check_outputs(module.shape("weight")[0], share, module)
+    groups = share.groups(group_size, module)
     zeros = _spread(module, "weight_zero_point", share, groups) if module.has("weight_zero_point") else None
     zeros = zeros.to(torch.int16) if zeros is not None and zeros.any() else None
     values = module.tensor("weight", share.outputs, share.inputs)

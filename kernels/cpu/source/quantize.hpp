@@ -26,6 +26,7 @@ struct Quantized {
     int32_t* sums;         // [rows, width / kSumWidth]: sums of neighbours
     int64_t width;         // the row's length, rounded up to kRowAlign
     const int32_t* order;  // null, or: value i comes from x[order[i]], as the weight's inputs were reordered
+    int64_t num_ordered;   // values in that order
 };
 
 // max|x|; NaN or infinite if any of x is: as integers, the bits of both lie above those of every number.
@@ -87,9 +88,9 @@ inline void quantize_row(const float* x, int64_t count, const Quantized& to, int
         });
         return;
     }
-    to.totals[row] = quantize_values(to, row, count, inverse, [&](int64_t i, auto lanes) {
+    to.totals[row] = quantize_values(to, row, to.num_ordered, inverse, [&](int64_t i, auto lanes) {
         float gathered[kLanes] = {};
-        for (int64_t j = 0; j < kLanes && i + j < count; ++j) gathered[j] = x[to.order[i + j]];
+        for (int64_t j = 0; j < kLanes && i + j < to.num_ordered; ++j) gathered[j] = x[to.order[i + j]];
         return load(gathered, lanes);
     });
 }

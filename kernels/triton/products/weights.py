@@ -62,8 +62,10 @@ def pack(parts: Sequence[Part], form: WeightForm, device: torch.device) -> GpuWe
         return _packed_floats(parts, form, device)
     if len(integers) == len(parts) and all(map(_is_int8_by_row, integers)):
         return _packed_int8(integers, device)
-    if len(integers) == len(parts) and _are_int4_in_groups(integers):
-        return _packed_int4(integers, device)
+    if len(integers) == len(parts):
+        nibbles = [part if part.bits == 4 else part.as_nibbles() for part in integers]
+        if all(nibbles) and _are_int4_in_groups(nibbles):
+            return _packed_int4(nibbles, device)
     return _packed_floats(parts, WeightForm("int8"), device)
 
 

@@ -1,0 +1,21 @@
+"""What to say of a checkpoint in Paddle's own layout, whose weights are transposed.
+
+Its publisher has the same model in Hugging Face's layout, under the same name with -PT at its end; that is recommended
+where it would be read here, which models of experts or of images aren't.
+"""
+
+import re
+
+_ENDING = "-Paddle"
+# Active parameters beside all ("21B-A3B"), or images.
+_NOT_READ = re.compile(r"-A\d+(\.\d+)?B\b|\bVL\b|\bMoE\b", re.IGNORECASE)
+
+
+def paddle_refusal(name: str) -> str:
+    """One or two sentences; `name` may be a folder's."""
+    refusal = f"{name} is a checkpoint in Paddle's own layout, which is not read here."
+    if _NOT_READ.search(name):
+        return f"{refusal} Nor is its Hugging Face twin: models with experts or images are not supported."
+    if name.endswith(_ENDING):
+        return f"{refusal} Use its Hugging Face twin, {name.removesuffix(_ENDING)}-PT."
+    return f"{refusal} Use the model in Hugging Face's layout, which its publisher names with -PT at the end."
