@@ -41,6 +41,11 @@ _NEEDED_FOR_OTHER_IDS = {**_NEEDED, "sentencepiece": "sentencepiece", "google.pr
 _LONGEST_SECONDS = 600
 
 
+def has_tokenizer(folder: Path) -> bool:
+    """Whether there is one, or what one could be made of."""
+    return (folder / "tokenizer.json").is_file() or bool(_sources(folder))
+
+
 def converted(folder: Path) -> Path:
     """A folder with the `tokenizer.json` made from the tokenizer in `folder`; made now unless it was before."""
     sources = _sources(folder)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from ..protocol.cache_folder import caches_of_libraries
 from ..protocol.errors import ConfigError, ModelNotFoundError
+from ..protocol.git_lfs import is_pointer, pointer_refusal
 from ..protocol.model_file import require_regular
 from ..protocol.paddle import paddle_refusal
 from .convert_tokenizer import VOCABULARY_FILES, converted
@@ -60,6 +61,9 @@ def find_model(
             f"{folder} has no config.json, so it is not a model's folder. Give the folder that holds config.json and "
             "the *.safetensors files."
         ) from None
+    for path in (*folder.glob("*.json"), *folder.glob("*.safetensors"), *folder.glob("tokenizer.model*")):
+        if is_pointer(path):
+            raise ConfigError(pointer_refusal(path))
     if needs_weights and _is_from_hub(name) and any(folder.glob("rank-*-of-*/pieces.json")):
         folder = _from_hub(name, revision, _CUT_WEIGHTS, [], duplicates=[])
     if tokenizer is not None:

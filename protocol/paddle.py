@@ -16,6 +16,4 @@ def paddle_refusal(name: str) -> str:
     refusal = f"{name} is a checkpoint in Paddle's own layout, which is not read here."
     if _NOT_READ.search(name):
         return f"{refusal} Nor is its Hugging Face twin: models with experts or images are not supported."
-    if name.endswith(_ENDING):
-        return f"{refusal} Use its Hugging Face twin, {name.removesuffix(_ENDING)}-PT."
-    return f"{refusal} Use the model in Hugging Face's layout, which its publisher names with -PT at the end."
+    return f"{refusal} Use its Hugging Face twin, {name.removesuffix(_ENDING)}-PT."

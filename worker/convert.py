@@ -31,6 +31,7 @@ from ..protocol.model_file import read_model_json
 from ..protocol.own_folder import HeldFolder
 from .conversion_plan import Stored, check_groups, planned_folders, stored_tensors
 from .converted_folder import ConvertedFolder, write_json
+from .file_checks import check_weight_files
 from .models.config import read_config
 from .quantized_checkpoint.compressed_writer import quantization_config
 from .rank_pieces import rank_pieces
@@ -49,6 +50,7 @@ def convert(asked: Conversion, say: Say) -> Converted:
     config = read_config(source)
     if config.quantization is not None:
         raise ConfigError(f"{source} is quantized already ({config.quantization}). Convert its original.")
+    check_weight_files(source)
     by_rank = rank_pieces(source, config, asked.tensor_parallel_size)
     check_groups(by_rank, asked)
     stored = stored_tensors(source)

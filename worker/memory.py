@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from ..protocol.config import EngineConfig
 from ..protocol.errors import ConfigError, OutOfMemoryError
 from ..protocol.messages import MemoryPlan
+from .weight_bytes import BITS
 
 _GIB = 1 << 30
 _MOST_UNASKED = 2 * _GIB  # of KV memory on a CPU, where nobody said how much
@@ -94,6 +95,19 @@ def memory_plan(config: EngineConfig, size: Size, found: Found) -> MemoryPlan:
         adapter_bytes=found.adapter_bytes,
         num_cpu_blocks=_num_cpu_blocks(config, found, num_blocks),
         stretches=list(found.stretches),
+    )
+
+
+def check_weights(need: int, free: int, kind: str, device_name: str, config: EngineConfig) -> None:
+    """Refuse weights that would fill the memory before they are all there."""
+    if need <= free:
+        return
+    smaller = {name: need * BITS[name] // BITS[kind] for name in ("int8", "int4") if BITS[name] < BITS[kind]}
+    fitting = [name for name, size in smaller.items() if size < free]
+    way_out = f"quantization={fitting[0]!r}, " if fitting else ""
+    raise OutOfMemoryError(
+        f"The weights of {config.model} need {_gib(need)} in {kind}, and {_gib(free)} are free on {device_name}. Use "
+        f"{way_out}a smaller model, or free memory. Nothing was read."
     )
 
 

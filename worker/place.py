@@ -19,7 +19,7 @@ from .available_memory import Reservation, available_memory
 from .card_turn import CardTurn
 from .device import card_names, device_name
 from .host_memory import BackgroundTouch
-from .memory import Found, Size, host_bytes_of, memory_plan
+from .memory import Found, Size, check_weights, host_bytes_of, memory_plan
 from .models.load import Model
 from .parallel import Parallel
 from .runner import Runner
@@ -47,6 +47,24 @@ class Place(ABC):
             plan = memory_plan(self.config, self.size, found)
             self.reservation.hold(host_bytes_of(plan))
         return plan
+
+    def check_room(self, weight_bytes: int, kind: str) -> None:
+        """Refuse weights that don't fit, before any of them is read: so many bytes on each rank."""
+        if self.ranks.rank == 0:
+            with self.reservation.turn() as set_aside:
+                free = self._free_for_weights(set_aside)
+            name = device_name(self.device)
+            check_weights(weight_bytes * self._ranks_in_one_memory, free, kind, name, self.config)
+        if self.ranks.size > 1:
+            self.ranks.exchange([])  # nobody loads before that, so that what is free is free
+
+    @property
+    @abstractmethod
+    def _ranks_in_one_memory(self) -> int:
+        """How many ranks' weights go where rank 0's do."""
+
+    @abstractmethod
+    def _free_for_weights(self, set_aside: int) -> int: ...
 
     @abstractmethod
     def used_bytes(self) -> int:
@@ -101,6 +119,13 @@ class Host(Place):
         self._touch: BackgroundTouch | None = None
         pin(ranks.rank, config.tensor_parallel_size, config.devices)
 
+    @property
+    def _ranks_in_one_memory(self) -> int:
+        return self.ranks.size
+
+    def _free_for_weights(self, set_aside: int) -> int:
+        return available_memory() - set_aside
+
     def used_bytes(self) -> int:
         """Without the files that it maps."""
         status = Path("/proc/self/status").read_text()
@@ -138,6 +163,14 @@ class Card(Place):
             self._turn = CardTurn(directory.parent, card_names(config))
         if ranks.size > 1:
             ranks.exchange([])  # nobody loads before that
+
+    @property
+    def _ranks_in_one_memory(self) -> int:
+        return 1
+
+    def _free_for_weights(self, set_aside: int) -> int:
+        free, total = torch.cuda.mem_get_info(self.device)
+        return int(self.config.gpu_memory_utilization * total) - (total - free)
 
     def used_bytes(self) -> int:
         return torch.cuda.memory_allocated(self.device)

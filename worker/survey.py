@@ -14,6 +14,7 @@ import msgspec
 from ..protocol.errors import PenstockError
 from ..protocol.survey import Card, ModelSurvey, NativeSurvey, Survey, TorchSurvey
 from .available_memory import available_memory
+from .file_checks import check_weight_files
 from .models.config import ModelConfig, read_config
 from .models.families import FAMILIES
 from .weight_files import ranks_cut_for, weight_files
@@ -40,6 +41,7 @@ def _model(folder: Path) -> ModelSurvey:
     stored = sum(path.stat().st_size for path in weight_files(folder))
     try:
         config = read_config(folder)
+        check_weight_files(folder)
     except PenstockError as error:
         return ModelSurvey(refusal=str(error).removeprefix(f"{folder}/").removeprefix(f"{folder} "))
     except (ArithmeticError, AttributeError, TypeError, ValueError) as error:  # a config of no known form

@@ -45,9 +45,9 @@ def check_unread(folder: Path, unread: Sequence[str], config: ModelConfig) -> li
     if unknown := [name for name in unread if name not in harmless]:
         named = ", ".join(unknown[:_SHOWN]) + (", …" if len(unknown) > _SHOWN else "")
         raise ConfigError(
-            f"{folder} has {len(unknown)} tensors that no layer of {config.family.name} reads: {named}. Without them "
-            "its answers would be another model's. Use the config.json that was published with these weights, or an "
-            "engine that knows this model."
+            f"{folder} has tensors that no layer of {config.family.name} reads, {len(unknown)} in all: {named}. Its "
+            "answers would be another model's without them. Use the config.json that was published with these weights, "
+            "or an engine that knows this model."
         )
     return [name for name in harmless if not name.startswith("lm_head.") and "rotary_emb." not in name]
 

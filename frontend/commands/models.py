@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...protocol.survey import ModelSurvey, Survey
+from ..convert_tokenizer import has_tokenizer
 from ..start_table import size
 from .cached_models import Found, bundled_models, cached_models, models_in
 from .machine import cards
@@ -38,7 +39,8 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     rows += [_row(model, each, place) for model, each in zip(found, survey.models, strict=True)]
     print(_table(rows))
     print(f"\n{size(place.free)} are free on {place.name}. Counted are the weights, and {_TOKENS:,} tokens of context.")
-    return 0 if any(map(place.holds, survey.models)) else 1
+    pairs = zip(found, survey.models, strict=True)
+    return 0 if any(place.holds(each) and has_tokenizer(model.folder) for model, each in pairs) else 1
 
 
 def _found(folders: list[str], parser: argparse.ArgumentParser) -> Iterator[Found]:
@@ -83,6 +85,9 @@ def _row(model: Found, survey: ModelSurvey, place: _Place) -> tuple[str, ...]:
     if survey.refusal is not None:
         # Its first clause; what to do stands in the error that `LLM` raises.
         return model.name, size(model.size), "-", "-", f"no: {survey.refusal.partition(';')[0]}"
+    if not has_tokenizer(model.folder):
+        verdict = "no: it holds no tokenizer, neither tokenizer.json nor a vocabulary; give one with tokenizer=…"
+        return model.name, size(model.size), survey.family, f"{survey.context:,}", verdict
     need = place.need(survey)
     verdict = f"yes, takes {size(need)}" + (f" with tensor_parallel_size={survey.cut_for}" if survey.cut_for else "")
     if not place.holds(survey):

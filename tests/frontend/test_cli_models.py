@@ -112,3 +112,19 @@ def test_a_folder_that_is_none_or_holds_none_is_a_wrong_command_line(name, sente
         cli.main(["models", str(tmp_path / name)])
     assert end.value.code == 2
     assert sentence in capsys.readouterr().err
+
+
+def test_a_folder_without_a_tokenizer_does_not_run_here_and_is_told_why(capsys, tmp_path):
+    (tiny_model(tmp_path / "bare", "qwen3") / "tokenizer.json").unlink()
+    status, lines = listed(capsys, tmp_path / "bare")
+    assert status == 1
+    assert any("no: it holds no tokenizer, neither tokenizer.json nor a vocabulary" in line for line in lines)
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "config.json"])
+def test_pointers_of_git_lfs_are_told_for_what_they_are(capsys, tmp_path, file):
+    text = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 988097824\n"
+    (tiny_model(tmp_path / "cloned", "qwen3") / file).write_text(text)
+    status, lines = listed(capsys, tmp_path / "cloned")
+    assert status == 1
+    assert any(f"{file} is a Git-LFS pointer" in line for line in lines)

@@ -260,3 +260,11 @@ def test_the_cache_of_conversions_keeps_the_ones_used_last(tmp_path):
     assert min(path.name for path in tmp_path.iterdir()) == "003"
     assert len(list(tmp_path.iterdir())) == convert_tokenizer._KEPT + 1
     assert (tmp_path / "foreign").is_dir()
+
+
+@pytest.mark.parametrize("file", ["config.json", "tokenizer.json", "model-00001-of-00002.safetensors"])
+def test_a_pointer_of_git_lfs_is_named_before_a_process_starts(tmp_path, file):
+    write_model(tmp_path / "cloned")
+    (tmp_path / "cloned" / file).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 9\n")
+    with pytest.raises(ConfigError, match=rf"{file} is a Git-LFS pointer.* `git lfs pull` in "):
+        find_model(tmp_path / "cloned")

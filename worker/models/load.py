@@ -3,6 +3,7 @@
 Knows nothing of requests or KV blocks.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from ...protocol.errors import ConfigError
 from ..batch import Batch
 from ..checkpoint import Checkpoint, DummySource, Placement, Source, Weights
 from ..cut_checkpoint import CutCheckpoint
+from ..file_checks import check_weight_files
 from ..kv_cache import AnyKVCache, KVShape
 from ..layers.linear import local_kv_heads
 from ..lora import AdapterBank
@@ -21,12 +23,15 @@ from ..packed_cache import PackedCache
 from ..parallel import Parallel
 from ..sampler import Sample
 from ..tensor_names import check_layers, check_unread
+from ..weight_bytes import reckoned_weights
 from ..weight_files import check_cut, ranks_cut_for
 from .backends import Backend, chosen_backend
 from .backends.backend import Runs
 from .config import ModelConfig, read_config
 from .decoder import Decoder
 from .graphed import GraphOptions
+
+CheckRoom = Callable[[int, str], None]  # bytes on a rank and their number format; raises if they don't fit
 
 _DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
@@ -103,11 +108,12 @@ def load_model(
     max_loras: int = 0,
     max_lora_rank: int = 64,
     graphs: GraphOptions | None = None,
+    check_room: CheckRoom | None = None,
 ) -> Model:
     """Read this rank's share of the model in `model_folder`; `dtype` "auto" is the checkpoint's.
 
-    `num_threads` pack the weights and compute afterwards; None leaves the threads as they are. There is room for
-    `max_loras` adapters.
+    Before anything is read, `check_room` hears how many bytes the weights will take. `num_threads` pack the weights and
+    compute afterwards; None leaves the threads as they are. There is room for `max_loras` adapters.
     """
     config = read_config(model_folder)
     ranks = ranks or Parallel()
@@ -118,6 +124,10 @@ def load_model(
     if num_threads is not None:
         backend.use_threads(num_threads)
     form = backend.quantized(quantization) if quantization else backend.form
+    if check_room is not None:
+        check_room(reckoned_weights(config, form, backend.form, ranks.size), form.kind)
+    if load_format != "dummy":
+        check_weight_files(model_folder)
     cache = None if load_format == "dummy" else backend.cache(model_folder, form, ranks)
     # Kept as the model's own weights would be, were they not quantized.
     lora = LoraForm(DTYPES[backend.form.kind], max_loras, max_lora_rank)

@@ -1,0 +1,22 @@
+"""Files that a clone without Git LFS leaves in place of large ones: a few lines that name the content."""
+
+from pathlib import Path
+
+_FIRST_WORDS = b"version https://git-lfs.github.com/spec/"
+
+
+def is_pointer(path: Path) -> bool:
+    try:
+        if not path.is_file():  # a pipe would be waited for
+            return False
+        with path.open("rb") as file:
+            return file.read(len(_FIRST_WORDS)) == _FIRST_WORDS
+    except OSError:
+        return False
+
+
+def pointer_refusal(path: Path) -> str:
+    return (
+        f"{path} is a Git-LFS pointer, not the file itself: the repository was cloned without Git LFS. Run "
+        f"`git lfs pull` in {path.parent}, or download the model anew."
+    )

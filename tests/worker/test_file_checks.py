@@ -1,0 +1,107 @@
+"""What is wrong with a model's files is said as what it is, before anything of them is read."""
+
+import pytest
+from builders.tiny_model import tiny_model
+
+from penstock.protocol.config import EngineConfig
+from penstock.protocol.errors import ConfigError, ModelNotFoundError, OutOfMemoryError
+from penstock.worker.memory import check_weights
+from penstock.worker.models.load import load_model
+from penstock.worker.survey import survey
+
+POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 988097824\n"
+
+
+def refused(folder, sentence, kind=ConfigError):
+    """By a load, and by the survey that `penstock models` asks."""
+    with pytest.raises(kind, match=sentence):
+        load_model(folder)
+    (found,) = survey([str(folder)], with_torch=False).models
+    assert found.refusal is not None
+    return found.refusal
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_a_pointer_of_git_lfs_in_place_of_weights_is_named(tmp_path, shards):
+    tiny_model(tmp_path, "llama", shards=shards)
+    sorted(tmp_path.glob("*.safetensors"))[-1].write_text(POINTER)
+    assert "Git-LFS pointer" in refused(tmp_path, r"safetensors is a Git-LFS pointer.* `git lfs pull`")
+
+
+def test_a_pointer_in_place_of_the_config_or_the_index_is_named(tmp_path):
+    tiny_model(tmp_path, "llama", shards=2)
+    (tmp_path / "model.safetensors.index.json").write_text(POINTER)
+    refused(tmp_path, r"index\.json is a Git-LFS pointer")
+    (tmp_path / "config.json").write_text(POINTER)
+    refused(tmp_path, r"config\.json is a Git-LFS pointer")
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+@pytest.mark.parametrize("kept", [0, 3, 8, 500, 0.5, 0.999, -1])
+def test_a_truncated_file_is_named_with_its_length(tmp_path, shards, kept):
+    tiny_model(tmp_path, "qwen3", shards=shards)
+    path = sorted(tmp_path.glob("*.safetensors"))[shards // 2]
+    content = path.read_bytes()
+    length = int(kept * len(content)) if isinstance(kept, float) else kept
+    path.write_bytes(content[:length])
+    refused(tmp_path, rf"{path.name} is damaged: .*{len(content[:length]):,} .*Download it again")
+
+
+def test_bytes_behind_the_last_tensor_and_pages_of_a_server_are_damage_too(tmp_path):
+    path = tiny_model(tmp_path, "qwen3") / "model.safetensors"
+    content = path.read_bytes()
+    path.write_bytes(content + b"0")
+    refused(tmp_path, "model.safetensors is damaged")
+    path.write_text("<!doctype html><html>" * 40)
+    refused(tmp_path, "bytes are no safetensors file")
+    path.write_bytes((2).to_bytes(8, "little") + b"[]")
+    refused(tmp_path, "its header is no safetensors header")
+
+
+def test_files_that_the_index_names_and_are_missing_are_counted(tmp_path):
+    tiny_model(tmp_path, "llama", shards=4)
+    for number in (2, 3):
+        (tmp_path / f"model-0000{number}-of-00004.safetensors").unlink()
+    refused(
+        tmp_path,
+        r"model-00002-of-00004\.safetensors is named by the index and missing \(2 files are\)",
+        ModelNotFoundError,
+    )
+
+
+@pytest.mark.parametrize("load_format", ["auto", "dummy"])
+@pytest.mark.parametrize("shards", [1, 3])
+def test_room_is_asked_for_before_anything_is_read(tmp_path, load_format, shards):
+    tiny_model(tmp_path, "qwen3", shards=shards)
+    stored = sum(path.stat().st_size for path in tmp_path.glob("*.safetensors"))
+    for path in tmp_path.glob("*.safetensors"):
+        path.write_bytes(b"")  # nobody looks
+
+    def no_room(weight_bytes: int, kind: str) -> None:
+        assert 0.9 * stored < weight_bytes <= stored
+        raise OutOfMemoryError(f"{weight_bytes} in {kind}")
+
+    with pytest.raises(OutOfMemoryError, match="in fp32"):
+        load_model(tmp_path, load_format=load_format, check_room=no_room)
+
+
+@pytest.mark.parametrize(("quantization", "share"), [(None, 1), ("int8", 4), ("int4", 8)])
+@pytest.mark.parametrize("family", ["llama", "mistral", "qwen2", "qwen3", "ernie4_5"])
+def test_what_weights_will_take_is_reckoned_from_the_config(tmp_path, family, quantization, share):
+    """Never more than they take, and little less: norms, biases, scales and padding are left out."""
+    folder = tiny_model(tmp_path, family, tie_word_embeddings=True)
+    found: list[int] = []
+    load_model(folder, quantization=quantization, check_room=lambda weight_bytes, kind: found.append(weight_bytes))
+    stored = (folder / "model.safetensors").stat().st_size
+    assert 0.8 * stored / share < found[0] <= stored / share
+
+
+def test_a_model_larger_than_memory_is_refused_with_what_would_fit():
+    config = EngineConfig.from_options("a/model")
+    gib = 1 << 30
+    check_weights(10 * gib, 10 * gib, "bf16", "this CPU", config)
+    for free, way_out in ((9, "Use quantization='int8', a smaller"), (4, "Use quantization='int4', a smaller")):
+        with pytest.raises(OutOfMemoryError, match=rf"a/model need 10\.00 GiB in bf16, and {free}\.00 GiB .*{way_out}"):
+            check_weights(10 * gib, free * gib, "bf16", "this CPU", config)
+    with pytest.raises(OutOfMemoryError, match="Use a smaller model, or free memory"):
+        check_weights(10 * gib, 2 * gib, "bf16", "this CPU", config)
