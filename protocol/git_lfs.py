@@ -6,9 +6,9 @@ _FIRST_WORDS = b"version https://git-lfs.github.com/spec/"
 
 
 def is_pointer(path: Path) -> bool:
-    if not path.is_file():  # a pipe would be waited for
-        return False
     try:
+        if not path.is_file():  # a pipe would be waited for
+            return False
         with path.open("rb") as file:
             return file.read(len(_FIRST_WORDS)) == _FIRST_WORDS
     except OSError:

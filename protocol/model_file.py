@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import ConfigError
+from .git_lfs import is_pointer, pointer_refusal
 
 # The longest tokenizer.json in use have some 35 MB.
 MOST_BYTES = 256 << 20
@@ -44,6 +45,8 @@ def read_model_json(path: Path) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
+        if is_pointer(path):
+            raise ConfigError(pointer_refusal(path)) from None
         raise ConfigError(f"{path} is not valid JSON: {error}.") from error
     except RecursionError:
         raise ConfigError(f"{path} is nested too deep.") from None

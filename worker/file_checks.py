@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ..protocol.errors import ConfigError, ModelNotFoundError
 from ..protocol.git_lfs import is_pointer, pointer_refusal
+from ..protocol.model_file import read_model_json, require_regular
 from .weight_files import own_weight_files, weight_files
 
 _LENGTH = 8  # bytes that say how long the header is
@@ -18,6 +19,7 @@ def check_weight_files(folder: Path) -> None:
     """Refuse a folder of which any file of weights is missing, a pointer of Git LFS, or not as long as it says."""
     _check_index(folder)
     for path in weight_files(folder):
+        require_regular(path)
         if is_pointer(path):
             raise ConfigError(pointer_refusal(path))
         if damage := _damage(path):
@@ -26,11 +28,9 @@ def check_weight_files(folder: Path) -> None:
 
 def _check_index(folder: Path) -> None:
     path = folder / "model.safetensors.index.json"
-    if is_pointer(path):
-        raise ConfigError(pointer_refusal(path))
     try:
-        named = set(map(str, json.loads(path.read_text(encoding="utf-8"))["weight_map"].values()))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        named = set(map(str, read_model_json(path)["weight_map"].values()))
+    except (FileNotFoundError, KeyError, TypeError, AttributeError):
         return  # there is none, or whoever reads it says what is wrong with it
     missing = sorted(named - {each.name for each in own_weight_files(folder)})
     if missing and all(Path(name).name == name for name in missing):

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from ...protocol.errors import ConfigError, ModelNotFoundError
-from ...protocol.git_lfs import is_pointer, pointer_refusal
 from ...protocol.model_file import read_model_json
 from ...protocol.paddle import paddle_refusal
 from ...protocol.rules import shown
@@ -61,8 +60,6 @@ class ModelConfig:
 def read_config(model_folder: Path) -> ModelConfig:
     """The description of the model in `model_folder`; an error names what is missing or not supported."""
     path = model_folder / "config.json"
-    if is_pointer(path):
-        raise ConfigError(pointer_refusal(path))
     try:
         config = read_model_json(path)
     except FileNotFoundError as error:

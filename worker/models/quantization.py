@@ -4,7 +4,6 @@ Only what the tensors don't show by themselves is kept; which matrices are quant
 in the files. Knows nothing of tensors, imports no torch.
 """
 
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ...protocol.errors import ConfigError
+from ...protocol.model_file import read_model_json
 
 Layout = Literal["gptq", "gptq_v2", "awq", "compressed-tensors"]
 
@@ -78,11 +78,9 @@ def _dynamic(given: dict[str, dict[str, Any]], group_size: int, path: Path) -> I
 def _beside(path: Path) -> dict[str, Any] | None:
     """What the first tools for GPTQ wrote into a file of its own."""
     try:
-        given = json.loads(path.read_text(encoding="utf-8"))
+        given = read_model_json(path)
     except FileNotFoundError:
         return None
-    except ValueError as error:
-        raise ConfigError(f"{path} is not JSON: {error}. Download it again.") from error
     if not isinstance(given, dict):
         raise ConfigError(f"{path} holds no JSON object. Download it again.")
     return {"quant_method": "gptq"} | given
