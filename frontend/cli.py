@@ -76,7 +76,7 @@ def _run(name: str, words: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog=f"penstock {name}",
         usage=f"penstock {name} {command.USAGE}",
-        description=command.__doc__.split("\n\n")[0],
+        description=(command.__doc__ or COMMANDS[name]).split("\n\n")[0],  # PYTHONOPTIMIZE=2 leaves no docstring
     )
     command.add_arguments(parser)
     try:

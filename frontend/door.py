@@ -93,9 +93,9 @@ class Door:
             for one, ids in zip(asked, token_ids, strict=True)
         ]
 
-    def _token_ids(self, asked: Sequence[Asked]) -> list[Sequence[int]]:
+    def _token_ids(self, asked: Sequence[Asked]) -> list[Sequence[int] | RequestError]:
         """The ids given, or those of the text; too long a text isn't tokenized, its refusal follows."""
-        ids = [one.token_ids if one.token_ids is not None else () for one in asked]
+        ids: list[Sequence[int] | RequestError] = [one.token_ids if one.token_ids is not None else () for one in asked]
         limit = self.most_characters
         for is_chat in (False, True):
             places = [
@@ -106,19 +106,34 @@ class Door:
             ]  # fmt: skip
             if places:
                 texts = [asked[place].text or "" for place in places]
-                encoded = self.tokenizer.encode_batch(texts, add_special_tokens=not is_chat)
-                for place, found in zip(places, encoded, strict=True):
+                for place, found in zip(places, self._encoded(texts, adds=not is_chat), strict=True):
                     ids[place] = found
         return ids
 
+    def _encoded(self, texts: list[str], *, adds: bool) -> Sequence[Sequence[int] | RequestError]:
+        """One that the tokenizer can't take is refused alone."""
+        try:
+            return self.tokenizer.encode_batch(texts, add_special_tokens=adds)
+        except RequestError as error:
+            if len(texts) == 1:
+                return [error]
+            return [found for text in texts for found in self._encoded([text], adds=adds)]
+
     def _admit_one(
-        self, asked: Asked, ids: Sequence[int], notify: Notify, is_streamed: bool, settled: _Settled
+        self,
+        asked: Asked,
+        ids: Sequence[int] | RequestError,
+        notify: Notify,
+        is_streamed: bool,
+        settled: _Settled,
     ) -> Pending:
         try:
             if asked.refusal:
                 raise RequestError(asked.refusal)
             if asked.text is not None and len(asked.text) > self.most_characters:
                 raise RequestError(too_long(len(asked.text), self.most_characters))
+            if isinstance(ids, RequestError):
+                raise ids
             packed = self._checked_ids(ids)
             if settled.refusal is not None:
                 raise RequestError(settled.refusal)

@@ -20,6 +20,9 @@ from typing import Any, NamedTuple, Protocol
 
 import tokenizers
 
+from ..protocol.errors import RequestError
+from .panics import panics_as
+
 _REPLACEMENT = "\ufffd"
 # A character has four bytes at most; more tokens than this without an end of one are broken text, and shown so.
 _MOST_UNFINISHED = 8
@@ -80,7 +83,8 @@ class Decoding:
         """One token by itself, special ones shown; a part of a character is U+FFFD."""
         if self._all_bytes is not None:
             return self._all_bytes[token_id].decode("utf-8", "replace")
-        return self.backend.decode([token_id], skip_special_tokens=False)
+        with panics_as(RequestError, f"Token {token_id} has no text"):
+            return self.backend.decode([token_id], skip_special_tokens=False)
 
 
 # --- a table from id to bytes ----------------------------------------------------------------------------------------

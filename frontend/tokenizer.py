@@ -18,6 +18,7 @@ from ..protocol.model_file import read_model_file, read_model_json, read_model_t
 from .end_tokens import listed
 from .incremental import Decoding
 from .model_files import find_tokenizer
+from .panics import panics_as
 from .vocabulary import attach_segmenter
 
 _NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
@@ -37,11 +38,12 @@ class Tokenizer:
         _add_missing_tokens(self.backend, settings)
         self.special_tokens = {name: _content(settings[name]) for name in _NAMED_TOKENS if settings.get(name)}
         self.chat_template = _chat_template(folder, settings)
-        self.decoding = Decoding(self.backend)
+        with panics_as(ConfigError, f"{folder / 'tokenizer.json'} can't be used"):
+            self.decoding = Decoding(self.backend)
+            first = self.backend.encode("").ids[:1]
         self.bos_token_id = self._named_id("bos_token")
         self.pad_token_id = self._named_id("pad_token")
         self.end_tokens = self._end_tokens(model_folder, folder)
-        first = self.backend.encode("").ids[:1]
         self._adds_bos = self.bos_token_id is not None and first == [self.bos_token_id]
         # Some tokenizer.json files leave the BOS to the class that the settings name.
         self._prepends_bos = bool(settings.get("add_bos_token") and self.bos_token) and not self._adds_bos
@@ -116,13 +118,14 @@ class Tokenizer:
 
     def encode_batch(self, texts: Sequence[str], add_special_tokens: bool = True) -> list[list[int]]:
         """Many texts at once, on as many threads as the process may use."""
-        try:
-            encodings = self.backend.encode_batch_fast(texts, add_special_tokens=add_special_tokens)
-        except TypeError:
-            if not all(isinstance(text, str) for text in texts):
-                raise
-            texts = [_well_formed(text) for text in texts]
-            encodings = self.backend.encode_batch_fast(texts, add_special_tokens=add_special_tokens)
+        with panics_as(RequestError, "The text can't be tokenized"):
+            try:
+                encodings = self.backend.encode_batch_fast(texts, add_special_tokens=add_special_tokens)
+            except TypeError:
+                if not all(isinstance(text, str) for text in texts):
+                    raise
+                texts = [_well_formed(text) for text in texts]
+                encodings = self.backend.encode_batch_fast(texts, add_special_tokens=add_special_tokens)
         if not add_special_tokens or self.bos_token_id is None:
             return [encoding.ids for encoding in encodings]
         return [self._with_one_bos(encoding.ids) for encoding in encodings]
@@ -143,10 +146,13 @@ class Tokenizer:
         spaces_between_special_tokens: bool = True,
     ) -> str:
         ids = [ids] if isinstance(ids, int) else list(ids)
-        if spaces_between_special_tokens:
-            return self.decoding.text(ids, skip_special_tokens=skip_special_tokens)
-        decoder = self.decoding.decoder(skip_special_tokens=skip_special_tokens, spaces_between_special_tokens=False)
-        return decoder.feed(ids) + decoder.flush()
+        with panics_as(RequestError, "The tokens have no text"):
+            if spaces_between_special_tokens:
+                return self.decoding.text(ids, skip_special_tokens=skip_special_tokens)
+            decoder = self.decoding.decoder(
+                skip_special_tokens=skip_special_tokens, spaces_between_special_tokens=False
+            )
+            return decoder.feed(ids) + decoder.flush()
 
     def decode_token(self, token_id: int) -> str:
         """One token by itself, with its space and special ones shown; a part of a character is U+FFFD."""
@@ -214,7 +220,8 @@ def _backend(folder: Path) -> tokenizers.Tokenizer:
     except FileNotFoundError:
         raise ModelNotFoundError(f"There is no tokenizer.json in {folder}.") from None
     try:
-        backend = tokenizers.Tokenizer.from_buffer(content)
+        with panics_as(ConfigError, "its reader ended"):
+            backend = tokenizers.Tokenizer.from_buffer(content)
     except Exception as error:  # the library raises bare Exceptions
         raise ConfigError(f"{path} can't be read by tokenizers {tokenizers.__version__}: {error}") from error
     backend.no_truncation()

@@ -31,10 +31,10 @@ from ..protocol.messages import FrontendInbox, MemoryPlan, Notice, Ready, Stop
 from ..protocol.process import ChildProcess, end_children, open_log, start_child, wait_for_ends
 from ..protocol.runtime_directory import RuntimeDirectory
 from ..protocol.sockets import Inbox, Outbox
-from ..protocol.trace import Trace
 from . import logs
 from .parsing import Parsing
 from .roll_call import RollCall
+from .tree_files import TreeFiles
 
 # After a child has ended, its last words and those of the others are awaited that long.
 _LAST_WORDS_SECONDS = 0.3
@@ -58,15 +58,14 @@ class Tree:
         self.hang: PenstockError | None = None  # where that ends it
         self._oom_kills = _oom_kills()
         try:
-            if config.trace:
-                Trace.create(config.trace)
+            self.files = TreeFiles(config, model_folder, tokenizer_folder)
             self.inbox = Inbox(self.directory.path, "frontend", FrontendInbox)
             self.engine = Outbox(self.directory.path, "engine")
             parsing = Parsing.of(config)
             shown = parsing.shown if parsing else []
             self._start(
                 Launch(
-                    config,
+                    self.files.config,
                     str(model_folder),
                     str(tokenizer_folder),
                     threads_per_rank(config),
@@ -117,6 +116,7 @@ class Tree:
                 plan = message.plan or plan
             else:
                 self.note(message)
+        self.files.take_names()
         self.plan = plan
         self.is_ready = True
         return plan
@@ -186,13 +186,13 @@ class Tree:
         self.is_closed = True
         # A tree that isn't complete would not pass the word on.
         can_ask = ask and self.is_ready and not any(child.has_ended for child in self.children)
-        opened = [getattr(self, name) for name in ("engine", "inbox", "roll_call") if hasattr(self, name)]
+        opened = [getattr(self, name) for name in ("engine", "inbox", "roll_call", "files") if hasattr(self, name)]
         try:
             end_children(self.children, (lambda: self.engine.send(Stop())) if can_ask else None)
         finally:  # after a Ctrl-C while waiting, too
             self.heartbeats.close_descriptor()
-            for socket in opened:
-                socket.close()
+            for each in opened:
+                each.close()
             self.directory.remove()
 
 

@@ -78,7 +78,7 @@ def _quantizer(asked: Conversion) -> Quantize:
 @contextmanager
 def _appearing(target: Path, size: int) -> Iterator[Path]:
     """A folder beside the target that takes its name at the end; what an ended process left there is removed."""
-    if target.exists():
+    if os.path.lexists(target):
         raise ConfigError(f"{target} exists, and is not written over. Remove it, or name another folder.")
     target.parent.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(target.parent).free
@@ -94,7 +94,7 @@ def _appearing(target: Path, size: int) -> Iterator[Path]:
     try:
         folder.clear()
         yield folder.path
-        if target.exists():
+        if os.path.lexists(target):
             raise ConfigError(f"{target} was made by someone else meanwhile, and is not written over.")
         folder.keep_as(target)
     except BaseException:

@@ -8,6 +8,7 @@ Options are made from the fields of `EngineConfig` and `SamplingParams`. Knows n
 
 import argparse
 import itertools
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -19,7 +20,10 @@ from ...protocol.config import EngineConfig
 from ...protocol.outputs import RequestOutput
 from ...protocol.sampling import SamplingParams
 from .. import logs
+from ..beside import replaceable, status_of
 from ..llm import LLM
+from ..model_files import BUNDLED
+from ..tree_files import OPTIONS, is_read
 from .answers import as_json, as_text
 from .chosen import checked_options, require_model, with_defaults
 from .lines import read_lines
@@ -77,14 +81,24 @@ def _files(
     try:
         source = _source(arguments, files)
         output = output_to(arguments.output)
+        traced = {option: replaceable(name) for option in OPTIONS if (name := getattr(config, option))}
     except OSError as error:
         parser.error(f"{error.filename or arguments.output or '--output'}: {error.strerror}")
     if source is not None and is_same_file(source, output):
         parser.error(f"{output.name} is also what is read; give --output another name")
-    for option in ("trace", "record"):
-        if (name := getattr(config, option)) is not None and _is_one_of(name, arguments.input, arguments.output):
-            parser.error(f"--{option} {name} is also read or written as --input or --output; give it another name")
+    if isinstance(output, Replacement) and is_read(config, output.target, *_model_folders(config)):
+        parser.error(f"{output.name} is a file that the model is read from; give --output another name")
+    for option, target in traced.items():
+        if target is not None and _is_one_of(target, source, output):
+            parser.error(f"--{option} {target} is also read or written as --input or --output; give it another name")
     return source, output
+
+
+def _model_folders(config: EngineConfig) -> list[Path]:
+    """Those that are named by their paths, or come with the package."""
+    names = (name for name in (config.model, config.tokenizer) if name is not None)
+    paths = [BUNDLED.get(name) or Path(name).expanduser() for name in names]
+    return [path.parent if path.is_file() else path for path in paths]
 
 
 def _lacks_input(arguments: argparse.Namespace) -> bool:
@@ -100,8 +114,11 @@ def _source(arguments: argparse.Namespace, files: ExitStack) -> BinaryIO | None:
     return files.enter_context(open(arguments.input, "rb"))
 
 
-def _is_one_of(name: str, *others: str | None) -> bool:
-    return any(Path(name).resolve() == Path(other).resolve() for other in others if other is not None)
+def _is_one_of(target: Path, source: BinaryIO | None, output: Stream | Replacement) -> bool:
+    if (status := status_of(target)) is None:
+        return isinstance(output, Replacement) and output.target == target
+    others = [None if source is None else os.fstat(source.fileno()), output.file_status]
+    return any(other is not None and os.path.samestat(status, other) for other in others)
 
 
 def _generate(llm: LLM, rows: Iterator[Row], output: Stream | Replacement, form: str) -> tuple[int, int]:

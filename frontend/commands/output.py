@@ -5,7 +5,6 @@ whose name ends with `.partial`; a run that ends early, however it does, leaves 
 Knows nothing of what is written.
 """
 
-import errno
 import os
 import select
 import stat
@@ -17,10 +16,10 @@ from typing import BinaryIO
 
 from ...protocol.errors import PenstockError
 from .. import logs
+from ..beside import new_file, replaceable, status_of, take_name
 
 # What has been written may be lost with the machine for so long, and with the process not at all.
 _SYNC_SECONDS = 1.0
-_LONGEST_NAME = 240  # of the 255 bytes that file systems take
 _MOST_LINKS = 40
 
 
@@ -61,16 +60,15 @@ class Replacement:
     @property
     def file_status(self) -> os.stat_result | None:
         """Of what is to be replaced."""
-        with suppress(FileNotFoundError):
-            return os.stat(self.target)
-        return None
+        return status_of(self.target)
 
     def __enter__(self) -> "Replacement":
-        """Readable by nobody who could not read what it replaces."""
-        older = self.file_status
-        mode = 0o666 if older is None else older.st_mode & 0o777
         with _in_words(self.name):
-            self.partial, self._file = _new_file(self.target, mode)
+            self.partial, self._file = new_file(self.target)
+        if (number := self.partial.name.rpartition(".partial")[2]) != "":
+            base = str(self.partial).removesuffix(number)
+            what = "is of another run, cut short or still going, and is left alone"
+            _say(f"penstock: {base} {what}; this one gathers in {self.partial}.")
         return self
 
     def write(self, text: str) -> None:
@@ -104,9 +102,8 @@ class Replacement:
 
     def _replace(self) -> None:
         try:
-            self._like(self.file_status)
             os.fsync(self._file)
-            os.replace(self.partial, self.target)
+            take_name(self.partial, self._file, self.target)
         except OSError as error:
             raise PenstockError(
                 f"{self.target} could not be replaced ({error.strerror}); its new content is complete in "
@@ -118,18 +115,6 @@ class Replacement:
                 os.fsync(folder)
             finally:
                 os.close(folder)
-
-    def _like(self, older: os.stat_result | None) -> None:
-        if older is None:
-            return
-        mode = older.st_mode & 0o777
-        with suppress(PermissionError):  # only root gives files away
-            os.fchown(self._file, older.st_uid, -1)
-        try:
-            os.fchown(self._file, -1, older.st_gid)
-        except PermissionError:  # it is for that group, and not for ours
-            mode &= ~0o070
-        os.fchmod(self._file, mode)
 
     def _keep(self) -> None:
         with suppress(OSError):
@@ -150,23 +135,8 @@ def output_to(name: str | None) -> Stream | Replacement:
         return Stream(1, "standard output")
     if (descriptor := _own_descriptor(name)) is not None:
         return Stream(os.dup(descriptor), name)
-    if not os.path.basename(name):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), name)
-    try:
-        is_file = stat.S_ISREG(os.stat(name).st_mode)
-    except FileNotFoundError:
-        is_file = True
-    else:
-        if not os.access(name, os.W_OK):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), name)
-    if not is_file:
-        return Stream(os.open(name, os.O_WRONLY), name)
-    # What a symbolic link leads to is replaced, and the link stays.
-    target = Path(os.path.realpath(name))
-    if not os.access(target.parent, os.W_OK | os.X_OK):
-        reason = errno.EACCES if target.parent.is_dir() else errno.ENOENT
-        raise OSError(reason, os.strerror(reason), str(target.parent))
-    return Replacement(target)
+    target = replaceable(name)
+    return Stream(os.open(name, os.O_WRONLY), name) if target is None else Replacement(target)
 
 
 def is_same_file(source: BinaryIO, output: Stream | Replacement) -> bool:
@@ -190,23 +160,6 @@ def _own_descriptor(name: str) -> int | None:
             return None
         path = os.path.join(folder, os.readlink(path))
     return None
-
-
-def _new_file(target: Path, mode: int) -> tuple[Path, int]:
-    """Beside the target, under a name that nobody has: an earlier run's is that run's."""
-    base = target.with_name(os.fsdecode(os.fsencode(target.name)[:_LONGEST_NAME]) + ".partial")
-    path, number = base, 1
-    while True:
-        try:
-            made = path, os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-        except FileExistsError:
-            number += 1
-            path = base.with_name(f"{base.name}.{number}")
-            continue
-        if number > 1:
-            what = "is of another run, cut short or still going, and is left alone"
-            _say(f"penstock: {base} {what}; this one gathers in {path}.")
-        return made
 
 
 def _write(descriptor: int, text: str) -> int:

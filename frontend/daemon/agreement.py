@@ -11,6 +11,8 @@ from ...protocol.messages import MemoryPlan
 
 def disagreement(config: EngineConfig, plan: MemoryPlan, given: dict[str, Any]) -> str:
     """A sentence that names every option that differs, or nothing. How long one waits is each client's own affair."""
+    if unknown := [name for name in given if name not in EngineConfig.__struct_fields__]:
+        return f"The daemon's models have no option {', '.join(map(repr, unknown))}."
     different = [
         f"{name}={value!r} (here {has(config, plan, name)!r})"
         for name, value in given.items()

@@ -191,7 +191,9 @@ def _alone(objects: Path) -> Iterator[None]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m penstock.kernels.cpu.build", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m penstock.kernels.cpu.build", description=(__doc__ or "").partition("\n")[0]
+    )
     best = executable_variants()[:1]
     parser.add_argument("--variants", nargs="+", default=best, choices=[*VARIANTS, "all"], metavar="VARIANT")
     parser.add_argument("--keep-going", action="store_true", help="leave out sources that do not compile")

@@ -9,6 +9,7 @@ import threading
 
 import pytest
 from builders.daemon import wait_for
+from builders.plain_client import PlainClient
 
 from penstock import SamplingParams
 from penstock.frontend.attached.line import Line
@@ -144,6 +145,15 @@ def test_frames_that_nobody_sends_harm_only_their_sender(kind, daemon, attached)
         except ConnectionResetError:
             pass
     assert attached.generate(["Hello"], GREEDY, use_tqdm=False)[0].error_code == 200
+
+
+@pytest.mark.parametrize("name", ["zzz", "step_limits", "__class__"])
+def test_an_option_that_is_none_is_a_disagreement_that_names_it(name, daemon):
+    with PlainClient(daemon) as client:
+        client.send(Attach(ATTACH_PROTOCOL, "pocket", "pocket", {name: 1}))
+        declined = client.hear()
+    assert declined.is_disagreement and declined.failure.kind == "ConfigError"
+    assert declined.failure.message == f"The daemon's models have no option {name!r}."
 
 
 def test_the_socket_is_this_users_alone(daemon, monkeypatch):

@@ -265,3 +265,24 @@ def test_a_reader_that_has_gone_away_ends_it_quietly(model):
     popen.stdin.close()
     assert popen.wait(BOUND) == 128 + signal.SIGPIPE
     assert popen.stderr.read() == ""
+
+
+# --- an interpreter that keeps no docstrings --------------------------------------------------------------------------
+
+EVERY_HELP = """
+from contextlib import suppress
+from penstock.frontend import cli
+for name in cli.COMMANDS:
+    with suppress(SystemExit):
+        cli.main([name, "--help"])
+"""
+
+
+def test_every_command_works_without_docstrings(model):
+    done = subprocess.run([sys.executable, "-OO", "-c", EVERY_HELP], capture_output=True, text=True, timeout=BOUND)
+    assert (done.returncode, done.stderr, done.stdout.count("usage: ")) == (0, "", len(cli.COMMANDS))
+    assert cli.COMMANDS["generate"] in " ".join(done.stdout.split())
+    words = ("-OO", "-m", "penstock", "generate", str(model), "hi", "--load-format", "stand-in", "--max-tokens", "2")
+    environment = {**os.environ, "PYTHONOPTIMIZE": "2"}  # for its processes too
+    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=BOUND, env=environment)
+    assert done.returncode == 0 and done.stdout and "Traceback" not in done.stderr, done

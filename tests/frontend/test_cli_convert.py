@@ -51,6 +51,13 @@ def test_a_folder_that_exists_is_left_alone(model, capsys):
     assert "is not written over" in capsys.readouterr().err
 
 
+def test_a_link_that_leads_nowhere_is_left_alone_and_nothing_is_converted(model, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(convert, "_MODULE", "penstock_that_is_not_there")
+    (tmp_path / "out").symlink_to("nowhere")
+    assert cli.main(["convert", str(model), str(tmp_path / "out"), "--quantization", "int8"]) == 1
+    assert "is not written over" in capsys.readouterr().err and (tmp_path / "out").is_symlink()
+
+
 @pytest.mark.parametrize(
     "words",
     [

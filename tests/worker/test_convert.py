@@ -193,3 +193,9 @@ def test_a_disk_that_is_too_small_is_said_before_anything_is_written(source, mon
     monkeypatch.setattr(convert.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 1_000_000}))
     with pytest.raises(ConfigError, match=r"0\.0 GB are free at"):
         converted(source)
+
+
+def test_a_link_that_appears_meanwhile_is_not_written_over(tmp_path):
+    with pytest.raises(ConfigError, match="made by someone else"), convert._appearing(tmp_path / "out", 0):
+        (tmp_path / "out").symlink_to("nowhere")
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]

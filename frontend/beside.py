@@ -1,0 +1,74 @@
+"""A new file beside the one that it is to replace, which stays as it is until the new one takes its name.
+
+Knows nothing of what is written.
+"""
+
+import errno
+import os
+import stat
+from contextlib import suppress
+from pathlib import Path
+
+_LONGEST_NAME = 240  # of the 255 bytes that file systems take
+
+
+def replaceable(name: str) -> Path | None:
+    """The file of that name, which may not be there yet; None for what isn't replaced: a pipe, a device.
+
+    What a symbolic link leads to is replaced, and the link stays. Raises OSError for what cannot be.
+    """
+    if not os.path.basename(name):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), name)
+    with suppress(FileNotFoundError):
+        mode = os.stat(name).st_mode
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), name)
+        if not os.access(name, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), name)
+        if not stat.S_ISREG(mode):
+            return None
+    target = Path(os.path.realpath(name))
+    if not os.access(target.parent, os.W_OK | os.X_OK):
+        reason = errno.EACCES if target.parent.is_dir() else errno.ENOENT
+        raise OSError(reason, os.strerror(reason), str(target.parent))
+    return target
+
+
+def status_of(target: Path) -> os.stat_result | None:
+    """None where it isn't there."""
+    with suppress(FileNotFoundError):
+        return os.stat(target)
+    return None
+
+
+def new_file(target: Path) -> tuple[Path, int]:
+    """Under a name that nobody has, and open; readable by nobody who could not read what it is to replace."""
+    older = status_of(target)
+    mode = 0o666 if older is None else older.st_mode & 0o777
+    base = target.with_name(os.fsdecode(os.fsencode(target.name)[:_LONGEST_NAME]) + ".partial")
+    path, number = base, 1
+    while True:
+        try:
+            return path, os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+        except FileExistsError:
+            number += 1
+            path = base.with_name(f"{base.name}.{number}")
+
+
+def take_name(path: Path, file: int, target: Path) -> None:
+    """With the rights of what stood under that name; raises OSError where it cannot."""
+    _like(file, status_of(target))
+    os.replace(path, target)
+
+
+def _like(file: int, older: os.stat_result | None) -> None:
+    if older is None:
+        return
+    mode = older.st_mode & 0o777
+    with suppress(PermissionError):  # only root gives files away
+        os.fchown(file, older.st_uid, -1)
+    try:
+        os.fchown(file, -1, older.st_gid)
+    except PermissionError:  # it is for that group, and not for ours
+        mode &= ~0o070
+    os.fchmod(file, mode)
