@@ -23,6 +23,7 @@ _OLD_DRAFTS = ("draft-03", "draft-04", "draft-06", "draft-07")
 
 
 def _shortened(place: str) -> str:
+    """Kept for each schema, and a name in it may be as long as all the rest."""
     return place if len(place) <= 200 else f"{place[:100]}…{place[-100:]}"
 
 
@@ -98,7 +99,7 @@ class Document:
             return ANYTHING if schema is holds else NOTHING
         if not isinstance(schema, Mapping):
             raise Malformed(place, "a schema (an object, true or false)")
-        self._spots.setdefault(id(schema), _Spot(place, "", ""))
+        self._spots.setdefault(id(schema), _Spot(_shortened(place), "", ""))
         number = self._numbers.get(id(schema))
         if number is None:
             spot = self._spots[id(schema)]
@@ -175,7 +176,7 @@ class Document:
                 continue
             spot = self._named(each, spot)
             self._spots[id(each)] = spot
-            todo.extend((part, spot._replace(place=f"{spot.place}/{step}")) for step, part in _parts(each))
+            todo.extend((part, spot._replace(place=_shortened(f"{spot.place}/{step}"))) for step, part in _parts(each))
 
     def _named(self, schema: Schema, spot: _Spot) -> _Spot:
         """Notes the names that a schema gives itself; with `$id` begins a document of its own."""
