@@ -11,7 +11,7 @@ from typing import Any
 from ...protocol.errors import RequestError
 from ...protocol.guided import FORMS, Grammar, GuidedDecodingParams
 from .ebnf import as_lark
-from .schema import checked_schema
+from .schemas import plain_schema
 from .tags import tags_grammar
 
 MOST_BYTES = 512 << 10
@@ -37,7 +37,7 @@ def grammar_of(guided: GuidedDecodingParams, *, is_compact: bool = False) -> Gra
 def _schema(value: str, is_compact: bool) -> Grammar:
     schema = _parsed("json", value)
     _check_levels("json", schema)
-    return Grammar("json", json.dumps(_spaced(checked_schema(schema), is_compact), ensure_ascii=False))
+    return Grammar("json", json.dumps(_spaced(plain_schema(schema), is_compact), ensure_ascii=False))
 
 
 def _any_object(value: bool, is_compact: bool) -> Grammar:
@@ -63,7 +63,7 @@ def _grammar(value: str, is_compact: bool) -> Grammar:
 def _structural_tag(value: str, is_compact: bool) -> Grammar:
     tag = _parsed("structural_tag", value)
     _check_levels("structural_tag", tag)
-    return Grammar("lark", tags_grammar(tag, lambda schema: _spaced(checked_schema(schema), is_compact)))
+    return Grammar("lark", tags_grammar(tag, lambda schema: _spaced(plain_schema(schema), is_compact)))
 
 
 _FORMS: dict[str, Callable[[Any, bool], Grammar]] = {

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.frontend.structured import grammar_of
 from penstock.frontend.structured.ebnf import as_lark
-from penstock.frontend.structured.schema import checked_schema
+from penstock.frontend.structured.schemas import plain_schema
 from penstock.protocol.errors import RequestError
 from penstock.protocol.guided import GuidedDecodingParams
 
@@ -23,26 +23,33 @@ def test_what_only_describes_is_left_out():
         "title": "t", "description": "d", "default": 1, "examples": [2], "deprecated": True, "$comment": "c",
         "x-guidance": {"lenient": True}, "unheard-of": {"not": {}}, "format": "idn-email", "type": "object",
         "properties": {"title": {"type": "string", "description": "d", "format": "uuid"}}, "required": ["title"],
-        "enum": [{"title": "kept as it is"}],
     }  # fmt: skip
-    assert checked_schema(schema) == {
+    assert plain_schema(schema) == {
         "type": "object",
         "properties": {"title": {"type": "string", "format": "uuid"}},
         "required": ["title"],
-        "enum": [{"title": "kept as it is"}],
     }
 
 
 @pytest.mark.parametrize(
     ("schema", "word"),
     [
-        ({"not": {"type": "string"}}, "not"),
-        ({"properties": {"a": {"if": {}, "then": {"const": 1}}}}, "#/properties/a/if"),
+        ({"type": "number", "not": {"multipleOf": 2}}, "#/not/multipleOf"),
+        ({"properties": {"a": {"type": "string", "not": {"format": "date"}}}}, "#/properties/a/not/format"),
         ({"allOf": [{"uniqueItems": True}]}, "#/allOf/0/uniqueItems"),
-        ({"items": {"contains": {}}}, "contains"),
-        ({"unevaluatedProperties": False}, "unevaluatedProperties"),
-        ({"propertyNames": {"maxLength": 3}}, "propertyNames"),
-        ({"dependentRequired": {"a": ["b"]}}, "dependentRequired"),
+        ({"items": {"contains": {"type": "string"}}}, "#/items/contains"),
+        ({"unevaluatedProperties": False, "anyOf": [{"properties": {"a": {}}}]}, "unevaluatedProperties"),
+        ({"unevaluatedItems": False}, "unevaluatedItems"),
+        ({"propertyNames": {"format": "uuid"}}, "propertyNames"),
+        ({"oneOf": [{"items": {"type": "integer"}}, {"items": {"type": "number"}}]}, "#/oneOf/0/items"),
+        ({"$ref": "other.json"}, "another document"),
+        ({"$ref": "#/$defs/none"}, "points at nothing"),
+        ({"$ref": "#"}, "lead from one to the next"),
+        ({"type": "any"}, "name of a type"),
+        (
+            {"type": "object", "allOf": [{"anyOf": [{"required": [x + str(n)]} for x in "ab"]} for n in range(20)]},
+            "512 cases",
+        ),
         ({"$dynamicRef": "#x"}, "$dynamicRef"),
         ({"maxItems": 1.5}, "whole number"),
         ({"properties": []}, "object of schemas"),
@@ -70,17 +77,18 @@ def test_what_asserts_and_cannot_be_held_is_refused(schema, word):
         {"unevaluatedItems": True},
         {"propertyNames": {}},
         {"not": False},
+        {"not": {"not": {}}},
         {"dependentRequired": {}},
     ],
 )
 def test_what_asserts_nothing_is_not_refused(schema):
-    assert checked_schema(schema) == {}
+    assert plain_schema(schema) == {"allOf": [True]}
 
 
 def test_an_older_drafts_arrays_are_read_as_they_were_meant():
-    older = {"items": [{"type": "string"}], "additionalItems": False}
-    assert checked_schema(older) == {"prefixItems": [{"type": "string"}], "items": False}
-    assert checked_schema({"items": {}, "additionalItems": False}) == {"items": {}}
+    older = {"type": "array", "items": [{"type": "string"}], "additionalItems": False}
+    assert plain_schema(older) == {"type": "array", "prefixItems": [{"type": "string"}], "items": False, "maxItems": 1}
+    assert "prefixItems" not in plain_schema({"items": {}, "additionalItems": False})
 
 
 @pytest.mark.parametrize(("is_compact", "option"), [(False, "whitespace_pattern"), (True, "whitespace_flexible")])
@@ -106,8 +114,13 @@ def test_white_space_has_an_end_in_every_schema(is_compact, option):
         ),
         ({"structural_tag": {"format": {"type": "sequence"}}}, "triggered_tags"),
         (
-            {"structural_tag": {"structures": [{"begin": "<", "schema": {"not": {}}, "end": ""}], "triggers": ["<"]}},
-            "not",
+            {
+                "structural_tag": {
+                    "structures": [{"begin": "<", "schema": {"contains": {"const": 1}}, "end": ""}],
+                    "triggers": ["<"],
+                }
+            },
+            "contains",
         ),
     ],
 )

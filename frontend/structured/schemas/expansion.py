@@ -1,0 +1,232 @@
+"""Takes schemas apart into branches, keyword by keyword.
+
+What holds of one value is a conjunction of literals. `branches` gives the branches of one, each narrowed by every
+keyword of every literal; those that no value fits are left out as far as that can be seen. A conjunction that contains
+itself (a tree, a list) is taken apart once, so there is an end to it. All work is counted, and there is a most.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from ....protocol.errors import RequestError
+from . import applicators, arrays, counts, objects, scalars, strings
+from .assertion import Assertion, Narrowing
+from .automata import matches
+from .branches import EVERY_TYPE, Array, Boolean, Branch, Number, Object, Path, String, is_dead, known
+from .document import ANYTHING, NOTHING, Document, Literal, Literals, Refusal, Schema
+from .expressions import expression
+
+MOST_WORK = 20_000  # beyond what the schema's size brings: less than a second
+_MOST_LEVELS = (
+    64  # of schemas that say something of one value, or of its parts while it is looked whether there are any
+)
+_LEVELS_LOOKED_AT = 24
+_MOST_BRANCHES = 512
+
+_READINGS = {**scalars.READINGS, **arrays.READINGS, **objects.READINGS, **applicators.READINGS}
+# Narrowed in this order, so that what splits branches finds few, and what can be written only within bounds finds them.
+_RANKS = {
+    **dict.fromkeys(_READINGS, 1),
+    **dict.fromkeys(("type", "const", "enum", "minItems", "maxItems", "required"), 0),
+    **dict.fromkeys(("contains", "uniqueItems", "multipleOf", "format", "minProperties", "maxProperties"), 2),
+    **dict.fromkeys(("dependencies", "dependentRequired", "dependentSchemas", *applicators.READINGS), 3),
+}
+
+
+class Expander:
+    def __init__(self, document: Document) -> None:
+        self._document = document
+        self._assertions: dict[int, list[tuple[int, Assertion]]] = {}
+        self._branches: dict[Literals, list[Branch]] = {}
+        self._is_empty: dict[Literals, bool] = {}
+        self._known_values: dict[Literals, frozenset[Any] | None] = {}
+        self._entered: set[Literals] = set()
+        self._level = 0
+        self._work = 0
+        self._most_work = MOST_WORK + 16 * document.size
+
+    # --- what keywords ask for ----------------------------------------------------------------------------------------
+
+    def literal(self, schema: Any, place: str, *, holds: bool = True) -> Literals:
+        return self._document.literal(schema, place, holds=holds)
+
+    def target(self, schema: Schema, reference: Any) -> Any:
+        return self._document.target(schema, reference)
+
+    def narrow(self, literals: Literals, branches: Iterable[Branch], path: Path) -> list[Branch]:
+        if literals is NOTHING:
+            return []
+        found = list(branches)
+        for literal in literals:
+            found = self._narrow_by(literal, found, path)
+        return found
+
+    def matches(self, pattern: str, text: str) -> bool:
+        """Raises `Unreadable`."""
+        self._spend(1 + len(pattern) * len(text) // 20)
+        return matches(pattern, text)
+
+    def expression(self, found: Sequence[str], not_found: Sequence[str]) -> str:
+        """Raises `Unreadable`."""
+        self._spend(1000)
+        return expression(tuple(found), tuple(not_found))
+
+    def are_apart(self, one: Branch, other: Branch) -> bool:
+        """Whether it is certain, and quickly seen, that no value fits both: by type, or by a property's values."""
+        if type(one) is not type(other):
+            return True
+        if not isinstance(one, Object) or not isinstance(other, Object):
+            return False
+        for name in {*one.required, *other.required}:
+            if name in one.members and name in other.members:
+                left, right = (self._values(each.members[name].literals) for each in (one, other))
+                if left is not None and right is not None and not left & right:
+                    return True
+        return False
+
+    def _values(self, literals: Literals) -> frozenset[Any] | None:
+        """All that it can be, where that are some values."""
+        if literals not in self._known_values:
+            branches = () if literals in self._entered else self.branches(literals)
+            known = [each.values for each in branches if isinstance(each, (Boolean, Number, String))]
+            if not known or len(known) < len(branches) or None in known:
+                self._known_values[literals] = None
+            else:
+                # True and 1 are one key to Python, and two values.
+                values = ((isinstance(value, bool), value) for some in known for value in some or ())
+                self._known_values[literals] = frozenset(values)
+        return self._known_values[literals]
+
+    def kept(self, branches: Iterable[Branch], narrowed: Narrowing, path: Path) -> list[Branch]:
+        """Of what becomes of each branch, that which a value may fit."""
+        kept: list[Branch] = []
+        for branch in branches:
+            for found in narrowed(branch, path):
+                self._spend(1 + _size(found) // 8)
+                if not self._is_hopeless(found):
+                    kept.append(found)
+        if len(kept) > _MOST_BRANCHES:
+            raise RequestError(
+                f"json: this schema comes to more than {_MOST_BRANCHES} cases for one value; use a simpler one."
+            )
+        return kept
+
+    def branches(self, literals: Literals) -> Sequence[Branch]:
+        """All of them, finished: nothing is left to be counted or looked for."""
+        if literals is NOTHING:
+            return ()
+        if literals == ANYTHING:
+            return EVERY_TYPE
+        if literals not in self._branches:
+            found: list[Branch] = list(EVERY_TYPE)
+            for number, literal in enumerate(literals):
+                found = self._narrow_by(literal, found, (number,))
+            finished = [each for branch in found for each in self._finished(branch)]
+            self._branches[literals] = [each for each in finished if not self._is_hopeless(each)]
+        return self._branches[literals]
+
+    def is_empty(self, literals: Literals) -> bool:
+        """Whether it is certain that no value fits; one that contains itself, or is deep, may."""
+        if not literals:
+            return literals is NOTHING
+        if literals not in self._is_empty:
+            if literals in self._entered or self._level > _LEVELS_LOOKED_AT:
+                return False
+            self._entered.add(literals)
+            try:
+                self._is_empty[literals] = not self.branches(literals)
+            finally:
+                self._entered.discard(literals)
+        return self._is_empty[literals]
+
+    # --- how it goes --------------------------------------------------------------------------------------------------
+
+    def _narrow_by(self, literal: Literal, branches: list[Branch], path: Path) -> list[Branch]:
+        if self._level >= _MOST_LEVELS:
+            place = self._document.place(self._document.schema(literal))
+            raise Refusal(place, f"more than {_MOST_LEVELS} schemas lead from one to the next")
+        self._level += 1
+        try:
+            assertions = self._of(literal)
+            if literal > 0:
+                for number, assertion in assertions:
+                    branches = self.kept(branches, assertion.holds, (*path, number))
+                return branches
+            # The first that fails: so counts of items and required names are known where items and values fail.
+            failed: list[Branch] = []
+            for number, assertion in assertions:
+                failed += self.kept(branches, assertion.fails, (*path, number))
+                if assertion is not assertions[-1][1]:
+                    branches = self.kept(branches, assertion.holds, (*path, number))
+            return failed
+        finally:
+            self._level -= 1
+
+    def _spend(self, work: int) -> None:
+        self._work += work
+        if self._work > self._most_work:
+            raise RequestError(
+                "json: this schema takes too long to be written without `oneOf`, `not` and the like; use a simpler one."
+            )
+
+    def _of(self, literal: Literal) -> list[tuple[int, Assertion]]:
+        number = abs(literal)
+        if number not in self._assertions:
+            self._assertions[number] = list(self._read(self._document.schema(literal)))
+        return self._assertions[number]
+
+    def _read(self, schema: Schema) -> Iterator[tuple[int, Assertion]]:
+        """Each keyword that asserts something, with its place in the text, in the order in which they narrow."""
+        self._spend(1)
+        place = self._document.place(schema)
+        keywords = ["$ref"] if self._document.is_reference_alone(schema) else list(schema)
+        places = {keyword: number for number, keyword in enumerate(keywords)}
+        known = set()
+        for keyword in sorted(_RANKS.keys() & places, key=lambda each: (_RANKS[each], places[each])):
+            reading = _READINGS[keyword]
+            # Some keywords mean each other: they are read at once, and stand where the main one of them stands.
+            together = [each for each in _SHAPES.get(reading, ()) if each in places]
+            if reading in known:
+                continue
+            known.update([reading] if together else [])
+            if (assertion := reading(schema[keyword], schema, f"{place}/{keyword}", self)) is not None:
+                yield places[together[0] if together else keyword], assertion
+
+    def _finished(self, branch: Branch) -> Sequence[Branch]:
+        match branch:
+            case String():
+                return strings.finished(branch, self)
+            case Number():
+                return strings.finished_number(branch)
+            case Array():
+                return arrays.finished(branch, self)
+            case Object():
+                return counts.finished(branch, self)
+        return (branch,)
+
+    def _is_hopeless(self, branch: Branch) -> bool:
+        if is_dead(branch):
+            return True
+        match branch:
+            case Array():
+                return any(self.is_empty(branch.item(n)) for n in range(min(branch.least, len(branch.prefix) + 1)))
+            case Object():
+                return any(self.is_empty(known(branch, name)) for name in branch.required)
+        return False
+
+
+def _size(branch: Branch) -> int:
+    match branch:
+        case Object():
+            return len(branch.members)
+        case Array():
+            return len(branch.prefix)
+        case Number() | String():
+            return len(branch.values or ())
+    return 1
+
+
+_SHAPES = {
+    objects.READINGS["properties"]: ("properties", "patternProperties", "additionalProperties"),
+    arrays.READINGS["items"]: ("prefixItems", "items"),
+}
