@@ -93,7 +93,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     def from_options(cls, model: str | os.PathLike[str], **options: Any) -> "EngineConfig":
         """Check what a person wrote; aliases and foreign options are settled here."""
         known = {field.name for field in msgspec.structs.fields(cls)}
-        settled: dict[str, Any] = {"model": os.fspath(model)}
+        settled: dict[str, Any] = {"model": _checked("model", model)}
         for name, value in _under_own_names(options):
             if name in _REFUSED:
                 _refuse(name, value)
@@ -211,7 +211,9 @@ def _flag(value: Any) -> bool:
 
 
 def _text(value: Any) -> str:
-    return os.fspath(value)
+    text = os.fspath(value)
+    str.encode(text)  # raises: other processes are told of it in UTF-8
+    return text
 
 
 def _names(value: Any) -> list[str]:
@@ -251,11 +253,12 @@ def _whole_list(least: int) -> Callable[[Any], list[int]]:
 _DTYPE_NAMES = {"fp32": "float32", "float": "float32", "fp16": "float16", "half": "float16", "bf16": "bfloat16"}
 _COUNT: Check = (_positive, "must be a whole number, 1 or more")
 _FLAG: Check = (_flag, "must be True or False")
-_TEXT: Check = (_text, "must be text or a path")
+_TEXT: Check = (_text, "must be text or a path, in UTF-8")
 _FAMILY: Check = (_text, "must be auto or a family's name")
 _FRACTION: Check = (_fraction, "must be more than 0 and at most 1")
 
 _CHECKS: dict[str, Check] = {
+    "model": _TEXT,
     "tokenizer": _TEXT,
     "revision": _TEXT,
     "dtype": (_dtype, "must be one of " + ", ".join(DTYPES)),

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from .config import EngineConfig
+from .utf8 import names_in_utf8
 
 
 class Launch(msgspec.Struct, frozen=True):
@@ -21,7 +22,9 @@ class Launch(msgspec.Struct, frozen=True):
     heartbeats: int = -1
 
     def write(self, directory: Path) -> None:
-        (directory / "launch").write_bytes(msgspec.msgpack.encode(self))
+        with names_in_utf8():
+            encoded = msgspec.msgpack.encode(self)
+        (directory / "launch").write_bytes(encoded)
 
     @classmethod
     def read(cls, directory: Path) -> "Launch":

@@ -9,6 +9,7 @@ decoded raises, because whoever waits for what it said would wait forever.
 """
 
 import logging
+import os
 import threading
 import time
 from pathlib import Path
@@ -135,5 +136,6 @@ def _context() -> zmq.Context[zmq.Socket[bytes]]:
     return zmq.Context.instance()
 
 
-def _address(directory: Path, name: str) -> str:
-    return f"ipc://{directory / name}"
+def _address(directory: Path, name: str) -> bytes:
+    """As the system has the path, which need not be UTF-8."""
+    return b"ipc://" + os.fsencode(directory / name)

@@ -12,6 +12,7 @@ from typing import Any
 from ...protocol.attach import ATTACH_PROTOCOL, Attach, Attached, Declined, daemon_socket
 from ...protocol.config import CONNECTS, EngineConfig
 from ...protocol.errors import ConfigError, EngineDeadError, PenstockError
+from ...protocol.utf8 import names_in_utf8
 from .. import logs
 from .client import AttachedClient
 from .line import Line
@@ -76,7 +77,8 @@ def _attached(line: Line, config: EngineConfig, options: dict[str, Any]) -> Atta
     seed = config.seed if options.get("seed") is not None else None
     may_add = config.connect == "start"
     with Patience(line, config.watchdog_timeout):
-        line.send(Attach(ATTACH_PROTOCOL, config.model, _absolute(config.model), given, seed, may_add))
+        with names_in_utf8():
+            line.send(Attach(ATTACH_PROTOCOL, config.model, _absolute(config.model), given, seed, may_add))
         answer = line.receive()
     if answer is None:
         raise line.lost()

@@ -21,6 +21,7 @@ from tqdm import tqdm
 from ...protocol.conversion import Conversion, Converted, Refused, Said
 from ...protocol.errors import ConfigError, EngineDeadError
 from ...protocol.process import ChildProcess, inherited_path, start_process, wait_for_ends
+from ...protocol.utf8 import names_in_utf8
 from ..model_files import find_model
 from ..standard_error import StandardError
 
@@ -99,6 +100,8 @@ def _shown(said: Iterator[Said], is_quiet: bool) -> Converted:
 
 def _said(asked: Conversion) -> Iterator[Said]:
     """What the worker's process says; raises how it ended where it fails."""
+    with names_in_utf8():
+        encoded = msgspec.json.encode(asked)
     with tempfile.TemporaryFile() as errors:
         worker = start_process(
             "converting",
@@ -110,7 +113,7 @@ def _said(asked: Conversion) -> Iterator[Said]:
         )
         try:
             with suppress(BrokenPipeError):  # one that has died already says below why
-                worker.popen.stdin.write(msgspec.json.encode(asked) + b"\n")
+                worker.popen.stdin.write(encoded + b"\n")
                 worker.popen.stdin.flush()
             for line in worker.popen.stdout:
                 yield msgspec.json.decode(line, type=Said)

@@ -16,6 +16,7 @@ from pathlib import Path
 from ... import __version__
 from ...protocol.attach import DaemonStatus, is_own_user
 from ...protocol.errors import PenstockError
+from ...protocol.utf8 import shown
 from .. import logs
 from ..budget import Budget
 from ..heap import give_large_blocks_back
@@ -119,11 +120,11 @@ class Daemon:
             os.getpid(),
             __version__,
             self._started,
-            str(self.address),
+            shown(self.address),
             self._http.address,
             sum(client.model is not None for client in self._clients),
             self.models.is_draining,
-            str(logs.daemon_log()),
+            shown(logs.daemon_log()),
             await self.models.figures(),
             self._num_running,
             self._drain,
