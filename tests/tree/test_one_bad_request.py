@@ -22,7 +22,7 @@ BAD = {
     "bias beyond the vocabulary": ("x", SamplingParams(logit_bias={10**6: 1.0}), "logit_bias"),
     "too many stop strings": ("x", SamplingParams(stop=["s"] * 65), "stop"),
     "no room left": ([5] * 20, SamplingParams(max_length=20), "max_length"),
-    "a schema that cannot be held": ("x", SamplingParams(guided_json={"not": {}}), "'not'"),
+    "a schema that nothing fits": ("x", SamplingParams(guided_json={"not": {}}), "schema is false"),
     "a regular expression that is none": ("x", SamplingParams(guided_regex="(a"), "unclosed"),
     "a thought nobody knows": ("x", SamplingParams(reasoning_max_tokens=3), "reasoning_parser"),
 }
