@@ -14,7 +14,8 @@ from typing import Any
 import tokenizers
 
 from ..protocol.errors import ConfigError, ModelNotFoundError, RequestError
-from ..protocol.model_file import read_model_file, read_model_json, read_model_text
+from ..protocol.model_file import read_model_file, read_model_json, read_model_text, values_of
+from ..protocol.rules import shown
 from .end_tokens import listed
 from .incremental import Decoding
 from .model_files import find_tokenizer
@@ -34,10 +35,11 @@ class Tokenizer:
         model_folder = model_folder or folder
         settings = {**_json(folder, "special_tokens_map.json"), **_json(folder, "tokenizer_config.json")}
         self.backend = _backend(folder)
-        attach_segmenter(self.backend, folder, settings)
-        _add_missing_tokens(self.backend, settings)
-        self.special_tokens = {name: _content(settings[name]) for name in _NAMED_TOKENS if settings.get(name)}
-        self.chat_template = _chat_template(folder, settings)
+        with values_of(folder / "tokenizer_config.json"):
+            attach_segmenter(self.backend, folder, settings)
+            _add_missing_tokens(self.backend, settings)
+            self.special_tokens = {name: _content(settings[name]) for name in _NAMED_TOKENS if settings.get(name)}
+            self.chat_template = _chat_template(folder, settings)
         with panics_as(ConfigError, f"{folder / 'tokenizer.json'} can't be used"):
             self.decoding = Decoding(self.backend)
             first = self.backend.encode("").ids[:1]
@@ -239,7 +241,7 @@ def _json(folder: Path, name: str) -> dict[str, Any]:
 
 def _content(token: Any) -> str:
     """A token's text, from text or either of the forms in which an AddedToken is written."""
-    return token["content"] if isinstance(token, dict) else token
+    return _text(token["content"] if isinstance(token, dict) else token)
 
 
 def _add_missing_tokens(backend: tokenizers.Tokenizer, settings: dict[str, Any]) -> None:
@@ -276,13 +278,20 @@ def _chat_template(folder: Path, settings: dict[str, Any]) -> str | dict[str, st
         return templates["default"] if templates.keys() == {"default"} else templates
     found = settings.get("chat_template") or _json(folder, "chat_template.json").get("chat_template")
     if isinstance(found, list):
-        return {named["name"]: named["template"] for named in found}
-    return found
+        return {_text(named["name"]): _text(named["template"]) for named in found}
+    return None if found is None else _text(found)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"where a text belongs it has {shown(value)}")
+    return value
 
 
 def chat_templates(folder: Path) -> str:
     """All that a model's templates say, one after the other, without reading its vocabulary."""
-    found = _chat_template(folder, _json(folder, "tokenizer_config.json"))
+    with values_of(folder / "tokenizer_config.json"):
+        found = _chat_template(folder, _json(folder, "tokenizer_config.json"))
     return "\n".join(found.values()) if isinstance(found, dict) else found or ""
 
 
@@ -290,7 +299,8 @@ def special_tokens(folder: Path) -> str:
     """The names of all special tokens, a line each."""
     added = _json(folder, "tokenizer.json").get("added_tokens") or []
     settings = _json(folder, "tokenizer_config.json").get("added_tokens_decoder") or {}
-    return "\n".join(token["content"] for token in (*added, *settings.values()))
+    with values_of(folder / "tokenizer_config.json"):
+        return "\n".join(token["content"] for token in (*added, *settings.values()))
 
 
 def _well_formed(text: str) -> str:

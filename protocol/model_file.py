@@ -7,10 +7,12 @@ regular file is refused and not waited for, and so is what is longer than any su
 import json
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from .errors import ConfigError
+from .errors import ConfigError, PenstockError
 from .git_lfs import is_pointer, pointer_refusal
 
 # The longest tokenizer.json in use have some 35 MB.
@@ -50,6 +52,17 @@ def read_model_json(path: Path) -> Any:
         raise ConfigError(f"{path} is not valid JSON: {error}.") from error
     except RecursionError:
         raise ConfigError(f"{path} is nested too deep.") from None
+
+
+@contextmanager
+def values_of(path: Path) -> Iterator[None]:
+    """What can't be done with the values of a file becomes an error that names it."""
+    try:
+        yield
+    except PenstockError:
+        raise
+    except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError) as error:
+        raise ConfigError(f"{path} holds a value that no such file has: {error}.") from error
 
 
 def require_regular(path: Path) -> None:

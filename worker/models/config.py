@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ...protocol.errors import ConfigError, ModelNotFoundError
-from ...protocol.model_file import read_model_json
+from ...protocol.model_file import read_model_json, values_of
 from ...protocol.paddle import paddle_refusal
 from ...protocol.rules import shown
 from .families import FAMILIES, Family, Windows
@@ -71,12 +71,8 @@ def read_config(model_folder: Path) -> ModelConfig:
     config = family.defaults | config
     if config.get("hidden_act", "silu") not in _SILU:
         raise ConfigError(f"{path}: hidden_act={config['hidden_act']!r} is not supported, only 'silu'.")
-    try:
+    with values_of(path):
         return _described(config, family, path)
-    except ConfigError:
-        raise
-    except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError) as error:
-        raise ConfigError(f"{path} holds a value that no such model has: {error}.") from error
 
 
 def _described(config: dict[str, Any], family: Family, path: Path) -> ModelConfig:
