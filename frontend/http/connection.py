@@ -7,7 +7,7 @@ request, or takes nothing of an answer, is cut off in a bounded time. Knows noth
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 from urllib.parse import unquote
 
 import msgspec
@@ -21,6 +21,8 @@ from .schemas.others import ErrorBody, Fault
 
 # Read at once, and held unread before reading pauses.
 READ_BYTES = 2**15
+# What a transport takes of an answer before whoever writes has to wait; of TLS it is held once more, encrypted.
+_UNSENT_BYTES = 2**15
 # An application that reads the body keeps its time itself, and refuses better; this is for one that doesn't.
 _BODY_GRACE_SECONDS = 2.0
 # So long a client that has its last answer may take to close; what it still sends is read and dropped, or the answer
@@ -40,6 +42,13 @@ class Context:
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
     # One for all: what was read is looked at before anything else is read.
     received: memoryview = field(default_factory=lambda: memoryview(bytearray(READ_BYTES)))
+
+
+@runtime_checkable
+class _Tls(Protocol):
+    """A transport that holds what was received until it is read."""
+
+    def set_read_buffer_limits(self, high: int) -> None: ...
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -65,6 +74,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]
+        self._transport.set_write_buffer_limits(_UNSENT_BYTES)
+        if isinstance(transport, _Tls):
+            transport.set_read_buffer_limits(READ_BYTES)
         self._scope = {
             "type": "http",
             "asgi": {"version": "3.0", "spec_version": "2.3"},

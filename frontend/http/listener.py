@@ -13,6 +13,8 @@ from .connection import Connection, Context
 # Between two of these rounds the connections that are open have their turn.
 _ACCEPTED_AT_ONCE = 32
 _REST_SECONDS = 0.5
+# What TLS reads at once, and holds twice, is as much as the kernel has: it keeps less than it would.
+_TLS_UNREAD_BYTES = 2**15
 
 
 class Listener:
@@ -54,6 +56,8 @@ class Listener:
 
     def _take(self, accepted: socket.socket) -> None:
         accepted.setblocking(False)
+        if self._tls:
+            accepted.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _TLS_UNREAD_BYTES)
         connection = Connection(self._context)
         if not self._context.open.enter(connection):
             accepted.close()

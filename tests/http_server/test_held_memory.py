@@ -45,6 +45,11 @@ class Attacked:
         self.is_answered()  # the model is loaded
         self._at_first = self._most_memory
 
+    def forget(self) -> None:
+        """What is held now is the beginning of what comes next."""
+        (self._process / "clear_refs").write_text("5")
+        self._at_first = self._most_memory
+
     @property
     def grown(self) -> int:
         """By how much the greatest memory that it has had is more than before the first attack."""
@@ -131,6 +136,21 @@ def test_the_daemon_holds_no_more_than_it_was_told(attacked, name):
         assert attacked.held <= HELD
     wait_for(lambda: attacked.held == 0, "everything is given back", 60)
     assert attacked.grown < HELD + BESIDE, f"{attacked.grown / MIB:.0f} MiB"
+
+
+def test_connections_that_ask_without_end_and_read_nothing_hold_little_each(attacked):
+    """Of what nobody has asked for yet a connection keeps little, and of what nobody reads."""
+    asking = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\nx: " + b"v" * 20_000 + b"\r\n\r\n"
+    attacked.forget()
+    with ExitStack() as stack:
+        connections = [stack.enter_context(connected(attacked.port, 60)) for _ in range(150)]
+        for connection in connections:
+            connection.settimeout(0)
+            with suppress(BlockingIOError):
+                for _ in range(50):
+                    connection.send(asking)
+        assert attacked.is_answered()
+        assert attacked.grown < len(connections) * 200_000 + 16 * MIB, f"{attacked.grown / MIB:.0f} MiB"
 
 
 @pytest.mark.long
