@@ -17,5 +17,5 @@ def test_every_chunk_runs_once_whatever_the_threads_the_callers_and_the_forks(tm
     program = tmp_path / "driver"
     flags = ["-std=c++17", "-O2", "-Wall", "-Wextra", "-Werror", "-pthread", f"-I{SOURCE}"]
     subprocess.run([compiler(), *flags, DRIVER, SOURCE / "pool.cpp", "-o", program], check=True, timeout=120)
-    done = subprocess.run([program, "4000"], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([program, "2000"], capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout) == (0, "ok\n"), done
