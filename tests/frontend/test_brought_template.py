@@ -7,7 +7,6 @@ from penstock.frontend.turn import Turn
 from penstock.protocol.errors import RequestError
 
 HI = [{"role": "user", "content": "hi"}]
-ENDLESS = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
 DOUBLING = "{% set a = namespace(b='x') %}{% for i in range(99) %}{% set a.b = a.b + a.b %}{% endfor %}"
 
 
@@ -26,14 +25,9 @@ def test_a_template_that_refuses_one_conversation_refuses_that_one():
 @pytest.mark.parametrize(
     "template, words",
     [
-        (ENDLESS, "1 s of processor time"),
         (DOUBLING, "MemoryError"),
-        ("{{ 'a' * 10**12 }}", "MiB|MemoryError"),
         ("{{ '%999999999999d' % 1 }}", "MiB|MemoryError|OverflowError"),
         ("{{ 10**(10**10) }}", "1 s of processor time|MiB|MemoryError"),
-        ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "RecursionError|breaks"),
-        ("{{ ''.__class__.__mro__ }}", "unsafe|undefined"),
-        ("{{", "not valid Jinja"),
     ],
 )
 def test_what_a_template_does_wrong_is_told_in_a_sentence(template, words):

@@ -80,8 +80,8 @@ def shorten(body: dict, path: str) -> None:
         body["model"] = "pocket"
 
 
-def test_a_hundred_cases_of_it_meet_no_surprise(server, session, document):
-    checked(server.address, session, document, 100)
+def test_sixty_cases_of_it_meet_no_surprise(server, session, document):
+    checked(server.address, session, document, 60)
 
 
 @pytest.mark.long
