@@ -14,7 +14,7 @@ from typing import Any
 import tokenizers
 
 from ..protocol.errors import ConfigError, ModelNotFoundError, RequestError
-from ..protocol.model_file import read_model_file, read_model_json, read_model_text, values_of
+from ..protocol.model_file import read_model_file, read_model_settings, read_model_text, values_of
 from ..protocol.rules import shown
 from .end_tokens import listed
 from .incremental import Decoding
@@ -33,7 +33,8 @@ class Tokenizer:
     def __init__(self, folder: Path, model_folder: Path | None = None) -> None:
         """`folder` holds tokenizer.json; `model_folder` the model's own JSON files, if they lie elsewhere."""
         model_folder = model_folder or folder
-        settings = {**_json(folder, "special_tokens_map.json"), **_json(folder, "tokenizer_config.json")}
+        settings = read_model_settings(folder / "special_tokens_map.json")
+        settings |= read_model_settings(folder / "tokenizer_config.json")
         self.backend = _backend(folder)
         with values_of(folder / "tokenizer_config.json"):
             attach_segmenter(self.backend, folder, settings)
@@ -98,10 +99,10 @@ class Tokenizer:
 
     def _end_tokens(self, model_folder: Path, folder: Path) -> dict[int, str]:
         """Every token that ends an answer: generation_config.json's, else config.json's, and the tokenizer's."""
-        config = _json(model_folder, "config.json")
+        config = read_model_settings(model_folder / "config.json")
         inner = config.get("text_config")
         candidates = (
-            ("generation_config.json", _json(model_folder, "generation_config.json")),
+            ("generation_config.json", read_model_settings(model_folder / "generation_config.json")),
             ("config.json", config),
             ("config.json: text_config", inner if isinstance(inner, dict) else {}),
         )
@@ -231,14 +232,6 @@ def _backend(folder: Path) -> tokenizers.Tokenizer:
     return backend
 
 
-def _json(folder: Path, name: str) -> dict[str, Any]:
-    try:
-        content = read_model_json(folder / name)
-    except FileNotFoundError:
-        return {}
-    return content if isinstance(content, dict) else {}
-
-
 def _content(token: Any) -> str:
     """A token's text, from text or either of the forms in which an AddedToken is written."""
     return _text(token["content"] if isinstance(token, dict) else token)
@@ -276,7 +269,7 @@ def _chat_template(folder: Path, settings: dict[str, Any]) -> str | dict[str, st
     if files:
         templates = {name: read_model_text(path) for name, path in files.items()}
         return templates["default"] if templates.keys() == {"default"} else templates
-    found = settings.get("chat_template") or _json(folder, "chat_template.json").get("chat_template")
+    found = settings.get("chat_template") or read_model_settings(folder / "chat_template.json").get("chat_template")
     if isinstance(found, list):
         return {_text(named["name"]): _text(named["template"]) for named in found}
     return None if found is None else _text(found)
@@ -291,14 +284,14 @@ def _text(value: Any) -> str:
 def chat_templates(folder: Path) -> str:
     """All that a model's templates say, one after the other, without reading its vocabulary."""
     with values_of(folder / "tokenizer_config.json"):
-        found = _chat_template(folder, _json(folder, "tokenizer_config.json"))
+        found = _chat_template(folder, read_model_settings(folder / "tokenizer_config.json"))
     return "\n".join(found.values()) if isinstance(found, dict) else found or ""
 
 
 def special_tokens(folder: Path) -> str:
     """The names of all special tokens, a line each."""
-    added = _json(folder, "tokenizer.json").get("added_tokens") or []
-    settings = _json(folder, "tokenizer_config.json").get("added_tokens_decoder") or {}
+    added = read_model_settings(folder / "tokenizer.json").get("added_tokens") or []
+    settings = read_model_settings(folder / "tokenizer_config.json").get("added_tokens_decoder") or {}
     with values_of(folder / "tokenizer_config.json"):
         return "\n".join(token["content"] for token in (*added, *settings.values()))
 

@@ -54,6 +54,15 @@ def read_model_json(path: Path) -> Any:
         raise ConfigError(f"{path} is nested too deep.") from None
 
 
+def read_model_settings(path: Path) -> dict[str, Any]:
+    """The object in a file that may be missing; empty then, and where it holds something else."""
+    try:
+        content = read_model_json(path)
+    except FileNotFoundError:
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
 @contextmanager
 def values_of(path: Path) -> Iterator[None]:
     """What can't be done with the values of a file becomes an error that names it."""

@@ -11,6 +11,7 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 
 from ...protocol.guided import Grammar
 from ...protocol.messages import mask_bytes
+from ...protocol.model_file import read_model_text
 
 # What a grammar may cost at all. Beyond it a matcher goes into its error state, which ends its request alone. Measured
 # with these bounds: ambiguous grammars take up to 0.3 s for a mask and 0.15 s for a token.
@@ -38,7 +39,7 @@ class Vocabulary:
     """The model's tokens as bytes."""
 
     def __init__(self, tokenizer_folder: Path, size: int) -> None:
-        text = (tokenizer_folder / "tokenizer.json").read_text(encoding="utf-8")
+        text = read_model_text(tokenizer_folder / "tokenizer.json")
         try:
             self.tokens = _tokens(text, size)
         except ValueError:

@@ -13,7 +13,7 @@ from typing import Any
 import tokenizers
 from tokenizers.processors import TemplateProcessing
 
-from ...protocol.errors import ConfigError
+from ...protocol.model_file import read_model_settings
 from .segmenter import SEGMENTER_FILE
 from .sentencepiece_model import read_sentencepiece
 from .sentencepiece_tokenizer import needs_segmenter, refuse_what_differs, sentencepiece_tokenizer
@@ -46,14 +46,14 @@ def readable(folder: Path) -> Path | None:
 
 
 def has_other_ids(folder: Path) -> bool:
-    name = _json(folder / _SETTINGS).get("tokenizer_class")
+    name = read_model_settings(folder / _SETTINGS).get("tokenizer_class")
     return isinstance(name, str) and name.removesuffix("Fast") in _OTHER_IDS
 
 
 def write_tokenizer(path: Path, target: Path) -> None:
     """Write the tokenizer of the file `path` into the folder `target`."""
     folder = path.parent
-    settings = {**_json(folder / "special_tokens_map.json"), **_json(folder / _SETTINGS)}
+    settings = {**read_model_settings(folder / "special_tokens_map.json"), **read_model_settings(folder / _SETTINGS)}
     if is_tiktoken(path):
         backend = tiktoken_tokenizer(path, settings)
         end = scheme_of(path, settings).end
@@ -67,7 +67,7 @@ def write_tokenizer(path: Path, target: Path) -> None:
             shutil.copyfile(path, target / SEGMENTER_FILE)
     # What a settings file calls null is not there on purpose.
     settings = {**{name: token for name, token in defaults.items() if name not in settings}, **settings}
-    _add_tokens(backend, _json(folder / "added_tokens.json"))
+    _add_tokens(backend, read_model_settings(folder / "added_tokens.json"))
     _add_begin_and_end(backend, settings)
     backend.save(str(target / "tokenizer.json"))
     (target / _SETTINGS).write_text(json.dumps(settings, ensure_ascii=False), encoding="utf-8")
@@ -104,13 +104,3 @@ def _copy_templates(folder: Path, target: Path) -> None:
             shutil.copyfile(folder / name, target / name)
     if (folder / _TEMPLATES).is_dir():
         shutil.copytree(folder / _TEMPLATES, target / _TEMPLATES)
-
-
-def _json(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ConfigError(f"{path} is not valid JSON: {error}") from error
-    return content if isinstance(content, dict) else {}

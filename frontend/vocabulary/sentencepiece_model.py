@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...protocol.errors import ConfigError
+from ...protocol.model_file import read_model_file
 from .charsmap import Charsmap
-from .vocabulary_file import check_length, content_of
+from .piece_length import check_length
 from .wire_format import fields
 
 SPACE = "▁"  # how pieces write a space
@@ -77,8 +78,9 @@ class SentencePieceModel:
 
 def read_sentencepiece(path: Path, settings: Mapping[str, Any]) -> SentencePieceModel:
     """`settings` are those of transformers, which may give a piece another name."""
+    content = read_model_file(path)
     try:
-        model = _parsed(content_of(path))
+        model = _parsed(content)
         _check(model)
         _rename(model, added_tokens(settings))
     except (ValueError, struct.error) as error:

@@ -15,8 +15,9 @@ from tokenizers import AddedToken, Regex, decoders, normalizers, pre_tokenizers
 from tokenizers.models import BPE
 
 from ...protocol.errors import ConfigError
+from ...protocol.model_file import read_model_file
 from .merges import merges
-from .vocabulary_file import check_length, content_of
+from .piece_length import check_length
 
 _LINE = re.compile(rb"[A-Za-z0-9+/]+={0,2} \d+\s*(\n|\Z)")
 _PLAIN_CLASSES = ("", "PreTrainedTokenizerFast", "TokenizersBackend", "LlamaTokenizer", "LlamaTokenizerFast")
@@ -115,8 +116,9 @@ def tiktoken_tokenizer(path: Path, settings: Mapping[str, Any]) -> tokenizers.To
 
 def _ranks(path: Path) -> dict[bytes, int]:
     """In the order of their ranks."""
+    content = read_model_file(path)
     try:
-        ranks = dict(_lines(content_of(path)))
+        ranks = dict(_lines(content))
         ranks = dict(sorted(ranks.items(), key=lambda entry: entry[1]))
         if list(ranks.values()) != list(range(len(ranks))):
             raise ValueError("its ranks are not the numbers from 0 on, each once")

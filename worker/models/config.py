@@ -4,7 +4,6 @@ Configs are taken as transformers 4 writes them (`rope_theta`, `rope_scaling`, `
 (`rope_parameters`, `dtype`). Reads no weights and imports no torch, so that asking for a model's context is cheap.
 """
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from ...protocol.paddle import paddle_refusal
 from ...protocol.rules import shown
 from .families import FAMILIES, Family, Windows
 from .quantization import Quantization, read_quantization
-from .rope_config import RopeConfig, read_rope
+from .rope_config import RopeConfig, is_positive, read_rope
 
 _SILU = ("silu", "swish")  # two names of one function
 
@@ -119,7 +118,7 @@ def _count(config: dict[str, Any], key: str, path: Path, default: int | None = N
 
 def _positive(config: dict[str, Any], key: str, path: Path, default: float) -> float:
     value = config.get(key, default)
-    if type(value) not in (int, float) or not 0 < value < math.inf:
+    if not is_positive(value):
         raise ConfigError(f"{path}: {key} must be a positive number, and is {shown(value)}.")
     return value
 

@@ -66,7 +66,7 @@ def read_rope(config: dict[str, Any], head_dim: int, context: int, theta: float,
     kind = figures.get("rope_type") or figures.get("type") or "default"
     if kind not in _NEEDED:
         raise ConfigError(f"{path}: rope type {kind!r} is not supported; supported are {', '.join(_NEEDED)}.")
-    missing = [name for name in _NEEDED[kind] if not _is_positive(figures.get(name))]
+    missing = [name for name in _NEEDED[kind] if not is_positive(figures.get(name))]
     if missing:
         raise ConfigError(f"{path}: rope type {kind!r} needs {', '.join(missing)}, above 0.")
     partial = figures.get("partial_rotary_factor") or config.get("partial_rotary_factor") or 1.0
@@ -74,7 +74,7 @@ def read_rope(config: dict[str, Any], head_dim: int, context: int, theta: float,
         raise ConfigError(f"{path}: heads of {head_dim} of which {partial:.0%} rotate are not supported.")
     original = config.get("original_max_position_embeddings") or figures.get("original_max_position_embeddings")
     theta = figures.get("rope_theta") or config.get("rope_theta") or theta
-    if not _is_positive(theta):
+    if not is_positive(theta):
         raise ConfigError(f"{path}: rope_theta must be a positive number, and is {shown(theta)}.")
     return RopeConfig(
         kind=kind,
@@ -87,5 +87,5 @@ def read_rope(config: dict[str, Any], head_dim: int, context: int, theta: float,
     )
 
 
-def _is_positive(value: Any) -> bool:
+def is_positive(value: Any) -> bool:
     return type(value) in (int, float) and 0 < value < math.inf
