@@ -134,21 +134,19 @@ class Finished(NamedTuple):
     errors: bytes
 
 
-def run_to_end(child: Callable[..., ChildProcess], seconds: float, given: bytes = b"") -> Finished:
-    """What a process says to what it is given; `child` starts it with the streams. TimeoutError if it takes longer."""
+def run_to_end(child: Callable[..., ChildProcess], seconds: float) -> Finished:
+    """What a process says; `child` starts it with the streams. TimeoutError if it takes longer."""
     with said_in_words("A helper process could not be started"), ExitStack() as files:
         # Files in memory: unlike pipes they take any amount without someone at the other end.
-        streams = [files.enter_context(open(os.memfd_create(name), "r+b")) for name in ("given", "output", "errors")]
-        streams[0].write(given)
-        streams[0].seek(0)
-        started = child(stdin=streams[0], stdout=streams[1], stderr=streams[2])
+        streams = [files.enter_context(open(os.memfd_create(name), "r+b")) for name in ("output", "errors")]
+        started = child(stdin=subprocess.DEVNULL, stdout=streams[0], stderr=streams[1])
         try:
             if not wait_for_ends([started], seconds):
                 raise TimeoutError
         finally:
             started.close()
         said = []
-        for stream in streams[1:]:
+        for stream in streams:
             stream.seek(0)
             said.append(stream.read())
         return Finished(started.status, *said)

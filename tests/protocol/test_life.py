@@ -90,9 +90,10 @@ def test_a_child_that_no_descriptor_is_left_for_is_not_started(monkeypatch):
     assert set(psutil.Process().children()) == before
 
 
-def test_a_program_is_given_and_says_any_amount():
+def test_a_program_says_any_amount(tmp_path):
     given = os.urandom(3 << 20)
-    done = run_to_end(lambda **streams: started(["cat"], **streams), 20, given)
+    (tmp_path / "given").write_bytes(given)
+    done = run_to_end(lambda **streams: started(["cat", str(tmp_path / "given")], **streams), 20)
     assert (done.status, done.output, done.errors) == (0, given, b"")
 
 
