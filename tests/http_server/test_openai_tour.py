@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import socket
 
+import httpx
 import openai
 import pydantic
 import pytest
@@ -90,6 +92,25 @@ def test_thoughts_come_apart_from_the_answer(client, is_streamed):
     assert thought and "743" in text and "<think>" not in thought + text
     without = client.chat.completions.create(messages=sum_of_two, extra_body={"include_reasoning": False}, **GREEDY)
     assert not hasattr(without.choices[0].message, "reasoning_content")
+
+
+def test_an_event_is_never_cut_where_it_is_sent(server):
+    """`vllm bench serve` loses what comes in pieces that end within "data: ", and other clients may."""
+    address = httpx.URL(server.address)
+    body = json.dumps({"messages": QUESTION, "stream": True, **GREEDY}).encode()
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: %b\r\nconnection: close\r\n" % address.netloc
+    head += b"content-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body)
+    with socket.create_connection((address.host, address.port), timeout=30) as connection:
+        connection.sendall(head + body)
+        with connection.makefile("rb") as answer:
+            while answer.readline().strip():
+                pass
+            chunks = []
+            while length := int(answer.readline(), 16):
+                chunks.append(answer.read(length))
+                answer.readline()
+    assert len(chunks) > 2
+    assert all(chunk.startswith(b"data: ") and chunk.endswith(b"\n\n") for chunk in chunks)
 
 
 def test_leaving_a_stream_ends_it_in_the_engine(client, server):
