@@ -15,11 +15,21 @@ ENVIRONMENT = {
 }
 
 
-def with_intel_openmp() -> None:
-    """Start anew with Intel's OpenMP loaded first, as vLLM asks for; it comes with its packages."""
-    library = Path(sys.prefix) / "lib" / "libiomp5.so"
-    if library.exists() and str(library) not in os.environ.get("LD_PRELOAD", ""):
-        environment = {**os.environ, "LD_PRELOAD": str(library)}
+# Where Debian and Fedora put it (libtcmalloc-minimal4, gperftools-libs).
+TCMALLOC = ("/usr/lib/x86_64-linux-gnu/libtcmalloc_minimal.so.4", "/usr/lib64/libtcmalloc_minimal.so.4")
+
+
+def preloaded() -> list[str]:
+    """Those libraries that vLLM's documentation asks to load first on a CPU, and that are here."""
+    intel_openmp = str(Path(sys.prefix) / "lib" / "libiomp5.so")  # it comes with vLLM's packages
+    allocators = [path for path in TCMALLOC if Path(path).exists()][:1]
+    return [*allocators, *([intel_openmp] if Path(intel_openmp).exists() else [])]
+
+
+def with_libraries_preloaded() -> None:
+    """Start anew with them. Whoever set LD_PRELOAD has chosen."""
+    if (libraries := preloaded()) and "LD_PRELOAD" not in os.environ:
+        environment = {**os.environ, "LD_PRELOAD": ":".join(libraries)}
         os.execve(sys.executable, [sys.executable, "-m", "peers.vllm"], environment)
 
 
@@ -48,7 +58,8 @@ class Vllm(ServedEngine):
             max_num_seqs=settings.max_num_seqs,
             enable_prefix_caching=True,
         )
-        return {"version": vllm.__version__}
+        libraries = [Path(library).name for library in os.environ.get("LD_PRELOAD", "").split(":") if library]
+        return {"version": vllm.__version__, "preloaded": libraries}
 
     def run(self, requests: list[Request]) -> list[list[int]]:
         from vllm import SamplingParams
@@ -64,5 +75,5 @@ class Vllm(ServedEngine):
 
 
 if __name__ == "__main__":
-    with_intel_openmp()
+    with_libraries_preloaded()
     serve(Vllm())
