@@ -7,6 +7,7 @@ models.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -139,10 +140,10 @@ def fault_of_parts(prompt: Mapping[str, Any]) -> str | None:
 
 
 def as_batch(prompts: Any) -> Iterable[Any]:
-    """One prompt becomes a batch of one; a list of ints is one prompt."""
-    if isinstance(prompts, (str, Mapping)) or hasattr(prompts, "tolist"):
+    """One prompt becomes a batch of one; a list of nothing but numbers is one prompt."""
+    if isinstance(prompts, (str, bytes, bytearray, Mapping)) or hasattr(prompts, "tolist"):
         return [prompts]
-    if isinstance(prompts, Sequence) and prompts and isinstance(prompts[0], int):
+    if _is_list(prompts) and prompts and all(isinstance(each, Integral) for each in prompts):
         return [prompts]
     if not isinstance(prompts, Iterable):
         raise TypeError(f"prompts must be text, token ids, a dict, or a list of these, not {type(prompts).__name__}.")
@@ -153,19 +154,13 @@ def as_conversations(messages: Any) -> Sequence[Messages]:
     """One conversation (a list of dicts) or several (a list of those)."""
     if isinstance(messages, Mapping):
         return [[messages]]
-    if not isinstance(messages, Sequence) or isinstance(messages, str):
+    if not _is_list(messages):
         raise TypeError("messages must be a list of {'role': …, 'content': …} dicts, or a list of such lists.")
-    return [messages] if not messages or isinstance(messages[0], Mapping) else messages
-
-
-def check_conversation(conversation: Any) -> None:
-    """Raises for what no template could go through, before one is asked."""
-    if not _is_list(conversation) or (conversation and _is_list(conversation[0])):
-        raise RequestError('A conversation is a list of messages such as {"role": "user", "content": "…"}.')
+    return messages if any(map(_is_list, messages)) else [messages]
 
 
 def is_conversation(prompt: Any) -> bool:
-    return isinstance(prompt, Sequence) and bool(prompt) and isinstance(prompt[0], Mapping) and "role" in prompt[0]
+    return _is_list(prompt) and bool(prompt) and isinstance(prompt[0], Mapping)
 
 
 def check_template_options(options: Mapping[str, Any] | None) -> None:

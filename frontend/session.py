@@ -16,9 +16,10 @@ from ..protocol.plugins import LOGITS_PROCESSORS, require_installed
 from ..protocol.sampling import SamplingParams
 from . import end_tokens, logs
 from .adapters import Adapters
-from .asked import Messages, Rendered, check_conversation, check_template_options, is_conversation
+from .asked import Messages, Rendered, check_template_options, is_conversation
 from .chat import template_text
 from .client import Client
+from .conversation_checks import check_conversation
 from .door import Door
 from .generation_config import default_params
 from .model_files import find_model

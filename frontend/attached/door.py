@@ -11,7 +11,8 @@ from typing import Any
 from ...protocol.attach import AskedConversation, AskedRequest, Attached
 from ...protocol.errors import RequestError
 from ...protocol.sampling import SamplingParams
-from ..asked import Asked, Conversation, Params, check_conversation, paired
+from ..asked import Asked, Conversation, Params, paired
+from ..conversation_checks import check_conversation
 from ..opened import Notify
 from ..plain_types import plain
 from ..token_ids import packed_ids
