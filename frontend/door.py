@@ -26,7 +26,7 @@ from .end_tokens import in_vocabulary
 from .parsing import AnswerReader, Parsing, ThoughtTokens
 from .pending import Notify, Pending
 from .structured import grammar_of
-from .token_ids import packed_ids
+from .token_ids import packed_prompt
 from .tokenizer import Tokenizer
 from .turn import too_long
 
@@ -134,7 +134,7 @@ class Door:
                 raise RequestError(too_long(len(asked.text), self.most_characters))
             if isinstance(ids, RequestError):
                 raise ids
-            packed = self._checked_ids(ids)
+            packed = packed_prompt(ids, self.plan)
             if settled.refusal is not None:
                 raise RequestError(settled.refusal)
             params, grammar, refusal = self._fitted(settled.params, len(ids)), settled.grammar, None
@@ -167,16 +167,6 @@ class Door:
             self.parsing.reader(prompt_end, asked.tools, partial(_call_id, prompt, sample))
             for sample in range(prompt.params.n)
         ]
-
-    def _checked_ids(self, ids: Sequence[int]) -> bytes:
-        if not len(ids):
-            raise RequestError("The prompt is empty: it has no tokens.")
-        if len(ids) >= self.plan.max_model_len:
-            raise RequestError(
-                f"The prompt has {len(ids):,} tokens, and max_model_len={self.plan.max_model_len:,} must hold it and "
-                "at least one output token. Shorten it or raise max_model_len."
-            )
-        return packed_ids(ids, self.plan.vocab_size)
 
     def _settled(self, params: SamplingParams, known: _Known) -> _Settled:
         """What belongs to the model filled in."""

@@ -10,13 +10,13 @@ from functools import partial
 from typing import Any
 
 from ..protocol.config import EngineConfig
-from ..protocol.errors import RequestError, same_error
+from ..protocol.errors import PenstockError, RequestError, same_error
 from ..protocol.outputs import RequestOutput
 from ..protocol.plugins import LOGITS_PROCESSORS, require_installed
 from ..protocol.sampling import SamplingParams
 from . import end_tokens, logs
 from .adapters import Adapters
-from .asked import Messages, Rendered, check_template_options, is_conversation
+from .asked import Messages, Rendered, check_template_options, check_tools, is_conversation
 from .chat import template_text
 from .client import Client
 from .conversation_checks import check_conversation
@@ -116,6 +116,8 @@ class Session:
 
     def rendered(self, conversations: Iterable[Messages], **options: Any) -> list[Rendered | RequestError]:
         """One prompt per conversation; one that its template refuses becomes the refusal."""
+        check_tools(options.get("tools"))
+        check_template_options(options.get("template_options"))
         prompts: list[Rendered | RequestError] = []
         schemas = argument_schemas(options.get("tools"))
         for conversation in conversations:
@@ -126,6 +128,10 @@ class Session:
                 prompts.append(error)
             except RecursionError:
                 prompts.append(RequestError("The conversation is nested too deep."))
+            except PenstockError:  # of the call: a template that isn't there
+                raise
+            except Exception as error:  # of a value whose own methods fail
+                prompts.append(RequestError(f"This conversation can't be rendered: {type(error).__name__}."))
         return prompts
 
     def render_apart(self, turns: Sequence[Turn]) -> list[str | RequestError]:
@@ -158,8 +164,7 @@ class Session:
     ) -> Pending:
         """One prompt or conversation whose deltas are wanted as they come."""
         if is_conversation(prompt):
-            text = self.render(prompt, tools=tools, template_options=template_options)
-            prompt = Rendered(text, argument_schemas(tools))
+            [prompt] = self.rendered([prompt], tools=tools, template_options=template_options)
         [request] = self.door.admit(list(self.door.asked([prompt], params)), notify, is_streamed=True)
         return request
 
