@@ -24,7 +24,7 @@ from .door import Door
 from .generation_config import default_params
 from .model_files import find_model
 from .model_threads import ModelThreads
-from .parsing import settled
+from .parsing import Parsings, settled
 from .pending import News, Notify, Pending
 from .start_table import start_table
 from .template_process import TemplateProcesses, render_brought
@@ -51,6 +51,7 @@ class Session:
         folder = self.files.tokenizer_folder
         template = self.chat_template or chat_templates(folder)
         self.config = settled(self.config, template, partial(special_tokens, folder))
+        self.parsings = Parsings.of(self.config, template)
 
     @classmethod
     def started(cls, model: str | os.PathLike[str], options: dict[str, Any]) -> "Session":
@@ -68,7 +69,7 @@ class Session:
         """The children; once more where the memory that they found was not enough."""
         self.threads = ModelThreads()
         self.templates = TemplateProcesses()
-        self.client = Client(self.config, self.files)
+        self.client = Client(self.config, self.files, self.parsings.shown)
         self.client.on_close = self._close_beside
         with self._closed_by_errors():
             self.adapters = Adapters(self.config, self.client)
@@ -76,7 +77,7 @@ class Session:
     def wait_until_ready(self) -> None:
         with self._closed_by_errors():
             self.plan = self.client.wait_until_ready()
-            self.door = Door(self.config, self.tokenizer, self.plan, self.default_params)
+            self.door = Door(self.config, self.tokenizer, self.plan, self.default_params, self.parsings)
             logs.say(start_table(self.config, self.plan), quiet=self.is_quiet)
             if (words := end_tokens.notice(self.tokenizer.end_tokens, self.plan.vocab_size)) is not None:
                 logs.say(words, quiet=self.is_quiet)
