@@ -8,7 +8,7 @@ Knows nothing of prompts as people write them, and nothing of waiting: a `Pendin
 import itertools
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -42,12 +42,13 @@ _GROUP = 64
 class Client(Usable):
     """The way to one private tree, which it owns: starts with the constructor, ends with `close()`."""
 
-    def __init__(self, config: EngineConfig, files: ModelFiles) -> None:
+    def __init__(self, config: EngineConfig, files: ModelFiles, shown: Sequence[str] = ()) -> None:
+        """The marks `shown` are told as text to requests whose answers are read, even where they are special tokens."""
         super().__init__()  # `error` is what ended the tree
         self.closed_meanwhile = CLOSED_MEANWHILE  # what requests are told that this ends
         self._wake_read, self._wake_write = os.pipe()
         try:
-            self.tree = Tree(config, files.folder, files.tokenizer_folder)
+            self.tree = Tree(config, files.folder, files.tokenizer_folder, shown)
         except BaseException:
             self._close_ends()
             raise

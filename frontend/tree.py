@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,6 @@ from ..protocol.process import ChildProcess, end_children, open_log, start_child
 from ..protocol.runtime_directory import RuntimeDirectory
 from ..protocol.sockets import Inbox, Outbox
 from . import logs
-from .parsing import Parsing
 from .roll_call import RollCall
 from .tree_files import TreeFiles
 
@@ -45,7 +44,9 @@ _DESCRIPTORS, _DESCRIPTORS_PER_CHILD = 24, 4
 class Tree:
     """Running from the constructor on; `wait_until_ready`, then read `inbox`; `close` from any state."""
 
-    def __init__(self, config: EngineConfig, model_folder: Path, tokenizer_folder: Path) -> None:
+    def __init__(
+        self, config: EngineConfig, model_folder: Path, tokenizer_folder: Path, shown: Sequence[str] = ()
+    ) -> None:
         self.config = config
         ranks = config.tensor_parallel_size
         require_descriptors(_DESCRIPTORS + _DESCRIPTORS_PER_CHILD * (ranks + 2), "Another process tree")
@@ -61,15 +62,13 @@ class Tree:
             self.files = TreeFiles(config, model_folder, tokenizer_folder)
             self.inbox = Inbox(self.directory.path, "frontend", FrontendInbox)
             self.engine = Outbox(self.directory.path, "engine")
-            parsing = Parsing.of(config)
-            shown = parsing.shown if parsing else []
             self._start(
                 Launch(
                     self.files.config,
                     str(model_folder),
                     str(tokenizer_folder),
                     threads_per_rank(config),
-                    shown,
+                    list(shown),
                     self.heartbeats.descriptor,
                 )
             )

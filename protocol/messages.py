@@ -146,6 +146,7 @@ class Prompt(Part):
     thought: Thought | None = None  # where a reasoning parser says how thoughts are written
     grammar: Grammar | None = None  # that the answer follows; params carry none, for they travel further
     client: str = ""  # who asks: within a priority, clients take turns
+    is_parsed: bool = False  # the front end looks for marks in the answer: they are text, whatever else is left out
 
 
 class Generate(Message):
@@ -293,6 +294,7 @@ class Opened(Part):
     arrival_time: float
     inference_start_time: float | None  # None: it ended while it waited
     forward_time: float  # of the steps that it was in so far, the present one not counted
+    is_parsed: bool = False
 
 
 class Resumed(Part):

@@ -59,8 +59,7 @@ def main() -> None:
     parser.add_argument("folder", nargs="?", type=Path, default=ROOT / "docs" / "images")
     parser.add_argument("--rounds", type=int, default=40, help="of requests that the plots show")
     arguments = parser.parse_args()
-    options = {"reasoning_parser": "auto", "tool_call_parser": "auto", "max_num_seqs": 16}
-    with running_model("pocket", **options) as model, served(*model) as server, browser() as chromium:
+    with running_model("pocket", max_num_seqs=16) as model, served(*model) as server, browser() as chromium:
         for name, seen in {"talk-dark": {"is_dark": True}, "talk-light": {}}.items():
             page = opened(chromium, server, **seen)
             talk(page)

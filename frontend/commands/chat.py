@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     if sys.stdin is None or sys.stdout is None:
         parser.error("standard input or output is closed, and a chat needs both")
-    config, options, chosen = checked_options(arguments, parser, reasoning_parser="auto")
+    config, options, chosen = checked_options(arguments, parser)
     require_model(config)
     for stream in (sys.stdin, sys.stdout):  # a stray byte or character is shown as such and ends nothing
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]
