@@ -25,12 +25,12 @@ from .door_checks import CHECKS
 from .end_tokens import in_vocabulary
 from .parsing import AnswerReader, Parsing, Parsings, ThoughtTokens
 from .pending import Notify, Pending
+from .seeds import counted_seed
 from .structured import grammar_of
 from .token_ids import packed_prompt
 from .tokenizer import Tokenizer
 from .turn import too_long
 
-_SEED_SPAN = 2**63
 # The end of a prompt in which a template may have begun the thought.
 _END_TOKENS, _END_CHARACTERS = 16, 64
 
@@ -242,7 +242,7 @@ class Door:
             raise RequestError("reasoning_max_tokens: the model's vocabulary lacks the mark that ends its thoughts.")
 
     def _next_seed(self) -> int:
-        return (self._seed * 0x9E3779B97F4A7C15 + next(self._seeds) * 0xBF58476D1CE4E5B9) % _SEED_SPAN
+        return counted_seed(self._seed, next(self._seeds))
 
 
 def _readers(parsing: Parsing | None, asked: Asked, prompt: Prompt, prompt_end: str) -> list[AnswerReader]:

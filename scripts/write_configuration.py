@@ -61,7 +61,7 @@ from penstock import LLM, SamplingParams
 
 llm = LLM("pocket", max_model_len=2048, kv_cache_memory="256MiB", quiet=True)
 params = SamplingParams(temperature=0, max_tokens=16, stop=["\\n\\n"])
-print(llm.generate("What is 2 + 3?", params)[0].outputs.text)
+print(llm.chat([{"role": "user", "content": "What is 2 + 3?"}], params)[0].outputs.text)
 ```
 
 ```sh

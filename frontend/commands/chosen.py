@@ -22,10 +22,12 @@ def checked_options(
 ) -> tuple[EngineConfig, dict[str, Any], dict[str, Any]]:
     """The config, and the engine and sampling options that were given; what cannot work ends the command.
 
-    `seed` is the engine's: it gives every prompt one of its own. `defaults` are this command's own engine options.
+    `seed` is the engine's: it gives every prompt one of its own. `defaults` are this command's own engine options; a
+    daemon's model is as its owner wants it.
     """
     options = {name: value for name, value in given(arguments, EngineConfig).items() if name != "model"}
-    options = {**defaults, **options}
+    if options.get("connect", "never") == "never":
+        options = {**defaults, **options}
     chosen = {name: value for name, value in given(arguments, SamplingParams).items() if name != "seed"}
     try:
         config = EngineConfig.from_options(arguments.model, **options)

@@ -132,7 +132,7 @@ def _prepared(call: Call, request: ChatRequest, model: Model) -> _Chat:
 
 def _whole(chat: _Chat, answers: list[_Answer]) -> AnyReply:
     json = LongJson()
-    choices = [_choice(chat, answer, chat.logprobs(parts, json)) for answer, parts in answers]
+    choices = [choice_of(answer, chat.logprobs(parts, json)) for answer, parts in answers]
     completion = ChatCompletion(
         id=chat.id, created=chat.created, model=chat.name, choices=choices, usage=chat.asked.tally.usage
     )
@@ -141,7 +141,8 @@ def _whole(chat: _Chat, answers: list[_Answer]) -> AnyReply:
     return whole(json, completion)
 
 
-def _choice(chat: _Chat, answer: CompletionOutput, logprobs: ChatLogprobs | None) -> ChatChoice:
+def choice_of(answer: CompletionOutput, logprobs: ChatLogprobs | None) -> ChatChoice:
+    """A whole answer."""
     return ChatChoice(
         index=answer.index,
         message=AnswerMessage(
