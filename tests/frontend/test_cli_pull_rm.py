@@ -74,6 +74,7 @@ def test_on_a_terminal_there_is_a_bar_and_ctrl_c_leaves_what_can_be_gone_on_with
     assert is_whole(made, tmp_path / "hub")
 
 
+@pytest.mark.long
 def test_one_that_was_killed_is_gone_on_with(hub, environment, made, tmp_path):
     hub.stops_at[WEIGHTS] = 300_000
     killed = subprocess.Popen([sys.executable, *COMMAND], env=environment, stderr=subprocess.DEVNULL)
@@ -95,6 +96,7 @@ def wait_for_unfinished(cache: Path) -> list[Path]:
     return found()
 
 
+@pytest.mark.long
 def test_what_lies_there_is_listed_and_runs_offline(hub, environment):
     assert subprocess.run([sys.executable, *COMMAND], env=environment, capture_output=True).returncode == 0
     cut = {**environment, "HF_HUB_OFFLINE": "1", "HF_ENDPOINT": "http://127.0.0.1:9"}

@@ -75,6 +75,7 @@ def test_each_request_is_a_line_and_holds_no_users_words(tmp_path):
     assert SECRET not in "\n".join(lines)
 
 
+@pytest.mark.long
 def test_it_can_be_switched_off(tmp_path):
     assert served_lines(tmp_path, "--log-requests", "off") == []
 
