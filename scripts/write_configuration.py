@@ -95,7 +95,7 @@ ENVIRONMENT = """\
 | `PENSTOCK_LOG` | | `warning` silences tables, bars and notices, as `quiet=True` does |
 | `PENSTOCK_RUNTIME_DIR` | `$XDG_RUNTIME_DIR`, else the temporary folder | where the private sockets of a tree lie |
 | `BFC_MEM_RATIO` | | `gpu_memory_utilization`, where that is not given |
-| `HF_HOME`, `HF_HUB_OFFLINE`, `HF_TOKEN` | | huggingface_hub's own: where models are cached, may it download, as whom |
+| `HF_HOME`, `HF_HUB_OFFLINE`, `HF_TOKEN` | | where [downloads](offline.md) lie, whether any are made, as whom |
 
 In the folder that one of these variables names, Penstock writes to `penstock/` alone. It carries a mark, the file
 `.penstock`, and so does every folder and every log in it that is cleared or removed one day: what a dead tree left, old

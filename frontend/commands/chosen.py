@@ -13,6 +13,7 @@ from ...protocol.errors import ConfigError, RequestError
 from ...protocol.sampling import SamplingParams
 from ..generation_config import default_params
 from ..llm import LLM
+from ..logs import is_quiet
 from ..model_files import find_model
 from .options import given
 
@@ -40,7 +41,8 @@ def checked_options(
 def require_model(config: EngineConfig) -> None:
     """Before anything is read, written or loaded. A daemon has names of its own."""
     if config.connect == "never":
-        default_params(find_model(config.model, config.tokenizer, config.revision).folder)
+        found = find_model(config.model, config.tokenizer, config.revision, is_quiet=is_quiet(config.quiet))
+        default_params(found.folder)
 
 
 def with_defaults(llm: LLM, chosen: dict[str, Any]) -> SamplingParams:

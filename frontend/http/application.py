@@ -5,6 +5,7 @@ Knows nothing of sockets.
 
 import asyncio
 import json
+from collections.abc import Callable
 from functools import cache
 
 from starlette.applications import Starlette
@@ -25,9 +26,13 @@ from .options import HttpOptions
 from .page import page
 from .places import Places
 from .reply import Reply, send_error
+from .request_log import RequestLog
 
 
-def application(models: Models, options: HttpOptions, budget: Budget) -> Guard:
+def application(
+    models: Models, options: HttpOptions, budget: Budget, say: Callable[[str], None] | None = None
+) -> Guard | RequestLog:
+    """`say` hears a line of each request."""
     server = Server(models, options, budget, Metrics(budget), Places(options), BodyReader(options), asyncio.Lock())
     routes = [
         Route(
@@ -43,7 +48,8 @@ def application(models: Models, options: HttpOptions, budget: Budget) -> Guard:
     inner.router.redirect_slashes = False
     inner.add_exception_handler(HTTPException, _refused)
     inner.add_exception_handler(Exception, _refused)
-    return Guard(inner, options)
+    guard = Guard(inner, options)
+    return guard if say is None else RequestLog(guard, say)
 
 
 async def _openapi(call: Call, body: None) -> Reply:

@@ -8,7 +8,7 @@ of the stream. Knows nothing of what endpoints do.
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import msgspec
@@ -23,6 +23,7 @@ from .models import Model, Models
 from .options import HttpOptions
 from .places import Places
 from .reply import Events, LongReply, Reply, send_error, send_reply, start_events, start_long
+from .request_log import Note, note_of
 
 Result = TypeVar("Result")
 AnyReply = Reply | LongReply | Events
@@ -57,6 +58,7 @@ class Call:
     charge: Charge  # of all that is held for it
     num_bytes: int  # of the body
     named: str = ""  # what the path names
+    note: Note = field(default_factory=Note)  # for the line that tells of it
 
     @asynccontextmanager
     async def model(self, name: str | None) -> AsyncIterator[Model]:
@@ -65,6 +67,7 @@ class Call:
         In this order: requests for a model that takes long to come, or never comes, hold up nobody else's.
         """
         async with self.server.models.lease(name) as model, self.server.places.one(self.client):
+            self.note.model = model.name
             yield model
 
     async def done(
@@ -110,7 +113,7 @@ class Endpoint:
                 charge.grow(_REQUEST_BYTES)
                 body = await self._server.bodies.read(scope, receive, charge)
             salt, named = scope["state"].get("salt"), scope["path_params"].get("named", "")
-            call = Call(self._server, salt, client, charge, len(body), named)
+            call = Call(self._server, salt, client, charge, len(body), named, note_of(scope))
             await while_there(receive, self._answer(call, body, told))
         except Gone:
             told.status = 499
@@ -119,6 +122,7 @@ class Endpoint:
         finally:
             charge.release()
             self._server.metrics.count(self._path, told.status)
+            note_of(scope).status = told.status
 
     async def _answer(self, call: Call, body: bytearray, told: "_Told") -> None:
         if self._body is None:

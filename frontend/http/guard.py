@@ -17,7 +17,7 @@ from .reply import send_error
 
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\[\]:@/\s]+))(?::[0-9]{1,5})?")
 # What says nothing about models or requests: the page itself, and whether the server is alive.
-WITHOUT_KEY = frozenset({"/", "/health", "/openapi.json"})
+WITHOUT_KEY = frozenset({"/", "/health", "/ping", "/openapi.json"})
 
 
 class Guard:

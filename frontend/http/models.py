@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from ...protocol.errors import ModelNotFoundError, RequestError
 from ...protocol.messages import Stats
@@ -36,6 +36,11 @@ class Card:
     max_model_len: int | None = None  # None: not loaded, so nobody knows yet
     parent: str | None = None  # of an adapter: the model that it belongs to
     is_loaded: bool = True
+
+
+class ModelState(NamedTuple):
+    state: str  # ready, loading, restarting, failed, unloading, or unloaded: loaded when it is asked
+    reason: str = ""  # why it has failed, or is started again
 
 
 class Model(Protocol):
@@ -81,6 +86,8 @@ class Models(Protocol):
 
     async def stats(self) -> dict[str, Stats]:
         """Of each loaded model whose engine answers; raises what has ended one."""
+
+    def states(self) -> dict[str, ModelState]: ...
 
     async def silent(self, seconds: float) -> dict[str, list[str]]:
         """Of each loaded model the processes that don't answer now, each asked itself; raises what has ended one."""
@@ -194,6 +201,9 @@ class OneModel:
         await self._llm.ready()
         asked = asyncio.wrap_future(self._llm._session.client.ask_stats())
         return {self._names[0]: await asked}
+
+    def states(self) -> dict[str, ModelState]:
+        return {self._names[0]: ModelState("ready")}
 
     async def silent(self, seconds: float) -> dict[str, list[str]]:
         await self._llm.ready()

@@ -49,6 +49,7 @@ OPERATIONS = (
         "/detokenize", "POST", tokens.detokenize, "The text of tokens",
         others.DetokenizeRequest, others.DetokenizeReply,
     ),
-    Operation("/health", "GET", state.health, "Whether every loaded model's engine answers", reply=others.Health),
+    Operation("/health", "GET", state.health, "Whether every model can answer, and why one can't", reply=others.Health),
+    Operation("/ping", "GET", state.ping, "Whether the server itself is there", reply=others.Alive),
     Operation("/metrics", "GET", state.metrics, "Figures for Prometheus"),
 )  # fmt: skip

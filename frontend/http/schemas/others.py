@@ -65,7 +65,13 @@ class DetokenizeReply(msgspec.Struct, kw_only=True):
 
 
 class Health(msgspec.Struct, kw_only=True):
-    """Every loaded model's engine has answered."""
+    """With `ok` every loaded model's processes have answered; else it comes with status 503."""
 
+    status: Literal["ok", "loading", "failed", "silent"]
+    models: dict[str, str]  # ok, loading, restarting, failed, silent, unloading, or unloaded: loaded when it is asked
+    reasons: dict[str, str] | UnsetType = UNSET  # by model, where there is one
+    error: Fault | UnsetType = UNSET
+
+
+class Alive(msgspec.Struct, kw_only=True):
     status: Literal["ok"]
-    models: dict[str, Literal["ok"]]
