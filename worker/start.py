@@ -7,6 +7,7 @@ whether the memory is a CPU's or a card's.
 from collections.abc import Callable
 from pathlib import Path
 
+from ..kernels.triton.switches import GRAPHS
 from ..protocol.adapter_messages import AdapterLoaded
 from ..protocol.errors import OutOfMemoryError
 from ..protocol.faults import point
@@ -61,7 +62,9 @@ class Start:
             max_loras=self.config.max_loras if self.config.enable_lora else 0,
             max_lora_rank=self.config.max_lora_rank,
             check_room=self.place.check_room,
-            graphs=GraphOptions(not self.config.enforce_eager, tuple(self.config.graph_batch_sizes or ())),
+            graphs=GraphOptions(
+                GRAPHS.is_on and not self.config.enforce_eager, tuple(self.config.graph_batch_sizes or ())
+            ),
         )
 
     def plan(self) -> MemoryPlan:
