@@ -126,6 +126,14 @@ class Notice(Message):
     text: str
 
 
+class StartProgress(Message):
+    """A child → front end: how far it is with what its start waits for."""
+
+    what: str
+    done: int
+    total: int
+
+
 class Stop(Message):
     """Front end → engine → workers and detokenizer: finish what you hold and exit."""
 
@@ -394,4 +402,4 @@ EngineInbox = Generate | Abort | StepResult | Loaded | Allocated | Stop | StatsQ
 EngineInbox |= GrammarsReady
 WorkerInbox = Allocate | StepPlan | MaskFrame | Stop | AdapterOrder
 DetokenizerInbox = Tokens | Stop
-FrontendInbox = Hello | Ready | Notice | Deltas | ChildFailure | Stats | LoraAnswer
+FrontendInbox = Hello | Ready | Notice | StartProgress | Deltas | ChildFailure | Stats | LoraAnswer

@@ -14,6 +14,7 @@ from ..protocol.faults import point
 from ..protocol.launch import Launch
 from ..protocol.messages import Allocate, MemoryPlan
 from ..protocol.trace import Trace
+from .captures import Captures, Tell
 from .device import chosen_device
 from .kv_cache import AnyKVCache
 from .lora_thread import AdapterThread
@@ -71,7 +72,8 @@ class Start:
         """What this rank intends to take."""
         return self.place.plan(self.model, self.weight_bytes)
 
-    def allocated(self, allocate: Allocate, trace: Trace) -> Runner:
+    def allocated(self, allocate: Allocate, trace: Trace, tell: Tell = lambda number, total: None) -> Runner:
+        """`tell` hears how many of the steps that are captured before the first request are so."""
         table = SlotTable(
             num_slots=self.place.size.num_slots,
             max_model_len=allocate.max_model_len,
@@ -83,6 +85,8 @@ class Start:
             stretches=bool(self.model.stretches),
         )
         kv, cells = self._kv_memory(allocate)
+        if self.place.graph_bytes is not None:
+            Captures(self.model, table, kv, self.ranks).all(self.place.graph_bytes, tell)
         self.place.taken()
         plain = plain_steps(self.model, kv, table, self.ranks, trace)
         return Runner(

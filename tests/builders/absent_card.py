@@ -4,6 +4,7 @@ Tensors lie on the CPU and a launch computes nothing, but what a card would have
 process of its own, which plugs the card in before it imports any kernel. Knows no kernel by name.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -57,6 +58,9 @@ class Card:
         for op in OPS.values():
             if "triton" in op.versions:
                 op._chosen["cpu"] = op.versions["triton"]
+        from penstock.worker import capture
+
+        capture._called_again = _run_and_called_again
         # From here on: what is compiled into kernels has been read.
         kernels.lack, kernels.is_interpreted = lambda: "", lambda: True
 
@@ -79,6 +83,12 @@ class Card:
         cache[key] = made
         self._caches.append(cache)
         return made
+
+
+def _run_and_called_again(run: Callable[[], Tensor]) -> Callable[[], Tensor]:
+    """As a card runs what it captures."""
+    run()
+    return run
 
 
 def _attend_by_library(query: Tensor, *rest: Any) -> Tensor:

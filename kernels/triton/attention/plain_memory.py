@@ -150,7 +150,8 @@ def plain_memory(
 ) -> Tensor:
     """Of rows with `least_queries` or more, into `keys` and `values` [tokens, heads, head_dim].
 
-    These have room for `kept_at_most`: where it is known which rows are prompts, others keep nothing. Returns int32 [R + 1]: the tokens of row r are starts[r]:starts[r + 1].
+    These have room for `kept_at_most`: where it is known which rows are prompts, others keep nothing. Returns int32
+    [R + 1]: the tokens of row r are starts[r]:starts[r + 1].
     """
     least_queries = max(least_queries, 1 if rows.prompts is None else 2)
     starts = rows.query_starts.new_empty(rows.num_rows + 1)

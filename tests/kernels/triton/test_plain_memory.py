@@ -14,7 +14,9 @@ SPANS = [(0, 80, 150), (1, 40, 41), (2, 0, 19)]
 LENGTHS = [150, 41, 19]
 
 
-def assert_gathered(form: Form, spans: list[tuple[int, int, int]], least: int, is_known: bool = False, **spare: int) -> None:
+def assert_gathered(
+    form: Form, spans: list[tuple[int, int, int]], least: int, is_known: bool = False, **spare: int
+) -> None:
     requests = Requests(form, LENGTHS)
     _, rows = requests.step(spans, **spare)
     rows.prompts = rows.prompts if is_known else None
