@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ..protocol.messages import StartProgress
+from ..protocol.start_progress import StartProgress
 from .standard_error import StandardError
 
 

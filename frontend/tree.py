@@ -27,10 +27,11 @@ from ..protocol.errors import (
 )
 from ..protocol.heartbeat import Heartbeats
 from ..protocol.launch import Launch
-from ..protocol.messages import FrontendInbox, MemoryPlan, Notice, Ready, StartProgress, Stop
+from ..protocol.messages import FrontendInbox, MemoryPlan, Notice, Ready, Stop
 from ..protocol.process import ChildProcess, end_children, open_log, start_child, wait_for_ends
 from ..protocol.runtime_directory import RuntimeDirectory
 from ..protocol.sockets import Inbox, Outbox
+from ..protocol.start_progress import StartProgress
 from . import logs
 from .parsing import Parsing
 from .roll_call import RollCall

@@ -15,6 +15,7 @@ from .beams import BeamSearchParams
 from .errors import ChildFailure
 from .guided import Grammar
 from .sampling import MAX_SAMPLES, SamplingParams
+from .start_progress import StartProgress
 from .thought import Thought
 from .wire import Message, Part
 
@@ -124,14 +125,6 @@ class Notice(Message):
 
     role: str
     text: str
-
-
-class StartProgress(Message):
-    """A child → front end: how far it is with what its start waits for."""
-
-    what: str
-    done: int
-    total: int
 
 
 class Stop(Message):

@@ -16,7 +16,6 @@ from ..protocol.messages import (
     Allocated,
     Loaded,
     MaskFrame,
-    StartProgress,
     StepPlan,
     StepResult,
     Stop,
@@ -24,6 +23,7 @@ from ..protocol.messages import (
     values,
 )
 from ..protocol.sockets import Inbox, Outbox
+from ..protocol.start_progress import StartProgress
 from ..protocol.trace import Trace
 from .results import Results
 
