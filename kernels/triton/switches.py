@@ -1,7 +1,7 @@
 """The special ways of a GPU's path, each with a switch in the environment: 0 is the plain way, 1 the special one.
 
 So where an answer is wrong on a card, one run for each row of this table tells whose fault it is
-(`scripts/gpu_figures/bisected.py` makes them). What no card has agreed with yet is off. Knows nothing of the ways.
+(`scripts/bisect_gpu.py` makes them). What no card has agreed with yet is off. Knows nothing of the ways.
 """
 
 import os
