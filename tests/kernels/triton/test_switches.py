@@ -2,6 +2,8 @@
 
 from builders import interpreted  # noqa: F401  isort: skip  before anything that imports triton
 
+from pathlib import Path
+
 import pytest
 
 from penstock.kernels.triton import dependent, switches
@@ -31,6 +33,12 @@ def test_what_no_card_has_agreed_with_is_off():
 
 def test_every_row_of_the_table_is_a_switch_of_the_file():
     assert [each for each in vars(switches).values() if isinstance(each, Switch)] == list(SWITCHES)
+
+
+def test_the_page_has_the_table_as_it_is():
+    page = (Path(switches.__file__).parents[2] / "docs" / "gpu.md").read_text(encoding="utf-8")
+    rows = [f"| `{switch.variable}` | {int(switch.is_on_unasked)} | {switch.what} |" for switch in SWITCHES]
+    assert "\n".join(rows) in page
 
 
 @pytest.mark.parametrize("target, is_on, launched_early", [(90, True, True), (90, False, False), (80, True, False)])
