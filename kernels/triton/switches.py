@@ -1,7 +1,8 @@
 """The special ways of a GPU's path, each with a switch in the environment: 0 is the plain way, 1 the special one.
 
 So where an answer is wrong on a card, one run for each row of this table tells whose fault it is
-(`scripts/bisect_gpu.py` makes them). What no card has agreed with yet is off. Knows nothing of the ways.
+(`scripts/bisect_gpu.py` makes them). The two that lean most on how a card behaves are off until one has agreed.
+Knows nothing of the ways.
 """
 
 import os

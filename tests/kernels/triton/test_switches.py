@@ -1,4 +1,4 @@
-"""Every special way can be switched off or on by itself; what no card has agreed with is off."""
+"""Every special way can be switched off or on by itself; two are off until a card has agreed with them."""
 
 from builders import interpreted  # noqa: F401  isort: skip  before anything that imports triton
 
@@ -24,7 +24,7 @@ def test_a_switch_is_what_its_variable_says(monkeypatch, switch):
         assert switched(monkeypatch, switch, "yes").is_on
 
 
-def test_what_no_card_has_agreed_with_is_off():
+def test_what_leans_most_on_a_card_is_off():
     assert {switch.variable for switch in SWITCHES if not switch.is_on_unasked} == {
         "PENSTOCK_DEPENDENT_LAUNCHES",
         "PENSTOCK_ONE_ROW_PRODUCTS",
