@@ -31,8 +31,10 @@ from ..protocol.messages import FrontendInbox, MemoryPlan, Notice, Ready, Stop
 from ..protocol.process import ChildProcess, end_children, open_log, start_child, wait_for_ends
 from ..protocol.runtime_directory import RuntimeDirectory
 from ..protocol.sockets import Inbox, Outbox
+from ..protocol.start_progress import StartProgress
 from . import logs
 from .roll_call import RollCall
+from .start_bar import StartBar
 from .tree_files import TreeFiles
 
 # After a child has ended, its last words and those of the others are awaited that long.
@@ -51,6 +53,7 @@ class Tree:
         ranks = config.tensor_parallel_size
         require_descriptors(_DESCRIPTORS + _DESCRIPTORS_PER_CHILD * (ranks + 2), "Another process tree")
         self.log = logs.new_log_file(quiet=logs.is_quiet(config.quiet))
+        self.bar = StartBar(is_shown=not logs.is_quiet(config.quiet))
         self.heartbeats = Heartbeats(config.tensor_parallel_size)
         self.directory = RuntimeDirectory()
         self.children: list[ChildProcess] = []
@@ -124,6 +127,8 @@ class Tree:
         """A message that is not about a request; raises what a child says of its own end."""
         if isinstance(message, Notice):
             logs.say(f"{message.role}: {message.text}", quiet=False)
+        elif isinstance(message, StartProgress):
+            self.bar.show(message)
         elif isinstance(message, ChildFailure):
             raise self._error(message)
 

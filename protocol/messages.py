@@ -15,6 +15,7 @@ from .beams import BeamSearchParams
 from .errors import ChildFailure
 from .guided import Grammar
 from .sampling import MAX_SAMPLES, SamplingParams
+from .start_progress import StartProgress
 from .thought import Thought
 from .wire import Message, Part
 
@@ -396,4 +397,4 @@ EngineInbox = Generate | Abort | StepResult | Loaded | Allocated | Stop | StatsQ
 EngineInbox |= GrammarsReady
 WorkerInbox = Allocate | StepPlan | MaskFrame | Stop | AdapterOrder
 DetokenizerInbox = Tokens | Stop
-FrontendInbox = Hello | Ready | Notice | Deltas | ChildFailure | Stats | LoraAnswer
+FrontendInbox = Hello | Ready | Notice | StartProgress | Deltas | ChildFailure | Stats | LoraAnswer

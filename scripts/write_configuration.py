@@ -91,6 +91,7 @@ ENVIRONMENT = """\
 | --- | --- | --- |
 | `PENSTOCK_CACHE` | `~/.cache` | converted tokenizers, packed weights |
 | `PENSTOCK_CPU_VARIANT` | the processor's best | which [native kernels](cpu-kernels.md) compute: `avx2`, …, or `none` |
+| `PENSTOCK_GRAPHS` and its like | | a GPU's [special ways](gpu.md#to-find-out-what-is-wrong), each off (0) or on (1) |
 | `PENSTOCK_LOG_DIR` | `$XDG_STATE_HOME`, else `~/.local/state` | one log file a process tree; the newest 40 are kept |
 | `PENSTOCK_LOG` | | `warning` silences tables, bars and notices, as `quiet=True` does |
 | `PENSTOCK_RUNTIME_DIR` | `$XDG_RUNTIME_DIR`, else the temporary folder | where the private sockets of a tree lie |
