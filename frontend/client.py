@@ -8,7 +8,7 @@ Knows nothing of prompts as people write them, and nothing of waiting: a `Pendin
 import itertools
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -121,13 +121,13 @@ class Client(Usable):
         finally:
             asked.cancel()
 
-    def ask_stats(self) -> "Future[Stats]":
-        """Cancel it when nobody waits for it any more."""
+    def ask_stats(self, sequence_ids: Sequence[int] = ()) -> "Future[Stats]":
+        """With the tokens that these have so far. Cancel it when nobody waits for it any more."""
         self.check()
         query, asked = next(self._queries), Future[Stats]()
         asked.add_done_callback(lambda _: self._asked.pop(query, None))
         self._asked[query] = asked
-        self.tree.engine.send(StatsQuery(query))
+        self.tree.engine.send(StatsQuery(query, list(sequence_ids)))
         self._watchdog.wake()
         if self.error is not None or self.is_closed:
             self._fail_all(self.error or ClosedError(self.closed_meanwhile))

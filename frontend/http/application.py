@@ -32,7 +32,7 @@ def application(models: Models, options: HttpOptions, budget: Budget) -> Guard:
     routes = [
         Route(
             row.path.replace("{named}", "{named:path}"),
-            Endpoint(server, row.path, row.work, row.body),
+            Endpoint(server, row.path, row.work, row.body, row.answer_ids),
             methods=[row.method],
         )
         for row in OPERATIONS
