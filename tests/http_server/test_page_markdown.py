@@ -57,11 +57,11 @@ CASES = {
 
 # Elements and attributes that the page makes of markdown; nothing else may come of any text.
 PLAIN = [
-    "p", "br", "strong", "em", "del", "code", "hr", "blockquote", "ul", "figcaption", "table", "thead", "tbody", "tr"
+    "br", "strong", "em", "del", "code", "hr", "blockquote", "ul", "figcaption", "table", "thead", "tbody", "tr"
 ]  # fmt: skip
 KNOWN = {
     **{name: [] for name in PLAIN},
-    **{name: ["class"] for name in ["li", "h3", "h4", "h5", "h6", "span", "figure", "th", "td"]},
+    **{name: ["class"] for name in ["p", "li", "h3", "h4", "h5", "h6", "span", "figure", "th", "td"]},
     "a": ["href", "target", "rel"], "pre": ["tabindex"], "ol": ["start"], "div": ["class", "tabindex"],
     "button": ["type", "class", "data-word"], "input": ["type", "disabled", "aria-label"],
     "svg": ["viewBox", "class", "aria-hidden"], "path": ["d"],

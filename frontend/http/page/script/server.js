@@ -66,12 +66,10 @@ async function stateOfModel() {
   if (!one) return "No model is served.";
   if (one.is_loaded) return "";
   const told = await fetch("/health").then((reply) => reply.json(), () => ({}));
-  const found = told.models?.[one.id] ?? told.error?.models?.[one.id];
-  const state = found?.state ?? found?.status ?? found;
-  if (state === "loading") return `${one.id} is being loaded`;
+  const state = told.models?.[one.id];
+  if (state === "loading" || state === "restarting") return `${one.id} is being loaded`;
   if (state !== "failed") return "";
-  const why = found.reason ?? found.error ?? found.message ?? "The server's log says why.";
-  return `${one.id} can't be loaded: ${why}`;
+  return `${one.id} can't be loaded: ${told.reasons?.[one.id] ?? "the server's log says why."}`;
 }
 
 function say(sentence, isWrong = false) {
