@@ -61,13 +61,14 @@ const valid = (value) => value === null || Number.isNaN(value) ? null : Math.max
 
 // Measured whether or not it is looked at, so that the last minutes are there; not while the page is in the background.
 let isWrong = false;
+let numLooks = 0;
 
 async function look() {
   if (document.hidden || (isWrong && $("key-dialog").open)) return;
   try {
     await measure();
     if (!$("view-live").hidden) await listRequests();
-    if (isWrong || card()?.is_loaded === false) await listModels();
+    if (isWrong || (card()?.is_loaded === false && numLooks++ % 3 === 0)) await listModels();
     isWrong = false;
   } catch (error) {
     before = null;

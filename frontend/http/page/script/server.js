@@ -54,9 +54,12 @@ async function listModels() {
   }
 }
 
+// Only what has changed, so that a list that is open stays open.
 function showModels() {
   const chosen = $("model").value || localStorage.getItem("penstock.model");
-  $("model").replaceChildren(...cards.map((each) => make("option", { value: each.id }, each.is_loaded ? each.id : `${each.id} (not loaded)`)));
+  const words = cards.map((each) => (each.is_loaded ? each.id : `${each.id} (not loaded)`));
+  if ([...$("model").options].map((option) => option.textContent).join("\n") === words.join("\n")) return;
+  $("model").replaceChildren(...cards.map((each, index) => make("option", { value: each.id }, words[index])));
   if (cards.some((each) => each.id === chosen)) $("model").value = chosen;
 }
 
@@ -73,7 +76,7 @@ async function stateOfModel() {
 }
 
 function say(sentence, isWrong = false) {
-  $("state").textContent = sentence;
+  if ($("state").textContent !== sentence) $("state").textContent = sentence; // told once to who listens
   $("state").title = sentence;
   $("state").classList.toggle("wrong", isWrong);
 }
