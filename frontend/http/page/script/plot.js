@@ -48,7 +48,11 @@ class Plot {
 
   draw() {
     const width = this.svg.clientWidth, height = this.svg.clientHeight;
-    if (!width || !this.points.length) return this.drawLegend(null);
+    if (!width || !this.points.length) {
+      this.svg.replaceChildren(draw("text", { class: "empty", x: width / 2, y: height / 2 }, "Nothing has been measured yet"));
+      this.drawLegend(null);
+      return;
+    }
     const last = this.points.at(-1).at;
     const top = this.most ?? this.rounded(Math.max(0, ...this.points.flatMap((point) => point.values)));
     const x = (at) => EDGE.left + (width - EDGE.left - EDGE.right) * (1 - (last - at) / this.span);
