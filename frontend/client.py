@@ -122,13 +122,13 @@ class Client(Usable):
         finally:
             asked.cancel()
 
-    def ask_stats(self) -> "Future[Stats]":
-        """Cancel it when nobody waits for it any more."""
+    def ask_stats(self, sequence_ids: Sequence[int] = ()) -> "Future[Stats]":
+        """With the tokens that these have so far. Cancel it when nobody waits for it any more."""
         self.check()
         query, asked = next(self._queries), Future[Stats]()
         asked.add_done_callback(lambda _: self._asked.pop(query, None))
         self._asked[query] = asked
-        self.tree.engine.send(StatsQuery(query))
+        self.tree.engine.send(StatsQuery(query, list(sequence_ids)))
         self._watchdog.wake()
         if self.error is not None or self.is_closed:
             self._fail_all(self.error or ClosedError(self.closed_meanwhile))

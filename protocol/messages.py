@@ -373,6 +373,7 @@ class StatsQuery(Message):
     """Front end → engine."""
 
     query: int = 0
+    sequence_ids: list[int] = []  # whose tokens are to be counted
 
 
 class Stats(Message):
@@ -391,6 +392,7 @@ class Stats(Message):
     saved_blocks: int = 0  # to CPU memory
     loaded_blocks: int = 0  # from there, instead of computing them again
     query: int = 0  # that this answers
+    generated: list[int] = []  # tokens of the sequences that it asked for; 0 for those that are not here
 
 
 EngineInbox = Generate | Abort | StepResult | Loaded | Allocated | Stop | StatsQuery | AboutAdapters

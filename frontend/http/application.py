@@ -37,7 +37,7 @@ def application(
     routes = [
         Route(
             row.path.replace("{named}", "{named:path}"),
-            Endpoint(server, row.path, row.work, row.body),
+            Endpoint(server, row.path, row.work, row.body, row.answer_ids),
             methods=[row.method],
         )
         for row in OPERATIONS

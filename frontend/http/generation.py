@@ -102,7 +102,10 @@ def _piece(number: int, news: News, is_streamed: bool) -> Piece:
 
 async def _one(asked: Generation, number: int, is_streamed: bool) -> AsyncIterator[tuple[int, News]]:
     watch = asked.call.server.metrics.watch(asked.model.name)
-    source = asked.model.stream(asked.prompts[number], asked.params, asked.call.charge, is_streamed=is_streamed)
+    call, prompt = asked.call, asked.prompts[number]
+    source = asked.model.stream(
+        prompt, asked.params, call.charge, is_streamed=is_streamed, on_submit=call.running.prompts.append
+    )
     async with aclosing(source) as stream:  # type: ignore[type-var]
         async for news in stream:
             output = check(news.output)

@@ -5,7 +5,7 @@ The daemon brings another one, with several models that come and go. Knows nothi
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -16,8 +16,9 @@ from ...protocol.sampling import SamplingParams
 from ..asked import Rendered
 from ..async_llm import AsyncLLM
 from ..budget import Charge
+from ..client import Client
 from ..model_threads import ModelThreads
-from ..pending import News
+from ..pending import News, Pending
 from ..tokenizer import Tokenizer
 from ..turn import Turn
 from .arrivals import Arrival
@@ -43,6 +44,13 @@ class ModelState(NamedTuple):
     reason: str = ""  # why it has failed, or is started again
 
 
+class Submitted(NamedTuple):
+    """A prompt that has gone to an engine, and the way to that."""
+
+    request: Pending
+    client: Client
+
+
 class Model(Protocol):
     """A loaded model, as long as it is leased."""
 
@@ -66,12 +74,18 @@ class Model(Protocol):
         """In one of the threads for templates: it may take as long as a process apart may."""
 
     def stream(
-        self, prompt: Rendered | Mapping[str, Any], params: SamplingParams, charge: Charge, *, is_streamed: bool
+        self,
+        prompt: Rendered | Mapping[str, Any],
+        params: SamplingParams,
+        charge: Charge,
+        *,
+        is_streamed: bool,
+        on_submit: Callable[[Submitted], None],
     ) -> AsyncIterator[News]:
         """What is new, as it comes; only the whole, at the end, unless `is_streamed`. Closing it aborts the request.
 
-        All that is held for it is charged, and given back by whoever takes it. The clients that are charged take turns
-        at the engine.
+        `on_submit` is told when the engine gets it. All that is held for it is charged, and given back by whoever takes
+        it. The clients that are charged take turns at the engine.
         """
 
 
@@ -143,7 +157,13 @@ class LoadedModel:
         return text
 
     async def stream(
-        self, prompt: Rendered | Mapping[str, Any], params: SamplingParams, charge: Charge, *, is_streamed: bool
+        self,
+        prompt: Rendered | Mapping[str, Any],
+        params: SamplingParams,
+        charge: Charge,
+        *,
+        is_streamed: bool,
+        on_submit: Callable[[Submitted], None],
     ) -> AsyncIterator[News]:
         """A prompt is cut into tokens in a thread: a tokenizer comes from a stranger, and other streams go on."""
         session, arrival = self.llm._session, Arrival()
@@ -160,6 +180,7 @@ class LoadedModel:
         request.charge = charge
         try:
             session.client.submit([request])
+            on_submit(Submitted(request, session.client))
             is_finished = False
             while not is_finished:
                 await arrival.wait()

@@ -18,6 +18,8 @@ _NOTE = "note"  # where it lies in a request's state
 _LONGEST_METHOD, _LONGEST_PATH = 16, 200
 _ESCAPES = {" ": "\\x20", "…": "…"}
 _GONE = 499  # the client left before it had an answer
+# Asked again and again by whoever watches a server, such as the open page: what went well there would fill the log.
+_WATCHED = {"/health", "/ping", "/metrics", "/v1/requests"}
 
 
 @dataclass(slots=True)
@@ -53,7 +55,9 @@ class RequestLog:
             await self._inner(scope, receive, noted)
         finally:
             note = note_of(scope)
-            self._say(line_of(scope, note, note.status or told, time.perf_counter() - begun))
+            status = note.status or told
+            if status != 200 or scope["path"] not in _WATCHED:
+                self._say(line_of(scope, note, status, time.perf_counter() - begun))
 
 
 def line_of(scope: Scope, note: Note, status: int, seconds: float) -> str:

@@ -1,6 +1,5 @@
 """/v1/chat/completions: one conversation, answered by one message or several, whole or in pieces."""
 
-import secrets
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, aclosing
@@ -51,9 +50,12 @@ class _Chat:
     asked: Generation
     request: ChatRequest
     takers: list[CallTaker] | None
-    id: str = field(default_factory=lambda: "chatcmpl-" + secrets.token_hex(12))
     created: int = field(default_factory=lambda: int(time.time()))
     prompt_logprobs: list[Logprobs] = field(default_factory=list)
+
+    @property
+    def id(self) -> str:
+        return self.asked.call.running.id
 
     @property
     def name(self) -> str:

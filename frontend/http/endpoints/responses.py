@@ -1,7 +1,6 @@
 """/v1/responses: a conversation in OpenAI's newer form, answered by items, whole or as events. Nothing is kept."""
 
 import itertools
-import secrets
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import AsyncExitStack, aclosing
@@ -120,13 +119,13 @@ def _prepared(call: Call, request: ResponsesRequest, model: Model) -> _Asked:
         options.setdefault("reasoning_effort", request.reasoning.effort)
     prompt = rendered(model, list(_conversation(request)), choice.tools, options)
     return _Asked(
-        Generation(call, model, [prompt], params), request, choice.readers(1), _response(request, model, params)
+        Generation(call, model, [prompt], params), request, choice.readers(1), _response(call, request, model, params)
     )
 
 
-def _response(request: ResponsesRequest, model: Model, params: SamplingParams) -> Response:
+def _response(call: Call, request: ResponsesRequest, model: Model, params: SamplingParams) -> Response:
     return Response(
-        id="resp_" + secrets.token_hex(16),
+        id=call.running.id,
         created_at=int(time.time()),
         model=request.model or model.name,
         status="in_progress",
