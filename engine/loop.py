@@ -8,8 +8,9 @@ from msgspec.structs import replace
 
 from ..protocol.adapter_messages import AboutAdapters
 from ..protocol.faults import point
-from ..protocol.messages import Abort, Generate, GrammarsReady, StatsQuery, StepResult, Stop, Tokens
+from ..protocol.messages import Abort, Generate, GrammarsReady, StepResult, Stop, Tokens
 from ..protocol.sockets import Inbox, Outbox
+from ..protocol.stats import StatsQuery
 from ..protocol.trace import Trace
 from .held_tokens import HeldTokens
 from .scheduler import Scheduler

@@ -11,7 +11,8 @@ from array import array
 from collections import deque
 from collections.abc import Iterable, Iterator
 
-from ..protocol.messages import Ended, FailedRow, MaskFrame, Prompt, Stats, StepPlan, StepResult, Tokens, values
+from ..protocol.messages import Ended, FailedRow, MaskFrame, Prompt, StepPlan, StepResult, Tokens, values
+from ..protocol.stats import Stats
 from .adapters import Adapters
 from .admission import Admission
 from .cache import Cache, Found

@@ -5,7 +5,7 @@ Knows nothing of how the figures come about.
 
 from dataclasses import dataclass
 
-from ..protocol.messages import Stats
+from ..protocol.stats import Stats
 
 
 @dataclass(slots=True)

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..protocol.beams import BeamSearchParams, beams_of
 from ..protocol.config import EngineConfig
-from ..protocol.messages import Stats
 from ..protocol.outputs import RequestOutput
 from ..protocol.sampling import SamplingParams
+from ..protocol.stats import Stats
 from .asked import Messages, Params, as_batch, as_conversations
 from .loop_queue import LoopQueue
 from .opened import Notify, Opened, Request, open_model

@@ -22,10 +22,9 @@ from ..protocol.messages import (
     Generate,
     MemoryPlan,
     Prompt,
-    Stats,
-    StatsQuery,
     request_and_sample,
 )
+from ..protocol.stats import Stats, StatsQuery
 from .model_files import ModelFiles
 from .opened import notify
 from .pending import Pending

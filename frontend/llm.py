@@ -17,9 +17,9 @@ import msgspec
 
 from ..protocol.beams import BeamSearchParams, beams_of
 from ..protocol.errors import EngineDeadError
-from ..protocol.messages import Stats
 from ..protocol.outputs import RequestOutput
 from ..protocol.sampling import SamplingParams
+from ..protocol.stats import Stats
 from .asked import Messages, Params, as_batch, as_conversations
 from .opened import Request, open_model
 from .progress import progress_of

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ..protocol.config import EngineConfig
 from ..protocol.descriptors import said_in_words
-from ..protocol.messages import Stats
 from ..protocol.outputs import RequestOutput
 from ..protocol.sampling import SamplingParams
+from ..protocol.stats import Stats
 from .asked import Asked, Messages, Params
 from .standard_error import fill_closed_descriptors
 

@@ -29,10 +29,11 @@ from .errors import (
     RequestError,
 )
 from .fingerprint import PROTOCOL
-from .messages import MemoryPlan, Stats
+from .messages import MemoryPlan
 from .outputs import CompletionOutput, LogprobsByToken, RequestMetrics
 from .runtime_directory import VARIABLE, runtime_base
 from .sampling import SamplingParams
+from .stats import Stats
 from .wire import Message, Part
 
 # Of what clients send: before they have attached, of requests and conversations, and of everything else.

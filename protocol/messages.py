@@ -16,6 +16,7 @@ from .errors import ChildFailure
 from .guided import Grammar
 from .sampling import MAX_SAMPLES, SamplingParams
 from .start_progress import StartProgress
+from .stats import Stats, StatsQuery
 from .thought import Thought
 from .wire import Message, Part
 
@@ -364,35 +365,6 @@ class Deltas(Message):
     """Detokenizer → front end."""
 
     deltas: list[Delta]
-
-
-# --- what a person asks ---------------------------------------------------------------------------------------------
-
-
-class StatsQuery(Message):
-    """Front end → engine."""
-
-    query: int = 0
-    sequence_ids: list[int] = []  # whose tokens are to be counted
-
-
-class Stats(Message):
-    """Engine → front end."""
-
-    running: int
-    waiting: int
-    blocks: int
-    free_blocks: int
-    steps: int
-    prompt_tokens: int
-    cached_tokens: int
-    generated_tokens: int
-    preemptions: int
-    step_seconds: float = 0.0  # spent in the workers' steps
-    saved_blocks: int = 0  # to CPU memory
-    loaded_blocks: int = 0  # from there, instead of computing them again
-    query: int = 0  # that this answers
-    generated: list[int] = []  # tokens of the sequences that it asked for; 0 for those that are not here
 
 
 EngineInbox = Generate | Abort | StepResult | Loaded | Allocated | Stop | StatsQuery | AboutAdapters

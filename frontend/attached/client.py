@@ -29,8 +29,8 @@ from ...protocol.attach import (
 )
 from ...protocol.beams import BeamSearchParams
 from ...protocol.errors import ClosedError, PenstockError, same_error
-from ...protocol.messages import Stats
 from ...protocol.sampling import SamplingParams
+from ...protocol.stats import Stats
 from ..opened import notify
 from ..usable import CLOSED_MEANWHILE, Usable
 from .line import Line

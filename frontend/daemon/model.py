@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from ...protocol.attach import ModelStatus
 from ...protocol.errors import ClosedError, EngineDeadError, PenstockError
-from ...protocol.messages import Stats
+from ...protocol.stats import Stats
 from .. import logs
 from ..client import Client
 from ..session import Session

@@ -19,7 +19,7 @@ import msgspec
 from ...protocol.attach import ModelStatus
 from ...protocol.config import EngineConfig
 from ...protocol.errors import ClosedError, OutOfMemoryError, PenstockError, RequestError
-from ...protocol.messages import Stats
+from ...protocol.stats import Stats
 from .. import logs
 from ..async_llm import AsyncLLM
 from ..model_names import name_of

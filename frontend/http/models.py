@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from ...protocol.errors import ModelNotFoundError, RequestError
-from ...protocol.messages import Stats
 from ...protocol.sampling import SamplingParams
+from ...protocol.stats import Stats
 from ..asked import Rendered
 from ..async_llm import AsyncLLM
 from ..budget import Charge

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from ...protocol.errors import ConfigError
-from ...protocol.messages import Stats
+from ...protocol.stats import Stats
 from ..budget import Budget
 from .options import HttpOptions
 

@@ -10,14 +10,13 @@ from penstock.engine.scheduler import Scheduler
 from penstock.protocol.messages import (
     Abort,
     Generate,
-    Stats,
-    StatsQuery,
     StepPlan,
     StepResult,
     Stop,
     Tokens,
     values,
 )
+from penstock.protocol.stats import Stats, StatsQuery
 from penstock.protocol.trace import Trace
 from penstock.worker.stand_in_runner import StandInWorker
 

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET
 
 from ....protocol.errors import PenstockError
-from ....protocol.messages import Stats
+from ....protocol.stats import Stats
 from ..endpoint import Call
 from ..errors import ApiError, without_paths
 from ..models import Card, ModelState, UnknownModel
