@@ -13,7 +13,6 @@ from penstock.protocol.messages import (
     EngineInbox,
     Loaded,
     MemoryPlan,
-    StatsQuery,
     StepPlan,
     StepResult,
     Stop,
