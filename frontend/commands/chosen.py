@@ -19,16 +19,13 @@ from .options import given
 
 
 def checked_options(
-    arguments: argparse.Namespace, parser: argparse.ArgumentParser, **defaults: Any
+    arguments: argparse.Namespace, parser: argparse.ArgumentParser
 ) -> tuple[EngineConfig, dict[str, Any], dict[str, Any]]:
     """The config, and the engine and sampling options that were given; what cannot work ends the command.
 
-    `seed` is the engine's: it gives every prompt one of its own. `defaults` are this command's own engine options; a
-    daemon's model is as its owner wants it.
+    `seed` is the engine's: it gives every prompt one of its own.
     """
     options = {name: value for name, value in given(arguments, EngineConfig).items() if name != "model"}
-    if options.get("connect", "never") == "never":
-        options = {**defaults, **options}
     chosen = {name: value for name, value in given(arguments, SamplingParams).items() if name != "seed"}
     try:
         config = EngineConfig.from_options(arguments.model, **options)

@@ -22,7 +22,7 @@ from ...protocol.config import EngineConfig
 from ...protocol.sampling import SamplingParams
 from .. import logs
 from ..beside import replaceable, status_of
-from ..model_files import BUNDLED, name_of
+from ..model_names import BUNDLED, name_of
 from ..tree_files import OPTIONS, is_read
 from .chosen import checked_options, require_model, with_defaults
 from .endings import USUAL_TOKENS, Endings
@@ -76,7 +76,7 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         parser.error("give prompts as arguments or in a file (--input), not both")
     if arguments.raw and arguments.system:
         parser.error("--raw leaves prompts as they are; give it or --system, not both")
-    config, options, chosen = checked_options(arguments, parser, reasoning_parser="auto")
+    config, options, chosen = checked_options(arguments, parser)
     usual = None if {"max_tokens", "max_length"} & chosen.keys() else max(USUAL_TOKENS, chosen.get("min_tokens", 0))
     with orderly_termination(), ExitStack() as files:
         source, output = _files(arguments, config, parser, files)

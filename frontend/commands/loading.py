@@ -11,7 +11,7 @@ import psutil
 
 from .. import logs
 from ..llm import LLM
-from ..model_files import name_of
+from ..model_names import name_of
 from ..standard_error import clear_status, show_status, takes_status
 from ..start_table import size
 

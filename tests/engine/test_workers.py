@@ -21,6 +21,7 @@ from penstock.protocol.messages import (
 )
 from penstock.protocol.recording import read_recording
 from penstock.protocol.sockets import Inbox, Outbox
+from penstock.protocol.stats import StatsQuery
 
 PLAN = MemoryPlan("cpu", "", 0, 0, 0, 0, 100, 4096, 8192, 512, "float32", "float32", num_cpu_blocks=40)
 SMALLER = msgspec.structs.replace(PLAN, num_blocks=90, max_model_len=2880, num_cpu_blocks=30)
