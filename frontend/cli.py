@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from .. import __version__
+from .command_line import CommandLine
 from .standard_error import fill_closed_descriptors, settle_at_exit, write_line
 
 # Name → what it is for, in one line.
@@ -35,6 +36,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     fill_closed_descriptors()
     try:
+        if words[:1] == ["help"]:
+            words = [*(word for word in words[1:2] if word != "help"), "--help"]
         status = _run(_command(words[:1]), words[1:])
         if sys.stdout is not None:
             sys.stdout.flush()
@@ -56,15 +59,18 @@ def _command(words: list[str]) -> str:
     """The subcommand's name; `--help`, `--version` and anything else end here."""
     width = max(map(len, COMMANDS))
     table = "\n".join(f"  {name:<{width}}  {sentence}" for name, sentence in COMMANDS.items())
-    parser = argparse.ArgumentParser(
+    parser = CommandLine(
         prog="penstock",
         usage="penstock COMMAND ...",
         description="Run large language models on this machine.",
-        epilog=f"commands:\n{table}\n\n`penstock COMMAND --help` lists the options of one.",
+        epilog=f"commands:\n{table}\n\n`penstock help COMMAND` lists the options of one.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"penstock {__version__}")
-    parser.add_argument("command", choices=COMMANDS, metavar="COMMAND", help="one of the commands below")
+    parser.add_argument("command", choices=[*COMMANDS, "help"], metavar="COMMAND", help="one of the commands below")
+    if not words:
+        parser.print_help(sys.stderr)
+        parser.exit(2)
     return parser.parse_args(words).command
 
 
@@ -73,7 +79,7 @@ def _run(name: str, words: list[str]) -> int:
     from ..protocol.errors import PenstockError
 
     command = import_module(f".commands.{name}", __package__)
-    parser = argparse.ArgumentParser(
+    parser = CommandLine(
         prog=f"penstock {name}",
         usage=f"penstock {name} {command.USAGE}",
         description=(command.__doc__ or COMMANDS[name]).split("\n\n")[0],  # PYTHONOPTIMIZE=2 leaves no docstring
@@ -85,7 +91,7 @@ def _run(name: str, words: list[str]) -> int:
         arguments.words = words  # as they were typed, for who hands them on
         return command.run(arguments, parser)
     except PenstockError as error:
-        write_line(f"penstock: {' '.join(str(error).split())}")
+        write_line(f"penstock: {error}")
         return 1
 
 

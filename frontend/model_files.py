@@ -16,6 +16,7 @@ from ..protocol.git_lfs import is_pointer, pointer_refusal
 from ..protocol.model_file import require_regular
 from ..protocol.paddle import paddle_refusal
 from .convert_tokenizer import VOCABULARY_FILES, converted
+from .known_models import nearest_model
 
 # Models that come with the package: name → folder.
 BUNDLED = {"pocket": Path(__file__).with_name("pocket")}
@@ -41,7 +42,7 @@ def name_of(model: str) -> str:
     """What a model is called where nobody gave it a name: of a path the last part, since the rest says where things lie
     on this machine."""
     is_path = model not in BUNDLED and (not _HUB_ID.fullmatch(model) or Path(model).is_dir())
-    return Path(model).expanduser().absolute().name or "model" if is_path else model
+    return Path(os.path.expanduser(model)).absolute().name or "model" if is_path else model
 
 
 def find_model(
@@ -74,8 +75,8 @@ def find_model(
 def find_tokenizer(tokenizer: str | os.PathLike[str], revision: str | None = None) -> Path:
     """The folder with the `tokenizer.json` of a bundled name, folder or hub id; converted if there is none."""
     name = os.fspath(tokenizer)
-    path = Path(name).expanduser()
-    if path.is_file() and path.name == "tokenizer.json":
+    path = Path(os.path.expanduser(name))
+    if path.name == "tokenizer.json" and os.path.isfile(path):
         return path.parent
     return _with_tokenizer(find_folder(name, revision, _DESCRIPTIONS), name, revision)
 
@@ -86,15 +87,15 @@ def find_folder(name: str, revision: str | None, patterns: list[str]) -> Path:
     bundled = BUNDLED.get(name)
     if bundled is not None and bundled.is_dir():
         return bundled
-    path = Path(name).expanduser()
-    if name and path.is_dir():
+    path = Path(os.path.expanduser(name))
+    if name and os.path.isdir(path):
         _refuse_paddle(path.name, path)
         return path.resolve()
     tried = [
         f"bundled models ({', '.join(BUNDLED)})" if bundled is None else f"the bundled model {name} (not installed)",
-        f"the folder {_absolute(path)}" + (" (it is a file)" if path.is_file() else " (it does not exist)"),
+        f"the folder {_absolute(path)}" + (" (it is a file)" if os.path.isfile(path) else " (it does not exist)"),
     ]
-    if not _HUB_ID.fullmatch(name) or path.exists():
+    if not _HUB_ID.fullmatch(name) or os.path.exists(path):
         raise _not_found(name, [*tried, "the hub (this is not a hub id)"])
     return _from_hub(name, revision, patterns, tried)
 
@@ -108,7 +109,7 @@ def _with_tokenizer(folder: Path, name: str, revision: str | None) -> Path:
 
 
 def _is_from_hub(name: str) -> bool:
-    return name not in BUNDLED and not Path(name).expanduser().is_dir()
+    return name not in BUNDLED and not os.path.isdir(os.path.expanduser(name))
 
 
 def _from_hub(
@@ -149,7 +150,15 @@ def prepare_hub() -> None:
 
 def _not_found(name: str, tried: list[str]) -> ModelNotFoundError:
     places = "".join(f"\n  - {place}" for place in tried)
-    return ModelNotFoundError(f"There is no model {name!r}. Tried:{places}")
+    hint = nearest_model(name, BUNDLED, _hub_cache())
+    return ModelNotFoundError(f"There is no model {name!r}.{hint} Tried:{places}")
+
+
+def _hub_cache() -> str:
+    prepare_hub()
+    from huggingface_hub import constants
+
+    return constants.HF_HUB_CACHE
 
 
 def _absolute(path: Path) -> Path:

@@ -15,13 +15,14 @@ from .early_stop import SENTENCE as EARLY_STOP_SENTENCE
 from .early_stop import EarlyStop, as_early_stop
 from .errors import RequestError
 from .guided import FORMS, GuidedDecodingParams, as_guided, from_response_format
+from .named_fields import NamedFields
 from .rules import BOOLEAN, TEXT, Rule, at_least, between, integer, real, text
 
 MAX_SAMPLES = 128
 MAX_LOGPROBS = 20
 
 
-class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class SamplingParams(NamedFields, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """How tokens are chosen and when a request ends. Every field is given by its name."""
 
     temperature: Annotated[float, Meta(description="0 is greedy")] = 1.0

@@ -5,6 +5,7 @@ Knows nothing of how models are loaded: a worker's survey says what it could loa
 """
 
 import argparse
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -49,8 +50,8 @@ def _found(folders: list[str], parser: argparse.ArgumentParser) -> Iterator[Foun
         yield from bundled_models()
         yield from cached_models()
     for name in folders:
-        folder = Path(name).expanduser()
-        if not folder.is_dir():
+        folder = Path(os.path.expanduser(name))
+        if not os.path.isdir(folder):
             parser.error(f"{name} is no folder")
         models = list(models_in(folder))
         if not models:

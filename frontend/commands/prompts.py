@@ -4,7 +4,6 @@ Read one by one as they are wanted, so a file may be larger than memory. A line 
 refusal and ends alone. Knows nothing of models.
 """
 
-import difflib
 import json
 import math
 from collections import Counter
@@ -16,6 +15,7 @@ import msgspec
 from ...protocol.errors import RequestError
 from ...protocol.rules import shown
 from ...protocol.sampling import SamplingParams
+from ...protocol.suggestion import suggestion
 from ..asked import MEDIA, PARTS, fault_of_parts
 from .lines import Line
 
@@ -82,9 +82,8 @@ def _check_names(value: dict[str, Any]) -> None:
     if "messages" in value:
         raise RequestError("`messages` are for `penstock chat` and the HTTP server; `generate` completes prompts.")
     for name in value.keys() - PARTS - MEDIA - _PARAMETERS:
-        near = difflib.get_close_matches(name, ["id", *PARTS, *_PARAMETERS], n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise RequestError(f"{shown(name)} is neither a part of a prompt nor a sampling parameter{hint}")
+        hint = suggestion(name, ["id", *PARTS, *_PARAMETERS])
+        raise RequestError(f"{shown(name)} is neither a part of a prompt nor a sampling parameter.{hint}")
 
 
 def _checked_name(name: Any) -> str | float | None:

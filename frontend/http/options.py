@@ -4,6 +4,7 @@ One frozen struct, checked when it is made. Knows nothing of requests or models.
 """
 
 import ipaddress
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -80,7 +81,7 @@ class HttpOptions(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fiel
         if self.api_key_file is None:
             return []
         try:
-            lines = Path(self.api_key_file).expanduser().read_text(encoding="utf-8").splitlines()
+            lines = Path(os.path.expanduser(self.api_key_file)).read_text(encoding="utf-8").splitlines()
         except (OSError, UnicodeError) as error:
             raise ConfigError(f"api_key_file={self.api_key_file!r} can't be read: {error}.") from error
         keys = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]

@@ -152,11 +152,11 @@ def test_a_mistake_on_the_command_line_is_named_before_anything_starts(words, se
     assert sentence in capsys.readouterr().err
 
 
-def test_a_model_that_is_nowhere_is_one_line_on_stderr(capsys):
+def test_a_model_that_is_nowhere_is_told_with_each_place_on_a_line_of_its_own(capsys):
     assert cli.main(["generate", "/nowhere/at/all", "a prompt"]) == 1
-    [line] = capsys.readouterr().err.splitlines()
-    assert line.startswith("penstock: ")
-    assert "/nowhere/at/all" in line
+    first, *places = capsys.readouterr().err.splitlines()
+    assert first == "penstock: There is no model '/nowhere/at/all'. Tried:"
+    assert len(places) == 3 and all(place.startswith("  - ") for place in places)
 
 
 def test_the_models_own_sampling_defaults_hold_where_nothing_else_was_said(tmp_path):

@@ -3,7 +3,6 @@
 Each takes the conversation and the rest of the line, and returns what to say. Knows nothing of screens.
 """
 
-import difflib
 import json
 import os
 from collections.abc import Callable
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ....protocol.errors import PenstockError
+from ....protocol.suggestion import suggestion
 from ..output import output_to
 from .conversation import Answer, Conversation
 
@@ -35,9 +35,8 @@ def command_word(text: str) -> str | None:
 def run_command(conversation: Conversation, word: str, text: str) -> str:
     command = COMMANDS.get(word)
     if command is None:
-        near = difflib.get_close_matches(word, COMMANDS, n=1)
-        hint = f"did you mean {near[0]}?" if near else "/help lists them."
-        return f'There is no command {word}; {hint} A message that begins with / goes between """ and """.'
+        hint = suggestion(word, COMMANDS) or " /help lists them."
+        return f'There is no command {word}.{hint} A message that begins with / goes between """ and """.'
     return command.run(conversation, text.removeprefix(word).strip())
 
 
@@ -74,7 +73,7 @@ def _thinking(conversation: Conversation, argument: str) -> str:
 def _save(conversation: Conversation, argument: str) -> str:
     if not argument:
         return "Say where to: /save FILE"
-    path = Path(argument).expanduser()
+    path = Path(os.path.expanduser(argument))
     text = json.dumps(conversation.messages, ensure_ascii=False, indent=1) + "\n"
     try:
         if _holds_something_else(path):
