@@ -10,11 +10,12 @@ import weakref
 from collections.abc import AsyncIterator, Mapping, Sequence
 from concurrent.futures import Future
 from threading import Thread
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from ..protocol.beams import BeamSearchParams, beams_of
 from ..protocol.config import EngineConfig
 from ..protocol.messages import Stats
+from ..protocol.options import EngineOptions, explain_options
 from ..protocol.outputs import RequestOutput
 from ..protocol.sampling import SamplingParams
 from .asked import Messages, Params, as_batch, as_conversations
@@ -27,18 +28,20 @@ if TYPE_CHECKING:
     from .tokenizer import Tokenizer
 
 
+@explain_options
 class AsyncLLM:
     """Options that cannot work raise here; what goes wrong while the tree starts is raised by the first `await`."""
 
-    def __init__(self, model: str | os.PathLike[str], **options: Any) -> None:
-        EngineConfig.from_options(model, **options)
+    def __init__(self, model: str | os.PathLike[str], **options: Unpack[EngineOptions]) -> None:
+        given: dict[str, Any] = {**options}
+        EngineConfig.from_options(model, **given)
         self._opened: Future[Opened] = Future()
         self._start: Future[None] = Future()
         self._threads = _threads()
         self._finalizer = weakref.finalize(self, _close, self._opened)
-        if options.get("connect", "never") in (None, "never"):
-            self._opened.set_result(open_model(model, options))
-        arguments = (model, options, self._opened, self._start)
+        if given.get("connect", "never") in (None, "never"):
+            self._opened.set_result(open_model(model, given))
+        arguments = (model, given, self._opened, self._start)
         try:
             Thread(target=_start, args=arguments, name="penstock-start", daemon=True).start()
         except BaseException:

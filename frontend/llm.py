@@ -11,13 +11,14 @@ import os
 import queue
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import msgspec
 
 from ..protocol.beams import BeamSearchParams, beams_of
 from ..protocol.errors import EngineDeadError
 from ..protocol.messages import Stats
+from ..protocol.options import EngineOptions, explain_options
 from ..protocol.outputs import RequestOutput
 from ..protocol.sampling import SamplingParams
 from .asked import Messages, Params, as_batch, as_conversations
@@ -29,11 +30,12 @@ if TYPE_CHECKING:
     from .tokenizer import Tokenizer
 
 
+@explain_options
 class LLM:
     """Starts the tree and returns when it is ready. `close()`, `with`, garbage collection and exit end it."""
 
-    def __init__(self, model: str | os.PathLike[str], **options: Any) -> None:
-        self._session = open_model(model, options)
+    def __init__(self, model: str | os.PathLike[str], **options: Unpack[EngineOptions]) -> None:
+        self._session = open_model(model, {**options})
         # Before waiting: a Ctrl-C during the start must find someone who ends the children.
         self._finalizer = weakref.finalize(self, self._session.client.close)
         self._session.wait_until_ready()

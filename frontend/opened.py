@@ -47,6 +47,8 @@ def notify(request: Any) -> None:
 class Door(Protocol):
     """Where what callers give becomes requests."""
 
+    defaults: SamplingParams
+
     def asked(self, prompts: Iterable[Any], params: Params) -> Iterator[Asked]: ...
     def admit(self, asked: Sequence[Asked], notify: Notify) -> list[Any]: ...
 

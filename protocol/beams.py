@@ -10,11 +10,13 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 
 from .errors import RequestError
+from .field_help import explain_fields
 from .named_fields import NamedFields
 from .rules import BOOLEAN, Rule, at_least, between, integer, real
 from .sampling import MAX_SAMPLES, SamplingParams
 
 
+@explain_fields
 class BeamSearchParams(NamedFields, omit_defaults=True, forbid_unknown_fields=True):
     """How wide a search is, how long its answers may be, and what they are ordered by."""
 

@@ -11,12 +11,14 @@ import msgspec
 from msgspec import Meta
 
 from .errors import RequestError
+from .field_help import explain_fields
 from .named_fields import NamedFields
 
 # The forms, of which a request may use one. The flat fields of SamplingParams are `guided_` and the name.
 FORMS = ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
 
 
+@explain_fields
 class GuidedDecodingParams(NamedFields, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """The shape of an answer, in exactly one of its forms."""
 

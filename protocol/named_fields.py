@@ -4,10 +4,12 @@ that was probably meant, where the struct is made as where it is read or changed
 Decoders have refusals of their own (`decoding_fault.py`). Knows no struct.
 """
 
+from inspect import Signature
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from .field_help import signature
 from .suggestion import suggestion
 
 
@@ -22,6 +24,10 @@ class _Made(msgspec.StructMeta):
                     if name not in cls.__struct_fields__:
                         raise TypeError(_no_field(cls, name)) from None
                 raise
+
+        @property
+        def __signature__(cls) -> Signature:
+            return signature(cls)
 
 
 class NamedFields(msgspec.Struct, metaclass=_Made):
