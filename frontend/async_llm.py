@@ -21,6 +21,7 @@ from ..protocol.sampling import SamplingParams
 from .asked import Messages, Params, as_batch, as_conversations
 from .loop_queue import LoopQueue
 from .opened import Notify, Opened, Request, open_model
+from .shown_model import shown_model
 from .threads import Threads, in_own_thread
 from .window import Window
 
@@ -33,6 +34,7 @@ class AsyncLLM:
     """Options that cannot work raise here; what goes wrong while the tree starts is raised by the first `await`."""
 
     def __init__(self, model: str | os.PathLike[str], **options: Unpack[EngineOptions]) -> None:
+        self._model = str(model)
         given: dict[str, Any] = {**options}
         EngineConfig.from_options(model, **given)
         self._opened: Future[Opened] = Future()
@@ -57,6 +59,7 @@ class AsyncLLM:
     def over(cls, session: Opened) -> "AsyncLLM":
         """A further face of a model that is open and ready; `close` leaves the model to its owner."""
         face = cls.__new__(cls)
+        face._model = session.config.model
         face._finalizer = weakref.finalize(face, lambda: None)
         face._opened, face._start = Future(), Future()
         face._threads = _threads()
@@ -175,6 +178,16 @@ class AsyncLLM:
         """End the process tree, or leave the daemon; requests still running fail."""
         await in_own_thread(self._finalizer)
 
+    def __repr__(self) -> str:
+        model, opened, start = (getattr(self, name, None) for name in ("_model", "_opened", "_start"))
+        if not opened or not start:  # half made
+            return shown_model("AsyncLLM", model or "", None, "not open")
+        if not start.done():
+            return shown_model("AsyncLLM", model, _result(opened), "starting")
+        if (error := start.exception()) is not None:
+            return shown_model("AsyncLLM", model, None, f"failed ({(str(error).splitlines() or [''])[0]})")
+        return shown_model("AsyncLLM", model, _result(opened))
+
     async def __aenter__(self) -> "AsyncLLM":
         try:
             await self.ready()
@@ -190,6 +203,11 @@ class AsyncLLM:
 def _threads() -> Threads:
     """For questions to the model: the caller's own threads are left to the caller."""
     return Threads("Questions about adapters and figures", 4, patience=float("inf"))
+
+
+def _result(opened: "Future[Opened]") -> Opened | None:
+    """Without waiting."""
+    return opened.result() if opened.done() and opened.exception() is None else None
 
 
 def _news() -> "tuple[Notify, asyncio.Queue[Request]]":

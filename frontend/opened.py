@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ..protocol.config import EngineConfig
 from ..protocol.descriptors import said_in_words
-from ..protocol.messages import Stats
+from ..protocol.messages import MemoryPlan, Stats
 from ..protocol.outputs import RequestOutput
 from ..protocol.sampling import SamplingParams
 from .asked import Asked, Messages, Params
@@ -56,6 +56,8 @@ class Door(Protocol):
 class Way(Protocol):
     """The way to the engine, and back to the requests."""
 
+    @property
+    def state(self) -> str: ...
     def check(self) -> None: ...
     def submit(self, requests: list[Any]) -> None: ...
     def abort(self, requests: Iterable[Any]) -> None: ...
@@ -74,6 +76,8 @@ class Loras(Protocol):
 class Opened(Protocol):
     config: EngineConfig
     is_quiet: bool
+    plan: MemoryPlan | None  # once it is ready
+    daemon: str | None  # where the one listens that holds it
     client: Way
     door: Door  # once it is ready
     adapters: Loras
@@ -105,7 +109,7 @@ class Opened(Protocol):
 def open_model(model: str | os.PathLike[str], options: dict[str, Any]) -> Opened:
     """The daemon's, where `connect` says so and it has that model; else a private tree, which starts."""
     fill_closed_descriptors()
-    with said_in_words(f"{os.fspath(model)} could not be opened"):
+    with said_in_words(f"{model!s} could not be opened"):
         if options.get("connect", "never") not in (None, "never"):
             from .attached import attach
 

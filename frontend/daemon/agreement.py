@@ -7,12 +7,14 @@ from typing import Any
 
 from ...protocol.config import EngineConfig
 from ...protocol.messages import MemoryPlan
+from ...protocol.suggestion import suggestion
 
 
 def disagreement(config: EngineConfig, plan: MemoryPlan, given: dict[str, Any]) -> str:
     """A sentence that names every option that differs, or nothing. How long one waits is each client's own affair."""
     if unknown := [name for name in given if name not in EngineConfig.__struct_fields__]:
-        return f"The daemon's models have no option {', '.join(map(repr, unknown))}."
+        hint = suggestion(unknown[0], EngineConfig.__struct_fields__)
+        return f"The daemon's models have no option {', '.join(map(repr, unknown))}.{hint}"
     different = [
         f"{name}={value!r} (here {has(config, plan, name)!r})"
         for name, value in given.items()

@@ -9,7 +9,7 @@ from ....protocol.errors import PenstockError
 from ....protocol.messages import Stats
 from ..endpoint import Call
 from ..errors import ApiError
-from ..models import Card, UnknownModel
+from ..models import Card, UnknownModel, unknown_model
 from ..reply import Reply
 from ..schemas.others import Health, ModelCard, ModelList
 
@@ -22,10 +22,11 @@ async def models(call: Call, body: None) -> Reply:
 
 
 async def model(call: Call, body: None) -> Reply:
-    for card in await call.server.models.listing():
+    cards = await call.server.models.listing()
+    for card in cards:
         if card.name == call.named:
             return Reply.of(_as_told(card))
-    raise UnknownModel(f"There is no model {call.named!r} here; /v1/models lists what there is.")
+    raise UnknownModel(unknown_model(call.named, [card.name for card in cards]))
 
 
 def _as_told(card: Card) -> ModelCard:
