@@ -5,15 +5,19 @@ of Penstock's, 2 for a wrong command line, 130 after Ctrl-C. Knows nothing of wh
 """
 
 import argparse
+import errno
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 
 from .. import __version__
 from .command_line import CommandLine
 from .standard_error import fill_closed_descriptors, settle_at_exit, write_line
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 # Name → what it is for, in one line.
 COMMANDS = {
@@ -38,10 +42,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if words[:1] == ["help"]:
             words = [*(word for word in words[1:2] if word != "help"), "--help"]
-        status = _run(_command(words[:1]), words[1:])
-        if sys.stdout is not None:
-            sys.stdout.flush()
-        return status
+        with _flushed():
+            return _run(_command(words[:1]), words[1:])
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     except BrokenPipeError:
@@ -49,10 +51,31 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
     except OSError as error:  # a disk that is full, a file that cannot be written
-        write_line(f"penstock: {error}")
+        write_line(f"penstock: {_in_words(error)}")
         return 1
     finally:
         settle_at_exit()
+
+
+@contextmanager
+def _flushed() -> Iterator[None]:
+    """What was printed is written when a command has done its work, or its parser has shown the help."""
+    try:
+        yield
+    except SystemExit:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        raise
+    if sys.stdout is not None:
+        sys.stdout.flush()
+
+
+def _in_words(error: OSError) -> str:
+    reason = error.strerror or str(error) or type(error).__name__
+    if error.filename is not None:
+        return f"{error.filename!s}: {reason}."
+    # Of all that a command writes, only what it prints is written by no file's name.
+    return f"standard output cannot be written: {reason}." if error.errno in _FULL else f"{reason}."
 
 
 def _command(words: list[str]) -> str:

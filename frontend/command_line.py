@@ -1,10 +1,15 @@
 """argparse that says which option, command or value was probably meant. Knows no option in particular."""
 
 import argparse
+import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..protocol.suggestion import suggestion
+
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
 
 
 class CommandLine(argparse.ArgumentParser):
@@ -16,6 +21,17 @@ class CommandLine(argparse.ArgumentParser):
             hint = suggestion(flag.partition("=")[0], self._option_string_actions)
             self.error(f"unrecognized arguments: {' '.join(unknown)}{'.' if hint else ''}{hint}")
         return arguments
+
+    def error(self, message: str) -> NoReturn:
+        if message.endswith("expected one argument"):
+            message += "; one that begins with - is written --option=VALUE"
+        super().error(message)
+
+    def _print_message(self, message: str, file: "SupportsWrite[str] | None" = None) -> None:
+        if message and file is not None and file is sys.stdout:
+            file.write(message)  # argparse itself drops what can't be written
+        else:
+            super()._print_message(message, file)
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..protocol.config import EngineConfig
 from ..protocol.messages import MemoryPlan
-from .start_table import size
+from ..protocol.sizes import size
 
 if TYPE_CHECKING:
     from .opened import Opened

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from ...protocol.sizes import size
 from ...protocol.survey import ModelSurvey, Survey
 from ..convert_tokenizer import has_tokenizer
-from ..start_table import size
 from .cached_models import Found, bundled_models, cached_models, models_in
 from .machine import cards
 from .survey import ask_survey
