@@ -7,9 +7,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..protocol.suggestion import suggestion
 
-
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
+
+
+_PLAINER = {
+    "invalid int value: ": "must be a whole number, not ",
+    "invalid float value: ": "must be a number, not ",
+}
 
 
 class CommandLine(argparse.ArgumentParser):
@@ -25,6 +30,8 @@ class CommandLine(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         if message.endswith("expected one argument"):
             message += "; one that begins with - is written --option=VALUE"
+        for words, plainer in _PLAINER.items():
+            message = message.replace(words, plainer)
         super().error(message)
 
     def _print_message(self, message: str, file: "SupportsWrite[str] | None" = None) -> None:

@@ -218,6 +218,8 @@ def _flag(value: Any) -> bool:
 def _text(value: Any) -> str:
     text = os.fspath(value)
     str.encode(text)  # raises: other processes are told of it in UTF-8
+    if "\0" in text:
+        raise ValueError
     return text
 
 

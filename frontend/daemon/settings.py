@@ -23,6 +23,8 @@ import msgspec
 from ...protocol.config import EngineConfig, size
 from ...protocol.decoding_fault import DecodingFault
 from ...protocol.errors import ConfigError
+from ...protocol.owner_file import read_owner_file
+from ...protocol.rules import shown
 from ...protocol.suggestion import suggestion
 from ..http.options import HttpOptions
 
@@ -106,10 +108,12 @@ def _absolute(model: str) -> str:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(read_owner_file(path).decode())
     except OSError as error:
         raise ConfigError(f"The configuration {path} cannot be read: {error.strerror}.") from error
-    except ValueError as error:
+    except ConfigError:
+        raise
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"The configuration {path} is not valid TOML: {error}.") from error
 
 
@@ -139,7 +143,7 @@ def _http(table: Any, given: dict[str, Any], path: Path | None) -> HttpOptions:
         return msgspec.convert({**table, **given}, HttpOptions)
     except msgspec.ValidationError as error:
         fault = DecodingFault.of(error, HttpOptions, whole="[http]")
-        raise ConfigError(f"HTTP: {fault.sentence}") from error
+        raise ConfigError(f"HTTP: {fault.field}: {fault.sentence.partition(' - at ')[0]}.") from error
 
 
 def _model(name: str, table: Mapping[str, Any], keep_alive: float) -> ModelSettings:
@@ -165,8 +169,8 @@ class _Rule(NamedTuple):
     def checked(self, name: str, value: Any) -> Any:
         try:
             return self.convert(value)
-        except (TypeError, ValueError):
-            raise ConfigError(f"{name}={value!r}: {self.sentence}.") from None
+        except (TypeError, ValueError, OverflowError):
+            raise ConfigError(f"{name}={shown(value)}: {self.sentence}.") from None
 
 
 def _seconds(value: Any) -> float:
