@@ -3,6 +3,7 @@ is refused instead of read. Knows no file by name.
 """
 
 from os import PathLike
+from pathlib import Path
 
 from .errors import ConfigError
 
@@ -11,7 +12,7 @@ MOST_BYTES = 16 << 20
 
 def read_owner_file(path: str | PathLike[str]) -> bytes:
     """Raises `OSError` where it can't be read."""
-    with open(path, "rb") as file:
+    with Path(path).open("rb") as file:
         content = file.read(MOST_BYTES + 1)
     if len(content) > MOST_BYTES:
         raise ConfigError(f"{path} is longer than {MOST_BYTES >> 20} MiB, which no such file is.")
