@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ..protocol.config import EngineConfig
-from ..protocol.messages import MemoryPlan
+from ..protocol.messages import MemoryPlan, values
 from .request import Request, Sequence
 
 # A prompt is long from this share of the context on, if long ones are limited and nobody said what long is.
@@ -32,6 +32,7 @@ class Limits:
     max_long_partial_prefills: int | None = None
     long_prefill_token_threshold: int | None = None
     stretches: tuple[int, ...] = ()  # lengths that positions are rotated for, where there are several
+    vocab_size: int = 2**31
 
     @classmethod
     def settled(cls, config: EngineConfig, plan: MemoryPlan) -> "Limits":
@@ -51,12 +52,17 @@ class Limits:
             max_long_partial_prefills=config.max_long_partial_prefills,
             long_prefill_token_threshold=config.long_prefill_token_threshold,
             stretches=tuple(plan.stretches),
+            vocab_size=plan.vocab_size,
         )
 
     @property
     def num_slots(self) -> int:
         """Every running sequence must get a token into every step, else some would starve."""
         return min(self.max_num_seqs, self.max_num_batched_tokens)
+
+    @property
+    def last_token(self) -> int:
+        return self.vocab_size - 1
 
     @property
     def max_long(self) -> int | None:
@@ -77,10 +83,23 @@ class Limits:
         return None
 
 
+def _has_foreign_tokens(limits: Limits, request: Request) -> bool:
+    packed = request.prompt.token_ids
+    if len(packed) % 4:
+        return True
+    token_ids = values(packed)
+    return min(token_ids) < 0 or max(token_ids) >= limits.vocab_size
+
+
+# The door has looked at most of this before; a worker must never be told to compute what it can't.
 _REFUSALS: tuple[tuple[Callable[[Limits, Request], bool], str], ...] = (
     (
         lambda limits, request: request.num_prompt == 0,
         "The prompt is empty: it has no tokens.",
+    ),
+    (
+        _has_foreign_tokens,
+        "The prompt holds something that is no token of the vocabulary (0 to {limits.last_token}).",
     ),
     (
         lambda limits, request: request.num_prompt >= limits.max_model_len,

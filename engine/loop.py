@@ -75,8 +75,9 @@ class Loop:
                     self.scheduler.add(prompt)
             case Abort(sequence_ids):
                 self.scheduler.abort(sequence_ids)
-            case StatsQuery(query):
-                self.frontend.send(replace(self.scheduler.stats(), query=query))
+            case StatsQuery(query, sequence_ids):
+                generated = [self.scheduler.num_generated(each) for each in sequence_ids]
+                self.frontend.send(replace(self.scheduler.stats(), query=query, generated=generated))
             case GrammarsReady():
                 self.scheduler.let_in_held()
             case message if isinstance(message, AboutAdapters):

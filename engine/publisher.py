@@ -94,6 +94,7 @@ def _opened(sequence: Sequence) -> Opened:
         arrival_time=prompt.arrival_time,
         inference_start_time=sequence.start_time,
         forward_time=sequence.silent_time,
+        is_parsed=prompt.is_parsed,
     )
 
 

@@ -116,6 +116,11 @@ class Scheduler:
             loaded_blocks=self.cache.second_tier.num_loaded,
         )
 
+    def num_generated(self, sequence_id: int) -> int:
+        """Tokens so far; none of a sequence that isn't here."""
+        sequence = self.sequences.get(sequence_id)
+        return 0 if sequence is None else max(0, sequence.num_known - sequence.num_prompt)
+
     # --- planning ---------------------------------------------------------------------------------------------------
 
     def plan(self) -> StepPlan | None:

@@ -7,6 +7,8 @@ models.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 Messages = Sequence[Mapping[str, Any]]
 Params = SamplingParams | BeamSearchParams | Iterable[SamplingParams] | None
 
+_MISSING = object()
 # What `chat_template_kwargs` must not hold: each has an argument of its own.
 _OWN_ARGUMENTS = {"messages", "tokenize", "add_generation_prompt", "tools", "chat_template"}
 
@@ -63,25 +66,55 @@ def paired(prompts: Iterable[Any], params: Params, defaults: SamplingParams) -> 
     """Pair prompts with their parameters; lists of different lengths raise before anything runs."""
     if isinstance(params, BeamSearchParams):
         sampling = params.as_sampling()
-        return (replace(as_asked(prompt, sampling), beams=params) for prompt in prompts)
+        return (replace(_sorted(prompt, sampling), beams=params) for prompt in prompts)
     if isinstance(params, SamplingParams) or params is None:
-        every = params or defaults
-        return (as_asked(prompt, every) for prompt in prompts)
+        every = _checked(params or defaults)
+        return (_sorted(prompt, every) for prompt in prompts)
     if isinstance(prompts, Sequence) and isinstance(params, Sequence) and len(prompts) != len(params):
         raise RequestError(
             f"There are {len(prompts)} prompts and {len(params)} sampling_params; give one for each."
         )
     if not isinstance(params, Iterable):
         raise RequestError(f"sampling_params must be SamplingParams, or one for each prompt, not {_type(params)}.")
-    return (
-        as_asked(prompt, defaults if each is None else each) for prompt, each in zip(prompts, params, strict=True)
-    )
+    return _each_with_its_own(prompts, params, defaults)
+
+
+def _each_with_its_own(prompts: Iterable[Any], params: Iterable[Any], defaults: SamplingParams) -> Iterator[Asked]:
+    for prompt, each in zip_longest(prompts, params, fillvalue=_MISSING):
+        if prompt is _MISSING or each is _MISSING:
+            raise RequestError("There are not as many sampling_params as prompts; give one for each.")
+        yield as_asked(prompt, defaults if each is None else each)
 
 
 def as_asked(prompt: Any, params: SamplingParams) -> Asked:
     """One prompt and its parameters; what is wrong with this one alone becomes its refusal."""
+    try:
+        return _sorted(prompt, _checked(params))
+    except RequestError as error:
+        return Asked(None, None, SamplingParams(), str(error))
+
+
+def _checked(params: Any) -> SamplingParams:
+    """They were checked when they were made, and may have been changed since. What is right stays the same object."""
     if not isinstance(params, SamplingParams):
-        return Asked(None, None, SamplingParams(), f"sampling_params must be SamplingParams, not {_type(params)}.")
+        raise RequestError(f"sampling_params must be SamplingParams, not {_type(params)}.")
+    try:
+        copy = msgspec.structs.replace(params)
+        return params if copy == params else copy
+    except RequestError:
+        raise
+    except Exception as error:  # of a value whose own methods fail
+        raise RequestError(f"sampling_params can't be read: {_type(error)}.") from error
+
+
+def _sorted(prompt: Any, params: SamplingParams) -> Asked:
+    try:
+        return _by_kind(prompt, params)
+    except Exception as error:  # of a value whose own methods fail
+        return Asked(None, None, params, f"This prompt can't be read: {_type(error)}.")
+
+
+def _by_kind(prompt: Any, params: SamplingParams) -> Asked:
     if isinstance(prompt, str):
         return Asked(prompt, None, params)
     if isinstance(prompt, Rendered):
@@ -141,10 +174,10 @@ def fault_of_parts(prompt: Mapping[str, Any]) -> str | None:
 
 
 def as_batch(prompts: Any) -> Iterable[Any]:
-    """One prompt becomes a batch of one; a list of ints is one prompt."""
-    if isinstance(prompts, (str, Mapping)) or hasattr(prompts, "tolist"):
+    """One prompt becomes a batch of one; a list of nothing but numbers is one prompt."""
+    if isinstance(prompts, (str, bytes, bytearray, range, Mapping)) or hasattr(prompts, "tolist"):
         return [prompts]
-    if isinstance(prompts, Sequence) and prompts and isinstance(prompts[0], int):
+    if isinstance(prompts, (list, tuple)) and prompts and all(isinstance(each, Integral) for each in prompts):
         return [prompts]
     if not isinstance(prompts, Iterable):
         raise TypeError(f"prompts must be text, token ids, a dict, or a list of these, not {type(prompts).__name__}.")
@@ -155,21 +188,25 @@ def as_conversations(messages: Any) -> Sequence[Messages]:
     """One conversation (a list of dicts) or several (a list of those)."""
     if isinstance(messages, Mapping):
         return [[messages]]
-    if not isinstance(messages, Sequence) or isinstance(messages, str):
+    if not isinstance(messages, (list, tuple)):
         raise TypeError("messages must be a list of {'role': …, 'content': …} dicts, or a list of such lists.")
-    return [messages] if not messages or isinstance(messages[0], Mapping) else messages
-
-
-def check_conversation(conversation: Any) -> None:
-    """Raises for what no template could go through, before one is asked."""
-    if not _is_list(conversation) or (conversation and _is_list(conversation[0])):
-        raise RequestError('A conversation is a list of messages such as {"role": "user", "content": "…"}.')
+    return messages if any(isinstance(each, (list, tuple)) for each in messages) else [messages]
 
 
 def is_conversation(prompt: Any) -> bool:
-    return isinstance(prompt, Sequence) and bool(prompt) and isinstance(prompt[0], Mapping) and "role" in prompt[0]
+    try:
+        return isinstance(prompt, (list, tuple)) and bool(prompt) and isinstance(prompt[0], Mapping)
+    except Exception:  # whatever it is, it will be refused
+        return False
+
+
+def check_tools(tools: Any) -> None:
+    if tools is not None and not isinstance(tools, (list, tuple)):
+        raise RequestError(f"tools must be a list of JSON schemas or functions, not {_type(tools)}.")
 
 
 def check_template_options(options: Mapping[str, Any] | None) -> None:
+    if options is not None and not isinstance(options, Mapping):
+        raise RequestError(f"chat_template_kwargs must be a dict of what the template is told, not {_type(options)}.")
     if taken := _OWN_ARGUMENTS & (options or {}).keys():
         raise RequestError(f"chat_template_kwargs: {min(taken)!r} is an argument of the call itself.")

@@ -4,8 +4,10 @@ Knows nothing of what is written.
 """
 
 import errno
+import itertools
 import os
 import stat
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -41,18 +43,27 @@ def status_of(target: Path) -> os.stat_result | None:
     return None
 
 
+def partial_name(target: Path) -> Path:
+    """The first of the names under which it is written."""
+    return target.with_name(os.fsdecode(os.fsencode(target.name)[:_LONGEST_NAME]) + ".partial")
+
+
+def partial_names(target: Path) -> Iterator[Path]:
+    """That one, and those for when others have it."""
+    base = partial_name(target)
+    yield base
+    yield from (base.with_name(f"{base.name}.{number}") for number in itertools.count(2))
+
+
 def new_file(target: Path) -> tuple[Path, int]:
     """Under a name that nobody has, and open; readable by nobody who could not read what it is to replace."""
     older = status_of(target)
     mode = 0o666 if older is None else older.st_mode & 0o777
-    base = target.with_name(os.fsdecode(os.fsencode(target.name)[:_LONGEST_NAME]) + ".partial")
-    path, number = base, 1
+    names = partial_names(target)
     while True:
-        try:
+        path = next(names)
+        with suppress(FileExistsError):
             return path, os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-        except FileExistsError:
-            number += 1
-            path = base.with_name(f"{base.name}.{number}")
 
 
 def take_name(path: Path, file: int, target: Path) -> None:

@@ -20,14 +20,14 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from ..protocol.errors import ConfigError, RequestError
 from ..protocol.model_file import read_model_text
+from .content_parts import Parts, goes_through_parts
+from .conversation_checks import REASONING, check_conversation
 from .plain_types import plain
 from .tool_schemas import tool_schema
 
 Message = Mapping[str, Any]
 # The template's own names, which further arguments must not replace.
 _RESERVED = ("messages", "tools", "documents", "add_generation_prompt")
-# Names under which callers give an assistant's thoughts; templates read the first, some the second.
-_REASONING = ("reasoning_content", "thinking", "reasoning")
 # Where the text to continue ends; rendered, looked up and cut off again.
 _CONTINUE_MARK = "CONTINUE_FINAL_MESSAGE_TAG "
 
@@ -50,7 +50,8 @@ def render(
     if continue_final_message and add_generation_prompt:
         raise RequestError("continue_final_message needs add_generation_prompt=False: either goes on from the end.")
     compiled = compiled_template(template)
-    chat = [_plain_message(message, compiled.takes_parts) for message in _checked(messages)]
+    check_conversation(messages)
+    chat = [_plain_message(message, compiled.takes_parts) for message in messages]
     if continue_final_message:
         last = _mark_end(chat)
     variables = {
@@ -89,36 +90,20 @@ def _rendered(template: jinja2.Template, variables: dict[str, Any]) -> str:
 # --- messages --------------------------------------------------------------------------------------------------------
 
 
-def _checked(messages: Sequence[Message]) -> Sequence[Message]:
-    if isinstance(messages, (str, Mapping)) or not isinstance(messages, Sequence):
-        raise RequestError('A conversation is a list of messages such as {"role": "user", "content": "…"}.')
-    if not messages:
-        raise RequestError("The conversation is empty: it needs at least one message.")
-    return messages
-
-
 def _plain_message(message: Any, takes_parts: bool) -> dict[str, Any]:
-    copied = plain(message)
-    if not isinstance(copied, dict) or not isinstance(copied.get("role"), str):
-        raise RequestError(f'A message is a dict with a "role" and a "content"; this one is {type(message).__name__}.')
     # Clients send None for what a message lacks, which templates would print.
-    copied = {name: value for name, value in copied.items() if value is not None}
-    reasoning = next((copied[name] for name in _REASONING if name in copied), None)
-    if reasoning is not None:
+    copied = {name: value for name, value in plain(message).items() if value is not None}
+    reasoning = next((copied[name] for name in REASONING if name in copied), None)
+    if reasoning is not None:  # templates read the first name, some the second
         copied = {"thinking": reasoning, **copied, "reasoning_content": reasoning}
-    if isinstance(copied.get("content"), list):
-        parts = [_text_part(part) for part in copied["content"]]
-        copied["content"] = parts if takes_parts else "\n".join(part["text"] for part in parts)
+    if isinstance(copied.get("content"), (list, tuple)):
+        parts = Parts(map(_plain_part, copied["content"]))
+        copied["content"] = parts if takes_parts else str(parts)
     return copied
 
 
-def _text_part(part: Any) -> dict[str, Any]:
-    if isinstance(part, str):
-        return {"type": "text", "text": part}
-    if isinstance(part, dict) and part.get("type", "text") == "text" and isinstance(part.get("text"), str):
-        return {"type": "text", **part}
-    kind = part.get("type") if isinstance(part, dict) else type(part).__name__
-    raise RequestError(f"Content of type {kind!r} is not supported: a part of a message must be text.")
+def _plain_part(part: Any) -> dict[str, Any]:
+    return {"type": "text", "text": part} if isinstance(part, str) else {"type": "text", **part}
 
 
 # --- going on from the last message ----------------------------------------------------------------------------------
@@ -149,35 +134,15 @@ def _cut_at_mark(text: str, last: str) -> str:
 
 class CompiledTemplate(NamedTuple):
     template: jinja2.Template
-    takes_parts: bool  # it goes through a message's content part by part, where that is a list
+    takes_parts: bool  # it goes through a message's content part by part
 
 
 @lru_cache(maxsize=64)
 def compiled_template(text: str) -> CompiledTemplate:
     try:
-        return CompiledTemplate(_environment.from_string(text), _takes_parts(_environment.parse(text)))
+        return CompiledTemplate(_environment.from_string(text), goes_through_parts(_environment.parse(text)))
     except jinja2.TemplateSyntaxError as error:
         raise RequestError(f"The chat template is not valid Jinja: {error.message} (line {error.lineno}).") from error
-
-
-def _takes_parts(tree: nodes.Template) -> bool:
-    """Whether the template loops over the content of a message, itself or under another name."""
-    names = {
-        assignment.target.name
-        for assignment in tree.find_all(nodes.Assign)
-        if isinstance(assignment.target, nodes.Name) and _is_content(assignment.node, frozenset())
-    }
-    return any(_is_content(loop.iter, names) for loop in tree.find_all(nodes.For))
-
-
-def _is_content(node: nodes.Node, names: set[str] | frozenset[str]) -> bool:
-    while isinstance(node, nodes.Filter) and node.node is not None:
-        node = node.node
-    if isinstance(node, nodes.Getattr):
-        return node.attr == "content"
-    if isinstance(node, nodes.Getitem):
-        return isinstance(node.arg, nodes.Const) and node.arg.value == "content"
-    return isinstance(node, nodes.Name) and node.name in names
 
 
 class _GenerationBlocks(jinja2.ext.Extension):

@@ -31,6 +31,8 @@ COMMANDS = {
     "ps": "show the daemon's models: memory, clients, queue, tokens per second",
     "logs": "show what the daemon in the background has said",
     "convert": "write a model with smaller weights, as plain safetensors",
+    "pull": "download models from the hub, or go on with a download",
+    "rm": "remove downloaded models from the cache",
     "models": "list bundled and cached models, and whether they fit",
     "doctor": "say what was found on this machine, and what to do about it",
 }

@@ -8,7 +8,7 @@ Knows nothing of prompts as people write them, and nothing of waiting: a `Pendin
 import itertools
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -42,12 +42,13 @@ _GROUP = 64
 class Client(Usable):
     """The way to one private tree, which it owns: starts with the constructor, ends with `close()`."""
 
-    def __init__(self, config: EngineConfig, files: ModelFiles) -> None:
+    def __init__(self, config: EngineConfig, files: ModelFiles, shown: Sequence[str] = ()) -> None:
+        """The marks `shown` are told as text to requests whose answers are read, even where they are special tokens."""
         super().__init__()  # `error` is what ended the tree
         self.closed_meanwhile = CLOSED_MEANWHILE  # what requests are told that this ends
         self._wake_read, self._wake_write = os.pipe()
         try:
-            self.tree = Tree(config, files.folder, files.tokenizer_folder)
+            self.tree = Tree(config, files.folder, files.tokenizer_folder, shown)
         except BaseException:
             self._close_ends()
             raise
@@ -121,13 +122,13 @@ class Client(Usable):
         finally:
             asked.cancel()
 
-    def ask_stats(self) -> "Future[Stats]":
-        """Cancel it when nobody waits for it any more."""
+    def ask_stats(self, sequence_ids: Sequence[int] = ()) -> "Future[Stats]":
+        """With the tokens that these have so far. Cancel it when nobody waits for it any more."""
         self.check()
         query, asked = next(self._queries), Future[Stats]()
         asked.add_done_callback(lambda _: self._asked.pop(query, None))
         self._asked[query] = asked
-        self.tree.engine.send(StatsQuery(query))
+        self.tree.engine.send(StatsQuery(query, list(sequence_ids)))
         self._watchdog.wake()
         if self.error is not None or self.is_closed:
             self._fail_all(self.error or ClosedError(self.closed_meanwhile))

@@ -73,6 +73,18 @@ def converted(folder: Path) -> Path:
     return target
 
 
+def converted_before(folder: Path) -> Path | None:
+    """What was made of it, if it was and is still there."""
+    if not (sources := _sources(folder)):
+        return None
+    found = cache_folder() / "tokenizers" / _key(sources)
+    return found if is_own(found, _MADE) else None
+
+
+def remove_converted(made: Path) -> None:
+    remove_own(made, _MADE)
+
+
 def _convert_into(target: Path, folder: Path) -> None:
     making = HeldFolder.new(target.parent, ".making-", "unfinished tokenizer")
     try:

@@ -48,8 +48,10 @@ _INT = 4  # bytes of a column's entry
 class Detokenizer:
     """Fed with what each step brought, gives what each sequence's caller may see, and the ids of those it ended."""
 
-    def __init__(self, decoding: Decoding) -> None:
+    def __init__(self, decoding: Decoding, with_marks: Decoding | None = None) -> None:
+        """`with_marks` is for answers in which the front end looks for thoughts and calls."""
         self.decoding = decoding
+        self._with_marks = with_marks or decoding
         self._sequences: dict[int, _Sequence] = {}
         # Of prompts computed in chunks, whose sequence is opened with its first token.
         self._early_logprobs: dict[int, list[Logprobs]] = {}
@@ -80,7 +82,8 @@ class Detokenizer:
 
     def _open(self, message: Tokens) -> None:
         for opened in message.opened:
-            sequence = self._sequences[opened.sequence_id] = _Sequence(opened, self.decoding)
+            decoding = self._with_marks if opened.is_parsed else self.decoding
+            sequence = self._sequences[opened.sequence_id] = _Sequence(opened, decoding)
             sequence.logprobs += self._early_logprobs.pop(opened.sequence_id, [])
         for part in message.logprobs:
             if (sequence := self._sequences.get(part.owner)) is not None:
@@ -257,7 +260,7 @@ def main(child: Child) -> None:
     engine = Outbox(child.directory, "engine")
     tokenizer = Tokenizer(Path(child.launch.tokenizer_folder))
     shown = child.launch.shown
-    detokenizer = Detokenizer(Decoding(tokenizer.backend, shown) if shown else tokenizer.decoding)
+    detokenizer = Detokenizer(tokenizer.decoding, Decoding(tokenizer.backend, shown) if shown else None)
     trace = Trace(child.launch.config.trace, child.role)
     gc.collect()
     gc.freeze()  # the tokenizer stays; no collection needs to walk it

@@ -23,14 +23,14 @@ from ..protocol.sampling import SamplingParams
 from .asked import Asked, Params, paired
 from .door_checks import CHECKS
 from .end_tokens import in_vocabulary
-from .parsing import AnswerReader, Parsing, ThoughtTokens
+from .parsing import AnswerReader, Parsing, Parsings, ThoughtTokens
 from .pending import Notify, Pending
+from .seeds import counted_seed
 from .structured import grammar_of
-from .token_ids import packed_ids
+from .token_ids import packed_prompt
 from .tokenizer import Tokenizer
 from .turn import too_long
 
-_SEED_SPAN = 2**63
 # The end of a prompt in which a template may have begun the thought.
 _END_TOKENS, _END_CHARACTERS = 16, 64
 
@@ -50,14 +50,22 @@ _Known = dict[int, _Settled]
 class Door:
     """Makes `Pending`s; numbers them, and gives a seed to those that bring none."""
 
-    def __init__(self, config: EngineConfig, tokenizer: Tokenizer, plan: MemoryPlan, defaults: SamplingParams) -> None:
+    def __init__(
+        self,
+        config: EngineConfig,
+        tokenizer: Tokenizer,
+        plan: MemoryPlan,
+        defaults: SamplingParams,
+        parsings: Parsings | None = None,
+    ) -> None:
+        """`parsings` know the model's template; without it answers are read as the config says."""
         self.config = config
         self.tokenizer = tokenizer
         self.plan = plan
         self.defaults = defaults
-        self.parsing = Parsing.of(config)
+        self.parsings = parsings or Parsings.of(config)
         self._end_ids = in_vocabulary(tokenizer.end_tokens, plan.vocab_size)
-        self._thoughts = ThoughtTokens(self.parsing, self._spelled)
+        self._thoughts = ThoughtTokens(self.parsings.thoughts_of_chats, self._spelled)
         self._numbers = itertools.count()
         self._seed = config.seed
         self._seeds: Iterator[int] = itertools.count()
@@ -127,6 +135,7 @@ class Door:
         is_streamed: bool,
         settled: _Settled,
     ) -> Pending:
+        parsing = self.parsings.of_request(is_chat=asked.is_chat, has_tools=bool(asked.tools))
         try:
             if asked.refusal:
                 raise RequestError(asked.refusal)
@@ -134,49 +143,31 @@ class Door:
                 raise RequestError(too_long(len(asked.text), self.most_characters))
             if isinstance(ids, RequestError):
                 raise ids
-            packed = self._checked_ids(ids)
+            packed = packed_prompt(ids, self.plan)
             if settled.refusal is not None:
                 raise RequestError(settled.refusal)
+            self._check_thoughts(settled.params, parsing)
             params, grammar, refusal = self._fitted(settled.params, len(ids)), settled.grammar, None
         except RequestError as error:
             packed, params, grammar, refusal = b"", asked.params, None, str(error)
         seed = params.seed if params.seed is not None else self._next_seed()
-        end = self._prompt_end(asked, packed)
-        thought = self._thoughts.of(end)
+        end = "" if parsing is None else self._prompt_end(asked, packed)
+        thought = self._thoughts.of(parsing, end)
         number, beams = next(self._numbers), asked.beams
         now, client = time.time(), self._client
-        prompt = Prompt(number, packed, params, seed, now, is_streamed, beams, thought, grammar, client)
-        pending = Pending(prompt, asked.text, notify, self._readers(asked, prompt, end), is_chat=asked.is_chat)
+        is_parsed = parsing is not None
+        prompt = Prompt(number, packed, params, seed, now, is_streamed, beams, thought, grammar, client, is_parsed)
+        readers = _readers(parsing, asked, prompt, end)
+        pending = Pending(prompt, asked.text, notify, readers, is_chat=asked.is_chat)
         if refusal is not None:
             pending.refuse(400, refusal)
         return pending
 
     def _prompt_end(self, asked: Asked, token_ids: bytes) -> str:
-        """As much of it as says whether a thought has begun; nothing where nobody asks."""
-        if self.parsing is None:
-            return ""
+        """As much of it as says whether a thought has begun."""
         if asked.text is not None:
             return asked.text[-_END_CHARACTERS:]
         return self.tokenizer.decode(values(token_ids)[-_END_TOKENS:], skip_special_tokens=False)[-_END_CHARACTERS:]
-
-    def _readers(self, asked: Asked, prompt: Prompt, prompt_end: str) -> list[AnswerReader]:
-        """What takes each sample's text apart, if this model's answers are to be."""
-        if self.parsing is None or not prompt.token_ids:
-            return []
-        return [
-            self.parsing.reader(prompt_end, asked.tools, partial(_call_id, prompt, sample))
-            for sample in range(prompt.params.n)
-        ]
-
-    def _checked_ids(self, ids: Sequence[int]) -> bytes:
-        if not len(ids):
-            raise RequestError("The prompt is empty: it has no tokens.")
-        if len(ids) >= self.plan.max_model_len:
-            raise RequestError(
-                f"The prompt has {len(ids):,} tokens, and max_model_len={self.plan.max_model_len:,} must hold it and "
-                "at least one output token. Shorten it or raise max_model_len."
-            )
-        return packed_ids(ids, self.plan.vocab_size)
 
     def _settled(self, params: SamplingParams, known: _Known) -> _Settled:
         """What belongs to the model filled in."""
@@ -197,8 +188,6 @@ class Door:
     def _filled_in(self, params: SamplingParams) -> SamplingParams:
         for check in CHECKS:
             check(params, self.config, self.plan)
-        if params.reasoning_max_tokens is not None and not self._thoughts.can_be_closed:
-            raise RequestError("reasoning_max_tokens: the model's vocabulary lacks the mark that ends its thoughts.")
         eos = params.eos_token_id if params.eos_token_id is not None else self._end_ids
         words = list(params.bad_words_ids or [])
         for word in params.bad_words or []:
@@ -241,8 +230,29 @@ class Door:
                 "fewer max_tokens."
             )
 
+    def _check_thoughts(self, params: SamplingParams, parsing: Parsing | None) -> None:
+        if params.reasoning_max_tokens is None:
+            return
+        if parsing is None or parsing.thoughts is None:
+            raise RequestError(
+                "reasoning_max_tokens: nobody said how this answer's thoughts are written; start the model with "
+                "reasoning_parser=…"
+            )
+        if not self._thoughts.can_be_closed:
+            raise RequestError("reasoning_max_tokens: the model's vocabulary lacks the mark that ends its thoughts.")
+
     def _next_seed(self) -> int:
-        return (self._seed * 0x9E3779B97F4A7C15 + next(self._seeds) * 0xBF58476D1CE4E5B9) % _SEED_SPAN
+        return counted_seed(self._seed, next(self._seeds))
+
+
+def _readers(parsing: Parsing | None, asked: Asked, prompt: Prompt, prompt_end: str) -> list[AnswerReader]:
+    """What takes each sample's text apart, if it is to be."""
+    if parsing is None or not prompt.token_ids:
+        return []
+    return [
+        parsing.reader(prompt_end, asked.tools, partial(_call_id, prompt, sample))
+        for sample in range(prompt.params.n)
+    ]
 
 
 def _call_id(prompt: Prompt, sample: int, index: int) -> str:

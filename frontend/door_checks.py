@@ -21,13 +21,6 @@ def _adapters_where_there_is_room(params: SamplingParams, config: EngineConfig, 
         raise RequestError(f"There is no adapter {params.lora_name!r}: this model was started without enable_lora.")
 
 
-def _thoughts_where_they_are_known(params: SamplingParams, config: EngineConfig, plan: MemoryPlan) -> None:
-    if params.reasoning_max_tokens is not None and not config.reasoning_parser:
-        raise RequestError(
-            "reasoning_max_tokens: nobody said how this model writes its thoughts; start it with reasoning_parser=…"
-        )
-
-
 def _stop_strings_in_bounds(params: SamplingParams, config: EngineConfig, plan: MemoryPlan) -> None:
     most, longest = config.limit_stop_strings, config.limit_stop_chars
     if len(params.stop or []) > most or any(len(text) > longest for text in params.stop or []):
@@ -74,7 +67,6 @@ def _ids_in_vocabulary(params: SamplingParams, config: EngineConfig, plan: Memor
 
 
 CHECKS: tuple[Callable[[SamplingParams, EngineConfig, MemoryPlan], None], ...] = (
-    _thoughts_where_they_are_known,
     _adapters_where_there_is_room,
     _stop_strings_in_bounds,
     _biases_in_bounds,

@@ -5,10 +5,12 @@ here, and no answer fails for want of a place to write to: what cannot be logged
 Knows nothing of what is said.
 """
 
+import logging
 import os
 import re
 import time
 from contextlib import suppress
+from datetime import datetime
 from functools import cache
 from pathlib import Path
 
@@ -24,6 +26,7 @@ _LOG = "log of a process tree"
 _DAEMON_LOG, _DAEMON_LOG_NAME = "log of a daemon", "daemon.txt"
 _KEPT_LOGS = 40
 _DAEMON_LOG_BYTES = 4 << 20
+_is_dated = False  # whether lines begin with a time
 _NAME = re.compile(r"\d{8}-\d{6}-\d{6}-\d+\.log")
 
 
@@ -34,7 +37,24 @@ def is_quiet(asked: bool) -> bool:
 def say(text: str, *, quiet: bool) -> None:
     """A table, a notice, a warning; `quiet` silences it."""
     if not quiet:
-        standard_error.write_line(text)
+        standard_error.write_line(_dated(text) if _is_dated else text)
+
+
+def begin_dates() -> None:
+    """From now on each line of this process says when it was written, those of Python's own logging too."""
+    global _is_dated
+    _is_dated = True
+    logging.basicConfig(handlers=[_Said()], format="%(levelname)s: %(message)s", force=True)
+
+
+class _Said(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        say(self.format(record), quiet=False)
+
+
+def _dated(text: str) -> str:
+    """By the clock on the wall, and how far it is from UTC. What goes on over several lines is one thing."""
+    return f"{datetime.now().astimezone().isoformat(timespec='milliseconds')} {text}"
 
 
 @cache

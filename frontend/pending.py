@@ -39,7 +39,8 @@ class News(NamedTuple):
 class Pending:
     __slots__ = (
         "_lock", "_logprobs", "_packed_bytes", "_parser_error", "_readers", "_taken", "charge", "error", "is_chat",
-        "is_finished", "is_fresh", "notify", "num_bytes", "output", "position", "prompt", "text", "unfinished",
+        "is_finished", "is_fresh", "notify", "num_bytes", "num_generated", "output", "position", "prompt", "text",
+        "unfinished",
     )  # fmt: skip
 
     def __init__(
@@ -55,6 +56,7 @@ class Pending:
         self.text = text
         self.notify = notify
         self.position = 0  # in the caller's input
+        self.num_generated = 0  # tokens of all its samples so far, taken or not
         self.unfinished = prompt.params.n
         self.is_finished = False
         self.error: BaseException | None = None  # the tree has died, or it took too much
@@ -117,6 +119,7 @@ class Pending:
         output, answer = self.output, self.output.outputs[sample]
         answer.text += delta.text
         answer.token_ids.extend(values(delta.token_ids))
+        self.num_generated += len(delta.token_ids) // 4
         self._logprobs.extend(delta.logprobs)
         self.num_bytes += _num_bytes(delta)
         output.num_cached_tokens = max(output.num_cached_tokens, delta.num_cached)

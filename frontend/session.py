@@ -10,21 +10,22 @@ from functools import partial
 from typing import Any
 
 from ..protocol.config import EngineConfig
-from ..protocol.errors import RequestError, same_error
+from ..protocol.errors import PenstockError, RequestError, same_error
 from ..protocol.messages import MemoryPlan
 from ..protocol.outputs import RequestOutput
 from ..protocol.plugins import LOGITS_PROCESSORS, require_installed
 from ..protocol.sampling import SamplingParams
 from . import end_tokens, logs
 from .adapters import Adapters
-from .asked import Messages, Rendered, check_conversation, check_template_options, is_conversation
+from .asked import Messages, Rendered, check_template_options, check_tools, is_conversation
 from .chat import template_text
 from .client import Client
+from .conversation_checks import check_conversation
 from .door import Door
 from .generation_config import default_params
 from .model_files import find_model
 from .model_threads import ModelThreads
-from .parsing import settled
+from .parsing import Parsings, settled
 from .pending import News, Notify, Pending
 from .start_table import start_table
 from .template_process import TemplateProcesses, render_brought
@@ -46,13 +47,16 @@ class Session:
         for notice in EngineConfig.notices(options):
             logs.say(notice, quiet=self.is_quiet)
         logs.say_places_once(quiet=self.is_quiet)
-        self.files = find_model(self.config.model, self.config.tokenizer, self.config.revision)
+        self.files = find_model(
+            self.config.model, self.config.tokenizer, self.config.revision, is_quiet=self.is_quiet
+        )
         self.default_params = default_params(self.files.folder)
         self.chat_template = template_text(self.config.chat_template) if self.config.chat_template else None
         # Before the tree starts: its detokenizer must know which marks to show.
         folder = self.files.tokenizer_folder
         template = self.chat_template or chat_templates(folder)
         self.config = settled(self.config, template, partial(special_tokens, folder))
+        self.parsings = Parsings.of(self.config, template)
 
     @classmethod
     def started(cls, model: str | os.PathLike[str], options: dict[str, Any]) -> "Session":
@@ -70,7 +74,7 @@ class Session:
         """The children; once more where the memory that they found was not enough."""
         self.threads = ModelThreads()
         self.templates = TemplateProcesses()
-        self.client = Client(self.config, self.files)
+        self.client = Client(self.config, self.files, self.parsings.shown)
         self.client.on_close = self._close_beside
         with self._closed_by_errors():
             self.adapters = Adapters(self.config, self.client)
@@ -78,7 +82,7 @@ class Session:
     def wait_until_ready(self) -> None:
         with self._closed_by_errors():
             plan = self.plan = self.client.wait_until_ready()
-            self.door = Door(self.config, self.tokenizer, plan, self.default_params)
+            self.door = Door(self.config, self.tokenizer, plan, self.default_params, self.parsings)
             logs.say(start_table(self.config, plan), quiet=self.is_quiet)
             if (words := end_tokens.notice(self.tokenizer.end_tokens, plan.vocab_size)) is not None:
                 logs.say(words, quiet=self.is_quiet)
@@ -118,6 +122,8 @@ class Session:
 
     def rendered(self, conversations: Iterable[Messages], **options: Any) -> list[Rendered | RequestError]:
         """One prompt per conversation; one that its template refuses becomes the refusal."""
+        check_tools(options.get("tools"))
+        check_template_options(options.get("template_options"))
         prompts: list[Rendered | RequestError] = []
         schemas = argument_schemas(options.get("tools"))
         for conversation in conversations:
@@ -128,6 +134,10 @@ class Session:
                 prompts.append(error)
             except RecursionError:
                 prompts.append(RequestError("The conversation is nested too deep."))
+            except PenstockError:  # of the call: a template that isn't there
+                raise
+            except Exception as error:  # of a value whose own methods fail
+                prompts.append(RequestError(f"This conversation can't be rendered: {type(error).__name__}."))
         return prompts
 
     def render_apart(self, turns: Sequence[Turn]) -> list[str | RequestError]:
@@ -160,8 +170,7 @@ class Session:
     ) -> Pending:
         """One prompt or conversation whose deltas are wanted as they come."""
         if is_conversation(prompt):
-            text = self.render(prompt, tools=tools, template_options=template_options)
-            prompt = Rendered(text, argument_schemas(tools))
+            [prompt] = self.rendered([prompt], tools=tools, template_options=template_options)
         [request] = self.door.admit(list(self.door.asked([prompt], params)), notify, is_streamed=True)
         return request
 

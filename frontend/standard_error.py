@@ -1,20 +1,26 @@
 """Writing to standard error so that nothing fails where it is closed, broken or full: what cannot be said is lost.
 
 A line goes past Python's buffer, where it would stay and make the interpreter fail once more at its end. Where standard
-error is not a file of the system's (a notebook, a test that captures it) it is printed as usual.
+error is not a file of the system's (a notebook, a test that captures it) it is printed as usual. A terminal may show
+a line that changes, which goes when anything else is said.
 Knows nothing of what is said.
 """
 
 import io
 import os
 import select
+import shutil
 import sys
+import threading
 from contextlib import suppress
 from typing import Any
 
 _PIECE = select.PIPE_BUF  # what a pipe takes at once if it takes anything
 _PATIENCE = 1000  # milliseconds for which somebody who reads slowly is waited for
+_CLEAR_LINE = "\r\x1b[K"
 _is_stuck = False
+_has_status = False
+_lock = threading.RLock()
 
 
 def write_line(text: str) -> None:
@@ -22,6 +28,33 @@ def write_line(text: str) -> None:
 
 
 def write(text: str) -> None:
+    with _lock:
+        clear_status()
+        _write(text)
+
+
+def takes_status() -> bool:
+    """Whether standard error is a terminal that can clear a line."""
+    return StandardError().isatty() and os.environ.get("TERM", "dumb") != "dumb"
+
+
+def show_status(text: str) -> None:
+    """In place of the one before; only where `takes_status`."""
+    global _has_status
+    with _lock:
+        _write(_CLEAR_LINE + text[: shutil.get_terminal_size().columns - 1])
+        _has_status = True
+
+
+def clear_status() -> None:
+    global _has_status
+    with _lock:
+        if _has_status:
+            _has_status = False
+            _write(_CLEAR_LINE)
+
+
+def _write(text: str) -> None:
     stream = sys.stderr
     with suppress(Exception):  # OSError; ValueError of one that was closed; whatever a stand-in raises
         buffer = getattr(stream, "buffer", None)

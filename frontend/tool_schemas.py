@@ -59,8 +59,8 @@ def argument_schemas(tools: Sequence[Any] | None) -> dict[str, Mapping[str, Any]
         function = described.get("function", described)
         parameters = function.get("parameters") if isinstance(function, Mapping) else None
         properties = parameters.get("properties") if isinstance(parameters, Mapping) else None
-        if isinstance(properties, Mapping) and isinstance(name := function.get("name"), str):
-            schemas[name] = properties
+        if isinstance(function, Mapping) and isinstance(name := function.get("name"), str):
+            schemas[name] = properties if isinstance(properties, Mapping) else {}
     return schemas
 
 

@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -31,9 +31,10 @@ from ..protocol.messages import FrontendInbox, MemoryPlan, Notice, Ready, Stop
 from ..protocol.process import ChildProcess, end_children, open_log, start_child, wait_for_ends
 from ..protocol.runtime_directory import RuntimeDirectory
 from ..protocol.sockets import Inbox, Outbox
+from ..protocol.start_progress import StartProgress
 from . import logs
-from .parsing import Parsing
 from .roll_call import RollCall
+from .start_bar import StartBar
 from .tree_files import TreeFiles
 
 # After a child has ended, its last words and those of the others are awaited that long.
@@ -45,11 +46,14 @@ _DESCRIPTORS, _DESCRIPTORS_PER_CHILD = 24, 4
 class Tree:
     """Running from the constructor on; `wait_until_ready`, then read `inbox`; `close` from any state."""
 
-    def __init__(self, config: EngineConfig, model_folder: Path, tokenizer_folder: Path) -> None:
+    def __init__(
+        self, config: EngineConfig, model_folder: Path, tokenizer_folder: Path, shown: Sequence[str] = ()
+    ) -> None:
         self.config = config
         ranks = config.tensor_parallel_size
         require_descriptors(_DESCRIPTORS + _DESCRIPTORS_PER_CHILD * (ranks + 2), "Another process tree")
         self.log = logs.new_log_file(quiet=logs.is_quiet(config.quiet))
+        self.bar = StartBar(is_shown=not logs.is_quiet(config.quiet))
         self.heartbeats = Heartbeats(config.tensor_parallel_size)
         self.directory = RuntimeDirectory()
         self.children: list[ChildProcess] = []
@@ -61,15 +65,13 @@ class Tree:
             self.files = TreeFiles(config, model_folder, tokenizer_folder)
             self.inbox = Inbox(self.directory.path, "frontend", FrontendInbox)
             self.engine = Outbox(self.directory.path, "engine")
-            parsing = Parsing.of(config)
-            shown = parsing.shown if parsing else []
             self._start(
                 Launch(
                     self.files.config,
                     str(model_folder),
                     str(tokenizer_folder),
                     threads_per_rank(config),
-                    shown,
+                    list(shown),
                     self.heartbeats.descriptor,
                 )
             )
@@ -125,6 +127,8 @@ class Tree:
         """A message that is not about a request; raises what a child says of its own end."""
         if isinstance(message, Notice):
             logs.say(f"{message.role}: {message.text}", quiet=False)
+        elif isinstance(message, StartProgress):
+            self.bar.show(message)
         elif isinstance(message, ChildFailure):
             raise self._error(message)
 

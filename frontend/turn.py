@@ -33,12 +33,11 @@ def too_long(num_characters: int, most: int) -> str:
 
 def rendered_turn(template: str, special_tokens: Mapping[str, str], turn: Turn, most_characters: int) -> Text:
     """Nothing that is longer leaves the process: a template makes as much of a conversation as it likes."""
-    from .asked import check_conversation, check_template_options  # needed in the process apart only
+    from .asked import check_template_options  # needed in the process apart only
     from .chat import render
 
     options = dict(turn.options)
     try:
-        check_conversation(turn.messages)
         check_template_options(options)
         text = render(
             template,

@@ -5,7 +5,7 @@ may be room to spare: a row whose context is 0 is not there, and a token whose s
 is computed for them is never read. Knows nothing of requests.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from torch import Tensor
@@ -28,6 +28,13 @@ class PagedKV:
         return self.keys.shape[1]
 
 
+class Prompts(NamedTuple):
+    """Of a step's rows with several queries, what the host knows."""
+
+    first: int  # every row before this one has one query
+    lengths: tuple[tuple[int, int], ...]  # of each such row: its queries, and its context
+
+
 @dataclass(eq=False)
 class DeviceRows:
     """One step: R rows, T tokens, the rows one after another."""
@@ -39,10 +46,29 @@ class DeviceRows:
     max_queries: int  # no row has more
     max_context: int  # no context is longer
     are_answers: bool = False  # each has one query, and none reads what another one stores in this step
+    prompts: Prompts | None = None  # None: it is not known which rows are
 
     @property
     def num_rows(self) -> int:
         return len(self.context_lengths)
+
+    @property
+    def may_have_answers(self) -> bool:
+        """Whether any row may have one query."""
+        return self.prompts is None or len(self.prompts.lengths) < self.num_rows
+
+    def from_first_prompt(self) -> "DeviceRows":
+        """Without the rows before it; tokens keep their numbers, so that the first row's need not begin at 0."""
+        if self.prompts is None or not self.prompts.first:
+            return self
+        first = self.prompts.first
+        return replace(
+            self,
+            query_starts=self.query_starts[first:],
+            context_lengths=self.context_lengths[first:],
+            block_tables=self.block_tables[first:],
+            prompts=self.prompts._replace(first=0),
+        )
 
 
 class Rotation(NamedTuple):

@@ -59,8 +59,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     num_threads: Annotated[int | None, Meta(description="CPU threads of all ranks together; unset: the cores")] = None
     seed: Annotated[int, Meta(description="for requests that bring none")] = 0
     chat_template: Annotated[str | None, Meta(description="template text or file, instead of the model's")] = None
-    reasoning_parser: Annotated[str | None, Meta(description="how thoughts are written: auto or a family")] = None
-    tool_call_parser: Annotated[str | None, Meta(description="how tool calls are written: auto or a family")] = None
+    reasoning_parser: Annotated[str | None, Meta(description="thoughts: auto, none, a family; unset: of chats")] = None
+    tool_call_parser: Annotated[str | None, Meta(description="calls: auto, none, a family; unset: of chats")] = None
     reasoning_parser_plugin: Annotated[str | None, Meta(description="Python file with further families")] = None
     tool_parser_plugin: Annotated[str | None, Meta(description="the same for tool calls")] = None
     early_stop_config: Annotated[EarlyStop | None, Meta(description="early_stop of requests that bring none")] = None
@@ -261,7 +261,7 @@ _DTYPE_NAMES = {"fp32": "float32", "float": "float32", "fp16": "float16", "half"
 _COUNT = Check(_positive, "must be a whole number, 1 or more")
 _FLAG = Check(_flag, "must be True or False")
 _TEXT = Check(_text, "must be text or a path, in UTF-8")
-_FAMILY = Check(_text, "must be auto or a family's name")
+_FAMILY = Check(_text, "must be auto, none or a family's name")
 _FRACTION = Check(_fraction, "must be more than 0 and at most 1")
 
 _CHECKS: dict[str, Check] = {

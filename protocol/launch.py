@@ -16,7 +16,8 @@ class Launch(msgspec.Struct, frozen=True):
     model_folder: str
     tokenizer_folder: str
     threads_per_rank: int
-    # Tokens that are text even where special ones are left out: the marks of thoughts and calls, for the front end.
+    # Tokens that are text even where special ones are left out: the marks of thoughts and calls, for the front end,
+    # which reads them out of some requests' answers.
     shown: list[str] = []
     # The page of heartbeats: a descriptor that every child inherits under this number. -1: nobody looks.
     heartbeats: int = -1

@@ -15,6 +15,7 @@ from .beams import BeamSearchParams
 from .errors import ChildFailure
 from .guided import Grammar
 from .sampling import MAX_SAMPLES, SamplingParams
+from .start_progress import StartProgress
 from .thought import Thought
 from .wire import Message, Part
 
@@ -146,6 +147,7 @@ class Prompt(Part):
     thought: Thought | None = None  # where a reasoning parser says how thoughts are written
     grammar: Grammar | None = None  # that the answer follows; params carry none, for they travel further
     client: str = ""  # who asks: within a priority, clients take turns
+    is_parsed: bool = False  # the front end looks for marks in the answer: they are text, whatever else is left out
 
 
 class Generate(Message):
@@ -293,6 +295,7 @@ class Opened(Part):
     arrival_time: float
     inference_start_time: float | None  # None: it ended while it waited
     forward_time: float  # of the steps that it was in so far, the present one not counted
+    is_parsed: bool = False
 
 
 class Resumed(Part):
@@ -370,6 +373,7 @@ class StatsQuery(Message):
     """Front end → engine."""
 
     query: int = 0
+    sequence_ids: list[int] = []  # whose tokens are to be counted
 
 
 class Stats(Message):
@@ -388,10 +392,11 @@ class Stats(Message):
     saved_blocks: int = 0  # to CPU memory
     loaded_blocks: int = 0  # from there, instead of computing them again
     query: int = 0  # that this answers
+    generated: list[int] = []  # tokens of the sequences that it asked for; 0 for those that are not here
 
 
 EngineInbox = Generate | Abort | StepResult | Loaded | Allocated | Stop | StatsQuery | AboutAdapters
 EngineInbox |= GrammarsReady
 WorkerInbox = Allocate | StepPlan | MaskFrame | Stop | AdapterOrder
 DetokenizerInbox = Tokens | Stop
-FrontendInbox = Hello | Ready | Notice | Deltas | ChildFailure | Stats | LoraAnswer
+FrontendInbox = Hello | Ready | Notice | StartProgress | Deltas | ChildFailure | Stats | LoraAnswer

@@ -51,6 +51,12 @@ def own_folder(parent: Path, name: str, what: str) -> Path:
     raise FileExistsError(errno.EEXIST, taken, str(parent))
 
 
+def own_folders(parent: Path, name: str, what: str) -> list[Path]:
+    """Those of ours that `own_folder` has ever made there."""
+    names = [name, *(f"{name}-{number}" for number in range(2, _NAMES_TRIED + 1))]
+    return [parent / each for each in names if is_own(parent / each, what)]
+
+
 def make_own(folder: Path, what: str) -> None:
     """Raises FileExistsError where it is there and not ours."""
     with suppress(FileExistsError):

@@ -31,7 +31,7 @@ def shown(value: Any) -> str:
     """As it is told to whoever gave it, short."""
     try:
         text = repr(value)
-    except (ValueError, RecursionError):  # a number of thousands of digits, or a nesting as deep
+    except Exception:  # a number of thousands of digits, a nesting as deep, or a value's own fault
         return f"<{type(value).__name__}>"
     return text if len(text) <= 80 else text[:77] + "..."
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 MAX_SAMPLES = 128
 MAX_LOGPROBS = 20
+_MOST_ITEMS = 1 << 20
 
 
 @explain_fields
@@ -121,11 +122,18 @@ class SamplingParams(NamedFields, kw_only=True, omit_defaults=True, forbid_unkno
 
 
 def _strings(value: Any) -> list[str]:
-    return [text(item) for item in ([value] if isinstance(value, str) else value)]
+    return [text(item) for item in ([value] if isinstance(value, str) else _items(value))]
 
 
 def _integers(value: Any) -> list[int]:
-    return [integer(item) for item in value] if isinstance(value, Sequence) else [integer(value)]
+    return [integer(item) for item in _items(value)] if isinstance(value, Sequence) else [integer(value)]
+
+
+def _items(value: Any) -> Any:
+    """Of a list; one that nobody writes, such as `range(10**9)`, isn't gone through."""
+    if len(value) > _MOST_ITEMS:
+        raise ValueError
+    return value
 
 
 def _ranked() -> Rule:
@@ -155,7 +163,7 @@ _RULES: dict[str, Rule] = {
     "include_stop_str_in_output": BOOLEAN,
     "bad_words": Rule(_strings, lambda items: all(items), "must be a list of strings, none of them empty"),
     "bad_words_ids": Rule(
-        lambda value: [_integers(item) for item in value],
+        lambda value: [_integers(item) for item in _items(value)],
         lambda words: all(words) and all(0 <= item < 2**31 for word in words for item in word),
         "must be a list of lists of token ids, none of them empty",
     ),

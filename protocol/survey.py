@@ -17,6 +17,7 @@ class ModelSurvey(msgspec.Struct):
     stored_bytes: int = 0  # weights as they are stored, and as a GPU holds them
     cpu_bytes: int = 0  # weights as this machine's processor computes with them
     kv_bytes_per_token: int = 0
+    identity: str = ""  # with which the names of packed weights begin that were kept of it
     cut_for: int = 0  # ranks, if its weights are cut for a number of them; the figures are those of all together
 
 

@@ -31,8 +31,9 @@ SECTIONS: dict[str, tuple[str, str, int]] = {
     "limits": ("card", "parts", 60),
     "decode": ("trees", "decode", 200),
     "throughput": ("trees", "throughput", 100),
-    "attention": ("attention", "parts", 60),
-    "products": ("products", "parts", 80),
+    "steps": ("steps", "parts", 180),
+    "attention": ("attention", "parts", 70),
+    "products": ("products", "parts", 100),
     "rows": ("rows", "parts", 45),
     "idle": ("idle", "parts", 60),
     "price": ("trees", "price", 90),
@@ -132,6 +133,7 @@ def follow(section: str, table: Table, arguments: argparse.Namespace, folder: Pa
     """Run a section and take what it tells."""
     words = [sys.executable, __file__, "--section", section, "--folder", str(folder), "--device", arguments.device]
     words += ["--known", json.dumps(table.known)] + ["--small"] * arguments.small
+    words += ["--traces", str(arguments.traces)] if arguments.traces else []
     environment = _ON_CPU.get(section, {}) if arguments.device == "cpu" else {}
     process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env={**os.environ, **environment})
     ending = threading.Timer(limit, process.kill)
@@ -153,7 +155,13 @@ def main() -> None:
     if arguments.section:
         run_section(
             arguments.section,
-            Setting(arguments.device, arguments.small, json.loads(arguments.known), arguments.folder),
+            Setting(
+                arguments.device,
+                arguments.small,
+                json.loads(arguments.known),
+                arguments.folder,
+                traces=arguments.traces,
+            ),
         )
         return
     wanted = arguments.only.split(",") if arguments.only else list(SECTIONS)
@@ -174,6 +182,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=8, help="for everything")
     parser.add_argument("--markdown", action="store_true", help="a table for docs/gpu.md")
     parser.add_argument("--json", type=Path, help="write what was found to this file")
+    parser.add_argument("--traces", type=Path, help="keep what a profiler saw in this folder")
     parser.add_argument("--section", choices=SECTIONS, help=argparse.SUPPRESS)
     parser.add_argument("--known", default="{}", help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)

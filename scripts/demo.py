@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def show(model: str) -> None:
     title(f"Penstock demo: {model}, on this machine")
     start = time.monotonic()
-    with LLM(model, reasoning_parser="auto") as llm:
+    with LLM(model) as llm:
         say(f"Ready in {time.monotonic() - start:.1f} s. The table says what the model takes of this machine.")
         earlier = show_batch(llm)
         show_stream(llm)

@@ -2,7 +2,8 @@
 
     python scripts/picture_page.py [FOLDER]
 
-Writes docs/images/page-*.png anew, or into FOLDER. Look at them before they are kept.
+Writes docs/images/page-*.png anew, or into FOLDER. Look at them before they are kept. What pocket says is its own; the
+answer in markdown is a sample that this script writes, for pocket writes none.
 """
 
 import argparse
@@ -14,12 +15,32 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "scripts")]
 
 from builders.browser import Page, browser  # noqa: E402
-from builders.served import Served, running_model, served  # noqa: E402
+from builders.page import ask, opened  # noqa: E402
+from builders.served import running_model, served  # noqa: E402
 
 WEATHER = {"type": "function", "function": {
     "name": "get_weather", "description": "Weather in a city",
     "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
 }}  # fmt: skip
+MARKDOWN = """A **penstock** carries water from the reservoir down to the turbine. What it yields follows from its head:
+
+| head | flow | power |
+|-----:|-----:|------:|
+| 50 m | 2 m³/s | 0.9 MW |
+| 120 m | 2 m³/s | 2.1 MW |
+
+1. Measure the head and the flow.
+   - the head in metres, between both water levels
+   - the flow in cubic metres a second
+2. Then compute:
+
+```python
+def power(head: float, flow: float, efficiency: float = 0.9) -> float:
+    return 1000 * 9.81 * head * flow * efficiency  # watts
+```
+
+> Friction costs a few per cent, which `efficiency` holds as well.
+"""
 TRAFFIC = """window.hasEnded = false; (async () => {
   const ask = (prompt, max_tokens) => fetch("/v1/completions", {method: "POST",
     headers: {"Content-Type": "application/json"}, body: JSON.stringify({prompt, max_tokens, ignore_eos: true,
@@ -27,31 +48,36 @@ TRAFFIC = """window.hasEnded = false; (async () => {
   for (let round = 0; round < ROUNDS; round++) {
     const asked = [];
     for (let each = 0; each < 2 + 10 * Math.abs(Math.sin(round / 3)); each++)
-      asked.push(ask("The river runs through the town, past the mill. ".repeat(4) + round, 60 + 20 * each));
+      asked.push(ask("The river runs through the town, past the mill. ".repeat(4) + round, 60 + 40 * each));
     await Promise.all(asked);
   }
+  for (let each = 0; each < 4; each++) ask("The river runs " + each, 30000);
 })().then(() => { window.hasEnded = true; }); 0"""
 
 
-def ask(page: Page, question: str) -> None:
-    answers = page.value("document.querySelectorAll('.message.assistant small').length")
-    page.type("#text", question)
-    page.press_enter()
-    page.until(f"document.querySelectorAll('.message.assistant small').length > {answers}")
-
-
-def opened(chromium, server: Served, **seen: object) -> Page:
-    page = chromium.open(server.address + "/", **seen)
-    page.until("document.querySelector('#model').value === 'pocket'")
-    page.value("document.querySelector('#temperature').value = '0'")
-    return page
-
-
 def talk(page: Page) -> None:
+    page.value("$('temperature').value = '0'")
     ask(page, "What is 487 + 256?")
-    page.click(".message summary")
-    page.value(f"document.querySelector('#tools').value = {json.dumps(json.dumps([WEATHER]))}")
+    page.click(".message .thought summary")
+    page.value(f"$('tools').value = {json.dumps(json.dumps([WEATHER]))}; 0")
     ask(page, "What's the weather in Paris?")
+    page.value("$('text').blur()")
+
+
+def explain(page: Page) -> None:
+    """A conversation that nobody had, to show how one looks."""
+    answer = {"role": "assistant", "content": MARKDOWN, "ending": "stop"}
+    question = {"role": "user", "content": "What does a penstock yield?"}
+    messages = json.dumps([question, answer])
+    page.value(f"for (const each of {messages}) add(current, each); show(current); $('text').blur()")
+
+
+def watch(page: Page, rounds: int) -> None:
+    page.click("#tab-live")
+    page.value(TRAFFIC.replace("ROUNDS", str(rounds)))
+    page.until("window.hasEnded", seconds=580)
+    page.until("document.querySelectorAll('#requests [data-state=generating]').length === 4")
+    page.ask("Input.dispatchMouseEvent", type="mouseMoved", x=300, y=150)
 
 
 def main() -> None:
@@ -59,20 +85,19 @@ def main() -> None:
     parser.add_argument("folder", nargs="?", type=Path, default=ROOT / "docs" / "images")
     parser.add_argument("--rounds", type=int, default=40, help="of requests that the plots show")
     arguments = parser.parse_args()
-    options = {"reasoning_parser": "auto", "tool_call_parser": "auto", "max_num_seqs": 16}
-    with running_model("pocket", **options) as model, served(*model) as server, browser() as chromium:
-        for name, seen in {"talk-dark": {"is_dark": True}, "talk-light": {}}.items():
-            page = opened(chromium, server, **seen)
-            talk(page)
+    desk, tablet, phone = (dict(width=w, height=h) for w, h in ((1440, 900), (768, 1000), (375, 720)))
+    pictures = {
+        "talk-light": (desk, talk),
+        "markdown-dark": ({**tablet, "is_dark": True}, explain),
+        "talk-phone": (phone, talk),
+        "live-dark": ({**desk, "is_dark": True}, lambda page: watch(page, arguments.rounds)),
+    }
+    with running_model("pocket", max_num_seqs=16) as model, served(*model) as server, browser() as chromium:
+        for name, (seen, work) in pictures.items():
+            page = opened(chromium, server.address, **seen)
+            work(page)
             page.picture(arguments.folder / f"page-{name}.png")
-        # The last one opened is in front; those behind it measure nothing.
-        page.click("#tab-live")
-        page.value(TRAFFIC.replace("ROUNDS", str(arguments.rounds)))
-        page.until("window.hasEnded", seconds=300)
-        page.picture(arguments.folder / "page-live.png")
-        phone = opened(chromium, server, width=390, height=800)
-        ask(phone, "What is 2 + 3?")
-        phone.picture(arguments.folder / "page-talk-phone.png")
+            page.close()
 
 
 if __name__ == "__main__":

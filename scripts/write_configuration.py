@@ -61,7 +61,7 @@ from penstock import LLM, SamplingParams
 
 llm = LLM("pocket", max_model_len=2048, kv_cache_memory="256MiB", quiet=True)
 params = SamplingParams(temperature=0, max_tokens=16, stop=["\\n\\n"])
-print(llm.generate("What is 2 + 3?", params)[0].outputs.text)
+print(llm.chat([{"role": "user", "content": "What is 2 + 3?"}], params)[0].outputs.text)
 ```
 
 ```sh
@@ -91,11 +91,12 @@ ENVIRONMENT = """\
 | --- | --- | --- |
 | `PENSTOCK_CACHE` | `~/.cache` | converted tokenizers, packed weights |
 | `PENSTOCK_CPU_VARIANT` | the processor's best | which [native kernels](cpu-kernels.md) compute: `avx2`, …, or `none` |
+| `PENSTOCK_GRAPHS` and its like | | a GPU's [special ways](gpu.md#to-find-out-what-is-wrong), each off (0) or on (1) |
 | `PENSTOCK_LOG_DIR` | `$XDG_STATE_HOME`, else `~/.local/state` | one log file a process tree; the newest 40 are kept |
 | `PENSTOCK_LOG` | | `warning` silences tables, bars and notices, as `quiet=True` does |
 | `PENSTOCK_RUNTIME_DIR` | `$XDG_RUNTIME_DIR`, else the temporary folder | where the private sockets of a tree lie |
 | `BFC_MEM_RATIO` | | `gpu_memory_utilization`, where that is not given |
-| `HF_HOME`, `HF_HUB_OFFLINE`, `HF_TOKEN` | | huggingface_hub's own: where models are cached, may it download, as whom |
+| `HF_HOME`, `HF_HUB_OFFLINE`, `HF_TOKEN` | | where [downloads](offline.md) lie, whether any are made, as whom |
 
 In the folder that one of these variables names, Penstock writes to `penstock/` alone. It carries a mark, the file
 `.penstock`, and so does every folder and every log in it that is cleared or removed one day: what a dead tree left, old

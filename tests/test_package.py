@@ -15,6 +15,8 @@ from penstock.kernels.cpu import build as native
 from penstock.kernels.cpu.variants import VARIANTS, is_known_machine
 
 ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "frontend" / "http" / "page"
+PAGE_ENDINGS = (".html", ".css", ".js")
 NOT_SHIPPED = {"tests", "scripts", "docs", "build", "dist"}
 IS_NATIVE = is_known_machine() and native.compiler() is not None
 SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -33,7 +35,8 @@ def package_folders() -> dict[str, Path]:
 def shipped_files() -> set[str]:
     """Sources and data of the package, as they lie below site-packages."""
     native_sources = {f"penstock/kernels/cpu/source/{path.name}" for path in native.SOURCE.iterdir()}
-    return native_sources | {
+    page = {f"penstock/{path.relative_to(ROOT)}" for path in PAGE.rglob("*.*") if path.suffix in PAGE_ENDINGS}
+    return native_sources | page | {
         f"{name.replace('.', '/')}/{path.name}"
         for name, folder in package_folders().items()
         for path in folder.iterdir()

@@ -6,6 +6,7 @@ What it does with a plan is the runner's business; here are the sockets and the 
 import gc
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 from ..protocol.adapter_messages import AdapterOrder
 from ..protocol.child import Child, run_child
@@ -22,6 +23,7 @@ from ..protocol.messages import (
     values,
 )
 from ..protocol.sockets import Inbox, Outbox
+from ..protocol.start_progress import StartProgress
 from ..protocol.trace import Trace
 from .results import Results
 
@@ -74,7 +76,7 @@ def main(child: Child) -> None:
     trace = Trace(child.launch.config.trace, child.role)
     try:
         engine.send(Loaded(child.rank, start.plan()))
-        runner = start.allocated(plans.next(), trace)
+        runner = start.allocated(plans.next(), trace, partial(_tell, child))
         engine.send(Allocated(child.rank))
         start.begin_background_work(runner)
         adapters = start.adapter_thread(engine.send)
@@ -96,6 +98,12 @@ def main(child: Child) -> None:
     except Stopped:
         trace.flush()
         start.close()
+
+
+def _tell(child: Child, number: int, total: int) -> None:
+    """The person at the keyboard how far the capture of steps is."""
+    if child.rank == 0:
+        child.frontend.send(StartProgress("Capturing steps", number, total))
 
 
 def _counted(finish: Callable[[], StepResult], heartbeat: Heartbeat) -> Callable[[], StepResult]:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..kernels import Adapted
 from ..kernels.lora import DeviceAdapted
-from ..kernels.paged import DeviceRows, Rotation
+from ..kernels.paged import DeviceRows, Prompts, Rotation
 from ..kernels.sampling import NO_ROW
 from .device import on_device, pinned
 from .kv_cache import DeviceKVCache
@@ -75,6 +75,7 @@ def inputs_of(
     max_context: int,
     adapted: DeviceAdapted | None,
     are_answers: bool,
+    prompts: Prompts | None = None,
 ) -> Inputs:
     width = -(-max_context // table.block_size)
     counts = (columns.slots, columns.starts, columns.query_starts)
@@ -88,6 +89,7 @@ def inputs_of(
         max_context,
         # The kernel for answers alone takes a token's position for its row of the rotary table.
         are_answers and table.device_rotation_starts is None,
+        prompts,
     )
     return Inputs(found.token_ids, _rotations(found.positions, columns, table), rows, adapted)
 
@@ -144,7 +146,15 @@ class DeviceBatch:
         if self.adapters is not None:
             parts = (self.adapters.tokens, self.adapters.blocks)
             adapted = DeviceAdapted(*(part.to(device, non_blocking=True) for part in parts))
-        return inputs_of(columns, self.table, ops, self.num_tokens, most, longest, adapted, self.only_decodes)
+        return inputs_of(
+            columns, self.table, ops, self.num_tokens, most, longest, adapted, self.only_decodes, self._prompts()
+        )
+
+    def _prompts(self) -> Prompts:
+        rows = self.step_rows
+        prompts = numpy.flatnonzero(rows.num_tokens > 1)
+        lengths = zip(rows.num_tokens[prompts].tolist(), rows.ends[prompts].tolist(), strict=True)
+        return Prompts(int(prompts[0]) if len(prompts) else len(rows), tuple(lengths))
 
     def take(self, inputs: Inputs, rotation: Rotation) -> None:
         """What layers will read."""

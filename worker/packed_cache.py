@@ -1,9 +1,10 @@
 """Packed weights, kept on disk from one start to the next and mapped instead of read and packed again.
 
-One file holds all weights of one rank of one checkpoint, packed for one instruction set in one form. Its name is a
-digest of all that, the checkpoint told by its files' names, sizes, inodes and times of change: reading them would take
-longer than packing, and any doubt (a copied folder, a restored backup) means to pack once more, never to use the wrong
-weights. The file is written in the background after loading; a failure is logged and changes nothing.
+One file holds all weights of one rank of one checkpoint, packed for one instruction set in one form. Its name is the
+checkpoint's identity and a digest of the rest, the checkpoint told by its files' names, sizes, inodes and times of
+change: reading them would take longer than packing, and any doubt (a copied folder, a restored backup) means to pack
+once more, never to use the wrong weights. The file is written in the background after loading; a failure is logged and
+changes nothing.
 Knows nothing of layers.
 """
 
@@ -19,7 +20,7 @@ from ..protocol.cache_folder import cache_folder
 from ..protocol.own_folder import own_folder
 from .kept_files import WHAT, NoRoom, open_kept, remove_kept, write_kept
 from .packed_file import DamagedFile, Stopped, packed_size, read_weights, write_weights
-from .weight_files import weight_files
+from .weight_files import identity
 
 _LOG = logging.getLogger(__name__)
 _FORMAT = "1"  # a new number makes every file anew
@@ -41,9 +42,9 @@ class PackedCache:
     @classmethod
     def of(cls, model_folder: Path, *apart: object) -> "PackedCache":
         """`apart` tells these weights from others of the model: the kernels' digest, the form, rank and ranks."""
-        parts = (_FORMAT, *_identity(model_folder), *map(repr, apart))
+        parts = (_FORMAT, *map(repr, apart))
         key = hashlib.blake2b("\n".join(parts).encode(), digest_size=16).hexdigest()
-        return cls(own_folder(cache_folder(), "weights", WHAT) / key)
+        return cls(own_folder(cache_folder(), "weights", WHAT) / f"{identity(model_folder)}{key}")
 
     def weight(self, key: str) -> NativeWeight | None:
         """What was packed before. It lies in the file's own memory, which every process shares that maps it."""
@@ -119,9 +120,3 @@ class _Pause:
         if self._is_stopped.wait(time.monotonic() - self._since):
             raise Stopped
         self._since = time.monotonic()
-
-
-def _identity(model_folder: Path) -> list[str]:
-    files = [*weight_files(model_folder), model_folder / "config.json"]
-    found = ((path.relative_to(model_folder), path.stat()) for path in files)
-    return [f"{name} {stat.st_size} {stat.st_ino} {stat.st_mtime_ns} {stat.st_ctime_ns}" for name, stat in found]

@@ -14,6 +14,7 @@ import torch.distributed as dist
 
 from ..kernels import triton
 from ..kernels.peer_memory import ROOMS, PeerMemory
+from ..kernels.triton.switches import PEER_MEMORY
 
 _LOG = logging.getLogger(__name__)
 _ROWS = 64  # beyond, what every rank would read of every other costs more than NCCL's ways around
@@ -27,7 +28,9 @@ Exchange = Callable[[list[int]], list[list[int]]]  # everyone's numbers, in the 
 def peer_memory(rank: int, device: torch.device, exchange: Exchange) -> PeerMemory | None:
     """Of a group that has met; all ranks get it, or none does."""
     cards = [card for (card,) in exchange([device.index or 0])]
-    if triton.lack() or 4 * _ROWS * len(cards) > _FLAGS_BYTES or not _all_see_each_other(cards):
+    if triton.lack() or not PEER_MEMORY.is_on:
+        return None
+    if 4 * _ROWS * len(cards) > _FLAGS_BYTES or not _all_see_each_other(cards):
         return None
     try:
         memory: PeerMemory | None = _shared(rank, device)

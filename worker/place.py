@@ -37,6 +37,7 @@ class Place(ABC):
         self.size = Size.settled(config, device.type)
         self.ranks = ranks
         self.reservation = Reservation(directory, ranks.rank)
+        self.graph_bytes: int | None = None  # planned for captured steps; None: they are captured when they are met
 
     def plan(self, model: Model, weight_bytes: int) -> MemoryPlan:
         """What this rank intends to take; its part of the machine's memory is set aside from now on."""
@@ -181,7 +182,9 @@ class Card(Place):
         if self.config.use_warmup:
             longest, kept = self._longest(model), cache_folder() / "triton"
             kv = model.kv_memory(1, self.config.block_size, model.kv_kind(self.config.kv_cache_dtype))
-            activations += warm_up(model, self.size, kv, longest, self.device, kept)
+            needed = warm_up(model, self.size, kv, longest, self.device, kept, self.ranks)
+            activations += sum(needed)
+            self.graph_bytes = needed.graphs
             del kv
         torch.cuda.empty_cache()
         free, total = torch.cuda.mem_get_info(self.device)

@@ -33,6 +33,11 @@ class StepRows:
     is_sampling: _Ints  # bool: the next token is not known yet
     is_searched: _Ints  # bool: likewise, and the engine chooses it among candidates
 
+    @classmethod
+    def none(cls) -> "StepRows":
+        nobody, nowhere = numpy.zeros(0, numpy.int64), numpy.zeros(0, bool)
+        return cls(*(nobody,) * 4, nowhere, nowhere)
+
     def __len__(self) -> int:
         return len(self.slots)
 

@@ -7,12 +7,14 @@ whether the memory is a CPU's or a card's.
 from collections.abc import Callable
 from pathlib import Path
 
+from ..kernels.triton.switches import GRAPHS
 from ..protocol.adapter_messages import AdapterLoaded
 from ..protocol.errors import OutOfMemoryError
 from ..protocol.faults import point
 from ..protocol.launch import Launch
 from ..protocol.messages import Allocate, MemoryPlan
 from ..protocol.trace import Trace
+from .captures import Captures, Tell
 from .device import chosen_device
 from .kv_cache import AnyKVCache
 from .lora_thread import AdapterThread
@@ -61,14 +63,17 @@ class Start:
             max_loras=self.config.max_loras if self.config.enable_lora else 0,
             max_lora_rank=self.config.max_lora_rank,
             check_room=self.place.check_room,
-            graphs=GraphOptions(not self.config.enforce_eager, tuple(self.config.graph_batch_sizes or ())),
+            graphs=GraphOptions(
+                GRAPHS.is_on and not self.config.enforce_eager, tuple(self.config.graph_batch_sizes or ())
+            ),
         )
 
     def plan(self) -> MemoryPlan:
         """What this rank intends to take."""
         return self.place.plan(self.model, self.weight_bytes)
 
-    def allocated(self, allocate: Allocate, trace: Trace) -> Runner:
+    def allocated(self, allocate: Allocate, trace: Trace, tell: Tell = lambda number, total: None) -> Runner:
+        """`tell` hears how many of the steps that are captured before the first request are so."""
         table = SlotTable(
             num_slots=self.place.size.num_slots,
             max_model_len=allocate.max_model_len,
@@ -80,6 +85,8 @@ class Start:
             stretches=bool(self.model.stretches),
         )
         kv, cells = self._kv_memory(allocate)
+        if self.place.graph_bytes is not None:
+            Captures(self.model, table, kv, self.ranks).all(self.place.graph_bytes, tell)
         self.place.taken()
         plain = plain_steps(self.model, kv, table, self.ranks, trace)
         return Runner(

@@ -1,6 +1,7 @@
 """A look at this machine and at models' folders, as `python -m penstock.worker.survey [--torch] [FOLDER ...]`.
 
 Prints one `Survey` as JSON. Reads configs and the sizes of files, loads no weights, and imports torch only where asked.
+With `--without-weights` a model is judged by its config alone, as long as its weights are still to be downloaded.
 Knows nothing of what the figures are wanted for.
 """
 
@@ -17,7 +18,7 @@ from .available_memory import available_memory
 from .file_checks import check_weight_files
 from .models.config import ModelConfig, read_config
 from .models.families import FAMILIES
-from .weight_files import ranks_cut_for, weight_files
+from .weight_files import identity, ranks_cut_for, weight_files
 
 _ITEM_SIZES = {"float32": 4, "float16": 2, "bfloat16": 2}
 # What the native kernels ask of a processor at least.
@@ -26,27 +27,35 @@ _NATIVE_UNITS = {"avx2", "fma", "f16c"}
 _BFLOAT16_UNITS = {"avx512bw", "avx512vl", "avx512dq"}
 
 
-def survey(folders: list[str], *, with_torch: bool) -> Survey:
+_TORCH, _WITHOUT_WEIGHTS = "--torch", "--without-weights"
+
+
+def survey(folders: list[str], *, with_torch: bool, without_weights: bool = False) -> Survey:
     torch = _torch() if with_torch else None
     return Survey(
         available_bytes=available_memory(),
         families=list(FAMILIES),
-        models=[_model(Path(folder)) for folder in folders],
+        models=[_identified(Path(folder), without_weights) for folder in folders],
         torch=torch,
         native=_native() if torch is not None and torch.error is None else None,
     )
 
 
-def _model(folder: Path) -> ModelSurvey:
+def _identified(folder: Path, without_weights: bool) -> ModelSurvey:
+    return msgspec.structs.replace(_model(folder, without_weights), identity=identity(folder))
+
+
+def _model(folder: Path, without_weights: bool) -> ModelSurvey:
     stored = sum(path.stat().st_size for path in weight_files(folder))
     try:
         config = read_config(folder)
-        check_weight_files(folder)
+        if not without_weights:
+            check_weight_files(folder)
     except PenstockError as error:
         return ModelSurvey(refusal=str(error).removeprefix(f"{folder}/").removeprefix(f"{folder} "))
     except (ArithmeticError, AttributeError, TypeError, ValueError) as error:  # a config of no known form
         return ModelSurvey(refusal=f"config.json cannot be read: {type(error).__name__}: {error}")
-    if not stored:
+    if not stored and not without_weights:
         return ModelSurvey(refusal="it holds no *.safetensors files.")
     item_size = _ITEM_SIZES.get(config.dtype, 4)
     return ModelSurvey(
@@ -112,8 +121,8 @@ def _installed(distribution: str) -> str | None:
 
 
 def main(words: list[str]) -> None:
-    folders = [word for word in words if word != "--torch"]
-    found = survey(folders, with_torch="--torch" in words)
+    folders = [word for word in words if word not in (_TORCH, _WITHOUT_WEIGHTS)]
+    found = survey(folders, with_torch=_TORCH in words, without_weights=_WITHOUT_WEIGHTS in words)
     print(msgspec.json.encode(found).decode())
 
 

@@ -1,24 +1,29 @@
-"""A GPU's first steps, before any request: kernels are compiled and tuned, and what a step takes of memory is measured.
+"""A GPU's first steps, before any request: kernels are compiled and tuned, and what steps take of memory is measured.
 
-The largest step there may be, and steps that only decode, of sizes that double; their rows all write to one block, and
-what they compute is of no interest. Knows of requests only how many there may be.
+The largest step there may be, and prompts and answers of sizes that double, so that no later step meets a kernel that
+is not compiled, or a size that was not tuned. Their rows all write to one block, and what they compute is of no
+interest. Knows of requests only how many there may be, and what they may ask of a token's choice.
 """
 
 import logging
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy
 import torch
 
 from ..kernels import triton
+from ..protocol.adapter_messages import NO_ADAPTER
 from ..protocol.messages import mask_bytes
 from ..protocol.sampling import SamplingParams
+from .captures import Captures
 from .kv_cache import AnyKVCache
+from .logprobs import piece_length, token_logprobs
 from .memory import Size
-from .models.graphed import GraphedDecoder
 from .models.load import Model
+from .parallel import Parallel
 from .sampler import Mask, SamplingRows
 from .slots import SlotTable, StepRows
 from .step_batch import batch_of
@@ -26,11 +31,28 @@ from .step_batch import batch_of
 _LOG = logging.getLogger(__name__)
 _FLOAT = 4
 _ANYTHING = SamplingParams(temperature=1, top_p=0.9)  # that needs every kernel which chooses tokens
+_MORE = SamplingParams(temperature=1, top_p=0.9, repetition_penalty=1.1, frequency_penalty=0.1)  # and all that adjust
+_NUM_TOP = (0, 5, 20)  # most likely tokens: as many as there are kernels for
 _LOGITS_AT_ONCE = 4  # the model's, their copies for log-probabilities, weights and order while a token is chosen
 
 
-def warm_up(model: Model, size: Size, kv: AnyKVCache, max_model_len: int, device: torch.device, kept: Path) -> int:
-    """Bytes that a step takes beyond what stays; `kv` has one block, `kept` is the folder for what tuning finds."""
+class Needed(NamedTuple):
+    """Bytes beyond what stays."""
+
+    step: int  # of the largest one
+    graphs: int  # of all that are captured
+
+
+def warm_up(
+    model: Model,
+    size: Size,
+    kv: AnyKVCache,
+    max_model_len: int,
+    device: torch.device,
+    kept: Path,
+    ranks: Parallel | None = None,
+) -> Needed:
+    """What steps will take; `kv` has one block, `kept` is the folder for what tuning finds."""
     start = time.perf_counter()
     table = SlotTable(
         size.num_slots, max_model_len, 1, kv.block_size, model.vocab_size, device, stretches=bool(model.stretches)
@@ -41,23 +63,43 @@ def warm_up(model: Model, size: Size, kv: AnyKVCache, max_model_len: int, device
         _tune(model, size, kv, table, kept)
     tuned = time.perf_counter()
     peak = _peak(model, size, kv, table)
+    table.num_prompt[:] = 1
+    graphs = Captures(model, table, kv, ranks or Parallel()).measured()
+    torch.cuda.empty_cache()
     seconds = time.perf_counter() - tuned
     _LOG.info("warm-up: kernels were ready in %.1f s, the largest steps took %.1f s", tuned - start, seconds)
-    return peak + size.num_slots * max_model_len * _FLOAT
+    return Needed(peak + size.num_slots * max_model_len * _FLOAT, graphs)
 
 
 def _tune(model: Model, size: Size, kv: AnyKVCache, table: SlotTable, kept: Path) -> None:
     from ..kernels.triton.tuning import learning  # imports triton
 
     table.num_prompt[:] = table.max_model_len  # of prompts no step is captured
+    largest = _largest(size, table.max_model_len)
     with learning(kept):
-        for rows in (*_sizes_of_decodes(size), _largest(size, table.max_model_len)):
+        for rows in (*_sizes_of_decodes(size), largest):
             _computed(model, rows, kv, table)
-        _computed(model, _decodes(1, 2), kv, table, _mask(1, model.vocab_size))
+        for rows in _sizes_of_prompts(int(largest.num_tokens.max())):
+            _computed_with_all_logits(model, rows, kv, table)
+        _ask_for_more(model, kv, table)
+        if model.adapters is not None:
+            table.adapters[0] = 0  # of which nothing is loaded
+            _computed(model, _decodes(1, 2), kv, table)
+            table.adapters[0] = NO_ADAPTER
+
+
+def _ask_for_more(model: Model, kv: AnyKVCache, table: SlotTable) -> None:
+    """What few rows ask for: a mask, penalties, log-probabilities."""
+    table.parameters.enter(0, _MORE, 1, seed=0, sample=0)
+    logits = _computed(model, _decodes(1, 2), kv, table, _mask(1, model.vocab_size))
+    for num_top in _NUM_TOP:
+        token_logprobs(logits, torch.zeros(1, dtype=torch.int64, device=table.device), num_top)
+    table.parameters.enter(0, _ANYTHING, 1, seed=0, sample=0)
+    _computed(model, _decodes(1, 2), kv, table, _mask(1, model.vocab_size))
 
 
 def _peak(model: Model, size: Size, kv: AnyKVCache, table: SlotTable) -> int:
-    """What a step's tensors take at most, and what the largest graphs keep."""
+    """What a step's tensors take at most."""
     device = table.device
     torch.cuda.synchronize(device)
     torch.cuda.reset_peak_memory_stats(device)
@@ -69,16 +111,7 @@ def _peak(model: Model, size: Size, kv: AnyKVCache, table: SlotTable) -> int:
     peak = torch.cuda.max_memory_allocated(device) - before
     del logits, spare
     torch.cuda.empty_cache()
-    held = torch.cuda.memory_reserved(device)
-    table.num_prompt[:] = 1
-    for mask in (None, _mask(size.num_slots, model.vocab_size)):  # the first of its kind is captured
-        _computed(model, _decodes(size.num_slots, table.max_model_len), kv, table, mask)
-    torch.cuda.empty_cache()
-    captured = max(0, torch.cuda.memory_reserved(device) - held)
-    if isinstance(model.runs, GraphedDecoder):
-        model.runs.forget()
-    torch.cuda.empty_cache()
-    return peak + captured
+    return peak
 
 
 def _computed(model: Model, rows: StepRows, kv: AnyKVCache, table: SlotTable, mask: Mask | None = None) -> torch.Tensor:
@@ -88,6 +121,13 @@ def _computed(model: Model, rows: StepRows, kv: AnyKVCache, table: SlotTable, ma
     sampling = SamplingRows(table.parameters, rows.slots, rows.ends, table.num_prompt[rows.slots], table.histories)
     model.sample(logits, sampling, mask)
     return logits
+
+
+def _computed_with_all_logits(model: Model, rows: StepRows, kv: AnyKVCache, table: SlotTable) -> None:
+    """Also of a prompt's other tokens, as many as are done at once where their log-probabilities are asked for."""
+    batch = batch_of(table, rows, kv)
+    hidden = model.forward(batch)
+    model.logits(hidden, torch.arange(min(len(hidden), piece_length(model.vocab_size)), device=table.device))
 
 
 def _mask(num_rows: int, vocab_size: int) -> Mask:
@@ -101,6 +141,14 @@ def _sizes_of_decodes(size: Size) -> Iterator[StepRows]:
         yield _decodes(rows, 2)
         rows *= 2
     yield _decodes(size.num_slots, 2)
+
+
+def _sizes_of_prompts(longest: int) -> Iterator[StepRows]:
+    """Prompts alone."""
+    length = 2
+    while length < longest:
+        yield _rows([0], [length])
+        length *= 2
 
 
 def _decodes(num_rows: int, context: int) -> StepRows:

@@ -3,6 +3,7 @@
 A cut model has `rank-0-of-2`, `rank-1-of-2` and so on beside its config.json. Reads no weights and imports no torch.
 """
 
+import hashlib
 import re
 from pathlib import Path
 
@@ -27,6 +28,15 @@ def own_weight_files(folder: Path) -> list[Path]:
 def weight_files(folder: Path) -> list[Path]:
     """All safetensors files of a model, those of all its ranks where it is cut."""
     return own_weight_files(folder) or sorted(folder.glob("rank-*-of-*/*.safetensors"))
+
+
+def identity(folder: Path) -> str:
+    """Tells this checkpoint from any other, and from itself once a file of it has changed. Begins the names of what is
+    kept of it."""
+    files = [path for path in (*weight_files(folder), folder / "config.json") if path.exists()]
+    found = ((path.relative_to(folder), path.stat()) for path in files)
+    lines = (f"{name} {stat.st_size} {stat.st_ino} {stat.st_mtime_ns} {stat.st_ctime_ns}" for name, stat in found)
+    return hashlib.blake2b("\n".join(lines).encode(), digest_size=16).hexdigest()
 
 
 def ranks_cut_for(folder: Path) -> int:

@@ -16,7 +16,7 @@ shapes = {
 }
 
 llm = LLM("pocket")
-params = [SamplingParams(temperature=1.0, seed=5, max_tokens=24, guided_decoding=shape) for shape in shapes.values()]
+params = [SamplingParams(temperature=1.0, seed=5, max_tokens=64, guided_decoding=shape) for shape in shapes.values()]
 conversations = [[{"role": "user", "content": "What is 12 + 30?"}]] * len(shapes)
 
 for name, output in zip(shapes, llm.chat(conversations, params)):

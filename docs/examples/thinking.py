@@ -2,7 +2,7 @@
 
 from penstock import LLM, SamplingParams
 
-llm = LLM("pocket", reasoning_parser="auto", tool_call_parser="auto")
+llm = LLM("pocket")
 messages = [{"role": "user", "content": "What is 348 + 275?"}]
 greedy = SamplingParams(temperature=0, max_tokens=128)
 

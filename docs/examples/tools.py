@@ -18,7 +18,7 @@ weather = {
     },
 }
 
-llm = LLM("pocket", reasoning_parser="auto", tool_call_parser="auto")
+llm = LLM("pocket")
 greedy = SamplingParams(temperature=0, max_tokens=128)
 messages = [{"role": "user", "content": "What's the weather in Paris?"}]
 

@@ -88,18 +88,15 @@ class AttachedClient(Usable):
 
     def _send(self, requests: list[AttachedRequest], beams: BeamSearchParams | None) -> None:
         """In messages of a size that the daemon likes; a request that is too long for any ends alone."""
-        packed = frame(_ask(requests, beams))
-        if len(requests) > 1 and (len(packed) > _GOOD_BYTES or len(requests) > MOST_REQUESTS):
+        packed, fault = _packed(requests, beams)
+        if len(requests) > 1 and (fault or len(packed) > _GOOD_BYTES or len(requests) > MOST_REQUESTS):
             half = len(requests) // 2
             self._send(requests[:half], beams)
             self._send(requests[half:], beams)
-        elif len(packed) - HEADER_BYTES <= LONGEST_FRAME:
+        elif not fault:
             self.line.send_frame(packed)
         elif (request := self._pending.pop(requests[0].request_id, None)) is not None:
-            request.refuse(
-                f"The request takes {len(packed) >> 20:,} MiB, and a daemon takes {LONGEST_FRAME >> 20} MiB in one "
-                "message. Use a private tree for it."
-            )
+            request.refuse(fault)
             request.notify(request)
 
     def find(self, request_id: int) -> AttachedRequest | None:
@@ -195,6 +192,18 @@ def _by_beams(requests: list[AttachedRequest]) -> Iterable[tuple[BeamSearchParam
     for request in requests:
         by_beams.setdefault(id(request.asked.beams), (request.asked.beams, []))[1].append(request)
     return by_beams.values()
+
+
+def _packed(requests: list[AttachedRequest], beams: BeamSearchParams | None) -> tuple[bytes, str]:
+    """As a frame, or why it can be none."""
+    try:
+        packed = frame(_ask(requests, beams))
+    except Exception as error:  # a number of more than 64 bits, say
+        return b"", f"The request can't be sent to the daemon: {error}."
+    if len(packed) - HEADER_BYTES <= LONGEST_FRAME:
+        return packed, ""
+    words = f"The request takes {len(packed) >> 20:,} MiB, and a daemon takes {LONGEST_FRAME >> 20} MiB in one message."
+    return b"", f"{words} Use a private tree for it."
 
 
 def _ask(requests: list[AttachedRequest], beams: BeamSearchParams | None) -> Ask:

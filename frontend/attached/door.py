@@ -12,10 +12,11 @@ from typing import Any
 from ...protocol.attach import AskedConversation, AskedRequest, Attached
 from ...protocol.errors import RequestError
 from ...protocol.sampling import SamplingParams
-from ..asked import Asked, Conversation, Params, check_conversation, paired
+from ..asked import Asked, Conversation, Params, paired
+from ..conversation_checks import check_conversation
 from ..opened import Notify
 from ..plain_types import plain
-from ..token_ids import packed_ids
+from ..token_ids import packed_prompt
 from ..tool_schemas import tool_schema
 from .request import AttachedRequest
 
@@ -45,13 +46,15 @@ class AttachedDoor:
             if asked.conversation is not None:
                 wire.conversation = on_the_wire(asked.conversation)
             elif asked.token_ids is not None:
-                wire.token_ids = packed_ids(asked.token_ids, self.attached.plan.vocab_size)
+                wire.token_ids = packed_prompt(asked.token_ids, self.attached.plan)
             elif asked.text is not None:
                 wire.text = well_formed(asked.text)
         except RequestError as error:
             request.refuse(str(error))
         except RecursionError:
             request.refuse("The conversation is nested too deep.")
+        except Exception as error:  # of a value whose own methods fail
+            request.refuse(f"This request can't be sent: {type(error).__name__}.")
         return request
 
 

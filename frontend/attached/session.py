@@ -17,7 +17,7 @@ from ...protocol.messages import MemoryPlan
 from ...protocol.outputs import RequestOutput
 from ...protocol.sampling import SamplingParams
 from ..adapter_folder import adapter_folder
-from ..asked import Conversation, Messages, check_template_options, is_conversation
+from ..asked import Conversation, Messages, check_template_options, check_tools, is_conversation
 from ..opened import Notify
 from .client import AttachedClient
 from .door import AttachedDoor, on_the_wire
@@ -68,6 +68,7 @@ class AttachedSession:
         template_options: Mapping[str, Any] | None = None,
     ) -> list[Conversation]:
         """One prompt per conversation, rendered when it arrives."""
+        check_tools(tools)
         check_template_options(template_options)
         return [
             Conversation(conversation, tools, chat_template, template_options or {}) for conversation in conversations

@@ -4,33 +4,49 @@ Knows nothing of where they come from; a request is known by its number in the o
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...protocol.outputs import CompletionOutput, LogprobsByToken, RequestOutput
-from .. import logs
+from ..asked import Conversation
+from .prompts import Row
+from .repl.conversation import Piece
 
 
-def as_text(number: int, name: str | float | None, output: RequestOutput, *, is_alone: bool) -> Iterator[str]:
-    """The bare answer where there is only one; else each under a heading, since they come as they complete."""
-    title = number if name is None else name
-    if output.error_code != 200:
-        logs.say(f"penstock: prompt {title}: {output.error_msg}", quiet=False)
-        return
+class Headed(NamedTuple):
+    """One answer and what stands above it."""
+
+    heading: str
+    piece: Piece
+
+
+def headed(number: int, row: Row, output: RequestOutput, *, is_alone: bool) -> Iterator[Headed]:
+    """The bare answer where there is only one; else each under a heading."""
     for answer in output.outputs:
+        heading = ""
         if not is_alone or len(output.outputs) > 1:
-            yield f"==> {title} <==\n" if len(output.outputs) == 1 else f"==> {title}, answer {answer.index} <==\n"
-        yield answer.text if answer.text.endswith("\n") else answer.text + "\n"
+            sample = f", answer {answer.index}" if len(output.outputs) > 1 else ""
+            heading = f"==> {title(number, row)}{sample} <==\n"
+        yield Headed(heading, Piece.of(answer))
 
 
-def as_json(number: int, name: str | float | None, output: RequestOutput) -> str:
+def title(number: int, row: Row) -> str | float:
+    return number if row.name is None else row.name
+
+
+def as_text(answers: Iterator[Headed]) -> str:
+    """Without thoughts."""
+    return "".join(heading + (text if text.endswith("\n") else text + "\n") for heading, (_, text) in answers)
+
+
+def as_json(number: int, row: Row, output: RequestOutput) -> str:
     record: dict[str, Any] = {"index": number}
-    if name is not None:
-        record["id"] = name
+    if row.name is not None:
+        record["id"] = row.name
     if output.error_code != 200:
         record |= {"error_code": output.error_code, "error_msg": output.error_msg}
-    record["prompt"] = output.prompt if output.prompt is not None else output.prompt_token_ids
+    record |= given(row) or {"prompt": output.prompt if output.prompt is not None else output.prompt_token_ids}
     record["outputs"] = [_sample(answer) for answer in output.outputs]
     record["usage"] = {
         "prompt_tokens": len(output.prompt_token_ids),
@@ -40,6 +56,19 @@ def as_json(number: int, name: str | float | None, output: RequestOutput) -> str
     if output.prompt_logprobs is not None:
         record["prompt_logprobs"] = [by_token and _shown(by_token) for by_token in output.prompt_logprobs]
     return json.dumps(record, ensure_ascii=False) + "\n"
+
+
+def given(row: Row) -> dict[str, Any]:
+    """What was asked, as the row has it; nothing of a refusal."""
+    match row.prompt:
+        case Conversation():
+            return {"messages": row.prompt.messages}
+        case Mapping():
+            text = row.prompt.get("prompt")
+            return {"prompt": row.prompt["prompt_token_ids"] if text is None else text}
+        case str() | list():
+            return {"prompt": row.prompt}
+    return {}
 
 
 def _sample(answer: CompletionOutput) -> dict[str, Any]:

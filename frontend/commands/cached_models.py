@@ -7,13 +7,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from ..model_files import BUNDLED, prepare_hub
+from ..hub.cache import unfinished_blobs
+from ..hub.library import prepare_hub
+from ..model_names import BUNDLED
 
 
 class Found(NamedTuple):
     name: str  # as `LLM` takes it
     folder: Path
     size: int  # bytes on disk
+    unfinished: int = 0  # of these, bytes of a download that was broken off
 
 
 def bundled_models() -> Iterator[Found]:
@@ -36,7 +39,8 @@ def cached_models() -> Iterator[Found]:
     for repo in sorted(cache.repos, key=lambda repo: repo.repo_id.lower()):
         if repo.repo_type == "model" and repo.revisions:
             newest = max(repo.revisions, key=lambda revision: ("main" in revision.refs, revision.last_modified))
-            yield Found(repo.repo_id, newest.snapshot_path, repo.size_on_disk)
+            unfinished = sum(path.stat().st_size for path in unfinished_blobs(repo.repo_id))
+            yield Found(repo.repo_id, newest.snapshot_path, repo.size_on_disk + unfinished, unfinished)
 
 
 def models_in(folder: Path) -> Iterator[Found]:

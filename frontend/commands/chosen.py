@@ -13,6 +13,7 @@ from ...protocol.errors import ConfigError, RequestError
 from ...protocol.sampling import SamplingParams
 from ..generation_config import default_params
 from ..llm import LLM
+from ..logs import is_quiet
 from ..model_files import find_model
 from .options import given
 
@@ -22,10 +23,12 @@ def checked_options(
 ) -> tuple[EngineConfig, dict[str, Any], dict[str, Any]]:
     """The config, and the engine and sampling options that were given; what cannot work ends the command.
 
-    `seed` is the engine's: it gives every prompt one of its own. `defaults` are this command's own engine options.
+    `seed` is the engine's: it gives every prompt one of its own. `defaults` are this command's own engine options; a
+    daemon's model is as its owner wants it.
     """
     options = {name: value for name, value in given(arguments, EngineConfig).items() if name != "model"}
-    options = {**defaults, **options}
+    if options.get("connect", "never") == "never":
+        options = {**defaults, **options}
     chosen = {name: value for name, value in given(arguments, SamplingParams).items() if name != "seed"}
     try:
         config = EngineConfig.from_options(arguments.model, **options)
@@ -38,7 +41,8 @@ def checked_options(
 def require_model(config: EngineConfig) -> None:
     """Before anything is read, written or loaded. A daemon has names of its own."""
     if config.connect == "never":
-        default_params(find_model(config.model, config.tokenizer, config.revision).folder)
+        found = find_model(config.model, config.tokenizer, config.revision, is_quiet=is_quiet(config.quiet))
+        default_params(found.folder)
 
 
 def with_defaults(llm: LLM, chosen: dict[str, Any]) -> SamplingParams:

@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     target = Path(os.path.expanduser(arguments.out)).absolute()
     if os.path.lexists(target):  # a link that leads nowhere, too
         raise ConfigError(f"{target} exists, and is not written over. Remove it, or name another folder.")
-    files = find_model(arguments.model, revision=arguments.revision)
+    files = find_model(arguments.model, revision=arguments.revision, is_quiet=arguments.quiet)
     asked = Conversion(
         source=str(files.folder),
         tokenizer=str(files.tokenizer_folder),

@@ -33,7 +33,8 @@ def add_daemon_options(parser: argparse.ArgumentParser) -> None:
     for name, sentence in _OWN.items():
         flag = "--" + name.replace("_", "-")
         group.add_argument(flag, dest=name, type=number_or_text, metavar="X", help=sentence, default=argparse.SUPPRESS)
-    group.add_argument("--preload", action="store_true", help="load the models named here at once")
+    group.add_argument("--preload", action="store_true", default=True, help="load the models named here at once (on)")
+    group.add_argument("--lazy", dest="preload", action="store_false", help="load them when they are first used")
     group.add_argument("--no-http", action="store_true", help="serve the socket alone")
     group.add_argument("--systemd", action="store_true", help="print a unit for this command line and end")
     add_options(parser, "HTTP options", HttpOptions)
@@ -45,7 +46,6 @@ def settings_of(arguments: argparse.Namespace) -> DaemonSettings:
     options: dict[str, Any] = given(arguments, EngineConfig)
     options.pop("connect", None)
     own = {name: getattr(arguments, name) for name in _OWN if hasattr(arguments, name)}
-    if arguments.preload:
-        options["preload"] = True
+    options["preload"] = arguments.preload
     http = None if arguments.no_http else given(arguments, HttpOptions)
     return read_settings(arguments.config, arguments.models, options, own, http)

@@ -1,6 +1,8 @@
-"""Complete prompts: the arguments, else the lines of standard input, else the lines of a JSONL file (--input).
-Answers are printed as they complete. Nothing is added to a prompt; the model's own sampling defaults hold unless an
-option or a line says otherwise. What stands under the name of --output stays there until all answers are complete;
+"""Answer prompts: the arguments (- is all of standard input), else the lines of standard input, else those of a JSONL
+file (--input). A text is a message to a model that has a chat template; --raw completes it as it stands. One prompt's
+answer is written as it comes, several in their order, or with --output and in JSON as they complete. The model's own
+sampling defaults hold unless an option or a line says otherwise. A terminal shows thoughts dimmed, JSON has them apart,
+and elsewhere they are left out. What stands under the name of --output stays there until all answers are complete;
 until then they gather in a file beside it, whose name ends with .partial.
 
 Options are made from the fields of `EngineConfig` and `SamplingParams`. Knows nothing of the tree behind `LLM`.
@@ -10,38 +12,60 @@ import argparse
 import itertools
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
 from ...protocol.config import EngineConfig
-from ...protocol.outputs import RequestOutput
 from ...protocol.sampling import SamplingParams
 from .. import logs
 from ..beside import replaceable, status_of
-from ..llm import LLM
-from ..model_files import BUNDLED
+from ..model_names import BUNDLED, name_of
 from ..tree_files import OPTIONS, is_read
-from .answers import as_json, as_text
 from .chosen import checked_options, require_model, with_defaults
+from .endings import USUAL_TOKENS, Endings
+from .job import Job
 from .lines import read_lines
+from .loading import load
 from .options import add_options
 from .output import Replacement, Stream, is_same_file, output_to
-from .prompts import Row, from_arguments, from_json_lines, from_lines
+from .prompts import STANDARD_INPUT, Row, from_arguments, from_json_lines, from_lines
+from .rendering import Rendering
+from .resumption import Resumption
+from .termination import orderly_termination
 
 USAGE = "MODEL [PROMPT ...] [options]"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help="bundled name, folder, or hub id")
-    parser.add_argument("prompts", metavar="PROMPT", nargs="*", help="prompts; else each line of standard input is one")
     parser.add_argument(
-        "--input", metavar="FILE", help="JSONL: a prompt, or an object with its parts, a line; - is stdin"
+        "prompts",
+        metavar="PROMPT",
+        nargs="*",
+        help="prompts, - for all of standard input; without any each line of standard input is one",
+    )
+    parser.add_argument("--system", metavar="TEXT", help="what the model is told before each prompt")
+    parser.add_argument(
+        "--raw", action="store_true", help="complete prompts as they stand, also where the model has a chat template"
+    )
+    parser.add_argument(
+        "--input",
+        metavar="FILE",
+        help="JSONL: a text, an object with a prompt or messages, or a line of OpenAI's batches; - is stdin",
     )
     parser.add_argument("--output", metavar="FILE", help="write answers there instead of to standard output")
-    parser.add_argument("--format", choices=("text", "jsonl"), default="text", help="form of the answers (text)")
+    parser.add_argument(
+        "--format",
+        choices=("text", "jsonl"),
+        default="text",
+        help="form of the answers (text); those of OpenAI's batches have OpenAI's",
+    )
+    parser.add_argument(
+        "--resume", action="store_true", help="go on from the .partial file of the same run, if it was cut short"
+    )
     # A seed on the command line gives each prompt one of its own; a line of JSONL may bring another.
     add_options(parser, "sampling options", SamplingParams, leave_out=("seed", "frequence_penalty"))
     add_options(parser, "engine options", EngineConfig, leave_out=("model",))
@@ -50,26 +74,70 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     if arguments.prompts and arguments.input:
         parser.error("give prompts as arguments or in a file (--input), not both")
-    config, options, chosen = checked_options(arguments, parser)
-    with ExitStack() as files:
+    if arguments.raw and arguments.system:
+        parser.error("--raw leaves prompts as they are; give it or --system, not both")
+    config, options, chosen = checked_options(arguments, parser, reasoning_parser="auto")
+    usual = None if {"max_tokens", "max_length"} & chosen.keys() else max(USUAL_TOKENS, chosen.get("min_tokens", 0))
+    with orderly_termination(), ExitStack() as files:
         source, output = _files(arguments, config, parser, files)
+        done = _resumption(arguments, parser, output)
         require_model(config)
-        if source is None:
-            rows = partial(from_arguments, arguments.prompts)
-        else:
-            lines = read_lines(source, arguments.input or "Standard input")
-            first = list(itertools.islice(lines, 1))  # a file that can't be read is refused before a model is loaded
-            rows = partial(from_json_lines if arguments.input else from_lines, itertools.chain(first, lines))
+        rows = _rows(arguments, source)
         files.enter_context(output)
         if isinstance(output, Replacement):
             notice = f"Answers gather in {output.partial}, which becomes {output.name} when all are complete."
             logs.say(notice, quiet=logs.is_quiet(config.quiet))
-        with LLM(config.model, **options) as llm:
-            failed, count = _generate(llm, rows(with_defaults(llm, chosen)), output, arguments.format)
-        if failed and arguments.format == "jsonl":
-            words = f"penstock: {failed:,} of {count:,} prompts failed; error_msg beside each says why."
-            logs.say(words, quiet=logs.is_quiet(config.quiet))
-        return 1 if failed else 0
+        with load(config.model, options) as llm:
+            params = with_defaults(llm, chosen if usual is None else {**chosen, "max_tokens": usual})
+            rendering = Rendering(llm, is_raw=arguments.raw, system=arguments.system)
+            is_json, model = arguments.format == "jsonl", config.served_model_name or name_of(config.model)
+            job = Job(llm, rendering, output, is_json, model, Endings(usual, failed=done.failed), done)
+            job.run(rows(params))
+        _say_endings(job.endings, len(done), is_json=is_json, is_quiet=logs.is_quiet(config.quiet))
+        return 1 if job.endings.failed else 0
+
+
+def _rows(arguments: argparse.Namespace, source: BinaryIO | None) -> Callable[[SamplingParams], Iterator[Row]]:
+    """What can't be read is refused before a model is loaded."""
+    if source is not None and source.isatty():
+        _say_what_is_awaited(arguments)
+    if arguments.prompts or source is None:
+        return partial(from_arguments, arguments.prompts, standard_input=source)
+    lines = read_lines(source, arguments.input or "Standard input")
+    first = list(itertools.islice(lines, 1))
+    return partial(from_json_lines if arguments.input else from_lines, itertools.chain(first, lines))
+
+
+def _say_what_is_awaited(arguments: argparse.Namespace) -> None:
+    what = "a prompt of any number of lines" if arguments.prompts else "prompts, one a line"
+    what = "prompts in JSON, one a line" if arguments.input else what
+    advice = f"`penstock chat {arguments.model}` is for talking, `penstock generate --help` lists other ways."
+    logs.say(f"Type {what}; Ctrl-D on an empty line is the end. {advice}", quiet=False)
+
+
+def _resumption(
+    arguments: argparse.Namespace, parser: argparse.ArgumentParser, output: Stream | Replacement
+) -> Resumption:
+    done = Resumption()
+    if isinstance(output, Replacement) and arguments.format == "jsonl":
+        output.advice = ", or run the same command with --resume"
+    if not arguments.resume:
+        return done
+    if not isinstance(output, Replacement) or arguments.format != "jsonl":
+        parser.error("--resume goes on in a file of answers in JSON; it needs --output FILE and --format jsonl")
+    if output.resume(done.take):
+        logs.say(f"{len(done):,} answers are there already; the other prompts are asked.", quiet=False)
+    else:
+        logs.say("No unfinished file is there to go on from: all prompts are asked.", quiet=False)
+    return done
+
+
+def _say_endings(endings: Endings, num_before: int, *, is_json: bool, is_quiet: bool) -> None:
+    if endings.failed and is_json:
+        failed = f"{endings.failed:,} of {endings.count + num_before:,} prompts failed"
+        logs.say(f"penstock: {failed}; error_msg beside each says why.", quiet=is_quiet)
+    for remark in endings.remarks():
+        logs.say(f"penstock: {remark}", quiet=is_quiet)
 
 
 def _files(
@@ -102,16 +170,20 @@ def _model_folders(config: EngineConfig) -> list[Path]:
 
 
 def _lacks_input(arguments: argparse.Namespace) -> bool:
-    return not arguments.prompts and arguments.input in (None, "-") and sys.stdin is None
+    return _reads_standard_input(arguments) and sys.stdin is None
+
+
+def _reads_standard_input(arguments: argparse.Namespace) -> bool:
+    if arguments.prompts:
+        return STANDARD_INPUT in arguments.prompts
+    return arguments.input in (None, STANDARD_INPUT)
 
 
 def _source(arguments: argparse.Namespace, files: ExitStack) -> BinaryIO | None:
-    """None where the prompts are arguments."""
-    if arguments.prompts:
-        return None
-    if arguments.input in (None, "-"):
+    """None where all prompts are arguments."""
+    if _reads_standard_input(arguments):
         return sys.stdin.buffer
-    return files.enter_context(open(arguments.input, "rb"))
+    return None if arguments.prompts else files.enter_context(open(arguments.input, "rb"))
 
 
 def _is_one_of(target: Path, source: BinaryIO | None, output: Stream | Replacement) -> bool:
@@ -119,40 +191,3 @@ def _is_one_of(target: Path, source: BinaryIO | None, output: Stream | Replaceme
         return isinstance(output, Replacement) and output.target == target
     others = [None if source is None else os.fstat(source.fileno()), output.file_status]
     return any(other is not None and os.path.samestat(status, other) for other in others)
-
-
-def _generate(llm: LLM, rows: Iterator[Row], output: Stream | Replacement, form: str) -> tuple[int, int]:
-    """How many have failed, of how many; each failure was shown beside the answers, or in its place among them."""
-    first = list(itertools.islice(rows, 2))
-    is_alone = len(first) == 1
-    failed = count = 0
-    names: dict[int, str | float] = {}
-    is_shown = isinstance(output, Replacement)
-    for number, answer in _numbered(llm, itertools.chain(first, rows), names, is_shown=is_shown):
-        count += 1
-        failed += answer.error_code != 200
-        name = names.pop(number, None)
-        if form == "jsonl":
-            output.write(as_json(number, name, answer))
-        else:
-            output.write("".join(as_text(number, name, answer, is_alone=is_alone)))
-    return failed, count
-
-
-def _numbered(
-    llm: LLM, rows: Iterator[Row], names: dict[int, str | float], *, is_shown: bool
-) -> Iterator[tuple[int, RequestOutput]]:
-    """Outputs as they complete, with their number in the order of the prompts."""
-
-    def noted() -> Iterator[Row]:
-        for number, row in enumerate(rows):
-            if row.name is not None:
-                names[number] = row.name
-            yield row
-
-    prompts, params = itertools.tee(noted())
-    outputs = llm.generate_iter(
-        (row.prompt for row in prompts), (row.params for row in params), use_tqdm=is_shown, ordered=False
-    )
-    # An LLM numbers its requests from 0 in the order of their prompts, and this one has seen no others.
-    return ((int(output.request_id), output) for output in outputs)

@@ -32,7 +32,7 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     """Exit status 1 if there is no model that would run."""
     found = list(_found(arguments.folders, parser))
     if not found:
-        print("There are no models: none is bundled or in the hub's cache. Give a folder, or name a hub id to LLM.")
+        print("There are no models: none is bundled or in the hub's cache. Give a folder, or `penstock pull` one.")
         return 1
     survey = ask_survey([model.folder for model in found], with_torch=bool(cards()))
     place = _place(survey)
@@ -83,6 +83,9 @@ def _place(survey: Survey) -> _Place:
 
 
 def _row(model: Found, survey: ModelSurvey, place: _Place) -> tuple[str, ...]:
+    if survey.refusal is not None and model.unfinished:
+        verdict = f"no: {size(model.unfinished)} of its weights came so far; `penstock pull {model.name}` goes on"
+        return model.name, size(model.size), "-", "-", verdict
     if survey.refusal is not None:
         # Its first clause; what to do stands in the error that `LLM` raises.
         return model.name, size(model.size), "-", "-", f"no: {survey.refusal.partition(';')[0]}"

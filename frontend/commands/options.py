@@ -46,7 +46,7 @@ def _json(word: str) -> Any:
         raise argparse.ArgumentTypeError(f"{word!r} is not JSON ({error})") from None
 
 
-_KINDS: dict[Any, Kind] = {
+KINDS: dict[Any, Kind] = {
     int: Kind("N", number_or_text),
     float: Kind("X", number_or_text),
     str: Kind("TEXT", str),
@@ -64,7 +64,7 @@ def add_options(parser: argparse.ArgumentParser, title: str, struct: type, leave
     """One option for each field that carries a description."""
     group = parser.add_argument_group(title)
     for field in msgspec.structs.fields(struct):
-        kind, description = _kind_and_description(field.type)
+        kind, description = kind_and_description(field.type)
         if description is None or field.name in leave_out:
             continue
         flag = "--" + field.name.replace("_", "-")
@@ -72,7 +72,7 @@ def add_options(parser: argparse.ArgumentParser, title: str, struct: type, leave
         if kind is bool:
             group.add_argument(flag, action=argparse.BooleanOptionalAction, **shared)
         else:
-            metavar, read, action = _KINDS[kind]
+            metavar, read, action = KINDS[kind]
             group.add_argument(flag, action=action, type=read, metavar=metavar, **shared)
 
 
@@ -82,7 +82,7 @@ def given(arguments: argparse.Namespace, struct: type) -> dict[str, Any]:
     return {name: value for name, value in vars(arguments).items() if name in names}
 
 
-def _kind_and_description(annotation: Any) -> tuple[Any, str | None]:
+def kind_and_description(annotation: Any) -> tuple[Any, str | None]:
     """`Annotated[int | None, Meta(description=…)]` is an int with that description."""
     if not hasattr(annotation, "__metadata__"):
         return annotation, None

@@ -5,18 +5,19 @@ whose name ends with `.partial`; a run that ends early, however it does, leaves 
 Knows nothing of what is written.
 """
 
+import fcntl
 import os
 import select
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
 from ...protocol.errors import PenstockError
 from .. import logs
-from ..beside import new_file, replaceable, status_of, take_name
+from ..beside import new_file, partial_name, partial_names, replaceable, status_of, take_name
 
 # What has been written may be lost with the machine for so long, and with the process not at all.
 _SYNC_SECONDS = 1.0
@@ -26,8 +27,9 @@ _MOST_LINKS = 40
 class Stream:
     """Standard output, a pipe, a device: written as it comes."""
 
-    def __init__(self, descriptor: int, name: str) -> None:
+    def __init__(self, descriptor: int, name: str, *, is_standard: bool = False) -> None:
         self.name = name
+        self.is_standard = is_standard  # it is what Python knows as standard output
         self._descriptor = descriptor
 
     def __enter__(self) -> "Stream":
@@ -46,16 +48,17 @@ class Stream:
 
 
 class Replacement:
-    """A file that takes the place of another, or of none, when it is complete."""
+    """A file that takes the place of another, or of none, when it is complete. It is made with the first answer."""
 
     def __init__(self, target: Path) -> None:
         self.name = str(target)
         self.target = target
-        self.partial = target  # until it is made
+        self.partial = target  # until it has a name
         self._file = -1
         self._length = 0
         self._count = 0
         self._synced = 0.0
+        self.advice = ""  # for who finds it cut short
 
     @property
     def file_status(self) -> os.stat_result | None:
@@ -63,18 +66,39 @@ class Replacement:
         return status_of(self.target)
 
     def __enter__(self) -> "Replacement":
-        with _in_words(self.name):
-            self.partial, self._file = new_file(self.target)
-        if (number := self.partial.name.rpartition(".partial")[2]) != "":
-            base = str(self.partial).removesuffix(number)
-            what = "is of another run, cut short or still going, and is left alone"
-            _say(f"penstock: {base} {what}; this one gathers in {self.partial}.")
+        if self._file < 0:
+            self.partial = next(path for path in partial_names(self.target) if not os.path.lexists(path))
+            if self.partial != (base := partial_name(self.target)):
+                what = "is of another run, cut short or still going, and is left alone"
+                _say(f"penstock: {base} {what}; this one gathers in {self.partial}.")
         return self
+
+    def resume(self, take: Callable[[bytes], None]) -> bool:
+        """Go on in the file of a run that was cut short, where there is one; `take` is told its whole lines."""
+        partial = partial_name(self.target)
+        if not os.path.lexists(partial):
+            return False
+        with _in_words(str(partial)):
+            file = os.open(partial, os.O_RDWR | os.O_CLOEXEC)
+        self.partial, self._file = partial, file
+        if not _locked(file):
+            raise PenstockError(f"{partial} is being written by a run that still goes on; wait for its end.")
+        with _in_words(str(partial)), open(os.dup(file), "rb") as reader:
+            for line in reader:
+                if not line.endswith(b"\n"):  # cut in the middle
+                    break
+                take(line)
+                self._count += 1
+                self._length += len(line)
+            os.ftruncate(file, self._length)
+            os.lseek(file, self._length, os.SEEK_SET)
+        return True
 
     def write(self, text: str) -> None:
         """All of it or nothing; as one answer."""
         if not text:
             return
+        self._make()
         try:
             with _in_words(str(self.partial)):
                 self._length += _write(self._file, text)
@@ -85,6 +109,12 @@ class Replacement:
             raise
         self._count += 1
 
+    def _make(self) -> None:
+        if self._file < 0:
+            with _in_words(self.name):
+                self.partial, self._file = new_file(self.target)
+            _locked(self._file)
+
     def _sync(self) -> None:
         now = time.monotonic()
         if now - self._synced >= _SYNC_SECONDS:
@@ -94,11 +124,13 @@ class Replacement:
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         try:
             if kind is None:
+                self._make()
                 self._replace()
-            else:
+            elif self._file >= 0:
                 self._keep()
         finally:
-            os.close(self._file)
+            if self._file >= 0:
+                os.close(self._file)
 
     def _replace(self) -> None:
         try:
@@ -125,14 +157,14 @@ class Replacement:
         state = "is as it was" if self.file_status is not None else "was not made"
         _say(
             f"penstock: the run was cut short. The {self._count:,} answers that it had finished are kept in "
-            f"{self.partial}: move it to where you want it. {self.target} {state}."
+            f"{self.partial}: move it to where you want it{self.advice}. {self.target} {state}."
         )
 
 
 def output_to(name: str | None) -> Stream | Replacement:
     """None is standard output. Raises `OSError` for what cannot be written; nothing is changed yet."""
     if name is None:
-        return Stream(1, "standard output")
+        return Stream(1, "standard output", is_standard=True)
     if (descriptor := _own_descriptor(name)) is not None:
         return Stream(os.dup(descriptor), name)
     target = replaceable(name)
@@ -184,6 +216,17 @@ def _in_words(name: str) -> Iterator[None]:
         raise
     except OSError as error:
         raise PenstockError(f"{name} cannot be written: {error.strerror}.") from error
+
+
+def _locked(file: int) -> bool:
+    """Whether nobody else writes there; file systems without locks can't say."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass
+    return True
 
 
 def _say(text: str) -> None:

@@ -1,14 +1,14 @@
 """Prompts as a shell gives them: arguments, lines of text, or lines of JSON with parameters of their own.
 
 Read one by one as they are wanted, so a file may be larger than memory. A line that cannot be a request becomes its own
-refusal and ends alone. Knows nothing of models.
+refusal and ends alone. A conversation is still to be rendered. Knows nothing of models.
 """
 
 import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import msgspec
 
@@ -16,23 +16,35 @@ from ...protocol.errors import RequestError
 from ...protocol.rules import shown
 from ...protocol.sampling import SamplingParams
 from ...protocol.suggestion import suggestion
-from ..asked import MEDIA, PARTS, fault_of_parts
+from ..asked import MEDIA, PARTS, Conversation, fault_of_parts
 from .lines import Line
 
+if TYPE_CHECKING:
+    from .batch_line import BatchLine
+
+STANDARD_INPUT = "-"
 _PARAMETERS = {field.name for field in msgspec.structs.fields(SamplingParams)}
+# Parts of a line that holds a conversation, beside its parameters.
+_OF_CONVERSATIONS = {"messages", "tools", "chat_template_kwargs"}
 
 
 class Row(NamedTuple):
-    """One prompt as `generate` takes it (a refusal among them), its parameters, and the name that its line gave it."""
+    """One prompt as `generate` takes it, a conversation or a refusal; its parameters, and what its line says of it."""
 
     prompt: Any
     params: SamplingParams
     name: str | float | None = None
+    batch: "BatchLine | None" = None  # it came in OpenAI's form, and so goes its answer
 
 
-def from_arguments(texts: Iterable[str], params: SamplingParams) -> Iterator[Row]:
-    """Each argument is a prompt as it stands, line ends included."""
-    return (Row(text if _is_unicode(text) else RequestError("This prompt is not UTF-8."), params) for text in texts)
+def from_arguments(
+    texts: Iterable[str], params: SamplingParams, standard_input: BinaryIO | None = None
+) -> Iterator[Row]:
+    """Each argument is a prompt as it stands, line ends included; a hyphen is all of standard input, as one."""
+    for text in texts:
+        if text == STANDARD_INPUT and standard_input is not None:
+            text = standard_input.read().decode(errors="surrogateescape").removesuffix("\n").removesuffix("\r")
+        yield Row(text if _is_unicode(text) else RequestError("This prompt is not UTF-8."), params)
 
 
 def from_lines(lines: Iterable[Line], params: SamplingParams) -> Iterator[Row]:
@@ -46,7 +58,8 @@ def from_lines(lines: Iterable[Line], params: SamplingParams) -> Iterator[Row]:
 def from_json_lines(lines: Iterable[Line], params: SamplingParams) -> Iterator[Row]:
     """Each line is a text, a list of token ids, or an object; empty ones are none.
 
-    An object holds the parts of a prompt, an `id` that is handed through, and any sampling parameter beside them.
+    An object holds the parts of a prompt or a conversation's `messages`, an `id` that is handed through, and any
+    sampling parameter beside them; or it is a line of OpenAI's batches.
     """
     for number, line in enumerate(lines, start=1):
         if isinstance(line, RequestError):
@@ -65,24 +78,47 @@ def _row(number: int, line: str, params: SamplingParams) -> Row:
             return Row(value, params)
         if not isinstance(value, dict):
             raise _UnusableLine("is neither a text, a list of token ids nor an object")
+        if "custom_id" in value or {"url", "body"} <= value.keys():
+            return _of_a_batch(value, params)
         name = _checked_name(value.pop("id", None))
         _check_names(value)
         own = {key: own for key in value.keys() & _PARAMETERS if (own := value.pop(key)) is not None}
         params = msgspec.structs.replace(params, **own)
-        if fault := fault_of_parts(value):
-            raise RequestError(fault)
-        return Row(value, params, name)
+        return Row(_conversation(value) if "messages" in value else _parts(value), params, name)
     except _UnusableLine as error:
         return Row(RequestError(f"Line {number} {error}."), params)
     except RequestError as error:
         return Row(RequestError(f"Line {number}: {error}"), params, name)
 
 
+def _of_a_batch(value: dict[str, Any], params: SamplingParams) -> Row:
+    from .batch_line import BatchLine  # takes a while, and few files need it
+
+    batch = BatchLine.of(value)
+    return Row(*batch.asked(params), batch=batch)
+
+
+def _parts(value: dict[str, Any]) -> dict[str, Any]:
+    if fault := fault_of_parts(value):
+        raise RequestError(fault)
+    return value
+
+
+def _conversation(value: dict[str, Any]) -> Conversation:
+    if others := value.keys() - _OF_CONVERSATIONS:
+        raise RequestError(f"{shown(min(others))} can't stand beside `messages`: a line is a prompt or a conversation.")
+    messages, tools, options = value["messages"], value.get("tools"), value.get("chat_template_kwargs")
+    if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
+        raise RequestError('`messages` must be a list of messages such as {"role": "user", "content": "…"}.')
+    if not isinstance(tools, list | None) or not isinstance(options, dict | None):
+        raise RequestError("`tools` must be a list, and `chat_template_kwargs` an object.")
+    return Conversation(messages, tools, template_options=options or {})
+
+
 def _check_names(value: dict[str, Any]) -> None:
-    if "messages" in value:
-        raise RequestError("`messages` are for `penstock chat` and the HTTP server; `generate` completes prompts.")
-    for name in value.keys() - PARTS - MEDIA - _PARAMETERS:
-        hint = suggestion(name, ["id", *PARTS, *_PARAMETERS])
+    known = PARTS | _PARAMETERS | _OF_CONVERSATIONS
+    for name in value.keys() - known - MEDIA:
+        hint = suggestion(name, ["id", *known])
         raise RequestError(f"{shown(name)} is neither a part of a prompt nor a sampling parameter.{hint}")
 
 

@@ -10,7 +10,7 @@ from ...protocol.attach import DaemonStatus, ModelStatus
 from ...protocol.sizes import size
 from ..daemon.background import line_to, status_of
 from .socket_option import add_socket, socket_of
-from .status import span
+from .status import span, why_not_ready
 
 USAGE = "[options]"
 
@@ -38,7 +38,8 @@ def table(before: DaemonStatus, after: DaemonStatus, seconds: float, now: float)
     earlier = {model.name: model for model in before.models}
     rows = [_HEADINGS, *(_row(earlier.get(model.name), model, seconds, now) for model in after.models)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS))]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
+    return lines + [f"{model.name}: {reason}" for model in after.models if (reason := why_not_ready(model))]
 
 
 def _row(earlier: ModelStatus | None, model: ModelStatus, seconds: float, now: float) -> tuple[str, ...]:

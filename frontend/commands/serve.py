@@ -1,6 +1,6 @@
 """Serve models to every program of this user on this machine, until Ctrl-C or SIGTERM: scripts attach with
-`LLM("NAME", connect="auto")`, others speak HTTP. A model is loaded when it is first used. SIGHUP reads the
-configuration again.
+`LLM("NAME", connect="auto")`, others speak HTTP. Ends at once where a model can't be loaded, unless with --lazy, which
+loads them when they are first used. SIGHUP reads the configuration again, and ends it on a terminal.
 
 Knows the command line; the daemon is in `frontend/daemon`.
 """
@@ -8,11 +8,14 @@ Knows the command line; the daemon is in `frontend/daemon`.
 import argparse
 import asyncio
 import shlex
+import signal
 import sys
 from collections.abc import Callable
 
 from ...protocol.child import usual_signals
-from ..daemon.background import detach
+from ...protocol.errors import PenstockError
+from .. import logs
+from ..daemon.background import ENDS, detach
 from ..daemon.server import Daemon
 from .daemon_options import add_daemon_options, settings_of
 from .socket_option import socket_of
@@ -39,14 +42,15 @@ WantedBy=default.target
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_daemon_options(parser)
-    # Of `penstock start`: the end of a pipe that is told when the daemon listens.
+    # Of `penstock start`: the end of a pipe that is told when the daemon listens, and when it is ready.
     parser.add_argument("--detached", type=int, help=argparse.SUPPRESS)
 
 
 def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
-    on_listening: Callable[[], None] = lambda: None  # noqa: E731
-    if arguments.detached is not None:
-        on_listening = detach(arguments.detached)
+    on_progress: Callable[[], None] = lambda: None  # noqa: E731
+    is_foreground = arguments.detached is None
+    if not is_foreground:
+        on_progress = detach(arguments.detached)
     if arguments.config:
         arguments.config = arguments.config.absolute()
     settings = settings_of(arguments)
@@ -54,10 +58,31 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         print(_UNIT.format(command=_command(["serve", *arguments.words]), seconds=settings.drain + 30), end="")
         return 0
     usual_signals()
-    daemon = Daemon(socket_of(arguments), settings, lambda: settings_of(arguments), on_listening)
-    with asyncio.Runner(loop_factory=_loop) as runner:
-        runner.run(daemon.run())
+    logs.begin_dates()
+    daemon = Daemon(
+        socket_of(arguments),
+        settings,
+        lambda: settings_of(arguments),
+        on_progress,
+        is_foreground=is_foreground,
+        ends_with_terminal=is_foreground and _belongs_to_terminal(),
+    )
+    try:
+        with asyncio.Runner(loop_factory=_loop) as runner:
+            runner.run(daemon.run())
+    except PenstockError as error:
+        if is_foreground:
+            raise
+        logs.say(f"{ENDS}{error}", quiet=False)
+        return 1
     return 0
+
+
+def _belongs_to_terminal() -> bool:
+    """Then it ends when that is closed, as everything does there. Under nohup, which ignores the signal, it doesn't."""
+    if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+        return False
+    return any(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
 
 
 def _loop() -> asyncio.AbstractEventLoop:

@@ -1,9 +1,10 @@
-"""Start a daemon in the background, with the options of `penstock serve`; returns when it listens.
+"""Start a daemon in the background, with the options of `penstock serve`; returns when it has loaded what it serves.
 
 Knows nothing of what the daemon does.
 """
 
 import argparse
+from functools import partial
 
 from ...protocol.errors import PenstockError
 from ..daemon.background import line_to, listens, start_daemon, status_of
@@ -28,7 +29,7 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
             f"A daemon listens at {address} already; see `penstock status`. To change what it serves, edit its "
             "configuration and `penstock reload`, or `penstock stop` it first."
         )
-    start_daemon(arguments.words, address)
+    start_daemon(arguments.words, address, partial(print, flush=True))
     line = line_to(address)
     try:
         status = status_of(line)

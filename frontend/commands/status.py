@@ -6,7 +6,7 @@ Knows nothing of how a daemon is started.
 import argparse
 import time
 
-from ...protocol.attach import DaemonStatus
+from ...protocol.attach import DaemonStatus, ModelStatus
 from ...protocol.errors import PenstockError
 from ..daemon.background import line_to, status_of
 from .socket_option import add_socket, socket_of
@@ -43,9 +43,14 @@ def lines_of(status: DaemonStatus, now: float) -> list[str]:
         ("clients", str(status.clients)),
         ("log", status.log),
     ]
-    rows += [(model.name, model.error) for model in status.models if model.error and model.state != "ready"]
+    rows += [(model.name, reason) for model in status.models if (reason := why_not_ready(model))]
     state = "The daemon is shutting down" if status.is_draining else "A daemon runs"
     return [state, *(f"  {name:<8} {text}" for name, text in rows)]
+
+
+def why_not_ready(model: ModelStatus) -> str:
+    """What went wrong with a model that isn't there, on one line."""
+    return " ".join(model.error.split()) if model.state != "ready" else ""
 
 
 def span(seconds: float) -> str:

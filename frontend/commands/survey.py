@@ -20,8 +20,9 @@ _SECONDS = 30
 _SECONDS_WITH_TORCH = 180  # its first import from a cold disk takes long
 
 
-def ask_survey(folders: Sequence[Path] = (), *, with_torch: bool = False) -> Survey:
-    command = [sys.executable, "-P", "-m", "penstock.worker.survey", *(["--torch"] if with_torch else [])]
+def ask_survey(folders: Sequence[Path] = (), *, with_torch: bool = False, without_weights: bool = False) -> Survey:
+    flags = [*(["--torch"] if with_torch else []), *(["--without-weights"] if without_weights else [])]
+    command = [sys.executable, "-P", "-m", "penstock.worker.survey", *flags]
     seconds = _SECONDS_WITH_TORCH if with_torch else _SECONDS
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(inherited_path())}
     try:

@@ -10,15 +10,19 @@ from ...protocol.messages import MemoryPlan
 from ...protocol.suggestion import suggestion
 
 
-def disagreement(config: EngineConfig, plan: MemoryPlan, given: dict[str, Any]) -> str:
-    """A sentence that names every option that differs, or nothing. How long one waits is each client's own affair."""
+def disagreement(written: EngineConfig, config: EngineConfig, plan: MemoryPlan, given: dict[str, Any]) -> str:
+    """A sentence that names every option that differs, or nothing. How long one waits is each client's own affair.
+
+    `written` is what the model's owner gave, `config` what the model's files have made of it.
+    """
     if unknown := [name for name in given if name not in EngineConfig.__struct_fields__]:
         hint = suggestion(unknown[0], EngineConfig.__struct_fields__)
         return f"The daemon's models have no option {', '.join(map(repr, unknown))}.{hint}"
     different = [
         f"{name}={value!r} (here {has(config, plan, name)!r})"
         for name, value in given.items()
-        if name != "watchdog_timeout" and value not in (getattr(config, name), has(config, plan, name))
+        if name != "watchdog_timeout"
+        and value not in (getattr(written, name), getattr(config, name), has(config, plan, name))
     ]
     return f"The daemon's model was loaded with other options than {', '.join(different)}." if different else ""
 

@@ -5,6 +5,7 @@ has to reap it. Knows nothing of models.
 """
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -22,12 +23,18 @@ from .ending import END_SECONDS, DaemonProcess
 from .lock import process_of
 
 _START_SECONDS = 30.0
+# Who waits longer is told for what.
+_QUICK_SECONDS = 2.0
+# The last thing in the log of a daemon that ends by itself.
+ENDS = "The daemon ends: "
+_ERROR = re.compile(rf"^(?:\S+ {ENDS}|penstock: )", re.MULTILINE)
 # One that a script has started ends when nobody has needed it for that long.
 LINGER_SECONDS = 600.0
 
 
-def start_daemon(words: Sequence[str], address: Path) -> None:
-    """Returns when it listens; `words` are those of `penstock serve`. Raises with what it said if it doesn't."""
+def start_daemon(words: Sequence[str], address: Path, say: Callable[[str], None] = lambda words: None) -> None:
+    """Returns when it listens and has loaded what it was told to; `words` are those of `penstock serve`. Raises with
+    what it said if it doesn't."""
     log = logs.ready_daemon_log()
     said = log.stat().st_size
     with said_in_words("The daemon could not be started"):
@@ -48,28 +55,38 @@ def start_daemon(words: Sequence[str], address: Path) -> None:
         os.close(write_end)
         write_end = -1
         starter.wait()  # it detaches itself at once
-        if not (is_readable(read_end, _START_SECONDS) and os.read(read_end, 1)) and not listens(address):
-            heard = log.read_bytes()[said:].decode(errors="replace").strip().splitlines() or ["it said nothing"]
-            raise PenstockError(f"The daemon did not start: {heard[-1]} Its log is {log}.")
+        is_ours = is_readable(read_end, _START_SECONDS) and os.read(read_end, 1)
+        if is_ours and not is_readable(read_end, _QUICK_SECONDS):
+            say(f"The daemon loads what it is to serve, also where nobody waits for it. Its log is {log}.")
+        # Loading takes as long as it takes; where the daemon ends over it, so does the pipe.
+        if not (is_ours and os.read(read_end, 1)) and (is_ours or not listens(address)):
+            raise PenstockError(f"The daemon did not start: {_last_words(log, said)} Its log is {log}.")
     finally:
         for end in (read_end, write_end):
             if end >= 0:
                 os.close(end)
 
 
-def detach(ready_end: int) -> Callable[[], None]:
-    """Leave the process that started us; returns what tells it that we listen."""
+def _last_words(log: Path, said: int) -> str:
+    """The error that ended it, without what stands before it."""
+    heard = log.read_bytes()[said:].decode(errors="replace").strip()
+    *_, last = [0, *(found.end() for found in _ERROR.finditer(heard))]
+    return heard[last:] if last else (heard.splitlines() or ["it said nothing"])[-1]
+
+
+def detach(starter: int) -> Callable[[], None]:
+    """Leave the process that started us; returns what tells it, through its pipe, that we listen, and then that we are
+    ready."""
     if os.fork():
         os._exit(0)
     os.setsid()
-    os.set_inheritable(ready_end, False)
+    os.set_inheritable(starter, False)
 
-    def ready() -> None:
+    def tell() -> None:
         with suppress(OSError):
-            os.write(ready_end, b"1")
-        os.close(ready_end)
+            os.write(starter, b"1")
 
-    return ready
+    return tell
 
 
 def listens(address: Path) -> bool:

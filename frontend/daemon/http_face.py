@@ -6,6 +6,7 @@ Knows the server's options, its address and its end; nothing of requests, and im
 import asyncio
 import os
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,9 +21,10 @@ if TYPE_CHECKING:
 
 
 class HttpFace:
-    def __init__(self, models: Models, budget: Budget) -> None:
+    def __init__(self, models: Models, budget: Budget, *, is_foreground: bool = False) -> None:
         self._models = models
         self._budget = budget
+        self._is_foreground = is_foreground
         self._server: HttpServer | None = None
         self._told: tuple[HttpOptions | None, list[bytes]] = (None, [])
         self._closing: dict[asyncio.Task[None], HttpServer] = {}
@@ -54,7 +56,9 @@ class HttpFace:
         if options is not None:
             from ..http.serve import start_http
 
-            server = await start_http(self._models, options, self._budget, older)
+            logs_requests = self._is_foreground if options.log_requests == "auto" else options.log_requests == "on"
+            say = partial(logs.say, quiet=False) if logs_requests else None
+            server = await start_http(self._models, options, self._budget, older, say)
             if not options.is_local and options.api_key_file is None:
                 words = f"Whoever reaches {server.address} may use it: there are no keys (--api-key-file)."
                 logs.say(words, quiet=False)

@@ -37,6 +37,7 @@ class Model:
         self.last_used = time.monotonic()
         self.session: Session | None = None
         self.on_change: Callable[[], None] = lambda: None
+        self.says_failures = True  # in the log; else somebody waits who says them
         self._open_session = open_session
         self._loading: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
@@ -115,6 +116,8 @@ class Model:
         return self.session
 
     def _begin_load(self) -> "asyncio.Task[None]":
+        if self.state != "restarting":
+            self._become("loading")
         self._loading = asyncio.create_task(self._load())
         self._loading.add_done_callback(self._load_ended)
         return self._loading
@@ -122,7 +125,7 @@ class Model:
     def _load_ended(self, load: "asyncio.Task[None]") -> None:
         """One that failed says so in the log; a tree that died is tried again while anyone wants it."""
         failed = not load.cancelled() and load.exception() is not None
-        if failed and not isinstance(load.exception(), ClosedError):
+        if failed and self.says_failures and not isinstance(load.exception(), ClosedError):
             logs.say(f"{self.name} could not be loaded: {self.error}", quiet=False)
         if failed and self._has_died and self.session is None and self._loading is None:
             self._come_back()

@@ -23,7 +23,7 @@ from ...protocol.messages import Stats
 from ...protocol.suggestion import suggestion
 from .. import logs
 from ..async_llm import AsyncLLM
-from ..model_files import name_of
+from ..model_names import name_of
 from ..model_threads import brought_templates
 from ..session import Session
 from ..threads import Threads, in_own_thread
@@ -165,6 +165,27 @@ class Models:
         for model in self._models.values():
             if model.settings.preload:
                 asyncio.create_task(model.ready()).add_done_callback(_forgotten)
+
+    async def load_required(self) -> None:
+        """Raises why one of those can't be loaded without which there is no daemon."""
+        required = [model for model in self._models.values() if model.settings.is_required]
+        loads = [asyncio.create_task(self._load_required(model)) for model in required]
+        try:
+            for load in asyncio.as_completed(loads):
+                await load
+        finally:  # what else is loading goes on or ends with the daemon, and nobody waits for it
+            for load in loads:
+                load.cancel()
+            await asyncio.gather(*loads, return_exceptions=True)
+
+    async def _load_required(self, model: Model) -> None:
+        model.says_failures = False
+        try:
+            await model.ready()
+        except PenstockError as error:
+            raise type(error)(f"{model.name} could not be loaded: {error}") from error
+        finally:
+            model.says_failures = True
 
     # --- room ------------------------------------------------------------------------------------------------------
 

@@ -240,7 +240,7 @@ class Served:
         self.model = model
         try:
             session = await model.ready()
-            if words := disagreement(session.config, session.plan, message.options):
+            if words := disagreement(model.settings.config, session.config, session.plan, message.options):
                 raise _Disagreement(words)
         except BaseException:  # it is a stranger again
             self.model = None

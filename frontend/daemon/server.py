@@ -1,7 +1,8 @@
 """The daemon itself: one socket, one event loop, the models behind it, and an end in bounded time.
 
 One address has one daemon (`address.py`); whoever connects must be the same user, as the kernel says. SIGTERM and
-SIGINT end it after running requests have had their time, a second one at once; SIGHUP reads the configuration again.
+SIGINT end it after running requests have had their time, a second one at once; SIGHUP reads the configuration again,
+or ends it where it belongs to a terminal.
 Knows nothing of what clients say.
 """
 
@@ -44,12 +45,18 @@ class Daemon:
         address: Path,
         settings: DaemonSettings,
         read_again: Callable[[], DaemonSettings],
-        on_listening: Callable[[], None],
+        on_progress: Callable[[], None],
+        *,
+        is_foreground: bool = False,
+        ends_with_terminal: bool = False,
     ) -> None:
+        """`on_progress` is called when it listens, and when it has loaded what it was told to."""
         self.address = address
         self.settings = settings
         self._read_again = read_again
-        self._on_listening = on_listening
+        self._on_progress = on_progress
+        self._is_foreground = is_foreground
+        self._ends_with_terminal = ends_with_terminal
         self.budget = Budget.of_machine(settings.max_held_bytes, settings.max_client_bytes)
         self._threads = MessageThreads()
         self._started = time.time()
@@ -65,16 +72,18 @@ class Daemon:
         self.models = Models(self.settings)
         self.models.on_change = self._look_whether_anyone_is_here
         self._answers = Answers(self)
-        self._http = HttpFace(self.models, self.budget)
+        self._http = HttpFace(self.models, self.budget, is_foreground=self._is_foreground)
         with Address(self.address) as address:
             server = await asyncio.start_unix_server(self._serve, sock=address.listen())
             try:
+                self.models.preload()  # first: who asks from now on hears that they are loading
                 await self._http.start(self.settings.http)
                 self._hear_signals()
-                self._on_listening()
+                self._on_progress()
                 names = ", ".join(self.models.names()) or "no model yet"
                 logs.say(f"penstock serves {names} at {self._addresses()}", quiet=False)
-                self.models.preload()
+                await self._loaded()
+                self._on_progress()
                 self._look_whether_anyone_is_here()
                 await self._stopping.wait()
                 await self._drained()
@@ -82,6 +91,16 @@ class Daemon:
                 address.remove()
                 server.close()
                 await self._end()
+
+    async def _loaded(self) -> None:
+        """Or told to end meanwhile. Raises why that which was asked for can't be loaded: then there is no daemon."""
+        loading = asyncio.create_task(self.models.load_required())
+        stopping = asyncio.create_task(self._stopping.wait())
+        await asyncio.wait((loading, stopping), return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if not self._stopping.is_set():
+            loading.result()
+        loading.cancel()
 
     def _addresses(self) -> str:
         return f"{self.address} and {self._http.address}" if self._http.address else str(self.address)
@@ -157,7 +176,7 @@ class Daemon:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
-        loop.add_signal_handler(signal.SIGHUP, self._hang_up)
+        loop.add_signal_handler(signal.SIGHUP, self.stop if self._ends_with_terminal else self._hang_up)
 
     def _hang_up(self) -> None:
         task = asyncio.create_task(self._reload_and_say())

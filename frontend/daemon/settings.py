@@ -40,6 +40,7 @@ class ModelSettings(msgspec.Struct, frozen=True):
     config: EngineConfig
     keep_alive: float
     preload: bool = False
+    is_required: bool = False  # without it there is no daemon
 
 
 class DaemonSettings(msgspec.Struct, frozen=True):
@@ -71,7 +72,8 @@ def read_settings(
     models = [_model(name, table, keep_alive) for name, table in _tables(tables, path)]
     for word in words:
         name, model = _named(word)
-        models.append(_model(options.get("served_model_name") or name, {"model": model, **options}, keep_alive))
+        settings = _model(options.get("served_model_name") or name, {"model": model, **options}, keep_alive)
+        models.append(msgspec.structs.replace(settings, is_required=settings.preload))
     names = [model.name for model in models]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ConfigError(f"Two models have the name {twice[0]!r}; give one of them another with NAME=MODEL.")
@@ -90,7 +92,7 @@ _FROM_CONFIGURATION_ONLY = {"reasoning_parser_plugin", "tool_parser_plugin", "lo
 
 def _named(word: str) -> tuple[str, str]:
     """`NAME=MODEL`, or a model by its own name."""
-    from ..model_files import name_of
+    from ..model_names import name_of
 
     name, equals, model = word.partition("=")
     if equals and name and "/" not in name:
@@ -100,7 +102,7 @@ def _named(word: str) -> tuple[str, str]:
 
 
 def _absolute(model: str) -> str:
-    from ..model_files import BUNDLED
+    from ..model_names import BUNDLED
 
     path = Path(os.path.expanduser(model))
     return str(path.resolve()) if model not in BUNDLED and os.path.isdir(path) else model
@@ -118,7 +120,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _tables(tables: Any, path: Path | None) -> list[tuple[str, dict[str, Any]]]:
-    from ..model_files import name_of
+    from ..model_names import name_of
 
     if not isinstance(tables, dict) or not all(isinstance(table, dict) for table in tables.values()):
         raise ConfigError(f"{path}: models are tables of their own, such as [models.pocket].")

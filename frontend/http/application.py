@@ -5,6 +5,7 @@ Knows nothing of sockets.
 
 import asyncio
 import json
+from collections.abc import Callable
 from functools import cache
 
 from starlette.applications import Starlette
@@ -27,14 +28,18 @@ from .options import HttpOptions
 from .page import page
 from .places import Places
 from .reply import Reply, send_error
+from .request_log import RequestLog
 
 
-def application(models: Models, options: HttpOptions, budget: Budget) -> Guard:
+def application(
+    models: Models, options: HttpOptions, budget: Budget, say: Callable[[str], None] | None = None
+) -> Guard | RequestLog:
+    """`say` hears a line of each request."""
     server = Server(models, options, budget, Metrics(budget), Places(options), BodyReader(options), asyncio.Lock())
     routes = [
         Route(
             row.path.replace("{named}", "{named:path}"),
-            Endpoint(server, row.path, row.work, row.body),
+            Endpoint(server, row.path, row.work, row.body, row.answer_ids),
             methods=[row.method],
         )
         for row in OPERATIONS
@@ -45,7 +50,8 @@ def application(models: Models, options: HttpOptions, budget: Budget) -> Guard:
     inner.router.redirect_slashes = False
     inner.add_exception_handler(HTTPException, _refused)
     inner.add_exception_handler(Exception, _refused)
-    return Guard(inner, options)
+    guard = Guard(inner, options)
+    return guard if say is None else RequestLog(guard, say)
 
 
 async def _openapi(call: Call, body: None) -> Reply:

@@ -6,9 +6,10 @@ of the stream. Knows nothing of what endpoints do.
 """
 
 import asyncio
+import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass
+from contextlib import aclosing, asynccontextmanager, nullcontext
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import msgspec
@@ -23,6 +24,8 @@ from .models import Model, Models
 from .options import HttpOptions
 from .places import Places
 from .reply import Events, LongReply, Reply, send_error, send_reply, start_events, start_long
+from .request_log import Note, note_of
+from .running import Running, RunningRequests, owner_of
 
 Result = TypeVar("Result")
 AnyReply = Reply | LongReply | Events
@@ -45,6 +48,7 @@ class Server:
     places: Places
     bodies: BodyReader
     pace: asyncio.Lock  # of long pieces one is made in each round of the loop, whoever waits for one
+    running: RunningRequests = field(default_factory=RunningRequests)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +60,9 @@ class Call:
     client: str  # to whom it is charged, and who takes turns with others
     charge: Charge  # of all that is held for it
     num_bytes: int  # of the body
+    running: Running  # what is told of it, and to whom
     named: str = ""  # what the path names
+    note: Note = field(default_factory=Note)  # for the line that tells of it
 
     @asynccontextmanager
     async def model(self, name: str | None) -> AsyncIterator[Model]:
@@ -64,8 +70,13 @@ class Call:
 
         In this order: requests for a model that takes long to come, or never comes, hold up nobody else's.
         """
-        async with self.server.models.lease(name) as model, self.server.places.one(self.client):
-            yield model
+        self.running.model = name or ""
+        async with self.server.models.lease(name) as model:
+            self.note.model = model.name
+            self.running.model, self.running.state = name or model.name, "waiting"
+            async with self.server.places.one(self.client):
+                self.running.state = "prompt"
+                yield model
 
     async def done(
         self, threads: Threads, work: Callable[..., Result], *arguments: Any, takes_long: bool = False
@@ -93,11 +104,14 @@ def _connection(scope: Scope) -> str:
 class Endpoint:
     """`work` gets the call and the decoded body (None for a GET)."""
 
-    def __init__(self, server: Server, path: str, work: Work, body: type[msgspec.Struct] | None) -> None:
+    def __init__(
+        self, server: Server, path: str, work: Work, body: type[msgspec.Struct] | None, answer_ids: str | None = None
+    ) -> None:
         self._server = server
         self._path = path
         self._work = work
         self._body = body
+        self._answer_ids = answer_ids  # how the ids of its answers begin, where they run long enough to be listed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         # What brings no body holds little, and is answered however much its key holds.
@@ -110,8 +124,10 @@ class Endpoint:
                 charge.grow(_REQUEST_BYTES)
                 body = await self._server.bodies.read(scope, receive, charge)
             salt, named = scope["state"].get("salt"), scope["path_params"].get("named", "")
-            call = Call(self._server, salt, client, charge, len(body), named)
-            await while_there(receive, self._answer(call, body, told))
+            running = Running((self._answer_ids or "") + secrets.token_hex(12), self._path, owner_of(scope))
+            call = Call(self._server, salt, client, charge, len(body), running, named, note_of(scope))
+            with self._server.running.one(running) if self._answer_ids else nullcontext():
+                await while_there(receive, self._answer(call, body, told), running)
         except Gone:
             told.status = 499
         except Exception as error:  # the door of the process: whatever it is, only this request ends
@@ -119,6 +135,7 @@ class Endpoint:
         finally:
             charge.release()
             self._server.metrics.count(self._path, told.status)
+            note_of(scope).status = told.status
 
     async def _answer(self, call: Call, body: bytearray, told: "_Told") -> None:
         if self._body is None:
@@ -185,21 +202,20 @@ class _Told:
             log.error("a reply broke off: %s", error)  # and its connection with it: its end can't be told otherwise
 
 
-async def while_there(receive: Receive, work: Coroutine[Any, Any, None]) -> None:
-    """Do the work, unless the client goes first; then it is cancelled."""
-    task = asyncio.ensure_future(work)
-    leaving = asyncio.ensure_future(_left(receive))
+async def while_there(receive: Receive, work: Coroutine[Any, Any, None], running: Running) -> None:
+    """Do the work, unless the client goes first or stops it; then it is cancelled."""
+    tasks = [asyncio.ensure_future(each) for each in (work, _left(receive), running.stopped())]
     try:
-        await asyncio.wait((task, leaving), return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
-            raise Gone
-        await task
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        await next(task for task in tasks if task.done())
     finally:
-        for each in (task, leaving):
+        for each in tasks:
             each.cancel()
-        await asyncio.gather(task, leaving, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _left(receive: Receive) -> None:
+    """Raises `Gone`, once the client is."""
     while (await receive())["type"] != "http.disconnect":
         pass
+    raise Gone

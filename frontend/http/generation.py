@@ -79,6 +79,7 @@ class Generation:
 
 async def pieces(asked: Generation, *, is_streamed: bool) -> AsyncGenerator[Piece]:
     """Closing it aborts what still runs. Who has told a piece gives its bytes back, unless it keeps some of it."""
+    asked.call.note.tally = asked.tally
     source = _one(asked, 0, is_streamed) if len(asked.prompts) == 1 else _merged(asked, is_streamed)
     async with aclosing(source) as stream:
         async for number, news in stream:
@@ -101,7 +102,10 @@ def _piece(number: int, news: News, is_streamed: bool) -> Piece:
 
 async def _one(asked: Generation, number: int, is_streamed: bool) -> AsyncIterator[tuple[int, News]]:
     watch = asked.call.server.metrics.watch(asked.model.name)
-    source = asked.model.stream(asked.prompts[number], asked.params, asked.call.charge, is_streamed=is_streamed)
+    call, prompt = asked.call, asked.prompts[number]
+    source = asked.model.stream(
+        prompt, asked.params, call.charge, is_streamed=is_streamed, on_submit=call.running.prompts.append
+    )
     async with aclosing(source) as stream:  # type: ignore[type-var]
         async for news in stream:
             output = check(news.output)

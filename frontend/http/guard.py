@@ -17,7 +17,7 @@ from .reply import send_error
 
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\[\]:@/\s]+))(?::[0-9]{1,5})?")
 # What says nothing about models or requests: the page itself, and whether the server is alive.
-WITHOUT_KEY = frozenset({"/", "/health", "/openapi.json"})
+WITHOUT_KEY = frozenset({"/", "/health", "/ping", "/openapi.json"})
 
 
 class Guard:
@@ -46,7 +46,7 @@ class Guard:
     def _check_host(self, host: bytes | None) -> None:
         name = _host_name((host or b"").decode("latin-1")).lower()
         if name not in self._hosts and not _is_address(name):
-            raise ApiError(403, "The Host header names another server; a name of this one goes into allowed_hosts (--allowed-hosts NAME).")
+            raise ApiError(403, "The Host header names another server. Names of this one: --allowed-hosts NAME.")
 
     def _salt(self, path: str, authorization: bytes | None) -> str | None:
         """What keeps one key's cached prefixes from another's; None without keys."""

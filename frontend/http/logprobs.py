@@ -4,7 +4,7 @@ They stay as the engine packs them until a position is written: as objects they 
 nothing of where they come from.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -42,8 +42,8 @@ class Packed:
             yield from map(_finite, float_values(part.logprobs)[:: part.width])
 
 
-def chat_logprobs(packed: Packed, top: int, json: LongJson) -> ChatLogprobs:
-    return ChatLogprobs(content=json.put_off(_token(position, top) for position in packed))
+def chat_logprobs(tokens: Iterable[LogprobsByToken], top: int, json: LongJson) -> ChatLogprobs:
+    return ChatLogprobs(content=json.put_off(_token(position, top) for position in tokens))
 
 
 def _token(position: LogprobsByToken, top: int) -> TokenLogprob:
@@ -107,14 +107,14 @@ def completion_logprobs(sections: Sequence[Section], top: int, json: LongJson) -
     )
 
 
-def prompt_logprobs(packed: Packed, json: LongJson) -> PromptLogprobs:
+def prompt_logprobs(tokens: Iterable[LogprobsByToken], json: LongJson) -> PromptLogprobs:
     """Nothing predicts the first token."""
-    return json.put_off(_prompt_positions(packed))
+    return json.put_off(_prompt_positions(tokens))
 
 
-def _prompt_positions(packed: Packed) -> Iterator[dict[str, PromptLogprob] | None]:
+def _prompt_positions(tokens: Iterable[LogprobsByToken]) -> Iterator[dict[str, PromptLogprob] | None]:
     yield None
-    for position in packed:
+    for position in tokens:
         yield {
             str(token): PromptLogprob(logprob=_finite(each.logprob), rank=each.rank, decoded_token=each.decoded_token)
             for token, each in position.items()

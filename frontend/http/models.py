@@ -5,10 +5,10 @@ The daemon brings another one, with several models that come and go. Knows nothi
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from ...protocol.errors import ModelNotFoundError, RequestError
 from ...protocol.messages import Stats
@@ -17,8 +17,9 @@ from ...protocol.suggestion import suggestion
 from ..asked import Rendered
 from ..async_llm import AsyncLLM
 from ..budget import Charge
+from ..client import Client
 from ..model_threads import ModelThreads
-from ..pending import News
+from ..pending import News, Pending
 from ..tokenizer import Tokenizer
 from ..turn import Turn
 from .arrivals import Arrival
@@ -41,6 +42,18 @@ class Card:
     max_model_len: int | None = None  # None: not loaded, so nobody knows yet
     parent: str | None = None  # of an adapter: the model that it belongs to
     is_loaded: bool = True
+
+
+class ModelState(NamedTuple):
+    state: str  # ready, loading, restarting, failed, unloading, or unloaded: loaded when it is asked
+    reason: str = ""  # why it has failed, or is started again
+
+
+class Submitted(NamedTuple):
+    """A prompt that has gone to an engine, and the way to that."""
+
+    request: Pending
+    client: Client
 
 
 class Model(Protocol):
@@ -66,12 +79,18 @@ class Model(Protocol):
         """In one of the threads for templates: it may take as long as a process apart may."""
 
     def stream(
-        self, prompt: Rendered | Mapping[str, Any], params: SamplingParams, charge: Charge, *, is_streamed: bool
+        self,
+        prompt: Rendered | Mapping[str, Any],
+        params: SamplingParams,
+        charge: Charge,
+        *,
+        is_streamed: bool,
+        on_submit: Callable[[Submitted], None],
     ) -> AsyncIterator[News]:
         """What is new, as it comes; only the whole, at the end, unless `is_streamed`. Closing it aborts the request.
 
-        All that is held for it is charged, and given back by whoever takes it. The clients that are charged take turns
-        at the engine.
+        `on_submit` is told when the engine gets it. All that is held for it is charged, and given back by whoever takes
+        it. The clients that are charged take turns at the engine.
         """
 
 
@@ -86,6 +105,8 @@ class Models(Protocol):
 
     async def stats(self) -> dict[str, Stats]:
         """Of each loaded model whose engine answers; raises what has ended one."""
+
+    def states(self) -> dict[str, ModelState]: ...
 
     async def silent(self, seconds: float) -> dict[str, list[str]]:
         """Of each loaded model the processes that don't answer now, each asked itself; raises what has ended one."""
@@ -141,7 +162,13 @@ class LoadedModel:
         return text
 
     async def stream(
-        self, prompt: Rendered | Mapping[str, Any], params: SamplingParams, charge: Charge, *, is_streamed: bool
+        self,
+        prompt: Rendered | Mapping[str, Any],
+        params: SamplingParams,
+        charge: Charge,
+        *,
+        is_streamed: bool,
+        on_submit: Callable[[Submitted], None],
     ) -> AsyncIterator[News]:
         """A prompt is cut into tokens in a thread: a tokenizer comes from a stranger, and other streams go on."""
         session, arrival = self.llm._session, Arrival()
@@ -158,6 +185,7 @@ class LoadedModel:
         request.charge = charge
         try:
             session.client.submit([request])
+            on_submit(Submitted(request, session.client))
             is_finished = False
             while not is_finished:
                 await arrival.wait()
@@ -199,6 +227,9 @@ class OneModel:
         await self._llm.ready()
         asked = asyncio.wrap_future(self._llm._session.client.ask_stats())
         return {self._names[0]: await asked}
+
+    def states(self) -> dict[str, ModelState]:
+        return {self._names[0]: ModelState("ready")}
 
     async def silent(self, seconds: float) -> dict[str, list[str]]:
         await self._llm.ready()

@@ -15,15 +15,16 @@ _FAULTS = {
     400: "The request is wrong, and the message says what of it",
     401: "A known API key is needed",
     403: "The Host header names another server",
-    404: "There is no such model",
+    404: "There is no such model or request",
     408: "The body or the answer took too long",
     413: "The body is too large",
     415: "The body is not JSON, or compressed",
+    499: "The request was stopped by whoever sent it",
     429: "Too many requests wait; Retry-After says when to ask again",
     500: "Something failed in the server",
     503: "The model can't answer now",
 }
-_ONLY_WITH_BODY = frozenset({404, 408, 413, 415, 429})
+_ONLY_WITH_BODY = frozenset({404, 408, 413, 415, 429, 499})
 _NAMED = {"name": "named", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
 
 

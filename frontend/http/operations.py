@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from .endpoint import Work
-from .endpoints import chat, completions, responses, state, tokens
+from .endpoints import chat, completions, requests, responses, state, tokens
 from .schemas import others
 from .schemas.chat import ChatChunk, ChatCompletion, ChatRequest
 from .schemas.completions import Completion, CompletionRequest
@@ -24,20 +24,21 @@ class Operation:
     body: type[msgspec.Struct] | None = None
     reply: type[msgspec.Struct] | None = None  # None: plain text
     event: type[msgspec.Struct] | None = None  # what a piece of its stream holds
+    answer_ids: str | None = None  # how they begin; such requests are listed while they run
 
 
 OPERATIONS = (
     Operation(
         "/v1/chat/completions", "POST", chat.chat, "Answer a conversation",
-        ChatRequest, ChatCompletion, ChatChunk,
+        ChatRequest, ChatCompletion, ChatChunk, "chatcmpl-",
     ),
     Operation(
         "/v1/completions", "POST", completions.completions, "Continue one prompt or several",
-        CompletionRequest, Completion, Completion,
+        CompletionRequest, Completion, Completion, "cmpl-",
     ),
     Operation(
         "/v1/responses", "POST", responses.responses, "Answer a conversation, in the newer form; nothing is kept",
-        ResponsesRequest, Response, ResponseEvent,
+        ResponsesRequest, Response, ResponseEvent, "resp_",
     ),
     Operation("/v1/models", "GET", state.models, "List the names that a request may give", reply=others.ModelList),
     Operation("/v1/models/{named}", "GET", state.model, "One of these names", reply=others.ModelCard),
@@ -49,6 +50,15 @@ OPERATIONS = (
         "/detokenize", "POST", tokens.detokenize, "The text of tokens",
         others.DetokenizeRequest, others.DetokenizeReply,
     ),
-    Operation("/health", "GET", state.health, "Whether every loaded model's engine answers", reply=others.Health),
+    Operation(
+        "/v1/requests", "GET", requests.requests, "List one's own requests that are being answered",
+        reply=others.RequestList,
+    ),
+    Operation(
+        "/v1/requests/{named}", "DELETE", requests.stop, "Stop one of these; who waits for it is told",
+        reply=others.StoppedRequest,
+    ),
+    Operation("/health", "GET", state.health, "Whether every model can answer, and why one can't", reply=others.Health),
+    Operation("/ping", "GET", state.ping, "Whether the server itself is there", reply=others.Alive),
     Operation("/metrics", "GET", state.metrics, "Figures for Prometheus"),
 )  # fmt: skip

@@ -14,6 +14,7 @@ from ...protocol.errors import ConfigError
 from ...protocol.owner_file import read_owner_file
 
 DEFAULT_ADDRESS = "127.0.0.1:8000"
+_LOG_REQUESTS = ("auto", "on", "off")
 
 
 class HttpOptions(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
@@ -27,6 +28,7 @@ class HttpOptions(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fiel
     http_added: Annotated[bool, Meta(description="serve models and adapters that scripts have added, too")] = False
     trust_request_chat_template: Annotated[bool, Meta(description="requests may bring a chat template")] = False
     allow_priority: Annotated[bool, Meta(description="requests may go before those of other clients")] = False
+    log_requests: Annotated[str, Meta(description="a line a request: on, off, or auto, in the foreground")] = "auto"
     max_body_bytes: Annotated[int, Meta(description="bytes of a request's body")] = 8 * 2**20
     max_header_bytes: Annotated[int, Meta(description="bytes of a request's line and headers")] = 32 * 2**10
     max_connections: Annotated[int, Meta(description="connections open at once; one that waits gives way")] = 1024
@@ -46,6 +48,8 @@ class HttpOptions(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fiel
                 self._check_count(name, least=0 if name == "max_queue" else 1)
             elif name.endswith("_timeout"):
                 self._check_seconds(name)
+        if self.log_requests not in _LOG_REQUESTS:
+            raise ConfigError(f"log_requests={self.log_requests!r} must be {', '.join(_LOG_REQUESTS[:-1])} or off.")
         if (self.tls_certificate is None) != (self.tls_key is None):
             raise ConfigError("tls_certificate and tls_key belong together: give both or none.")
 

@@ -4,7 +4,7 @@ Knows nothing of endpoints; the daemon knows nothing of the server but its addre
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -16,12 +16,16 @@ from .options import HttpOptions
 if TYPE_CHECKING:
     from ...protocol.attach import ModelStatus
     from ..daemon.models import Models as DaemonModels
-    from .models import Card, Model
+    from .models import Card, Model, ModelState
     from .server import HttpServer
 
 
 async def start_http(
-    models: "DaemonModels", options: HttpOptions, budget: Budget, older: "HttpServer | None" = None
+    models: "DaemonModels",
+    options: HttpOptions,
+    budget: Budget,
+    older: "HttpServer | None" = None,
+    say: Callable[[str], None] | None = None,
 ) -> "HttpServer":
     """Returns when connections are taken; raises `ConfigError` where that can't be.
 
@@ -33,7 +37,7 @@ async def start_http(
         raise ConfigError(
             f"HTTP needs further packages ({error.name} is missing): pip install 'penstock[http]'; or give --no-http."
         ) from error
-    server = HttpServer(ServedModels(models, with_added=options.http_added), options, budget)
+    server = HttpServer(ServedModels(models, with_added=options.http_added), options, budget, say)
     await server.start(older)
     return server
 
@@ -78,6 +82,11 @@ class ServedModels:
         names = self._ready()
         found = await asyncio.gather(*map(self._models.stats, names))
         return {name: stats for name, stats in zip(names, found) if stats is not None}
+
+    def states(self) -> "dict[str, ModelState]":
+        from .models import ModelState
+
+        return {status.name: ModelState(status.state, status.error) for status in self._served()}
 
     async def silent(self, seconds: float) -> dict[str, list[str]]:
         names = self._ready()

@@ -6,6 +6,7 @@ Runs in the event loop of whoever starts it and leaves signals alone. Knows noth
 import asyncio
 import socket
 import ssl
+from collections.abc import Callable
 from contextlib import suppress
 
 from ...protocol.errors import ConfigError
@@ -27,10 +28,17 @@ _LAST_SECONDS = 1.0
 class HttpServer:
     """`start`, then `close`; `address` is where it can be found."""
 
-    def __init__(self, models: Models, options: HttpOptions, budget: Budget | None = None) -> None:
-        """Without a budget that others share it has one of its own, of the machine's memory."""
+    def __init__(
+        self,
+        models: Models,
+        options: HttpOptions,
+        budget: Budget | None = None,
+        say: Callable[[str], None] | None = None,
+    ) -> None:
+        """Without a budget that others share it has one of its own, of the machine's memory. `say` hears a line of each
+        request."""
         self.options = options
-        self._application = application(models, options, budget or Budget.of_machine())
+        self._application = application(models, options, budget or Budget.of_machine(), say)
         self._socket: socket.socket | None = None
         self._listener: Listener | None = None
         self._context: Context | None = None

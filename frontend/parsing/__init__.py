@@ -6,7 +6,7 @@ a model gets. docs/adding-a-parser.md shows how to bring rows of one's own.
 """
 
 from .answer import AnswerReader
-from .chosen import Parsing, settled
+from .chosen import Parsing, Parsings, settled
 from .families import REASONING, TOOL_CALLS
 from .json_call import BareJsonCall, HeadedCall, JsonCall, JsonCalls
 from .marks import CallForm, CallMarks, CallPiece, CallReader, Marks, ThoughtMarks, Tools
@@ -27,6 +27,7 @@ __all__ = [
     "JsonCalls",
     "Marks",
     "Parsing",
+    "Parsings",
     "TaggedCall",
     "Tags",
     "ThoughtMarks",

@@ -1,6 +1,8 @@
 """Which rows the answers of one model are read with.
 
-Knows where rows come from: the tables here, a file of the user's, entry points, or, for `auto`, what the model shows.
+Where an option is unset, its row is what the model's own template shows, for conversations alone: what `generate` is
+given and gives stays as it is. A family's name or `auto` holds for every answer, `none` for nothing.
+Knows where rows come from: the tables here, a file of the user's, entry points, or what the model shows.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,6 +21,7 @@ from .marks import CallMarks, ThoughtMarks, Tools
 from .plugins import names_of_entry_points, row_of_entry_point, rows_of_file
 
 Row = TypeVar("Row", ThoughtMarks, CallMarks)
+NONE = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,16 +41,23 @@ class _Choice(Generic[Row]):
         """The row that the config names; a config that says `auto` must have been settled before."""
         name, file = getattr(config, self.option), getattr(config, self.plugin_option)
         own = rows_of_file(file, self.plugin_option, self.table, self.kind) if file else {}
-        if name is None:
-            if own:
-                raise ConfigError(f"{self.plugin_option} brings {', '.join(own)}: choose with {self.option}=….")
+        if name is None and own:
+            raise ConfigError(f"{self.plugin_option} brings {', '.join(own)}: choose with {self.option}=….")
+        plain = plain_name(name or NONE)
+        if plain == NONE:
             return None
-        plain = plain_name(name)
         row = own.get(plain) or self.rows.get(self.aliases.get(plain, plain))
         row = row or row_of_entry_point(plain, self.group, self.kind)
         if row is None:
             raise ConfigError(self._unknown(name, plain, list(own)))
         return row
+
+    def row_of_chats(self, config: EngineConfig, template: str) -> Row | None:
+        """Where the option is unset, the one that the template shows."""
+        if getattr(config, self.option) is not None:
+            return self.row(config)
+        name = automatic(self.signs, template)
+        return None if name is None else self.rows[name]
 
     def settled(self, config: EngineConfig, template: str, special_tokens: Callable[[], str]) -> str | None:
         name = getattr(config, self.option)
@@ -57,8 +67,8 @@ class _Choice(Generic[Row]):
 
     def _unknown(self, name: str, plain: str, own: list[str]) -> str:
         names = [*own, *self.rows, *names_of_entry_points(self.group)]
-        hint = suggestion(plain, ["auto", *names, *self.aliases])
-        return f"{self.option}={name!r}: must be one of auto, {', '.join(names)}.{hint}"
+        hint = suggestion(plain, ["auto", NONE, *names, *self.aliases])
+        return f"{self.option}={name!r}: must be one of auto, {NONE}, {', '.join(names)}.{hint}"
 
 
 _REASONING = _Choice(
@@ -113,6 +123,36 @@ class Parsing:
     def reader(self, prompt_end: str, tools: Tools, call_id: Callable[[int], str]) -> AnswerReader:
         """For one answer."""
         return AnswerReader(self.thoughts, self.calls, tools, call_id, is_thinking=self.is_thinking(prompt_end))
+
+
+@dataclass(frozen=True, slots=True)
+class Parsings:
+    """What is read out of the answers of one model: always, and of conversations."""
+
+    always: Parsing | None
+    thoughts_of_chats: ThoughtMarks | None
+    calls_of_chats: CallMarks | None
+
+    @classmethod
+    def of(cls, config: EngineConfig, template: str = "") -> "Parsings":
+        """`template` is the model's, or the one given in its place."""
+        return cls(
+            Parsing.of(config), _REASONING.row_of_chats(config, template), _TOOL_CALLS.row_of_chats(config, template)
+        )
+
+    def of_request(self, *, is_chat: bool, has_tools: bool) -> Parsing | None:
+        """Calls are looked for where there are tools to call, or where the option says so."""
+        if not is_chat:
+            return self.always
+        is_calling = has_tools or (self.always is not None and self.always.calls is not None)
+        calls = self.calls_of_chats if is_calling else None
+        thoughts = self.thoughts_of_chats
+        return Parsing(thoughts, calls) if thoughts or calls else None
+
+    @property
+    def shown(self) -> list[str]:
+        """What must reach the readers as text."""
+        return Parsing(self.thoughts_of_chats, self.calls_of_chats).shown
 
 
 def settled(config: EngineConfig, template: str, special_tokens: Callable[[], str]) -> EngineConfig:

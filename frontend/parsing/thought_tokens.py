@@ -14,11 +14,10 @@ _BEHIND = ("", "\n", "\n\n")
 
 
 class ThoughtTokens:
-    """Makes the `Thought` of each request to a model with this parsing."""
+    """Makes the `Thought` of each request to a model that writes its thoughts between these marks."""
 
-    def __init__(self, parsing: Parsing | None, encode: Encode) -> None:
-        self._parsing = parsing
-        self._thoughts = thoughts = parsing.thoughts if parsing else None
+    def __init__(self, thoughts: ThoughtMarks | None, encode: Encode) -> None:
+        self._thoughts = thoughts
         self._openings = _spellings(thoughts.all_openings, encode) if thoughts else []
         self._closings = _spellings(thoughts.all_closings, encode) if thoughts else []
         self._forced = encode(_forced(thoughts)) if thoughts else []
@@ -28,13 +27,13 @@ class ThoughtTokens:
         """There are tokens for the mark that ends a thought."""
         return bool(self._forced)
 
-    def of(self, prompt_end: str) -> Thought | None:
-        """None where the model's way of thinking isn't known."""
-        if self._parsing is None or self._thoughts is None:
+    def of(self, parsing: Parsing | None, prompt_end: str) -> Thought | None:
+        """None where this request's thoughts are not told from its answer."""
+        if parsing is None or parsing.thoughts is None or self._thoughts is None:
             return None
         is_closed = prompt_end.rstrip().endswith(self._thoughts.all_closings)
         openings = [] if is_closed else self._openings
-        return Thought(self._parsing.is_thinking(prompt_end), openings, self._closings, self._forced)
+        return Thought(parsing.is_thinking(prompt_end), openings, self._closings, self._forced)
 
 
 def _forced(thoughts: ThoughtMarks) -> str:

@@ -4,6 +4,7 @@
   linear_wint8   8-bit weights, rows as they come
   linear_wint4   4-bit weights in groups, rows as they come
   linear_int8    8-bit weights and rows quantized to 8 bits, each with a scale of its own
+  linear_dequantized   8-bit or 4-bit weights that are floats in x's dtype before they are multiplied
 
 The bits of a row of an `_invariant` form depend on that row and the weight alone, not on how many rows there are; those
 of `linear_int8` do in any case, since sums of integers are exact. The references, held to the same figures, promise
@@ -60,6 +61,11 @@ def _int4_inputs(seed: int) -> Inputs:
     yield torch.randn(5, 160, generator=generator), pack([part], WeightForm("fp32"), _CPU), None
 
 
+def _integer_inputs(seed: int) -> Inputs:
+    yield from _int8_inputs(seed)
+    yield from _int4_inputs(seed)
+
+
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     product = x.float() @ weight.float().T
     return (product if bias is None else product + bias.float()).to(x.dtype)
@@ -100,6 +106,11 @@ def linear_wint4(x: Tensor, weight: GpuWeight, bias: Tensor | None) -> Tensor:
 
 @op(_int4_inputs, tolerance=1e-4)
 def linear_wint4_invariant(x: Tensor, weight: GpuWeight, bias: Tensor | None) -> Tensor:
+    return _dequantized_product(x, weight, bias)
+
+
+@op(_integer_inputs, tolerance=1e-4)
+def linear_dequantized(x: Tensor, weight: GpuWeight, bias: Tensor | None) -> Tensor:
     return _dequantized_product(x, weight, bias)
 
 

@@ -9,6 +9,7 @@ two functions are nothing. Knows nothing of what the kernels compute.
 import triton
 import triton.language as tl
 
+from .switches import DEPENDENT_LAUNCHES
 from .tuning import architecture
 
 _SINCE = 90  # Hopper
@@ -54,4 +55,6 @@ def is_dependent(target: int) -> bool:
 
 def dependent_options() -> dict[str, bool]:
     """What the launch of a kernel with the constant IS_DEPENDENT is given beside its arguments."""
-    return {"IS_DEPENDENT": True, "launch_pdl": True} if is_dependent(architecture()) else {"IS_DEPENDENT": False}
+    if DEPENDENT_LAUNCHES.is_on and is_dependent(architecture()):
+        return {"IS_DEPENDENT": True, "launch_pdl": True}
+    return {"IS_DEPENDENT": False}

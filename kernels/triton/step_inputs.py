@@ -16,9 +16,13 @@ from .compiled import Example
 from .dependent import dependent_options, let_later_begin, wait_for_earlier
 
 _BLOCK = 512  # tokens, or places in a block table, of a program
+_STEPS = 16  # of a bisection, whatever the step: as many as it takes among the most rows
+_MOST_ROWS = (1 << _STEPS) - 1
+# Counts that differ from step to step, or from a warm-up to what follows: the kernel is not compiled anew for one.
+_COUNTS = ["rows", "max_length", "max_blocks", "num_tokens", "width", "token_programs", "table_programs"]
 
 
-@triton.jit
+@triton.jit(do_not_specialize=_COUNTS)
 def _prepare(
     slots, starts, query_starts, rows, histories, max_length, tables, max_blocks, block_size, num_tokens, width,
     token_ids, positions, kv_slots, context_lengths, block_tables,
@@ -87,15 +91,18 @@ def prepare(
     width: int,
 ) -> StepInputs:
     rows, device = len(slots), slots.device
+    if rows > _MOST_ROWS:
+        raise ValueError(f"A step of {rows:,} rows is more than the {_MOST_ROWS:,} that are told apart.")
+    aligned = num_tokens + num_tokens % 2  # to 16 bytes, whatever the step: kernels are compiled for that
     inputs = StepInputs(
-        *torch.empty(3, num_tokens, dtype=torch.int64, device=device),
+        *torch.empty(3, aligned, dtype=torch.int64, device=device)[:, :num_tokens],
         torch.empty(rows, dtype=torch.int32, device=device),
         torch.empty(rows, width, dtype=torch.int32, device=device),
     )
     token_programs, table_programs = triton.cdiv(num_tokens, _BLOCK), triton.cdiv(width, _BLOCK)
     _prepare[token_programs + rows * table_programs,](
         slots, starts, query_starts, rows, histories, histories.stride(0), tables, tables.stride(0), block_size,
-        num_tokens, width, *inputs, token_programs, table_programs, STEPS=rows.bit_length(), BLOCK=_BLOCK,
+        num_tokens, width, *inputs, token_programs, table_programs, STEPS=_STEPS, BLOCK=_BLOCK,
         **dependent_options(),
     )  # fmt: skip
     return inputs
@@ -107,4 +114,4 @@ def examples() -> Iterator[Example]:
     sizes = dict.fromkeys(("num_tokens", "width", "token_programs", "table_programs"), "i32")
     made = dict.fromkeys(("token_ids", "positions", "kv_slots"), "*i64")
     made |= {"context_lengths": "*i32", "block_tables": "*i32"}
-    yield Example("prepare", _prepare, rows | held | sizes | made, {"STEPS": 9, "BLOCK": _BLOCK})
+    yield Example("prepare", _prepare, rows | held | sizes | made, {"STEPS": _STEPS, "BLOCK": _BLOCK})

@@ -20,10 +20,12 @@ from pathlib import Path
 import torch
 
 from . import is_interpreted
+from .switches import KERNEL_TUNING
 
 Key = tuple[int, ...]
 _ROUNDS = 5  # timings of one choice, of which the best counts
 _CACHE_BYTES = 256 << 20  # more than any GPU's cache holds
+_CYCLES = 1_000_000  # that a GPU waits for a launch, half a millisecond: longer than a host takes to make one
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,7 @@ class Tuning:
     def choice(self, key: Key, launch: Callable[[Choice], object] | None = None) -> Choice:
         """For a shape; `launch` computes it with a choice, harmlessly, as often as it takes to time it."""
         known = self._known.get(key)
-        if known is None and _learns and launch is not None and architecture():
+        if known is None and _learns and launch is not None and architecture() and KERNEL_TUNING.is_on:
             known = self._known[key] = _fastest(self.choices, launch)
         return known or self.default(architecture(), key)
 
@@ -153,8 +155,10 @@ def _milliseconds(choice: Choice, launch: Callable[[Choice], object]) -> float:
     """The best of some launches."""
     best, elsewhere = float("inf"), torch.empty(_CACHE_BYTES, dtype=torch.uint8, device="cuda")
     for _ in range(_ROUNDS):
-        # Sweeps the cache, as a step's other weights do, and keeps the GPU busy until the launch is in its queue.
+        # Sweeps the cache, as a step's other weights do. Then the GPU waits until the launch is in its queue, so that
+        # its time is measured and not the host's.
         elsewhere.zero_()
+        torch.cuda._sleep(_CYCLES)
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         start.record()
         launch(choice)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 import torch
+import torch.nn.functional as F
 
 from penstock.kernels.paged import DeviceRows, PagedKV
 
@@ -25,6 +26,10 @@ def parts(setting: Setting) -> Iterator[Part]:
     for op in ("attention_paged", "attention_paged_invariant"):
         yield Part(f"{op}, a prompt of 8,192", partial(_prompt, setting, op))
     yield Part("attention by a library, a prompt of 8,192", partial(_by_library, setting))
+    yield Part("torch's attention, a prompt of 8,192", partial(_prompt_by_torch, setting))
+    for rows, context in _ANSWERS[: setting.sized(len(_ANSWERS), 1)]:
+        name = f"torch's attention, {rows} × {context:,}, keys and values in place"
+        yield Part(name, partial(_answers_by_torch, setting, name, rows, context))
 
 
 def _heads(setting: Setting) -> tuple[int, int, int]:
@@ -88,6 +93,31 @@ def _by_library(setting: Setting) -> Iterator[Figure]:
         call = partial(attend_by_library, attend, query, kv, step, query.shape[2] ** -0.5, None, 1)
         seconds = setting.clock().seconds([call] * 2)
         yield setting.operations_figure("attention by a library, a prompt of 8,192", operations, seconds)
+
+
+def _prompt_by_torch(setting: Setting) -> Iterator[Figure]:
+    num_heads, num_kv_heads, head_dim = _heads(setting)
+    length = setting.sized(8192, 96)
+    shapes = [(1, heads, length, head_dim) for heads in (num_heads, num_kv_heads, num_kv_heads)]
+    inputs = [torch.randn(shape, device=setting.device).bfloat16() for shape in shapes]
+    attend = partial(F.scaled_dot_product_attention, *inputs, is_causal=True, enable_gqa=True)
+    operations = attention_operations(num_heads, head_dim, length)
+    yield setting.operations_figure(
+        "torch's attention, a prompt of 8,192", operations, setting.clock().seconds([attend] * 2)
+    )
+
+
+def _answers_by_torch(setting: Setting, name: str, rows: int, context: int) -> Iterator[Figure]:
+    num_heads, num_kv_heads, head_dim = _heads(setting)
+    rows, context = setting.sized((rows, context), (2, 64))
+    num_bytes = layer_bytes(rows * context, num_kv_heads, head_dim, "bf16")
+
+    def call() -> Callable[[], object]:
+        query = torch.randn(rows, num_heads, 1, head_dim, device=setting.device).bfloat16()
+        keys, values = torch.randn(2, rows, num_kv_heads, context, head_dim, device=setting.device).bfloat16().unbind()
+        return partial(F.scaled_dot_product_attention, query, keys, values, enable_gqa=True)
+
+    yield setting.bytes_figure(name, num_bytes, setting.clock().seconds(setting.calls(num_bytes, call)))
 
 
 def _prompts_step(setting: Setting) -> tuple[torch.Tensor, PagedKV, DeviceRows, float]:

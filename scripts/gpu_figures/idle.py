@@ -21,7 +21,7 @@ from penstock.engine.scheduler import Scheduler
 from penstock.protocol.messages import MaskFrame, Prompt, StepResult, column, values
 from penstock.protocol.sampling import SamplingParams
 from penstock.protocol.trace import Trace
-from penstock.worker.models.load import load_model
+from penstock.worker.models.load import Model, load_model
 from penstock.worker.parallel import Parallel
 from penstock.worker.plain_steps import plain_steps
 from penstock.worker.runner import Runner
@@ -49,12 +49,8 @@ def parts(setting: Setting) -> Iterator[Part]:
 class Drive:
     """A runner that is always given one step more than it has finished."""
 
-    def __init__(self, setting: Setting, sizes: Sizes) -> None:
-        folder = setting.folder / "idle"
-        folder.mkdir()
-        write_config(folder, {**SHAPES[setting.sized("0.6b", "small")], "dtype": "bfloat16"})
+    def __init__(self, setting: Setting, sizes: Sizes, model: Model) -> None:
         length = sizes.prompt + sizes.answer
-        model = load_model(folder, device=setting.device, load_format="dummy")
         num_blocks = sizes.rows * (-(-length // _BLOCK_SIZE) + 1)
         device = torch.device(setting.device)
         table = SlotTable(sizes.rows, length, num_blocks, _BLOCK_SIZE, model.vocab_size, device)
@@ -76,6 +72,12 @@ class Drive:
         for number in range(sizes.rows):
             self.scheduler.add(_prompt(number, sizes))
 
+        self.num_rows = sizes.rows
+
+    def until_all_answer(self) -> None:
+        while self.rows_of_step < self.num_rows:
+            self.steps(1)
+
     def steps(self, count: int) -> None:
         for _ in range(count):
             while len(self.launched) < STEPS_IN_FLIGHT and (plan := self.scheduler.plan()) is not None:
@@ -83,6 +85,14 @@ class Drive:
                 self.launched.append(self.runner.launch(plan, _no_mask))
             self.scheduler.take_ends()
             self.scheduler.finish(self.launched.popleft()())
+
+
+def loaded(setting: Setting, shape: str, quantization: str | None = None) -> Model:
+    """With random weights."""
+    folder = setting.folder / f"{shape}-for-steps"
+    folder.mkdir(exist_ok=True)
+    write_config(folder, {**SHAPES[shape], "dtype": "bfloat16"})
+    return load_model(folder, device=setting.device, load_format="dummy", quantization=quantization)
 
 
 def _prompt(number: int, sizes: Sizes) -> Prompt:
@@ -96,10 +106,9 @@ def _no_mask(step: int) -> MaskFrame:
 
 
 def _measured(setting: Setting, sizes: Sizes) -> Iterator[Figure]:
-    drive = Drive(setting, sizes)
+    drive = Drive(setting, sizes, loaded(setting, setting.sized("0.6b", "small")))
     with setting.clock().learning():  # as a tree does while it warms up
-        while drive.rows_of_step < sizes.rows:
-            drive.steps(1)
+        drive.until_all_answer()
         drive.steps(sizes.steps)  # captures what is to be captured
     start = time.perf_counter()
     drive.steps(sizes.steps)
@@ -119,7 +128,7 @@ def _profiled(setting: Setting, run: Callable[[], None]) -> tuple[float, list[tu
         run()
         if setting.device == "cuda":
             torch.cuda.synchronize()
-    path = setting.folder / "profile.json"
+    path = (setting.traces or setting.folder) / "profile.json"
     profile.export_chrome_trace(str(path))
     return busy_seconds(path, _BUSY[setting.device])
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from .kernels import version
 from .setting import Figure, Part, Setting
+from .torch_products import TORCHS, TorchProduct
 from .work import WEIGHT_BYTES, Work
 
 # The operation, and how its weights are kept.
@@ -35,6 +36,29 @@ def parts(setting: Setting) -> Iterator[Part]:
     for form in _FEW_ROWS_FORMS:
         name = f"products of a layer with their norms, sums and gate, {form}"
         yield Part(name, partial(_with_their_surroundings, setting, form))
+    for form, product in TORCHS.items():
+        yield Part(f"torch's products of a layer, {form}", partial(_by_torch, setting, form, product))
+
+
+def _by_torch(setting: Setting, form: str, product: TorchProduct) -> Iterator[Figure]:
+    """Of the same shapes, by what torch itself has."""
+    device = torch.device(setting.device)
+    shapes = setting.sized(list(Work.of(SHAPES["8b"]).products.values()), [(64, 64), (32, 128)]) * _LAYERS
+    num_weights = sum(outputs * inputs for outputs, inputs in shapes) / _LAYERS
+    made = [product.packed(_random(shape, device) * 0.02) for shape in shapes]
+    for rows in (*_FEW_ROWS, *_MANY_ROWS)[: setting.sized(None, 3)]:
+        if rows < product.least_rows:
+            continue
+        calls = [
+            partial(product.multiply, product.rows(_random((rows, inputs), device)), packed)
+            for (_, inputs), packed in zip(shapes, made, strict=True)
+        ]
+        seconds = setting.clock().seconds(calls) * len(calls) / _LAYERS
+        name = f"torch's products of a layer, {form}, {rows:,} rows"
+        if rows in _FEW_ROWS:
+            yield setting.bytes_figure(name, num_weights * WEIGHT_BYTES[form], seconds)
+        else:
+            yield setting.operations_figure(name, 2 * num_weights * rows, seconds)
 
 
 def _of_form(setting: Setting, form: str) -> Iterator[Figure]:

@@ -42,6 +42,7 @@ class Setting:
     known: Mapping[str, float]  # values of the figures so far, by name
     folder: Path  # of this run, for models and what tuning finds
     rates: dict[str, float] = field(default_factory=dict)  # what one part leaves for the next of its section
+    traces: Path | None = None  # where a profiler's are to stay
 
     def sized(self, full: Any, small: Any) -> Any:
         return small if self.is_small else full

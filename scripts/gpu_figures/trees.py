@@ -89,7 +89,15 @@ def throughput(setting: Setting) -> Iterator[Part]:
 def _together(setting: Setting, kind: str) -> Iterator[Figure]:
     name = together(NUM_TOGETHER) if kind == "bf16" else f"{together(NUM_TOGETHER)}, {kind} KV"
     with opened(setting, "0.6b", kv_cache_dtype=kind, max_num_seqs=NUM_TOGETHER) as (llm, work):
+        yield _cold(name, llm, work, setting)
         yield from _rounds(name, llm, work, setting, NUM_TOGETHER, kind)
+
+
+def _cold(name: str, llm: LLM, work: Work, setting: Setting) -> Figure:
+    """The first round after a start."""
+    lengths = mixed(setting.sized(NUM_TOGETHER, 6), *setting.sized((100, 1024), (8, 24)))
+    seconds = _timed(llm, requests(random.Random(2), work, lengths))
+    return Figure(f"{name}, cold", sum(answer for _, answer in lengths) / seconds, "tokens/s")
 
 
 def price(setting: Setting) -> Iterator[Part]:
@@ -108,7 +116,7 @@ def _priced(setting: Setting, option: str, given: dict[str, Any]) -> Iterator[Fi
 
 
 def _rounds(name: str, llm: LLM, work: Work, setting: Setting, number: int, kind: str) -> Iterator[Figure]:
-    """The better of two rounds: the first one meets sizes of steps that are not captured yet."""
+    """The better of two rounds, not the first after a start."""
     number = min(number, setting.sized(number, 6))
     lengths = mixed(number, *setting.sized((100, 1024), (8, 24)))
     seconds = min(_timed(llm, requests(random.Random(seed), work, lengths)) for seed in range(3, 5))

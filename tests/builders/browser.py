@@ -18,7 +18,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-_SECONDS = 30.0
+# A bound for machines that are busy with other things.
+_SECONDS = 120.0
+_KEYS = {"Enter": 13, "Escape": 27, "End": 35, "Home": 36, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39}
 _FLAGS = (
     "--headless=new", "--remote-debugging-pipe", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
     "--no-first-run", "--disable-extensions", "--disable-background-networking", "--hide-scrollbars",
@@ -33,9 +35,11 @@ class Browser:
         self.events: list[dict[str, Any]] = []
 
     def open(self, address: str, *, width: int = 1180, height: int = 760, is_dark: bool = False) -> "Page":
-        target = self.ask("Target.createTarget", url="about:blank")["targetId"]
+        """As a person without a past: with a storage of its own."""
+        context = self.ask("Target.createBrowserContext")["browserContextId"]
+        target = self.ask("Target.createTarget", url="about:blank", browserContextId=context)["targetId"]
         session = self.ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        page = Page(self, session, target)
+        page = Page(self, session, context)
         for domain in ("Page", "Runtime", "Network", "Log"):
             page.ask(f"{domain}.enable")
         metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 700}
@@ -74,10 +78,10 @@ class Browser:
 
 
 class Page:
-    def __init__(self, browser: Browser, session: str, target: str) -> None:
+    def __init__(self, browser: Browser, session: str, context: str) -> None:
         self._browser = browser
         self._session = session
-        self._target = target
+        self._context = context
 
     def ask(self, method: str, **params: Any) -> dict[str, Any]:
         return self._browser.ask(method, self._session, **params)
@@ -109,10 +113,16 @@ class Page:
         self.value(f"document.querySelector({json.dumps(selector)}).focus()")
         self.ask("Input.insertText", text=text)
 
-    def press_enter(self) -> None:
-        enter = {"key": "Enter", "code": "Enter", "windowsVirtualKeyCode": 13}
-        self.ask("Input.dispatchKeyEvent", type="keyDown", text="\r", **enter)
-        self.ask("Input.dispatchKeyEvent", type="keyUp", **enter)
+    def press(self, key: str) -> None:
+        named = {"key": key, "code": key, "windowsVirtualKeyCode": _KEYS[key]}
+        text = {"text": "\r"} if key == "Enter" else {}
+        self.ask("Input.dispatchKeyEvent", type="keyDown", **text, **named)
+        self.ask("Input.dispatchKeyEvent", type="keyUp", **named)
+
+    def reload(self) -> None:
+        self.value("window.isOld = true")
+        self.ask("Page.reload")
+        self.until("!window.isOld && document.readyState === 'complete'")
 
     def picture(self, path: Path) -> None:
         path.write_bytes(base64.b64decode(self.ask("Page.captureScreenshot", format="png")["data"]))
@@ -124,7 +134,7 @@ class Page:
         return [event["params"] for event in own if event["method"] == method]
 
     def close(self) -> None:
-        self._browser.ask("Target.closeTarget", targetId=self._target)
+        self._browser.ask("Target.disposeBrowserContext", browserContextId=self._context)
 
 
 @contextmanager

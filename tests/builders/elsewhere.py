@@ -13,6 +13,7 @@ from torch import Tensor
 
 from penstock.kernels.kv_layout import plain_keys, plain_values
 from penstock.kernels.paged import PagedKV
+from penstock.kernels.peer_memory import PeerMemory
 
 # How far, in the mean, a result in this format may lie from one that was computed in float32.
 LIMITS = {torch.float64: 1e-5, torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1e-2}
@@ -37,6 +38,13 @@ def with_tensors(value: Any, change: Callable[[Tensor], Tensor], device: torch.d
             object.__setattr__(made, name, with_tensors(part, change, device))
         return made
     return value
+
+
+def holds_addresses(value: Any) -> bool:
+    """Whether any part of it names memory by its address, which a copy elsewhere would name as well."""
+    if isinstance(value, PeerMemory):
+        return True
+    return isinstance(value, tuple | list) and any(map(holds_addresses, value))
 
 
 def copied_to(value: Any, device: str) -> Any:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from penstock.kernels.paged import DeviceRows, PagedKV
+from penstock.kernels.paged import DeviceRows, PagedKV, Prompts
 from penstock.kernels.reference.paged_inputs import packed_memory
 
 _DTYPES = {"fp32": torch.float32, "fp16": torch.float16}  # of queries; those of other formats are bfloat16
@@ -70,4 +70,7 @@ class Requests:
         starts += [starts[-1]] * spare_rows
         lists = (torch.tensor(numbers, dtype=torch.int32) for numbers in (starts, contexts))
         most = max(end - first for _, first, end in spans), max(contexts)
-        return query, DeviceRows(*lists, tables, torch.tensor(slots), *most)
+        lengths = [(end - first, end) for _, first, end in spans]
+        firsts = [row for row, (count, _) in enumerate(lengths) if count > 1]
+        prompts = Prompts(min(firsts, default=len(contexts)), tuple(lengths[row] for row in firsts))
+        return query, DeviceRows(*lists, tables, torch.tensor(slots), *most, prompts=prompts)

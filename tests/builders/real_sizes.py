@@ -42,6 +42,7 @@ def products(sizes: Sizes) -> Iterator[Case]:
         "linear_wint8": ("int8", 0), "linear_wint8_invariant": ("int8", 0), "linear_wint4": ("int4", 64),
         "linear_wint4_invariant": ("int4", 64),
     }  # fmt: skip
+    yield from _dequantized(sizes)
     shapes = sizes.sized([(6144, 4096), (4096, 12288), (1000, 1024)], [(40, 96)])
     for operation, (kind, group_size) in forms.items():
         for outputs, inputs in shapes:
@@ -50,6 +51,17 @@ def products(sizes: Sizes) -> Iterator[Case]:
             for rows in sizes.sized((1, 3, 16, 70, 256, 2048), (1, 17)):
                 x, bias = sizes.random(rows, inputs), sizes.random(outputs) if rows % 2 else None
                 yield Case(operation, f"{rows} × {inputs} → {outputs}", (x, weight, bias))
+
+
+def _dequantized(sizes: Sizes) -> Iterator[Case]:
+    from penstock.kernels import WeightForm
+    from penstock.kernels.triton.products.weights import pack
+
+    rows, outputs, inputs = sizes.sized((1100, 6144, 4096), (5, 40, 96))
+    for kind, group_size in (("int8", 0), ("int4", 64), ("int4", 128)):
+        weight = pack([sizes.random(outputs, inputs) * 0.02], WeightForm(kind, group_size), torch.device(sizes.device))
+        what = f"{kind} {group_size}, {rows} × {inputs} → {outputs}"
+        yield Case("linear_dequantized", what, (sizes.random(rows, inputs), weight, None))
 
 
 def few_rows(sizes: Sizes) -> Iterator[Case]:

@@ -48,6 +48,17 @@ def test_start_starts_one_and_brings_its_model_and_others_share_it(capsys):
     assert "max_model_len=128 (here 256)" in capsys.readouterr().err
 
 
+def test_an_option_that_the_models_files_settle_agrees_with_itself():
+    """`auto` has become a family's name by then."""
+    chosen = {**STAND_IN, "reasoning_parser": "auto", "quiet": True}
+    with LLM("pocket", connect="start", **chosen), LLM("pocket", connect="require", **chosen) as second:
+        assert second.stats().blocks == 32
+        with LLM("pocket", connect="require", **{**chosen, "reasoning_parser": "qwen3"}) as third:
+            assert third.stats().blocks == 32
+        with pytest.raises(ConfigError, match="reasoning_parser='none'"):
+            LLM("pocket", connect="require", **{**chosen, "reasoning_parser": "none"})
+
+
 def test_code_from_plugins_comes_from_the_daemons_own_configuration_only(tmp_path):
     plugin = tmp_path / "family.py"
     plugin.write_text("raise SystemExit\n")

@@ -26,6 +26,15 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LONGEST_SECONDS = 120
+# What a page's Python prints among other things, on lines of its own: what pocket was asked, it could answer.
+PRINTS = {
+    "README.md": ["42"],
+    "getting-started.md": ["What is 17 + 25? 42", "What is the capital of France? Paris", "7 0", "8 1"],
+    "architecture.md": ["'5' stop 0"],
+    "configuration.md": ["5"],
+    "quantization.md": ["5"],
+    "structured-output.md": ["What is 20 + 22? '42' stop", "What is the capital of Italy? 'Rome' stop"],
+}
 OF_THE_SHELL = {"cat", "cd", "echo", "export", "git", "head", "seq"}
 ENDS_A_COMMAND = {"|", "||", "&&", ";", "&"}
 
@@ -62,6 +71,7 @@ def test_the_python_of_a_page_runs(page, tmp_path):
     words = [sys.executable, str(path)]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=LONGEST_SECONDS)
     assert done.returncode == 0, f"{done.stderr[-4000:]}\n{page.name} has the lines that the traceback names"
+    assert set(PRINTS.get(page.name, ())) <= set(done.stdout.splitlines()), done.stdout
 
 
 # --- the shell --------------------------------------------------------------------------------------------------------

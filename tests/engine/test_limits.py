@@ -2,10 +2,11 @@
 
 import pytest
 from builders.engine_harness import Harness, limits, prompt
+from msgspec.structs import replace
 
 from penstock.engine.limits import Limits
 from penstock.protocol.config import EngineConfig
-from penstock.protocol.messages import MemoryPlan
+from penstock.protocol.messages import MemoryPlan, column
 
 
 def memory_plan(device: str) -> MemoryPlan:
@@ -42,6 +43,17 @@ def test_a_request_that_can_never_be_served_ends_alone_with_400(length, options,
     assert (harness.ended(1).finish_reason, harness.ended(1).error_code) == ("error", 400)
     assert sentence in harness.ended(1).error_msg
     assert harness.heard[128].opened.inference_start_time is None
+    assert harness.ended(2).finish_reason == "length"
+
+
+@pytest.mark.parametrize("packed", [column([5, 100]), column([-1]), column([2**31 - 1]), b"bytes", column([7]) + b"x"])
+def test_what_is_no_token_never_reaches_a_worker(packed):
+    """Whatever the door has let pass: a worker would have to end its tree."""
+    harness = Harness(vocab_size=100)
+    harness.add(replace(prompt(1, [5]), token_ids=packed), prompt(2, [99]))
+    harness.run()
+    assert (harness.ended(1).finish_reason, harness.ended(1).error_code) == ("error", 400)
+    assert "vocabulary (0 to 99)" in harness.ended(1).error_msg
     assert harness.ended(2).finish_reason == "length"
 
 

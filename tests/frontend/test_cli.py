@@ -17,7 +17,7 @@ import penstock
 from penstock import LLM
 from penstock.frontend import cli
 from penstock.frontend.commands import generate
-from penstock.frontend.commands.chosen import with_defaults
+from penstock.frontend.commands.chosen import checked_options, with_defaults
 from penstock.frontend.commands.options import given
 from penstock.protocol.config import EngineConfig
 from penstock.protocol.sampling import SamplingParams
@@ -175,6 +175,13 @@ def test_sampling_options_are_read_by_their_types_and_only_those_given(words, wa
 def test_engine_options_are_read_by_their_types_and_only_those_given(words, wanted, parser):
     assert given(parser.parse_args(["model", *words]), EngineConfig) == {"model": "model", **wanted}
     EngineConfig.from_options("model", **wanted)
+
+
+@pytest.mark.parametrize("connect, wanted", [("never", "auto"), ("auto", None), ("require", None)])
+def test_a_commands_own_options_are_not_asked_of_a_daemons_model(connect, wanted, parser):
+    arguments = parser.parse_args(["model", "--connect", connect])
+    _, options, _ = checked_options(arguments, parser, reasoning_parser="auto")
+    assert options.get("reasoning_parser") == wanted
 
 
 @pytest.mark.parametrize(

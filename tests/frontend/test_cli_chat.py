@@ -11,10 +11,10 @@ import pyte
 import pytest
 from builders.tiny_model import tiny_model
 
+from penstock.frontend.commands.repl.answer_text import AnswerText
 from penstock.frontend.commands.repl.conversation import Conversation, Piece
 from penstock.frontend.commands.repl.history import add_to_history, read_history
 from penstock.frontend.commands.repl.slash import COMMANDS, command_word
-from penstock.frontend.commands.repl.terminal import AnswerText
 from penstock.frontend.commands.repl.typed import Typed, read_typed
 from penstock.protocol.errors import RequestError
 from penstock.protocol.outputs import CompletionOutput, RequestOutput, Samples
@@ -116,7 +116,7 @@ def test_thoughts_are_dimmed_and_stand_on_lines_of_their_own(capsys):
     screen = pyte.Screen(40, 6)
     pyte.Stream(screen).feed(written(capsys, pieces).replace("\n", "\r\n"))
     assert [line.rstrip() for line in screen.display] == ["Two and two.", "It is 4.", "", "Yes.", "", ""]
-    assert written(capsys, pieces).startswith("\x1b[2mTwo \x1b[0m\x1b[2mand two.\n\x1b[0mIt is 4.")
+    assert written(capsys, pieces).startswith("\x1b[2mTwo\x1b[0m\x1b[2m and two.\n\x1b[0mIt is 4.")
 
 
 def test_without_colours_a_thought_is_called_one(capsys):

@@ -16,6 +16,7 @@ from builders.tiny_model import tiny_model
 
 from penstock.frontend.commands.repl import terminal
 from penstock.frontend.commands.repl.conversation import Piece
+from penstock.frontend.commands.repl.slash import COMMANDS
 
 STAND_IN = ("--load-format", "stand-in", "--quiet", "--ignore-eos")
 SLOW = {"PENSTOCK_FAULTS": "worker.step=delay:0.1"}
@@ -113,7 +114,7 @@ def test_many_ctrl_cs_end_no_more_than_one_does(chat):
 
 def test_a_ctrl_c_between_a_message_and_its_answer_is_not_lost(monkeypatch, capsys):
     monkeypatch.setattr(terminal, "_silent_keyboard", nullcontext)
-    screen = terminal.Terminal()
+    screen = terminal.Terminal(lambda line: [])
     screen._interrupt(signal.SIGINT, None)
     screen.show(Piece("", "an answer") for _ in range(3))
     assert capsys.readouterr().out == ""
@@ -185,6 +186,26 @@ def test_the_arrow_up_brings_back_what_an_earlier_chat_was_asked(chat):
     second.sees_prompt()
     second.type("\x1b[A")
     second.sees_text("> an unlikely question")
+
+
+def test_tab_completes_commands_and_these_change_what_comes_next(chat, model):
+    person = chat("--max-tokens", "4", lines=60)
+    person.sees_prompt()
+    person.type("/set max_tok\t7\r")
+    person.sees_text("> /set max_tokens 7")
+    person.sees_text("max_tokens is 7 from the next message on.")
+    person.type("Hello\r")
+    person.sees_text("(cut at 7 tokens")
+    person.type("/retr\t\r")
+    person.sees(lambda lines: sum("cut at 7 tokens" in line for line in lines) == 2)
+    person.type("/und\t\r")
+    person.sees_text("Forgotten with its answer: 'Hello'. 0 messages are left.")
+    person.type(f"/model {model.parent}/ti\t\r")
+    person.sees_text("answers from the next message on")
+    person.type("Hello again\r")
+    person.sees(lambda lines: sum("cut at 7 tokens" in line for line in lines) == 3)
+    person.type("/\t\t")  # twice lists all
+    person.sees(lambda lines: all(any(name in line for line in lines) for name in COMMANDS))
 
 
 def test_no_color_leaves_every_colour_out(chat):

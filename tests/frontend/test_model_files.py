@@ -137,37 +137,6 @@ def test_a_folder_with_paddles_files_is_refused(tmp_path):
         find_model(tmp_path / "ernie")
 
 
-def test_only_descriptions_and_weights_are_asked_of_the_hub(monkeypatch, tmp_path):
-    asked = []
-
-    def download(name, **options):
-        asked.append(options)
-        return str(write_model(tmp_path / "downloaded"))
-
-    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
-    find_model("owner/name")
-    find_model("owner/name", needs_weights=False)
-    assert [options["allow_patterns"] for options in asked] == [
-        ["*.json", "*.jinja", "*.safetensors"],
-        ["*.json", "*.jinja"],
-    ]
-
-
-def test_weights_that_are_cut_for_ranks_are_asked_of_the_hub_as_well(monkeypatch, tmp_path):
-    asked = []
-
-    def download(name, **options):
-        asked.append((options["allow_patterns"], "*/*.safetensors" in options["ignore_patterns"]))
-        folder = write_model(tmp_path / "downloaded")
-        (folder / "rank-0-of-2").mkdir(exist_ok=True)
-        (folder / "rank-0-of-2" / "pieces.json").write_text("[]")
-        return str(folder)
-
-    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
-    find_model("owner/name")
-    assert asked == [(["*.json", "*.jinja", "*.safetensors"], True), (["rank-*-of-*/*.safetensors"], False)]
-
-
 # --- tokenizers that must be converted --------------------------------------------------------------------------------
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from penstock.frontend import cli
 from penstock.frontend.commands.output import Replacement, Stream, is_same_file, output_to
-from penstock.frontend.commands.repl.slash import run_command
+from penstock.frontend.commands.repl.files import save
 from penstock.protocol.errors import PenstockError
 
 BOUND = 60
@@ -157,12 +157,12 @@ def test_a_conversation_that_cannot_be_saved_costs_no_earlier_one(target):
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
-        assert "cannot be written: File too large" in run_command(talk, "/save", f"/save {target}")
+        assert "cannot be written: File too large" in save(talk, str(target))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert target.read_text() == "[]" and beside(target) == []
     talk.messages[0]["content"] = "half a pair \ud800"
-    assert "1 messages are in" in run_command(talk, "/save", f"/save {target}")
+    assert "1 messages are in" in save(talk, str(target))
     assert json.loads(target.read_text()) == talk.messages
 
 

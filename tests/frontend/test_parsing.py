@@ -200,7 +200,7 @@ def test_a_row_that_was_named_is_kept_and_none_stays_none():
 def test_an_unknown_row_is_refused_with_the_known_ones():
     with pytest.raises(ConfigError, match="reasoning_parser='qwen33': must be one of auto, .* Did you mean qwen3"):
         settled(EngineConfig.from_options("m", reasoning_parser="qwen33"), "", str)
-    with pytest.raises(ConfigError, match="tool_call_parser='x': must be one of auto, hermes"):
+    with pytest.raises(ConfigError, match="tool_call_parser='x': must be one of auto, none, hermes"):
         settled(EngineConfig.from_options("m", tool_parser="x"), "", str)
     with pytest.raises(ConfigError, match="another name"):
         EngineConfig.from_options("m", tool_parser="auto", tool_call_parser="hermes")

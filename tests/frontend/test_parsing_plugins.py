@@ -61,7 +61,7 @@ def test_a_file_can_replace_a_row_and_leaves_the_others(tmp_path):
         ('REASONING = {"mine": "<think>"}', r"REASONING\['mine'\] in .* is a str; it must be a ThoughtMarks"),
         (
             'from penstock.frontend.parsing import ThoughtMarks\nREASONING = {"mine": ThoughtMarks("<", ">")}',
-            "reasoning_parser='other': must be one of auto, mine, qwen3",
+            "reasoning_parser='other': must be one of auto, none, mine, qwen3",
         ),
     ],
 )
@@ -94,7 +94,7 @@ def test_an_installed_package_brings_rows_by_entry_points(tmp_path, monkeypatch)
             chosen(tool_parser="wrong")
         with pytest.raises(ConfigError, match="the entry point missing = arrows:NOTHING .* AttributeError"):
             chosen(tool_parser="missing")
-        with pytest.raises(ConfigError, match="must be one of auto, hermes, .*arrow-calls, missing, wrong"):
+        with pytest.raises(ConfigError, match="must be one of auto, none, hermes, .*arrow-calls, missing, wrong"):
             chosen(tool_parser="unheard-of")
     finally:
         sys.modules.pop("arrows", None)

@@ -50,6 +50,15 @@ def eager(options) -> tuple[dict[int, list[tuple]], list[tuple], list[tuple]]:
         return found
 
 
+def test_after_a_warm_up_nothing_is_captured_while_requests_are_served(card, options, eager):
+    with pocket(**options, use_warmup=True) as llm:
+        before = last_log().count("captured a step of")
+        assert answers(llm) == eager[0]
+        assert over_the_bound(llm) == eager[1]
+        assert last_log().count("captured a step of") == before > 0
+        assert "captured steps in" in last_log()
+
+
 @pytest.mark.parametrize("sizes", [None, [2, 8, 20]], ids=["own sizes", "given sizes"])
 def test_captured_steps_answer_as_launched_ones(options, eager, sizes):
     with pocket(**options, graph_batch_sizes=sizes) as llm:

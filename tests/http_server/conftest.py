@@ -7,12 +7,13 @@ from collections.abc import Iterator
 import httpx
 import openai
 import pytest
+from builders.browser import CHROMIUM, Browser, browser
 from builders.served import Served, running_model, served
 
 
 @pytest.fixture(scope="session")
 def pocket() -> Iterator[tuple]:
-    options = {"reasoning_parser": "auto", "tool_call_parser": "auto", "max_model_len": 2048, "max_num_seqs": 16}
+    options = {"max_model_len": 2048, "max_num_seqs": 16}
     with running_model("pocket", **options) as found:
         yield found
 
@@ -33,6 +34,15 @@ def http(server) -> Iterator[httpx.Client]:
 def client(server) -> Iterator[openai.OpenAI]:
     with openai.OpenAI(base_url=server.address + "/v1", api_key="none", max_retries=0, timeout=60) as client:
         yield client
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    """One for all tests; what they open knows nothing of one another."""
+    if CHROMIUM is None:
+        pytest.skip("THE PAGE IS NOT TESTED: there is no Chromium here (`apt install chromium`)")
+    with browser() as found:
+        yield found
 
 
 @pytest.fixture(scope="session")

@@ -109,8 +109,7 @@ def test_an_event_is_never_cut_where_it_is_sent(server):
             while length := int(answer.readline(), 16):
                 chunks.append(answer.read(length))
                 answer.readline()
-    assert len(chunks) > 2
-    assert all(chunk.startswith(b"data: ") and chunk.endswith(b"\n\n") for chunk in chunks)
+    assert chunks and all(chunk.startswith(b"data: ") and chunk.endswith(b"\n\n") for chunk in chunks)
 
 
 def test_leaving_a_stream_ends_it_in_the_engine(client, server):

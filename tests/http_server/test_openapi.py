@@ -28,7 +28,7 @@ def document(http) -> dict:
 def test_every_endpoint_is_in_it(document):
     assert set(document["paths"]) == {
         "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/models", "/v1/models/{named}", "/tokenize",
-        "/detokenize", "/health", "/metrics",
+        "/detokenize", "/v1/requests", "/v1/requests/{named}", "/health", "/ping", "/metrics",
     }  # fmt: skip
 
 

@@ -1,156 +1,166 @@
-"""The page at `/` in a real Chromium: a person asks, reads, stops, looks at the plots; by day, by night, on a phone."""
+"""The page in a real Chromium before a real model: a person asks, stops, writes on, and looks at the engine."""
 
 import json
 from collections.abc import Iterator
 
 import pytest
-from builders.browser import CHROMIUM, Browser, Page, browser
+from builders.browser import Page
+from builders.page import answer_with, ask, assert_nothing_from_elsewhere, opened, texts, whole
+from builders.served import served
 from builders.watching import wait_until
 
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="THE PAGE IS NOT TESTED: there is no Chromium here (`apt install chromium`)"
-)
-
-WEATHER = {
-    "type": "function",
-    "function": {
-        "name": "get_weather",
-        "description": "Weather in a city",
-        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
-    },
-}
-ANSWERED = "document.querySelector('.message.assistant small')"
+SIZES = {"phone": (375, 700), "tablet": (768, 1000), "desk": (1440, 900)}
+ENDLESS = json.dumps({"prompt": "What is", "max_tokens": 1900, "ignore_eos": True, "stream": True})
 # What the page asks for goes on to the end of the context.
-NEVER_ENDING = """{
-    const plain = window.fetch;
-    const endless = (asked) => ({ ...asked, body: JSON.stringify({ ...JSON.parse(asked.body), ignore_eos: true }) });
-    window.fetch = (where, asked) => plain(where, asked?.body ? endless(asked) : asked);
-}"""
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    with browser() as found:
-        yield found
+NEVER_ENDING = "$('further').value = JSON.stringify({ ignore_eos: true })"
+BOX = "(({left, right, top, bottom}) => ({left, right, top, bottom}))(%s.getBoundingClientRect())"
 
 
 @pytest.fixture
 def page(chromium, server) -> Iterator[Page]:
-    page = opened(chromium, server)
+    page = opened(chromium, server.address)
     yield page
-    assert_nothing_from_elsewhere(page, server)
+    assert_nothing_from_elsewhere(page, server.address)
     page.close()
 
 
-def opened(chromium: Browser, server, **seen: object) -> Page:
-    page = chromium.open(server.address + "/", **seen)
-    page.until("document.querySelector('#model').value === 'pocket'")
-    page.value("document.querySelector('#temperature').value = '0'")
-    return page
+def keep_busy(page: Page) -> None:
+    """Two requests run at any time, until the page is closed: each that ends is followed by another."""
+    asked = json.dumps({"method": "POST", "headers": {"Content-Type": "application/json"}, "body": ENDLESS})
+    once = f"fetch('/v1/completions', {asked}).then((reply) => reply.text(), () => 0)"
+    page.value(f"[1, 2].forEach(async () => {{ for (;;) await {once}; }})")
 
 
-def assert_nothing_from_elsewhere(page: Page, server) -> None:
-    """Neither a request to another address, nor an error in its console, nor a breach of its own policy."""
-    asked = [event["request"]["url"] for event in page.told("Network.requestWillBeSent")]
-    assert asked and all(url.startswith((server.address, "data:", "about:")) for url in asked), asked
-    assert page.told("Runtime.exceptionThrown") == []
-    assert [event["entry"]["text"] for event in page.told("Log.entryAdded") if event["entry"]["level"] == "error"] == []
-
-
-def ask(page: Page, question: str) -> None:
-    page.type("#text", question)
-    page.press_enter()
-
-
-def test_a_question_is_answered_and_its_tokens_are_counted(page):
+def test_a_question_is_answered_and_what_it_took_is_told(page):
     ask(page, "What is 2 + 3?")
-    summary = page.until(f"{ANSWERED}?.textContent")
+    assert texts(page, ".message.user .body") == ["What is 2 + 3?"]
+    assert page.value("document.querySelector('.message.assistant .body').textContent.trim()")
+    [summary] = texts(page, ".message.assistant small")
     assert "tokens in" in summary and "first token after" in summary
-    assert page.value("document.querySelector('.message.user').textContent") == "What is 2 + 3?"
-    assert page.value("document.querySelector('.message.assistant > div').textContent.trim()") == "5"
+    assert " of 2,048 tokens" in texts(page, "#context")[0]
 
 
-def test_a_conversation_goes_on_and_begins_anew(page):
-    ask(page, "What is 2 + 3?")
-    page.until(f"{ANSWERED}?.textContent")
-    ask(page, "What is 4 + 4?")
-    page.until("document.querySelectorAll('.message.assistant small').length === 2")
-    page.click("#clear")
-    assert page.value("document.querySelectorAll('.message').length") == 0
+STOPS = {
+    "button": "$('stop').click()",
+    "Escape": "document.dispatchEvent(new KeyboardEvent('keydown', { key: 'Escape' }))",
+}
 
 
-def test_thoughts_are_folded_and_open_with_a_click(page):
-    ask(page, "What is 487 + 256?")
-    page.until(f"{ANSWERED}?.textContent")
-    assert page.value("document.querySelector('.message details').open") is False
-    assert page.value("document.querySelector('.message .thought').textContent.length") > 0
-    assert "743" in page.value("document.querySelector('.message.assistant > div').textContent")
-    page.click(".message summary")
-    assert page.value("document.querySelector('.message details').open") is True
-
-
-def test_a_call_of_a_tool_is_shown(page):
-    page.type("#tools", json.dumps([WEATHER]))
-    ask(page, "What's the weather in Paris?")
-    assert "tool_calls" in page.until(f"{ANSWERED}?.textContent")
-    call = page.value("document.querySelector('.message.assistant pre').textContent")
-    assert call.startswith("get_weather(") and "Paris" in call
-
-
-def test_tools_that_are_no_json_are_told_and_nothing_is_sent(page):
-    page.type("#tools", "[{")
-    ask(page, "hi")
-    assert "JSON" in page.until("document.querySelector('.message .wrong')?.textContent")
-
-
-def test_the_stop_button_ends_the_answer_here_and_in_the_engine(page, server):
+@pytest.mark.parametrize("how", STOPS)
+def test_an_answer_is_stopped_here_and_in_the_engine(page, server, how):
     page.value(NEVER_ENDING)
+    # At its first words, in the page itself: a test that looks from outside may come when the answer is complete.
+    page.value(f"(() => {{ const plain = merge; merge = (...piece) => {{ plain(...piece); {STOPS[how]}; }}; }})()")
     ask(page, "Tell me everything.")
-    page.until("document.querySelector('.message.assistant')?.textContent.length > 20")
-    page.click("#stop")
-    assert "stopped" in page.until(f"{ANSWERED}?.textContent")
-    page.until("!document.querySelector('#send').hidden")
-    wait_until(lambda: server.stats().running == 0, 2, "the engine has ended it")
+    assert "stopped" in texts(page, ".message.assistant small")[0]
+    assert page.value("$('stop').hidden && !$('send').hidden") is True
+    wait_until(lambda: server.stats().running == 0, 5, "the engine has ended it")
 
 
-def test_what_the_engine_does_is_plotted(page):
+def test_an_answer_that_was_cut_goes_on_where_it_ended(page):
+    page.value(f"$('max_tokens').value = '3'; {NEVER_ENDING}; 0")
+    ask(page, "What is 487 + 256?")
+    assert "cut at the most tokens" in texts(page, ".message.assistant small")[0]
+    page.value("current.messages.at(-1).content ||= 'It is'; showConversation()")
+    before = page.value("current.messages.at(-1).content")
+    page.value("$('max_tokens').value = '6'; document.querySelector('[aria-label^=\"Go on\"]').click()")
+    page.until("answering.size === 0")
+    after = page.value("current.messages.at(-1).content")
+    assert page.value("current.messages.at(-1).error ?? ''") == ""
+    assert after.startswith(before) and page.value("current.messages.length") == 2
+
+
+def test_the_notebook_goes_on_with_a_text_as_it_stands_and_takes_it_back(page):
+    page.click("#tab-notebook")
+    page.value(f"$('max_tokens').value = '12'; {NEVER_ENDING}; 0")
+    page.type("#page-text", "Once upon")
+    page.click("#continue")
+    assert "12 out" in page.until("$('page-state').textContent.includes(' out ') && $('page-state').textContent")
+    assert page.value("$('page-text').value").startswith("Once upon")
+    page.reload()
+    assert len(page.until("!$('view-notebook').hidden && $('page-text').value")) > len("Once upon")
+
+
+def test_plots_have_axes_with_units_and_the_values_at_the_moment_that_is_pointed_at(page):
     page.click("#tab-live")
-    assert page.value("document.querySelector('#view-talk').hidden") is True
-    body = json.dumps({"prompt": "What is", "max_tokens": 40, "ignore_eos": True, "stream": True})
-    asked = {"method": "POST", "headers": {"Content-Type": "application/json"}, "body": body}
-    # Again and again: what happens before the page's first look at the engine is plotted nowhere.
-    once = f"fetch('/v1/completions', {json.dumps(asked)}).then((reply) => reply.text())"
-    page.value(f"(async () => {{ for (;;) await {once}; }})() && true")
-    titles = page.value("[...document.querySelectorAll('figcaption')].map((each) => each.firstChild.textContent)")
-    assert titles == [
-        "Tokens per second", "Requests", "KV blocks in use", "Prefix hits", "Step", "Time to first token"
-    ]  # fmt: skip
-    shown = "/\\d/.test(each.querySelector('strong').textContent) || each.textContent.includes('Prefix')"
-    page.until(f"[...document.querySelectorAll('figure')].every((each) => {shown})")
-    assert page.value("document.querySelectorAll('figure path[d]').length") >= 6
+    keep_busy(page)
+    page.until("plots[0].points.length >= 2 && plots[3].points.some((point) => point.values[0] !== null)")
+    page.value("for (const plot of plots) plot.draw()")
+    assert len(texts(page, ".plot .name")) == 6
+    for number in range(6):
+        marks = texts(page, f".plot:nth-child({number + 1}) text.value")
+        assert len(marks) == 3 and marks[0].startswith("0"), marks
+    assert "ms" in texts(page, ".plot:nth-child(3) text.value")[1]
+    times = texts(page, ".plot:nth-child(1) text.time")
+    assert times[0] == "now" and all(each.startswith("−") for each in times[1:]), times
+    # The newest value lies at the right edge, and the first at the left: the time that is shown is the one there is.
+    assert page.value("plots[0].span === Math.max(10000, plots[0].points.at(-1).at - plots[0].points[0].at)")
+    middle = page.value(BOX % "plots[0].svg")
+    page.ask("Input.dispatchMouseEvent", type="mouseMoved", x=middle["right"] - 20, y=middle["top"] + 40)
+    page.until("document.querySelectorAll('.plot .cursor').length === 6")
+    assert texts(page, ".plot time")[0].count(":") == 2
+    page.value("document.querySelector('.plot').focus()")
+    page.press("ArrowLeft")
+    assert page.value("document.querySelectorAll('.plot .cursor').length") == 6
 
 
-def test_it_is_dark_where_the_person_wants_it_dark(chromium, server):
-    def ground(page: Page) -> int:
-        colours = page.value("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)")
-        return sum(colours)
+def test_requests_that_run_are_listed_and_stopped_by_a_button(chromium, server):
+    page = opened(chromium, server.address)
+    page.click("#tab-live")
+    keep_busy(page)
+    page.until("document.querySelectorAll('#requests [data-state=generating]').length === 2")
+    cells = texts(page, "#requests tr:first-child td")
+    assert cells[1:4] == ["completion", "pocket", "answering"]
+    assert int(cells[5].replace(",", "")) > 0 and cells[7].endswith("s")
+    name = page.value("$('requests').rows[0].dataset.id")
+    page.value(f"document.querySelector('[data-id={json.dumps(name)}] .stop').click()")
+    page.until(f"!document.querySelector('[data-id={json.dumps(name)}]')")
+    assert texts(page, "#toast") == [""]
+    # It may have ended by itself in the same moment, which the browser notes as a refusal.
+    assert_nothing_from_elsewhere(page, server.address, expects_refusals=True)
+    page.close()
+    wait_until(lambda: server.stats().running == 0, 10, "what a closed page has asked has ended")
 
-    day, night = opened(chromium, server), opened(chromium, server, is_dark=True)
-    assert ground(day) > 3 * 200 and ground(night) < 3 * 60
-    day.close()
-    night.close()
+
+def test_a_server_with_keys_is_told_one_and_it_is_gone_with_the_tab(chromium, pocket, tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text("right\n")
+    with served(*pocket, api_key_file=str(keys)) as server:
+        page = chromium.open(server.address + "/")
+        for key in ("wrong", "right"):
+            page.until("$('key-dialog').open")
+            page.type("#key", key)
+            page.press("Enter")
+        page.until("$('model').value === 'pocket'")
+        ask(page, "What is 2 + 3?")
+        assert page.value("document.querySelector('.complaint')") is None
+        assert page.value("JSON.stringify({ ...localStorage })").count("right") == 0
+        assert_nothing_from_elsewhere(page, server.address, expects_refusals=True)
+        page.close()
 
 
-def test_it_fits_a_phone(chromium, server):
-    page = opened(chromium, server, width=390, height=800)
-    assert page.value("document.querySelector('#settings').open") is False
+@pytest.mark.parametrize("is_dark", [False, True])
+@pytest.mark.parametrize("size", SIZES)
+def test_the_field_and_the_newest_answer_stay_in_view_however_long_the_talk(chromium, server, size, is_dark):
+    width, height = SIZES[size]
+    page = opened(chromium, server.address, width=width, height=height, is_dark=is_dark)
+    ground = page.value("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)")
+    assert sum(ground) < 3 * 60 if is_dark else sum(ground) > 3 * 200
+    long = "A line that is long enough to be broken into two or three on a phone, `code_that_cannot_be_broken`.\n\n" * 6
+    turns = json.dumps([{"role": "user", "content": "Question"}, {"role": "assistant", "content": long}] * 30)
+    page.value(f"for (const each of {turns}) add(current, each); showConversation()")
+    answer_with(page, whole(long))
     ask(page, "What is 2 + 3?")
-    page.until(f"{ANSWERED}?.textContent")
-    for view in ("#tab-talk", "#tab-live"):
-        page.click(view)
-        assert page.value("document.scrollingElement.scrollWidth <= innerWidth")
-    page.click("#tab-talk")
-    place = "document.querySelector('#send').getBoundingClientRect()"
-    right, bottom, height = page.value(f"(({{right, bottom, height}}) => [right, bottom, height])({place})")
-    assert right <= 390 and bottom <= 800 and height >= 32
+    field, newest = (page.value(BOX % f"document.querySelector({json.dumps(which)})")
+                     for which in ("#composer", ".message:last-child"))  # fmt: skip
+    assert field["left"] >= 0 and field["right"] <= width and field["bottom"] <= height
+    assert newest["bottom"] <= field["top"] + 1 and newest["bottom"] > field["top"] - 120
+    for view in ("notebook", "live", "talk"):
+        page.click(f"#tab-{view}")
+        assert page.value("document.scrollingElement.scrollWidth <= innerWidth"), view
+        assert page.value("document.scrollingElement.scrollHeight <= innerHeight"), view
+    page.click("#tab-live")
+    plots = page.value(BOX % "$('plots')")
+    assert plots["left"] < 20 and width - plots["right"] < 20, "the live view fills the window's width"
+    assert_nothing_from_elsewhere(page, server.address)
     page.close()

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from builders.tiny_model import CHAT_TEMPLATE, tiny_model
@@ -17,9 +18,13 @@ TEMPLATE = CHAT_TEMPLATE.removesuffix("{% endif %}") + (
 MESSAGES = [{"role": "user", "content": "Hello"}]
 
 
+OPTIONS = {"max_model_len": 512, "kv_cache_memory": "16MiB", "quiet": True, "num_threads": 1}
+TOOLS = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}]
+
+
 @pytest.fixture(scope="module")
-def llm(tmp_path_factory) -> Iterator[LLM]:
-    """A model whose marks are special tokens, with everything on `auto`."""
+def folder(tmp_path_factory) -> Path:
+    """Of a model whose marks are special tokens."""
     folder = tiny_model(tmp_path_factory.mktemp("models") / "thinking", "qwen3")
     path = folder / "tokenizer.json"
     state = json.loads(path.read_text())
@@ -28,8 +33,19 @@ def llm(tmp_path_factory) -> Iterator[LLM]:
     path.write_text(json.dumps(state))
     settings = json.loads((folder / "tokenizer_config.json").read_text())
     (folder / "tokenizer_config.json").write_text(json.dumps({**settings, "chat_template": TEMPLATE}))
-    options = {"max_model_len": 512, "kv_cache_memory": "16MiB", "quiet": True, "num_threads": 1}
-    with LLM(folder, reasoning_parser="auto", tool_call_parser="auto", **options) as llm:
+    return folder
+
+
+@pytest.fixture(scope="module")
+def llm(folder) -> Iterator[LLM]:
+    """With everything on `auto`."""
+    with LLM(folder, reasoning_parser="auto", tool_call_parser="auto", **OPTIONS) as llm:
+        yield llm
+
+
+@pytest.fixture(scope="module")
+def unset(folder) -> Iterator[LLM]:
+    with LLM(folder, **OPTIONS) as llm:
         yield llm
 
 
@@ -65,3 +81,60 @@ def test_streamed_deltas_add_up_to_the_batch_result(llm):
     assert "".join(delta.reasoning_content or "" for delta in deltas) == (whole.outputs.reasoning_content or "")
     assert "".join(delta.text for delta in deltas) == whole.outputs.text
     assert [token for delta in deltas for token in delta.token_ids] == whole.outputs.token_ids
+
+
+# --- where nothing was chosen -----------------------------------------------------------------------------------------
+
+
+def parts(output) -> tuple[str | None, str]:
+    return output.outputs.reasoning_content, output.outputs.text
+
+
+def test_a_conversation_is_told_apart_as_the_models_own_template_shows(llm, unset):
+    params = SamplingParams(max_tokens=40, seed=5, ignore_eos=True, logit_bias={281: 4.0})
+    [chosen] = llm.chat(MESSAGES, params, use_tqdm=False)
+    [found] = unset.chat(MESSAGES, params, use_tqdm=False)
+    assert parts(found) == parts(chosen)
+    assert found.outputs.reasoning_content
+    deltas = [output.outputs[0] for output in unset.stream(MESSAGES, params)]
+    assert "".join(delta.reasoning_content or "" for delta in deltas) == found.outputs.reasoning_content
+
+
+@pytest.mark.parametrize("tools", [None, TOOLS])
+def test_calls_are_looked_for_where_there_are_tools(unset, tools):
+    """Without tools an answer that looks like a call is an answer."""
+    closed = {"chat_template_kwargs": {"enable_thinking": False}, "use_tqdm": False}
+    params = SamplingParams(guided_regex=r'\{"name": "look", "arguments": \{\}\}', max_tokens=64, temperature=0)
+    [text] = [output.outputs.text for output in unset.chat(MESSAGES, params, tools=tools, **closed)]
+    assert text == '{"name": "look", "arguments": {}}'
+    request = next(iter(unset._session.door.asked(unset._session.rendered([MESSAGES], tools=tools), params)))
+    parsing = unset._session.parsings.of_request(is_chat=True, has_tools=bool(request.tools))
+    assert (parsing.calls is not None) == (tools is not None)
+
+
+def test_what_generate_gives_stays_as_the_model_wrote_it(unset):
+    """Special tokens are left out or shown as the request says, and never for a parser's sake."""
+    [hidden] = unset.generate("Hello", always(unset, "<tool_call>"), use_tqdm=False)
+    assert parts(hidden) == (None, "")
+    shown = always(unset, "</think>")
+    shown.skip_special_tokens = False
+    [output] = unset.generate("Hello <think>", shown, use_tqdm=False)
+    assert parts(output) == (None, "</think>" * 3)
+    [streamed] = [output for output in unset.stream("<think>", always(unset, "</think>")) if output.finished]
+    assert parts(streamed) == (None, "")
+
+
+def test_a_bound_of_thought_needs_a_conversation_or_a_parser(llm, unset):
+    params = SamplingParams(max_tokens=12, reasoning_max_tokens=2, ignore_eos=True, temperature=0)
+    [output] = unset.chat(MESSAGES, params, use_tqdm=False)
+    assert output.outputs.token_ids.index(unset.get_tokenizer().token_to_id("</think>")) <= 3  # a line break before it
+    [refused] = unset.generate("Hello", params, use_tqdm=False)
+    assert refused.error_code == 400 and "reasoning_parser" in refused.error_msg
+    assert llm.generate("Hello", params, use_tqdm=False)[0].error_code == 200
+
+
+def test_none_switches_it_off(folder):
+    with LLM(folder, reasoning_parser="none", tool_parser="none", **OPTIONS) as llm:
+        assert llm._session.parsings.shown == []
+        [output] = llm.chat(MESSAGES, always(llm, "</think>"), use_tqdm=False, tools=TOOLS)
+        assert parts(output) == (None, "")

@@ -1,8 +1,9 @@
 """A decoder on a GPU: steps that only decode are captured as graphs and replayed, others are launched kernel by kernel.
 
 A graph is for so many rows and a context up to so long; a step takes the smallest that holds it, its spare rows being
-rows that are not there. A size is captured when it is first met. What changes from step to step is one small tensor of
-counts: all else a graph reads stands at fixed addresses (slot table, KV memory, weights).
+rows that are not there. All are captured before the first request (`worker/captures.py`); without a warm-up a size is
+captured when it is first met. What changes from step to step is one small tensor of counts: all else a graph reads
+stands at fixed addresses (slot table, KV memory, weights).
 Knows nothing of what the layers compute.
 """
 
@@ -20,6 +21,7 @@ from ...kernels.paged import Rotation
 from ..capture import Capture, captures
 from ..device_batch import DeviceBatch, Inputs, StepColumns, inputs_of, packed
 from ..kv_cache import AnyKVCache
+from ..slots import SlotTable, StepRows
 from .decoder import Decoder
 
 _LOG = logging.getLogger(__name__)
@@ -38,6 +40,9 @@ class Key(NamedTuple):
     rows: int  # so many at most
     context: int  # none is longer
     has_adapters: bool
+
+    def holds(self, other: "Key") -> bool:
+        return all(own >= needed for own, needed in zip(self, other, strict=True))
 
 
 @dataclass
@@ -75,6 +80,7 @@ class GraphedDecoder:
     # So what reads them has a pool of its own.
     capture_choice: Capture = field(default_factory=captures)
     _graphs: dict[Key, Graph] = field(default_factory=dict)
+    _serving: dict[Key, Graph] | None = None  # once all are captured: which of them serves a key
     _kv: AnyKVCache | None = None
     _last: Replayed | None = None
 
@@ -107,10 +113,30 @@ class GraphedDecoder:
         """The graph whose rows these are the logits of, if the last step replayed one."""
         return self._last.graph if self._last is not None and self._last.logits is logits else None
 
+    def keys(self, table: SlotTable) -> list[Key]:
+        """All that steps of these slots may take, the largest first: it holds every step."""
+        most, longest = len(table.is_taken), table.max_model_len
+        sizes, contexts = all_sizes(most, self.options.sizes), all_contexts(longest)
+        adapted = (True, False) if self.decoder.placement.adapters is not None else (False,)
+        return [Key(size, context, has) for size in sizes for context in contexts for has in adapted]
+
+    def captured(self, key: Key, table: SlotTable, kv: AnyKVCache) -> Graph:
+        """The graph for a key, captured if it was not yet."""
+        if self._kv is not kv:
+            self.forget()
+            self._kv = kv
+        if key not in self._graphs:
+            self._graphs[key] = self._captured(key, table, kv)
+        return self._graphs[key]
+
+    def complete(self) -> None:
+        """From here on nothing more is captured: a step takes the smallest that holds it of those that there are."""
+        self._serving = {}
+
     def forget(self) -> None:
         """Give back all that was captured."""
         self._graphs.clear()
-        self._kv = self._last = None
+        self._kv = self._last = self._serving = None
         self.capture, self.capture_choice = captures(), captures()  # a pool that was given back is not used again
 
     def _stream(self, inputs: Inputs, batch: DeviceBatch) -> Tensor:
@@ -120,27 +146,27 @@ class GraphedDecoder:
         return self.decoder.stream(batch)
 
     def _graph_for(self, batch: DeviceBatch) -> tuple[Graph, int]:
-        if self._kv is not batch.kv:
-            self.forget()
-            self._kv = batch.kv
         most, longest = len(batch.table.is_taken), batch.table.max_model_len
         size = fitting_size(batch.num_tokens, most, self.options.sizes)
         key = Key(size, fitting_context(max(batch.context_lengths), longest), batch.adapters is not None)
-        graph = self._graphs.get(key)
-        if graph is None:
-            graph = self._graphs[key] = self._captured(batch, key)
-        return graph, size
+        if self._serving is None or self._kv is not batch.kv:
+            graph = self.captured(key, batch.table, batch.kv)
+        elif (found := self._serving.get(key)) is not None:
+            graph = found
+        else:
+            graph = self._serving[key] = self._graphs[min(each for each in self._graphs if each.holds(key))]
+        return graph, graph.size
 
-    def _captured(self, batch: DeviceBatch, key: Key) -> Graph:
+    def _captured(self, key: Key, table: SlotTable, kv: AnyKVCache) -> Graph:
         start, size, placement = time.perf_counter(), key.rows, self.decoder.placement
-        device, dtype = batch.table.device, placement.activations
-        columns = packed(batch.step_rows, size).to(device)
+        device, dtype = table.device, placement.activations
+        # Of no rows: its inputs are made of the columns, whatever they say when the graph is replayed.
+        blank = DeviceBatch(StepRows.none(), table, kv)
+        columns = packed(blank.step_rows, size).to(device)
         hidden = torch.empty(size, self.decoder.hidden_size, dtype=dtype, device=device)
         adapted = None
         if key.has_adapters:
             adapted = DeviceAdapted.room(size, placement.adapters.form.max_adapters, device)
-        # Its inputs are made of the columns, whatever they say when the graph is replayed.
-        blank = DeviceBatch(batch.step_rows, batch.table, batch.kv)
 
         def step() -> Tensor:
             shaped = StepColumns.shaped(columns, size)
@@ -162,8 +188,21 @@ def fitting_size(rows: int, most: int, sizes: tuple[int, ...] = ()) -> int:
     return min(-(-rows // step) * step, max(most, rows))
 
 
+def all_sizes(most: int, sizes: tuple[int, ...] = ()) -> list[int]:
+    """Every size that `fitting_size` gives, the largest first."""
+    return sorted({fitting_size(rows, most, sizes) for rows in range(1, most + 1)}, reverse=True)
+
+
 def fitting_context(context: int, longest: int) -> int:
     bound = _SHORTEST_CONTEXT
     while bound < context:
         bound *= _CONTEXT_STEP
     return min(bound, max(longest, context))
+
+
+def all_contexts(longest: int) -> list[int]:
+    """Every bound that `fitting_context` gives, the longest first."""
+    bounds = [fitting_context(1, longest)]
+    while bounds[0] < longest:
+        bounds.insert(0, fitting_context(bounds[0] + 1, longest))
+    return bounds

@@ -20,10 +20,12 @@ from ...kernels.sampling import NO_ROW, DeviceMask
 from ..device import pinned
 from ..device_batch import StepColumns
 from ..on_host import departed
-from ..sampler import Choose, Mask, Sampled, SamplingRows, are_adjusted, sample_by_race
+from ..sampler import Choose, Mask, ParameterTable, Sampled, SamplingRows, are_adjusted, sample_by_race
 from .graphed import Graph, GraphedDecoder
 
 _LOG = logging.getLogger(__name__)
+
+Replay = Callable[[], Tensor]  # gives the tokens of all rows
 
 
 class Kind(NamedTuple):
@@ -47,28 +49,33 @@ class GraphedChoice:
             return sample_by_race(self.choose, logits, rows, mask)
         if mask is not None:
             self._take(mask, rows, graph.size)
-        kind = Kind(rows.are_greedy, mask is not None)
-        replay = graph.choices.get(kind)
-        if replay is None:
-            replay = graph.choices[kind] = self._captured(graph, rows, kind)
+        replay = self.captured(graph, rows.parameters, rows.histories, Kind(rows.are_greedy, mask is not None))
         departed(logits.device)  # what the last replay chose lay where this one's tokens will
         return Sampled(replay()[: len(rows)])
 
+    def captured(self, graph: Graph, parameters: ParameterTable, histories: Tensor, kind: Kind) -> Replay:
+        """The choice of a graph's tokens, captured if it was not yet."""
+        if kind not in graph.choices:
+            graph.choices[kind] = self._captured(graph, parameters, histories, kind)
+        return graph.choices[kind]
+
     def _take(self, mask: Mask, rows: SamplingRows, size: int) -> None:
         """Put it where graphs of so many rows read it, before any of them is captured: that runs it, too."""
-        parameters = rows.parameters
+        lines = numpy.full(size, NO_ROW, numpy.int32)
+        lines[mask.rows] = numpy.arange(len(mask.rows))
+        self._room_for(rows.parameters).take(*(pinned(torch.from_numpy(part)) for part in (lines, mask.bits)))
+
+    def _room_for(self, parameters: ParameterTable) -> DeviceMask:
         most = max(len(parameters.kinds), *self.runs.options.sizes, 0)
         if self._room is None or len(self._room.lines) != most:  # the graphs for another table are forgotten by now
             self._room = DeviceMask.room(most, parameters.vocab_size, parameters.device)
-        lines = numpy.full(size, NO_ROW, numpy.int32)
-        lines[mask.rows] = numpy.arange(len(mask.rows))
-        self._room.take(*(pinned(torch.from_numpy(part)) for part in (lines, mask.bits)))
+        return self._room
 
-    def _captured(self, graph: Graph, rows: SamplingRows, kind: Kind) -> Callable[[], Tensor]:
+    def _captured(self, graph: Graph, parameters: ParameterTable, histories: Tensor, kind: Kind) -> Replay:
         start = time.perf_counter()
         columns = StepColumns.shaped(graph.columns, graph.size)
-        draws = rows.parameters.device_draws(rows.histories, columns.slots, columns.ends, kind.are_best)
-        mask = self._room.first(graph.size) if self._room is not None and kind.is_masked else None
+        draws = parameters.device_draws(histories, columns.slots, columns.ends, kind.are_best)
+        mask = self._room_for(parameters).first(graph.size) if kind.is_masked else None
 
         def choice() -> Tensor:
             return self.choose(graph.logits, draws, mask)

@@ -11,16 +11,22 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ....protocol.errors import RequestError
-from ....protocol.outputs import RequestOutput
+from ....protocol.outputs import CompletionOutput, RequestOutput
 from ....protocol.sampling import SamplingParams
 from ...llm import LLM
 
 
 class Piece(NamedTuple):
-    """What is new of an answer."""
+    """What is new of an answer, or all of it."""
 
     thought: str
     text: str
+
+    @classmethod
+    def of(cls, answer: CompletionOutput) -> "Piece":
+        """A call that the model asks for is shown as its name and arguments."""
+        calls = (f"{call.function.name or ''}{call.function.arguments}" for call in answer.tool_calls or ())
+        return cls(answer.reasoning_content or "", answer.text + "".join(calls))
 
 
 @dataclass
@@ -40,7 +46,7 @@ class Answer:
 
     def add(self, output: RequestOutput) -> Piece:
         new = output.outputs[0]
-        piece = Piece(new.reasoning_content or "", new.text)
+        piece = Piece.of(new)
         self.seconds = time.monotonic() - self.asked_at
         if not self.num_output:
             self.first_seconds = self.seconds
@@ -62,25 +68,51 @@ class Conversation:
         self.llm = llm
         self.params = params
         self.system = ""
-        self.turns: list[dict[str, str]] = []
+        self.turns: list[dict[str, Any]] = []
         self.template_options: dict[str, Any] = {}
         self.answer: Answer | None = None  # the last one
+        self.unanswered: str | None = None  # the last message, if it was not kept
 
     @property
-    def messages(self) -> list[dict[str, str]]:
+    def messages(self) -> list[dict[str, Any]]:
         return ([{"role": "system", "content": self.system}] if self.system else []) + self.turns
 
     def reset(self) -> None:
         """Begin anew; what the system text says still holds."""
         self.turns.clear()
-        self.answer = None
+        self.answer = self.unanswered = None
 
     def ask(self, text: str) -> Iterator[Piece]:
         """The answer, piece by piece; closing the iterator stops it."""
         self.answer = Answer()
-        return self._answered({"role": "user", "content": text}, self.answer)
+        return self._answered(text, self.answer, replaces=False)
 
-    def _answered(self, question: dict[str, str], answer: Answer) -> Iterator[Piece]:
+    def retry(self) -> Iterator[Piece] | None:
+        """The last message asked again, if there is one; an earlier answer stays where nothing new comes."""
+        text = self.unanswered
+        if text is None and (last := self._last_turn()):
+            text = last[0]["content"]
+        if text is None:
+            return None
+        self.answer = Answer()
+        return self._answered(text, self.answer, replaces=self.unanswered is None)
+
+    def undo(self) -> str | None:
+        """Forget the last message and what followed it; its text."""
+        last = self._last_turn()
+        del self.turns[len(self.turns) - len(last) :]
+        self.answer = self.unanswered = None
+        return last[0]["content"] if last else None
+
+    def _last_turn(self) -> list[dict[str, Any]]:
+        """From the last message of the person's on."""
+        starts = [place for place, message in enumerate(self.turns) if message["role"] == "user"]
+        return self.turns[starts[-1] :] if starts else []
+
+    def _answered(self, text: str, answer: Answer, *, replaces: bool) -> Iterator[Piece]:
+        replaced = self._last_turn() if replaces else []
+        del self.turns[len(self.turns) - len(replaced) :]
+        question = {"role": "user", "content": text}
         try:
             outputs = self.llm.stream(
                 [*self.messages, question], self.params, chat_template_kwargs=self.template_options
@@ -91,8 +123,9 @@ class Conversation:
         except RequestError as error:  # the template refuses the conversation
             answer.error = str(error)
         finally:
-            if answer.text or answer.finish_reason == "stop":
-                self.turns += [question, answer.message()]
+            is_kept = bool(answer.text) or answer.finish_reason == "stop"
+            self.turns += [question, answer.message()] if is_kept else replaced
+            self.unanswered = None if is_kept or replaced else text
 
     def remark(self) -> str | None:
         """What should be said about how the last answer ended, if anything."""

@@ -6,6 +6,7 @@ No prompt marks and no colours; thoughts are left out, and whatever else there i
 
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 
 from ...standard_error import write_line
 from .conversation import Piece
@@ -35,6 +36,9 @@ class Pipe:
         if last and not last.endswith("\n"):
             sys.stdout.write("\n")
             sys.stdout.flush()
+
+    def interruptible(self) -> "nullcontext[None]":
+        return nullcontext()
 
     def say(self, text: str) -> None:
         write_line(f"penstock: {text}" if "\n" not in text else text)

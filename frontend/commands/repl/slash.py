@@ -1,28 +1,36 @@
 """The commands of a chat: `/reset`, `/save FILE` and the like, as rows of a table.
 
-Each takes the conversation and the rest of the line, and returns what to say. Knows nothing of screens.
+Each takes the talk and the rest of the line, and returns what to say, or an answer as it comes. Knows nothing of
+screens.
 """
 
-import json
-import os
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from ....protocol.errors import PenstockError
+from ....protocol.errors import PenstockError, RequestError
+from ....protocol.rules import shown
 from ....protocol.suggestion import suggestion
-from ..output import output_to
-from .conversation import Answer, Conversation
+from . import files
+from .completion import folders, paths
+from .conversation import Answer, Piece
+from .model import known_models
+from .parameters import PARAMETERS, named, values
+from .talk import Talk
 
 
 class Leave(Exception):
     """The person wants to go."""
 
 
+def _nothing(talk: Talk, argument: str) -> Iterable[str]:
+    return ()
+
+
 class Command(NamedTuple):
     argument: str  # as the help shows it
     sentence: str
-    run: Callable[[Conversation, str], str]
+    run: Callable[[Talk, str], str | Iterator[Piece]]
+    complete: Callable[[Talk, str], Iterable[str]] = _nothing  # what an argument that begins so may become
 
 
 def command_word(text: str) -> str | None:
@@ -32,73 +40,118 @@ def command_word(text: str) -> str | None:
     return word if word in COMMANDS or (word.startswith("/") and is_one_line) else None
 
 
-def run_command(conversation: Conversation, word: str, text: str) -> str:
+def run_command(talk: Talk, word: str, text: str) -> str | Iterator[Piece]:
     command = COMMANDS.get(word)
     if command is None:
         hint = suggestion(word, COMMANDS) or " /help lists them."
         return f'There is no command {word}.{hint} A message that begins with / goes between """ and """.'
-    return command.run(conversation, text.removeprefix(word).strip())
+    try:
+        return command.run(talk, text.removeprefix(word).strip())
+    except RequestError as error:
+        return str(error)
 
 
-def _help(conversation: Conversation, argument: str) -> str:
+def completions(talk: Talk, line: str) -> list[str]:
+    """The lines that a line's beginning may become; a message is never completed."""
+    word, space, rest = line.partition(" ")
+    if not space:
+        found = (f"{name} " if command.argument else name for name, command in COMMANDS.items())
+    elif word in COMMANDS:
+        found = (f"{word} {argument}" for argument in COMMANDS[word].complete(talk, rest.lstrip()))
+        line = f"{word} {rest.lstrip()}"
+    else:
+        return []
+    return [each for each in found if each.startswith(line)] if line.startswith("/") else []
+
+
+def _help(talk: Talk, argument: str) -> str:
     rows = [(f"{word} {command.argument}".rstrip(), command.sentence) for word, command in COMMANDS.items()]
     rows += [
         ("\\ at the end", "the message goes on in the next line"),
         ('""" … """', "a message of several lines; so is a pasted block"),
+        ("Tab, arrows", "complete a command and what follows it; earlier messages"),
         ("Ctrl-C, Ctrl-D", "stop the answer; leave"),
     ]
     width = max(len(name) for name, _ in rows)
     return "\n".join(f"{name:<{width}}  {sentence}" for name, sentence in rows)
 
 
-def _reset(conversation: Conversation, argument: str) -> str:
-    conversation.reset()
-    return "A new conversation" + (", with the same system text." if conversation.system else ".")
+def _reset(talk: Talk, argument: str) -> str:
+    talk.conversation.reset()
+    return "A new conversation" + (", with the same system text." if talk.conversation.system else ".")
 
 
-def _system(conversation: Conversation, argument: str) -> str:
-    conversation.system = argument
+def _system(talk: Talk, argument: str) -> str:
+    talk.conversation.system = argument
     if not argument:
         return "There is no system text now."
     return "The system text holds from the next message on; /system alone removes it."
 
 
-def _thinking(conversation: Conversation, argument: str) -> str:
+def _thinking(talk: Talk, argument: str) -> str:
     if argument not in ("on", "off"):
         return "Say /thinking on or /thinking off; it is for models whose chat template knows enable_thinking."
-    conversation.template_options["enable_thinking"] = argument == "on"
+    talk.conversation.template_options["enable_thinking"] = argument == "on"
     return f"Thinking is {argument} from the next message on, if the model's template has it."
 
 
-def _save(conversation: Conversation, argument: str) -> str:
+def _save(talk: Talk, argument: str) -> str:
+    return files.save(talk.conversation, argument) if argument else "Say where to: /save FILE"
+
+
+def _load(talk: Talk, argument: str) -> str:
+    return files.load(talk.conversation, argument) if argument else "Say which one: /load FILE"
+
+
+def _retry(talk: Talk, argument: str) -> str | Iterator[Piece]:
+    return talk.conversation.retry() or "There is no message to ask again."
+
+
+def _undo(talk: Talk, argument: str) -> str:
+    text = talk.conversation.undo()
+    if text is None:
+        return "There is no message to forget."
+    return f"Forgotten with its answer: {shown(text)}. {len(talk.conversation.messages):,} messages are left."
+
+
+def _set(talk: Talk, argument: str) -> str:
+    name, _, value = (word.strip() for word in argument.replace("=", " ", 1).partition(" "))
+    if not name:
+        return talk.parameters.table()
+    name = named(name)
+    return talk.set(name, value) if value else talk.parameters.about(name)
+
+
+def _values(talk: Talk, argument: str) -> Iterator[str]:
+    """After a name its values."""
+    name, space, _ = argument.partition(" ")
+    if not space:
+        return (f"{known} " for known in PARAMETERS)
+    return (f"{name} {value}" for value in values(name.replace("-", "_")))
+
+
+def _model(talk: Talk, argument: str) -> str:
     if not argument:
-        return "Say where to: /save FILE"
-    path = Path(os.path.expanduser(argument))
-    text = json.dumps(conversation.messages, ensure_ascii=False, indent=1) + "\n"
+        return "\n".join([f"This is {talk.model.name}. Others are:", *known_models(), "Any folder or hub id will do."])
+    earlier = talk.model.name
     try:
-        if _holds_something_else(path):
-            return f"{path} exists and is no saved conversation; it was left alone. Choose another name."
-        with output_to(str(path)) as output:
-            output.write(text)
-    except OSError as error:
-        return f"{path} was not written: {os.strerror(error.errno or 0)}."
+        talk.change_model(argument)
+    except KeyboardInterrupt:
+        return f"Stopped; {earlier} answers as before."
     except PenstockError as error:
-        return str(error)
-    return f"{len(conversation.messages)} messages are in {path}, as LLM.chat takes them."
+        if not talk.model.is_open:  # nobody is there to talk with
+            raise
+        return f"{error}\n{earlier} answers as before."
+    return f"{argument} answers from the next message on; the conversation goes on with it."
 
 
-def _holds_something_else(path: Path) -> bool:
-    """Only what is a list of messages already is written over."""
-    if not path.exists() or (path.is_file() and not path.stat().st_size):
-        return False
-    try:
-        held = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError):
-        return True
-    return not isinstance(held, list) or not all(isinstance(item, dict) and "role" in item for item in held)
+def _models(talk: Talk, argument: str) -> Iterator[str]:
+    yield from known_models()
+    yield from folders(argument)
 
 
-def _stats(conversation: Conversation, argument: str) -> str:
+def _stats(talk: Talk, argument: str) -> str:
+    conversation = talk.conversation
     engine, answer = conversation.llm.stats(), conversation.answer
     rows = [
         ("last answer", _speed(answer) if answer and answer.num_output else "none yet"),
@@ -118,15 +171,28 @@ def _speed(answer: Answer) -> str:
     return f"{total}, then {(answer.num_output - 1) / (answer.seconds - answer.first_seconds):,.1f} tokens/s"
 
 
-def _quit(conversation: Conversation, argument: str) -> str:
+def _quit(talk: Talk, argument: str) -> str:
     raise Leave
 
 
+def _of_paths(talk: Talk, argument: str) -> Iterable[str]:
+    return paths(argument)
+
+
+def _on_or_off(talk: Talk, argument: str) -> Iterable[str]:
+    return ("on", "off")
+
+
 COMMANDS: dict[str, Command] = {
+    "/retry": Command("", "ask the last message again", _retry),
+    "/undo": Command("", "forget the last message and its answer", _undo),
     "/reset": Command("", "start a new conversation", _reset),
     "/system": Command("TEXT", "what the model is told before everything else; nothing: remove it", _system),
-    "/thinking": Command("on|off", "whether the model thinks first, if it can", _thinking),
-    "/save": Command("FILE", "write the conversation as JSON", _save),
+    "/thinking": Command("on|off", "whether the model thinks first, if it can", _thinking, _on_or_off),
+    "/set": Command("NAME VALUE", "a sampling parameter; nothing: list them, and what they are now", _set, _values),
+    "/model": Command("NAME", "talk on with another model; nothing: list those that are here", _model, _models),
+    "/save": Command("FILE", "write the conversation as JSON", _save, _of_paths),
+    "/load": Command("FILE", "go on with a conversation that was saved", _load, _of_paths),
     "/stats": Command("", "tokens, speed and cache hits", _stats),
     "/help": Command("", "this list", _help),
     "/quit": Command("", "leave; so does Ctrl-D", _quit),

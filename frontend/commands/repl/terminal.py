@@ -1,11 +1,10 @@
 """A chat at a terminal: an editable line with history, the answer as it comes, thoughts dimmed.
 
-A Ctrl-C stops an answer or drops a line, never the program, however often it is pressed. Nothing here moves the cursor,
-so a window may change its size at any moment; the line being edited is readline's business. What a model writes cannot
-steer the terminal. Knows nothing of conversations.
+A Ctrl-C stops an answer or a command, or drops a line, never the program, however often it is pressed. Nothing here
+moves the cursor, so a window may change its size at any moment; the line being edited is readline's business. Knows
+nothing of conversations.
 """
 
-import os
 import readline
 import signal
 import sys
@@ -15,36 +14,35 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
+from .answer_text import DIM, PLAIN, AnswerText, takes_colours, wrapped
+from .completion import Complete, readline_completer
 from .conversation import Piece
 from .history import add_to_history, history_file, read_history
 from .typed import Typed, read_typed
 
 _HINT = "Ctrl-D or /quit leaves, /help lists what else there is."
-_BOLD, _DIM, _PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[0m"
-# Control characters as their pictures (␛ for escape), but for the end of a line and the tabulator.
-_PICTURES = {
-    **{code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t"},
-    **dict.fromkeys((0x7F, *range(0x80, 0xA0)), 0xFFFD),
-}
+_BOLD = "\x1b[1m"
 
 
 class Terminal:
-    def __init__(self) -> None:
-        self.is_coloured = not os.environ.get("NO_COLOR") and os.environ.get("TERM", "dumb") != "dumb"
+    def __init__(self, complete: Complete) -> None:
+        """`complete` says how a line may go on."""
+        self.is_coloured = takes_colours()
+        self._complete = complete
         self.history = history_file()
         self._may_interrupt = self._was_interrupted = False
         self._handlers: dict[int, Any] = {}
 
     def __enter__(self) -> "Terminal":
         self._handlers[signal.SIGINT] = signal.signal(signal.SIGINT, self._interrupt)
-        # So that the keyboard's settings are put back.
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            self._handlers[number] = signal.signal(number, _exit)
         readline.set_auto_history(False)
         for entry in read_history(self.history):
             readline.add_history(entry)
         # On by default since GNU readline 8.1: a pasted block is one message, not one for each of its lines.
         readline.parse_and_bind("set enable-bracketed-paste on")
+        readline.set_completer(readline_completer(self._complete))
+        readline.set_completer_delims(" ")
+        readline.parse_and_bind("tab: complete")
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -88,7 +86,7 @@ class Terminal:
 
     def _mark(self, mark: str) -> str:
         # Between \1 and \2 stands what takes no room on the screen.
-        return f"\1{_BOLD}\2{mark}\1{_PLAIN}\2" if self.is_coloured else mark
+        return f"\1{_BOLD}\2{mark}\1{PLAIN}\2" if self.is_coloured else mark
 
     def _remember(self, text: str) -> None:
         count = readline.get_current_history_length()
@@ -118,60 +116,24 @@ class Terminal:
         finally:
             self._may_interrupt = False
 
+    @contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """For what a command does, which may take long."""
+        self._may_interrupt, self._was_interrupted = True, False
+        try:
+            yield
+        except KeyboardInterrupt:
+            self.say("stopped")
+        finally:
+            self._may_interrupt = False
+
     def say(self, text: str) -> None:
         """What is not the model's."""
-        print(f"{_DIM}{text}{_PLAIN}" if self.is_coloured else text, flush=True)
+        text = wrapped(text)
+        print(f"{DIM}{text}{PLAIN}" if self.is_coloured else text, flush=True)
 
     def remark(self, text: str) -> None:
         self.say(f"({text})")
-
-
-class AnswerText:
-    """Where an answer is being written: thoughts and text, each beginning on a line of its own."""
-
-    def __init__(self, is_coloured: bool) -> None:
-        self.is_coloured = is_coloured
-        self.is_thinking = self.is_answering = False
-        self.is_at_start = True  # of a line
-
-    def write(self, piece: Piece) -> None:
-        # Line ends before a thought or an answer belong to the tags around them.
-        if thought := piece.thought if self.is_thinking else piece.thought.lstrip("\n"):
-            self._write_thought(_shown(thought))
-        if text := piece.text if self.is_answering else piece.text.lstrip("\n"):
-            self._write_text(_shown(text))
-        sys.stdout.flush()
-
-    def _write_thought(self, thought: str) -> None:
-        if not self.is_thinking:
-            self.end()
-            self.is_thinking, self.is_answering = True, False
-            if not self.is_coloured:
-                sys.stdout.write("(thinking) ")
-        # Closed after every piece, so that nothing that ends here leaves the terminal dimmed.
-        sys.stdout.write(f"{_DIM}{thought}{_PLAIN}" if self.is_coloured else thought)
-        self.is_at_start = thought.endswith("\n")
-
-    def _write_text(self, text: str) -> None:
-        if not self.is_answering:
-            self.end()
-            self.is_thinking, self.is_answering = False, True
-        sys.stdout.write(text)
-        self.is_at_start = text.endswith("\n")
-
-    def end(self) -> None:
-        if not self.is_at_start:
-            sys.stdout.write("\n")
-            self.is_at_start = True
-        sys.stdout.flush()
-
-
-def _shown(text: str) -> str:
-    return text.translate(_PICTURES)
-
-
-def _exit(number: int, frame: FrameType | None) -> None:
-    raise SystemExit(128 + number)
 
 
 @contextmanager

@@ -1,6 +1,5 @@
 """/v1/chat/completions: one conversation, answered by one message or several, whole or in pieces."""
 
-import secrets
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, aclosing
@@ -51,9 +50,12 @@ class _Chat:
     asked: Generation
     request: ChatRequest
     takers: list[CallTaker] | None
-    id: str = field(default_factory=lambda: "chatcmpl-" + secrets.token_hex(12))
     created: int = field(default_factory=lambda: int(time.time()))
     prompt_logprobs: list[Logprobs] = field(default_factory=list)
+
+    @property
+    def id(self) -> str:
+        return self.asked.call.running.id
 
     @property
     def name(self) -> str:
@@ -132,7 +134,7 @@ def _prepared(call: Call, request: ChatRequest, model: Model) -> _Chat:
 
 def _whole(chat: _Chat, answers: list[_Answer]) -> AnyReply:
     json = LongJson()
-    choices = [_choice(chat, answer, chat.logprobs(parts, json)) for answer, parts in answers]
+    choices = [choice_of(answer, chat.logprobs(parts, json)) for answer, parts in answers]
     completion = ChatCompletion(
         id=chat.id, created=chat.created, model=chat.name, choices=choices, usage=chat.asked.tally.usage
     )
@@ -141,7 +143,8 @@ def _whole(chat: _Chat, answers: list[_Answer]) -> AnyReply:
     return whole(json, completion)
 
 
-def _choice(chat: _Chat, answer: CompletionOutput, logprobs: ChatLogprobs | None) -> ChatChoice:
+def choice_of(answer: CompletionOutput, logprobs: ChatLogprobs | None) -> ChatChoice:
+    """A whole answer."""
     return ChatChoice(
         index=answer.index,
         message=AnswerMessage(

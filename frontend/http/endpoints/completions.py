@@ -1,6 +1,5 @@
 """/v1/completions: one prompt or many, each continued once or n times, whole or in pieces."""
 
-import secrets
 import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator
@@ -30,11 +29,14 @@ class _Completions:
     asked: Generation
     request: CompletionRequest
     is_echo_only: bool  # max_tokens=0: one token is computed, for its company's sake, and not told
-    id: str = field(default_factory=lambda: "cmpl-" + secrets.token_hex(12))
     created: int = field(default_factory=lambda: int(time.time()))
     offsets: dict[int, int] = field(default_factory=dict)  # of choices: where the next log-probabilities stand in them
     of_prompts: dict[int, list[Logprobs]] = field(default_factory=lambda: defaultdict(list))
     told: set[int] = field(default_factory=set)  # choices that have begun
+
+    @property
+    def id(self) -> str:
+        return self.asked.call.running.id
 
     @property
     def name(self) -> str:

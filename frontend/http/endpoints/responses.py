@@ -1,9 +1,8 @@
 """/v1/responses: a conversation in OpenAI's newer form, answered by items, whole or as events. Nothing is kept."""
 
 import itertools
-import secrets
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field
 from typing import Any
@@ -120,13 +119,13 @@ def _prepared(call: Call, request: ResponsesRequest, model: Model) -> _Asked:
         options.setdefault("reasoning_effort", request.reasoning.effort)
     prompt = rendered(model, list(_conversation(request)), choice.tools, options)
     return _Asked(
-        Generation(call, model, [prompt], params), request, choice.readers(1), _response(request, model, params)
+        Generation(call, model, [prompt], params), request, choice.readers(1), _response(call, request, model, params)
     )
 
 
-def _response(request: ResponsesRequest, model: Model, params: SamplingParams) -> Response:
+def _response(call: Call, request: ResponsesRequest, model: Model, params: SamplingParams) -> Response:
     return Response(
-        id="resp_" + secrets.token_hex(16),
+        id=call.running.id,
         created_at=int(time.time()),
         model=request.model or model.name,
         status="in_progress",
@@ -200,13 +199,12 @@ def _conversation(request: ResponsesRequest) -> Iterable[ChatMessage]:
             calls = []
         match item.type:
             case None | "message":
-                yield ChatMessage(role=_role(item), content=_content(item.content))
+                yield ChatMessage(role=_role(item), content=_content(item.content, "content"))
             case "function_call":
                 function = CalledFunction(name=item.name or "", arguments=item.arguments or "{}")
                 calls.append(Called(function=function, id=item.call_id))
             case "function_call_output":
-                output = item.output if isinstance(item.output, str) else _text(item.output or [])
-                yield ChatMessage(role="tool", content=output, tool_call_id=item.call_id)
+                yield ChatMessage(role="tool", content=_content(item.output, "output"), tool_call_id=item.call_id)
             case "reasoning":  # thoughts of earlier turns are not shown again
                 continue
             case other:
@@ -221,16 +219,14 @@ def _role(item: InputItem) -> str:
     return "system" if item.role == "developer" else item.role
 
 
-def _content(content: str | list[InputPart] | None) -> str | list[ContentPart]:
-    if content is None or isinstance(content, str):
-        return content or ""
+def _content(content: str | list[InputPart] | None, name: str) -> str | list[ContentPart]:
+    if content is None:
+        raise ApiError(400, f"input: an item has no {name}, which must be text or a list of text parts.", param="input")
+    if isinstance(content, str):
+        return content
     return [
         ContentPart(type="text" if part.type in _TEXT_PARTS else part.type, text=part.text) for part in content
     ]
-
-
-def _text(parts: Sequence[InputPart]) -> str:
-    return "".join(part.text or "" for part in parts)
 
 
 def _nested(tool: FlatTool) -> dict[str, Any]:

@@ -1,20 +1,25 @@
 """What there is and how it does: the list of models, health, figures."""
 
 import asyncio
+from collections.abc import Collection, Mapping
 from contextlib import suppress
+from typing import Literal
 
+import msgspec
 from msgspec import UNSET
 
 from ....protocol.errors import PenstockError
 from ....protocol.messages import Stats
 from ..endpoint import Call
-from ..errors import ApiError
-from ..models import Card, UnknownModel, unknown_model
+from ..errors import ApiError, without_paths
+from ..models import Card, ModelState, UnknownModel, unknown_model
 from ..reply import Reply
-from ..schemas.others import Health, ModelCard, ModelList
+from ..schemas.others import Alive, Fault, Health, ModelCard, ModelList
 
 # How long processes have to answer whether they are there, and engines to tell their figures.
 _ANSWER_SECONDS, _FIGURES_SECONDS = 5.0, 2.0
+# States of models that will answer in a while.
+_COMING = ("loading", "restarting")
 
 
 async def models(call: Call, body: None) -> Reply:
@@ -39,18 +44,58 @@ def _as_told(card: Card) -> ModelCard:
     )
 
 
+async def ping(call: Call, body: None) -> Reply:
+    """For who would restart a server that is stuck, and should not restart one that loads."""
+    return Reply.of(Alive(status="ok"))
+
+
 async def health(call: Call, body: None) -> Reply:
     """Every process of every loaded model answers this very question; a step that is running may end first."""
+    models = call.server.models
     try:
-        found = await asyncio.wait_for(call.server.models.silent(_ANSWER_SECONDS), 2 * _ANSWER_SECONDS)
+        found = await asyncio.wait_for(models.silent(_ANSWER_SECONDS), 2 * _ANSWER_SECONDS)
     except TimeoutError:
-        raise ApiError(503, "A model is still being loaded.", retry_after=2) from None
+        raise ApiError(503, "A model's processes don't answer.", retry_after=2) from None
     except PenstockError:
         raise ApiError(503, "A model's processes have ended; the log says why.", retry_after=2) from None
-    if silent := {name: roles for name, roles in found.items() if roles}:
+    states = models.states()
+    silent = {name: roles for name, roles in found.items() if roles}
+    if silent:
         words = "; ".join(f"{name}: {', '.join(roles)}" for name, roles in silent.items())
-        raise ApiError(503, f"Processes do not answer: {words}.", retry_after=2)
-    return Reply.of(Health(status="ok", models=dict.fromkeys(found, "ok")))
+        return _unwell("silent", f"Processes do not answer: {words}.", states, silent)
+    if failed := [name for name, each in states.items() if each.state == "failed"]:
+        words = " ".join(f"{name} could not be loaded: {_reason(states[name])}" for name in failed)
+        return _unwell("failed", words, states)
+    if loading := [name for name, each in states.items() if each.state in _COMING]:
+        return _unwell("loading", f"Loading {', '.join(loading)}.", states)
+    return Reply.of(Health(status="ok", models=_words(states)))
+
+
+def _unwell(
+    status: Literal["loading", "failed", "silent"],
+    words: str,
+    states: Mapping[str, ModelState],
+    silent: Collection[str] = (),
+) -> Reply:
+    """As an error, which llama.cpp's clients look for, and with every model's state."""
+    told = {name: each for name, each in states.items() if each.reason and each.state in ("failed", *_COMING)}
+    body = Health(
+        status=status,
+        models=_words(states, silent),
+        reasons={name: _reason(each) for name, each in told.items()} or UNSET,
+        error=Fault(message=words, type="server_error", code=503),
+    )
+    return Reply(msgspec.json.encode(body), status=503, headers=[(b"retry-after", b"2")])
+
+
+def _words(states: Mapping[str, ModelState], silent: Collection[str] = ()) -> dict[str, str]:
+    names = {"ready": "ok"}
+    return {name: "silent" if name in silent else names.get(each.state, each.state) for name, each in states.items()}
+
+
+def _reason(state: ModelState) -> str:
+    """No reply tells where a model lies."""
+    return " ".join(without_paths(state.reason).split())
 
 
 async def metrics(call: Call, body: None) -> Reply:

@@ -1,26 +1,43 @@
-"""The page at `/`: one file with its own style and script, which may load nothing from anywhere else."""
+"""The page at `/`: one file with its own style and script, which may load nothing from anywhere else.
+
+It is written as several (`style/`, `script/`), which are put into `index.html` in the order below: scripts share one
+scope, and each uses only what stands in those before it, but for calls that come later than the last.
+"""
 
 import hashlib
-import re
 from base64 import b64encode
 from functools import cache
 from pathlib import Path
 
 from ..reply import Reply
 
-_INLINE = re.compile(r"<(script|style)>(.*?)</\1>", re.DOTALL)
+_FOLDER = Path(__file__).parent
+_STYLES = ("base", "controls", "talk", "markdown", "live")
+_SCRIPTS = (
+    "elements", "errors", "server", "inline", "markdown", "settings", "storage", "conversations", "history", "messages",
+    "probabilities", "answers", "edits", "files", "composer", "sidebar", "transfer", "notebook", "plot", "live",
+    "views", "start",
+)  # fmt: skip
 
 
 @cache
 def page() -> Reply:
-    text = Path(__file__).with_name("index.html").read_text(encoding="utf-8")
-    allowed = {kind: _digest(inside) for kind, inside in _INLINE.findall(text)}
+    style = _joined("style", _STYLES, "css")
+    script = '"use strict";\n' + _joined("script", _SCRIPTS, "js")
+    text = (_FOLDER / "index.html").read_text(encoding="utf-8")
+    text = text.replace("<style></style>", f"<style>{style}</style>")
+    text = text.replace("<script></script>", f"<script>{script}</script>")
     policy = (
-        f"default-src 'none'; script-src {allowed['script']}; style-src {allowed['style']}; connect-src 'self'; "
-        "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        f"default-src 'none'; script-src {_digest(script)}; style-src {_digest(style)}; connect-src 'self'; "
+        "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+        "require-trusted-types-for 'script'; trusted-types 'none'"
     )
     headers = [(b"content-security-policy", policy.encode()), (b"referrer-policy", b"no-referrer")]
     return Reply(text.encode(), b"text/html; charset=utf-8", headers=headers)
+
+
+def _joined(folder: str, names: tuple[str, ...], ending: str) -> str:
+    return "\n".join((_FOLDER / folder / f"{name}.{ending}").read_text(encoding="utf-8") for name in names)
 
 
 def _digest(text: str) -> str:

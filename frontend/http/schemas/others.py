@@ -64,8 +64,44 @@ class DetokenizeReply(msgspec.Struct, kw_only=True):
     prompt: str
 
 
-class Health(msgspec.Struct, kw_only=True):
-    """Every loaded model's engine has answered."""
+RequestState = Annotated[
+    Literal["loading", "waiting", "prompt", "generating"],
+    Meta(description="its model is being loaded; it waits for a place; its prompt is computed; tokens come"),
+]
 
+
+class RunningRequest(msgspec.Struct, kw_only=True):
+    """Nothing of what it says is told."""
+
+    id: Annotated[str, Meta(description="the one that its answer has")]
+    endpoint: str
+    model: str
+    state: RequestState
+    prompt_tokens: Annotated[int, Meta(description="of those of its prompts that have reached the model")]
+    generated_tokens: int
+    seconds: Annotated[float, Meta(description="since it arrived")]
+    object: Literal["request"] = "request"
+
+
+class RequestList(msgspec.Struct, kw_only=True):
+    data: list[RunningRequest]
+    object: Literal["list"] = "list"
+
+
+class StoppedRequest(msgspec.Struct, kw_only=True):
+    id: str
+    stopped: Literal[True] = True
+    object: Literal["request"] = "request"
+
+
+class Health(msgspec.Struct, kw_only=True):
+    """With `ok` every loaded model's processes have answered; else it comes with status 503."""
+
+    status: Literal["ok", "loading", "failed", "silent"]
+    models: dict[str, str]  # ok, loading, restarting, failed, silent, unloading, or unloaded: loaded when it is asked
+    reasons: dict[str, str] | UnsetType = UNSET  # by model, where there is one
+    error: Fault | UnsetType = UNSET
+
+
+class Alive(msgspec.Struct, kw_only=True):
     status: Literal["ok"]
-    models: dict[str, Literal["ok"]]

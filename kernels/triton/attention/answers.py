@@ -21,6 +21,7 @@ from ...reference.answers import attention_answers
 from ..arrival import MOST, counters, is_last
 from ..compiled import Example
 from ..dependent import dependent_options, let_later_begin, wait_for_earlier
+from ..switches import STORING_ANSWERS
 from .packed_memory import memory_of
 from .paged import LOG2_E, choice_of_few
 from .ready_heads import Turned, ready
@@ -146,7 +147,7 @@ def answer_kernel(
 
 
 def serves(kv: PagedKV, rows: DeviceRows) -> bool:
-    return rows.are_answers and kv.kind in _STORED
+    return STORING_ANSWERS.is_on and rows.are_answers and kv.kind in _STORED
 
 
 @attention_answers.implement("triton")

@@ -1,7 +1,8 @@
 """Attention of prompts by a library's kernel (FlashAttention), on keys and values copied out of packed memory.
 
 Such a kernel is written for one architecture, and knows no packed memory. It serves a step whose longest prompt fills a
-card with tiles, and whose contexts fit into a bounded memory. Of a library nothing is believed: it is used where it
+card with tiles, and whose prompts' contexts fit into a bounded memory: it sees the rows from the first prompt on, and
+of answers between them no key. Of a library nothing is believed: it is used where it
 agrees with the formula on a small step, on the card in use. Knows nothing of which way is faster.
 """
 
@@ -12,6 +13,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from inspect import signature
 from itertools import pairwise
+from math import prod
 from typing import Any, NamedTuple
 
 import torch
@@ -19,8 +21,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ...paged import DeviceRows, PagedKV
+from ..switches import LIBRARY_ATTENTION
 from ..tuning import architecture
-from .plain_memory import plain_memory, tokens_at_most
+from .plain_memory import kept_at_most, plain_memory
 
 _LOG = logging.getLogger(__name__)
 _BYTES = 256 << 20  # of plain keys and values
@@ -43,7 +46,7 @@ Attend = Callable[[Tensor, Tensor, Tensor, Lengths, float, int | None], Tensor]
 
 
 def serves(query: Tensor, kv: PagedKV, rows: DeviceRows, window: int | None) -> bool:
-    num_bytes = tokens_at_most(rows, window) * 2 * kv.num_heads * kv.head_dim * query.element_size()
+    num_bytes = kept_at_most(rows, window).all_rows * 2 * kv.num_heads * kv.head_dim * query.element_size()
     return rows.max_queries * query.shape[1] >= _LEAST_QUERIES and num_bytes <= _BYTES
 
 
@@ -51,12 +54,13 @@ def attend_by_library(
     attend: Attend, query: Tensor, kv: PagedKV, rows: DeviceRows, scale: float, window: int | None, least_queries: int
 ) -> Tensor:
     """The output; of rows with fewer queries than `least_queries` it is anything."""
-    at_most = tokens_at_most(rows, window)
+    rows, at_most = rows.from_first_prompt(), kept_at_most(rows, window)
     # As large whatever the step, so that the first steps show what later ones take.
     room = torch.empty(2, _BYTES // 2 // query.element_size(), dtype=query.dtype, device=query.device)
-    keys, values = room[:, : at_most * kv.num_heads * kv.head_dim].unflatten(1, (at_most, kv.num_heads, kv.head_dim))
+    shape = (at_most.all_rows, kv.num_heads, kv.head_dim)
+    keys, values = room[:, : prod(shape)].unflatten(1, shape)
     starts = plain_memory(kv, rows, window, least_queries, keys, values)
-    lengths = Lengths(rows.query_starts, starts, rows.max_queries, at_most // rows.num_rows)
+    lengths = Lengths(rows.query_starts, starts, rows.max_queries, at_most.a_row)
     return attend(query, keys, values, lengths, scale, window)
 
 
@@ -64,7 +68,7 @@ def attend_by_library(
 def library(device: torch.device, dtype: torch.dtype, head_dim: int) -> Attend | None:
     """The first one that is there and right."""
     is_known = dtype in (torch.float16, torch.bfloat16) and head_dim % 8 == 0 and head_dim <= _LARGEST_HEAD
-    if device.type != _DEVICE or not is_known:
+    if device.type != _DEVICE or not is_known or not LIBRARY_ATTENTION.is_on:
         return None
     for name, attend in _libraries():
         try:
@@ -117,13 +121,13 @@ def _of_package(name: str) -> Attend:
 
 
 def is_right(attend: Attend, device: torch.device, dtype: torch.dtype, head_dim: int) -> bool:
-    """Whether it gives what the formula does, with heads that are shared, and a row that has no keys between others."""
+    """Whether it gives what the formula does: heads are shared, a row has no keys, the first query is nobody's."""
     generator = torch.Generator().manual_seed(0)
-    query, keys, values = torch.randn(3, 9, 4, head_dim, generator=generator).to(device, dtype).unbind()
+    query, keys, values = torch.randn(3, 10, 4, head_dim, generator=generator).to(device, dtype).unbind()
     keys, values = keys[:, :2].contiguous(), values[:, :2].contiguous()
-    starts = torch.tensor([[0, 3, 4, 6], [0, 5, 5, 7]], dtype=torch.int32, device=device)
+    starts = torch.tensor([[1, 4, 5, 7], [0, 5, 5, 7]], dtype=torch.int32, device=device)
     lengths = Lengths(*starts, 3, 5)
-    is_meant = torch.tensor([0, 1, 2, 4, 5], device=device)
+    is_meant = torch.tensor([1, 2, 3, 5, 6], device=device)
     for window in (None, 2):
         inputs = (query, keys, values, lengths, head_dim**-0.5, window)
         found, expected = attend(*inputs)[is_meant], formula(*inputs)[is_meant]

@@ -113,7 +113,7 @@ def attention_by_shape(query: Tensor, kv: PagedKV, rows: DeviceRows, scale: floa
     """In a step with prompts, rows of one query attend as they do in a step without."""
     shared = triton.next_power_of_2(query.shape[1] // kv.num_heads)
     few = tiles_of_few(kv.kind, shared, rows.max_queries, rows, kv.num_heads)
-    if few is None and rows.num_rows > 1:
+    if few is None and rows.num_rows > 1 and rows.may_have_answers:
         few = tiles_of_few(kv.kind, shared, 1, rows, kv.num_heads)
     least = 1 if few is None else few.most_queries + 1
     attend_many = partial(_attention_of_many, query, kv, rows, scale, window, least)

@@ -6,6 +6,7 @@ none. Knows nothing of what is computed with them.
 """
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import torch
 import triton
@@ -22,8 +23,9 @@ from .packed_memory import key_words, memory_of, scales_of, value_words
 _TOKENS, _WARPS = 64, 8  # of a program
 _ROWS_AT_ONCE = tl.constexpr(256)
 _NUMBERS = {"fp32": torch.float32, "fp16": torch.float16}  # how they are read; others as words
-# Counts that differ from step to step: the kernel is not compiled anew for one of them.
+# What differs from step to step, and where the step's rows begin: the kernel is not compiled anew for one of them.
 _COUNTS = ["num_rows", "pieces_a_row", "least_queries", "window", "table_width"]
+_ROWS = ["query_starts", "context_lengths", "block_tables"]
 
 
 @triton.jit
@@ -89,7 +91,7 @@ def _values(
     return _scaled(whole, memory.value_scales, memory, start, context, TOKENS, BLOCK_SIZE, KIND)
 
 
-@triton.jit(do_not_specialize=_COUNTS)
+@triton.jit(do_not_specialize=_COUNTS + _ROWS)
 def plain_memory_kernel(
     plain_keys, plain_values, starts, query_starts, context_lengths, block_tables, keys, values, key_scales,
     value_scales, table_width, stride, scale_stride, num_rows, pieces_a_row, least_queries, window,
@@ -128,10 +130,19 @@ def plain_memory_kernel(
         tl.store(plain_values + places, found.to(plain_values.dtype.element_ty), mask=mask)
 
 
-def tokens_at_most(rows: DeviceRows, window: int | None) -> int:
-    """Of all rows; what the host knows of it."""
-    seen = rows.max_context if window is None else min(rows.max_context, rows.max_queries + window - 1)
-    return rows.num_rows * seen
+class Kept(NamedTuple):
+    """Tokens, as many as there may be."""
+
+    all_rows: int
+    a_row: int
+
+
+def kept_at_most(rows: DeviceRows, window: int | None) -> Kept:
+    """What the host knows of it: of a step's answers none are kept, where it is known which rows these are."""
+    unknown = ((rows.max_queries, rows.max_context),) * rows.num_rows
+    lengths = unknown if rows.prompts is None else rows.prompts.lengths
+    kept = [context if window is None else min(context, queries + window - 1) for queries, context in lengths]
+    return Kept(sum(kept), max(kept, default=0))
 
 
 def plain_memory(
@@ -139,10 +150,12 @@ def plain_memory(
 ) -> Tensor:
     """Of rows with `least_queries` or more, into `keys` and `values` [tokens, heads, head_dim].
 
-    These have room for `tokens_at_most`. Returns int32 [R + 1]: the tokens of row r are starts[r]:starts[r + 1].
+    These have room for `kept_at_most`: where it is known which rows are prompts, others keep nothing. Returns int32
+    [R + 1]: the tokens of row r are starts[r]:starts[r + 1].
     """
+    least_queries = max(least_queries, 1 if rows.prompts is None else 2)
     starts = rows.query_starts.new_empty(rows.num_rows + 1)
-    pieces = tokens_at_most(rows, window) // rows.num_rows // _TOKENS + 2  # wherever a row begins
+    pieces = kept_at_most(rows, window).a_row // _TOKENS + 2  # wherever a row begins
     packed = [memory.view(_NUMBERS.get(kv.kind, torch.int32)) for memory in (kv.keys, kv.values)]
     scales = [packed[0] if held is None else held.view(torch.int32) for held in (kv.key_scales, kv.value_scales)]
     plain_memory_kernel[rows.num_rows * pieces, kv.num_heads, 2](
@@ -165,5 +178,6 @@ def examples() -> Iterator[Example]:
         constants = dict(
             TOKENS=_TOKENS, HEAD_DIM=128, BLOCK_SIZE=16, KIND=kind, PER_WORD=KV_FORMATS[kind].per_unit
         )  # fmt: skip
-        aligned = (*(name for name, kept in types.items() if kept.startswith("*")), "stride", "scale_stride")
+        pointers = (name for name, kept in types.items() if kept.startswith("*") and name not in _ROWS)
+        aligned = (*pointers, "stride", "scale_stride")
         yield Example(f"plain memory {kind}", plain_memory_kernel, types, constants, _WARPS, aligned=aligned)

@@ -81,7 +81,7 @@ def tiles_of_invariant(kind: str, shared: int, num_rows: int, rows: DeviceRows) 
     tiles = Tiles(positions, shared, 1, rows.max_queries, SPLITS_AT_MOST, adds_splits=True)
     if rows.max_queries * shared <= FEW_ROWS[kind]:
         return [tiles._replace(is_split=True)]
-    if rows.num_rows == 1:
+    if rows.num_rows == 1 or not rows.may_have_answers:
         return [tiles]
     return [tiles._replace(most_queries=1, is_split=True), tiles._replace(least_queries=2)]
 

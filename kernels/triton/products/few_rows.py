@@ -20,6 +20,7 @@ from ...reference.few_rows import linear_few_rows
 from ..compiled import Example
 from ..dependent import begin_early, dependent_options
 from ..rms_norm import rms_norm
+from ..switches import ONE_ROW_PRODUCTS
 from ..tuning import Choice, Key
 from .few_rows_choice import NORMED_ROWS, NORMED_ROWS_OF_INT4, TUNINGS, row_block
 from .few_rows_ending import Ending, join_and_end, lines_of_tile
@@ -91,7 +92,8 @@ def multiply_few(
     is_gated: bool = False,
 ) -> Tensor:
     """[rows, outputs] in x's dtype; with `stream` the product is added to it in place, and it is what is given."""
-    way, tunings = (launch_row, ROW_TUNINGS) if len(x) == 1 and is_in_words(weight) else (_launch, TUNINGS)
+    is_row = len(x) == 1 and ONE_ROW_PRODUCTS.is_on and is_in_words(weight)
+    way, tunings = (launch_row, ROW_TUNINGS) if is_row else (_launch, TUNINGS)
     most_normed = NORMED_ROWS_OF_INT4 if weight.kind == "int4" else NORMED_ROWS
     if norm is not None and (len(x) > most_normed or weight.order is not None):
         x, norm = rms_norm(x, norm.weight, norm.epsilon), None

@@ -2,7 +2,7 @@
 
 One kernel for many rows, for quantized ones, and for those whose bits must not depend on their company; few rows are
 few_rows.py's. What the results are multiplied with (scales of 8-bit values) waits until the sums are complete. Many
-rows of floats are the library's where bits may depend on their number.
+rows of floats are the library's where bits may depend on their number, and so may be very many rows of 8-bit weights.
 """
 
 from collections.abc import Iterator
@@ -17,6 +17,7 @@ from torch import Tensor
 from ...reference import products
 from ..compiled import Example
 from ..tuning import Choice, Key, Tuning, architecture
+from .dequantized import faster_of_both
 from .few_rows import multiply_few
 from .part_sums import sum_of_part
 from .quantize_rows import quantize_rows
@@ -133,7 +134,7 @@ def linear(x: Tensor, weight: GpuWeight, bias: Tensor | None) -> Tensor:
 def linear_wint8(x: Tensor, weight: GpuWeight, bias: Tensor | None) -> Tensor:
     if len(x) <= FEW_ROWS:
         return multiply_few(x, weight, bias)
-    return _fastest(_WEIGHT_ONLY, x, weight, bias, None, x.dtype)
+    return faster_of_both(x, weight, bias, partial(_fastest, _WEIGHT_ONLY, x, weight, bias, None, x.dtype))
 
 
 @products.linear_int8.implement("triton")

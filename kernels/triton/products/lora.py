@@ -25,7 +25,7 @@ _BYTES_AT_ONCE = 16 << 10  # of `down`, in shared memory
 _COLUMNS, _NUMBERS = 64, 32  # of `up`, in registers
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["places"])
 def _shrink(
     x, x_stride, tokens, blocks, down, ranks, shrunk, in_features, parts, max_rank, places, PRECISION: tl.constexpr,
     TOKENS: tl.constexpr, RANK: tl.constexpr, INNER: tl.constexpr, SPLIT: tl.constexpr,
@@ -51,7 +51,7 @@ def _shrink(
         tl.store(shrunk + place[:, None] * RANK + numbers[None, :], total, mask=is_there)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["places"])
 def _expand(
     product, product_stride, tokens, blocks, up, ranks, shrunk, tiles, out_features, parts, max_rank, places,
     PRECISION: tl.constexpr, TOKENS: tl.constexpr, RANK: tl.constexpr, COLUMNS: tl.constexpr, NUMBERS: tl.constexpr,

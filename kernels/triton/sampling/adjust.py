@@ -39,7 +39,7 @@ def _tokens(tokens, longest_possible, slots, lengths, row, BLOCK: tl.constexpr):
     return positions, tl.load(history + positions, mask=is_there, other=0), is_there
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["longest_possible"])
 def _repetition(
     logits, stride, rows, tokens, longest_possible, slots, lengths, penalties, seen, words, BLOCK: tl.constexpr
 ):
@@ -54,7 +54,7 @@ def _repetition(
     tl.store(target, tl.where(value > 0, tl.div_rn(value, penalty), value * penalty), mask=is_first)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["longest_possible"])
 def _count(tokens, longest_possible, slots, lengths, starts, counts, width, BLOCK: tl.constexpr):
     row = tl.program_id(0)
     positions, ids, is_there = _tokens(tokens, longest_possible, slots, lengths, row, BLOCK)
@@ -62,7 +62,7 @@ def _count(tokens, longest_possible, slots, lengths, starts, counts, width, BLOC
     tl.atomic_add(counts + row.to(tl.int64) * width + ids, 1, mask=is_there, sem="relaxed")
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["longest_possible"])
 def _generated(
     logits, stride, rows, tokens, longest_possible, slots, lengths, starts, frequencies, presences, counts, width,
     BLOCK: tl.constexpr,

@@ -65,7 +65,7 @@ def _weigh(
             keys = tl.where(keys == first, _NONE, keys)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_top", "columns"])
 def _rank(
     logits, stride, chosen, peaks, sums, ahead, firsts, chunks, num_top, normalizers, token_ids, logprobs, ranks,
     columns, CHUNKS: tl.constexpr, TOP: tl.constexpr, TOP_ROUNDED: tl.constexpr,
@@ -102,7 +102,8 @@ def ranked(logits: Tensor, chosen: Tensor, num_top: int) -> RankedLogprobs:
     blocks = _TUNING.choice((width,))
     chunks = triton.cdiv(width, blocks["CHUNK"])
     top = next((most for most in _AT_MOST if num_top <= most), 0)
-    peaks, sums = torch.empty(2, rows, chunks, dtype=torch.float32, device=device)
+    # Not one tensor: each begins at a multiple of 16 bytes whatever the number of rows.
+    peaks, sums = (torch.empty(rows, chunks, dtype=torch.float32, device=device) for _ in range(2))
     ahead = torch.empty(rows, chunks, dtype=torch.int32, device=device)
     firsts = torch.empty(rows, chunks, top, dtype=torch.int64, device=device)
     normalizers = torch.empty(rows, 1, dtype=torch.float32, device=device)

@@ -36,7 +36,7 @@ _TUNING = Tuning("choose_on_device", lambda architecture, key: _ON_GPU if archit
 _WARPS_OF_A_ROW = 32  # where one program reads a whole row, so many bytes are on their way at once
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["longest"])
 def _scan(
     logits, stride, slots, kinds, lines, bits, words, peaks, bests, largest_of_row,
     positions, histories, longest, chosen, arrived,
@@ -91,7 +91,7 @@ def _truncate(
             tl.store(lasts + row, last)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["longest"])
 def _draw(
     logits, stride, slots, kinds, reals, num_slots, wholes, peaks, largest_of_row, limits, lasts,
     fastest, winners, positions, histories, longest, chosen, arrived,
@@ -161,12 +161,12 @@ class _Found(NamedTuple):
 
     @classmethod
     def room(cls, rows: int, chunks: int, device: torch.device) -> "_Found":
-        def numbers(dtype: torch.dtype, *shape: int) -> Tensor:
-            return torch.empty(shape, dtype=dtype, device=device)
-
-        (peaks, fastest), (bests, winners) = (numbers(kind, 2, rows, chunks) for kind in (torch.float32, torch.int32))
-        largest, limits = numbers(torch.float32, 2, rows)
-        return cls(peaks, bests, fastest, winners, largest, limits, numbers(torch.int32, rows))
+        """Each is a tensor of its own, so that it begins at a multiple of 16 bytes whatever the number of rows."""
+        by_chunk, by_row = (torch.float32, torch.int32) * 2, (torch.float32, torch.float32, torch.int32)
+        return cls(
+            *(torch.empty(rows, chunks, dtype=dtype, device=device) for dtype in by_chunk),
+            *(torch.empty(rows, dtype=dtype, device=device) for dtype in by_row),
+        )
 
 
 @choose_on_device.implement("triton")

@@ -147,3 +147,20 @@ def test_what_answers_are_tuned_on_is_a_step_of_answers(kind: str, monkeypatch: 
     tried, memory, rows = trial.trial_step(query, requests.memory())
     found = FORMS["fast"].versions["triton"](tried + 1, memory, rows, 0.125, None)
     assert found.shape == (2, 2, 64) and torch.equal(found, torch.zeros_like(found))
+
+
+@pytest.mark.parametrize("form", ["attention_by_shape", "attention_of_one_shape"])
+@pytest.mark.parametrize(
+    "spans, passes",
+    [([(0, 0, 90), (1, 0, 41)], 1), ([(0, 89, 90), (1, 40, 41)], 1), ([(0, 0, 90), (1, 40, 41)], 2), ([(0, 0, 90)], 1)],
+    ids=["prompts", "answers", "both", "one prompt"],
+)
+def test_a_step_launches_no_pass_for_rows_that_are_not_there(form, spans, passes, monkeypatch):
+    launched, launch = [], paged._launch
+    monkeypatch.setattr(paged, "_launch", lambda *given: launched.append(given) or launch(*given))
+    requests = Requests(Form("bf16", 2, 1), [90, 41])
+    query, rows = requests.step(spans)
+    found = getattr(paged, form)(query, requests.memory(), rows, 0.125, None)
+    expected = attention_paged.reference(query, requests.memory(), rows, 0.125, None)
+    assert (found - expected).norm() < 8e-3 * expected.norm()
+    assert len(launched) == passes

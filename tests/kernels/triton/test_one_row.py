@@ -9,13 +9,31 @@ from builders.gpu_products import DTYPES, FORMS, assert_agrees, draws, grouped, 
 
 from penstock.kernels.forms import WeightForm
 from penstock.kernels.reference.few_rows import linear_few_rows
+from penstock.kernels.triton.products import few_rows
 from penstock.kernels.triton.products.bits_as_floats import FACTOR, place_of, power_of
 from penstock.kernels.triton.products.one_row import is_in_words
 from penstock.kernels.triton.products.one_row_choice import TUNINGS
+from penstock.kernels.triton.switches import Switch
 from penstock.kernels.triton.tuning import Choice
 
 # Rows of float32, where rounding them would hide what is wrong.
 EXACT = DTYPES | {"int4": torch.float32, "int8": torch.float32}
+
+
+@pytest.fixture(autouse=True)
+def _switched_on(monkeypatch):
+    monkeypatch.setattr(few_rows, "ONE_ROW_PRODUCTS", Switch("PENSTOCK_UNHEARD_OF", True, ""))
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.kind)
+def test_a_row_alone_has_a_product_of_its_own_where_that_is_switched_on(form, monkeypatch):
+    launched, launch = [], few_rows.launch_row
+    monkeypatch.setattr(few_rows, "launch_row", lambda *given: launched.append(len(given[0])) or launch(*given))
+    x = draws(1, 64, dtype=DTYPES.get(form.kind, torch.float32))
+    for is_on in (True, False):
+        monkeypatch.setattr(few_rows, "ONE_ROW_PRODUCTS", Switch("PENSTOCK_UNHEARD_OF", is_on, ""))
+        assert_agrees(linear_few_rows, x, weight_of(20, 64, form), "normed")
+    assert launched == [1]
 
 
 @pytest.mark.parametrize(("first", "count"), [(first, 8) for first in (0, 8, 16, 24)] + [(4 * n, 4) for n in range(8)])

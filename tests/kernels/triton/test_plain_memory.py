@@ -7,18 +7,21 @@ import torch
 from builders.packed_steps import Form, Requests
 
 from penstock.kernels.kv_layout import KV_FORMATS, plain_keys, plain_values
-from penstock.kernels.triton.attention.plain_memory import plain_memory, tokens_at_most
+from penstock.kernels.triton.attention.plain_memory import kept_at_most, plain_memory
 
 QUICK_KINDS = ["bf16", *(pytest.param(kind, marks=pytest.mark.long) for kind in KV_FORMATS if kind != "bf16")]
 SPANS = [(0, 80, 150), (1, 40, 41), (2, 0, 19)]
 LENGTHS = [150, 41, 19]
 
 
-def assert_gathered(form: Form, spans: list[tuple[int, int, int]], least: int, **spare: int) -> None:
+def assert_gathered(
+    form: Form, spans: list[tuple[int, int, int]], least: int, is_known: bool = False, **spare: int
+) -> None:
     requests = Requests(form, LENGTHS)
     _, rows = requests.step(spans, **spare)
+    rows.prompts = rows.prompts if is_known else None
     memory = requests.memory()
-    shape = (tokens_at_most(rows, form.window), form.heads, form.head_dim)
+    shape = (kept_at_most(rows, form.window).all_rows, form.heads, form.head_dim)
     dtype = {"fp32": torch.float32, "fp16": torch.float16}.get(form.kind, torch.bfloat16)
     found = torch.full((2, *shape), torch.nan, dtype=dtype)
     found_starts = plain_memory(memory, rows, form.window, least, *found)
@@ -42,6 +45,13 @@ def test_whole_rows_lie_one_after_another(kind: str) -> None:
 
 def test_rows_of_few_queries_may_be_left_out() -> None:
     assert_gathered(Form(), SPANS, 2)
+
+
+def test_where_prompts_are_known_there_is_room_for_them_alone() -> None:
+    _, rows = Requests(Form(), LENGTHS).step(SPANS)
+    assert kept_at_most(rows, None) == (150 + 19, 150)
+    assert kept_at_most(rows, 37) == (70 + 36 + 19, 70 + 36)
+    assert_gathered(Form(), SPANS, 2, is_known=True)
 
 
 @pytest.mark.long

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from builders.elsewhere import holds_addresses
 
 from penstock.kernels.reference.sum_of_ranks import add_norm_of_ranks, memory_of
+from penstock.kernels.registry import OPS
 from penstock.kernels.triton.fused_operations import FusedOperations
 from penstock.worker.parallel import Parallel
 
@@ -89,3 +91,9 @@ def test_what_is_large_goes_another_way(monkeypatch):
     ops = FusedOperations(torch.device("cpu"), torch.float32, ranks, False)
     for rows, width in ((5, 8), (4, 200)):
         assert torch.equal(ops.all_reduce(torch.zeros(rows, width)), torch.ones(rows, width))
+
+
+def test_no_other_operation_is_given_addresses_of_the_host():
+    """Those that a card is handed would end its use by the process."""
+    holding = {name for name, op in OPS.items() if any(map(holds_addresses, op.inputs(0)))}
+    assert holding == {"sum_of_ranks.add_norm_of_ranks"}

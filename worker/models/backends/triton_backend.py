@@ -9,6 +9,7 @@ from ....kernels.triton import is_interpreted
 from ....kernels.triton.fused_operations import FusedOperations
 from ....kernels.triton.operations import TritonOperations
 from ....kernels.triton.sampling.race import choose
+from ....kernels.triton.switches import FUSED_PRODUCTS
 from ...kv_cache import DeviceKVCache, KVShape
 from ...parallel import Parallel
 from ...sampler import Sample
@@ -41,7 +42,8 @@ class TritonBackend(Backend):
         deterministic: bool,
         graphs: GraphOptions,
     ) -> "TritonBackend":
-        ops = (TritonOperations if deterministic else FusedOperations)(device, dtype, ranks, deterministic)
+        is_plain = deterministic or not FUSED_PRODUCTS.is_on
+        ops = (TritonOperations if is_plain else FusedOperations)(device, dtype, ranks, deterministic)
         return cls(device, ops, WeightForm.of(dtype), dtype, graphs=graphs)
 
     @property

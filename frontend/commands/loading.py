@@ -1,0 +1,51 @@
+"""A model loaded for a command, and a line on the terminal that says how far it is until then.
+
+Knows nothing of how a model is loaded; what its processes have in memory says how far they are.
+"""
+
+import threading
+import time
+from typing import Any
+
+import psutil
+
+from .. import logs
+from ..llm import LLM
+from ..model_names import name_of
+from ..standard_error import clear_status, show_status, takes_status
+from ..start_table import size
+
+# Who waits less sees nothing.
+_STEP_SECONDS = 1.0
+
+
+def load(model: str, options: dict[str, Any]) -> LLM:
+    """Returns when it is ready."""
+    if logs.is_quiet(bool(options.get("quiet"))) or not takes_status():
+        return LLM(model, **options)
+    is_ready = threading.Event()
+    thread = threading.Thread(target=_say, args=(name_of(model), is_ready), name="penstock-loading", daemon=True)
+    thread.start()
+    try:
+        return LLM(model, **options)
+    finally:
+        is_ready.set()
+        thread.join()
+        clear_status()
+
+
+def _say(name: str, is_ready: threading.Event) -> None:
+    start = time.monotonic()
+    while not is_ready.wait(_STEP_SECONDS):
+        show_status(f"Loading {name}: {time.monotonic() - start:.0f} s, {size(_resident_bytes())} in memory")
+
+
+def _resident_bytes() -> int:
+    """Of all processes that this one has started."""
+    total = 0
+    for child in psutil.Process().children(recursive=True):
+        try:
+            total += child.memory_info().rss
+        except psutil.Error:
+            continue
+    return total

@@ -1,0 +1,37 @@
+"""Download models from the Hugging Face hub, for later use without a network: what the engine reads of them, after a
+look whether it can run them at all. A download that was broken off goes on where it was.
+
+Knows nothing of how files are fetched.
+"""
+
+import argparse
+
+from ...protocol.errors import ConfigError
+from ..logs import is_quiet
+from ..model_files import pull_model
+from ..model_names import BUNDLED, HubName, hub_name
+from ..start_table import size
+from .cached_models import size_on_disk
+
+USAGE = "ID [ID ...] [options]"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("models", metavar="ID", nargs="+", help="id on the hub: OWNER/NAME or OWNER/NAME@REVISION")
+    parser.add_argument("--revision", metavar="TEXT", help="branch, tag or commit (main)")
+    parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
+
+
+def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+    for model in [_named(name, arguments.revision) for name in arguments.models]:
+        files = pull_model(model, is_quiet=is_quiet(arguments.quiet))
+        print(f"{model} is ready: {size(size_on_disk(files.folder))} in {files.folder}", flush=True)
+    return 0
+
+
+def _named(name: str, revision: str | None) -> HubName:
+    if name in BUNDLED:
+        raise ConfigError(f"{name} comes with Penstock; there is nothing to download.")
+    if (model := hub_name(name, revision)) is None:
+        raise ConfigError(f"{name!r} is no id of a model on the hub, such as Qwen/Qwen3-0.6B.")
+    return model

@@ -1,0 +1,42 @@
+"""What Tab makes of the line being typed: names of commands, and what a command says may follow it.
+
+Knows no command.
+"""
+
+import os
+import readline
+from collections.abc import Callable, Iterator
+
+Complete = Callable[[str], list[str]]  # a line's beginning → lines that it may become
+
+
+def readline_completer(complete: Complete) -> Callable[[str, int], str | None]:
+    """As readline asks: the last word's first, second, … completion, until there is none."""
+    found: list[str] = []
+
+    def completer(word: str, state: int) -> str | None:
+        if state == 0:
+            line = readline.get_line_buffer().encode()  # readline counts bytes
+            start, end = readline.get_begidx(), readline.get_endidx()
+            before = len(line[:start].decode(errors="replace"))
+            found[:] = [each[before:] for each in complete(line[:end].decode(errors="replace"))]
+        return found[state] if state < len(found) else None
+
+    return completer
+
+
+def paths(beginning: str) -> Iterator[str]:
+    """Files and folders whose names begin so; hidden ones only for who types the dot."""
+    folder, name = os.path.split(beginning)
+    try:
+        with os.scandir(os.path.expanduser(folder) or ".") as entries:
+            found = sorted(entries, key=lambda entry: entry.name)
+    except OSError:
+        return
+    for entry in found:
+        if entry.name.startswith(name) and (name.startswith(".") or not entry.name.startswith(".")):
+            yield os.path.join(folder, entry.name) + ("/" if entry.is_dir() else "")
+
+
+def folders(beginning: str) -> Iterator[str]:
+    return (path for path in paths(beginning) if path.endswith("/"))

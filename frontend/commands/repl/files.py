@@ -1,0 +1,75 @@
+"""A conversation as a file: a JSON list of messages, as `LLM.chat` takes it.
+
+Knows nothing of screens.
+"""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from ....protocol.errors import PenstockError
+from ..output import output_to
+from .conversation import Conversation
+
+
+def save(conversation: Conversation, name: str) -> str:
+    path = Path(os.path.expanduser(name))
+    text = json.dumps(conversation.messages, ensure_ascii=False, indent=1) + "\n"
+    try:
+        if _holds_something_else(path):
+            return f"{path} exists and is no saved conversation; it was left alone. Choose another name."
+        with output_to(str(path)) as output:
+            output.write(text)
+    except OSError as error:
+        return f"{path} was not written: {os.strerror(error.errno or 0)}."
+    except PenstockError as error:
+        return str(error)
+    return f"{len(conversation.messages)} messages are in {path}, as LLM.chat takes them."
+
+
+def load(conversation: Conversation, name: str) -> str:
+    """In place of what was said so far."""
+    path = Path(os.path.expanduser(name))
+    try:
+        if path.exists() and not path.is_file():
+            return f"{path} is no file. Say which one: /load FILE"
+        messages = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        return f"{path} was not read: {os.strerror(error.errno or 0)}."
+    except (ValueError, RecursionError) as error:
+        return f"{path} is not JSON ({type(error).__name__}); the conversation is as it was."
+    if not is_conversation(messages):
+        what = 'no list of messages such as {"role": "user", "content": "…"}'
+        return f"{path} is {what}; the conversation is as it was."
+    return _taken(conversation, messages)
+
+
+def is_conversation(value: Any) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(message, dict) and isinstance(message.get("role"), str) and isinstance(message.get("content"), str)
+        for message in value
+    )
+
+
+def _taken(conversation: Conversation, messages: list[dict[str, Any]]) -> str:
+    conversation.reset()
+    rest = list(messages)
+    conversation.system = rest.pop(0)["content"] if rest and rest[0]["role"] == "system" else ""
+    conversation.turns = rest
+    asks = ""
+    if rest and rest[-1]["role"] == "user":
+        conversation.unanswered = rest.pop()["content"]
+        asks = "; the last one has no answer yet, and /retry asks for it"
+    return f"{len(messages):,} messages are there{asks}."
+
+
+def _holds_something_else(path: Path) -> bool:
+    """Only what is a list of messages already is written over."""
+    if not path.exists() or (path.is_file() and not path.stat().st_size):
+        return False
+    try:
+        held = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError):
+        return True
+    return not isinstance(held, list) or not all(isinstance(item, dict) and "role" in item for item in held)

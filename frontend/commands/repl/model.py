@@ -1,0 +1,54 @@
+"""The model that a chat is with, which a person may exchange for another.
+
+Two at once may not fit into memory: the old one goes first, and is loaded again where the new one can't be.
+Knows nothing of conversations.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from ....protocol.config import EngineConfig
+from ....protocol.errors import ConfigError
+from ..cached_models import bundled_models, cached_models
+from ..chosen import require_model
+from ..loading import load
+
+# Engine options that were said of one model and hold for no other.
+_OF_ONE_MODEL = ("tokenizer", "revision", "chat_template", "served_model_name")
+
+
+class ChosenModel:
+    def __init__(self, name: str, options: dict[str, Any]) -> None:
+        self.name = name
+        self._options = options
+        self.llm = load(name, options)
+        self.is_open = True
+
+    def __enter__(self) -> "ChosenModel":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.llm.close()
+
+    def change(self, name: str) -> None:
+        """Raises where that can't be; then the old one is there still, or again, if it `is_open`."""
+        options = {key: value for key, value in self._options.items() if key not in _OF_ONE_MODEL}
+        try:
+            require_model(EngineConfig.from_options(name, **options))
+        except TypeError as error:
+            raise ConfigError(str(error)) from error
+        self.is_open = False
+        self.llm.close()
+        try:
+            self.llm = load(name, options)
+        except BaseException:
+            self.llm = load(self.name, self._options)
+            self.is_open = True
+            raise
+        self.name, self._options, self.is_open = name, options, True
+
+
+def known_models() -> Iterator[str]:
+    """Those that are on this machine and have a name."""
+    for found in (*bundled_models(), *cached_models()):
+        yield found.name

@@ -1,0 +1,116 @@
+"""Sampling parameters that a person sets while a chat goes on: read as loosely as typed, checked as in scripts.
+
+What was set is kept apart from what the model itself asks for, so that it outlives a change of models. Knows nothing of
+screens and conversations.
+"""
+
+import argparse
+import json
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ....protocol.errors import RequestError
+from ....protocol.rules import shown
+from ....protocol.sampling import SamplingParams
+from ....protocol.suggestion import suggestion
+from ..options import KINDS, kind_and_description
+
+# What makes no sense where one person reads one answer; the engine's own seed serves.
+NO_USE_HERE = ("seed", "frequence_penalty", "n", "logprobs", "prompt_logprobs", "detokenize", "priority")
+_ALIASES = ("max_thinking_tokens", "guided_structural_tag")
+DEFAULT = "default"
+_TRUTHS = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
+
+
+class Parameter(NamedTuple):
+    kind: Any
+    description: str
+
+
+def _parameters() -> Iterator[tuple[str, Parameter]]:
+    for field in msgspec.structs.fields(SamplingParams):
+        kind, description = kind_and_description(field.type)
+        if description is not None and field.name not in (*NO_USE_HERE, *_ALIASES):
+            yield field.name, Parameter(kind, description)
+
+
+PARAMETERS = dict(_parameters())
+
+
+class Parameters:
+    def __init__(self, chosen: dict[str, Any], defaults: SamplingParams) -> None:
+        self.chosen = chosen
+        self.defaults = defaults  # the model's own
+
+    @property
+    def params(self) -> SamplingParams:
+        return msgspec.structs.replace(self.defaults, **self.chosen)
+
+    def set(self, name: str, text: str) -> str:
+        """Raises `RequestError` for what can't be; then all is as it was."""
+        chosen = {other: value for other, value in self.chosen.items() if other != name}
+        if text != DEFAULT:
+            chosen[name] = _value(name, text)
+        msgspec.structs.replace(self.defaults, **chosen)
+        self.chosen = chosen
+        return f"{name} is {self._shown(name)} from the next message on."
+
+    def about(self, name: str) -> str:
+        value = self._shown(name)
+        whose = "" if name in self.chosen else ", as the model has it"
+        return f"{name} is {value}{whose}: {PARAMETERS[name].description}. /set {name} {DEFAULT} takes a value back."
+
+    def table(self) -> str:
+        """Those that were set stand out by a star."""
+        rows = [
+            (f"{'*' if name in self.chosen else ' '} {name}", self._shown(name), parameter.description)
+            for name, parameter in PARAMETERS.items()
+        ]
+        widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
+        return "\n".join(f"{name:<{widths[0]}}  {value:<{widths[1]}}  {text}" for name, value, text in rows)
+
+    def _shown(self, name: str) -> str:
+        """As it was set: some are ways to write another one."""
+        return _shown(self.chosen[name] if name in self.chosen else getattr(self.params, name))
+
+
+def named(text: str) -> str:
+    """The parameter that is meant, with hyphens or without; raises for one that there isn't, with those near it."""
+    name = text.replace("-", "_")
+    if name in PARAMETERS:
+        return name
+    near = [known for known in PARAMETERS if name and name in known][:3]
+    hint = f" Did you mean {' or '.join(near)}?" if near else suggestion(name, PARAMETERS) or " /set lists them."
+    raise RequestError(f"There is no parameter {shown(text)}.{hint}")
+
+
+def values(name: str) -> list[str]:
+    """Those that are words."""
+    is_truth = name in PARAMETERS and PARAMETERS[name].kind is bool
+    return ["on", "off", DEFAULT] if is_truth else [DEFAULT]
+
+
+def _value(name: str, text: str) -> Any:
+    kind = PARAMETERS[name].kind
+    if kind is bool:
+        if text.lower() not in _TRUTHS:
+            raise RequestError(f"{name}={shown(text)}: must be on or off.")
+        return _TRUTHS[text.lower()]
+    if text.startswith("[") and kind in (list[str], list[int]):
+        kind = dict[str, Any]  # as JSON
+    form = KINDS[kind]
+    try:
+        value = form.read(text)
+    except argparse.ArgumentTypeError as error:
+        raise RequestError(f"{name}: {error}") from None
+    return [value] if form.action == "append" else value
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "unset"
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return shown(value) if isinstance(value, msgspec.Struct) else json.dumps(value, ensure_ascii=False, default=repr)

@@ -1,0 +1,86 @@
+"""Remove downloaded models from the hub's cache, with what Penstock has converted of them. Says what will be freed, and
+asks first. Folders of your own are never touched.
+
+Knows nothing of the cache's layout, and asks the daemon what it has loaded.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from ...protocol.errors import ConfigError, PenstockError
+from ..daemon.background import line_to, status_of
+from ..hub.removal import is_of, removal_of
+from ..model_names import BUNDLED, HubName, hub_name
+from ..start_table import size
+from .socket_option import add_socket, socket_of
+
+USAGE = "ID [ID ...] [options]"
+
+_NOT_LOADED = ("unloaded", "failed")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("models", metavar="ID", nargs="+", help="id on the hub, as `penstock models` lists it")
+    parser.add_argument("--revision", metavar="TEXT", help="only what this branch, tag or commit alone needs")
+    parser.add_argument("-y", "--yes", action="store_true", help="don't ask")
+    add_socket(parser)
+
+
+def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+    """Exit status 1 where a model was not removed."""
+    models = [_named(name, arguments.revision) for name in arguments.models]
+    were_removed = [_remove(model, socket_of(arguments), is_asked=not arguments.yes) for model in models]
+    return 0 if all(were_removed) else 1
+
+
+def _named(name: str, revision: str | None) -> HubName:
+    model = hub_name(name, revision)
+    if name in BUNDLED:
+        raise ConfigError(f"{name} comes with Penstock and is not in the cache; nothing was removed.")
+    if model is None:
+        raise ConfigError(
+            f"{name!r} is no id of a model on the hub, and only what was downloaded from there is removed. A folder of "
+            "your own is yours to remove."
+        )
+    return model
+
+
+def _remove(model: HubName, socket: Path, *, is_asked: bool) -> bool:
+    removal = removal_of(model)
+    _refuse_what_is_loaded(model, socket)
+    print(f"{model} takes {size(removal.num_bytes)}:", *removal.places, sep="\n  ", flush=True)
+    if is_asked and not _agrees(model):
+        print(f"{model} was kept.")
+        return False
+    before = removal.num_bytes
+    removal.run()
+    print(f"{model} was removed; {size(before - removal.num_bytes)} are free again.", flush=True)
+    return True
+
+
+def _agrees(model: HubName) -> bool:
+    if sys.stdin is None or not sys.stdin.isatty():
+        raise ConfigError(f"Nobody can be asked here whether {model} may go. Give --yes if it may.")
+    try:
+        return input("Remove it? [y/N] ").strip().lower() in ("y", "yes")
+    except EOFError:
+        return False
+
+
+def _refuse_what_is_loaded(model: HubName, socket: Path) -> None:
+    """A daemon that has it would have to download it again when it next loads it."""
+    try:
+        line = line_to(socket)
+    except PenstockError:  # none runs
+        return
+    try:
+        served = status_of(line).models
+    finally:
+        line.close()
+    for each in served:
+        if each.state not in _NOT_LOADED and is_of(model, each.model):
+            raise ConfigError(
+                f"The daemon has {model.id} in use ({each.name}, {each.state}). `penstock stop` ends it, or wait until "
+                "it is unloaded (`penstock ps`)."
+            )

@@ -1,0 +1,35 @@
+"""SIGTERM and SIGHUP as an exit: what a command has begun is put in order, and its exit status names the signal.
+
+Knows nothing of what is put in order.
+"""
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
+
+
+@contextmanager
+def orderly_termination() -> Iterator[None]:
+    """Within it they raise `SystemExit`, once. One that was ignored stays so, as `nohup` wants it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    earlier = {number: signal.getsignal(number) for number in _SIGNALS}
+    handled = [number for number, handler in earlier.items() if handler is not signal.SIG_IGN]
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        for each in handled:  # a second one must not hit what is put in order
+            signal.signal(each, signal.SIG_IGN)
+        raise SystemExit(128 + number)
+
+    for number in handled:
+        signal.signal(number, leave)
+    try:
+        yield
+    finally:
+        for number in handled:
+            signal.signal(number, earlier[number])

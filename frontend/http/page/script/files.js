@@ -1,0 +1,49 @@
+// Text files beside a question: chosen, dropped or taken away again. Their text goes into the prompt.
+
+const MOST_FILE_BYTES = 1 << 20;
+let attached = [];
+
+async function attach(files) {
+  for (const file of files) {
+    try {
+      attached.push({ name: file.name, text: await textOf(file) });
+    } catch (error) {
+      toast(sentenceOf(error));
+    }
+  }
+  showFiles();
+  $("text").focus();
+}
+
+async function textOf(file) {
+  if (file.size > MOST_FILE_BYTES) throw new Failure(`${file.name} is larger than 1 MiB. Attach the part that matters.`);
+  try {
+    const text = new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer());
+    if (!text.includes("\0")) return text;
+  } catch { /* said below */ }
+  throw new Failure(`${file.name} holds no text. The model reads text files only.`);
+}
+
+function showFiles() {
+  $("files").hidden = !attached.length;
+  $("files").replaceChildren(...attached.map((file, index) => make("span", { class: "chip" }, file.name,
+    iconButton("close", `Take ${file.name} away`, () => {
+      attached.splice(index, 1);
+      showFiles();
+    }))));
+}
+
+$("attach").onclick = () => $("attached").click();
+$("attached").onchange = () => {
+  attach([...$("attached").files]);
+  $("attached").value = "";
+};
+$("view-talk").addEventListener("dragover", (event) => {
+  event.preventDefault();
+  $("view-talk").classList.add("dropping");
+});
+for (const kind of ["dragleave", "drop"]) $("view-talk").addEventListener(kind, () => $("view-talk").classList.remove("dropping"));
+$("view-talk").addEventListener("drop", (event) => {
+  event.preventDefault();
+  attach([...event.dataTransfer.files]);
+});

@@ -1,0 +1,25 @@
+// What a model is told of a conversation: its messages in OpenAI's form, without turns that failed.
+
+function historyOf(conversation, last) {
+  const told = [];
+  for (const message of way(conversation, last)) {
+    if (hasFailed(message)) while (told.length && told.at(-1).role !== "assistant") told.pop();
+    else told.push(message);
+  }
+  const system = $("system").value.trim();
+  return [...(system ? [{ role: "system", content: system }] : []), ...told.map(asTold)];
+}
+
+function asTold({ role, content, files, calls, call }) {
+  if (role === "tool") return { role, content, tool_call_id: call };
+  if (role === "user") return { role, content: [...(files ?? []).map(asBlock), content].filter(Boolean).join("\n\n") };
+  if (!calls?.length) return { role, content };
+  return { role, content, tool_calls: calls.map(({ id, name, text }) => ({ id, type: "function", function: { name, arguments: text } })) };
+}
+
+// Fenced by more backticks than stand in it.
+function asBlock({ name, text }) {
+  const longest = Math.max(2, ...(text.match(/`+/g) ?? []).map((row) => row.length));
+  const mark = "`".repeat(longest + 1);
+  return `${name}:\n${mark}\n${text.replace(/\n$/, "")}\n${mark}`;
+}

@@ -1,0 +1,152 @@
+// What a person may set: kept in this browser, put into every request. What is left empty is the model's own affair.
+
+const NUMBERS = [
+  ["temperature", "Temperature", { min: 0, max: 5, step: 0.1 }],
+  ["top_p", "Top p", { min: 0.01, max: 1, step: 0.01 }],
+  ["top_k", "Top k", { min: -1, step: 1 }],
+  ["min_p", "Min p", { min: 0, max: 1, step: 0.01 }],
+  ["max_tokens", "Most tokens", { min: 1, step: 1, placeholder: "all that fit" }],
+  ["seed", "Seed", { min: 0, step: 1, placeholder: "a new one" }],
+  ["repetition_penalty", "Repetition penalty", { min: 0.01, max: 10, step: 0.05 }],
+  ["presence_penalty", "Presence penalty", { min: -2, max: 2, step: 0.1 }],
+  ["frequency_penalty", "Frequency penalty", { min: -2, max: 2, step: 0.1 }],
+];
+const CHOICES = {
+  thinking: ["Thinking", { "": "as the model does", on: "on", off: "off" }],
+  reasoning_effort: ["Reasoning effort", { "": "as the model does", low: "low", medium: "medium", high: "high" }],
+  format: ["Answers are", { "": "text", json_object: "any JSON", json_schema: "JSON of a schema" }],
+  top_logprobs: ["Probabilities of tokens", { "": "not shown", 3: "with 3 alternatives", 8: "with 8 alternatives" }],
+  theme: ["Colours", { "": "as the system has them", light: "light", dark: "dark" }],
+};
+const TEXTS = {
+  system: ["System prompt", "What the model is told before the conversation", 4],
+  stop: ["Stop strings", "one a line", 2],
+  schema: ["JSON schema", '{"type": "object", …}', 4],
+  tools: ["Tools", "a JSON list, as OpenAI's API takes it", 4],
+  further: ["Further fields", 'JSON, such as {"guided_regex": "[0-9]+"}', 2],
+};
+const SECTIONS = [
+  ["", ["system", "temperature", "top_p", "max_tokens", "seed", "thinking"]],
+  ["More sampling", ["top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty", "stop", "reasoning_effort"]],
+  ["Form and tools", ["format", "schema", "tools", "further", "top_logprobs"]],
+  ["This page", ["theme"]],
+];
+const KEPT_SETTINGS = "penstock.settings";
+
+const isNumber = (name) => NUMBERS.some(([each]) => each === name);
+const SETTINGS = SECTIONS.flatMap(([, names]) => names);
+
+function makeSetting(name) {
+  let label, field;
+  if (isNumber(name)) {
+    const [, words, limits] = NUMBERS.find(([each]) => each === name);
+    [label, field] = [words, make("input", { id: name, type: "number", placeholder: "model's own", ...asTexts(limits) })];
+  } else if (name in CHOICES) {
+    const [words, choices] = CHOICES[name];
+    const order = Object.keys(choices).sort((one, other) => one.length - other.length || 0);
+    const options = ["", ...order.filter(Boolean)].map((value) => make("option", { value }, choices[value]));
+    [label, field] = [words, make("select", { id: name }, ...options)];
+  } else {
+    const [words, placeholder, rows] = TEXTS[name];
+    [label, field] = [words, make("textarea", { id: name, placeholder, rows: String(rows), spellcheck: name === "system" ? "true" : "false" })];
+  }
+  field.addEventListener("input", keepSettings);
+  return make("label", { class: isNumber(name) ? "small" : "" }, label, field);
+}
+
+const asTexts = (attributes) => Object.fromEntries(Object.entries(attributes).map(([key, value]) => [key, String(value)]));
+
+function makeSettings() {
+  const close = iconButton("close", "Close settings", () => toggleDrawer("settings", false));
+  const sections = SECTIONS.map(([title, names]) => {
+    const fields = make("div", { class: "fields" }, ...names.map(makeSetting));
+    return title ? make("details", { open: title === "This page" }, make("summary", {}, title), fields) : fields;
+  });
+  const reset = make("button", { type: "button", onclick: resetSettings }, icon("retry"), " All as at first");
+  $("settings").append(make("div", { class: "row head" }, make("h2", {}, "Settings"), close), ...sections, make("div", { class: "row" }, reset));
+  for (const [name, value] of Object.entries(stored(KEPT_SETTINGS) ?? {})) if (SETTINGS.includes(name)) $(name).value = value;
+  showTheme();
+}
+
+function stored(name) {
+  try {
+    return JSON.parse(localStorage.getItem(name));
+  } catch {
+    return null;
+  }
+}
+
+function store(name, value) {
+  try {
+    localStorage.setItem(name, JSON.stringify(value));
+  } catch {
+    toast("This browser keeps no settings for this page; they are gone when it is closed.");
+  }
+}
+
+const settingValues = () => Object.fromEntries(SETTINGS.map((name) => [name, $(name).value]).filter(([, value]) => value !== ""));
+
+function keepSettings() {
+  store(KEPT_SETTINGS, settingValues());
+  showTheme();
+}
+
+function resetSettings() {
+  const before = settingValues();
+  for (const name of SETTINGS) $(name).value = "";
+  keepSettings();
+  toast("All settings are as at first.", "Undo", () => {
+    for (const [name, value] of Object.entries(before)) $(name).value = value;
+    keepSettings();
+  });
+}
+
+function showTheme() {
+  const theme = $("theme").value;
+  if (theme) document.documentElement.dataset.theme = theme;
+  else delete document.documentElement.dataset.theme;
+}
+
+// The fields of a request that every way to ask has in common; a `Failure` where one can't be read.
+function sampling() {
+  const fields = {};
+  for (const [name, label, limits] of NUMBERS) {
+    if (!$(name).checkValidity()) throw new Failure(`${label}: ${ranged(limits)}. Look at the settings.`);
+    if ($(name).value !== "") fields[name] = Number($(name).value);
+  }
+  const stops = $("stop").value.split("\n").filter(Boolean);
+  if (stops.length) fields.stop = stops;
+  if ($("format").value === "json_object") fields.response_format = { type: "json_object" };
+  if ($("format").value === "json_schema")
+    fields.response_format = { type: "json_schema", json_schema: { name: "answer", schema: json("schema", "an object", isObject) } };
+  return { ...fields, ...($("further").value.trim() ? json("further", "an object", isObject) : {}) };
+}
+
+function ranged({ min, max, step }) {
+  const kind = step === 1 ? "a whole number" : "a number";
+  return max === undefined ? `it is ${kind} of at least ${min}` : `it is ${kind} from ${min} to ${max}`;
+}
+
+const isObject = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
+
+function json(name, kind, isRight) {
+  const [label] = TEXTS[name];
+  let value;
+  try {
+    value = JSON.parse($(name).value);
+  } catch {
+    throw new Failure(`${label}: this is no JSON. Look at the settings.`);
+  }
+  if (!isRight(value)) throw new Failure(`${label}: this must be ${kind} in JSON. Look at the settings.`);
+  return value;
+}
+
+// Those that only conversations have.
+function chatOptions() {
+  const fields = sampling();
+  if ($("tools").value.trim()) fields.tools = json("tools", "a list", Array.isArray);
+  if ($("thinking").value) fields.chat_template_kwargs = { enable_thinking: $("thinking").value === "on", ...fields.chat_template_kwargs };
+  if ($("reasoning_effort").value) fields.reasoning_effort = $("reasoning_effort").value;
+  if ($("top_logprobs").value) Object.assign(fields, { logprobs: true, top_logprobs: Number($("top_logprobs").value) });
+  return fields;
+}

@@ -1,0 +1,56 @@
+// What happens when the page opens: what was kept is read, the server is asked what it has.
+
+async function start() {
+  makeSettings();
+  makePlots();
+  current = begun();
+  const openSettings = sessionStorage.getItem("penstock.settings-open");
+  view(VIEWS.includes(sessionStorage.getItem("penstock.view")) ? sessionStorage.getItem("penstock.view") : "talk");
+  toggleDrawer("settings", !isNarrow() && (openSettings ? openSettings === "true" : innerWidth >= 1280));
+  await openStorage();
+  await readAll();
+  show(conversations.get(sessionStorage.getItem("penstock.conversation")) ?? current);
+  await listModels();
+  showBar();
+  setInterval(look, EVERY);
+  look();
+}
+
+// What an earlier page was still being told when it was left has ended there.
+async function readAll() {
+  for (const each of await readConversations()) {
+    if (answering.has(each.id)) continue;
+    for (const message of each.messages) {
+      if (!message.isRunning) continue;
+      delete message.isRunning;
+      delete message.phase;
+      if (message.content || message.thought) message.ending = "left";
+      else Object.assign(message, { ending: "error", error: "The page was left before an answer came." });
+    }
+    conversations.set(each.id, each);
+  }
+}
+
+// Another tab has changed something. One that is answered there is shown when it is complete.
+pagesOfOurs.onmessage = async ({ data }) => {
+  if (answering.has(data)) return;
+  const found = database ? await settled(records("readonly").get(data)) : undefined;
+  if (found) conversations.set(data, found);
+  else conversations.delete(data);
+  showSidebar();
+  if (current.id !== data || !found) return;
+  current = found;
+  showConversation();
+};
+
+$("model").onchange = () => {
+  localStorage.setItem("penstock.model", $("model").value);
+  makePlots();
+  listModels();
+};
+matchMedia("(max-width: 860px)").addEventListener("change", () => {
+  toggleDrawer("sidebar", !isNarrow() && !$("view-talk").hidden);
+  if (isNarrow()) toggleDrawer("settings", false);
+});
+addEventListener("resize", fit);
+start();

@@ -1,0 +1,45 @@
+// Conversations as the browser keeps them: one record each, in IndexedDB. Where it keeps nothing they live as long as the page.
+
+const MOST_CONVERSATIONS = 1000;
+
+let database = null;
+const pagesOfOurs = new BroadcastChannel("penstock"); // other tabs with this page
+
+const settled = (request) => new Promise((resolve, reject) => {
+  request.onsuccess = () => resolve(request.result);
+  request.onerror = () => reject(request.error);
+});
+
+async function openStorage() {
+  try {
+    const opening = indexedDB.open("penstock", 1);
+    opening.onupgradeneeded = () => opening.result.createObjectStore("conversations", { keyPath: "id" });
+    database = await settled(opening);
+  } catch {
+    toast("This browser keeps nothing for this page: conversations are gone when it is closed. Export those you need.");
+  }
+}
+
+const records = (mode) => database.transaction("conversations", mode).objectStore("conversations");
+
+async function readConversations() {
+  return database ? settled(records("readonly").getAll()) : [];
+}
+
+async function keep(conversation) {
+  if (!database || !conversations.has(conversation.id)) return; // it has been deleted meanwhile
+  try {
+    await settled(records("readwrite").put(conversation));
+    pagesOfOurs.postMessage(conversation.id);
+  } catch (error) {
+    toast(error.name === "QuotaExceededError"
+      ? "The browser has no room left for this conversation. Export and delete older ones."
+      : "The browser could not keep this conversation. Export it, so that it isn't lost.");
+  }
+}
+
+async function forget(id) {
+  if (!database) return;
+  await settled(records("readwrite").delete(id));
+  pagesOfOurs.postMessage(id);
+}

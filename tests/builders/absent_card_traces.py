@@ -1,0 +1,135 @@
+"""What a card compiles while it serves: requests, over the real scheduler and the real worker, on `absent_card`.
+
+    python absent_card_traces.py FOLDER FORM…       prints, by form and trace, what was compiled after the warm-up
+
+The warm-up is a second start's, which finds in a file what the first one has tuned, and so tries nothing.
+"""
+
+import json
+import random
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from builders.absent_card import Card
+from builders.adapters import adapter
+from builders.runner_harness import TinyEngine, no_mask, prompt, slotted_runner
+from builders.tiny_model import tiny_model
+
+from penstock.engine.adapters import Adapters
+from penstock.protocol.adapter_messages import AdapterLoaded, LoadLora
+from penstock.protocol.messages import Prompt
+
+ROWS, BUDGET, LONGEST = 40, 600, 1200
+ADAPTER = "own"
+# Model, and how it is loaded.
+FORMS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "bf16": ("qwen3", {}, {}),
+    "int8": ("qwen3", {}, {"quantization": "int8"}),
+    "wint8": ("llama", {}, {"quantization": "wint8"}),
+    "int4": ("qwen3", {}, {"quantization": "int4"}),
+    "float16": ("qwen2", {}, {"dtype": "float16"}),
+    "window": ("mistral", {"sliding_window": 50}, {}),
+    "deterministic": ("qwen3", {}, {"deterministic": True}),
+    "adapters": ("llama", {}, {"max_loras": 2, "max_lora_rank": 8}),
+}
+PARAMS = (
+    {},
+    {"temperature": 1.0, "top_p": 0.9},
+    {"temperature": 0.7, "top_k": 20, "min_p": 0.05},
+    {"logprobs": 3},
+    {"logprobs": 11, "temperature": 0.9},
+    {"prompt_logprobs": 2},
+    {"temperature": 1.0, "repetition_penalty": 1.2},
+    {"frequency_penalty": 0.5, "presence_penalty": 0.1, "min_tokens": 2},
+    {"logit_bias": {7: 2.0}},
+)
+Trace = Callable[[random.Random], Iterator[list[Prompt]]]
+
+
+def draining(chance: random.Random) -> Iterator[list[Prompt]]:
+    """As many requests as there is room for, all at once; each ends at another step."""
+    yield [_request(chance, number, chance.randint(1, 60), 3 + 2 * number, {}) for number in range(ROWS)]
+
+
+def mixed(chance: random.Random) -> Iterator[list[Prompt]]:
+    """Prompts of every length come while others are answered, and ask for every way of choosing tokens."""
+    for number in range(80):
+        params = PARAMS[chance.randrange(len(PARAMS))] if number % 2 else {}
+        yield [_request(chance, number, int(10 ** chance.uniform(0, 3)), chance.randint(1, 40), params)]
+
+
+def _request(chance: random.Random, number: int, length: int, answer: int, params: dict[str, Any]) -> Prompt:
+    tokens = [chance.randrange(5, 300) for _ in range(length)]
+    return prompt(number + 1, tokens, seed=number, max_tokens=answer, ignore_eos=True, **params)
+
+
+def main(folder: Path, forms: list[str]) -> None:
+    card = Card()
+    card.plug_in()
+    for form in forms:
+        model = started(card, folder / form, form)
+        for trace in (draining, mixed):
+            runner = ready(model)
+            card.compiled.clear()
+            before, steps = card.num_launches, serve(runner, trace)
+            found = {"steps": steps, "launches": card.num_launches - before, "compiled": list(card.compiled)}
+            print(json.dumps([form, trace.__name__, found]), flush=True)
+
+
+def started(card: Card, folder: Path, form: str) -> Any:
+    """The model, warmed up."""
+    from penstock.kernels.triton import tuning
+    from penstock.worker.memory import Size
+    from penstock.worker.models.load import load_model
+    from penstock.worker.warm_up import warm_up
+
+    family, shape, options = FORMS[form]
+    files = tiny_model(folder / "model", family, num_hidden_layers=1, max_position_embeddings=LONGEST, **shape)
+    model = load_model(files, **{"dtype": "bfloat16", **options})
+    if model.adapters is not None:
+        model.adapters.load(0, adapter(folder / "adapter", files, rank=5))
+    for _ in ("first start", "second"):
+        card.forget()
+        for each in tuning._ALL.values():
+            each._known.clear()
+        with torch.inference_mode():
+            warm_up(model, Size(ROWS, BUDGET), model.kv_memory(1, 16), LONGEST, torch.device("cpu"), folder / "kept")
+    return model
+
+
+def ready(model: Any) -> Any:
+    """A runner with memory for shorter requests than were hoped for, whose steps are captured."""
+    from penstock.worker.captures import Captures
+
+    runner = slotted_runner(model, num_blocks=2001, max_model_len=LONGEST - 99, num_slots=ROWS)
+    Captures(model, runner.table, runner.kv, runner.ranks).all(1 << 30, lambda number, total: None)
+    return runner
+
+
+def serve(runner: Any, trace: Trace) -> int:
+    """How many steps it takes."""
+    engine = TinyEngine(runner, max_num_batched_tokens=BUDGET, shares_prefixes=False)
+    if runner.model.adapters is not None:
+        engine.scheduler.adapters = Adapters(2, 1, lambda message: None, lambda message: None)
+        engine.scheduler.adapters.load(LoadLora(0, ADAPTER, ""))
+        engine.scheduler.adapters.loaded(AdapterLoaded(0, 0))
+    steps, coming = 0, trace(random.Random(0))
+    while True:
+        for each in next(coming, ()):
+            if runner.model.adapters is not None and each.request_id % 3 == 0:
+                each.params.lora_name = ADAPTER
+            engine.scheduler.add(each)
+        for _ in range(3):
+            plan = engine.scheduler.plan()
+            if plan is None:
+                return steps
+            engine.scheduler.finish(runner.step(plan, no_mask))
+            engine.scheduler.take_ends()
+            steps += 1
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2:])

@@ -1,0 +1,221 @@
+"""Anything in the place of a prompt, a message or a parameter, by every way in: only that fails, with a sentence.
+
+Good requests stand between the others, and are answered as they are alone. The long form tries five thousand.
+"""
+
+import asyncio
+import json
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from builders.daemon import RunningDaemon, models, running_daemon
+from builders.random_values import any_conversation, any_fields, any_message, any_params, any_prompt, any_value
+from builders.watching import tree_processes
+
+from penstock import LLM, AsyncLLM, PenstockError, SamplingParams
+
+GREEDY = SamplingParams(temperature=0, max_tokens=2, ignore_eos=True)
+GOOD = [7, 8, 9]
+HELLO = [{"role": "user", "content": "Hello"}]
+STAND_IN = {"load_format": "stand-in", "max_model_len": 512, "num_gpu_blocks_override": 128, "limit_logprobs": 20_000}
+QUICK, LONG = 40, 600  # of each of eight kinds
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory) -> Iterator[RunningDaemon]:
+    folder = tmp_path_factory.mktemp("a")
+    config = folder / "c.toml"
+    config.write_text(models("pocket", more="limit_logprobs = 20000\n") + '[http]\naddress = "127.0.0.1:0"\n')
+    with running_daemon(folder, "--config", str(config), "--http", "127.0.0.1:0") as running:
+        yield running
+
+
+@pytest.fixture(scope="module", params=["private", "attached"])
+def llm(request, daemon) -> Iterator[LLM]:
+    """A tree of its own, and one that the daemon has."""
+    with LLM("pocket", quiet=True, **STAND_IN) if request.param == "private" else daemon.attach() as found:
+        yield found
+
+
+@pytest.fixture(params=[QUICK, pytest.param(LONG, marks=pytest.mark.long)], ids=["quick", "long"])
+def count(request) -> int:
+    return request.param
+
+
+def check(outputs: list[Any], what: list[Any]) -> None:
+    """Every third is good; the others end with an answer or a sentence."""
+    assert len(outputs) == len(what)
+    expected = outputs[0].outputs.token_ids
+    for place, output in enumerate(outputs):
+        assert output.finished and output.error_code in (200, 400), (output, kinds(what[place]))
+        assert output.error_code == 200 or output.error_msg, kinds(what[place])
+        if place % 3 == 0:
+            assert (output.error_code, list(output.outputs.token_ids)) == (200, list(expected))
+
+
+def kinds(value: Any) -> str:
+    try:
+        return repr(value)[:200]
+    except Exception:
+        return type(value).__name__
+
+
+def between(good: Any, make: Callable[[], Any], count: int) -> list[Any]:
+    return [good if place % 3 == 0 else make() for place in range(3 * count // 2)]
+
+
+def test_prompts(llm, count):
+    chance = random.Random(count)
+    prompts = between(GOOD, lambda: any_prompt(chance), count)
+    before = _processes(llm)
+    check(llm.generate(prompts, GREEDY, use_tqdm=False), prompts)
+    assert _processes(llm) == before
+
+
+def test_parameters(llm, count):
+    chance = random.Random(count)
+    params = between(GREEDY, lambda: any_params(chance), count)
+    check(llm.generate([GOOD] * len(params), params, use_tqdm=False), params)
+
+
+def test_conversations(llm, count):
+    chance = random.Random(count)
+    conversations = between(HELLO, lambda: any_conversation(chance), count)
+    check(llm.chat(conversations, GREEDY, use_tqdm=False), conversations)
+
+
+def test_streams(llm, count):
+    chance = random.Random(count)
+    prompts = between(GOOD, lambda: (any_prompt, any_conversation)[chance.random() < 0.5](chance), count)
+    lasts = []
+    for prompt in prompts:
+        outputs = list(llm.stream(prompt, GREEDY))
+        lasts.append(outputs[-1])
+        lasts[-1].outputs[0].token_ids = [token for output in outputs for token in output.outputs.token_ids]
+    check(lasts, prompts)
+
+
+def test_what_stands_in_the_place_of_all_prompts_raises_or_fails_with_a_sentence(llm, count):
+    chance = random.Random(count)
+    for _ in range(count):
+        value, params = any_prompt(chance), any_params(chance)
+        calls = (
+            (llm.generate, (value, GREEDY), {}),
+            (llm.generate, ([GOOD], params), {}),
+            (llm.chat, (value, GREEDY), {}),
+            (llm.chat, (HELLO, GREEDY), {"tools": value}),
+            (llm.chat, (HELLO, GREEDY), {"chat_template_kwargs": value}),
+        )
+        for call, arguments, named in calls:
+            sentences = _sentences(call, arguments, named)
+            assert all(sentences), (kinds(value), kinds(params))
+    check(llm.generate([GOOD], GREEDY, use_tqdm=False), [GOOD])
+
+
+def _sentences(call: Callable[..., list[Any]], arguments: tuple[Any, ...], named: dict[str, Any]) -> list[str | None]:
+    """Of what has failed, be it the call."""
+    try:
+        outputs = call(*arguments, **named, use_tqdm=False)
+    except (PenstockError, TypeError, OSError) as error:  # OSError: what a broken value itself raises
+        return [str(error)]
+    return [output.error_msg for output in outputs if output.error_code != 200]
+
+
+def test_an_event_loop(count):
+    async def run() -> None:
+        async with AsyncLLM("pocket", quiet=True, **STAND_IN) as llm:
+            chance = random.Random(count)
+            prompts = between(GOOD, lambda: any_prompt(chance), count)
+            check(await llm.generate(prompts, GREEDY), prompts)
+            conversations = between(HELLO, lambda: any_conversation(chance), count)
+            check(await llm.chat(conversations, GREEDY), conversations)
+            for prompt in prompts[:count]:
+                *_, last = [output async for output in llm.stream(prompt, GREEDY)]
+                assert last.error_code == 200 or last.error_msg
+
+    asyncio.run(run())
+
+
+def test_lines_of_a_file(count, tmp_path):
+    chance = random.Random(count)
+
+    def line() -> str:
+        value = any_prompt(chance, of_json=True)
+        if isinstance(value, dict):
+            value |= any_fields(chance)
+        return json.dumps(value) if chance.random() < 0.9 else json.dumps(value)[:-1] + chance.choice('}]"x')
+
+    lines = between('{"prompt_token_ids": [7, 8, 9], "id": "good"}', line, count)
+    (tmp_path / "in.jsonl").write_text("".join(each + "\n" for each in lines))
+    options = [word for name, value in STAND_IN.items() for word in ("--" + name.replace("_", "-"), str(value))]
+    command = [sys.executable, "-m", "penstock", "generate", "pocket", "--input", str(tmp_path / "in.jsonl")]
+    command += ["--format", "jsonl", "--temperature", "0", "--max-tokens", "2", "--ignore-eos", "--quiet", *options]
+    done = subprocess.run(command, capture_output=True, timeout=300, cwd=tmp_path, env=dict(os.environ))
+    assert b"Traceback" not in done.stderr, done.stderr.decode()
+    records = sorted(map(json.loads, done.stdout.splitlines()), key=lambda record: record["index"])
+    assert [record["index"] for record in records] == list(range(len(lines)))
+    good = [record for record in records if record.get("id") == "good"]
+    assert len(good) == len(lines[::3]) and all("error_code" not in record for record in good)
+    assert len({str(record["outputs"][0]["token_ids"]) for record in good}) == 1
+    assert all(record.get("error_msg") for record in records if "error_code" in record)
+
+
+BODIES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
+    "/v1/completions": ({"prompt": "Hello"}, ("prompt", "model", "stream", "echo", "suffix", "stream_options", "user")),
+    "/v1/chat/completions": (
+        {"messages": HELLO},
+        ("messages", "tools", "tool_choice", "chat_template_kwargs", "chat_template", "stream", "logprobs"),
+    ),
+    "/v1/responses": ({"input": "Hello"}, ("input", "tools", "text", "reasoning", "instructions", "stream")),
+    "/tokenize": ({"prompt": "Hello"}, ("prompt", "messages", "tools", "add_special_tokens")),
+    "/detokenize": ({"tokens": GOOD}, ("tokens", "model")),
+}
+
+
+def test_requests_over_http(daemon, count):
+    chance = random.Random(count)
+    with httpx.Client(base_url=daemon.status().http, timeout=60) as http:
+        expected = _good(http)
+        for number in range(count):
+            path = chance.choice(list(BODIES))
+            good, own = BODIES[path]
+            bound = {"max_output_tokens" if path == "/v1/responses" else "max_tokens": 2} if "token" not in path else {}
+            body = {"model": "pocket", **good, **bound, **_some_fields(chance, own)}
+            answer = http.post(path, content=json.dumps(body), headers={"content-type": "application/json"})
+            assert answer.status_code in (200, 400, 404, 413, 422), (path, answer.text, body)
+            assert answer.status_code == 200 or answer.json()["error"]["message"], body
+            if number % 10 == 0:
+                assert _good(http) == expected
+
+
+def _some_fields(chance: random.Random, own: tuple[str, ...]) -> dict[str, Any]:
+    fields = any_fields(chance, own) if chance.random() < 0.7 else any_fields(chance)
+    if "messages" in fields and chance.random() < 0.8:
+        fields["messages"] = [any_message(chance, of_json=True) for _ in range(chance.randrange(3))]
+    if "input" in fields and chance.random() < 0.5:
+        fields["input"] = [{"type": "message", **any_value_of_a_message(chance)}]
+    return fields
+
+
+def any_value_of_a_message(chance: random.Random) -> dict[str, Any]:
+    message = any_message(chance, of_json=True)
+    return message if isinstance(message, dict) else {"content": any_value(chance, of_json=True)}
+
+
+def _good(http: httpx.Client) -> str:
+    body = {"model": "pocket", "messages": HELLO, "max_tokens": 4, "temperature": 0}
+    answer = http.post("/v1/chat/completions", json=body)
+    assert answer.status_code == 200, answer.text
+    return answer.json()["choices"][0]["message"]["content"]
+
+
+def _processes(llm: LLM) -> Any:
+    client = llm._session.client
+    return tree_processes(llm) if hasattr(client, "tree") else Path(f"/proc/{client.line.pid}").exists()

@@ -1,0 +1,186 @@
+"""`penstock serve` loads what it is told to and ends where it can't; /health, ps, status and logs tell how it does."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pexpect
+import psutil
+import pytest
+from builders.daemon import RunningDaemon, models, wait_for
+from builders.watching import is_running
+
+from penstock.frontend import cli, logs
+from penstock.frontend.daemon.background import stop_daemon
+
+STAND_IN = ["--load-format", "stand-in", "--max-model-len", "256", "--num-gpu-blocks-override", "32"]
+HTTP = ["--http", "127.0.0.1:0"]
+
+
+@pytest.fixture
+def address(tmp_path) -> Iterator[Path]:
+    folder = tmp_path / "s"
+    folder.mkdir(mode=0o700)
+    yield folder / "socket"
+    if (folder / "socket").exists():
+        stop_daemon(folder / "socket", 0.0)
+
+
+def said(capsys, *words: object) -> tuple[int, str]:
+    status = cli.main(list(map(str, words)))
+    told = capsys.readouterr()
+    return status, told.out + told.err
+
+
+def ask(address: str, path: str) -> tuple[int, dict]:
+    try:
+        with urllib.request.urlopen(address + path, timeout=30) as reply:
+            return reply.status, json.load(reply)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, json.load(error)
+
+
+@pytest.fixture
+def broken(tmp_path) -> Path:
+    """A folder that holds no model."""
+    folder = tmp_path / "some where" / "broken"
+    folder.mkdir(parents=True)
+    return folder
+
+
+# --- the start --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", ["start", "serve"])
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["/nosuch"], "nosuch could not be loaded: There is no model '/nosuch'"),
+        pytest.param(
+            ["desk=./nosuch", "pocket", *STAND_IN], "desk could not be loaded: There is no model './nosuch'",
+            marks=pytest.mark.long,
+        ),
+        pytest.param(["desk=/usr"], "desk could not be loaded: /usr has no config.json", marks=pytest.mark.long),
+    ],
+)
+def test_what_cannot_be_loaded_is_a_sentence_and_no_daemon(command, words, sentence, address, capfd):
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    line = [sys.executable, "-m", "penstock", command, *words, "--socket", str(address), "--no-http"]
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=120)
+    last = " ".join(done.stderr.partition("penstock: ")[2].split())
+    assert done.returncode == 1 and sentence in last and "Traceback" not in done.stderr, done.stderr
+    assert not address.exists() and cli.main(["status", "--socket", str(address)]) == 3
+
+
+@pytest.mark.long
+def test_a_model_is_there_once_the_daemon_has_started(address, capsys):
+    status, text = said(capsys, "start", "pocket", "--socket", address, *STAND_IN, "--no-http")
+    assert status == 0 and str(address) in text
+    assert RunningDaemon(address).model().state == "ready"
+
+
+def test_lazily_nothing_is_loaded_or_looked_for_before_it_is_used(address, capsys):
+    words = ["desk=pocket", "far=/nosuch", "--lazy", "--socket", address, *STAND_IN, *HTTP]
+    assert said(capsys, "start", *words)[0] == 0
+    daemon = RunningDaemon(address)
+    assert [daemon.model(name).state for name in ("desk", "far")] == ["unloaded", "unloaded"]
+    body = {"status": "ok", "models": {"desk": "unloaded", "far": "unloaded"}}
+    assert ask(daemon.status().http, "/health") == (200, body)
+    with daemon.attach("desk"):
+        assert ask(daemon.status().http, "/health")[1]["models"] == {"desk": "ok", "far": "unloaded"}
+
+
+@pytest.mark.long
+def test_who_presses_ctrl_c_while_it_loads_ends_it(address, monkeypatch):
+    monkeypatch.setenv("PENSTOCK_FAULTS", "worker.start=delay:60")
+    with foreground(address, "pocket", *STAND_IN, "--no-http") as process:
+        assert b"penstock serves pocket" in process.stderr.readline()
+        wait_for(lambda: RunningDaemon(address).model().state == "loading", "it is loading")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
+
+
+@contextmanager
+def foreground(address: Path, *words: str) -> Iterator["subprocess.Popen[bytes]"]:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    line = [sys.executable, "-m", "penstock", "serve", *words, "--socket", str(address)]
+    with subprocess.Popen(line, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+# --- how it does ------------------------------------------------------------------------------------------------------
+
+
+def test_health_tells_loading_from_ready_and_the_server_is_alive_all_the_while(start, monkeypatch):
+    monkeypatch.setenv("PENSTOCK_FAULTS", "worker.start=delay:1.5")
+    daemon = start(models("a", more="preload = true"), *HTTP)
+    http = daemon.status().http
+    status, body = ask(http, "/health")
+    assert (status, body["status"], body["models"]) == (503, "loading", {"a": "loading"})
+    assert body["error"]["message"] == "Loading a." and body["error"]["code"] == 503
+    assert ask(http, "/ping") == (200, {"status": "ok"})
+    wait_for(lambda: ask(http, "/health")[0] == 200, "it is loaded", 60.0)
+    assert ask(http, "/health")[1] == {"status": "ok", "models": {"a": "ok"}}
+
+
+def test_why_a_model_failed_is_told_by_health_ps_status_and_logs(start, broken, capsys):
+    more = f'[models.b]\nmodel = "{broken}"\npreload = true\n'
+    daemon = start(models("a", more="preload = true") + more, *HTTP)
+    wait_for(lambda: [daemon.model(name).state for name in "ab"] == ["ready", "failed"], "both were tried", 60.0)
+    status, body = ask(daemon.status().http, "/health")
+    why = "has no config.json, so it is not a model's folder"
+    assert (status, body["status"], body["models"]) == (503, "failed", {"a": "ok", "b": "failed"})
+    assert why in body["reasons"]["b"] and "b could not be loaded" in body["error"]["message"]
+    assert "some where" not in json.dumps(body), "nobody is told where a model lies"
+    assert ask(daemon.status().http, "/ping")[0] == 200
+    for command in ("ps", "status"):
+        lines = said(capsys, command, "--socket", daemon.address)[1].splitlines()
+        assert any(line.split()[0].startswith("b") and why in line for line in lines), command
+    assert "b could not be loaded" in (told := said(capsys, "logs", "-n", "50")[1]) and why in told
+
+
+@pytest.mark.long
+def test_a_model_that_died_and_comes_back_is_loading_meanwhile(start, monkeypatch):
+    daemon = start(models("a", more="preload = true"), *HTTP)
+    http = daemon.status().http
+    wait_for(lambda: ask(http, "/health")[0] == 200, "it is loaded", 60.0)
+    for pid in daemon.processes()[1:]:
+        if b"penstock.engine" in Path(f"/proc/{pid}/cmdline").read_bytes():
+            os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: ask(http, "/health")[0] == 503, "its death is seen")
+    wait_for(lambda: ask(http, "/health")[0] == 200, "it has come back", 60.0)
+
+
+def test_every_line_of_the_log_has_a_date(start):
+    before = len(logs.daemon_log().read_text()) if logs.daemon_log().exists() else 0
+    start(models("a"))
+    lines = logs.daemon_log().read_text()[before:].splitlines()
+    stamp, said = next(line for line in lines if "penstock serves a" in line).split(" ", 1)
+    assert said.startswith("penstock serves a at ")
+    assert abs(datetime.now().astimezone() - datetime.fromisoformat(stamp)) < timedelta(minutes=5)
+
+
+# --- its end with the terminal ----------------------------------------------------------------------------------------
+
+
+def test_in_the_foreground_of_a_terminal_it_ends_when_that_is_closed(address):
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    words = ["-m", "penstock", "serve", "pocket", "--socket", str(address), *STAND_IN, "--no-http"]
+    terminal = pexpect.spawn(sys.executable, words, env=environment, encoding="utf-8", timeout=60)
+    terminal.expect("penstock is ready")
+    pids = [terminal.pid, *(child.pid for child in psutil.Process(terminal.pid).children(recursive=True))]
+    terminal.close(force=False)  # SIGHUP, as a window that is closed
+    wait_for(lambda: not any(map(is_running, pids)), "all of its processes have ended", 30.0)
+    assert not address.exists()

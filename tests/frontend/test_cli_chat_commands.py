@@ -1,0 +1,293 @@
+"""The commands of `penstock chat`: what they change, what they refuse, and what Tab makes of a line."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.frontend.commands.repl import model as model_file
+from penstock.frontend.commands.repl.conversation import Piece
+from penstock.frontend.commands.repl.model import ChosenModel
+from penstock.frontend.commands.repl.parameters import PARAMETERS
+from penstock.frontend.commands.repl.slash import COMMANDS, completions, run_command
+from penstock.frontend.commands.repl.talk import Talk
+from penstock.protocol.errors import ConfigError, PenstockError
+from penstock.protocol.outputs import CompletionOutput, RequestOutput, Samples
+from penstock.protocol.sampling import SamplingParams
+
+
+class Model:
+    """Stands in for an `LLM`: says its name and how many messages it was told; of the word "nothing", nothing."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.is_closed = False
+        self.params: list[SamplingParams] = []
+
+    def get_default_sampling_params(self) -> SamplingParams:
+        return SamplingParams(temperature=0.5)
+
+    def stream(self, messages, params, chat_template_kwargs) -> Iterator[RequestOutput]:
+        self.params.append(params)
+        text = "" if messages[-1]["content"] == "nothing" else f"{self.name} {len(messages)} {len(self.params)}"
+        yield RequestOutput("0", None, [1], Samples([CompletionOutput(text=text, finish_reason="length")]))
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+@pytest.fixture
+def talk(monkeypatch) -> Talk:
+    """With "a model"; there is another one, and a broken one that is found only while it loads."""
+
+    def load(name: str, options: dict[str, object]) -> Model:
+        if name == "broken":
+            raise PenstockError("broken was not loaded.")
+        return Model(name)
+
+    def require_model(config) -> None:
+        if config.model == "missing":
+            raise PenstockError("There is no missing.")
+
+    monkeypatch.setattr(model_file, "load", load)
+    monkeypatch.setattr(model_file, "require_model", require_model)
+    return Talk.begun(ChosenModel("first", {"tokenizer": "own", "quiet": True}), {"top_p": 0.75})
+
+
+@pytest.fixture
+def say(talk) -> Callable[[str], str]:
+    """A line, and what is said to it."""
+
+    def say(line: str) -> str:
+        reply = run_command(talk, line.split(" ")[0], line) if line.startswith("/") else talk.conversation.ask(line)
+        return reply if isinstance(reply, str) else "".join(piece.text for piece in reply)
+
+    return say
+
+
+def contents(talk: Talk) -> list[str]:
+    return [message["content"] for message in talk.conversation.messages]
+
+
+# --- parameters -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "line, name, value",
+    [
+        ("/set temperature 0.25", "temperature", 0.25),
+        ("/set temperature=0.25", "temperature", 0.25),
+        ("/set temperature = 0.25", "temperature", 0.25),
+        ("/set max-tokens 5", "max_tokens", 5),
+        ("/set ignore_eos on", "ignore_eos", True),
+        ("/set ignore_eos false", "ignore_eos", False),
+        ("/set stop two words", "stop", ["two words"]),
+        ('/set stop ["a", "b"]', "stop", ["a", "b"]),
+        ("/set stop_token_ids 1, 2", "stop_token_ids", [1, 2]),
+        ("/set stop_token_ids [1, 2]", "stop_token_ids", [1, 2]),
+        ('/set logit_bias {"5": 1}', "logit_bias", {5: 1.0}),
+        ("/set top_p default", "top_p", 1.0),
+    ],
+)
+def test_a_parameter_that_was_set_holds_from_the_next_message_on(talk, say, line, name, value):
+    assert "from the next message on" in say(line)
+    say("hello")
+    [params] = talk.model.llm.params
+    assert getattr(params, name) == value
+    assert params.top_p == (1.0 if name == "top_p" else 0.75)  # as the command line had it
+
+
+@pytest.mark.parametrize(
+    "line, sentence",
+    [
+        ("/set temperature -1", "temperature=-1: must be a finite number, 0 or more."),
+        ("/set temperature warm", "temperature='warm': must be a finite number"),
+        ("/set ignore_eos maybe", "ignore_eos='maybe': must be on or off."),
+        ("/set logit_bias {5", "logit_bias: '{5' is not JSON"),
+        ("/set temp 1", "Did you mean temperature?"),
+        ("/set temprature 1", "Did you mean temperature?"),
+        ("/set penalty 1", "Did you mean presence_penalty or frequency_penalty or repetition_penalty?"),
+        ("/set xyz 1", "There is no parameter 'xyz'; /set lists them."),
+        ("/set n 2", "There is no parameter 'n'"),
+        ("/set min_tokens 50", "min_tokens=50 is more than max_tokens=9"),
+    ],
+)
+def test_what_can_not_be_set_is_said_and_changes_nothing(talk, say, line, sentence):
+    say("/set max_tokens 9")
+    before = talk.conversation.params
+    assert sentence in say(line)
+    assert talk.conversation.params == before
+
+
+def test_every_parameter_is_listed_with_its_value_and_those_that_were_set_stand_out(talk, say):
+    lines = {line[2:].split()[0]: line for line in say("/set").splitlines()}
+    assert lines.keys() == PARAMETERS.keys()
+    assert lines["top_p"].startswith("* top_p") and " 0.75 " in lines["top_p"]
+    assert lines["temperature"].startswith("  temperature") and " 0.5 " in lines["temperature"]
+    assert say("/set top_p").startswith("top_p is 0.75: keep the most likely")
+    assert say("/set temperature").startswith("temperature is 0.5, as the model has it: ")
+
+
+# --- messages ---------------------------------------------------------------------------------------------------------
+
+
+def test_retry_asks_the_last_message_again_in_the_place_of_its_answer(talk, say):
+    assert say("/retry") == "There is no message to ask again."
+    say("one"), say("two")
+    assert contents(talk) == ["one", "first 1 1", "two", "first 3 2"]
+    assert say("/retry") == "first 3 3"
+    assert contents(talk) == ["one", "first 1 1", "two", "first 3 3"]
+
+
+def test_a_message_without_an_answer_is_asked_again_by_retry(talk, say):
+    say("one"), say("nothing")
+    assert contents(talk) == ["one", "first 1 1"] and talk.conversation.unanswered == "nothing"
+    say("/retry")
+    assert talk.conversation.unanswered == "nothing"
+    assert len(talk.model.llm.params) == 3
+
+
+def test_an_answer_stays_where_nothing_new_comes(talk, say):
+    say("one")
+    talk.conversation.turns[0]["content"] = "nothing"
+    say("/retry")
+    assert contents(talk) == ["nothing", "first 1 1"]
+    talk.conversation.retry().close()  # stopped before it began
+    assert contents(talk) == ["nothing", "first 1 1"]
+
+
+def test_undo_forgets_a_message_and_its_answer_and_then_the_one_before(talk, say):
+    say("/system Be brief."), say("one"), say("two")
+    assert say("/undo") == "Forgotten with its answer: 'two'. 3 messages are left."
+    assert contents(talk) == ["Be brief.", "one", "first 2 1"]
+    assert say("/undo").endswith("1 messages are left.")
+    assert say("/undo") == "There is no message to forget."
+    assert say("/retry") == "There is no message to ask again."
+
+
+def test_what_was_saved_is_loaded_and_goes_on(talk, say, tmp_path):
+    say("/system Be brief."), say("one")
+    path = tmp_path / "a name with spaces.json"
+    assert "3 messages are in" in say(f"/save {path}")
+    say("/reset"), say("/system"), say("other")
+    assert say(f"/load {path}") == "3 messages are there."
+    assert contents(talk) == ["Be brief.", "one", "first 2 1"] and talk.conversation.system == "Be brief."
+    assert say("two") == "first 4 3"
+
+
+def test_a_last_message_without_an_answer_waits_for_retry(talk, say, tmp_path):
+    (tmp_path / "file").write_text(json.dumps([{"role": "user", "content": "one"}]))
+    assert "the last one has no answer yet, and /retry asks for it" in say(f"/load {tmp_path}/file")
+    assert say("/retry") == "first 1 1" and contents(talk) == ["one", "first 1 1"]
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{}", "[1]", '[{"role": "user"}]', '[{"role": "user", "content": []}]', "[" * 100_000, "\xff"]
+)
+def test_what_is_no_conversation_leaves_the_one_that_there_is(talk, say, tmp_path, content):
+    (tmp_path / "file").write_bytes(content.encode("latin-1"))
+    say("one")
+    assert "the conversation is as it was" in say(f"/load {tmp_path}/file")
+    assert contents(talk) == ["one", "first 1 1"]
+
+
+@pytest.mark.parametrize("name", ["missing", ".", "/dev/null"])
+def test_a_file_that_can_not_be_read_is_named(say, name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert name in say(f"/load {name}")
+
+
+# --- models -----------------------------------------------------------------------------------------------------------
+
+
+def test_another_model_goes_on_with_the_conversation_and_the_parameters(talk, say):
+    say("one")
+    first = talk.model.llm
+    assert say("/model other").startswith("other answers from the next message on")
+    assert first.is_closed and say("two") == "other 3 1"
+    assert talk.model.llm.params[0].top_p == 0.75
+    assert "This is other." in say("/model")
+
+
+@pytest.mark.parametrize("name, sentence", [("missing", "There is no missing."), ("broken", "broken was not loaded.")])
+def test_a_model_that_can_not_be_loaded_leaves_the_one_that_there_was(talk, say, name, sentence):
+    first = talk.model.llm
+    assert say(f"/model {name}") == f"{sentence}\nfirst answers as before."
+    assert say("one") == "first 1 1"
+    assert (talk.model.llm is first) == (name == "missing") and first.is_closed == (name == "broken")
+
+
+def test_a_chat_ends_where_no_model_can_be_loaded_any_more(talk, say, monkeypatch):
+    def load(name: str, options: dict[str, object]) -> Model:
+        raise PenstockError(f"{name} was not loaded.")
+
+    monkeypatch.setattr(model_file, "load", load)
+    with pytest.raises(PenstockError, match="first was not loaded."):
+        say("/model other")
+
+
+def test_options_of_one_model_are_not_another_ones(talk):
+    talk.model.change("other")
+    assert talk.model._options == {"quiet": True}
+
+
+def test_a_name_that_is_none_is_refused_in_words(talk, monkeypatch):
+    def refuse(name: str, **options: object) -> None:
+        raise TypeError("no such option")
+
+    monkeypatch.setattr(model_file.EngineConfig, "from_options", refuse)
+    with pytest.raises(ConfigError):
+        talk.model.change("other")
+
+
+# --- Tab --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Path:
+    for name in ("ünder", "one folder/inner"):
+        (tmp_path / name).mkdir(parents=True)
+    for name in ("one.json", "one.txt", ".hidden"):
+        (tmp_path / name).write_text("")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "line, wanted",
+    [
+        ("/re", ["/retry", "/reset"]),
+        ("/sys", ["/system "]),
+        ("/set temp", ["/set temperature "]),
+        ("/set top", ["/set top_p ", "/set top_k "]),
+        ("/set ignore_eos o", ["/set ignore_eos on", "/set ignore_eos off"]),
+        ("/set temperature d", ["/set temperature default"]),
+        ("/thinking ", ["/thinking on", "/thinking off"]),
+        ("/model poc", ["/model pocket"]),
+        ("/model one", ["/model one folder/"]),
+        ("/load one", ["/load one folder/", "/load one.json", "/load one.txt"]),
+        ("/load one folder/i", ["/load one folder/inner/"]),
+        ("/save .h", ["/save .hidden"]),
+        ("/load nowhere/x", []),
+        ("/load ü", ["/load ünder/"]),
+        ("/nonsense x", []),
+        ("a message", []),
+        ("", []),
+        ("a /re", []),
+    ],
+)
+def test_tab_completes_commands_and_what_follows_them(talk, folder, line, wanted):
+    assert completions(talk, line) == wanted
+
+
+def test_tab_alone_lists_every_command_and_help_has_them_all(talk, say):
+    assert [each.strip() for each in completions(talk, "/")] == list(COMMANDS)
+    assert all(name in say("/help") for name in COMMANDS)
+
+
+def test_a_call_that_a_model_asks_for_is_shown():
+    from penstock.protocol.outputs import FunctionCall, ToolCall
+
+    answer = CompletionOutput(text="", tool_calls=[ToolCall("1", FunctionCall("weather", '{"city": "Rome"}'))])
+    assert Piece.of(answer) == Piece("", 'weather{"city": "Rome"}')

@@ -1,0 +1,245 @@
+"""`penstock pull` and `penstock rm`, as a person types them."""
+
+import fcntl
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pexpect
+import pytest
+from builders.daemon import running_daemon
+from builders.hub import hub_with_empty_cache, running_hub
+from builders.person import Person
+from builders.tiny_model import tiny_model
+from builders.watching import wait_until
+
+from penstock.frontend import cli, convert_tokenizer
+from penstock.frontend.commands.survey import ask_survey
+from penstock.protocol.cache_folder import cache_folder
+from penstock.protocol.own_folder import own_folder
+
+WEIGHTS = "model.safetensors"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Path:
+    return tiny_model(tmp_path_factory.mktemp("made") / "tiny", "qwen3")
+
+
+# --- pull, in a process of its own ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def hub(made):
+    with running_hub() as running:
+        running.put("owner/tiny", made)
+        yield running
+
+
+@pytest.fixture
+def environment(hub, tmp_path):
+    """Of a user with an empty cache who has that hub."""
+    others = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "TRANSFORMERS_"))}
+    paths = os.pathsep.join(filter(None, sys.path))
+    return {**others, "HF_ENDPOINT": hub.address, "HF_HUB_CACHE": str(tmp_path / "hub"), "PYTHONPATH": paths}
+
+
+COMMAND = ["-m", "penstock", "pull", "owner/tiny"]
+
+
+def is_whole(made: Path, cache: Path) -> bool:
+    [found] = cache.glob(f"models--owner--tiny/snapshots/*/{WEIGHTS}")
+    return found.read_bytes() == (made / WEIGHTS).read_bytes()
+
+
+def test_on_a_terminal_there_is_a_bar_and_ctrl_c_leaves_what_can_be_gone_on_with(hub, environment, made, tmp_path):
+    hub.stops_at[WEIGHTS] = 300_000
+    spawned = pexpect.spawn(sys.executable, COMMAND, env=environment, dimensions=(24, 200), encoding="utf-8")
+    person = Person(spawned, 24, 200)
+    person.sees(lambda lines: any("owner/tiny:  58%" in line and "256k/441k" in line for line in lines))
+    person.child.sendintr()
+    assert person.sees_end() == 128 + signal.SIGINT
+    said = " ".join(" ".join(person.lines).split())
+    assert "256 KiB of 441 KiB are in the cache, and the same command goes on from there" in said
+    assert "Traceback" not in said
+    hub.stops_at.clear()
+    done = subprocess.run([sys.executable, *COMMAND], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout.startswith("owner/tiny is ready: 449 KiB in ")
+    first, last = done.stderr.splitlines()  # no terminal, no bar
+    assert "1 file of weights, 441 KiB; 256 KiB of them are there, into" in first and "441 KiB are there" in last
+    assert hub.ranges(WEIGHTS) == [None, "bytes=262144-"]
+    assert is_whole(made, tmp_path / "hub")
+
+
+@pytest.mark.long
+def test_one_that_was_killed_is_gone_on_with(hub, environment, made, tmp_path):
+    hub.stops_at[WEIGHTS] = 300_000
+    killed = subprocess.Popen([sys.executable, *COMMAND], env=environment, stderr=subprocess.DEVNULL)
+    assert hub.is_stopped.wait(60)
+    [unfinished] = wait_for_unfinished(tmp_path / "hub")
+    killed.kill()
+    killed.wait()
+    assert unfinished.stat().st_size == 262144
+    hub.stops_at.clear()
+    assert subprocess.run([sys.executable, *COMMAND], env=environment, capture_output=True).returncode == 0
+    assert hub.ranges(WEIGHTS) == [None, "bytes=262144-"] and is_whole(made, tmp_path / "hub")
+
+
+def wait_for_unfinished(cache: Path) -> list[Path]:
+    def found() -> list[Path]:
+        return [path for path in cache.glob("models--*/blobs/*.incomplete") if path.stat().st_size == 262144]
+
+    wait_until(lambda: bool(found()), 30, "what was sent is on the disk")
+    return found()
+
+
+@pytest.mark.long
+def test_what_lies_there_is_listed_and_runs_offline(hub, environment):
+    assert subprocess.run([sys.executable, *COMMAND], env=environment, capture_output=True).returncode == 0
+    cut = {**environment, "HF_HUB_OFFLINE": "1", "HF_ENDPOINT": "http://127.0.0.1:9"}
+    words = ["generate", "owner/tiny", "a", "--max-tokens", "2", "--ignore-eos", "--quiet", "--load-format", "stand-in"]
+    done = subprocess.run([sys.executable, "-m", "penstock", *words], env=cut, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    listed = subprocess.run([sys.executable, "-m", "penstock", "models"], env=cut, capture_output=True, text=True)
+    assert any(line.split()[0] == "owner/tiny" and "yes, takes" in line for line in listed.stdout.splitlines()[1:3])
+
+
+@pytest.mark.parametrize("name", ["pocket", "/no/such", "./folder", "a b"])
+def test_what_is_no_id_is_not_pulled(name, capsys):
+    assert cli.main(["pull", name]) == 1
+    assert "nothing to download" in (said := capsys.readouterr().err) or "is no id of a model" in said
+
+
+# --- rm ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cache(made, tmp_path, monkeypatch):
+    """Two models in the hub's cache."""
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "own"))
+    monkeypatch.setenv("PENSTOCK_RUNTIME_DIR", str(tmp_path))
+    with hub_with_empty_cache(tmp_path / "hub", monkeypatch) as running:
+        running.put("owner/tiny", made)
+        running.put("owner/tiny", made, files={"generation_config.json": b"{}"}, revision="v2")
+        running.put("owner/tiny-2", made)
+        assert cli.main(["pull", "owner/tiny", "owner/tiny-2", "--quiet"]) == 0
+        yield tmp_path / "hub"
+
+
+def models_in(cache: Path) -> list[str]:
+    return sorted(path.name for path in cache.glob("models--*"))
+
+
+def said(capsys) -> str:
+    told = capsys.readouterr()
+    return told.out + told.err
+
+
+def test_only_that_model_goes_and_what_was_made_of_it(cache, capsys):
+    [snapshot] = (cache / "models--owner--tiny" / "snapshots").iterdir()
+    [survey] = ask_survey([snapshot]).models
+    packed = own_folder(cache_folder(), "weights", "packed weights")
+    for name in (f"{survey.identity}0123", "f" * 64):
+        (packed / name).write_bytes(b"x" * 2048)
+    capsys.readouterr()
+    assert cli.main(["rm", "owner/tiny", "--yes"]) == 0
+    told = said(capsys)
+    assert "owner/tiny takes 451 KiB:" in told and "451 KiB are free again" in told
+    assert models_in(cache) == ["models--owner--tiny-2"]
+    assert not (cache / ".locks" / "models--owner--tiny").exists()
+    assert (packed / ("f" * 64)).exists() and not (packed / f"{survey.identity}0123").exists()
+
+
+def test_a_converted_tokenizer_goes_too(cache, made, capsys, monkeypatch):
+    [snapshot] = (cache / "models--owner--tiny" / "snapshots").iterdir()
+    (snapshot / "tokenizer.json").unlink()
+    (snapshot / "vocab.txt").write_text("a\n")
+    monkeypatch.setattr(convert_tokenizer, "_convert", lambda source, target: (target / "tokenizer.json").touch())
+    converted = convert_tokenizer.converted(snapshot)
+    assert cli.main(["rm", "owner/tiny", "--yes"]) == 0
+    assert not converted.exists()
+
+
+def test_it_asks_and_keeps_what_nobody_agreed_to(cache, capsys, monkeypatch):
+    assert cli.main(["rm", "owner/tiny"]) == 1
+    assert "Give --yes" in said(capsys)
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    for answer, status in {"": 1, "no": 1, "n": 1, "y": 0}.items():
+        assert len(models_in(cache)) == 2
+        monkeypatch.setattr("builtins.input", lambda question, answer=answer: answer)
+        assert cli.main(["rm", "owner/tiny"]) == status
+    assert models_in(cache) == ["models--owner--tiny-2"]
+
+
+def test_of_one_revision_only_what_no_other_needs_goes(cache, capsys):
+    assert cli.main(["pull", "owner/tiny@v2", "--quiet"]) == 0
+    repository = cache / "models--owner--tiny"
+    assert len(list((repository / "snapshots").iterdir())) == 2
+    assert cli.main(["rm", "owner/tiny@v2", "--yes"]) == 0
+    [left] = (repository / "snapshots").iterdir()
+    assert all(path.is_file() for path in left.iterdir()) and not (repository / "refs" / "v2").exists()
+    assert cli.main(["rm", "owner/tiny", "--revision", "main", "--yes"]) == 0
+    assert models_in(cache) == ["models--owner--tiny-2"]
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    {
+        "pocket": "comes with Penstock",
+        "owner/missing": "is not in the cache",
+        "owner/tiny@v9": "is not in the cache",
+        "../hub": "is no id of a model",
+        "/": "is no id of a model",
+        "owner/..": "is no id of a model",
+    }.items(),
+)
+def test_nothing_else_is_removed(name, sentence, cache, capsys):
+    assert cli.main(["rm", name, "--yes"]) == 1
+    assert sentence in said(capsys)
+    assert len(models_in(cache)) == 2
+
+
+def test_a_link_in_the_cache_to_a_folder_elsewhere_is_left_alone(cache, tmp_path, capsys):
+    shutil.move(cache / "models--owner--tiny", tmp_path / "elsewhere")
+    (cache / "models--owner--tiny").symlink_to(tmp_path / "elsewhere")
+    assert cli.main(["rm", "owner/tiny", "--yes"]) == 1
+    assert (tmp_path / "elsewhere" / "snapshots").is_dir()
+
+
+def test_what_is_being_downloaded_or_is_mapped_stays(cache, capsys):
+    blobs = cache / "models--owner--tiny" / "blobs"
+    with open(blobs / "0.incomplete", "wb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert cli.main(["rm", "owner/tiny", "--yes"]) == 1
+        assert "is being downloaded" in said(capsys)
+    [snapshot] = (cache / "models--owner--tiny" / "snapshots").iterdir()
+    [survey] = ask_survey([snapshot]).models
+    with open(own_folder(cache_folder(), "weights", "packed weights") / f"{survey.identity}01", "wb") as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        assert cli.main(["rm", "owner/tiny", "--yes"]) == 1
+        assert "is in use" in said(capsys)
+    assert cli.main(["rm", "owner/tiny", "--yes"]) == 0
+
+
+def test_what_a_daemon_has_loaded_stays(cache, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("HF_HUB_CACHE", str(cache))
+    folder = tmp_path / "d"
+    folder.mkdir(mode=0o700)
+    options = ["--load-format", "stand-in", "--max-model-len", "256", "--num-gpu-blocks-override", "32"]
+    with running_daemon(folder, "owner/tiny", *options) as daemon:
+        with daemon.attach("owner/tiny"):
+            assert cli.main(["rm", "owner/tiny", "--yes", "--socket", str(daemon.address)]) == 1
+            assert "The daemon has owner/tiny in use (owner/tiny, ready)" in said(capsys)
+        assert cli.main(["rm", "owner/tiny-2", "--yes", "--socket", str(daemon.address)]) == 0
+    assert models_in(cache) == ["models--owner--tiny"]
+
+
+def test_a_download_that_broke_off_is_listed_as_such(cache, capsys):
+    [snapshot] = (cache / "models--owner--tiny" / "snapshots").iterdir()
+    (snapshot / WEIGHTS).resolve().rename(snapshot.parents[1] / "blobs" / "1.incomplete")
+    (snapshot / WEIGHTS).unlink()
+    cli.main(["models"])
+    assert "no: 441 KiB of its weights came so far; `penstock pull owner/tiny` goes on" in said(capsys)

@@ -1,0 +1,349 @@
+"""What is downloaded from a hub, in which order, and what is said where that can't be. Over huggingface_hub itself."""
+
+import json
+import shutil
+import socket
+import threading
+from collections import namedtuple
+from pathlib import Path
+
+import pytest
+from builders.hub import hub_with_empty_cache, point_at
+from builders.tiny_model import tiny_model
+from huggingface_hub import constants
+
+from penstock.frontend import convert_tokenizer
+from penstock.frontend.hub import progress
+from penstock.frontend.model_files import find_model, find_tokenizer
+from penstock.frontend.model_names import hub_name
+from penstock.protocol.errors import ConfigError, ModelNotFoundError, PenstockError
+
+WEIGHTS = "model.safetensors"
+DESCRIPTIONS = {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Path:
+    return tiny_model(tmp_path_factory.mktemp("made") / "tiny", "qwen3")
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    with hub_with_empty_cache(tmp_path / "hub", monkeypatch) as running:
+        yield running
+
+
+def blobs(cache: Path) -> list[str]:
+    return sorted(path.name for path in cache.glob("models--*/blobs/*"))
+
+
+# --- what is taken ----------------------------------------------------------------------------------------------------
+
+
+def test_only_what_the_engine_reads_is_taken(hub, made):
+    others = (
+        "pytorch_model.bin", "model.gguf", "README.md", "modeling_tiny.py", "original/consolidated.safetensors",
+        "onnx/config.json", "consolidated.safetensors", "fp16/model.safetensors", "original/params.json",
+        "tokenizer.model", "checkpoint-5/trainer_state.json", "adapter_model.safetensors",
+    )  # fmt: skip
+    taken = {"chat_template.jinja": b"{{ 1 }}", "additional_chat_templates/tool.jinja": b"{{ 2 }}"}
+    hub.put("owner/tiny", made, files=dict.fromkeys(others, b"x") | taken)
+    folder = find_model("owner/tiny", is_quiet=True).folder
+    there = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    assert there == set(hub.fetched()) == DESCRIPTIONS | set(taken) | {WEIGHTS}
+    assert (folder / WEIGHTS).read_bytes() == (made / WEIGHTS).read_bytes()
+
+
+def test_what_is_there_is_not_fetched_again(hub, made):
+    hub.put("owner/tiny", made)
+    found = find_model("owner/tiny", is_quiet=True)
+    hub.requests.clear()
+    assert find_model("owner/tiny", is_quiet=True) == found
+    assert [each.path for each in hub.requests if "agent" not in each.path] == ["/api/models/owner/tiny/revision/main"]
+
+
+def test_a_tokenizer_alone_is_taken_without_weights(hub, made):
+    hub.put("owner/tiny", made)
+    assert (find_tokenizer("owner/tiny") / "tokenizer.json").is_file()
+    assert set(hub.fetched()) == DESCRIPTIONS
+
+
+def test_a_vocabulary_is_taken_where_there_is_no_tokenizer_json(hub, made, monkeypatch):
+    files = {path.name: path.read_bytes() for path in made.iterdir() if path.name != "tokenizer.json"}
+    hub.put("owner/old", files=files | {"vocab.txt": b"a\nb\n", "vocab.json": b"{}", "merges.txt": b"a b\n"})
+    monkeypatch.setattr(convert_tokenizer, "_convert", lambda source, target: (target / "tokenizer.json").touch())
+    find_model("owner/old", is_quiet=True)
+    assert {"vocab.txt", "vocab.json", "merges.txt"} <= set(hub.fetched())
+
+
+def test_a_revision_is_an_option_or_part_of_the_name(hub, made):
+    hub.put("owner/tiny", made)
+    second = hub.put("owner/tiny", made, files={"generation_config.json": b"{}"}, revision="v2")
+    by_option = find_model("owner/tiny", revision="v2", is_quiet=True).folder
+    assert by_option.name == second.commit
+    assert find_model("owner/tiny@v2", is_quiet=True).folder == by_option
+    assert find_model(f"owner/tiny@{second.commit}", is_quiet=True).folder == by_option
+    assert find_model("owner/tiny", is_quiet=True).folder != by_option
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    {
+        "gpt2": ("gpt2", None), "a/b": ("a/b", None), "a/b@v1": ("a/b", "v1"), "a/b@refs/pr/4": ("a/b", "refs/pr/4"),
+        "a/b/c": None, "/a": None, "./a": None, "../a": None, "a/..": None, "a@": None, "": None, "a b": None,
+        "~/a": None, "a/.b": None, "a\n": None,
+    }.items(),
+)  # fmt: skip
+def test_what_can_be_an_id(name, expected):
+    assert hub_name(name) == expected
+
+
+# --- before the weights -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"architectures": ["HeliumForCausalLM"]}, "names the architecture HeliumForCausalLM"),
+        ({"architectures": None}, "names the architecture none"),
+        ({"hidden_act": "gelu"}, "hidden_act='gelu' is not supported"),
+        ({"num_hidden_layers": "two"}, "num_hidden_layers must be"),
+        ({"quantization_config": {"quant_method": "nothing"}}, "nothing"),
+    ],
+)
+def test_a_model_that_would_not_load_is_refused_before_its_weights(hub, made, change, sentence):
+    config = json.loads((made / "config.json").read_text()) | change
+    hub.put("owner/odd", made, files={"config.json": json.dumps(config).encode()})
+    with pytest.raises(ConfigError, match=sentence) as error:
+        find_model("owner/odd", is_quiet=True)
+    assert "None of its weights were downloaded (441 KiB)" in str(error.value)
+    assert WEIGHTS not in hub.fetched()
+
+
+@pytest.mark.parametrize(
+    ("missing", "others", "sentence"),
+    [
+        ("config.json", {}, "holds no config.json"),
+        (WEIGHTS, {"pytorch_model.bin": b"x", "a.gguf": b""}, r"weights are \*\.bin, \*\.gguf, and only"),
+        (WEIGHTS, {}, r"holds no \*\.safetensors"),
+        ("tokenizer.json", {}, "holds no tokenizer"),
+    ],
+)
+def test_a_repository_that_lacks_what_every_model_has_is_refused_unfetched(hub, made, missing, others, sentence):
+    files = {path.name: path.read_bytes() for path in made.iterdir() if path.name != missing}
+    hub.put("owner/part", files=files | others)
+    with pytest.raises(ConfigError, match=sentence):
+        find_model("owner/part", is_quiet=True)
+    assert hub.fetched() == []
+
+
+def test_a_model_without_a_tokenizer_runs_with_another_ones(hub, made, tmp_path):
+    files = {path.name: path.read_bytes() for path in made.iterdir() if path.name != "tokenizer.json"}
+    hub.put("owner/part", files=files)
+    assert find_model("owner/part", made, is_quiet=True).tokenizer_folder == made
+
+
+def test_what_does_not_fit_on_the_disk_is_refused_with_the_sizes(hub, made):
+    hub.put("owner/large", made, sizes={WEIGHTS: 10**18})
+    with pytest.raises(ConfigError, match=r"931322574\.6 GiB are still to be downloaded into .* GiB are free") as error:
+        find_model("owner/large", is_quiet=True)
+    assert "HF_HUB_CACHE" in str(error.value) and WEIGHTS not in hub.fetched()
+
+
+def test_what_came_before_needs_no_room_again(hub, made, tmp_path, monkeypatch):
+    content = (made / WEIGHTS).read_bytes()
+    repository = hub.put("owner/tiny", made)
+    find_tokenizer("owner/tiny")
+    unfinished = tmp_path / "hub/models--owner--tiny/blobs" / f"{repository.etag(WEIGHTS)}.incomplete"
+    unfinished.write_bytes(content[:-1000])
+    usage = namedtuple("Usage", "free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(999))
+    with pytest.raises(ConfigError, match="1000 B are still to be downloaded.*999 B are free there, 1 B too little"):
+        find_model("owner/tiny", is_quiet=True)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(1000))
+    assert (find_model("owner/tiny", is_quiet=True).folder / WEIGHTS).read_bytes() == content
+    assert hub.ranges(WEIGHTS) == [f"bytes={len(content) - 1000}-"]
+
+
+# --- what breaks off --------------------------------------------------------------------------------------------------
+
+
+def test_a_connection_that_breaks_is_gone_on_with(hub, made):
+    hub.put("owner/tiny", made)
+    hub.breaks_at[WEIGHTS] = 300_000
+    assert (find_model("owner/tiny", is_quiet=True).folder / WEIGHTS).read_bytes() == (made / WEIGHTS).read_bytes()
+    assert hub.ranges(WEIGHTS) == [None, "bytes=262144-"]
+
+
+def test_what_came_in_parts_is_held_against_its_digest(hub, made, tmp_path):
+    repository = hub.put("owner/tiny", made)
+    find_tokenizer("owner/tiny")
+    unfinished = tmp_path / "hub/models--owner--tiny/blobs" / f"{repository.etag(WEIGHTS)}.incomplete"
+    unfinished.write_bytes(b"\0" * 1000)
+    with pytest.raises(PenstockError, match="not what the hub has, and was removed"):
+        find_model("owner/tiny", is_quiet=True)
+    assert not unfinished.exists()
+    assert (find_model("owner/tiny", is_quiet=True).folder / WEIGHTS).read_bytes() == (made / WEIGHTS).read_bytes()
+
+
+def test_one_that_is_longer_than_the_file_begins_anew(hub, made, tmp_path):
+    repository = hub.put("owner/tiny", made)
+    find_tokenizer("owner/tiny")
+    unfinished = tmp_path / "hub/models--owner--tiny/blobs" / f"{repository.etag(WEIGHTS)}.incomplete"
+    unfinished.write_bytes(b"\0" * 10**6)
+    assert (find_model("owner/tiny", is_quiet=True).folder / WEIGHTS).read_bytes() == (made / WEIGHTS).read_bytes()
+
+
+def test_two_that_want_the_same_file_fetch_it_once(hub, made, tmp_path):
+    hub.put("owner/tiny", made)
+    hub.stops_at[WEIGHTS] = 300_000
+    found = []
+    threads = [
+        threading.Thread(target=lambda: found.append(find_model("owner/tiny", is_quiet=True).folder)) for _ in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    assert hub.is_stopped.wait(30)
+    hub.go_on.set()
+    for thread in threads:
+        thread.join(60)
+    assert found[0] == found[1] and (found[0] / WEIGHTS).read_bytes() == (made / WEIGHTS).read_bytes()
+    assert hub.ranges(WEIGHTS) == [None]
+    assert not [name for name in blobs(tmp_path / "hub") if name.endswith("incomplete")]
+
+
+def test_a_hub_that_fails_in_the_middle_is_a_sentence(hub, made, tmp_path):
+    hub.put("owner/tiny", made)
+    find_tokenizer("owner/tiny")
+    hub.status_of_files = 500
+    with pytest.raises(PenstockError, match="broke off: it answers with status 500; try again later"):
+        find_model("owner/tiny", is_quiet=True)
+    hub.status_of_files = 0
+    assert (find_model("owner/tiny", is_quiet=True).folder / WEIGHTS).is_file()
+
+
+# --- who may not, and what isn't there --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "token", "sentences"),
+    [
+        ({"token": "t", "is_gated": True}, None, ["needs its owner's consent", "/owner/tiny", "HF_TOKEN"]),
+        ({"token": "t", "is_gated": True}, "other", ["needs its owner's consent", "has not got it"]),
+        ({"token": "t"}, None, ["no model owner/tiny, or it is private", "spelling", "HF_TOKEN"]),
+        ({"token": "t"}, "other", ["no model owner/tiny, or it is private"]),
+    ],
+)
+def test_what_may_not_be_read_says_what_to_do(hub, made, monkeypatch, options, token, sentences):
+    hub.put("owner/tiny", made, **options)
+    if token:
+        monkeypatch.setenv("HF_TOKEN", token)
+    with pytest.raises(ModelNotFoundError) as error:
+        find_model("owner/tiny", is_quiet=True)
+    assert all(sentence in str(error.value) for sentence in sentences), error.value
+
+
+def test_with_its_token_it_is_downloaded_and_no_other_host_hears_the_token(hub, made, monkeypatch):
+    hub.put("owner/tiny", made, token="t", is_gated=True)
+    monkeypatch.setenv("HF_TOKEN", "t")
+    assert (find_model("owner/tiny", is_quiet=True).folder / WEIGHTS).is_file()
+    assert not any(each.has_token for each in hub.requests if "/cdn/" in each.path)
+
+
+def test_an_id_or_a_revision_that_does_not_exist_is_named(hub, made):
+    hub.put("owner/tiny", made)
+    with pytest.raises(ModelNotFoundError, match="there is no model owner/tyni, or it is private. Check the spelling"):
+        find_model("owner/tyni")
+    with pytest.raises(ModelNotFoundError, match="owner/tiny has no revision v9"):
+        find_model("owner/tiny", revision="v9")
+
+
+@pytest.mark.parametrize(
+    ("status", "sentence"), {401: "token is not valid", 403: "is refused", 429: "too often", 503: "status 503"}.items()
+)
+def test_whatever_a_hub_answers_is_a_sentence(hub, made, status, sentence):
+    hub.status = status
+    hub.error_message = "Invalid credentials in Authorization header" if status == 401 else ""
+    with pytest.raises(ModelNotFoundError, match=sentence):
+        find_model("owner/tiny")
+
+
+# --- without a network ------------------------------------------------------------------------------------------------
+
+
+def unreachable(monkeypatch) -> None:
+    """Nobody listens there."""
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        point_at(f"http://127.0.0.1:{closed.getsockname()[1]}", monkeypatch)
+
+
+def offline(monkeypatch) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+
+
+@pytest.mark.parametrize("cut", [unreachable, offline])
+def test_what_is_cached_runs_without_a_network(hub, made, cut, monkeypatch):
+    hub.put("owner/tiny", made)
+    found = find_model("owner/tiny", is_quiet=True)
+    cut(monkeypatch)
+    assert find_model("owner/tiny", is_quiet=True) == found
+    with pytest.raises(ModelNotFoundError, match=r"(not reachable|offline by HF_HUB_OFFLINE).*nor is owner/other in"):
+        find_model("owner/other")
+
+
+@pytest.mark.parametrize("status", [500, 403])
+def test_what_is_cached_runs_where_the_hub_says_no(hub, made, status):
+    hub.put("owner/tiny", made)
+    found = find_model("owner/tiny", is_quiet=True)
+    hub.status = status
+    assert find_model("owner/tiny", is_quiet=True) == found
+
+
+def test_an_update_that_broke_off_leaves_what_was_there_before(hub, made, monkeypatch):
+    hub.put("owner/tiny", made)
+    found = find_model("owner/tiny", is_quiet=True)
+    content = (made / WEIGHTS).read_bytes()
+    hub.put("owner/tiny", made, files={WEIGHTS: content[:-1] + b"\1"}, sizes={WEIGHTS: 10**18})
+    with pytest.raises(ConfigError, match="does not fit"):
+        find_model("owner/tiny", is_quiet=True)
+    offline(monkeypatch)
+    assert find_model("owner/tiny", is_quiet=True) == found
+
+
+def test_offline_a_shard_that_is_missing_is_named(hub, made, monkeypatch):
+    index = {"weight_map": {"a": WEIGHTS, "b": "model-2.safetensors"}}
+    more = {"model.safetensors.index.json": json.dumps(index).encode(), "model-2.safetensors": b"x"}
+    hub.put("owner/tiny", made, files=more)
+    folder = find_model("owner/tiny", is_quiet=True).folder
+    (folder / "model-2.safetensors").unlink()
+    offline(monkeypatch)
+    with pytest.raises(ModelNotFoundError, match=r"of owner/tiny the cache .* lacks model-2\.safetensors"):
+        find_model("owner/tiny", is_quiet=True)
+
+
+# --- what is said meanwhile -------------------------------------------------------------------------------------------
+
+
+def test_without_a_terminal_lines_are_few(capsys, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    shown = progress.download_progress("owner/tiny", 100 << 20, 0, is_quiet=False)
+    for _ in range(1000):
+        now[0] += 0.06
+        shown.add((100 << 20) // 1000 + 1)
+    shown.close()
+    lines = capsys.readouterr().err.splitlines()
+    assert 3 <= len(lines) <= 7
+    assert lines[0].startswith("owner/tiny: 17 MiB of 100 MiB, 2 MiB/s, 50 s left")
+    assert lines[-1].startswith("owner/tiny: 100 MiB are there, after 60 s")
+
+
+def test_where_it_is_quiet_nothing_is_said(hub, made, capsys):
+    hub.put("owner/tiny", made)
+    find_model("owner/tiny", is_quiet=True)
+    assert capsys.readouterr() == ("", "")
+    shutil.rmtree(constants.HF_HUB_CACHE)
+    find_model("owner/tiny")
+    said = capsys.readouterr().err
+    assert said.startswith(f"Downloading owner/tiny: 1 file of weights, 441 KiB, into {constants.HF_HUB_CACHE}\n")

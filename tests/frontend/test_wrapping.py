@@ -1,0 +1,100 @@
+"""Words stay whole on a terminal: property tests of the rule, and a window that changes its size in the middle."""
+
+import sys
+
+import pexpect
+import pytest
+from builders.person import BOUND, Person
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.frontend.commands.repl.wrapping import Wrapper, width_of
+
+WORDS = st.text("abcdefghij,.", min_size=1, max_size=12)
+CJK = st.text("这是一个没有空格的句子日本語のテキスト，。「」", min_size=1, max_size=12)
+EMOJI = st.sampled_from(["😀", "👩‍👩‍👧", "👍🏽", "❤️", "🇩🇪", "1️⃣", "e\u0301"])
+KOREAN = st.text("안녕하세요", min_size=1, max_size=5)
+PARTS = st.tuples(st.one_of(WORDS, CJK, EMOJI, KOREAN), st.sampled_from([" ", "  ", "\n", "\n\n"]))
+TEXTS = st.lists(PARTS, max_size=30).map(lambda parts: "".join(word + space for word, space in parts))
+
+
+def wrapped(text: str, columns: int, cuts: list[int] | None = None) -> str:
+    wrapper = Wrapper(lambda: columns)
+    places = [0, *sorted(cut % (len(text) + 1) for cut in cuts or []), len(text)]
+    return "".join(wrapper.feed(text[start:end]) for start, end in zip(places, places[1:])) + wrapper.flush()
+
+
+@given(TEXTS, st.integers(26, 60), st.lists(st.integers(0, 1000), max_size=8))
+def test_lines_fit_and_nothing_is_lost_however_the_text_comes(text, columns, cuts):
+    lines = wrapped(text, columns)
+    assert lines == wrapped(text, columns, cuts)
+    assert "".join(lines.split()) == "".join(text.split())
+    assert all(width_of(line) <= columns for line in lines.split("\n")), lines
+
+
+@given(st.lists(st.one_of(WORDS, KOREAN, EMOJI), min_size=1, max_size=30), st.integers(14, 60))
+def test_no_word_is_broken(words, columns):
+    assert wrapped(" ".join(words), columns).split() == " ".join(words).split()
+
+
+@pytest.mark.parametrize(
+    "text, columns, lines",
+    [
+        ("one two three", 7, "one two\nthree"),
+        ("one two three", 13, "one two three"),
+        ("  two spaces, then  more", 12, "  two\nspaces, then\nmore"),
+        ("中文字符不断", 4, "中文\n字符\n不断"),
+        ("中文字。不断", 6, "中文\n字。不\n断"),
+        ("「中文」字", 6, "「中\n文」字"),
+        ("안녕하세요 여러분", 12, "안녕하세요\n여러분"),
+        ("👩‍👩‍👧👩‍👩‍👧", 8, "👩‍👩‍👧\n👩‍👩‍👧"),
+        ("🇩🇪🇫🇷", 4, "🇩🇪\n🇫🇷"),
+        ("see https://example.org/a/long/path here", 12, "see\nhttps://example.org/a/long/path here"),
+        ("```\na very long line of code\n```\na b c", 6, "```\na very long line of code\n```\na b c"),
+        ("`a b c d`", 5, "`a b\nc d`"),
+        ("```a b``` c d", 7, "```a\nb``` c\nd"),
+        ("| a | b |\n| - | - |", 40, "| a | b |\n| - | - |"),
+        ("a\tb c", 10, "a\tb\nc"),
+        ("end \nof line", 20, "end\nof line"),
+    ],
+)
+def test_a_text_stands_like_this(text, columns, lines):
+    assert wrapped(text, columns) == lines
+
+
+def test_a_word_longer_than_a_line_is_written_before_it_ends():
+    wrapper = Wrapper(lambda: 10)
+    assert wrapper.feed("a " + "b" * 11) == "a\n" + "b" * 11
+    assert wrapper.feed("bbb c") == "bbb"
+
+
+# Writes an answer a piece for each line that it is sent, as a model would.
+WRITER = """
+import sys
+from penstock.frontend.commands.repl.answer_text import AnswerText
+from penstock.frontend.commands.repl.conversation import Piece
+answer = AnswerText(is_coloured=False)
+for line in sys.stdin:
+    answer.write(Piece("", line.rstrip("\\n").replace("_", " ")))
+answer.end()
+print("the end")
+"""
+
+
+def test_words_stay_whole_in_a_window_that_changes_its_size(tmp_path):
+    script = tmp_path / "writer.py"
+    script.write_text(WRITER)
+    child = pexpect.spawn(
+        sys.executable, [str(script)], dimensions=(24, 30), encoding="utf-8", timeout=BOUND, echo=False
+    )
+    person = Person(child, 24, 30)
+    person.type("".join(f"{piece}\n" for piece in ("The_qui", "ck_brown_fox_jum", "ps_over_the_lazy_dog_and", "_")))
+    person.sees(lambda lines: lines == ["The quick brown fox jumps over", "the lazy dog and"])
+    person.resizes(24, 20)
+    person.type("".join(f"{piece}\n" for piece in ("still_r", "uns_fas", "ter_than_all_的人们", "_")))
+    person.sees(lambda lines: lines[1:] == ["the lazy dog and", "still runs faster", "than all 的人们"])
+    person.resizes(24, 40)
+    person.type("which_is_why_it_wins_the_race\n\x04")
+    lines = person.sees(lambda lines: lines[-1] == "the end")
+    assert lines[3:5] == ["than all 的人们 which is why it wins the", "race"]
+    assert person.sees_end() == 0

@@ -1,0 +1,48 @@
+"""Every special way can be switched off or on by itself; two are off until a card has agreed with them."""
+
+from builders import interpreted  # noqa: F401  isort: skip  before anything that imports triton
+
+from pathlib import Path
+
+import pytest
+
+from penstock.kernels.triton import dependent, switches
+from penstock.kernels.triton.switches import SWITCHES, Switch
+
+
+def switched(monkeypatch, switch: Switch, value: str) -> Switch:
+    monkeypatch.setenv(switch.variable, value)
+    return Switch(switch.variable, switch.is_on_unasked, switch.what)
+
+
+@pytest.mark.parametrize("switch", SWITCHES, ids=lambda switch: switch.variable)
+def test_a_switch_is_what_its_variable_says(monkeypatch, switch):
+    assert not switched(monkeypatch, switch, "0").is_on
+    assert switched(monkeypatch, switch, "1").is_on
+    assert switched(monkeypatch, switch, "").is_on == switch.is_on_unasked
+    with pytest.raises(ValueError, match=f"{switch.variable}='yes' is neither 0"):
+        assert switched(monkeypatch, switch, "yes").is_on
+
+
+def test_what_leans_most_on_a_card_is_off():
+    assert {switch.variable for switch in SWITCHES if not switch.is_on_unasked} == {
+        "PENSTOCK_DEPENDENT_LAUNCHES",
+        "PENSTOCK_ONE_ROW_PRODUCTS",
+    }
+
+
+def test_every_row_of_the_table_is_a_switch_of_the_file():
+    assert [each for each in vars(switches).values() if isinstance(each, Switch)] == list(SWITCHES)
+
+
+def test_the_page_has_the_table_as_it_is():
+    page = (Path(switches.__file__).parents[2] / "docs" / "gpu.md").read_text(encoding="utf-8")
+    rows = [f"| `{switch.variable}` | {int(switch.is_on_unasked)} | {switch.what} |" for switch in SWITCHES]
+    assert "\n".join(rows) in page
+
+
+@pytest.mark.parametrize("target, is_on, launched_early", [(90, True, True), (90, False, False), (80, True, False)])
+def test_launches_begin_early_where_the_card_can_and_the_switch_is_on(monkeypatch, target, is_on, launched_early):
+    monkeypatch.setattr(dependent, "architecture", lambda: target)
+    monkeypatch.setattr(dependent, "DEPENDENT_LAUNCHES", Switch("PENSTOCK_UNHEARD_OF", is_on, ""))
+    assert dependent.dependent_options().get("launch_pdl", False) == launched_early
