@@ -52,15 +52,37 @@ _HOMES = {
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
-__all__ = ["__version__", *sorted(_HOME_OF)]
+# Written out for type checkers, which read it and run nothing.
+__all__ = [
+    "LLM",
+    "AdapterError",
+    "AsyncLLM",
+    "BeamSearchParams",
+    "ClosedError",
+    "CompletionOutput",
+    "ConfigError",
+    "EngineDeadError",
+    "GuidedDecodingParams",
+    "Logprob",
+    "ModelNotFoundError",
+    "OutOfMemoryError",
+    "PenstockError",
+    "RequestError",
+    "RequestMetrics",
+    "RequestOutput",
+    "SamplingParams",
+    "Tokenizer",
+    "__version__",
+]
 
+if not TYPE_CHECKING:  # else a checker would take every name for one of ours
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOME_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f".{_HOME_OF[name]}", __name__), name)
-    globals()[name] = value
-    return value
+    def __getattr__(name: str) -> Any:
+        if name not in _HOME_OF:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(importlib.import_module(f".{_HOME_OF[name]}", __name__), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

@@ -5,8 +5,10 @@ processor uses, in place. Without a compiler the package is pure Python, torch's
 `penstock doctor` says so. Everything else stands in pyproject.toml.
 """
 
+import os
 import sys
-from collections.abc import Iterable
+import time
+from collections.abc import Collection
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -59,13 +61,20 @@ class NativeDistribution(Distribution):
         return can_compile()
 
 
-def compile_kernels(names: Iterable[str], place: build.Place) -> None:
+def compile_kernels(names: Collection[str], place: build.Place) -> None:
     """A variant that an older compiler refuses is left out; those who need it compile it when they first load it."""
-    for name in names:
-        try:
-            build.build(name, place)
-        except (build.BuildError, OSError) as error:
+    cores, start = len(os.sched_getaffinity(0)), time.monotonic()
+    say(f"native kernels: {len(names)} variants for processors, on {cores} cores")
+    for count, (name, error) in enumerate(build.build_several(list(names), place), start=1):
+        if error is not None:
             warn(f"the variant {name} is left out: {error}")
+        else:
+            say(f"native kernels: {name} is compiled ({count} of {len(names)}, {time.monotonic() - start:.0f} s)")
+
+
+def say(text: str) -> None:
+    """pip shows it with -v, and without only where the build fails."""
+    print(text, flush=True)
 
 
 def warn(reason: str) -> None:

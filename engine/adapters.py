@@ -20,6 +20,7 @@ from ..protocol.adapter_messages import (
     UnloadAdapter,
     UnloadLora,
 )
+from ..protocol.suggestion import suggestion
 
 TellWorkers = Callable[[AdapterOrder], None]
 Answer = Callable[[LoraAnswer], None]
@@ -74,7 +75,7 @@ class Adapters:
             return None
         if found is not None:
             return f"The adapter {name!r} is still being loaded. Wait until load_lora returns."
-        return f"There is no adapter {name!r}. {self._known()}"
+        return f"There is no adapter {name!r}. {self._known()}{suggestion(name, self.names())}"
 
     # --- what a person asks -----------------------------------------------------------------------------------------
 
@@ -126,7 +127,8 @@ class Adapters:
         """Forget it, unless sequences use it."""
         adapter = self._adapters.get(asked.name)
         if adapter is None:
-            self._refuse(asked.query, "unknown", f"There is no adapter {asked.name!r}. {self._known()}")
+            hint = suggestion(asked.name, self.names())
+            self._refuse(asked.query, "unknown", f"There is no adapter {asked.name!r}. {self._known()}{hint}")
         elif not adapter.is_ready:
             self._refuse(asked.query, "busy", f"The adapter {asked.name!r} is still being loaded.")
         elif users := sum(place == adapter.use.place for place in in_use):

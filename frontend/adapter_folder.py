@@ -10,7 +10,7 @@ def adapter_folder(name: str, path: str | os.PathLike[str]) -> str:
     """Its absolute path; raises for what is no name, and where there is no folder."""
     if not isinstance(name, str) or not name:
         raise AdapterError(f"An adapter's name must be text, and {name!r} is not.", "files")
-    folder = Path(path).expanduser().absolute()
-    if not folder.is_dir():
+    folder = Path(os.path.expanduser(path)).absolute()
+    if not os.path.isdir(folder):
         raise ModelNotFoundError(f"There is no adapter at {folder}: it must be a folder that PEFT saved.")
     return str(folder)

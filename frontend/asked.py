@@ -17,6 +17,7 @@ from ..protocol.beams import BeamSearchParams
 from ..protocol.errors import RequestError
 from ..protocol.rules import shown
 from ..protocol.sampling import SamplingParams
+from ..protocol.suggestion import suggestion
 
 if TYPE_CHECKING:
     from .parsing import Tools
@@ -161,7 +162,8 @@ def fault_of_parts(prompt: Mapping[str, Any]) -> str | None:
     if media := MEDIA & prompt.keys():
         return f"{min(media)}: multimodal prompts are not supported yet."
     if unknown := prompt.keys() - PARTS:
-        return f"A prompt has no part {shown(min(unknown, key=str))}; it may have {', '.join(sorted(PARTS))}."
+        name = min(unknown, key=str)
+        return f"A prompt has no part {shown(name)}; it may have {', '.join(sorted(PARTS))}.{suggestion(name, PARTS)}"
     if text is None and token_ids is None:
         return "A prompt needs `prompt` (text) or `prompt_token_ids`."
     if text is not None and not isinstance(text, str):

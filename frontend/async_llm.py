@@ -10,16 +10,18 @@ import weakref
 from collections.abc import AsyncIterator, Mapping, Sequence
 from concurrent.futures import Future
 from threading import Thread
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from ..protocol.beams import BeamSearchParams, beams_of
 from ..protocol.config import EngineConfig
+from ..protocol.options import EngineOptions, explain_options
 from ..protocol.outputs import RequestOutput
 from ..protocol.sampling import SamplingParams
 from ..protocol.stats import Stats
 from .asked import Messages, Params, as_batch, as_conversations
 from .loop_queue import LoopQueue
 from .opened import Notify, Opened, Request, open_model
+from .shown_model import shown_model
 from .threads import Threads, in_own_thread
 from .window import Window
 
@@ -27,18 +29,21 @@ if TYPE_CHECKING:
     from .tokenizer import Tokenizer
 
 
+@explain_options
 class AsyncLLM:
     """Options that cannot work raise here; what goes wrong while the tree starts is raised by the first `await`."""
 
-    def __init__(self, model: str | os.PathLike[str], **options: Any) -> None:
-        EngineConfig.from_options(model, **options)
+    def __init__(self, model: str | os.PathLike[str], **options: Unpack[EngineOptions]) -> None:
+        self._model = str(model)
+        given: dict[str, Any] = {**options}
+        EngineConfig.from_options(model, **given)
         self._opened: Future[Opened] = Future()
         self._start: Future[None] = Future()
         self._threads = _threads()
         self._finalizer = weakref.finalize(self, _close, self._opened)
-        if options.get("connect", "never") in (None, "never"):
-            self._opened.set_result(open_model(model, options))
-        arguments = (model, options, self._opened, self._start)
+        if given.get("connect", "never") in (None, "never"):
+            self._opened.set_result(open_model(model, given))
+        arguments = (model, given, self._opened, self._start)
         try:
             Thread(target=_start, args=arguments, name="penstock-start", daemon=True).start()
         except BaseException:
@@ -54,6 +59,7 @@ class AsyncLLM:
     def over(cls, session: Opened) -> "AsyncLLM":
         """A further face of a model that is open and ready; `close` leaves the model to its owner."""
         face = cls.__new__(cls)
+        face._model = session.config.model
         face._finalizer = weakref.finalize(face, lambda: None)
         face._opened, face._start = Future(), Future()
         face._threads = _threads()
@@ -172,6 +178,16 @@ class AsyncLLM:
         """End the process tree, or leave the daemon; requests still running fail."""
         await in_own_thread(self._finalizer)
 
+    def __repr__(self) -> str:
+        model, opened, start = (getattr(self, name, None) for name in ("_model", "_opened", "_start"))
+        if not opened or not start:  # half made
+            return shown_model("AsyncLLM", model or "", None, "not open")
+        if not start.done():
+            return shown_model("AsyncLLM", model, _result(opened), "starting")
+        if (error := start.exception()) is not None:
+            return shown_model("AsyncLLM", model, None, f"failed ({(str(error).splitlines() or [''])[0]})")
+        return shown_model("AsyncLLM", model, _result(opened))
+
     async def __aenter__(self) -> "AsyncLLM":
         try:
             await self.ready()
@@ -187,6 +203,11 @@ class AsyncLLM:
 def _threads() -> Threads:
     """For questions to the model: the caller's own threads are left to the caller."""
     return Threads("Questions about adapters and figures", 4, patience=float("inf"))
+
+
+def _result(opened: "Future[Opened]") -> Opened | None:
+    """Without waiting."""
+    return opened.result() if opened.done() and opened.exception() is None else None
 
 
 def _news() -> "tuple[Notify, asyncio.Queue[Request]]":

@@ -10,6 +10,7 @@ from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 
 from ..protocol.errors import PenstockError
+from ..protocol.sizes import exact_size
 from .commands.machine import memory_limit, total_memory
 from .heap import trim
 
@@ -98,14 +99,16 @@ class Budget:
         """Whether this much may be used."""
         if used_by_client > self.per_client:
             raise BudgetError(
-                f"This client's requests and unread answers would take {_mib(used_by_client)}, and one client may take "
-                f"{_mib(self.per_client)} (max_client_bytes). Read what is ready, or ask for less at once."
+                f"This client's requests and unread answers would take {exact_size(used_by_client)}, and "
+                f"one client may take {exact_size(self.per_client)} (max_client_bytes). Read what is ready, or ask for "
+                "less at once."
             )
         holds_little = used_by_client <= max(self.total // _LITTLE, _LEAST_LITTLE)
         if used > (self.total if holds_little else self.total - self.total // _KEPT):
             raise BudgetError(
-                f"All clients' requests and unread answers together would take {_mib(used)}, and {_mib(self.total)} "
-                "are set aside for them, a quarter of it for short requests alone (max_held_bytes). Ask again later.",
+                f"All clients' requests and unread answers together would take {exact_size(used)}, and "
+                f"{exact_size(self.total)} are set aside for them, a quarter of it for short requests alone "
+                "(max_held_bytes). Ask again later.",
                 is_of_all=True,
             )
 
@@ -146,7 +149,3 @@ class Charge:
 
     def __exit__(self, *exception: object) -> None:
         self.release()
-
-
-def _mib(num_bytes: int) -> str:
-    return f"{num_bytes / 2**20:,.1f} MiB"

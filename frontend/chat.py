@@ -6,6 +6,7 @@ Knows nothing of token ids.
 """
 
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
@@ -69,8 +70,8 @@ def template_text(text_or_file: str) -> str:
     """A template as given by a person: its text, or the name of a file with it."""
     if "{" in text_or_file or "\n" in text_or_file:
         return text_or_file
-    path = Path(text_or_file).expanduser()
-    if not path.is_file():
+    path = Path(os.path.expanduser(text_or_file))
+    if not os.path.isfile(path):
         raise ConfigError(f"chat_template={text_or_file!r} is neither a template's text nor a file.")
     return read_model_text(path)
 

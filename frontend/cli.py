@@ -5,14 +5,19 @@ of Penstock's, 2 for a wrong command line, 130 after Ctrl-C. Knows nothing of wh
 """
 
 import argparse
+import errno
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 
 from .. import __version__
+from .command_line import CommandLine
 from .standard_error import fill_closed_descriptors, settle_at_exit, write_line
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 # Name → what it is for, in one line.
 COMMANDS = {
@@ -37,10 +42,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     fill_closed_descriptors()
     try:
-        status = _run(_command(words[:1]), words[1:])
-        if sys.stdout is not None:
-            sys.stdout.flush()
-        return status
+        if words[:1] == ["help"]:
+            words = [*(word for word in words[1:2] if word != "help"), "--help"]
+        with _flushed():
+            return _run(_command(words[:1]), words[1:])
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     except BrokenPipeError:
@@ -48,25 +53,49 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
     except OSError as error:  # a disk that is full, a file that cannot be written
-        write_line(f"penstock: {error}")
+        write_line(f"penstock: {_in_words(error)}")
         return 1
     finally:
         settle_at_exit()
+
+
+@contextmanager
+def _flushed() -> Iterator[None]:
+    """What was printed is written when a command has done its work, or its parser has shown the help."""
+    try:
+        yield
+    except SystemExit:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        raise
+    if sys.stdout is not None:
+        sys.stdout.flush()
+
+
+def _in_words(error: OSError) -> str:
+    reason = error.strerror or str(error) or type(error).__name__
+    if error.filename is not None:
+        return f"{error.filename!s}: {reason}."
+    # Of all that a command writes, only what it prints is written by no file's name.
+    return f"standard output cannot be written: {reason}." if error.errno in _FULL else f"{reason}."
 
 
 def _command(words: list[str]) -> str:
     """The subcommand's name; `--help`, `--version` and anything else end here."""
     width = max(map(len, COMMANDS))
     table = "\n".join(f"  {name:<{width}}  {sentence}" for name, sentence in COMMANDS.items())
-    parser = argparse.ArgumentParser(
+    parser = CommandLine(
         prog="penstock",
         usage="penstock COMMAND ...",
         description="Run large language models on this machine.",
-        epilog=f"commands:\n{table}\n\n`penstock COMMAND --help` lists the options of one.",
+        epilog=f"commands:\n{table}\n\n`penstock help COMMAND` lists the options of one.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"penstock {__version__}")
-    parser.add_argument("command", choices=COMMANDS, metavar="COMMAND", help="one of the commands below")
+    parser.add_argument("command", choices=[*COMMANDS, "help"], metavar="COMMAND", help="one of the commands below")
+    if not words:
+        parser.print_help(sys.stderr)
+        parser.exit(2)
     return parser.parse_args(words).command
 
 
@@ -75,7 +104,7 @@ def _run(name: str, words: list[str]) -> int:
     from ..protocol.errors import PenstockError
 
     command = import_module(f".commands.{name}", __package__)
-    parser = argparse.ArgumentParser(
+    parser = CommandLine(
         prog=f"penstock {name}",
         usage=f"penstock {name} {command.USAGE}",
         description=(command.__doc__ or COMMANDS[name]).split("\n\n")[0],  # PYTHONOPTIMIZE=2 leaves no docstring
@@ -87,7 +116,7 @@ def _run(name: str, words: list[str]) -> int:
         arguments.words = words  # as they were typed, for who hands them on
         return command.run(arguments, parser)
     except PenstockError as error:
-        write_line(f"penstock: {' '.join(str(error).split())}")
+        write_line(f"penstock: {error}")
         return 1
 
 

@@ -9,6 +9,7 @@ from ..protocol.config import EngineConfig
 from ..protocol.errors import RequestError
 from ..protocol.messages import MemoryPlan
 from ..protocol.sampling import SamplingParams
+from ..protocol.suggestion import suggestion
 
 _WORD_CHARACTERS = 64  # of a bad word, on average
 _WORD_IDS = 32  # the same of one in token ids
@@ -49,7 +50,7 @@ def _processors_that_are_there(params: SamplingParams, config: EngineConfig, pla
         if name not in (config.logits_processors or []):
             raise RequestError(
                 f"logits_processors_args: there is no {name!r}; this model was started with "
-                f"logits_processors={config.logits_processors}."
+                f"logits_processors={config.logits_processors}.{suggestion(name, config.logits_processors or ())}"
             )
 
 

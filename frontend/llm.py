@@ -11,29 +11,33 @@ import os
 import queue
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import msgspec
 
 from ..protocol.beams import BeamSearchParams, beams_of
 from ..protocol.errors import EngineDeadError
+from ..protocol.options import EngineOptions, explain_options
 from ..protocol.outputs import RequestOutput
 from ..protocol.sampling import SamplingParams
 from ..protocol.stats import Stats
 from .asked import Messages, Params, as_batch, as_conversations
 from .opened import Request, open_model
 from .progress import progress_of
+from .shown_model import shown_model
 from .window import Window
 
 if TYPE_CHECKING:
     from .tokenizer import Tokenizer
 
 
+@explain_options
 class LLM:
     """Starts the tree and returns when it is ready. `close()`, `with`, garbage collection and exit end it."""
 
-    def __init__(self, model: str | os.PathLike[str], **options: Any) -> None:
-        self._session = open_model(model, options)
+    def __init__(self, model: str | os.PathLike[str], **options: Unpack[EngineOptions]) -> None:
+        self._model = str(model)
+        self._session = open_model(model, {**options})
         # Before waiting: a Ctrl-C during the start must find someone who ends the children.
         self._finalizer = weakref.finalize(self, self._session.client.close)
         self._session.wait_until_ready()
@@ -160,6 +164,10 @@ class LLM:
     def close(self) -> None:
         """End the process tree, or leave the daemon; what still runs fails. The object cannot be used afterwards."""
         self._finalizer()
+
+    def __repr__(self) -> str:
+        opened = getattr(self, "_session", None)
+        return shown_model("LLM", getattr(self, "_model", ""), opened, "" if opened else "not open")
 
     def __enter__(self) -> "LLM":
         return self

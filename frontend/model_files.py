@@ -13,7 +13,9 @@ from ..protocol.git_lfs import is_pointer, pointer_refusal
 from ..protocol.model_file import require_regular
 from ..protocol.paddle import paddle_refusal
 from .convert_tokenizer import converted
+from .hub.cache import cache_root
 from .hub.snapshot import NotOnHub, Wanted, snapshot
+from .known_models import nearest_model
 from .model_names import BUNDLED, HubName, hub_name
 
 
@@ -52,8 +54,8 @@ def find_model(
 def find_tokenizer(tokenizer: str | os.PathLike[str], revision: str | None = None) -> Path:
     """The folder with the `tokenizer.json` of a bundled name, folder or hub id; converted if there is none."""
     name = os.fspath(tokenizer)
-    path = Path(name).expanduser()
-    if path.is_file() and path.name == "tokenizer.json":
+    path = Path(os.path.expanduser(name))
+    if path.name == "tokenizer.json" and os.path.isfile(path):
         return path.parent
     return _with_tokenizer(_find_folder(name, revision, Wanted(weights=False)))
 
@@ -64,16 +66,16 @@ def _find_folder(name: str, revision: str | None, wanted: Wanted, *, is_quiet: b
     bundled = BUNDLED.get(name)
     if bundled is not None and bundled.is_dir():
         return bundled
-    path = Path(name).expanduser()
-    if name and path.is_dir():
+    path = Path(os.path.expanduser(name))
+    if name and os.path.isdir(path):
         _refuse_paddle(path.name, path)
         return path.resolve()
     tried = [
         f"bundled models ({', '.join(BUNDLED)})" if bundled is None else f"the bundled model {name} (not installed)",
-        f"the folder {_absolute(path)}" + (" (it is a file)" if path.is_file() else " (it does not exist)"),
+        f"the folder {_absolute(path)}" + (" (it is a file)" if os.path.isfile(path) else " (it does not exist)"),
     ]
     on_hub = hub_name(name, revision)
-    if on_hub is None or path.exists():
+    if on_hub is None or os.path.exists(path):
         raise _not_found(name, [*tried, "the hub (this is not a hub id)"])
     try:
         return snapshot(on_hub, wanted, is_quiet=is_quiet)
@@ -97,7 +99,8 @@ def _with_tokenizer(folder: Path) -> Path:
 
 def _not_found(name: str, tried: list[str]) -> ModelNotFoundError:
     places = "".join(f"\n  - {place}" for place in tried)
-    return ModelNotFoundError(f"There is no model {name!r}. Tried:{places}")
+    hint = nearest_model(name, BUNDLED, str(cache_root()))
+    return ModelNotFoundError(f"There is no model {name!r}.{hint} Tried:{places}")
 
 
 def _absolute(path: Path) -> Path:

@@ -3,6 +3,7 @@
 Knows nothing of where models come from.
 """
 
+import os
 import re
 from pathlib import Path
 from typing import NamedTuple
@@ -37,4 +38,4 @@ def name_of(model: str) -> str:
     """What a model is called where nobody gave it a name: of a path the last part, since the rest says where things lie
     on this machine."""
     is_path = model not in BUNDLED and (hub_name(model) is None or Path(model).is_dir())
-    return Path(model).expanduser().absolute().name or "model" if is_path else model
+    return Path(os.path.expanduser(model)).absolute().name or "model" if is_path else model

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ..protocol.config import EngineConfig
 from ..protocol.descriptors import said_in_words
+from ..protocol.messages import MemoryPlan
 from ..protocol.outputs import RequestOutput
 from ..protocol.sampling import SamplingParams
 from ..protocol.stats import Stats
@@ -47,6 +48,8 @@ def notify(request: Any) -> None:
 class Door(Protocol):
     """Where what callers give becomes requests."""
 
+    defaults: SamplingParams
+
     def asked(self, prompts: Iterable[Any], params: Params) -> Iterator[Asked]: ...
     def admit(self, asked: Sequence[Asked], notify: Notify) -> list[Any]: ...
 
@@ -54,6 +57,8 @@ class Door(Protocol):
 class Way(Protocol):
     """The way to the engine, and back to the requests."""
 
+    @property
+    def state(self) -> str: ...
     def check(self) -> None: ...
     def submit(self, requests: list[Any]) -> None: ...
     def abort(self, requests: Iterable[Any]) -> None: ...
@@ -72,6 +77,8 @@ class Loras(Protocol):
 class Opened(Protocol):
     config: EngineConfig
     is_quiet: bool
+    plan: MemoryPlan | None  # once it is ready
+    daemon: str | None  # where the one listens that holds it
     client: Way
     door: Door  # once it is ready
     adapters: Loras
@@ -103,7 +110,7 @@ class Opened(Protocol):
 def open_model(model: str | os.PathLike[str], options: dict[str, Any]) -> Opened:
     """The daemon's, where `connect` says so and it has that model; else a private tree, which starts."""
     fill_closed_descriptors()
-    with said_in_words(f"{os.fspath(model)} could not be opened"):
+    with said_in_words(f"{model!s} could not be opened"):
         if options.get("connect", "never") not in (None, "never"):
             from .attached import attach
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from ..protocol.config import EngineConfig
 from ..protocol.errors import PenstockError, RequestError, same_error
+from ..protocol.messages import MemoryPlan
 from ..protocol.outputs import RequestOutput
 from ..protocol.plugins import LOGITS_PROCESSORS, require_installed
 from ..protocol.sampling import SamplingParams
@@ -38,6 +39,8 @@ class Session:
 
     def __init__(self, model: str | os.PathLike[str], options: dict[str, Any]) -> None:
         """Finds the model and reads what stands beside its weights; starts nothing yet."""
+        self.plan: MemoryPlan | None = None
+        self.daemon: str | None = None
         self.config = EngineConfig.from_options(model, **options)
         require_installed("logits_processors", LOGITS_PROCESSORS, self.config.logits_processors or ())
         self.is_quiet = logs.is_quiet(self.config.quiet)
@@ -78,10 +81,10 @@ class Session:
 
     def wait_until_ready(self) -> None:
         with self._closed_by_errors():
-            self.plan = self.client.wait_until_ready()
-            self.door = Door(self.config, self.tokenizer, self.plan, self.default_params, self.parsings)
-            logs.say(start_table(self.config, self.plan), quiet=self.is_quiet)
-            if (words := end_tokens.notice(self.tokenizer.end_tokens, self.plan.vocab_size)) is not None:
+            plan = self.plan = self.client.wait_until_ready()
+            self.door = Door(self.config, self.tokenizer, plan, self.default_params, self.parsings)
+            logs.say(start_table(self.config, plan), quiet=self.is_quiet)
+            if (words := end_tokens.notice(self.tokenizer.end_tokens, plan.vocab_size)) is not None:
                 logs.say(words, quiet=self.is_quiet)
 
     @contextmanager

@@ -5,6 +5,7 @@ Knows nothing of how the plan came about.
 
 from ..protocol.config import EngineConfig
 from ..protocol.messages import MemoryPlan
+from ..protocol.sizes import size
 
 
 def start_table(config: EngineConfig, plan: MemoryPlan) -> str:
@@ -45,12 +46,3 @@ def _cut(plan: MemoryPlan) -> str:
     if plan.max_model_len >= plan.model_context:
         return ""
     return f" (the model's own: {plan.model_context:,})"
-
-
-def size(number: float) -> str:
-    """Bytes as a person reads them."""
-    for unit in ("B", "KiB", "MiB"):
-        if abs(number) < 1024:
-            return f"{number:.0f} {unit}"
-        number /= 1024
-    return f"{number:.1f} GiB"

@@ -21,6 +21,15 @@ class Usable:
         """This is a copy in a forked process, where nobody reads."""
         return os.getpid() != self._owner
 
+    @property
+    def state(self) -> str:
+        """In a few words, for a person."""
+        if self.is_forked:
+            return "a copy in a forked process"
+        if self.error is not None:
+            return f"dead ({(str(self.error).splitlines() or [''])[0]})"
+        return "closed" if self.is_closed else "ready"
+
     def check(self) -> None:
         """Raise if this object can no longer be used, with the reason."""
         if self.is_forked:

@@ -7,15 +7,17 @@ are computed.
 import math
 from typing import Annotated, Any, Literal
 
-import msgspec
 from msgspec import Meta
 
 from .errors import RequestError
+from .field_help import explain_fields
+from .named_fields import NamedFields
 from .rules import BOOLEAN, Rule, at_least, between, integer, real
 from .sampling import MAX_SAMPLES, SamplingParams
 
 
-class BeamSearchParams(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
+@explain_fields
+class BeamSearchParams(NamedFields, omit_defaults=True, forbid_unknown_fields=True):
     """How wide a search is, how long its answers may be, and what they are ordered by."""
 
     beam_width: Annotated[int, Meta(description="beams that are followed, and answers that come back")]

@@ -5,11 +5,10 @@ nothing here are accepted with a notice or refused with a sentence, each a row a
 Knows nothing of the model or the machine: what depends on them stays None until a process that knows fills it in.
 """
 
-import difflib
 import os
 import re
 from collections.abc import Callable, Iterator
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -17,6 +16,8 @@ from msgspec import Meta
 from .early_stop import SENTENCE as EARLY_STOP_SENTENCE
 from .early_stop import EarlyStop, as_early_stop
 from .errors import ConfigError
+from .rules import shown
+from .suggestion import suggestion
 
 BLOCK_SIZES = (16, 32, 64, 128)
 DTYPES = ("auto", "float32", "float16", "bfloat16")
@@ -141,9 +142,8 @@ def _under_own_names(options: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _unknown(name: str, known: set[str]) -> str:
-    near = difflib.get_close_matches(name, known | set(_ACCEPTED) | set(_REFUSED) | set(_ALIASES), n=1)
-    hint = f" Did you mean {near[0]}?" if near else " See `penstock generate --help` for all options."
-    return f"There is no option {name!r}.{hint}"
+    hint = suggestion(name, known | set(_ACCEPTED) | set(_REFUSED) | set(_ALIASES))
+    return f"There is no option {name!r}.{hint or ' See `penstock generate --help` for all options.'}"
 
 
 def _refuse(name: str, value: Any) -> None:
@@ -153,16 +153,21 @@ def _refuse(name: str, value: Any) -> None:
 
 
 def _checked(name: str, value: Any) -> Any:
-    convert, sentence = _CHECKS[name]
+    check = _CHECKS[name]
     try:
-        return convert(value)
-    except (TypeError, ValueError, OverflowError):
-        raise ConfigError(f"{name}={value!r}: {sentence}.") from None
+        return check.convert(value)
+    except (AttributeError, TypeError, ValueError, OverflowError, RecursionError):
+        hint = suggestion(value, check.choices)
+        raise ConfigError(f"{name}={shown(value)}: {check.sentence}.{hint}") from None
 
 
 # --- checks: each returns the value in the field's own type or raises -------------------------------------------------
 
-Check = tuple[Callable[[Any], Any], str]
+
+class Check(NamedTuple):
+    convert: Callable[[Any], Any]
+    sentence: str
+    choices: tuple[Any, ...] = ()  # where only these are right
 
 
 def _number(value: Any) -> float:
@@ -213,6 +218,8 @@ def _flag(value: Any) -> bool:
 def _text(value: Any) -> str:
     text = os.fspath(value)
     str.encode(text)  # raises: other processes are told of it in UTF-8
+    if "\0" in text:
+        raise ValueError
     return text
 
 
@@ -229,7 +236,7 @@ def _one_of(*choices: Any) -> Check:
             raise ValueError
         return value
 
-    return convert, "must be one of " + ", ".join(map(str, choices))
+    return Check(convert, "must be one of " + ", ".join(map(str, choices)), choices)
 
 
 def _connect(value: Any) -> str:
@@ -251,31 +258,31 @@ def _whole_list(least: int) -> Callable[[Any], list[int]]:
 
 
 _DTYPE_NAMES = {"fp32": "float32", "float": "float32", "fp16": "float16", "half": "float16", "bf16": "bfloat16"}
-_COUNT: Check = (_positive, "must be a whole number, 1 or more")
-_FLAG: Check = (_flag, "must be True or False")
-_TEXT: Check = (_text, "must be text or a path, in UTF-8")
-_FAMILY: Check = (_text, "must be auto, none or a family's name")
-_FRACTION: Check = (_fraction, "must be more than 0 and at most 1")
+_COUNT = Check(_positive, "must be a whole number, 1 or more")
+_FLAG = Check(_flag, "must be True or False")
+_TEXT = Check(_text, "must be text or a path, in UTF-8")
+_FAMILY = Check(_text, "must be auto, none or a family's name")
+_FRACTION = Check(_fraction, "must be more than 0 and at most 1")
 
 _CHECKS: dict[str, Check] = {
     "model": _TEXT,
     "tokenizer": _TEXT,
     "revision": _TEXT,
-    "dtype": (_dtype, "must be one of " + ", ".join(DTYPES)),
+    "dtype": Check(_dtype, "must be one of " + ", ".join(DTYPES), DTYPES),
     "quantization": _one_of(*QUANTIZATIONS),
     "kv_cache_dtype": _one_of(*KV_DTYPES),
     "load_format": _one_of("auto", "safetensors", "dummy", "stand-in"),
-    "max_model_len": (_whole(-1), "must be a whole number; None or -1 is the model's own"),
+    "max_model_len": Check(_whole(-1), "must be a whole number; None or -1 is the model's own"),
     "tensor_parallel_size": _COUNT,
     "block_size": _one_of(*BLOCK_SIZES),
     "max_num_seqs": _COUNT,
     "max_num_batched_tokens": _COUNT,
     "gpu_memory_utilization": _FRACTION,
-    "kv_cache_memory": (size, 'must be bytes, or text such as "4GiB"'),
+    "kv_cache_memory": Check(size, 'must be bytes, or text such as "4GiB"'),
     "num_gpu_blocks_override": _COUNT,
-    "swap_space": (_amount, "must be GiB, 0 or more"),
+    "swap_space": Check(_amount, "must be GiB, 0 or more"),
     "kv_cache_ratio": _FRACTION,
-    "static_decode_blocks": (_whole(0), "must be a whole number, 0 or more"),
+    "static_decode_blocks": Check(_whole(0), "must be a whole number, 0 or more"),
     "enable_prefix_caching": _FLAG,
     "enable_chunked_prefill": _FLAG,
     "max_num_partial_prefills": _COUNT,
@@ -284,28 +291,28 @@ _CHECKS: dict[str, Check] = {
     "use_warmup": _FLAG,
     "deterministic": _FLAG,
     "device": _one_of("auto", "cpu", "cuda"),
-    "devices": (_whole_list(0), "must be a list of card numbers"),
+    "devices": Check(_whole_list(0), "must be a list of card numbers"),
     "num_threads": _COUNT,
-    "seed": (_whole(0), "must be a whole number, 0 or more"),
+    "seed": Check(_whole(0), "must be a whole number, 0 or more"),
     "chat_template": _TEXT,
     "reasoning_parser": _FAMILY,
     "tool_call_parser": _FAMILY,
     "reasoning_parser_plugin": _TEXT,
     "tool_parser_plugin": _TEXT,
-    "early_stop_config": (as_early_stop, EARLY_STOP_SENTENCE),
-    "logits_processors": (_names, "must be names of entry points in the group penstock.logits_processors"),
+    "early_stop_config": Check(as_early_stop, EARLY_STOP_SENTENCE),
+    "logits_processors": Check(_names, "must be names of entry points in the group penstock.logits_processors"),
     "enable_lora": _FLAG,
     "max_loras": _COUNT,
     "max_lora_rank": _COUNT,
     "guided_decoding_disable_any_whitespace": _FLAG,
     "served_model_name": _TEXT,
-    "connect": (_connect, "must be auto, require, start, never, or the path of a daemon's socket"),
+    "connect": Check(_connect, "must be auto, require, start, never, or the path of a daemon's socket", CONNECTS),
     "enforce_eager": _FLAG,
-    "graph_batch_sizes": (_whole_list(1), "must be a list of whole numbers, 1 or more"),
+    "graph_batch_sizes": Check(_whole_list(1), "must be a list of whole numbers, 1 or more"),
     "lm_head_fp32": _FLAG,
     "enable_logprob": _FLAG,
     "disable_custom_all_reduce": _FLAG,
-    "watchdog_timeout": (_amount, "must be seconds, 0 or more; 0 waits forever"),
+    "watchdog_timeout": Check(_amount, "must be seconds, 0 or more; 0 waits forever"),
     "limit_prompt_chars": _COUNT,
     "limit_stop_strings": _COUNT,
     "limit_stop_chars": _COUNT,

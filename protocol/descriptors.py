@@ -32,7 +32,7 @@ def require_descriptors(count: int, what: str) -> None:
     """Raise unless this process, and each that it starts, may open so many files more."""
     taken: list[int] = []
     try:
-        with said_in_words(f"{what} needs {count} file descriptors more, and a process may have {_limit():,}"):
+        with said_in_words(f"{what} needs {count:,} file descriptors more, and a process may have {_limit():,}"):
             for _ in range(count):
                 taken.append(os.eventfd(0))
     finally:

@@ -14,6 +14,10 @@ import signal
 import sys
 import time
 from dataclasses import dataclass
+from functools import cache
+
+from .errors import ConfigError
+from .suggestion import suggestion
 
 
 @dataclass
@@ -25,22 +29,39 @@ class Fault:
     visits: int = 0
 
 
-def _parsed(text: str) -> dict[str, Fault]:
-    faults: dict[str, Fault] = {}
-    for entry in filter(None, text.split(";")):
-        name, _, what = entry.partition("=")
-        what, _, visit = what.partition("@")
-        action, _, argument = what.partition(":")
-        faults[name] = Fault(action, float(argument or 0), int(visit) if visit else None, random.Random(name))
-    return faults
+# Tests hold them to the points that the code passes.
+POINTS = (
+    "worker.start", "engine.start", "detokenizer.start", "worker.allocate", "worker.adapter", "worker.step",
+    "worker.logits", "engine.plan", "detokenizer.tokens",
+)  # fmt: skip
+ACTIONS = ("delay", "hold", "die", "error", "memory", "nan")
+_VARIABLE = "PENSTOCK_FAULTS"
+_text = os.environ.get(_VARIABLE, "")
 
 
-_faults = _parsed(os.environ.get("PENSTOCK_FAULTS", ""))
+@cache
+def _faults(text: str) -> dict[str, Fault]:
+    """Parsed at the first point, which every child passes where what it raises is told to the caller."""
+    return dict(map(_parsed, filter(None, text.split(";"))))
+
+
+def _parsed(entry: str) -> tuple[str, Fault]:
+    name, _, what = entry.partition("=")
+    what, _, visit = what.partition("@")
+    action, _, argument = what.partition(":")
+    for word, known in ((name, POINTS), (action, ACTIONS)):
+        if word not in known:
+            hint = suggestion(word, known)
+            raise ConfigError(f"{_VARIABLE}: {word!r} in {entry!r} must be one of {', '.join(known)}.{hint}")
+    try:
+        return name, Fault(action, float(argument or 0), int(visit) if visit else None, random.Random(name))
+    except ValueError:
+        raise ConfigError(f"{_VARIABLE}: {entry!r} must be POINT=ACTION, ACTION:SECONDS or ACTION@VISIT.") from None
 
 
 def point(name: str) -> str | None:
     """Pass a named point. Returns the action where the caller is the one to act (`nan`)."""
-    if not _faults or (fault := _faults.get(name)) is None:
+    if not _text or (fault := _faults(_text).get(name)) is None:
         return None
     fault.visits += 1
     if fault.at_visit is not None and fault.visits != fault.at_visit:

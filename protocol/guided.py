@@ -11,12 +11,15 @@ import msgspec
 from msgspec import Meta
 
 from .errors import RequestError
+from .field_help import explain_fields
+from .named_fields import NamedFields
 
 # The forms, of which a request may use one. The flat fields of SamplingParams are `guided_` and the name.
 FORMS = ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
 
 
-class GuidedDecodingParams(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+@explain_fields
+class GuidedDecodingParams(NamedFields, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """The shape of an answer, in exactly one of its forms."""
 
     json: Annotated[Any, Meta(description="a JSON schema: a dict, its text, or a pydantic model")] = None
@@ -62,7 +65,7 @@ def as_guided(value: Any) -> GuidedDecodingParams:
     try:
         return GuidedDecodingParams(**value)
     except TypeError as error:
-        raise RequestError(f"guided_decoding: {error}.") from None
+        raise RequestError(f"guided_decoding: {error}") from None
 
 
 def from_response_format(value: Any) -> GuidedDecodingParams | None:

@@ -5,7 +5,9 @@ at once, so that scripts of either habit work. Knows nothing of how they came ab
 """
 
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from .plain_output import PlainOutput
 
 
 class Logprob(NamedTuple):
@@ -20,13 +22,13 @@ LogprobsByToken = dict[int, Logprob]
 
 
 @dataclass(slots=True)
-class FunctionCall:
+class FunctionCall(PlainOutput):
     name: str | None
     arguments: str  # JSON as the model wrote it
 
 
 @dataclass(slots=True)
-class ToolCall:
+class ToolCall(PlainOutput):
     """A call that the model asks for, in the form that OpenAI's clients and vLLM give it.
 
     `call.function.name` and `json.loads(call.function.arguments)` are what to call; an answering message of the role
@@ -43,7 +45,7 @@ class ToolCall:
 
 
 @dataclass(slots=True)
-class CompletionOutput:
+class CompletionOutput(PlainOutput):
     """One sample. In a stream it holds only what is new since the delta before."""
 
     index: int = 0
@@ -71,18 +73,37 @@ class Samples(list[CompletionOutput]):
 
     __slots__ = ()
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return getattr(self[0], name)
+    if TYPE_CHECKING:  # so that a checker knows them; tests hold the names to those of `CompletionOutput`
+        index: int  # type: ignore[assignment]
+        text: str
+        token_ids: list[int]
+        finish_reason: str | None
+        stop_reason: int | str | None
+        send_idx: int
+        cumulative_logprob: float | None
+        score: float | None
+        logprobs: list[LogprobsByToken] | None
+        reasoning_content: str | None
+        tool_calls: list[ToolCall] | None
+
+        def to_dict(self) -> dict[str, Any]: ...
+        def to_json(self, indent: int | None = None) -> str: ...
+
+    else:
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("__"):
+                raise AttributeError(name)
+            return getattr(self[0], name)
 
 
-# `list` has a method of that name, which hides sample 0's number from __getattr__.
-Samples.index = property(lambda self: self[0].index)  # type: ignore[assignment]
+if not TYPE_CHECKING:
+    # `list` has a method of that name, which hides sample 0's number from __getattr__.
+    Samples.index = property(lambda self: self[0].index)
 
 
 @dataclass(slots=True)
-class RequestMetrics:
+class RequestMetrics(PlainOutput):
     """Times of one request: the first two in Unix seconds, the others durations in seconds."""
 
     arrival_time: float
@@ -97,7 +118,7 @@ class RequestMetrics:
 
 
 @dataclass(slots=True)
-class RequestOutput:
+class RequestOutput(PlainOutput):
     """The answer to one prompt, or, in a stream, what is new of it."""
 
     request_id: str

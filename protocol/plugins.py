@@ -7,6 +7,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from .errors import ConfigError
+from .suggestion import suggestion
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoints
@@ -31,6 +32,6 @@ def require_installed(option: str, group: str, names: Collection[str]) -> None:
         if name not in known:
             there = f"installed are {', '.join(known)}" if known else "none is installed"
             raise ConfigError(
-                f"{option}: there is no entry point {name!r} in the group {group!r}; {there}. "
+                f"{option}: there is no entry point {name!r} in the group {group!r}; {there}.{suggestion(name, known)} "
                 "Install the package that declares it in its pyproject.toml."
             )

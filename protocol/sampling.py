@@ -6,7 +6,7 @@ Knows nothing of models: what can only be wrong against a model (an unknown toke
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 from msgspec import Meta
@@ -14,15 +14,23 @@ from msgspec import Meta
 from .early_stop import SENTENCE as EARLY_STOP_SENTENCE
 from .early_stop import EarlyStop, as_early_stop
 from .errors import RequestError
+from .field_help import explain_fields
 from .guided import FORMS, GuidedDecodingParams, as_guided, from_response_format
+from .named_fields import NamedFields
 from .rules import BOOLEAN, TEXT, Rule, at_least, between, integer, real, text
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from .sampling_fields import SamplingFields
 
 MAX_SAMPLES = 128
 MAX_LOGPROBS = 20
 _MOST_ITEMS = 1 << 20
 
 
-class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+@explain_fields
+class SamplingParams(NamedFields, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """How tokens are chosen and when a request ends. Every field is given by its name."""
 
     temperature: Annotated[float, Meta(description="0 is greedy")] = 1.0
@@ -71,6 +79,10 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_un
     guided_structural_tag: Annotated[dict[str, Any] | None, Meta(description="schemas between tags")] = None
     structural_tag: Annotated[dict[str, Any] | None, Meta(description="the same")] = None
     response_format: Annotated[dict[str, Any] | None, Meta(description="OpenAI's way to write one of these")] = None
+
+    if TYPE_CHECKING:
+
+        def __init__(self, **fields: Unpack[SamplingFields]) -> None: ...
 
     def __post_init__(self) -> None:
         for alias, name in _ALIASES.items():

@@ -128,7 +128,7 @@ def main() -> int:
 
 
 def page() -> str:
-    engine_takes = {name: sentence for name, (_, sentence) in config._CHECKS.items()}
+    engine_takes = {name: check.sentence for name, check in config._CHECKS.items()}
     sampling_takes = {name: rule.sentence for name, rule in sampling._RULES.items()}
     parts = [
         HEAD,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from ..protocol.config import EngineConfig
 from ..protocol.errors import ConfigError, OutOfMemoryError
 from ..protocol.messages import MemoryPlan
+from ..protocol.sizes import exact_size
 from .weight_bytes import BITS
 
 _GIB = 1 << 30
@@ -59,10 +60,7 @@ def memory_plan(config: EngineConfig, size: Size, found: Found) -> MemoryPlan:
     wanted_len = _checked_length(config, found)
     num_blocks, notes = _num_blocks(config, size, found, wanted_len), list(found.notes)
     if num_blocks < 1:
-        raise OutOfMemoryError(
-            f"One KV block of {config.block_size} tokens needs {_gib(found.block_bytes)}, and {_gib(_room(found))} are "
-            f"left beside {_taken(found)}. Free memory, or use a smaller model or max_num_batched_tokens."
-        )
+        raise _no_room(config, size, found)
     holds = num_blocks * config.block_size
     if config.max_model_len is not None and holds < wanted_len:
         raise _too_long(config, found, wanted_len, num_blocks)
@@ -106,8 +104,8 @@ def check_weights(need: int, free: int, kind: str, device_name: str, config: Eng
     fitting = [name for name, size in smaller.items() if size < free]
     way_out = f"quantization={fitting[0]!r}, " if fitting else ""
     raise OutOfMemoryError(
-        f"The weights of {config.model} need {_gib(need)} in {kind}, and {_gib(free)} are free on {device_name}. Use "
-        f"{way_out}a smaller model, or free memory. Nothing was read."
+        f"The weights of {config.model} need {exact_size(need)} in {kind}, and {exact_size(free)} are free on "
+        f"{device_name}. Use {way_out}a smaller model, or free memory. Nothing was read."
     )
 
 
@@ -131,12 +129,13 @@ def _num_blocks(config: EngineConfig, size: Size, found: Found, wanted_len: int)
     """Blocks that the options ask for, all of which must fit, or where they are silent as many as are of use."""
     room = _room(found)
     if config.num_gpu_blocks_override or config.kv_cache_memory:
+        if room < found.block_bytes:
+            raise _no_room(config, size, found)
         asked = config.num_gpu_blocks_override or (config.kv_cache_memory or 0) // found.block_bytes
+        if not asked:
+            raise _too_few_bytes(config, found)
         if asked * found.block_bytes > room:
-            raise OutOfMemoryError(
-                f"{asked:,} KV blocks need {_gib(asked * found.block_bytes)}, and {_gib(room)} are left beside "
-                f"{_taken(found)}. Use num_gpu_blocks_override={max(room, 0) // found.block_bytes:,} or less."
-            )
+            raise _too_many_blocks(config, found, asked)
         return asked
     if found.device != "cpu":
         return room // found.block_bytes
@@ -154,14 +153,14 @@ def _num_cpu_blocks(config: EngineConfig, found: Found, num_blocks: int) -> int:
     asked = int((config.swap_space or 0) * _GIB) // found.block_bytes
     if config.swap_space and not asked:
         raise ConfigError(
-            f"swap_space={config.swap_space:,} GiB holds no KV block: one needs {_gib(found.block_bytes)}. "
+            f"swap_space={config.swap_space:,} GiB holds no KV block: one needs {exact_size(found.block_bytes)}. "
             "Raise it, or leave it out."
         )
     left = found.host_bytes if found.device != "cpu" else _room(found) - num_blocks * found.block_bytes
     if asked * found.block_bytes > max(left, 0):
         raise OutOfMemoryError(
-            f"swap_space={config.swap_space:,} GiB is more than the {_gib(max(left, 0))} that are left in CPU memory. "
-            f"Use swap_space={max(left, 0) * 100 // _GIB / 100:g} or less, or free memory."
+            f"swap_space={config.swap_space:,} GiB is more than the {exact_size(max(left, 0))} that are left in CPU "
+            f"memory. Use swap_space={max(left, 0) * 100 // _GIB / 100:g} or less, or free memory."
         )
     return asked
 
@@ -173,14 +172,47 @@ def _room(found: Found) -> int:
 def _taken(found: Found) -> str:
     if not found.adapter_bytes:
         return "weights and activations"
-    return f"weights, activations and {_gib(found.adapter_bytes)} for adapters (max_loras x max_lora_rank)"
+    return f"weights, activations and {exact_size(found.adapter_bytes)} for adapters (max_loras x max_lora_rank)"
+
+
+def _too_many_blocks(config: EngineConfig, found: Found, asked: int) -> OutOfMemoryError:
+    room, need = _room(found), exact_size(asked * found.block_bytes)
+    if config.num_gpu_blocks_override:
+        wanted, fits = f"num_gpu_blocks_override={asked:,} needs {need}", room // found.block_bytes
+        way_out = f"num_gpu_blocks_override={fits:,}"
+    else:
+        wanted = f"kv_cache_memory={config.kv_cache_memory:,} is {need} in {asked:,} KV blocks"
+        way_out = f"kv_cache_memory={room:,}"
+    left = f"{exact_size(room)} are left beside {_taken(found)}"
+    return OutOfMemoryError(f"{wanted}, and {left}. Use {way_out} or less.")
+
+
+def _too_few_bytes(config: EngineConfig, found: Found) -> ConfigError:
+    return ConfigError(
+        f"kv_cache_memory={config.kv_cache_memory:,} holds no KV block: one of {config.block_size} tokens needs "
+        f"{exact_size(found.block_bytes)}. Use {found.block_bytes:,} or more, or leave it out."
+    )
+
+
+def _no_room(config: EngineConfig, size: Size, found: Found) -> OutOfMemoryError:
+    free, activations = exact_size(found.available_bytes), exact_size(found.activation_bytes)
+    if found.activation_bytes > found.available_bytes:
+        return OutOfMemoryError(
+            f"A step of max_num_batched_tokens={size.max_num_batched_tokens:,} needs {activations} for activations, "
+            f"and {free} are free beside the weights. Use a smaller max_num_batched_tokens, or free memory."
+        )
+    return OutOfMemoryError(
+        f"One KV block of {config.block_size} tokens needs {exact_size(found.block_bytes)}, and "
+        f"{exact_size(max(_room(found), 0))} are left beside {_taken(found)}. Free memory, or use a smaller model or "
+        "max_num_batched_tokens."
+    )
 
 
 def _too_long(config: EngineConfig, found: Found, wanted_len: int, num_blocks: int) -> Exception:
     need = -(-wanted_len // config.block_size)
     sentence = (
-        f"max_model_len={wanted_len:,} needs {need:,} KV blocks ({_gib(need * found.block_bytes)}), and there are "
-        f"{num_blocks:,} ({_gib(num_blocks * found.block_bytes)}). "
+        f"max_model_len={wanted_len:,} needs {need:,} KV blocks ({exact_size(need * found.block_bytes)}), and there "
+        f"are {num_blocks:,} ({exact_size(num_blocks * found.block_bytes)}). "
         f"Use max_model_len={num_blocks * config.block_size:,} or less"
     )
     if config.num_gpu_blocks_override:
@@ -190,7 +222,3 @@ def _too_long(config: EngineConfig, found: Found, wanted_len: int, num_blocks: i
     if found.device == "cpu":
         return OutOfMemoryError(f"{sentence}, a kv_cache_dtype of fewer bytes, or free memory.")
     return OutOfMemoryError(f"{sentence}, a kv_cache_dtype of fewer bytes, or raise gpu_memory_utilization.")
-
-
-def _gib(number: int) -> str:
-    return f"{number / _GIB:.2f} GiB" if abs(number) >= _GIB // 10 else f"{number / (1 << 20):.2f} MiB"

@@ -88,5 +88,5 @@ def _attached(line: Line, config: EngineConfig, options: dict[str, Any]) -> Atta
 
 
 def _absolute(name: str) -> str:
-    path = Path(name).expanduser()
+    path = Path(os.path.expanduser(name))
     return str(path.resolve()) if os.path.exists(path) else name

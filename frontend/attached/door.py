@@ -4,6 +4,7 @@ Knows nothing of sockets.
 """
 
 import itertools
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -91,5 +92,5 @@ def _template(chosen: str | None) -> str | None:
     """The name of a file means one here, where the caller is; a text or a template's own name goes as it is."""
     if chosen is None or "{" in chosen or "\n" in chosen:
         return chosen
-    path = Path(chosen).expanduser()
-    return path.read_text(encoding="utf-8") if path.is_file() else chosen
+    path = Path(os.path.expanduser(chosen))
+    return path.read_text(encoding="utf-8") if os.path.isfile(path) else chosen

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ...protocol.attach import AskAdapters, AskLoad, AskRender, AskUnload, Attached
 from ...protocol.config import EngineConfig
 from ...protocol.errors import AdapterError, same_error
+from ...protocol.messages import MemoryPlan
 from ...protocol.outputs import RequestOutput
 from ...protocol.sampling import SamplingParams
 from ..adapter_folder import adapter_folder
@@ -30,6 +31,8 @@ class AttachedSession:
     def __init__(self, client: AttachedClient, attached: Attached, config: EngineConfig, *, is_quiet: bool) -> None:
         self.client = client
         self.attached = attached
+        self.plan: MemoryPlan | None = attached.plan
+        self.daemon: str | None = str(client.line.address)
         self.config = config
         self.is_quiet = is_quiet
         self.door = AttachedDoor(attached)

@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
             parser.error(f"--{name.replace('_', '-')} must be 1 or more")
     if arguments.per_rank and arguments.tensor_parallel_size == 1:
         parser.error("--per-rank needs --tensor-parallel-size 2 or more")
-    target = Path(arguments.out).expanduser().absolute()
+    target = Path(os.path.expanduser(arguments.out)).absolute()
     if os.path.lexists(target):  # a link that leads nowhere, too
         raise ConfigError(f"{target} exists, and is not written over. Remove it, or name another folder.")
     files = find_model(arguments.model, revision=arguments.revision, is_quiet=arguments.quiet)

@@ -17,9 +17,9 @@ from ...protocol.cache_folder import cache_place
 from ...protocol.errors import PenstockError
 from ...protocol.places import Place
 from ...protocol.runtime_directory import runtime_base
+from ...protocol.sizes import size
 from ...protocol.survey import NativeSurvey, Survey, TorchSurvey
 from ..logs import log_place
-from ..start_table import size
 from . import machine
 from .cached_models import bundled_models, cached_models
 from .survey import ask_survey

@@ -165,7 +165,7 @@ def _files(
 def _model_folders(config: EngineConfig) -> list[Path]:
     """Those that are named by their paths, or come with the package."""
     names = (name for name in (config.model, config.tokenizer) if name is not None)
-    paths = [BUNDLED.get(name) or Path(name).expanduser() for name in names]
+    paths = [BUNDLED.get(name) or Path(os.path.expanduser(name)) for name in names]
     return [path.parent if path.is_file() else path for path in paths]
 
 

@@ -5,13 +5,14 @@ Knows nothing of how models are loaded: a worker's survey says what it could loa
 """
 
 import argparse
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from ...protocol.sizes import size
 from ...protocol.survey import ModelSurvey, Survey
 from ..convert_tokenizer import has_tokenizer
-from ..start_table import size
 from .cached_models import Found, bundled_models, cached_models, models_in
 from .machine import cards
 from .survey import ask_survey
@@ -49,8 +50,8 @@ def _found(folders: list[str], parser: argparse.ArgumentParser) -> Iterator[Foun
         yield from bundled_models()
         yield from cached_models()
     for name in folders:
-        folder = Path(name).expanduser()
-        if not folder.is_dir():
+        folder = Path(os.path.expanduser(name))
+        if not os.path.isdir(folder):
             parser.error(f"{name} is no folder")
         models = list(models_in(folder))
         if not models:

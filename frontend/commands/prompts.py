@@ -4,7 +4,6 @@ Read one by one as they are wanted, so a file may be larger than memory. A line 
 refusal and ends alone. A conversation is still to be rendered. Knows nothing of models.
 """
 
-import difflib
 import json
 import math
 from collections import Counter
@@ -16,6 +15,7 @@ import msgspec
 from ...protocol.errors import RequestError
 from ...protocol.rules import shown
 from ...protocol.sampling import SamplingParams
+from ...protocol.suggestion import suggestion
 from ..asked import MEDIA, PARTS, Conversation, fault_of_parts
 from .lines import Line
 
@@ -118,9 +118,8 @@ def _conversation(value: dict[str, Any]) -> Conversation:
 def _check_names(value: dict[str, Any]) -> None:
     known = PARTS | _PARAMETERS | _OF_CONVERSATIONS
     for name in value.keys() - known - MEDIA:
-        near = difflib.get_close_matches(name, ["id", *known], n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise RequestError(f"{shown(name)} is neither a part of a prompt nor a sampling parameter{hint}")
+        hint = suggestion(name, ["id", *known])
+        raise RequestError(f"{shown(name)} is neither a part of a prompt nor a sampling parameter.{hint}")
 
 
 def _checked_name(name: Any) -> str | float | None:

@@ -7,8 +7,8 @@ import argparse
 import time
 
 from ...protocol.attach import DaemonStatus, ModelStatus
+from ...protocol.sizes import size
 from ..daemon.background import line_to, status_of
-from ..start_table import size
 from .socket_option import add_socket, socket_of
 from .status import span, why_not_ready
 

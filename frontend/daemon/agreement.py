@@ -7,6 +7,7 @@ from typing import Any
 
 from ...protocol.config import EngineConfig
 from ...protocol.messages import MemoryPlan
+from ...protocol.suggestion import suggestion
 
 
 def disagreement(written: EngineConfig, config: EngineConfig, plan: MemoryPlan, given: dict[str, Any]) -> str:
@@ -15,7 +16,8 @@ def disagreement(written: EngineConfig, config: EngineConfig, plan: MemoryPlan, 
     `written` is what the model's owner gave, `config` what the model's files have made of it.
     """
     if unknown := [name for name in given if name not in EngineConfig.__struct_fields__]:
-        return f"The daemon's models have no option {', '.join(map(repr, unknown))}."
+        hint = suggestion(unknown[0], EngineConfig.__struct_fields__)
+        return f"The daemon's models have no option {', '.join(map(repr, unknown))}.{hint}"
     different = [
         f"{name}={value!r} (here {has(config, plan, name)!r})"
         for name, value in given.items()

@@ -4,6 +4,7 @@ Knows the server's options, its address and its end; nothing of requests, and im
 """
 
 import asyncio
+import os
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -96,7 +97,7 @@ class HttpFace:
 def _files_of(options: HttpOptions | None) -> list[bytes]:
     """What the files say that options name; one that can't be read is refused by who needs it."""
     names = (options.api_key_file, options.tls_certificate, options.tls_key) if options is not None else ()
-    return [_content(Path(name).expanduser()) for name in names if name is not None]
+    return [_content(Path(os.path.expanduser(name))) for name in names if name is not None]
 
 
 def _content(path: Path) -> bytes:

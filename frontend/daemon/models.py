@@ -20,6 +20,7 @@ from ...protocol.attach import ModelStatus
 from ...protocol.config import EngineConfig
 from ...protocol.errors import ClosedError, OutOfMemoryError, PenstockError, RequestError
 from ...protocol.stats import Stats
+from ...protocol.suggestion import suggestion
 from .. import logs
 from ..async_llm import AsyncLLM
 from ..model_names import name_of
@@ -84,8 +85,8 @@ class Models:
         made = [model for model in self._models.values() if model.settings.model in (name, path)]
         if made:
             return min(made, key=lambda model: not self.is_named(model.name))
-        served = ", ".join(self._models) or "none"
-        raise UnknownModelError(f"The daemon serves no model {name!r}; it serves {served}.")
+        served, hint = ", ".join(self._models) or "none", suggestion(name, self._models)
+        raise UnknownModelError(f"The daemon serves no model {name!r}; it serves {served}.{hint}")
 
     @asynccontextmanager
     async def lease(self, name: str) -> AsyncIterator[AsyncLLM]:

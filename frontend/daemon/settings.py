@@ -12,6 +12,7 @@ Knows nothing of processes.
 """
 
 import math
+import os
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -20,7 +21,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ...protocol.config import EngineConfig, size
+from ...protocol.decoding_fault import DecodingFault
 from ...protocol.errors import ConfigError
+from ...protocol.owner_file import read_owner_file
+from ...protocol.rules import shown
+from ...protocol.suggestion import suggestion
 from ..http.options import HttpOptions
 
 KEEP_ALIVE = 600.0
@@ -99,16 +104,18 @@ def _named(word: str) -> tuple[str, str]:
 def _absolute(model: str) -> str:
     from ..model_names import BUNDLED
 
-    path = Path(model).expanduser()
-    return str(path.resolve()) if model not in BUNDLED and path.is_dir() else model
+    path = Path(os.path.expanduser(model))
+    return str(path.resolve()) if model not in BUNDLED and os.path.isdir(path) else model
 
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(read_owner_file(path).decode())
     except OSError as error:
         raise ConfigError(f"The configuration {path} cannot be read: {error.strerror}.") from error
-    except ValueError as error:
+    except ConfigError:
+        raise
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"The configuration {path} is not valid TOML: {error}.") from error
 
 
@@ -125,13 +132,20 @@ def _tables(tables: Any, path: Path | None) -> list[tuple[str, dict[str, Any]]]:
 def _http(table: Any, given: dict[str, Any], path: Path | None) -> HttpOptions:
     if not isinstance(table, dict) or "http" in table:
         raise ConfigError(f"{path}: http is a table, [http], whose address is `address`; or false for none.")
+    names = {"address", *HttpOptions.__struct_fields__} - {"http"}
+    if unknown := sorted(table.keys() - names):
+        raise ConfigError(
+            f"{path}: [http] has no setting {unknown[0]!r}; there are {', '.join(sorted(names))}."
+            f"{suggestion(unknown[0], names)}"
+        )
     if "address" in table:
         table = {**table, "http": table["address"]}
         del table["address"]
     try:
         return msgspec.convert({**table, **given}, HttpOptions)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"HTTP: {error}") from error
+        fault = DecodingFault.of(error, HttpOptions, whole="[http]")
+        raise ConfigError(f"HTTP: {fault.field}: {fault.sentence.partition(' - at ')[0]}.") from error
 
 
 def _model(name: str, table: Mapping[str, Any], keep_alive: float) -> ModelSettings:
@@ -157,8 +171,8 @@ class _Rule(NamedTuple):
     def checked(self, name: str, value: Any) -> Any:
         try:
             return self.convert(value)
-        except (TypeError, ValueError):
-            raise ConfigError(f"{name}={value!r}: {self.sentence}.") from None
+        except (TypeError, ValueError, OverflowError):
+            raise ConfigError(f"{name}={shown(value)}: {self.sentence}.") from None
 
 
 def _seconds(value: Any) -> float:
@@ -188,6 +202,6 @@ _OWN = {
 
 def _checked_own(told: dict[str, Any], where: str) -> dict[str, Any]:
     if unknown := sorted(told.keys() - _OWN.keys()):
-        known = ", ".join(_OWN)
-        raise ConfigError(f"{where}: there is no setting {unknown[0]!r}; there are {known}, [http] and [models.…].")
+        words = f"there is no setting {unknown[0]!r}; there are {', '.join(_OWN)}, [http] and [models.…]."
+        raise ConfigError(f"{where}: {words}{suggestion(unknown[0], [*_OWN, 'http', 'models'])}")
     return {name: _OWN[name].checked(name, value) for name, value in told.items()}

@@ -10,9 +10,11 @@ from functools import cache
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.routing import Route
 
 from ... import __version__
+from ...protocol.suggestion import suggestion
 from ..budget import Budget
 from .body import BodyReader, Receive, Scope, Send
 from .endpoint import Call, Endpoint, Server
@@ -75,9 +77,10 @@ class _Sent:
         await send_error(send, self._error)
 
 
-def _refused(request: object, error: Exception) -> _Sent:
+def _refused(request: Request, error: Exception) -> _Sent:
     if not isinstance(error, HTTPException):
         return _Sent(as_api_error(error))
     if error.status_code == 405:
         return _Sent(ApiError(405, "This endpoint has another method; /openapi.json lists them."))
-    return _Sent(ApiError(404, "There is no such endpoint; /openapi.json lists them."))
+    hint = suggestion(request.url.path, [row.path for row in OPERATIONS])
+    return _Sent(ApiError(404, f"There is no such endpoint; /openapi.json lists them.{hint}"))

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
+from ...protocol.decoding_fault import DecodingFault
 from .errors import ApiError
 
 Body = TypeVar("Body", bound=msgspec.Struct)
@@ -117,8 +118,8 @@ def decoded(body: bytes | bytearray, kind: type[Body]) -> Body:
     try:
         request = msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as error:
-        sentence, _, place = str(error).partition(" - at `$")
-        raise ApiError(400, str(error), param=place.strip("`.") or None if sentence else None) from None
+        fault = DecodingFault.of(error, kind, whole="The body")
+        raise ApiError(400, fault.sentence, param=fault.field or None) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ApiError(400, f"The body is not JSON that can be read: {error}.") from None
     for name in kind.__struct_fields__:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol
 from ...protocol.errors import ModelNotFoundError, RequestError
 from ...protocol.sampling import SamplingParams
 from ...protocol.stats import Stats
+from ...protocol.suggestion import suggestion
 from ..asked import Rendered
 from ..async_llm import AsyncLLM
 from ..budget import Charge
@@ -26,6 +27,10 @@ from .arrivals import Arrival
 
 class UnknownModel(ModelNotFoundError):
     """No model of that name is served; its words hold no path."""
+
+
+def unknown_model(name: str, names: Sequence[str]) -> str:
+    return f"There is no model {name!r} here; there is {', '.join(names) or 'none'}.{suggestion(name, names)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +215,7 @@ class OneModel:
         elif name in await self._adapters():
             yield LoadedModel(self._llm, self._names[0], lora_name=name)
         else:
-            raise UnknownModel(f"There is no model {name!r} here; there is {', '.join(self._names)}.")
+            raise UnknownModel(unknown_model(name, self._names))
 
     async def listing(self) -> list[Card]:
         await self._llm.ready()

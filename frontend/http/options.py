@@ -4,13 +4,14 @@ One frozen struct, checked when it is made. Knows nothing of requests or models.
 """
 
 import ipaddress
-from pathlib import Path
+import os
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
 from ...protocol.errors import ConfigError
+from ...protocol.owner_file import read_owner_file
 
 DEFAULT_ADDRESS = "127.0.0.1:8000"
 _LOG_REQUESTS = ("auto", "on", "off")
@@ -84,7 +85,7 @@ class HttpOptions(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fiel
         if self.api_key_file is None:
             return []
         try:
-            lines = Path(self.api_key_file).expanduser().read_text(encoding="utf-8").splitlines()
+            lines = read_owner_file(os.path.expanduser(self.api_key_file)).decode().splitlines()
         except (OSError, UnicodeError) as error:
             raise ConfigError(f"api_key_file={self.api_key_file!r} can't be read: {error}.") from error
         keys = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]

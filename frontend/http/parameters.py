@@ -9,6 +9,7 @@ import msgspec
 
 from ...protocol.guided import FORMS, GuidedDecodingParams
 from ...protocol.sampling import SamplingParams
+from ...protocol.suggestion import suggestion
 from .errors import ApiError
 from .schemas.sampling import SAME_NAMES, Sampling
 
@@ -34,5 +35,6 @@ def salted(salt: str | None, own: str | None) -> str | None:
 
 def _structured(given: dict[str, Any]) -> GuidedDecodingParams:
     if unknown := sorted(given.keys() - {*FORMS, "disable_any_whitespace"}):
-        raise ApiError(400, f"structured_outputs has no {unknown[0]!r}; it takes one of {', '.join(FORMS)}.")
+        hint = suggestion(unknown[0], FORMS)
+        raise ApiError(400, f"structured_outputs has no {unknown[0]!r}; it takes one of {', '.join(FORMS)}.{hint}")
     return GuidedDecodingParams(**given)

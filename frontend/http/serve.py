@@ -107,10 +107,10 @@ class ServedModels:
         return self._models.adapters(name) if self._with_added else []
 
     def _owner_of(self, adapter: str) -> str:
-        from .models import UnknownModel
+        from .models import UnknownModel, unknown_model
 
         names = self._names()
         for name in names:
             if adapter in self._adapters(name):
                 return name
-        raise UnknownModel(f"There is no model {adapter!r} here; there is {', '.join(names) or 'none'}.")
+        raise UnknownModel(unknown_model(adapter, names))

@@ -5,7 +5,6 @@ given and gives stays as it is. A family's name or `auto` holds for every answer
 Knows where rows come from: the tables here, a file of the user's, entry points, or what the model shows.
 """
 
-import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -14,6 +13,7 @@ import msgspec
 
 from ...protocol.config import EngineConfig
 from ...protocol.errors import ConfigError
+from ...protocol.suggestion import suggestion
 from .answer import AnswerReader
 from .automatic import REASONING_SIGNS, TOOL_CALL_SIGNS, Signs, automatic
 from .families import REASONING, REASONING_ALIASES, TOOL_CALL_ALIASES, TOOL_CALLS, plain_name
@@ -67,8 +67,7 @@ class _Choice(Generic[Row]):
 
     def _unknown(self, name: str, plain: str, own: list[str]) -> str:
         names = [*own, *self.rows, *names_of_entry_points(self.group)]
-        near = difflib.get_close_matches(plain, ["auto", NONE, *names, *self.aliases], n=1)
-        hint = f" Did you mean {near[0]}?" if near else ""
+        hint = suggestion(plain, ["auto", NONE, *names, *self.aliases])
         return f"{self.option}={name!r}: must be one of auto, {NONE}, {', '.join(names)}.{hint}"
 
 

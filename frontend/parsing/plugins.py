@@ -51,8 +51,8 @@ def _checked(row: Any, kind: type[Row], where: str) -> Row:
 
 
 def _module(path: str, option: str) -> ModuleType:
-    file = Path(path).expanduser()
-    if not file.is_file():
+    file = Path(os.path.expanduser(path))
+    if not os.path.isfile(file):
         raise ConfigError(f"{option}={path!r} is no file. Give the path of a Python file with the rows.")
     file = file.resolve()
     try:

@@ -193,3 +193,16 @@ def test_a_closed_one_says_so_and_leaves_the_others_alone(daemon, attached):
     with pytest.raises(ClosedError):
         llm.generate(["x"])
     assert attached.generate(["Hello"], GREEDY, use_tqdm=False)[0].error_code == 200
+
+
+def test_it_says_who_holds_the_model_and_when_it_has_left(daemon):
+    llm = daemon.attach()
+    assert repr(llm).startswith("<LLM 'pocket': ready, cpu (")
+    assert repr(llm).endswith(f", held by the daemon at {daemon.address}>")
+    llm.close()
+    assert repr(llm).startswith("<LLM 'pocket': closed, cpu (")
+
+
+def test_a_model_of_nearly_that_name_is_told(daemon):
+    with pytest.raises(ConfigError, match="serves no model 'pockt'; it serves pocket. Did you mean pocket?"):
+        daemon.attach("pockt")

@@ -36,7 +36,11 @@ def test_the_command_line_goes_before_the_table(tmp_path):
 @pytest.mark.parametrize(
     ("text", "sentence"),
     {
-        "[http]\nspeed = 3": "unknown field `speed`",
+        "[http]\nspeed = 3": r"\[http\] has no setting 'speed'; there are address, ",
+        "[http]\nadress = '1'": "Did you mean address?",
+        "keep_alife = 3": "no setting 'keep_alife'.* Did you mean keep_alive?",
+        "[models.a]\nmodel = 'pocket'\ndtyp = 'auto'": "a: There is no option 'dtyp'. Did you mean dtype?",
+        "a = " + "[" * 20_000: "is not valid TOML",
         "[http]\nmax_requests = 'x'": "Expected `int`",
         "[http]\nmax_requests = 0": "max_requests=0 must be a whole number",
         "[http]\naddress = 'nowhere'": "must be HOST:PORT",

@@ -76,6 +76,51 @@ def test_no_such_command_is_a_wrong_command_line(words, capsys):
     assert "usage: penstock" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "words, sentence",
+    [
+        (["genrate"], "Did you mean generate?"),
+        (["generate", "pocket", "hi", "--temprature=3"], "--temprature=3. Did you mean --temperature?"),
+        (["generate", "pocket", "hi", "--max_tokns", "3"], "Did you mean --max-tokens?"),
+        (["generate", "pocket", "hi", "--format", "json"], "must be one of text, jsonl. Did you mean jsonl?"),
+        (["generate", "pocket", "hi", "--dtype", "flot16"], "Did you mean float16?"),
+        (["generate", "pocket", "hi", "--kv-cache-memory", "-4GiB"], "that begins with - is written --option=VALUE"),
+        (["logs", "--lines", "ten"], "must be a whole number, not 'ten'"),
+        (["help", "genrate"], "Did you mean generate?"),
+    ],
+)
+def test_a_slip_of_the_hand_is_a_sentence_that_says_what_was_meant(words, sentence, capsys):
+    with pytest.raises(SystemExit) as end:
+        cli.main(words)
+    assert end.value.code == 2 and sentence in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["help"], ["help", "help"], ["help", "generate"]])
+def test_help_is_a_command_too(words, capsys):
+    with pytest.raises(SystemExit) as end:
+        cli.main(words)
+    name = words[-1] if words[-1] != "help" else "COMMAND"
+    assert end.value.code == 0 and capsys.readouterr().out.startswith(f"usage: penstock {name} ")
+
+
+def test_no_command_at_all_shows_the_commands(capsys):
+    with pytest.raises(SystemExit) as end:
+        cli.main([])
+    assert end.value.code == 2 and "complete prompts" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["models"], ["help"], ["generate", "--help"], ["--version"]])
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_full_disk_behind_standard_output_is_a_sentence(words, unbuffered):
+    with open("/dev/full", "w") as full:
+        environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+        done = subprocess.run(
+            command(*words), stdout=full, stderr=subprocess.PIPE, text=True, timeout=BOUND, env=environment
+        )
+    assert done.returncode == 1
+    assert done.stderr == "penstock: standard output cannot be written: No space left on device.\n"
+
+
 @pytest.mark.parametrize("name", cli.COMMANDS)
 def test_help_of_a_command_names_its_usage(name, capsys):
     with pytest.raises(SystemExit) as end:
@@ -152,11 +197,11 @@ def test_a_mistake_on_the_command_line_is_named_before_anything_starts(words, se
     assert sentence in capsys.readouterr().err
 
 
-def test_a_model_that_is_nowhere_is_one_line_on_stderr(capsys):
+def test_a_model_that_is_nowhere_is_told_with_each_place_on_a_line_of_its_own(capsys):
     assert cli.main(["generate", "/nowhere/at/all", "a prompt"]) == 1
-    [line] = capsys.readouterr().err.splitlines()
-    assert line.startswith("penstock: ")
-    assert "/nowhere/at/all" in line
+    first, *places = capsys.readouterr().err.splitlines()
+    assert first == "penstock: There is no model '/nowhere/at/all'. Tried:"
+    assert len(places) == 3 and all(place.startswith("  - ") for place in places)
 
 
 def test_the_models_own_sampling_defaults_hold_where_nothing_else_was_said(tmp_path):

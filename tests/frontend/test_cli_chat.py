@@ -267,7 +267,7 @@ def test_an_answer_that_fills_the_context_says_so(model):
 
 
 def test_an_unknown_command_names_the_nearest_one(model):
-    assert "did you mean /reset?" in piped(model, "/rest\n").stderr
+    assert "Did you mean /reset?" in piped(model, "/rest\n").stderr
 
 
 def test_help_names_every_command(model):

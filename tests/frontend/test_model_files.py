@@ -9,7 +9,8 @@ from builders.tokenizer_kinds import KINDS, write_tokenizer
 from huggingface_hub import constants
 
 from penstock.frontend import convert_tokenizer, model_files
-from penstock.frontend.model_files import find_model, find_tokenizer
+from penstock.frontend.known_models import nearest_model
+from penstock.frontend.model_files import BUNDLED, find_model, find_tokenizer
 from penstock.frontend.tokenizer import Tokenizer
 from penstock.protocol.errors import ConfigError, ModelNotFoundError
 from penstock.protocol.own_folder import make_own
@@ -237,3 +238,28 @@ def test_a_pointer_of_git_lfs_is_named_before_a_process_starts(tmp_path, file):
     (tmp_path / "cloned" / file).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 9\n")
     with pytest.raises(ConfigError, match=rf"{file} is a Git-LFS pointer.* `git lfs pull` in "):
         find_model(tmp_path / "cloned")
+
+
+# --- which was meant --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name, meant", [("pockt", "pocket"), ("Pocket", "pocket"), ("Qwen/Qwen3-0.6", "Qwen/Qwen3-0.6B")]
+)
+def test_a_model_of_nearly_that_name_is_told(name, meant, tmp_path):
+    (tmp_path / "models--Qwen--Qwen3-0.6B").mkdir()
+    assert nearest_model(name, BUNDLED, str(tmp_path)) == f" Did you mean {meant}?"
+
+
+def test_so_is_a_folder_beside_one_that_is_not_there(tmp_path):
+    (tmp_path / "qwen3-0.6b").mkdir()
+    (tmp_path / "notes").mkdir()
+    with pytest.raises(ModelNotFoundError, match=f"Did you mean {tmp_path}/qwen3-0.6b?"):
+        find_model(tmp_path / "qwen-0.6b")
+    assert nearest_model(f"{tmp_path}/llama", BUNDLED, "/nowhere") == ""
+
+
+@pytest.mark.parametrize("name", ["~nobody-of-that-name/x", "x" * 5000, "x\0y", "", "🦙", "./", "/", "a/b/c"])
+def test_a_name_that_no_folder_could_have_is_a_sentence(name):
+    with pytest.raises(ModelNotFoundError):
+        find_model(name)

@@ -64,7 +64,7 @@ def test_a_cpu_takes_a_quarter_of_what_was_free_before_the_weights():
 def test_room_for_adapters_is_taken_before_blocks_and_named_where_it_leaves_none():
     found = plan(available=200 * MIB, adapters=150 * MIB, context=1024, max_num_seqs=64)
     assert (found.num_blocks, found.adapter_bytes) == (50, 150 * MIB)
-    with pytest.raises(OutOfMemoryError, match=r"0\.20 GiB for adapters \(max_loras"):
+    with pytest.raises(OutOfMemoryError, match=r"200 MiB for adapters \(max_loras"):
         plan(available=200 * MIB, adapters=200 * MIB)
 
 
@@ -134,8 +134,31 @@ def test_a_second_tier_that_does_not_fit_into_cpu_memory_is_refused_with_the_fig
 
 
 def test_a_second_tier_without_one_block_is_refused():
-    with pytest.raises(ConfigError, match=r"0\.0005 GiB holds no KV block: one needs 1\.00 MiB"):
+    with pytest.raises(ConfigError, match=r"0\.0005 GiB holds no KV block: one needs 1 MiB"):
         plan(swap_space=0.0005)
+
+
+@pytest.mark.parametrize("given", [1, "1KiB", MIB - 1])
+def test_memory_for_blocks_that_holds_none_is_blamed_by_its_own_name(given):
+    words = r"kv_cache_memory=[\d,]+ holds no KV block: one of 32 tokens needs 1 MiB. Use 1,048,576 or more"
+    with pytest.raises(ConfigError, match=words):
+        plan(kv_cache_memory=given)
+
+
+def test_more_memory_for_blocks_than_there_is_names_what_fits():
+    with pytest.raises(OutOfMemoryError) as refused:
+        plan(available=5 * MIB, kv_cache_memory="1GiB")
+    words = str(refused.value)
+    assert words.startswith("kv_cache_memory=1,073,741,824 is 1 GiB in 1,024 KV blocks, and 5 MiB are left")
+    fits = int(re.search(r"Use kv_cache_memory=([\d,]+) or less", words)[1].replace(",", ""))
+    assert plan(available=5 * MIB, kv_cache_memory=fits).num_blocks == 5
+    with pytest.raises(OutOfMemoryError, match="num_gpu_blocks_override=9 needs 9 MiB.* Use num_gpu_blocks_override=5"):
+        plan(available=5 * MIB, num_gpu_blocks_override=9)
+
+
+def test_a_step_larger_than_memory_blames_the_steps_size():
+    with pytest.raises(OutOfMemoryError, match="max_num_batched_tokens=.* needs 6 MiB for .*, and 5 MiB are free"):
+        plan(available=5 * MIB, activations=6 * MIB, kv_cache_memory="1MiB")
 
 
 def test_not_even_one_block_is_refused():

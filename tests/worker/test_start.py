@@ -45,7 +45,7 @@ def test_what_was_planned_is_allocated_and_computes(model_folder, tmp_path):
 def test_memory_that_cannot_be_had_is_named(model_folder, tmp_path, monkeypatch):
     start = started(model_folder, tmp_path)
     plan = start.plan()
-    monkeypatch.setattr(faults, "_faults", faults._parsed("worker.allocate=memory"))
+    monkeypatch.setattr(faults, "_text", "worker.allocate=memory")
     with pytest.raises(OutOfMemoryError, match=f"{plan.num_blocks:,} KV blocks were planned"):
         start.allocated(Allocate(plan.num_blocks, plan.max_model_len), Trace(None, ""))
 
@@ -67,7 +67,7 @@ def test_broken_logits_can_be_injected(model_folder, tmp_path, monkeypatch):
     plan = start.plan()
     runner = start.allocated(Allocate(plan.num_blocks, plan.max_model_len), Trace(None, ""))
     right = TinyEngine(runner).run(prompt(0, [5, 6, 7]), prompt(1, [8, 9]))
-    monkeypatch.setattr(faults, "_faults", faults._parsed("worker.logits=nan@4"))
+    monkeypatch.setattr(faults, "_text", "worker.logits=nan@4")
     fresh = start.allocated(Allocate(plan.num_blocks, plan.max_model_len), Trace(None, ""))
     broken, other = TinyEngine(fresh).run(prompt(0, [5, 6, 7]), prompt(1, [8, 9]))
     assert broken.finish_reason == "error" and "not finite" in broken.error

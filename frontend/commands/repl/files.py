@@ -14,7 +14,7 @@ from .conversation import Conversation
 
 
 def save(conversation: Conversation, name: str) -> str:
-    path = Path(name).expanduser()
+    path = Path(os.path.expanduser(name))
     text = json.dumps(conversation.messages, ensure_ascii=False, indent=1) + "\n"
     try:
         if _holds_something_else(path):
@@ -30,7 +30,7 @@ def save(conversation: Conversation, name: str) -> str:
 
 def load(conversation: Conversation, name: str) -> str:
     """In place of what was said so far."""
-    path = Path(name).expanduser()
+    path = Path(os.path.expanduser(name))
     try:
         if path.exists() and not path.is_file():
             return f"{path} is no file. Say which one: /load FILE"

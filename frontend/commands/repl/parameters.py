@@ -5,7 +5,6 @@ screens and conversations.
 """
 
 import argparse
-import difflib
 import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -15,6 +14,7 @@ import msgspec
 from ....protocol.errors import RequestError
 from ....protocol.rules import shown
 from ....protocol.sampling import SamplingParams
+from ....protocol.suggestion import suggestion
 from ..options import KINDS, kind_and_description
 
 # What makes no sense where one person reads one answer; the engine's own seed serves.
@@ -82,9 +82,8 @@ def named(text: str) -> str:
     if name in PARAMETERS:
         return name
     near = [known for known in PARAMETERS if name and name in known][:3]
-    near = near or difflib.get_close_matches(name, PARAMETERS, n=1)
-    hint = f"did you mean {' or '.join(near)}?" if near else "/set lists them."
-    raise RequestError(f"There is no parameter {shown(text)}; {hint}")
+    hint = f" Did you mean {' or '.join(near)}?" if near else suggestion(name, PARAMETERS) or " /set lists them."
+    raise RequestError(f"There is no parameter {shown(text)}.{hint}")
 
 
 def values(name: str) -> list[str]:

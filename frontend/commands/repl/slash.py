@@ -4,12 +4,12 @@ Each takes the talk and the rest of the line, and returns what to say, or an ans
 screens.
 """
 
-import difflib
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from ....protocol.errors import PenstockError, RequestError
 from ....protocol.rules import shown
+from ....protocol.suggestion import suggestion
 from . import files
 from .completion import folders, paths
 from .conversation import Answer, Piece
@@ -43,9 +43,8 @@ def command_word(text: str) -> str | None:
 def run_command(talk: Talk, word: str, text: str) -> str | Iterator[Piece]:
     command = COMMANDS.get(word)
     if command is None:
-        near = difflib.get_close_matches(word, COMMANDS, n=1)
-        hint = f"did you mean {near[0]}?" if near else "/help lists them."
-        return f'There is no command {word}; {hint} A message that begins with / goes between """ and """.'
+        hint = suggestion(word, COMMANDS) or " /help lists them."
+        return f'There is no command {word}.{hint} A message that begins with / goes between """ and """.'
     try:
         return command.run(talk, text.removeprefix(word).strip())
     except RequestError as error:

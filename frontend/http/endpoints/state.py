@@ -12,7 +12,7 @@ from ....protocol.errors import PenstockError
 from ....protocol.stats import Stats
 from ..endpoint import Call
 from ..errors import ApiError, without_paths
-from ..models import Card, ModelState, UnknownModel
+from ..models import Card, ModelState, UnknownModel, unknown_model
 from ..reply import Reply
 from ..schemas.others import Alive, Fault, Health, ModelCard, ModelList
 
@@ -27,10 +27,11 @@ async def models(call: Call, body: None) -> Reply:
 
 
 async def model(call: Call, body: None) -> Reply:
-    for card in await call.server.models.listing():
+    cards = await call.server.models.listing()
+    for card in cards:
         if card.name == call.named:
             return Reply.of(_as_told(card))
-    raise UnknownModel(f"There is no model {call.named!r} here; /v1/models lists what there is.")
+    raise UnknownModel(unknown_model(call.named, [card.name for card in cards]))
 
 
 def _as_told(card: Card) -> ModelCard:

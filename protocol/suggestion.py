@@ -1,0 +1,35 @@
+"""The one place that says "Did you mean …?": the name that is nearest to one which nothing has.
+
+Whoever refuses a name (an option, a field, a command, a model) appends `suggestion` to its sentence. Knows nothing of
+what the names are for.
+"""
+
+import difflib
+from collections.abc import Iterable
+from typing import Any
+
+# Longer words are no slips of the hand, and comparing them takes long.
+_MOST_CHARACTERS = 80
+_LEAST_PREFIX = 3
+
+
+def nearest(word: Any, names: Iterable[Any]) -> str | None:
+    """The name that was probably meant: the only one that begins like that, or one of nearly the same letters."""
+    if not isinstance(word, str) or not 0 < len(word) <= _MOST_CHARACTERS:
+        return None
+    by_letters = {_letters(name): name for name in map(str, names)}
+    letters = _letters(word)
+    begun = [name for name in by_letters if len(letters) >= _LEAST_PREFIX and name.startswith(letters)]
+    near = begun if len(begun) == 1 else difflib.get_close_matches(letters, by_letters, n=1)
+    return by_letters[near[0]] if near else None
+
+
+def suggestion(word: Any, names: Iterable[Any]) -> str:
+    """A sentence to append, with the space before it; empty where no name is near."""
+    name = nearest(word, names)
+    return "" if name is None else f" Did you mean {name}?"
+
+
+def _letters(name: str) -> str:
+    """Capitals and the mark between two words are not what anybody means to say."""
+    return name.casefold().replace("-", "_").strip("_ ")

@@ -1,0 +1,78 @@
+"""Type checkers find nothing wrong with a user's script, and find the mistakes in another one."""
+
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import penstock
+
+FOLDER = Path(__file__).parent
+RIGHT, WRONG = FOLDER / "right_script.py", FOLDER / "wrong_script.py"
+BOUND = 300
+
+Checker = Callable[[Path], set[int]]
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory) -> Path:
+    """A folder that holds the package under its name, as site-packages does."""
+    folder = tmp_path_factory.mktemp("path")
+    (folder / "penstock").symlink_to(Path(penstock.__file__).parent)
+    return folder
+
+
+@pytest.fixture(scope="module", params=["mypy", pytest.param("pyright", marks=pytest.mark.long)])
+def wrong_lines(request, path, tmp_path_factory) -> Checker:
+    pytest.importorskip(request.param)
+    scratch = tmp_path_factory.mktemp(request.param)
+    return lambda script: {"mypy": _mypy, "pyright": _pyright}[request.param](script, path, scratch)
+
+
+def _mypy(script: Path, path: Path, scratch: Path) -> set[int]:
+    """What it finds in the package itself is nothing that a user hears of."""
+    options = ["--strict", "--follow-imports=silent", f"--cache-dir={scratch}", f"--python-executable={sys.executable}"]
+    found = _run([sys.executable, "-m", "mypy", *options, str(script)], MYPYPATH=str(path))
+    return {int(line) for line in re.findall(rf"{script.name}:(\d+): error", found)}
+
+
+def _pyright(script: Path, path: Path, scratch: Path) -> set[int]:
+    settings = {"include": [os.path.relpath(script, scratch)], "extraPaths": [str(path)], "typeCheckingMode": "strict"}
+    settings |= {"pythonVersion": "3.11", "reportUnusedExpression": False}
+    (scratch / "pyrightconfig.json").write_text(json.dumps(settings))
+    options = ["--project", str(scratch), "--pythonpath", sys.executable, "--outputjson"]
+    found = json.loads(_run([sys.executable, "-m", "pyright", *options]))
+    return {each["range"]["start"]["line"] + 1 for each in found["generalDiagnostics"] if each["severity"] == "error"}
+
+
+def _run(command: list[str], **environment: str) -> str:
+    done = subprocess.run(
+        command, cwd="/", env={**os.environ, **environment}, capture_output=True, text=True, timeout=BOUND
+    )
+    assert done.returncode in (0, 1), done.stdout + done.stderr
+    return done.stdout
+
+
+def test_nothing_is_wrong_with_a_script_that_uses_everything(wrong_lines):
+    assert wrong_lines(RIGHT) == set()
+
+
+def test_every_mistake_is_found_and_nothing_else(wrong_lines):
+    lines = WRONG.read_text().splitlines()
+    assert wrong_lines(WRONG) == {number for number, line in enumerate(lines, 1) if re.search(r"#.*wrong$", line)}
+
+
+def test_that_script_uses_every_name_of_the_package():
+    names = RIGHT.read_text()
+    assert [name for name in penstock.__all__ if not re.search(rf"\b{name}\b", names)] == []
+
+
+def test_the_package_says_that_it_is_typed():
+    assert importlib.util.find_spec("penstock").submodule_search_locations
+    assert (Path(penstock.__file__).parent / "py.typed").exists()

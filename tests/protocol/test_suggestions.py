@@ -1,0 +1,161 @@
+"""A name that nothing has is refused with the one that was probably meant, by one rule everywhere."""
+
+import ast
+import copy
+import pickle
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import penstock
+from penstock import BeamSearchParams, GuidedDecodingParams, RequestError, SamplingParams
+from penstock.frontend.http.decoding import decoded
+from penstock.frontend.http.errors import ApiError
+from penstock.frontend.http.schemas.chat import ChatRequest
+from penstock.protocol import faults
+from penstock.protocol.config import EngineConfig
+from penstock.protocol.errors import ConfigError
+from penstock.protocol.suggestion import nearest, suggestion
+
+ROOT = Path(penstock.__file__).parent
+FIELDS = SamplingParams.__struct_fields__
+
+
+@pytest.mark.parametrize("names", [FIELDS, EngineConfig.__struct_fields__])
+def test_a_letter_more_less_or_other_is_seen_through(names):
+    for name in names:
+        wrong = {name[:2] + name[3:], name[:2] + "x" + name[2:], name[:1] + "x" + name[2:], name.upper()} - set(names)
+        assert len(name) < 5 or all(nearest(word, names) in names for word in wrong), name
+        assert nearest(name.replace("_", "-"), names) == name
+
+
+@pytest.mark.parametrize(
+    "word, name",
+    [("temp", "temperature"), ("stop_token", "stop_token_ids"), ("max-tokens", "max_tokens"), ("Seed", "seed")],
+)
+def test_so_is_the_beginning_of_a_name_and_another_spelling(word, name):
+    assert nearest(word, FIELDS) == name
+
+
+@pytest.mark.parametrize("word", ["", "zzzzzz", "n" * 10**6, 3, None, b"stop", ["stop"], "🦙", "\0"])
+def test_what_is_near_to_nothing_gets_no_suggestion(word):
+    assert suggestion(word, FIELDS) == ""
+
+
+@given(st.text(max_size=90), st.lists(st.text(max_size=20), max_size=5))
+def test_any_text_gets_one_of_the_names_or_none(word, names):
+    assert nearest(word, names) in [None, *names]
+
+
+# --- where people write names -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "kind, wrong, right",
+    [
+        (SamplingParams, "temprature", "temperature"),
+        (BeamSearchParams, "beam_with", "beam_width"),
+        (GuidedDecodingParams, "regx", "regex"),
+    ],
+)
+def test_a_field_that_is_not_there_is_refused_with_the_nearest(kind, wrong, right):
+    with pytest.raises(TypeError, match=f"{kind.__name__} has no field '{wrong}'. Did you mean {right}?"):
+        kind(**{wrong: 1})
+
+
+def test_so_is_an_attribute_that_is_read_or_set():
+    params = SamplingParams()
+    with pytest.raises(AttributeError, match="no field 'temprature'. Did you mean temperature?"):
+        _ = params.temprature
+    with pytest.raises(AttributeError, match="no field 'max_token'. Did you mean max_tokens?"):
+        params.max_token = 3
+    params.max_tokens = 3
+    assert params.max_tokens == 3 and not hasattr(params, "max_token")
+
+
+def test_params_are_still_copied_pickled_replaced_and_sent():
+    params = SamplingParams(temperature=0, stop=["x"], logit_bias={5: 1.0})
+    copies = [copy.copy(params), copy.deepcopy(params), pickle.loads(pickle.dumps(params))]
+    assert copies == [params] * 3
+    assert msgspec.structs.replace(params, n=2).n == 2
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(params), type=SamplingParams) == params
+
+
+def test_a_shape_as_a_dict_is_refused_in_the_same_words():
+    with pytest.raises(RequestError, match="no field 'regx'. Did you mean regex?"):
+        SamplingParams(guided_decoding={"regx": "a+"})
+
+
+@pytest.mark.parametrize(
+    "options, right",
+    [
+        ({"dtype": "flot16"}, "float16"),
+        ({"quantization": "int 8"}, "int8"),
+        ({"kv_cache_dtype": "int4"}, "uint4"),
+        ({"device": "cud"}, "cuda"),
+        ({"load_format": "dumy"}, "dummy"),
+        ({"connect": "autoo"}, "auto"),
+    ],
+)
+def test_a_value_that_is_not_allowed_names_the_nearest_that_is(options, right):
+    with pytest.raises(ConfigError, match=f"Did you mean {right}?"):
+        EngineConfig.from_options("m", **options)
+
+
+@pytest.mark.parametrize(
+    "body, sentence, field",
+    [
+        ('"temprature": 1', "The body has no field 'temprature'. Did you mean temperature?", "temprature"),
+        (
+            '"stream_options": {"include_usge": true}',
+            "stream_options has no field 'include_usge'. Did you mean include_usage?",
+            "stream_options.include_usge",
+        ),
+        (
+            '"tool_choice": "aut"',
+            "tool_choice='aut': must be one of auto, none, required. Did you mean auto?",
+            "tool_choice",
+        ),
+        ('"nonsense": 1', "The body has no field 'nonsense'.", "nonsense"),
+        ('"max_tokens": "x"', "Expected `int | null`, got `str` - at `$.max_tokens`", "max_tokens"),
+    ],
+)
+def test_a_request_over_http_is_refused_in_the_same_words(body, sentence, field):
+    with pytest.raises(ApiError) as refused:
+        decoded(f'{{"messages": [{{"role": "user", "content": "x"}}], {body}}}'.encode(), ChatRequest)
+    assert (str(refused.value), refused.value.param) == (sentence, field)
+
+
+# --- fault points -----------------------------------------------------------------------------------------------------
+
+
+def test_the_points_that_can_be_named_are_those_that_the_code_passes():
+    passed = set()
+    for path in ROOT.rglob("*.py"):
+        if not {"tests", "scripts", ".venv", "build"} & set(path.relative_to(ROOT).parts):
+            passed |= {call.args[0].value for call in _calls_of_point(path) if isinstance(call.args[0], ast.Constant)}
+    starts = {"worker.start", "engine.start", "detokenizer.start"}
+    assert passed | starts == set(faults.POINTS)
+
+
+def _calls_of_point(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "point" and node.args:
+            yield node
+
+
+@pytest.mark.parametrize(
+    "text, sentence",
+    [
+        ("worker.stp=die", "'worker.stp'.* Did you mean worker.step?"),
+        ("worker.step=dly", "'dly'.* Did you mean delay?"),
+        ("worker.step=delay:soon", "must be POINT=ACTION"),
+    ],
+)
+def test_a_fault_that_nobody_could_meet_is_refused(text, sentence, monkeypatch):
+    monkeypatch.setattr(faults, "_text", text)
+    with pytest.raises(ConfigError, match=sentence):
+        faults.point("worker.step")

@@ -1,0 +1,63 @@
+"""What type checkers, editors and help() are told of options and fields is what there is."""
+
+import dataclasses
+import inspect
+import typing
+
+import pytest
+
+import penstock
+from penstock import LLM, AsyncLLM, BeamSearchParams, CompletionOutput, GuidedDecodingParams, SamplingParams
+from penstock.protocol.config import _ALIASES, EngineConfig
+from penstock.protocol.options import EngineOptions
+from penstock.protocol.outputs import Samples
+from penstock.protocol.sampling_fields import SamplingFields
+
+
+def test_options_are_written_out_under_the_same_names():
+    assert EngineOptions.__annotations__.keys() - _ALIASES == set(EngineConfig.__struct_fields__) - {"model"}
+    assert set(_ALIASES) < EngineOptions.__annotations__.keys()
+
+
+def test_so_are_the_fields_of_sampling_params():
+    assert list(SamplingFields.__annotations__) == list(SamplingParams.__struct_fields__)
+
+
+@pytest.mark.parametrize("name", ["dtype", "quantization", "kv_cache_dtype", "load_format", "device", "block_size"])
+def test_every_value_that_is_written_out_is_allowed(name):
+    written = typing.get_type_hints(EngineOptions)[name]
+    values = [value for each in (written, *typing.get_args(written)) for value in typing.get_args(each)]
+    literals = [value for value in values if isinstance(value, (str, int))]
+    assert len(literals) >= 3 or name == "device"
+    for value in literals:
+        EngineConfig.from_options("m", **{name: value})
+
+
+def test_the_first_answers_attributes_are_written_out():
+    source = inspect.getsource(Samples)
+    for field in dataclasses.fields(CompletionOutput):
+        assert f"        {field.name}: {field.type if isinstance(field.type, str) else ''}".rstrip() in source
+
+
+@pytest.mark.parametrize("kind", [LLM, AsyncLLM])
+def test_help_lists_every_option_with_its_meaning(kind):
+    words = inspect.getdoc(kind)
+    signature = inspect.signature(kind)
+    for field in EngineConfig.__struct_fields__:
+        assert field == "model" or f"    {field} = " in words, field
+        assert field in signature.parameters
+    assert "max_num_seqs = None: sequences computed together" in words
+    assert signature.parameters["block_size"].default == 32
+
+
+@pytest.mark.parametrize("kind", [SamplingParams, BeamSearchParams, GuidedDecodingParams])
+def test_help_lists_every_field_with_its_meaning(kind):
+    words = inspect.getdoc(kind)
+    assert all(f"    {field}" in words for field in kind.__struct_fields__)
+    assert list(inspect.signature(kind).parameters) == list(kind.__struct_fields__)
+    assert "Annotated" not in str(inspect.signature(kind))
+
+
+def test_the_names_of_the_package_are_written_out_for_checkers():
+    assert sorted(penstock.__all__) == sorted({"__version__", *penstock._HOME_OF})
+    assert set(penstock.__all__) <= set(dir(penstock))
