@@ -108,7 +108,7 @@ def test_a_parameter_that_was_set_holds_from_the_next_message_on(talk, say, line
         ("/set temp 1", "Did you mean temperature?"),
         ("/set temprature 1", "Did you mean temperature?"),
         ("/set penalty 1", "Did you mean presence_penalty or frequency_penalty or repetition_penalty?"),
-        ("/set xyz 1", "There is no parameter 'xyz'; /set lists them."),
+        ("/set xyz 1", "There is no parameter 'xyz'. /set lists them."),
         ("/set n 2", "There is no parameter 'n'"),
         ("/set min_tokens 50", "min_tokens=50 is more than max_tokens=9"),
     ],
