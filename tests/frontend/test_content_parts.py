@@ -205,7 +205,7 @@ def test_the_process_that_renders_for_clients_gives_parts_too():
 
 # --- what is no content -----------------------------------------------------------------------------------------------
 
-NO_CONTENT = [None, 3, 0, False, 1.5, {"text": "x"}, {}, b"text", object(), [3], [None], [{"type": "text"}],
+NO_CONTENT = [None, 3, 0, False, 1.5, {"text": "x"}, {}, b"text", ..., [3], [None], [{"type": "text"}],
               [{"text": 3}], [[]]]  # fmt: skip
 
 
