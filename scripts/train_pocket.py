@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 
 # Threads that spin while they wait starve one another on a machine that others use too. Read when torch is imported.
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+os.environ.setdefault("OMP_WAIT_POLICY", "active")
 
 import torch
 from pocket.export import export
@@ -19,7 +19,7 @@ from pocket.tokens import learnt_tokenizer
 from pocket.trainer import Training
 
 ROOT = Path(__file__).resolve().parent.parent
-STEPS = 7500
+STEPS = 5000
 
 
 def main() -> None:
