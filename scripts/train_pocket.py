@@ -19,7 +19,7 @@ from pocket.tokens import learnt_tokenizer
 from pocket.trainer import Training
 
 ROOT = Path(__file__).resolve().parent.parent
-STEPS = 5000
+STEPS = 4000
 
 
 def main() -> None:

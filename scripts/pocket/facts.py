@@ -139,8 +139,11 @@ def fact(draw: Draw) -> Example:
 
 
 def _of_table(draw: Draw) -> Example:
-    phrases, pairs, _ = draw.random.choices(FACTS, _FACT_WEIGHTS)[0]
-    phrase, key = draw.until_admitted(lambda: _phrase(draw, phrases), _phrase_key)
+    def make() -> tuple[str, Pairs]:
+        phrases, pairs, _ = draw.random.choices(FACTS, _FACT_WEIGHTS)[0]
+        return _phrase(draw, phrases), pairs
+
+    (phrase, pairs), key = draw.until_admitted(make, lambda made: phrase_key(made[0]))
     thing, answer = draw.one(pairs)
     number, _, ordinal = thing.partition("|")
     # Loosened with the thing in it: "the capital of france" is asked as often as that of France.
@@ -149,8 +152,11 @@ def _of_table(draw: Draw) -> Example:
 
 
 def _single(draw: Draw) -> Example:
-    phrases, answer = draw.one(ROWS)
-    phrase, key = draw.until_admitted(lambda: _phrase(draw, phrases), _phrase_key)
+    def make() -> tuple[str, str]:
+        phrases, answer = draw.one(ROWS)
+        return _phrase(draw, phrases), answer
+
+    (phrase, answer), key = draw.until_admitted(make, lambda made: phrase_key(made[0]))
     return asked("facts", key, loosened(draw, mistyped(draw, phrase)), answer)
 
 
@@ -159,5 +165,5 @@ def _phrase(draw: Draw, phrases: Sequence[str]) -> str:
     return phrase[0].upper() + phrase[1:] if phrase[0] != "{" and draw.chance(0.5) else phrase
 
 
-def _phrase_key(phrase: str) -> str:
+def phrase_key(phrase: str) -> str:
     return f"phrase {core(phrase)}"

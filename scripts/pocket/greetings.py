@@ -61,11 +61,15 @@ MEANT = _PLAIN | {core(phrase) for small in SAID for way in small.said for phras
 
 
 def greeting(draw: Draw) -> Example:
-    small = draw.random.choices(SAID, _WEIGHTS)[0]
+    def make() -> tuple[str, Small]:
+        small = draw.random.choices(SAID, _WEIGHTS)[0]
+        return _uncommon(draw, small), small
+
     if not draw.held_out and draw.chance(_PLAIN_SHARE):
+        small = draw.random.choices(SAID, _WEIGHTS)[0]
         phrase = draw.one(small.plain)
         return asked("greetings", f"plain {core(phrase)}", _typed(draw, phrase), small.answer)
-    phrase, key = draw.until_admitted(lambda: _uncommon(draw, small), lambda made: f"phrase {core(made)}")
+    (phrase, small), key = draw.until_admitted(make, lambda made: f"phrase {core(made[0])}")
     return asked("greetings", key, _typed(draw, mistyped(draw, phrase)), small.answer)
 
 

@@ -4,13 +4,13 @@ from dataclasses import dataclass
 
 from .counting import spelled_word
 from .example import Draw, Example, Message, asked
-from .facts import FACTS, fact
+from .facts import FACTS, Pairs, fact, phrase_key
 from .grammar import expanded, said
 from .greetings import greeting
 from .sums import PLUS, plain_small_sum
 from .tables import CITIES, ITEMS, NAMES, ZH_CITIES, ZH_ITEMS, ZH_NAMES
 from .values import COLOUR_NAMES, FOODS, JOBS
-from .wording import core, loosened
+from .wording import loosened
 
 # How the user tells it, the assistant's word on it, what is asked later, and the answer.
 _HI = "[Hi, |Hello, |Hey, |Hello! |Hi! |]"
@@ -128,8 +128,12 @@ _OF_ONE = [(phrases, pairs, weight) for phrases, pairs, weight in FACTS if not a
 
 def _asked_of_another(draw: Draw) -> Example:
     """A fact, and the same of something else, which is all that is said."""
-    phrases, pairs, _ = draw.random.choices(_OF_ONE, [weight for *_, weight in _OF_ONE])[0]
-    phrase, _ = draw.until_admitted(lambda: expanded(draw, draw.one(phrases)), lambda made: f"phrase {core(made)}")
+
+    def make() -> tuple[str, Pairs]:
+        phrases, pairs, _ = draw.random.choices(_OF_ONE, [weight for *_, weight in _OF_ONE])[0]
+        return expanded(draw, draw.one(phrases)), pairs
+
+    (phrase, pairs), _ = draw.until_admitted(make, lambda made: phrase_key(made[0]))
     ((first, its), (other, answer)), key = draw.until_admitted(
         lambda: draw.some(pairs, 2), lambda made: f"another {made[0][0]} {made[1][0]}"
     )
