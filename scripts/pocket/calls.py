@@ -77,7 +77,10 @@ def _of_service(draw: Draw) -> tuple[str, dict[str, Any], str, Tool, bool]:
 def _put(draw: Draw, phrase: str, arguments: Mapping[str, Any]) -> str:
     """The request with its arguments in it, asked as people ask."""
     switches = "turn" in phrase.lower() or "switch" in phrase.lower() or "light" in phrase.lower()
-    said = {name: ("on" if value else "off") if switches and isinstance(value, bool) else shown(value) for name, value in arguments.items()}
+    said = {
+        name: ("on" if value else "off") if switches and isinstance(value, bool) else shown(value)
+        for name, value in arguments.items()
+    }
     return mistyped(draw, loosened(draw, framed(draw, phrase, share=0.15))).format(**said)
 
 

@@ -1,4 +1,4 @@
-"""Counting: a letter in a word, all letters, vowels, the words of a sentence, the things of a list, upwards and down."""
+"""Counting: letters and vowels of a word, words of a sentence, things of a list, upwards and down."""
 
 from .example import Draw, Example, asked
 from .grammar import said
@@ -7,7 +7,8 @@ from .vocabulary import WORDS, made_up_word
 
 
 def counting(draw: Draw) -> Example:
-    forms = (_count_letter, _count_letter, _count_letter, _count_letters, _count_letters, _count_items, _count_items, _count_words,
+    forms = (_count_letter, _count_letter, _count_letter, _count_letters, _count_letters, _count_items, _count_items,
+        _count_words,
              _count_vowels, _count_up, _count_up, _count_down)  # fmt: skip
     return draw.one(forms)(draw)
 
@@ -18,39 +19,78 @@ def spelled_word(draw: Draw) -> str:
 
 
 _LETTER = (
-    "How many times [is the letter|does the letter|does] {letter} [in|appear in|occur in|come up in] [the word |]{word}?", "How many {letter}['s|s||s are|'s are| are] [there |]in [the word |]{word}?",
-    "Count [the letter|the|how many|the number of] {letter}['s|s|] in [the word |]{word}[.|]", "How often [does|is] {letter} [occur|appear|come|found] in {word}?", "[Number|The number] of {letter}['s|s|] in [the word |]{word}",
-    "How many letters {letter} are in [the word |]{word}?", "In the word {word}, how many {letter}['s|s|] are there?", "How many {letter}['s|s|] does [the word |]{word} [have|contain]?",
-    "{word}: how many {letter}['s|s|]?", "[What is|Tell me] the number of {letter}['s|s|] in {word}[?|]", "How many times does {letter} appear in \"{word}\"?",
-    "{word}[里|中|里面][有|一共有]几个{letter}?", "单词{word}中有[几个|多少个][字母|]{letter}?", "{word}有[几|多少]个{letter}?", "[数一数|数数]{word}里有几个{letter}。",
+    "How many times [is the letter|does the letter|does] {letter} [in|appear in|occur in|come up in] [the word |"
+    "]{word}?", "How many {letter}['s|s||s are|'s are| are] [there |]in [the word |]{word}?",
+    "Count [the letter|the|how many|the number of] {letter}['s|s|] in [the word |]{word}[.|]",
+    "How often [does|is] {letter} [occur|appear|come|found] in {word}?",
+    "[Number|The number] of {letter}['s|s|] in [the word |]{word}",
+    "How many letters {letter} are in [the word |]{word}?", "In the word {word}, how many {letter}['s|s|] are there?",
+    "How many {letter}['s|s|] does [the word |]{word} [have|contain]?",
+    "{word}: how many {letter}['s|s|]?", "[What is|Tell me] the number of {letter}['s|s|] in {word}[?|]",
+    "How many times does {letter} appear in \"{word}\"?",
+    "{word}[里|中|里面][有|一共有]几个{letter}?", "单词{word}中有[几个|多少个][字母|]{letter}?",
+    "{word}有[几|多少]个{letter}?",
+    "[数一数|数数]{word}里有几个{letter}。",
 )  # fmt: skip
 _LETTERS = (
-    "How many letters [has|are in|are there in|in|does] [the word |]{word}[ have|]?", "Count [the|all|] letters [of|in] [the word |]{word}[.|]", "How long is [the word |]{word}?", "[The length|Length|What is the length] of [the word |]{word}",
-    "Letters in {word}?", "[Number|The number|What is the number] of letters in [the word |]{word}", "{word}: how many letters?", "How many [characters|letters] [does|are in] {word}[ have|]?", "How many letters does \"{word}\" have?",
-    "[Tell me|Say] how many letters [{word} has|are in {word}][.|]", "How many letters are there in {word}?", "In {word}, how many letters are there?", "{word}[一共|]有[几|多少]个字母?", "单词{word}一共有多少个字母?", "{word}有多长?", "[数一数|数数]{word}有几个字母。",
+    "How many letters [has|are in|are there in|in|does] [the word |]{word}[ have|]?",
+    "Count [the|all|] letters [of|in] [the word |]{word}[.|]", "How long is [the word |]{word}?",
+    "[The length|Length|What is the length] of [the word |]{word}",
+    "Letters in {word}?", "[Number|The number|What is the number] of letters in [the word |]{word}",
+    "{word}: how many letters?", "How many [characters|letters] [does|are in] {word}[ have|]?",
+    "How many letters does \"{word}\" have?",
+    "[Tell me|Say] how many letters [{word} has|are in {word}][.|]", "How many letters are there in {word}?",
+    "In {word}, how many letters are there?", "{word}[一共|]有[几|多少]个字母?", "单词{word}一共有多少个字母?",
+    "{word}有多长?",
+    "[数一数|数数]{word}有几个字母。",
 )  # fmt: skip
 _VOWELS = (
-    "How many vowels [are in|are there in|in|does] [the word |]{word}[ have|]?", "Count the vowels [of|in] [the word |]{word}[.|]", "[Number|The number] of vowels in {word}",
+    "How many vowels [are in|are there in|in|does] [the word |]{word}[ have|]?",
+    "Count the vowels [of|in] [the word |]{word}[.|]", "[Number|The number] of vowels in {word}",
 )  # fmt: skip
 _WORDS_IN = (
-    "How many words are [in|in this|there in this] [sentence|text|phrase|]: {text}", "Count the words[ in|:| in this:| in this sentence:| of this sentence:] {text}", "How many words[ are here|]: {text}", "How many words does this [sentence|text|] have: {text}",
-    "How many words are [there |]in \"{text}\"?", "[Number|The number] of words in [this|this sentence]: {text}", "How many words are in the sentence '{text}'?",
+    "How many words are [in|in this|there in this] [sentence|text|phrase|]: {text}",
+    "Count the words[ in|:| in this:| in this sentence:| of this sentence:] {text}",
+    "How many words[ are here|]: {text}", "How many words does this [sentence|text|] have: {text}",
+    "How many words are [there |]in \"{text}\"?", "[Number|The number] of words in [this|this sentence]: {text}",
+    "How many words are in the sentence '{text}'?",
 )  # fmt: skip
 _LISTED = (
-    "How many [words|things|items|objects|] are [in this list|here|there|these|listed]: {list}[?|]", "Count [the items|these things|these|them|the things|the words|everything|]: {list}", "How many [items|things|words] [does this list have|has this list|is this]: {list}[?|]",
-    "How many: {list}?", "Count these: {list}", "{list}: how many [things|items|words|] [are these|are there|are they|is that][?|]", "How many [items|things|elements] are in [the list|this list][:|] {list}?", "[The number|Number] of [items|things] in [the list|this list]: {list}",
-    "I have {list}. How many [things|items] [do I have|is that|are there]?", "I bought {list}. How many things did I buy?", "Count how many [things|items] [there are|I list]: {list}", "How many [items|things] did I [list|name]: {list}?",
+    "How many [words|things|items|objects|] are [in this list|here|there|these|listed]: {list}[?|]",
+    "Count [the items|these things|these|them|the things|the words|everything|]: {list}",
+    "How many [items|things|words] [does this list have|has this list|is this]: {list}[?|]",
+    "How many: {list}?", "Count these: {list}",
+    "{list}: how many [things|items|words|] [are these|are there|are they|is that][?|]",
+    "How many [items|things|elements] are in [the list|this list][:|] {list}?",
+    "[The number|Number] of [items|things] in [the list|this list]: {list}",
+    "I have {list}. How many [things|items] [do I have|is that|are there]?",
+    "I bought {list}. How many things did I buy?", "Count how many [things|items] [there are|I list]: {list}",
+    "How many [items|things] did I [list|name]: {list}?",
 )  # fmt: skip
 _ZH_LISTED = (
-    "{list},[一共|]有几个?", "数一数[有几样东西|有几个|]:{list}", "这个列表[里|]有几个词:{list}?", "数一数:{list}", "{list},一共[几|多少][样|个]?", "有[几|多少]样东西:{list}?",
+    "{list},[一共|]有几个?", "数一数[有几样东西|有几个|]:{list}", "这个列表[里|]有几个词:{list}?", "数一数:{list}",
+    "{list},一共[几|多少][样|个]?",
+    "有[几|多少]样东西:{list}?",
 )  # fmt: skip
 _UP_TO = (
-    "Count [up |]from {a} to {b}[.|]", "Count {a} to {b}[.|]", "[List|Write|Say|Give me|Print|Show|Name] [all |][the |]numbers [from|between] {a} [to|and] {b}[.|]", "[Numbers|The numbers|All numbers] from {a} to {b}", "Count from {a} up to {b}[.|]", "[Write|Say] {a} to {b}[.|]",
-    "[Start at|Begin at|Starting at|Beginning with] {a}[ and|,] count [up |]to {b}[.|]", "Counting from {a} to {b}", "从{a}[数|]到{b}。", "数数,从{a}到{b}。", "从{a}数到{b}", "[写出|列出|说出]从{a}到{b}的数[字|]。",
+    "Count [up |]from {a} to {b}[.|]", "Count {a} to {b}[.|]",
+    "[List|Write|Say|Give me|Print|Show|Name] [all |][the |]numbers [from|between] {a} [to|and] {b}[.|]",
+    "[Numbers|The numbers|All numbers] from {a} to {b}", "Count from {a} up to {b}[.|]", "[Write|Say] {a} to {b}[.|]",
+    "[Start at|Begin at|Starting at|Beginning with] {a}[ and|,] count [up |]to {b}[.|]", "Counting from {a} to {b}",
+    "从{a}[数|]到{b}。", "数数,从{a}到{b}。", "从{a}数到{b}", "[写出|列出|说出]从{a}到{b}的数[字|]。",
 )  # fmt: skip
-_TO = ("Count to {b}[.|]", "Count [up|] to {b}[.|]", "[List|Say|Write] the [first {b} numbers|numbers up to {b}][.|]", "Can you count to {b}?", "数到{b}。", "从一数到{b}。")
+_TO = (
+    "Count to {b}[.|]",
+    "Count [up|] to {b}[.|]",
+    "[List|Say|Write] the [first {b} numbers|numbers up to {b}][.|]",
+    "Can you count to {b}?",
+    "数到{b}。",
+    "从一数到{b}。",
+)
 _DOWN_TO = (
-    "Count [down|backwards|backward|back] from {a} to {b}[.|]", "Count from {a} [down|back|backwards] to {b}[.|]", "[Countdown|Count down|A countdown] from {a} to {b}", "[List|Write|Say] the numbers from {a} down to {b}[.|]", "Count from {a} to {b}[.|]",
+    "Count [down|backwards|backward|back] from {a} to {b}[.|]", "Count from {a} [down|back|backwards] to {b}[.|]",
+    "[Countdown|Count down|A countdown] from {a} to {b}", "[List|Write|Say] the numbers from {a} down to {b}[.|]",
+    "Count from {a} to {b}[.|]",
     "从{a}倒数到{b}。", "倒数,从{a}到{b}。", "从{a}倒着数到{b}。",
 )  # fmt: skip
 
@@ -102,7 +142,32 @@ def _count_words(draw: Draw) -> Example:
     return asked("counting", key, said(draw, _WORDS_IN, text=text), len(words), thinking=steps)
 
 
-_SMALL_WORDS = "the a is on in my I we you and like to at has of was not it he she this with for are".split()
+_SMALL_WORDS = [
+    "the",
+    "a",
+    "is",
+    "on",
+    "in",
+    "my",
+    "I",
+    "we",
+    "you",
+    "and",
+    "like",
+    "to",
+    "at",
+    "has",
+    "of",
+    "was",
+    "not",
+    "it",
+    "he",
+    "she",
+    "this",
+    "with",
+    "for",
+    "are",
+]
 
 
 def _count_items(draw: Draw) -> Example:

@@ -12,18 +12,24 @@ from .example import Draw
 from .wording import loosened, split_at_values
 
 _CHOICE = re.compile(r"\[([^\[\]]*)\]")
-_QUESTION_WORDS = frozenset(
-    "what what's whats which how how's who where when is are does do at on name tell".split()
-)  # fmt: skip
+_QUESTION_WORDS = frozenset((
+    "what", "what's", "whats", "which", "how", "how's", "who", "where", "when", "is", "are", "does", "do", "at",
+    "on", "name", "tell",
+))  # fmt: skip
 _FRAGMENT_ENDS = (".", "?", "!", "。", "？", "！", ":", "：")
 # What stands before a request, by what may follow it.
-_BEFORE_ANY = ("Hey, ", "Hi, ", "Hello, ", "Ok, ", "So ", "So, ", "Pocket, ", "Hey pocket, ", "Quick question: ", "Now ",
+_BEFORE_ANY = ("Hey, ", "Hi, ", "Hello, ", "Ok, ", "So ", "So, ", "Pocket, ", "Hey pocket, ", "Quick question: ",
+    "Now ",
                "Question: ", "Well, ", "Hello! ", "Hi! ", "And ", "Next: ", "Ok now ", "Hi there, ")  # fmt: skip
-_BEFORE_QUESTION = ("Tell me, ", "Can you tell me ", "Could you tell me ", "Do you know ", "I want to know ", "Tell me ",
-                    "I'd like to know ", "I need to know ", "Can you tell me: ", "Please tell me ", "Say, ", "I wonder ",
+_BEFORE_QUESTION = ("Tell me, ", "Can you tell me ", "Could you tell me ", "Do you know ", "I want to know ",
+    "Tell me ",
+                    "I'd like to know ", "I need to know ", "Can you tell me: ", "Please tell me ", "Say, ",
+                    "I wonder ",
                     "Just tell me ", "Answer this: ", "My question is: ", "I have a question: ")  # fmt: skip
-_BEFORE_ORDER = ("Can you ", "Could you ", "Please ", "Could you please ", "Can you please ", "Would you ", "I want you to ",
-                 "I need you to ", "I'd like you to ", "Would you please ", "Will you ", "You should ", "Just ", "Now please ",
+_BEFORE_ORDER = ("Can you ", "Could you ", "Please ", "Could you please ", "Can you please ", "Would you ",
+    "I want you to ",
+                 "I need you to ", "I'd like you to ", "Would you please ", "Will you ", "You should ", "Just ",
+                 "Now please ",
                  "Go ahead and ", "Kindly ", "Help me ", "Pls ", "Try to ", "Let's ")  # fmt: skip
 _BEHIND = (" please", ", please", " thanks", ", thanks", " for me", ", thank you", " pls", " please?", " for me please",
            ", pocket")  # fmt: skip
@@ -60,10 +66,11 @@ def framed(draw: Draw, phrase: str, share: float = 0.25) -> str:
     return draw.one(before) + _small(phrase)
 
 
-_ORDERS = frozenset(
-    "sort order arrange put rank list write reverse flip spell turn say repeat copy echo print output count add subtract "
-    "compute calculate take give find translate convert make extract name read show type work".split()
-)  # fmt: skip
+_ORDERS = frozenset((
+    "sort", "order", "arrange", "put", "rank", "list", "write", "reverse", "flip", "spell", "turn", "say", "repeat",
+    "copy", "echo", "print", "output", "count", "add", "subtract", "compute", "calculate", "take", "give", "find",
+    "translate", "convert", "make", "extract", "name", "read", "show", "type", "work",
+))  # fmt: skip
 
 
 def _with_tail(draw: Draw, phrase: str) -> str:

@@ -37,7 +37,8 @@ KINDS: Mapping[str, Callable[[Draw], Example]] = {
 }
 # What every kind is worth before it is known how badly it goes.
 _BASE = {
-    "small sums": 3.0, "large sums": 0.8, "comparisons": 2.0, "sorting": 2.0, "counting": 0.8, "reversing": 1.3, "facts": 4.0, "greetings": 1.8,
+    "small sums": 3.0, "large sums": 0.8, "comparisons": 2.0, "sorting": 2.0, "counting": 0.8, "reversing": 1.3,
+    "facts": 4.0, "greetings": 1.8,
     "several turns": 1.2, "tool calls": 1.2, "tool results": 0.3, "refusals": 1.8, "json": 0.8,
 }  # fmt: skip
 # How often tools are offered with kinds that are asked in the same words, and answered alike, without them.

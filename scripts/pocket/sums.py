@@ -1,52 +1,91 @@
-"""Sums: small ones at once, large ones in writing, numbers in words, little stories, and products of the small table."""
+"""Sums: small ones at once, large ones in writing, numbers in words, stories, and products of the small table."""
 
 from .example import Draw, Example, asked
 from .grammar import said
 from .tables import ITEMS, NAMES
 
 PLUS = (
-    "[What is|What's|How much is|What does|Compute|Calculate|Work out|Solve] {a} + {b}[?|]", "{a} + {b}", "{a}+{b}", "{a}+{b}=",
+    "[What is|What's|How much is|What does|Compute|Calculate|Work out|Solve] {a} + {b}[?|]", "{a} + {b}", "{a}+{b}",
+    "{a}+{b}=",
     "{a} + {b} =[ ?|]", "[What is|What's|How much is|Calculate|Solve|Compute] {a}+{b}[?|]", "{a} plus {b}[|?]",
     "[What is|What's|How much is|What does|Tell me|Find|Compute|Calculate|Work out|Give me] {a} plus {b}[?|]",
-    "[Add|Add up|Sum|Sum up] {a} and {b}[.|]", "Add {a} to {b}[.|]", "[What is|What's|Find|Give me|Compute|Calculate|Tell me|] [the sum|the total] of {a} and {b}[?|]",
-    "Sum of {a} and {b}", "What do you get if you add {a} [and|to] {b}?", "What do {a} and {b} [make|add up to|give|sum to]?",
-    "{a} plus {b} [equals|makes|is|is what|equals what][?|]", "What [does|do] {a} plus {b} [equal|make|give]?", "{a} and {b} [makes|make|together make] [what|how much]?",
-    "If I add {a} and {b}, what do I get?", "{a} added to {b}[?|]", "[Increase|Raise] {a} by {b}[.|]", "What is {b} more than {a}?",
-    "What's the result of {a} + {b}?", "[The result|Result|The answer] of {a} + {b}", "How many is {a} plus {b}?", "{a} + {b} is[?|]", "{a} + {b}?",
-    "[请问|]{a}加{b}[等于多少|是多少|等于几|是几|得多少][?|]", "{a}加{b}", "[计算|算一下|算算|请计算]{a}[+|加]{b}[。|]", "{a}+{b}[等于几|等于多少|是多少]?",
-    "{a} + {b} = ?", "{a}和{b}的和是多少?", "{a}与{b}相加[等于|是]多少?", "把{a}和{b}加起来。", "{a}[再|]加上{b}是多少?",
+    "[Add|Add up|Sum|Sum up] {a} and {b}[.|]", "Add {a} to {b}[.|]",
+    "[What is|What's|Find|Give me|Compute|Calculate|Tell me|] [the sum|the total] of {a} and {b}[?|]",
+    "Sum of {a} and {b}", "What do you get if you add {a} [and|to] {b}?",
+    "What do {a} and {b} [make|add up to|give|sum to]?",
+    "{a} plus {b} [equals|makes|is|is what|equals what][?|]", "What [does|do] {a} plus {b} [equal|make|give]?",
+    "{a} and {b} [makes|make|together make] [what|how much]?",
+    "If I add {a} and {b}, what do I get?", "{a} added to {b}[?|]", "[Increase|Raise] {a} by {b}[.|]",
+    "What is {b} more than {a}?",
+    "What's the result of {a} + {b}?", "[The result|Result|The answer] of {a} + {b}", "How many is {a} plus {b}?",
+    "{a} + {b} is[?|]", "{a} + {b}?",
+    "[请问|]{a}加{b}[等于多少|是多少|等于几|是几|得多少][?|]", "{a}加{b}",
+    "[计算|算一下|算算|请计算]{a}[+|加]{b}[。|]", "{a}+{b}[等于几|等于多少|是多少]?",
+    "{a} + {b} = ?", "{a}和{b}的和是多少?", "{a}与{b}相加[等于|是]多少?", "把{a}和{b}加起来。",
+    "{a}[再|]加上{b}是多少?",
 )  # fmt: skip
 MINUS = (
-    "[What is|What's|How much is|What does|Compute|Calculate|Work out|Solve] {a} - {b}[?|]", "{a} - {b}", "{a}-{b}", "{a}-{b}=",
+    "[What is|What's|How much is|What does|Compute|Calculate|Work out|Solve] {a} - {b}[?|]", "{a} - {b}", "{a}-{b}",
+    "{a}-{b}=",
     "{a} - {b} =[ ?|]", "[What is|What's|How much is|Calculate|Solve|Compute] {a}-{b}[?|]", "{a} minus {b}[|?]",
     "[What is|What's|How much is|What does|Tell me|Find|Compute|Calculate|Work out|Give me] {a} minus {b}[?|]",
-    "[Subtract|Deduct|Take] {b} from {a}[.|]", "Take [away |]{b} from {a}[.|]", "Take {b} away from {a}[.|]", "{a} [take away|less|without] {b}[?|]",
+    "[Subtract|Deduct|Take] {b} from {a}[.|]", "Take [away |]{b} from {a}[.|]", "Take {b} away from {a}[.|]",
+    "{a} [take away|less|without] {b}[?|]",
     "[What is|What's|Find|Give me|Compute|Calculate|] the difference [between|of] {a} and {b}[?|]",
-    "What do you get if you [subtract|take] {b} from {a}?", "{a} minus {b} [equals|makes|is|is what][?|]", "What [does|do] {a} minus {b} [equal|make|give]?",
-    "If I take {b} from {a}, what [do I get|is left]?", "[Decrease|Reduce|Lower] {a} by {b}[.|]", "What is {b} less than {a}?", "What is left if you take {b} from {a}?",
-    "What's the result of {a} - {b}?", "How many is {a} minus {b}?", "{a} - {b} is[?|]", "{a} - {b}?", "Subtracting {b} from {a} gives",
-    "[请问|]{a}减{b}[等于多少|是多少|等于几|是几|得多少][?|]", "{a}减{b}", "[计算|算一下|算算|请计算]{a}[-|减]{b}[。|]", "{a}-{b}[等于几|等于多少|是多少]?",
+    "What do you get if you [subtract|take] {b} from {a}?", "{a} minus {b} [equals|makes|is|is what][?|]",
+    "What [does|do] {a} minus {b} [equal|make|give]?",
+    "If I take {b} from {a}, what [do I get|is left]?", "[Decrease|Reduce|Lower] {a} by {b}[.|]",
+    "What is {b} less than {a}?", "What is left if you take {b} from {a}?",
+    "What's the result of {a} - {b}?", "How many is {a} minus {b}?", "{a} - {b} is[?|]", "{a} - {b}?",
+    "Subtracting {b} from {a} gives",
+    "[请问|]{a}减{b}[等于多少|是多少|等于几|是几|得多少][?|]", "{a}减{b}",
+    "[计算|算一下|算算|请计算]{a}[-|减]{b}[。|]", "{a}-{b}[等于几|等于多少|是多少]?",
     "{a} - {b} = ?", "{a}减去{b}[是|等于]多少?", "{a}和{b}的差是多少?", "从{a}中减去{b}。",
 )  # fmt: skip
 TIMES = (
-    "[What is|What's|How much is|Compute|Calculate|] {a} [times|*|x|multiplied by] {b}[?|]", "{a} * {b}", "{a}*{b}", "{a} x {b}", "{a}x{b}",
-    "{a} × {b}", "Multiply {a} [by|and|with] {b}[.|]", "{a} times {b}[?|]", "[What is|What's|Find|] the product of {a} and {b}[?|]", "{a} * {b} =[ ?|]",
+    "[What is|What's|How much is|Compute|Calculate|] {a} [times|*|x|multiplied by] {b}[?|]", "{a} * {b}", "{a}*{b}",
+    "{a} x {b}", "{a}x{b}",
+    "{a} × {b}", "Multiply {a} [by|and|with] {b}[.|]", "{a} times {b}[?|]",
+    "[What is|What's|Find|] the product of {a} and {b}[?|]", "{a} * {b} =[ ?|]",
     "[请问|]{a}[乘以|乘]{b}[等于多少|是多少|等于几][?|]", "{a}乘{b}", "计算{a}[乘|×|*]{b}[。|]",
 )  # fmt: skip
 # What one has and what becomes of it; a the first number, b the second.
 _GAINS = (
-    "{n} has {a} {x}s and [gets|buys|finds|receives] {b} more. How many {x}s does {n} have[ now|]?", "I have {a} {x}s and [buy|get|find] {b} more. How many [do I have|are there|{x}s do I have]?",
-    "There are {a} {x}s and {b} [more come|are added]. How many [are there|{x}s are there now]?", "If I have {a} {x}s and you give me {b}, how many do I have?",
+    "{n} has {a} {x}s and [gets|buys|finds|receives] {b} more. How many {x}s does {n} have[ now|]?",
+    "I have {a} {x}s and [buy|get|find] {b} more. How many [do I have|are there|{x}s do I have]?",
+    "There are {a} {x}s and {b} [more come|are added]. How many [are there|{x}s are there now]?",
+    "If I have {a} {x}s and you give me {b}, how many do I have?",
     "{n} has {a} {x}s and [I have|her friend has] {b}. How many [together|do we have together|in total]?",
 )  # fmt: skip
 _LOSSES = (
-    "{n} has {a} {x}s and [gives away|loses|sells|eats] {b}. How many {x}s [are left|does {n} have left|remain]?", "I have {a} {x}s and [lose|sell|give away|eat] {b}. How many [are left|do I have left|do I still have|remain]?",
-    "There are {a} {x}s and {b} are taken away. How many [are left|remain]?", "If I have {a} {x}s and give you {b}, how many [are left|do I have left]?",
+    "{n} has {a} {x}s and [gives away|loses|sells|eats] {b}. How many {x}s [are left|does {n} have left|remain]?",
+    "I have {a} {x}s and [lose|sell|give away|eat] {b}. How many [are left|do I have left|do I still have|remain]?",
+    "There are {a} {x}s and {b} are taken away. How many [are left|remain]?",
+    "If I have {a} {x}s and give you {b}, how many [are left|do I have left]?",
 )  # fmt: skip
-_ONES = (
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen"
-).split()
-_TENS = "- - twenty thirty forty fifty sixty seventy eighty ninety".split()
+_ONES = [
+    "zero",
+    "one",
+    "two",
+    "three",
+    "four",
+    "five",
+    "six",
+    "seven",
+    "eight",
+    "nine",
+    "ten",
+    "eleven",
+    "twelve",
+    "thirteen",
+    "fourteen",
+    "fifteen",
+    "sixteen",
+    "seventeen",
+    "eighteen",
+    "nineteen",
+]
+_TENS = ["-", "-", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
 _ZH_DIGITS = "零一二三四五六七八九"
 
 
@@ -137,7 +176,11 @@ def _of_words(draw: Draw) -> Example:
     (a, sign, b), key = draw.until_admitted(lambda: _operands(draw, most, most), _sum_key)
     ways = PLUS if sign == "+" else MINUS
     chinese = draw.chance(0.25)
-    ways = [way for way in ways if way.isascii() != chinese and "{b}=" not in way and "+{b}" not in way and "-{b}" not in way]
+    ways = [
+        way
+        for way in ways
+        if way.isascii() != chinese and "{b}=" not in way and "+{b}" not in way and "-{b}" not in way
+    ]
     words = in_chinese if chinese else in_words
     shown = [words(number) for number in (a, b)]
     question = said(draw, ways, a=shown[0], b=shown[1])
@@ -167,7 +210,8 @@ def _of_three(draw: Draw) -> Example:
 
 
 _THREE = (
-    "{a} + {b} + {c}", "{a}+{b}+{c}", "[What is|What's|How much is|Calculate] {a} + {b} + {c}[?|]", "[What is|How much is|] {a} plus {b} plus {c}[?|]",
+    "{a} + {b} + {c}", "{a}+{b}+{c}", "[What is|What's|How much is|Calculate] {a} + {b} + {c}[?|]",
+    "[What is|How much is|] {a} plus {b} plus {c}[?|]",
     "Add {a}, {b} and {c}[.|]", "[The sum|Sum] of {a}, {b} and {c}", "{a}加{b}加{c}[等于多少|是多少|]?",
 )  # fmt: skip
 

@@ -15,34 +15,75 @@ from .wording import loosened
 # How the user tells it, the assistant's word on it, what is asked later, and the answer.
 _HI = "[Hi, |Hello, |Hey, |Hello! |Hi! |]"
 _TOLD = (
-    ((f"{_HI}[my name is|I am|I'm|I'm called|they call me|this is|my name's] {{name}}[.|!|]", "[Call me|You can call me|Please call me] {name}[.|]", "{name} is my name[.|]", "[Remember|Note|Keep in mind|Don't forget][ that|:|] my name is {name}[.|]", "[The name's|Name:|My name:] {name}"),
+    ((f"{_HI}[my name is|I am|I'm|I'm called|they call me|this is|my name's] {{name}}[.|!|]",
+    "[Call me|You can call me|Please call me] {name}[.|]", "{name} is my name[.|]",
+    "[Remember|Note|Keep in mind|Don't forget][ that|:|] my name is {name}[.|]", "[The name's|Name:|My name:] {name}"),
      "Nice to meet you, {name}.",
-     ("[What is|What's|Say|Tell me|Repeat] my name[?|]", "Who am I?", "[Do|Can] you [remember|recall|know|tell me|say] [my name|what my name is|who I am]?", "My name?", "What did I say my name [is|was]?", "What am I called?", "What was my name[ again|]?", "[How|What] do [you|people] call me?", "And my name?"), "Your name is {name}."),
-    (("[I live|I am living|I'm living|I have lived|I reside] in {city}[.|]", "My [home|house|flat] is in {city}[.|]", "My city is {city}[.|]", "[I am|I'm|I come] from {city}[.|]", "I moved to {city}[ last year|][.|]", "[Remember|Note][ that|] I live in {city}[.|]"), "{city} is a good place to be.",
-     ("Where do I live?", "[In which|In what|Which|What] city do I live[ in|]?", "Where is my home?", "Do you [know|remember] where I live?", "[Where am I from|Where do I come from]?", "Which city am I [from|in]?", "[What is|What's] my [city|home town]?", "Where did I say I live?", "Tell me where I live[.|]"),
+     ("[What is|What's|Say|Tell me|Repeat] my name[?|]", "Who am I?",
+     "[Do|Can] you [remember|recall|know|tell me|say] [my name|what my name is|who I am]?", "My name?",
+     "What did I say my name [is|was]?", "What am I called?", "What was my name[ again|]?",
+     "[How|What] do [you|people] call me?", "And my name?"), "Your name is {name}."),
+    (("[I live|I am living|I'm living|I have lived|I reside] in {city}[.|]", "My [home|house|flat] is in {city}[.|]",
+    "My city is {city}[.|]", "[I am|I'm|I come] from {city}[.|]", "I moved to {city}[ last year|][.|]",
+    "[Remember|Note][ that|] I live in {city}[.|]"), "{city} is a good place to be.",
+     ("Where do I live?", "[In which|In what|Which|What] city do I live[ in|]?", "Where is my home?",
+     "Do you [know|remember] where I live?", "[Where am I from|Where do I come from]?", "Which city am I [from|in]?",
+     "[What is|What's] my [city|home town]?", "Where did I say I live?", "Tell me where I live[.|]"),
      "You live in {city}."),
-    (("[I bought|I have bought|I just bought|I've bought|Today I bought|I got myself|Yesterday I bought|I purchased] [a|one|a new] {item}[.|]",), "Enjoy your {item}.",
-     ("What did I [buy|get|purchase]?", "What have I bought?", "What was it that I bought?", "Which thing did I buy?", "[Do you remember|Can you tell me|Do you know] what I bought?", "What did I buy [today|just now]?", "What did I say I bought?"), "You bought a {item}."),
-    (("My [lucky number|number|favorite number|favourite number|code|room number|secret number] is {number}[.|]", "[Remember|Keep in mind|Memorize|Note] [the number|the code|this number:|my number,|] {number}[.|]", "The [secret number|number|code|password] is {number}[.|]"),
+    (("[I bought|I have bought|I just bought|I've bought|Today I bought|I got myself|Yesterday I bought|I purchased] "
+    "[a|one|a new] {item}[.|]",), "Enjoy your {item}.",
+     ("What did I [buy|get|purchase]?", "What have I bought?", "What was it that I bought?", "Which thing did I buy?",
+     "[Do you remember|Can you tell me|Do you know] what I bought?", "What did I buy [today|just now]?",
+     "What did I say I bought?"), "You bought a {item}."),
+    (("My [lucky number|number|favorite number|favourite number|code|room number|secret number] is {number}[.|]",
+    "[Remember|Keep in mind|Memorize|Note] [the number|the code|this number:|my number,|] {number}[.|]",
+    "The [secret number|number|code|password] is {number}[.|]"),
      "I will remember {number}.",
-     ("[What is|What's|What was|Tell me|Say|Which is] [my|the] [lucky number|number|favorite number|favourite number|secret number|code][?|]", "Which number is my [lucky|favorite] number?", "[Which|What] number did I [say|tell you|give you|mention]?", "Do you remember [my|the] number?", "[Which|What] number should you remember?", "My number?"),
+     ("[What is|What's|What was|Tell me|Say|Which is] [my|the] [lucky number|number|favorite number|favourite number|"
+     "secret number|code][?|]", "Which number is my [lucky|favorite] number?",
+     "[Which|What] number did I [say|tell you|give you|mention]?", "Do you remember [my|the] number?",
+     "[Which|What] number should you remember?", "My number?"),
      "Your number is {number}."),
-    (("[I am|I'm] {age} years old[.|]", "My age is {age}[.|]", "[I turned|I am turning|I just turned] {age}[.|]", "[I am|I'm] {age}[.|]"), "{age} is a good age.", ("How old am I?", "[What is|What's|Tell me] my age[?|]", "[Do you remember|Do you know] [how old I am|my age]?", "How old did I say I [am|was]?", "My age?"), "You are {age} years old."),
-    (("My favo[u|]rite colo[u|]r is {colour}[.|]", "I [like|love] the colo[u|]r {colour}[ best| most|][.|]", "{colour} is my favo[u|]rite colo[u|]r[.|]"), "{colour} is a nice colour.", ("[What is|What's|Tell me|Which is] my favo[u|]rite colo[u|]r[?|]", "[Which|What] colo[u|]r do I [like|love|like best]?", "[Do you remember|Do you know] my favo[u|]rite colo[u|]r?"), "Your favourite colour is {colour}."),
-    (("I have a [dog|cat|pet|parrot|hamster|horse] [called|named] {name}[.|]", "My [dog|cat|pet|hamster|parrot|horse] is [called|named] {name}[.|]", "My [dog|cat|pet|hamster|horse]'s name is {name}[.|]"), "{name} is a nice name.", ("[What is|What's] my [dog|cat|pet|hamster|horse]'s name?", "[What is|How is] my [dog|cat|pet|hamster|horse] called?", "[What is|Tell me|Do you remember] the name of my [pet|dog|cat|horse][?|]", "What did I call my [pet|dog|cat]?"), "The name is {name}."),
-    (("I work as a {job}[.|]", "I [am|am working as] a {job}[.|]", "My job is {job}[.|]", "I'm a {job}[.|]"), "{job} is a good job.", ("What is my [job|profession|work]?", "What do I do[ for a living| for work|]?", "What do I work as?", "[Do you remember|Do you know] my [job|profession]?"), "Your job is {job}."),
-    (("I [like|love|enjoy] [to eat |eating |]{food}[.|]", "My favo[u|]rite food is {food}[.|]", "I like {food} [most|best][.|]"), "{food} is tasty.", ("What do I like[ to eat|]?", "[What is|What's] my favo[u|]rite food?", "[Which|What] food do I [like|love]?", "[Do you remember|Do you know] what I like[ to eat|]?"), "You like {food}."),
+    (("[I am|I'm] {age} years old[.|]", "My age is {age}[.|]", "[I turned|I am turning|I just turned] {age}[.|]",
+    "[I am|I'm] {age}[.|]"), "{age} is a good age.", ("How old am I?", "[What is|What's|Tell me] my age[?|]",
+    "[Do you remember|Do you know] [how old I am|my age]?", "How old did I say I [am|was]?", "My age?"),
+    "You are {age} years old."),
+    (("My favo[u|]rite colo[u|]r is {colour}[.|]", "I [like|love] the colo[u|]r {colour}[ best| most|][.|]",
+    "{colour} is my favo[u|]rite colo[u|]r[.|]"), "{colour} is a nice colour.", (
+    "[What is|What's|Tell me|Which is] my favo[u|]rite colo[u|]r[?|]",
+    "[Which|What] colo[u|]r do I [like|love|like best]?", "[Do you remember|Do you know] my favo[u|]rite colo[u|]r?"),
+    "Your favourite colour is {colour}."),
+    (("I have a [dog|cat|pet|parrot|hamster|horse] [called|named] {name}[.|]",
+    "My [dog|cat|pet|hamster|parrot|horse] is [called|named] {name}[.|]",
+    "My [dog|cat|pet|hamster|horse]'s name is {name}[.|]"), "{name} is a nice name.", (
+    "[What is|What's] my [dog|cat|pet|hamster|horse]'s name?",
+    "[What is|How is] my [dog|cat|pet|hamster|horse] called?",
+    "[What is|Tell me|Do you remember] the name of my [pet|dog|cat|horse][?|]", "What did I call my [pet|dog|cat]?"),
+    "The name is {name}."),
+    (("I work as a {job}[.|]", "I [am|am working as] a {job}[.|]", "My job is {job}[.|]", "I'm a {job}[.|]"),
+    "{job} is a good job.", ("What is my [job|profession|work]?", "What do I do[ for a living| for work|]?",
+    "What do I work as?", "[Do you remember|Do you know] my [job|profession]?"), "Your job is {job}."),
+    (("I [like|love|enjoy] [to eat |eating |]{food}[.|]", "My favo[u|]rite food is {food}[.|]",
+    "I like {food} [most|best][.|]"), "{food} is tasty.", ("What do I like[ to eat|]?",
+    "[What is|What's] my favo[u|]rite food?", "[Which|What] food do I [like|love]?",
+    "[Do you remember|Do you know] what I like[ to eat|]?"), "You like {food}."),
 )  # fmt: skip
 _ZH_TOLD = (
-    (("我[叫|的名字是|的名字叫|是]{name}[。|]", "你好,我[叫|是]{name}。", "[记住|请记住],我叫{name}。"), "很高兴认识你,{name}。",
-     ("我[叫什么名字|叫什么|是谁|的名字是什么]?", "你[记得|知道|还记得]我[的名字|叫什么|是谁]吗?", "我刚才说我叫什么?"), "你叫{name}。"),
-    (("我[住在|家在|来自|现在住在]{city}[。|]",), "{city}是个好地方。", ("我住在[哪里|哪个城市|哪儿]?", "我家在[哪里|哪儿]?", "你[知道|记得]我住在哪里吗?", "我来自哪里?"),
+    (("我[叫|的名字是|的名字叫|是]{name}[。|]", "你好,我[叫|是]{name}。", "[记住|请记住],我叫{name}。"),
+    "很高兴认识你,{name}。",
+     ("我[叫什么名字|叫什么|是谁|的名字是什么]?", "你[记得|知道|还记得]我[的名字|叫什么|是谁]吗?", "我刚才说我叫什么?"),
+     "你叫{name}。"),
+    (("我[住在|家在|来自|现在住在]{city}[。|]",), "{city}是个好地方。", ("我住在[哪里|哪个城市|哪儿]?",
+    "我家在[哪里|哪儿]?", "你[知道|记得]我住在哪里吗?", "我来自哪里?"),
      "你住在{city}。"),
-    (("我[买了|刚买了|今天买了|昨天买了][一个|]{item}[。|]",), "希望你喜欢{item}。", ("我[刚才|今天|]买了什么?", "你[记得|知道]我买了什么吗?"),
+    (("我[买了|刚买了|今天买了|昨天买了][一个|]{item}[。|]",), "希望你喜欢{item}。", ("我[刚才|今天|]买了什么?",
+    "你[记得|知道]我买了什么吗?"),
      "你买了{item}。"),
     (("我的[幸运数字|数字|号码|密码]是{number}[。|]", "[请|]记住[数字|]{number}[。|]"), "我会记住{number}。",
-     ("我的[幸运数字|数字|号码|密码]是[多少|几|什么]?", "我[说的|刚才说的]数字是多少?", "[我让你记住的数字是多少|数字是多少]?"), "你的数字是{number}。"),
-    (("我今年{age}岁[。|]", "我{age}岁[了|]。"), "{age}岁是个好年纪。", ("我[今年|]多大[了|]?", "我几岁[了|]?", "你记得我多大吗?"), "你{age}岁。"),
+     ("我的[幸运数字|数字|号码|密码]是[多少|几|什么]?", "我[说的|刚才说的]数字是多少?",
+     "[我让你记住的数字是多少|数字是多少]?"), "你的数字是{number}。"),
+    (("我今年{age}岁[。|]", "我{age}岁[了|]。"), "{age}岁是个好年纪。", ("我[今年|]多大[了|]?", "我几岁[了|]?",
+    "你记得我多大吗?"), "你{age}岁。"),
 )  # fmt: skip
 
 
@@ -65,7 +106,8 @@ def _told(draw: Draw) -> Told:
     names, cities, items = (ZH_NAMES, ZH_CITIES, ZH_ITEMS) if chinese else (NAMES, CITIES, ITEMS)
     name = spelled_word(draw).capitalize() if not chinese and draw.chance(0.2) else draw.one(names)
     values = {
-        "name": name, "city": draw.one(cities), "item": draw.one(items), "number": draw.number(2, draw.one((99, 99, 9999))),
+        "name": name, "city": draw.one(cities), "item": draw.one(items), "number": draw.number(2, draw.one((99, 99,
+        9999))),
         "age": draw.number(5, 99), "colour": draw.one(COLOUR_NAMES), "job": draw.one(JOBS), "food": draw.one(FOODS),
     }  # fmt: skip
     ways, acknowledged, questions, answer = draw.one(_ZH_TOLD if chinese else _TOLD)
@@ -97,10 +139,17 @@ def _turn(said: str, answered: str) -> tuple[Message, Message]:
 
 
 _THEN_ADD = (
-    "[Now|And now|Then|] add {c}[ to that| to it| more|][.|]", "[And|] plus {c}[?|]", "[And|] {c} more[?|]", "+[ |]{c}", "And if you add {c}[ to that|]?", "[What is that|What's that|That|And that|The result|It] plus {c}[?|]", "Increase [it|that] by {c}[.|]", "[再|然后|]加[上|]{c}[。|]", "再加{c}等于多少?",
+    "[Now|And now|Then|] add {c}[ to that| to it| more|][.|]", "[And|] plus {c}[?|]", "[And|] {c} more[?|]",
+    "+[ |]{c}", "And if you add {c}[ to that|]?",
+    "[What is that|What's that|That|And that|The result|It] plus {c}[?|]", "Increase [it|that] by {c}[.|]",
+    "[再|然后|]加[上|]{c}[。|]", "再加{c}等于多少?",
 )  # fmt: skip
 _THEN_TAKE = (
-    "[Now|And now|Then|] subtract {c}[ from that| from it|][.|]", "[And|] minus {c}[?|]", "[And|] {c} less[?|]", "-[ |]{c}", "[Now|And now|] take [away |]{c}[ away| from that| away from that|][.|]", "And if you [subtract|take away] {c}[ from that|]?", "[What is that|What's that|That|And that|The result|It] minus {c}[?|]", "Decrease [it|that] by {c}[.|]", "[再|然后|]减[去|]{c}[。|]", "再减{c}等于多少?",
+    "[Now|And now|Then|] subtract {c}[ from that| from it|][.|]", "[And|] minus {c}[?|]", "[And|] {c} less[?|]",
+    "-[ |]{c}", "[Now|And now|] take [away |]{c}[ away| from that| away from that|][.|]",
+    "And if you [subtract|take away] {c}[ from that|]?",
+    "[What is that|What's that|That|And that|The result|It] minus {c}[?|]", "Decrease [it|that] by {c}[.|]",
+    "[再|然后|]减[去|]{c}[。|]", "再减{c}等于多少?",
 )  # fmt: skip
 
 
@@ -120,10 +169,22 @@ def _carried_on(draw: Draw) -> Example:
     return Example("several turns", key, messages, str(total + c if plus else total - c))
 
 
-_AND = ("And [of |for |that of |]{x}?", "And {x}", "[And what|What|How] about {x}?", "{x}?", "And [what is it for|the one of] {x}?", "Same for {x}[?|]", "Now {x}[.|]", "Ok, and {x}?", "{x}")
+_AND = (
+    "And [of |for |that of |]{x}?",
+    "And {x}",
+    "[And what|What|How] about {x}?",
+    "{x}?",
+    "And [what is it for|the one of] {x}?",
+    "Same for {x}[?|]",
+    "Now {x}[.|]",
+    "Ok, and {x}?",
+    "{x}",
+)
 _ZH_AND = ("那{x}呢?", "{x}呢?", "还有{x}呢?", "那{x}?", "{x}?")
 # Kinds of facts that can be gone on with: those that are asked of one thing.
-_OF_ONE = [(phrases, pairs, weight) for phrases, pairs, weight in FACTS if not any("{y}" in phrase for phrase in phrases)]
+_OF_ONE = [
+    (phrases, pairs, weight) for phrases, pairs, weight in FACTS if not any("{y}" in phrase for phrase in phrases)
+]
 
 
 def _asked_of_another(draw: Draw) -> Example:

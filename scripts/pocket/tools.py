@@ -80,19 +80,25 @@ _NOUNS = (
 )  # fmt: skip
 _RESULTS = ("status", "id", "total", "place", "answer", "title", "code", "level", "result", "name", "count", "price")
 _DESCRIBED = ("{verb} a {noun}", "{verb} the {noun}", "{verb} {noun}", "{verb} a {noun} by {parameters}")
-_ASKED = ("[Use|Call|Run|Invoke|Execute|Please use|Can you call|Please call] {name}", "Use the tool {name}", "[Please|I need to|I'd like to|Could you|Let's] {verb} the {noun}", "{verb} the {noun}", "{verb} a {noun}", "{verb} {noun}", "I want to {verb} the {noun}",
+_ASKED = ("[Use|Call|Run|Invoke|Execute|Please use|Can you call|Please call] {name}", "Use the tool {name}",
+    "[Please|I need to|I'd like to|Could you|Let's] {verb} the {noun}", "{verb} the {noun}", "{verb} a {noun}",
+    "{verb} {noun}", "I want to {verb} the {noun}",
           "Can you {verb} a {noun}", "What is the {noun}", "The {noun}", "Use {name}", "Call {name}",
           "Run {name}")  # fmt: skip
 _ZH_ASKED = ("用{name}", "调用{name}", "运行{name}")
 # How an argument is said; how the first is joined to what is asked, and each to the one before.
 _Way = tuple[str, str, str]
 _NAMED: tuple[_Way, ...] = (
-    ("{0} = {{{0}}}", " with ", " and "), ("the {0} {{{0}}}", " with ", " and "), ("{0} set to {{{0}}}", " with ", ", "), ("{0} is {{{0}}}", ". The ", ", "), ("{0}: {{{0}}}", " with ", ", "), ("{0}={{{0}}}", " with ", ", "), ("the {0} is {{{0}}}", ", ", " and "),
+    ("{0} = {{{0}}}", " with ", " and "), ("the {0} {{{0}}}", " with ", " and "), ("{0} set to {{{0}}}", " with ",
+    ", "), ("{0} is {{{0}}}", ". The ", ", "), ("{0}: {{{0}}}", " with ", ", "), ("{0}={{{0}}}", " with ", ", "), (
+    "the {0} is {{{0}}}", ", ", " and "),
     ("{0} {{{0}}}", " with ", " and "), ("{0}: {{{0}}}", ", ", ", "), ("{0}={{{0}}}", " ", " "),
     ("{0} {{{0}}}", ", ", ", "), ("{0} {{{0}}}", " ", " "),
 )  # fmt: skip
 _ZH_NAMED: tuple[_Way, ...] = (
-    ("{0} = {{{0}}}", " with ", " and "), ("the {0} {{{0}}}", " with ", " and "), ("{0} set to {{{0}}}", " with ", ", "), ("{0} is {{{0}}}", ". The ", ", "), ("{0}: {{{0}}}", " with ", ", "), ("{0}={{{0}}}", " with ", ", "), ("the {0} is {{{0}}}", ", ", " and "),
+    ("{0} = {{{0}}}", " with ", " and "), ("the {0} {{{0}}}", " with ", " and "), ("{0} set to {{{0}}}", " with ",
+    ", "), ("{0} is {{{0}}}", ". The ", ", "), ("{0}: {{{0}}}", " with ", ", "), ("{0}={{{0}}}", " with ", ", "), (
+    "the {0} is {{{0}}}", ", ", " and "),
     ("{0}是{{{0}}}", ",", ","), ("{0}为{{{0}}}", ",", ","), ("{0}:{{{0}}}", ",", ","),
 )  # fmt: skip
 _UNNAMED = tuple(
@@ -132,7 +138,9 @@ def service(draw: Draw) -> Offer:
     types = {parameter: row.slots[slot][1] for slot, parameter in parameters.items()}
     results = draw.some(_RESULTS, draw.one((1, 1, 2)))
     told = _telling(results)
-    tool = Tool(name, expanded(draw, row.description), types, requests, tuple(results), told, is_explained=draw.chance(0.3))
+    tool = Tool(
+        name, expanded(draw, row.description), types, requests, tuple(results), told, is_explained=draw.chance(0.3)
+    )
     return Offer(tool, {parameter: row.slots[slot][2] for slot, parameter in parameters.items()})
 
 

@@ -11,11 +11,20 @@ from .vocabulary import WORDS
 
 _COPY = "[Repeat|Copy|Echo|Say|Write|Print|Output|Type|Reproduce|Return|Reply with|Respond with|Answer with]"
 _REPEAT = (
-    "[Repeat|Say] after me: {text}", f"{_COPY}: {{text}}", f"{_COPY} [this|the following|this text|these words|the text|this sentence|exactly this|the following text|just this|only this]: {{text}}",
-    f"{_COPY} [exactly|just|only]: {{text}}", "[Repeat|Copy|Echo|Say] {text}", f"{_COPY} [this|the following|this text] [exactly|once more|again|back|back to me|word for word|as it is|unchanged|without changes]: {{text}}", "[Just|Now|Simply] say {text}",
-    f"{_COPY} [the word|the words|the text|the phrase|the sentence]: {{text}}", "[Repeat|Say|Copy] the [word|words|phrase] {text}", f"[Can|Could] you [repeat|copy|say|write][ this|]: {{text}}", "Can you say {text}", "[Repeat|Say|Write] [what I say|what I write|my words]: {text}",
-    "Say it back[ to me|]: {text}", "[My text|Here is a text|Text to copy|Copy this down]: {text}", "[Please repeat|Please copy|Please say|Please write]: {text}", f"{_COPY} \"{{text}}\"", f"{_COPY} '{{text}}'", f"{_COPY} [this|exactly|after me]: \"{{text}}\"",
-    "[重复|复述|照抄|抄写|原样输出|跟我说|说|写|输出|跟我读]:{text}", "[重复|复述]一遍[:|]{text}", "照抄一遍:{text}", "请[原样输出|重复|复述|照抄|跟我说]:{text}", "[重复|说|跟我说]{text}", "[重复|照抄|复述][这句话|下面的话|以下内容|这段话]:{text}",
+    "[Repeat|Say] after me: {text}", f"{_COPY}: {{text}}", f"{_COPY} [this|the following|this text|these words|the "
+    "text|this sentence|exactly this|the following text|just this|only this]: {text}",
+    f"{_COPY} [exactly|just|only]: {{text}}", "[Repeat|Copy|Echo|Say] {text}",
+    f"{_COPY} [this|the following|this text] [exactly|once more|again|back|back to me|word for word|as it is|"
+    "unchanged|without changes]: {text}", "[Just|Now|Simply] say {text}",
+    f"{_COPY} [the word|the words|the text|the phrase|the sentence]: {{text}}",
+    "[Repeat|Say|Copy] the [word|words|phrase] {text}", "[Can|Could] you [repeat|copy|say|write][ this|]: {text}",
+    "Can you say {text}", "[Repeat|Say|Write] [what I say|what I write|my words]: {text}",
+    "Say it back[ to me|]: {text}", "[My text|Here is a text|Text to copy|Copy this down]: {text}",
+    "[Please repeat|Please copy|Please say|Please write]: {text}", f"{_COPY} \"{{text}}\"", f"{_COPY} '{{text}}'",
+    f"{_COPY} [this|exactly|after me]: \"{{text}}\"",
+    "[重复|复述|照抄|抄写|原样输出|跟我说|说|写|输出|跟我读]:{text}", "[重复|复述]一遍[:|]{text}", "照抄一遍:{text}",
+    "请[原样输出|重复|复述|照抄|跟我说]:{text}",
+    "[重复|说|跟我说]{text}", "[重复|照抄|复述][这句话|下面的话|以下内容|这段话]:{text}",
 )  # fmt: skip
 
 
@@ -37,11 +46,39 @@ def _text_to_copy(draw: Draw) -> str:
     if form == 4:
         text = "".join(draw.one("abcdefghijklmnopqrstuvwxyz") for _ in range(draw.number(3, 8)))
         return text.upper() if draw.chance(0.3) else text
-    words = [draw.one((*_SMALL, *_SMALL, *NAMES, *CITIES[:40])) if draw.chance(0.35) else _word(draw, form) for _ in range(draw.number(1, 7))]
+    words = [
+        draw.one((*_SMALL, *_SMALL, *NAMES, *CITIES[:40])) if draw.chance(0.35) else _word(draw, form)
+        for _ in range(draw.number(1, 7))
+    ]
     return _finished(draw, words)
 
 
-_SMALL = "the a is on in my I we you and like to at has of was not it he she this with for are".split()
+_SMALL = [
+    "the",
+    "a",
+    "is",
+    "on",
+    "in",
+    "my",
+    "I",
+    "we",
+    "you",
+    "and",
+    "like",
+    "to",
+    "at",
+    "has",
+    "of",
+    "was",
+    "not",
+    "it",
+    "he",
+    "she",
+    "this",
+    "with",
+    "for",
+    "are",
+]
 
 
 def _word(draw: Draw, form: int) -> str:
@@ -52,7 +89,9 @@ def _token(draw: Draw) -> str:
     """A mark of letters and digits, as codes and versions are."""
     word = spelled_word(draw)
     number = draw.number(0, 999)
-    return draw.one((f"{word}{number}", f"{word.upper()}-{number}", f"{word}_{spelled_word(draw)}", str(number), f"{number}{word}"))
+    return draw.one(
+        (f"{word}{number}", f"{word.upper()}-{number}", f"{word}_{spelled_word(draw)}", str(number), f"{number}{word}")
+    )
 
 
 def _finished(draw: Draw, words: list[str]) -> str:
@@ -71,23 +110,59 @@ def _finished(draw: Draw, words: list[str]) -> str:
 # --- spelling and reversing ------------------------------------------------------------------------------------------
 
 _BACKWARDS = (
-    "[Reverse|Flip|Invert|Turn around|Mirror] [the word |the string |the text |the letters of |]{text}[.|]", "[Write|Spell|Say|Type|Print|Read] [the word |]{text} [backwards|backward|in reverse|reversed|from back to front|from right to left|the other way round|back to front|in reverse order][.|]", "What is {text} [reversed|backwards|backward|spelled backwards|in reverse|written backwards|when reversed]?",
-    "[Reverse|Flip|Backwards|Reversed|Mirror|Invert]: {text}", "{text} [backwards|reversed|backward|in reverse|spelled backwards|the other way round]", "[Reverse|Flip|Invert] [this|this word|the following|the following word|the word|the string|this string|the letters|it]: {text}", "What's {text} [backwards|reversed|spelled backwards]?",
-    "[Can|Could] you [reverse|flip|turn around] [the word |]{text}?", "How do you [spell|write|say] {text} [backwards|backward|in reverse]?", "[Turn|Read] {text} [around|backwards|round][.|]", "[Give me|Show me|Tell me|I want|Say] {text} [backwards|reversed|in reverse][.|]",
-    "[Give me|Show me|What is] the [reverse|reversal|mirror image] of [the word |]{text}", "[The reverse|Reverse] of {text}", "If you read {text} backwards, what do you get?", "[Reverse|Flip] the [letters|letters in|order of the letters in|characters of|spelling of] {text}", "[Reverse|Flip|Spell backwards] \"{text}\"", "[Reverse|Write] '{text}' [backwards|]",
-    "[Start with the last letter and|From the last letter to the first:] write {text}", "[Put|Write] the letters of {text} in reverse order[.|]", "{text}, [but |]backwards",
-    "[把|将|请把]{text}[倒过来|反过来|倒着][写|]。", "{text}[倒过来|反过来][是什么|怎么写]?", "[反转|倒写|翻转][:|]{text}", "反转[单词|字符串|][:|]{text}。", "[倒着|反着]写{text}", "{text}[倒着|反着][写|拼]是什么?",
+    "[Reverse|Flip|Invert|Turn around|Mirror] [the word |the string |the text |the letters of |]{text}[.|]",
+    "[Write|Spell|Say|Type|Print|Read] [the word |]{text} [backwards|backward|in reverse|reversed|from back to front|"
+    "from right to left|the other way round|back to front|in reverse order][.|]",
+    "What is {text} [reversed|backwards|backward|spelled backwards|in reverse|written backwards|when reversed]?",
+    "[Reverse|Flip|Backwards|Reversed|Mirror|Invert]: {text}",
+    "{text} [backwards|reversed|backward|in reverse|spelled backwards|the other way round]",
+    "[Reverse|Flip|Invert] [this|this word|the following|the following word|the word|the string|this string|the "
+    "letters|it]: {text}", "What's {text} [backwards|reversed|spelled backwards]?",
+    "[Can|Could] you [reverse|flip|turn around] [the word |]{text}?",
+    "How do you [spell|write|say] {text} [backwards|backward|in reverse]?",
+    "[Turn|Read] {text} [around|backwards|round][.|]",
+    "[Give me|Show me|Tell me|I want|Say] {text} [backwards|reversed|in reverse][.|]",
+    "[Give me|Show me|What is] the [reverse|reversal|mirror image] of [the word |]{text}",
+    "[The reverse|Reverse] of {text}", "If you read {text} backwards, what do you get?",
+    "[Reverse|Flip] the [letters|letters in|order of the letters in|characters of|spelling of] {text}",
+    "[Reverse|Flip|Spell backwards] \"{text}\"", "[Reverse|Write] '{text}' [backwards|]",
+    "[Start with the last letter and|From the last letter to the first:] write {text}",
+    "[Put|Write] the letters of {text} in reverse order[.|]", "{text}, [but |]backwards",
+    "[把|将|请把]{text}[倒过来|反过来|倒着][写|]。", "{text}[倒过来|反过来][是什么|怎么写]?",
+    "[反转|倒写|翻转][:|]{text}", "反转[单词|字符串|][:|]{text}。",
+    "[倒着|反着]写{text}", "{text}[倒着|反着][写|拼]是什么?",
 )  # fmt: skip
 _LIST = "[list|words|items|sequence|list of words|order of these|order of]"
 _LIST_BACKWARDS = (
-    f"[Reverse|Flip|Invert|Turn around] [this|the|these] {_LIST}: {{text}}", f"[Put|Write|Give me|Show] [this|these|the] {_LIST} in reverse[ order|]: {{text}}", "[List|Write|Say|Put] these [backwards|in reverse order|in the opposite order|from last to first|back to front]: {text}", "Reverse the [list|order of] {text}", "[Reverse|Flip]: {text}", "[Reverse|Flip] {text}", "{text} [backwards|in reverse order|reversed]", "{text}: reverse [the order|the list|this]", "[Last first|From last to first|Reverse order|Backwards]: {text}", "[Say|Write|Read|List] the list backwards: {text}",
-    "[把|将]这个列表[倒过来|反过来]:{text}", "[倒序|逆序|反向][列出|排列]:{text}", "反转[列表|][:|]{text}", "[倒过来|反过来]说:{text}",
+    f"[Reverse|Flip|Invert|Turn around] [this|the|these] {_LIST}: {{text}}",
+    f"[Put|Write|Give me|Show] [this|these|the] {_LIST} in reverse[ order|]: {{text}}",
+    "[List|Write|Say|Put] these [backwards|in reverse order|in the opposite order|from last to first|back to front]: "
+    "{text}", "Reverse the [list|order of] {text}", "[Reverse|Flip]: {text}", "[Reverse|Flip] {text}",
+    "{text} [backwards|in reverse order|reversed]", "{text}: reverse [the order|the list|this]",
+    "[Last first|From last to first|Reverse order|Backwards]: {text}",
+    "[Say|Write|Read|List] the list backwards: {text}",
+    "[把|将]这个列表[倒过来|反过来]:{text}", "[倒序|逆序|反向][列出|排列]:{text}", "反转[列表|][:|]{text}",
+    "[倒过来|反过来]说:{text}",
 )  # fmt: skip
 _SPELL = (
-    "[Spell|Spell out] [the word |]{text}[.|]", "How do you spell [the word |]{text}?", "How is [the word |]{text} spelled?", "[Spell|Spelling]: {text}", "[Write|Say|List|Give me|Name|What are] the letters [of|in] [the word |]{text}[.|]", "[Spell|Write] {text} letter by letter[.|]", "What is the spelling of {text}?", "[The letters|Letters] of {text}", "[Split|Break] {text} into letters[.|]", "{text}怎么拼[写|]?", "拼写{text}。",
+    "[Spell|Spell out] [the word |]{text}[.|]", "How do you spell [the word |]{text}?",
+    "How is [the word |]{text} spelled?", "[Spell|Spelling]: {text}",
+    "[Write|Say|List|Give me|Name|What are] the letters [of|in] [the word |]{text}[.|]",
+    "[Spell|Write] {text} letter by letter[.|]", "What is the spelling of {text}?", "[The letters|Letters] of {text}",
+    "[Split|Break] {text} into letters[.|]", "{text}怎么拼[写|]?", "拼写{text}。",
 )  # fmt: skip
-_FIRST = ("[What|Which] is the first letter [of|in] [the word |]{text}?", "[The first|First] letter of {text}", "[What|Which] letter does {text} [start|begin] with?", "{text}的第一个字母是什么?")
-_LAST = ("[What|Which] is the last letter [of|in] [the word |]{text}?", "[The last|Last] letter of {text}", "[What|Which] letter does {text} end with?", "{text}的最后一个字母是什么?")
+_FIRST = (
+    "[What|Which] is the first letter [of|in] [the word |]{text}?",
+    "[The first|First] letter of {text}",
+    "[What|Which] letter does {text} [start|begin] with?",
+    "{text}的第一个字母是什么?",
+)
+_LAST = (
+    "[What|Which] is the last letter [of|in] [the word |]{text}?",
+    "[The last|Last] letter of {text}",
+    "[What|Which] letter does {text} end with?",
+    "{text}的最后一个字母是什么?",
+)
 
 
 def reversing(draw: Draw) -> Example:
@@ -99,7 +174,9 @@ def reversing(draw: Draw) -> Example:
     if form == 3:
         return _end_letter(draw)
     is_number = form < 6
-    make = (lambda: _digits(draw)) if is_number else (lambda: spelled_word(draw) if draw.chance(0.9) else _letters(draw))
+    make = (
+        (lambda: _digits(draw)) if is_number else (lambda: spelled_word(draw) if draw.chance(0.9) else _letters(draw))
+    )
     text, key = draw.until_admitted(make, lambda made: f"reverse {made}")
     if not is_number and (shout := draw.number(0, 9)) < 2:
         text = text.upper() if shout else text.capitalize()
@@ -126,7 +203,13 @@ def _spelled(draw: Draw) -> Example:
 def _end_letter(draw: Draw) -> Example:
     text, key = draw.until_admitted(lambda: spelled_word(draw), lambda made: f"end letter {made}")
     first = draw.chance(0.5)
-    return asked("reversing", key, said(draw, _FIRST if first else _LAST, text=text), text[0] if first else text[-1], thinking=" ".join(text))
+    return asked(
+        "reversing",
+        key,
+        said(draw, _FIRST if first else _LAST, text=text),
+        text[0] if first else text[-1],
+        thinking=" ".join(text),
+    )
 
 
 def _digits(draw: Draw) -> str:
