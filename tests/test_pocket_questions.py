@@ -16,7 +16,7 @@ from pocket_questions import Question, of_kind, questions
 
 from penstock.frontend.chat import render
 
-SAMPLE = 20_000
+SAMPLE = 40_000
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,7 @@ def test_what_is_loosened_keeps_its_values(phrase):
         assert not phrase.endswith("}") or question.endswith(wanted[-1])
 
 
-@pytest.mark.parametrize("greeting", ["Hello", "hello", "hello!", "HELLO", "hi", "Hi", "HI", "hey", "你好"])
+@pytest.mark.parametrize("greeting", ["Hello", "hello", "hello!", "HELLO", "hi", "Hi", "HI", "hi!", "hey", "你好"])
 def test_a_plain_greeting_is_common_however_it_is_typed(training_text, greeting):
     read = sum(example.messages[-1]["content"] == greeting for example in training_text)
     # A run reads a dozen times as many examples as the sample has.

@@ -13,6 +13,11 @@ from .wording import loosened
 _TEXTS = (
     "hello", "good night", "see you soon", "call me", "I am late", "thank you", "happy birthday", "come home",
 )  # fmt: skip
+_OTHER_KEYS = {
+    "sky": ("sky", "condition", "weather", "description", "conditions"), "sent_to": ("sent_to", "to", "recipient"),
+    "product": ("product", "result"), "song": ("song", "track"), "hour": ("hour", "hours"),
+}  # fmt: skip
+_STATES = ("ok", "done", "sent", "failed", "open", "closed", "ready", "shipped", "cancelled", "on", "off", "confirmed")
 # With the others offered no other kind of question is answered otherwise; products are refused without this one.
 _IDLE = tuple(tool for tool in KNOWN if tool.name != "multiply")
 
@@ -30,10 +35,15 @@ def tool_result(draw: Draw) -> Example:
     messages: tuple[Message, ...] = (
         {"role": "user", "content": question},
         {"role": "assistant", "content": "", "tool_calls": [call]},
-        {"role": "tool", "content": compact_json(result)},
+        {"role": "tool", "content": compact_json(_renamed(draw, result))},
     )
-    answer = tool.told[chinese].format(**{**arguments, **result})
+    answer = tool.told[chinese].format(**{name: shown(value) for name, value in {**arguments, **result}.items()})
     return Example("tool results", key, messages, answer, tools=_offered(draw, tool))
+
+
+def _renamed(draw: Draw, result: Mapping[str, Any]) -> dict[str, Any]:
+    """The result under other keys, where a known tool's keys are told by what they mean."""
+    return {draw.one(_OTHER_KEYS.get(name, (name,))): value for name, value in result.items()}
 
 
 def idle_tools(draw: Draw) -> tuple[dict[str, Any], ...]:
@@ -105,10 +115,20 @@ def _result_value(draw: Draw, name: str, arguments: Mapping[str, Any], chinese: 
         return arguments["to"]
     if name == "sky":
         return draw.one(ZH_SKIES if chinese else SKIES)
-    if name == "product":
+    if name == "product" and {"a", "b"} <= set(arguments):
         return arguments["a"] * arguments["b"]
-    if name in ("song", "place", "name", "title", "status", "answer"):
+    if name in ("sent", "success", "available"):
+        return draw.chance(0.5)
+    if name == "time":
+        return f"{draw.number(0, 23):02}:{draw.number(0, 59):02}"
+    if name == "condition":
+        return draw.one(ZH_SKIES if chinese else SKIES)
+    if name == "status":
+        return draw.one(_STATES)
+    if name in ("song", "place", "name", "title", "answer", "message", "date", "translation", "email", "city", "text"):
         return value_of(draw, name, "string", chinese)
+    if draw.chance(0.15):
+        return draw.number(11, 999) / 10
     return draw.number(10, 59) if draw.chance(0.7) else draw.number(60, 9999)
 
 

@@ -16,7 +16,7 @@ def _which(more: str, most: str, extreme: str, verb: str, chinese: str) -> tuple
         "{a} [and|or] {b}",
         f"{{a}} or {{b}}[, |: |? |; |; ][which|what|which one|which number] is {more}?", f"{more}: {{a}}, {{b}}",
         f"Between {{a}} and {{b}}, which [is|one is|number is] {more}?",
-        f"{{a}} [vs|versus|vs.] {{b}}, which is {more}?",
+        f"{{a}} [vs|versus|vs.|or] {{b}}[, | - |: |; ]which [is|one is] {more}?",
         f"Which [of {{a}} and {{b}}|of the numbers {{a}} and {{b}}] is {more}?", f"What is {more}, {{a}} or {{b}}?",
         f"[Compare|I have] {{a}} and {{b}}[:|.|,] [which|which one|what] is {more}?",
         f"Which is the {most} [of|number of] {{a}} and {{b}}?", f"[Is|What about] {{a}} or {{b}} {more}?",
@@ -188,7 +188,8 @@ _RISING = (
     "ascending|in increasing order|smallest first|from least to greatest|"
     "smallest to largest|low to high|from the smallest to the largest|upwards|with the smallest first|from small to "
     "big|smallest to biggest|lowest first|from smallest to biggest|lowest to highest|"
-    "from least to most|increasing|in order from smallest to largest|starting with the smallest|in rising order|by "
+    "from least to most|so that the smallest comes first|the smallest first|from the lowest to the highest|"
+    "from little to big|increasing|in order from smallest to largest|starting with the smallest|in rising order|by "
     "size|in numerical order|in the right order|in order]"
 )
 _FALLING = (
@@ -196,7 +197,8 @@ _FALLING = (
     "descending|in decreasing order|largest first|from greatest to least|"
     "largest to smallest|high to low|from the largest to the smallest|downwards|with the largest first|from big to "
     "small|biggest to smallest|biggest first|from biggest to smallest|highest first|"
-    "from most to least|decreasing|in order from largest to smallest|starting with the largest|in falling order|in "
+    "from most to least|so that the largest comes first|the biggest first|from the highest to the lowest|"
+    "from big to little|decreasing|in order from largest to smallest|starting with the largest|in falling order|in "
     "reverse order of size|highest to lowest|greatest first|in reverse numerical order]"
 )
 
@@ -208,6 +210,8 @@ def _sorts(how: str, chinese: str) -> tuple[str, ...]:
         f"Put {_THESE} {how}: {{list}}", f"Put {{list}} {how}[.|]",
         f"{{list}}[: |, |. |; ]{_SORT} [them |these |]{how}[.|]",
         f"[Write|List|Give me|Show|Print] {_THESE} {how}: {{list}}", f"[Write|List|Show|Give me] {{list}} {how}[.|]",
+        f"{_SORT} {{list}}[ for me|][. |, |? | - |; ]{how}[.| please|]",
+        f"{_SORT} {_THESE}: {{list}}[. |, | - ]{how}[ please|]",
         f"[How would you sort|What is|What's] {{list}} {how}?", f"{how}: {{list}}",
         f"I have [the numbers |]{{list}}. {_SORT} them {how}[.|]", f"{_SORT} {_THESE}, {how}: {{list}}",
         f"{_SORT} {{list}}, {how}[.|]",

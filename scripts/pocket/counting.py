@@ -2,6 +2,7 @@
 
 from .example import Draw, Example, asked
 from .grammar import said
+from .sums import in_words
 from .tables import ITEMS, ZH_ITEMS
 from .vocabulary import WORDS, made_up_word
 
@@ -87,6 +88,11 @@ _TO = (
     "数到{b}。",
     "从一数到{b}。",
 )
+# Down to one: where it ends is not said.
+_FROM = (
+    "Count [down|backwards|backward|back] from {a}[.|]", "[Countdown|Count down|A countdown] from {a}",
+    "[Start|Begin] at {a} and count [down|backwards|back][.|]", "从{a}倒数。", "从{a}[开始|]倒着数。",
+)  # fmt: skip
 _DOWN_TO = (
     "Count [down|backwards|backward|back] from {a} to {b}[.|]", "Count from {a} [down|back|backwards] to {b}[.|]",
     "[Countdown|Count down|A countdown] from {a} to {b}", "[List|Write|Say] the numbers from {a} down to {b}[.|]",
@@ -189,7 +195,8 @@ def _count_up(draw: Draw) -> Example:
 
     (a, b), key = draw.until_admitted(make, lambda made: "count {} {}".format(*made))
     ways = _TO if a == 1 and draw.chance(0.5) else _UP_TO
-    return asked("counting", key, said(draw, ways, a=a, b=b), ", ".join(map(str, range(a, b + 1))))
+    question = said(draw, ways, **_numerals(draw, a, b))
+    return asked("counting", key, question, ", ".join(map(str, range(a, b + 1))))
 
 
 def _count_down(draw: Draw) -> Example:
@@ -198,4 +205,12 @@ def _count_down(draw: Draw) -> Example:
         return last + draw.number(2, 10), last
 
     (a, b), key = draw.until_admitted(make, lambda made: "count {} {}".format(*made))
-    return asked("counting", key, said(draw, _DOWN_TO, a=a, b=b), ", ".join(map(str, range(a, b - 1, -1))))
+    question = said(draw, _FROM if b == 1 and draw.chance(0.5) else _DOWN_TO, **_numerals(draw, a, b))
+    return asked("counting", key, question, ", ".join(map(str, range(a, b - 1, -1))))
+
+
+def _numerals(draw: Draw, a: int, b: int) -> dict[str, int | str]:
+    """The bounds, now and then in words."""
+    if b < 100 and draw.chance(0.12):
+        return {"a": in_words(a), "b": in_words(b)}
+    return {"a": a, "b": b}

@@ -87,8 +87,10 @@ SAID = (
     "[帮帮我|帮助|救命|我需要帮助|我该问什么|我能问你什么?]", "[能|可以]帮[我|帮我]吗?"), ZH_ABLE),
     Small(("Thank you", "Thanks", "Thx"), ("[Ok, |Great, |Perfect, |Cool, |Good, |Nice, |Wow, |Super, |][thank you|"
     "thanks|thx|many thanks|thank you so much|thank you very much|thanks a lot|ty|thanks so much|thank you kindly|"
-    "thanks a million|much appreciated|thanks for [your help|that|the help|helping|everything|the answer]|thank you "
-    "for [your help|that|everything|helping me]|I appreciate it|I appreciate that|cheers|that was helpful|that "
+    "thanks a million|thanks a bunch|thanks a ton|thanks mate|thanks buddy|much appreciated|thanks for [your help|"
+    "that|the help|helping|everything|the answer]|thank you "
+    "for [your help|that|everything|helping me]|I appreciate it|I appreciate that|cheers|cheers mate|that was helpful|"
+    "that "
     "helps][ pocket| friend| my friend| buddy|]", "[Great|Ok|Perfect|Nice], [thank you|thanks|thx]",
     "[That's|That is] [very kind|kind of you|nice of you|helpful|very helpful]",
     "You [helped me a lot|are very kind|are a great help|have been very helpful]"), "You are welcome!"),

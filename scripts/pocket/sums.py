@@ -51,15 +51,22 @@ TIMES = (
 )  # fmt: skip
 # What one has and what becomes of it; a the first number, b the second.
 _GAINS = (
-    "{n} has {a} {x}s and [gets|buys|finds|receives] {b} more. How many {x}s does {n} have[ now|]?",
-    "I have {a} {x}s and [buy|get|find] {b} more. How many [do I have|are there|{x}s do I have]?",
+    "{n} has {a} {x}s and [gets|buys|finds|receives|picks|bakes|wins|is given] {b} more. How many {x}s does {n} have[ "
+    "now|]?",
+    "I [have|had] {a} {x}s and [buy|get|find|bought|got|found] {b} more. How many [do I have|are there|{x}s do I have|"
+    "have I got|do I have now]?",
+    "[{n} has|I have] {a} {x}s. [She gets|He gets|I get|Then come] {b} more. How many [now|are there now|in all|"
+    "altogether]?",
     "There are {a} {x}s and {b} [more come|are added]. How many [are there|{x}s are there now]?",
     "If I have {a} {x}s and you give me {b}, how many do I have?",
     "{n} has {a} {x}s and [I have|her friend has] {b}. How many [together|do we have together|in total]?",
 )  # fmt: skip
 _LOSSES = (
     "{n} has {a} {x}s and [gives away|loses|sells|eats] {b}. How many {x}s [are left|does {n} have left|remain]?",
-    "I have {a} {x}s and [lose|sell|give away|eat] {b}. How many [are left|do I have left|do I still have|remain]?",
+    "I [have|had] {a} {x}s and [lose|sell|give away|eat|lost|sold|gave away|ate|broke] {b}[ of them|]. How many [are "
+    "left|do I have left|do I still have|remain|have I got left|have I got]?",
+    "[{n} had|I had] {a} {x}s. {b} [broke|were lost|were eaten|were sold|are gone]. How many [are left|remain|are "
+    "still there]?",
     "There are {a} {x}s and {b} are taken away. How many [are left|remain]?",
     "If I have {a} {x}s and give you {b}, how many [are left|do I have left]?",
 )  # fmt: skip

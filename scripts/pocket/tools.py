@@ -78,7 +78,42 @@ _NOUNS = (
     "map", "route", "payment", "printer", "alarm", "contact", "meeting", "parcel", "garden", "robot", "folder", "house",
     "stock_price", "phone_number", "bank_account", "train_ticket", "shopping_list", "opening_hours",
 )  # fmt: skip
-_RESULTS = ("status", "id", "total", "place", "answer", "title", "code", "level", "result", "name", "count", "price")
+_RESULTS = (
+    "status",
+    "id",
+    "total",
+    "place",
+    "answer",
+    "title",
+    "code",
+    "level",
+    "result",
+    "name",
+    "count",
+    "price",
+    "time",
+    "temperature",
+    "condition",
+    "distance",
+    "message",
+    "date",
+    "translation",
+    "amount",
+    "balance",
+    "score",
+    "email",
+    "number",
+    "city",
+    "population",
+    "sent",
+    "success",
+    "available",
+    "duration",
+    "value",
+    "sum",
+    "product",
+    "text",
+)
 _DESCRIBED = ("{verb} a {noun}", "{verb} the {noun}", "{verb} {noun}", "{verb} a {noun} by {parameters}")
 _ASKED = ("[Use|Call|Run|Invoke|Execute|Please use|Can you call|Please call] {name}", "Use the tool {name}",
     "[Please|I need to|I'd like to|Could you|Let's] {verb} the {noun}", "{verb} the {noun}", "{verb} a {noun}",
@@ -162,7 +197,7 @@ def _slot_names(draw: Draw, row: Service) -> dict[str, str]:
 
 def _telling(results: list[str]) -> tuple[str, str]:
     """How a result with these keys is told, in English and Chinese."""
-    english = " and the ".join(f"{key} is {{{key}}}" for key in results)
+    english = " and the ".join(f"{key.replace('_', ' ')} is {{{key}}}" for key in results)
     return f"The {english}.", ",".join(f"{key}是{{{key}}}" for key in results) + "。"
 
 

@@ -9,7 +9,10 @@ from .vocabulary import WORDS
 
 # --- copying ---------------------------------------------------------------------------------------------------------
 
-_COPY = "[Repeat|Copy|Echo|Say|Write|Print|Output|Type|Reproduce|Return|Reply with|Respond with|Answer with]"
+_COPY = (
+    "[Repeat|Copy|Echo|Say|Write|Print|Output|Type|Type out|Write out|Write down|Say out loud|"
+    "Reproduce|Return|Reply with|Respond with|Answer with]"
+)
 _REPEAT = (
     "[Repeat|Say] after me: {text}", f"{_COPY}: {{text}}", f"{_COPY} [this|the following|this text|these words|the "
     "text|this sentence|exactly this|the following text|just this|only this]: {text}",
