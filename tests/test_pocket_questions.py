@@ -25,8 +25,8 @@ def training_text():
 
 
 def test_no_held_out_question_is_in_the_training_text(training_text):
-    learnt = {str(example.messages[-1]) for example in training_text if len(example.messages) == 1}
-    asked = {str(question.messages[-1]) for question in questions() if len(question.messages) == 1}
+    learnt = {f"{example.messages} {list(example.tools)}" for example in training_text}
+    asked = {f"{tuple(question.messages)} {question.tools or []}" for question in questions()}
     assert not learnt & asked
 
 

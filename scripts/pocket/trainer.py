@@ -6,8 +6,10 @@ all that a later start needs to go on as if nothing had happened. Knows nothing 
 
 import time
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 from tokenizers import Tokenizer
@@ -96,6 +98,7 @@ class Training:
     def _save(self, path: Path) -> None:
         state = {
             "done": self.done,
+            "tokenizer": self.tokenizer.to_str(),
             "wrong": self.mixture.wrong,
             "model": self.model.state_dict(),
             "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
@@ -104,8 +107,8 @@ class Training:
         torch.save(state, half)
         half.replace(path)
 
-    def resume(self, path: Path) -> None:
-        state = torch.load(path, weights_only=True)
+    def resume(self, state: Mapping[str, Any]) -> None:
+        """Go on from the state of a checkpoint."""
         self.done, self.mixture.wrong = state["done"], state["wrong"]
         self.model.load_state_dict(state["model"])
         for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
