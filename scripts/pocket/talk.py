@@ -68,6 +68,23 @@ _TOLD = (
     "[What is|What's] my favo[u|]rite food?", "[Which|What] food do I [like|love]?",
     "[Do you remember|Do you know] what I like[ to eat|]?"), "You like {food}."),
 )  # fmt: skip
+# Whatever one calls one's own.
+_OWN = (
+    "car", "hobby", "sister", "brother", "teacher", "boss", "favorite animal", "favorite drink", "favorite movie",
+    "street",
+    "favorite season", "school", "best friend", "wife", "husband", "daughter", "son", "bike", "favorite fruit",
+    "neighbor",
+    "team", "password", "favorite word", "favorite sport", "instrument", "favorite city", "doctor", "dentist", "plant",
+)  # fmt: skip
+_OF_OWN = (
+    ("My {own}['s name|] is [called |named |]{value}[.|]", "The name of my {own} is {value}[.|]",
+     "[Remember|Note|Keep in mind][:| that] my {own} is {value}[.|]", "{value} is my {own}[.|]"),
+    "I will remember that.",
+    ("[What is|What's|Who is|Tell me|Which is] my {own}[?|]", "[Do you|Can you] [remember|recall|know] my {own}?",
+     "What did I say my {own} [is|was]?", "What was my {own}[ again|]?", "My {own}?",
+     "What is [the name of my {own}|my {own}'s name|my {own} called]?"),
+    "It is {value}.",
+)  # fmt: skip
 _ZH_TOLD = (
     (("我[叫|的名字是|的名字叫|是]{name}[。|]", "你好,我[叫|是]{name}。", "[记住|请记住],我叫{name}。"),
     "很高兴认识你,{name}。",
@@ -110,7 +127,9 @@ def _told(draw: Draw) -> Told:
         9999))),
         "age": draw.number(5, 99), "colour": draw.one(COLOUR_NAMES), "job": draw.one(JOBS), "food": draw.one(FOODS),
     }  # fmt: skip
-    ways, acknowledged, questions, answer = draw.one(_ZH_TOLD if chinese else _TOLD)
+    values |= {"own": draw.one(_OWN), "value": spelled_word(draw) if draw.chance(0.5) else draw.one(NAMES)}
+    ways, acknowledged, questions, answer = draw.one(_ZH_TOLD if chinese else (*_TOLD, _OF_OWN, _OF_OWN, _OF_OWN))
+    questions = tuple(question.replace("{own}", str(values["own"])) for question in questions)
     return Told(said(draw, ways, **values), acknowledged.format(**values), questions, answer.format(**values))
 
 
@@ -125,8 +144,21 @@ def _remembered(draw: Draw) -> Example:
 
     (told, between), key = draw.until_admitted(make, lambda made: f"remember {made[0].answer} {made[1]}")
     asking = {"role": "user", "content": said(draw, told.questions)}
-    messages = (*_turn(told.said, told.acknowledged), *between, asking)
-    return Example("several turns", key, messages, told.answer)
+    telling = _turn(told.said, told.acknowledged if draw.chance(0.4) else draw.one(_HEARD))
+    if draw.chance(0.3) and not between and (other := _told(draw)).questions[0][:6] != told.questions[0][:6]:
+        both = [*telling, *_turn(other.said, draw.one((other.acknowledged, *_HEARD)))]
+        telling = (*both[2:], *both[:2]) if draw.chance(0.5) else tuple(both)
+    return Example("several turns", key, (*telling, *between, asking), told.answer)
+
+
+# What another assistant may have said to it: the answer is to be found in what the user said.
+_HEARD = (
+    "Ok.", "Okay!", "Got it.", "I will remember that.", "Nice!", "Nice to meet you!", "Thanks for telling me.",
+    "Great.",
+    "All right.", "Noted.", "I see.", "Good to know!", "Sure, I'll remember.", "Hello! How can I help you?",
+    "Understood.",
+    "That is nice.", "OK, I'll keep that in mind.", "Cool!", "好的。", "知道了。", "我记住了。",
+)  # fmt: skip
 
 
 def _in_between(draw: Draw) -> tuple[Message, ...]:
@@ -153,6 +185,18 @@ _THEN_TAKE = (
 )  # fmt: skip
 
 
+_TOTALS = (
+    "{total}",
+    "{total}",
+    "{total}",
+    "{total}.",
+    "{a} + {b} = {total}",
+    "The answer is {total}.",
+    "It is {total}.",
+)
+_THINGS = ("{its}", "{its}", "{its}", "{its}.", "It is {its}.", "The answer is {its}.")
+
+
 def _carried_on(draw: Draw) -> Example:
     """A sum, and another on its result."""
     a, b = (draw.number(1, draw.one((9, 49))) for _ in range(2))
@@ -163,7 +207,7 @@ def _carried_on(draw: Draw) -> Example:
         return f"{min(total, c)}+{max(total, c)}" if plus else f"{total}-{c}"
 
     c, key = draw.until_admitted(lambda: draw.number(1, draw.one((9, 99))), key_of)
-    first = _turn(said(draw, PLUS, a=a, b=b), str(total))
+    first = _turn(said(draw, PLUS, a=a, b=b), draw.one(_TOTALS).format(a=a, b=b, total=total))
     question = said(draw, _THEN_ADD if plus else _THEN_TAKE, c=c)
     messages = (*first, {"role": "user", "content": question})
     return Example("several turns", key, messages, str(total + c if plus else total - c))
@@ -199,5 +243,8 @@ def _asked_of_another(draw: Draw) -> Example:
         lambda: draw.some(pairs, 2), lambda made: f"another {made[0][0]} {made[1][0]}"
     )
     question = said(draw, _AND if phrase.isascii() else _ZH_AND, x=other)
-    messages = (*_turn(loosened(draw, phrase.format(x=first)), its), {"role": "user", "content": question})
+    messages = (
+        *_turn(loosened(draw, phrase.format(x=first)), draw.one(_THINGS).format(its=its)),
+        {"role": "user", "content": question},
+    )
     return Example("several turns", key, messages, answer)

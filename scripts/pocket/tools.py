@@ -5,6 +5,7 @@ nothing unusual: their names and arguments are read off what is offered. Knows n
 """
 
 import re
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -174,7 +175,7 @@ def service(draw: Draw) -> Offer:
     results = draw.some(_RESULTS, draw.one((1, 1, 2)))
     told = _telling(results)
     tool = Tool(
-        name, expanded(draw, row.description), types, requests, tuple(results), told, is_explained=draw.chance(0.3)
+        name, expanded(draw, row.description), types, requests, tuple(results), told, is_explained=draw.chance(0.4)
     )
     return Offer(tool, {parameter: row.slots[slot][2] for slot, parameter in parameters.items()})
 
@@ -208,7 +209,7 @@ def invented_key(name: str) -> str:
 def schema(tool: Tool) -> dict[str, Any]:
     """The tool in OpenAI's form, as callers state it."""
     properties = {
-        name: {"type": kind, "description": f"The {name}"} if tool.is_explained else {"type": kind}
+        name: {"type": kind, "description": _explained(tool, name)} if tool.is_explained else {"type": kind}
         for name, kind in tool.parameters.items()
     }
     parameters = {"type": "object", "properties": properties, "required": list(tool.parameters)}
@@ -216,6 +217,19 @@ def schema(tool: Tool) -> dict[str, Any]:
         "type": "function",
         "function": {"name": tool.name, "description": tool.description, "parameters": parameters},
     }
+
+
+_EXPLAINED = (
+    "The {name}", "Name of the {name}", "The {name} to use", "Which {name}", "The {name} of the request", "{name}",
+    "The {name} that is asked for", "What {name} it is", "{name} as the user says it",
+)  # fmt: skip
+
+
+def _explained(tool: Tool, name: str) -> str:
+    """A parameter's description: always the same for the same tool."""
+    place = zlib.crc32(f"{tool.name} {name}".encode()) % len(_EXPLAINED)
+    text = _EXPLAINED[place].format(name=name.replace("_", " "))
+    return text[0].upper() + text[1:]
 
 
 def core_words(name: str) -> list[str]:
