@@ -20,7 +20,7 @@ from pocket.trainer import Training
 from tokenizers import Tokenizer
 
 ROOT = Path(__file__).resolve().parent.parent
-STEPS = 3600
+STEPS = 3300
 
 
 def main() -> None:
