@@ -23,7 +23,7 @@ from penstock.protocol.guided import Grammar
 from penstock.protocol.process import wait_for_ends
 
 POCKET = Path(__file__).resolve().parents[2] / "frontend" / "pocket"
-SIZE = 2048
+SIZE = 1536
 AMBIGUOUS = 'start: e\ne: e "+" e | e e | "(" e ")" | /[a-z0-9 ]/ | "sure: " e\n'
 # Sixty ways to go on from each letter: its first mask alone takes longer than the loop would wait.
 DEAR = "start: s\ns: " + " | ".join(f"x{i} s" for i in range(60)) + ' | "."\n'

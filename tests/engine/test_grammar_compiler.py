@@ -25,7 +25,7 @@ class Waiting:
 
     def __init__(self) -> None:
         self.woken = threading.Event()
-        self.compiler = Compiler(POCKET, 2048, self.woken.set)
+        self.compiler = Compiler(POCKET, 1536, self.woken.set)
 
     def outcome(self, grammar: Grammar, seconds: float = 60) -> Outcome:
         end = time.monotonic() + seconds

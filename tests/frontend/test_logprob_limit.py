@@ -12,7 +12,7 @@ PROMPT = list(range(10, 50))
 
 @pytest.fixture(scope="module")
 def door() -> Door:
-    return door_of_pocket(limit_logprobs=2048 * 100)
+    return door_of_pocket(limit_logprobs=1536 * 100)
 
 
 def asked(door: Door, **params) -> Pending:
