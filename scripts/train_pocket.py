@@ -10,16 +10,17 @@ import os
 from pathlib import Path
 
 # Threads that spin while they wait starve one another on a machine that others use too. Read when torch is imported.
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+os.environ.setdefault("OMP_WAIT_POLICY", "active")
 
 import torch
 from pocket.export import export
 from pocket.model import Decoder, Shape
 from pocket.tokens import learnt_tokenizer
 from pocket.trainer import Training
+from tokenizers import Tokenizer
 
 ROOT = Path(__file__).resolve().parent.parent
-STEPS = 7500
+STEPS = 3800
 
 
 def main() -> None:
@@ -29,14 +30,16 @@ def main() -> None:
     arguments.out.mkdir(parents=True, exist_ok=True)
     checkpoint = arguments.checkpoint
     checkpoint.parent.mkdir(parents=True, exist_ok=True)
-    tokenizer = learnt_tokenizer(arguments.seed)
+    state = torch.load(checkpoint, weights_only=True) if arguments.resume else None
+    # What is gone on with keeps its tokens, whatever has become of the text that they were learnt from.
+    tokenizer = Tokenizer.from_str(state["tokenizer"]) if state else learnt_tokenizer(arguments.seed)
     model = Decoder(Shape(tokenizer.get_vocab_size()))
     size = sum(parameter.numel() for parameter in model.parameters())
     tokens = tokenizer.get_vocab_size()
     print(f"pocket: {size / 1e6:.2f} M parameters, {tokens:,} tokens, on {arguments.device}", flush=True)
     training = Training(model, tokenizer, arguments.seed, arguments.steps, arguments.device)
-    if arguments.resume:
-        training.resume(checkpoint)
+    if state:
+        training.resume(state)
         print(f"resumed at step {training.done:,}", flush=True)
     training.run(checkpoint)
     export(model, tokenizer, arguments.out)

@@ -16,9 +16,9 @@ from .example import Example
 from .kinds import Mixture, training
 from .tokens import answer_ids, prompt_ids
 
-TOKENS_PER_STEP = 3072
+TOKENS_PER_STEP = 4096
 # A passage lies in a row of the shortest length that holds it; one step in three has one long row of many passages.
-ROW_LENGTHS = (64, 96, 128, 192, 256, 320, 448)
+ROW_LENGTHS = (64, 96, 128, 192, 256, 320, 448, 576)
 LONG_ROW = 768
 _NOTHING = 0  # <|endoftext|>, which fills what no conversation does
 

@@ -4,14 +4,20 @@ from collections.abc import Mapping
 from typing import Any
 
 from .example import Draw, Example, Message, asked, call_text, compact_json
+from .grammar import framed, mistyped
 from .tables import CITIES, ITEMS, NAMES
-from .tools import KNOWN, Tool, invented, invented_key, schema
-from .values import SKIES, ZH_SKIES, shown, value_of
+from .tools import KNOWN, Tool, core_words, invented, invented_key, schema, service
+from .values import SKIES, ZH_SKIES, shown, slot_value, value_of
 from .wording import loosened
 
 _TEXTS = (
     "hello", "good night", "see you soon", "call me", "I am late", "thank you", "happy birthday", "come home",
 )  # fmt: skip
+_OTHER_KEYS = {
+    "sky": ("sky", "condition", "weather", "description", "conditions"), "sent_to": ("sent_to", "to", "recipient"),
+    "product": ("product", "result"), "song": ("song", "track"), "hour": ("hour", "hours"),
+}  # fmt: skip
+_STATES = ("ok", "done", "sent", "failed", "open", "closed", "ready", "shipped", "cancelled", "on", "off", "confirmed")
 # With the others offered no other kind of question is answered otherwise; products are refused without this one.
 _IDLE = tuple(tool for tool in KNOWN if tool.name != "multiply")
 
@@ -29,10 +35,15 @@ def tool_result(draw: Draw) -> Example:
     messages: tuple[Message, ...] = (
         {"role": "user", "content": question},
         {"role": "assistant", "content": "", "tool_calls": [call]},
-        {"role": "tool", "content": compact_json(result)},
+        {"role": "tool", "content": compact_json(_renamed(draw, result))},
     )
-    answer = tool.told[chinese].format(**{**arguments, **result})
+    answer = tool.told[chinese].format(**{name: shown(value) for name, value in {**arguments, **result}.items()})
     return Example("tool results", key, messages, answer, tools=_offered(draw, tool))
+
+
+def _renamed(draw: Draw, result: Mapping[str, Any]) -> dict[str, Any]:
+    """The result under other keys, where a known tool's keys are told by what they mean."""
+    return {draw.one(_OTHER_KEYS.get(name, (name,))): value for name, value in result.items()}
 
 
 def idle_tools(draw: Draw) -> tuple[dict[str, Any], ...]:
@@ -42,19 +53,45 @@ def idle_tools(draw: Draw) -> tuple[dict[str, Any], ...]:
 
 
 def _request(draw: Draw) -> tuple[str, dict[str, Any], str, Tool, bool]:
+    form = draw.number(0, 9)
+    if form < 5:
+        return _of_service(draw)
+    return _of_known(draw) if form < 7 else _of_invented(draw)
+
+
+def _of_known(draw: Draw) -> tuple[str, dict[str, Any], str, Tool, bool]:
     def make() -> tuple[Tool, str, dict[str, Any]]:
         tool = draw.one(KNOWN)
         phrase = draw.one(tool.requests)
         return tool, phrase, _arguments(draw, tool, not phrase.isascii())
 
-    if draw.chance(0.5):
-        (tool, phrase, arguments), key = draw.until_admitted(make, lambda made: f"{made[0].name} {made[2]}")
-    else:
-        tool = invented(draw)
-        key, phrase = invented_key(tool.name), draw.one(tool.requests)
-        arguments = _arguments(draw, tool, not phrase.isascii())
-    said = {name: shown(value) for name, value in arguments.items()}
-    return loosened(draw, phrase).format(**said), arguments, key, tool, not phrase.isascii()
+    (tool, phrase, arguments), key = draw.until_admitted(make, lambda made: f"{made[0].name} {made[2]}")
+    return _put(draw, phrase, arguments), arguments, key, tool, not phrase.isascii()
+
+
+def _of_invented(draw: Draw) -> tuple[str, dict[str, Any], str, Tool, bool]:
+    tool = invented(draw)
+    phrase = draw.one(tool.requests)
+    arguments = _arguments(draw, tool, not phrase.isascii())
+    return _put(draw, phrase, arguments), arguments, invented_key(tool.name), tool, not phrase.isascii()
+
+
+def _of_service(draw: Draw) -> tuple[str, dict[str, Any], str, Tool, bool]:
+    offer = service(draw)
+    phrase = draw.one(offer.tool.requests)
+    chinese = not phrase.isascii()
+    arguments = {name: slot_value(draw, kind, chinese) for name, kind in offer.kinds.items()}
+    return _put(draw, phrase, arguments), arguments, invented_key(offer.tool.name), offer.tool, chinese
+
+
+def _put(draw: Draw, phrase: str, arguments: Mapping[str, Any]) -> str:
+    """The request with its arguments in it, asked as people ask."""
+    switches = "turn" in phrase.lower() or "switch" in phrase.lower() or "light" in phrase.lower()
+    said = {
+        name: ("on" if value else "off") if switches and isinstance(value, bool) else shown(value)
+        for name, value in arguments.items()
+    }
+    return mistyped(draw, loosened(draw, framed(draw, phrase, share=0.15))).format(**said)
 
 
 def _arguments(draw: Draw, tool: Tool, chinese: bool) -> dict[str, Any]:
@@ -78,19 +115,40 @@ def _result_value(draw: Draw, name: str, arguments: Mapping[str, Any], chinese: 
         return arguments["to"]
     if name == "sky":
         return draw.one(ZH_SKIES if chinese else SKIES)
-    if name == "product":
+    if name == "product" and {"a", "b"} <= set(arguments):
         return arguments["a"] * arguments["b"]
-    if name in ("song", "place", "name", "title", "status", "answer"):
+    if name in ("sent", "success", "available"):
+        return draw.chance(0.5)
+    if name == "time":
+        return f"{draw.number(0, 23):02}:{draw.number(0, 59):02}"
+    if name == "condition":
+        return draw.one(ZH_SKIES if chinese else SKIES)
+    if name == "status":
+        return draw.one(_STATES)
+    if name in ("song", "place", "name", "title", "answer", "message", "date", "translation", "email", "city", "text"):
         return value_of(draw, name, "string", chinese)
+    if draw.chance(0.15):
+        return draw.number(11, 999) / 10
     return draw.number(10, 59) if draw.chance(0.7) else draw.number(60, 9999)
 
 
 def _offered(draw: Draw, tool: Tool) -> tuple[dict[str, Any], ...]:
-    """The tool among up to two others."""
+    """The tool among up to two others, which do other things."""
     offered = [tool]
-    for _ in range(draw.number(0, 2)):
-        other = draw.one(KNOWN) if draw.chance(0.5) else invented(draw)
+    for _ in range(draw.one((0, 0, 1, 1, 2))):
+        other = draw.one(KNOWN) if tool in KNOWN and draw.chance(0.5) else _unlike(draw, tool)
         if other.name not in (one.name for one in offered):
             offered.append(other)
     draw.random.shuffle(offered)
     return tuple(map(schema, offered))
+
+
+def _unlike(draw: Draw, tool: Tool) -> Tool:
+    """An invented tool; beside a service that isn't known, another service of which no word is alike."""
+    if tool in KNOWN or draw.chance(0.4):
+        return invented(draw)
+    words = set(core_words(tool.name))
+    while True:
+        other = service(draw).tool
+        if not words & set(core_words(other.name)) and "search" not in other.name:
+            return other

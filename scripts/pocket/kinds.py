@@ -8,13 +8,16 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from .calls import idle_tools, tool_call, tool_result
+from .comparing import comparison, sorting
+from .counting import counting
 from .example import Draw, Example, Message, after
+from .facts import fact
 from .greetings import greeting
-from .numbers import comparison, counting, large_sum, small_sum, sorting
 from .records import json_answer
 from .refusals import refusal
+from .sums import large_sum, small_sum
 from .talk import several_turns
-from .words import copying, fact, reversing
+from .words import copying, reversing
 
 KINDS: Mapping[str, Callable[[Draw], Example]] = {
     "small sums": small_sum,
@@ -34,8 +37,9 @@ KINDS: Mapping[str, Callable[[Draw], Example]] = {
 }
 # What every kind is worth before it is known how badly it goes.
 _BASE = {
-    "small sums": 3.0, "comparisons": 2.1, "sorting": 1.8, "reversing": 1.2, "facts": 1.4, "greetings": 3.0,
-    "several turns": 1.3, "tool calls": 1.0, "tool results": 0.5,
+    "small sums": 3.0, "large sums": 0.8, "comparisons": 2.0, "sorting": 2.0, "counting": 0.8, "reversing": 1.3,
+    "facts": 4.0, "greetings": 1.8,
+    "several turns": 1.2, "tool calls": 1.2, "tool results": 0.3, "refusals": 1.8, "json": 0.8,
 }  # fmt: skip
 # How often tools are offered with kinds that are asked in the same words, and answered alike, without them.
 _WITH_IDLE_TOOLS = {

@@ -19,8 +19,8 @@ class Shape:
 
     vocab_size: int
     hidden_size: int = 256
-    intermediate_size: int = 512
-    num_hidden_layers: int = 5
+    intermediate_size: int = 768
+    num_hidden_layers: int = 6
     num_attention_heads: int = 4
     num_key_value_heads: int = 2
     head_dim: int = 64

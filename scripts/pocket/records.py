@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from .example import Draw, Example, asked, compact_json
+from .grammar import expanded, said
 from .values import shown, some_names, value_of
-from .wording import worded
 
 
 @dataclass(frozen=True)
@@ -20,57 +20,131 @@ _PERSON = {"name": "string", "age": "integer", "city": "string"}
 _BOUGHT = {"name": "string", "count": "integer", "item": "string", "price": "integer"}
 _WEATHER = {"city": "string", "temperature": "integer", "sky": "string"}
 _RECORDS = (
-    Record(("{name} is {age} years old and lives in {city}.", "{name}, {age}, lives in {city}.",
-            "My friend {name} from {city} is {age} years old.", "{name} is {age} and from {city}."), _PERSON),
-    Record(("{name} bought {count} {item} for {price} euros.", "{name} paid {price} euros for {count} {item}."),
+    Record(("{name} is {age}[ years old|] and [lives in|is from|comes from|works in|was born in] {city}.",
+    "{name}, {age}, [lives in|from] {city}.",
+    "[My friend|My brother|My neighbour|The student] {name} from {city} is {age} years old.",
+    "{name} [lives in|comes from] {city} and is {age}[ years old|].",
+    "[Hi, I am|I am|My name is] {name}, {age} years old, [living in|from] {city}.",
+    "{name} ({age}) [lives in|from] {city}", "{age}-year-old {name} [lives in|comes from] {city}."), _PERSON),
+    Record(("{name} bought {count} {item} for {price} [euros|dollars].",
+    "{name} paid {price} [euros|dollars] for {count} {item}.",
+    "{count} {item} were bought by {name} for {price} [euros|dollars].",
+    "For {price} [euros|dollars], {name} got {count} {item}."),
            _BOUGHT),
     Record(("It is {temperature} degrees and {sky} in {city}.", "In {city} it is {sky} at {temperature} degrees.",
-            "{city}: {sky}, {temperature} degrees."), _WEATHER),
+            "{city}: {sky}, {temperature} degrees.", "Today {city} is {sky} with {temperature} degrees.",
+            "The weather in {city} is {sky}, {temperature} degrees."), _WEATHER),
+    Record(("[The book |]{title} [was written by|is by] {author} in {year}.", "{author} wrote {title} in {year}.",
+    "{title} by {author} ({year})", "In {year}, {author} published {title}."), {"title": "string", "author": "string",
+    "year": "integer"}),
+    Record(("The {item} costs {price} [euros|dollars] and is {color}.",
+    "[A|The] {color} {item} [costs|is] {price} [euros|dollars].", "{item}: {color}, {price} [euros|dollars]"), {"item":
+    "string", "price": "integer", "color": "string"}),
+    Record(("{name} works as a {job} in {city}.", "{name} is a {job} from {city}.",
+    "The {job} {name} lives in {city}."), {"name": "string", "job": "string", "city": "string"}),
+    Record(("The [flight|train|bus] from {from} to {to} costs {price} [euros|dollars].",
+    "From {from} to {to} for {price} [euros|dollars].", "{price} [euros|dollars] from {from} to {to}"), {"from":
+    "string", "to": "string", "price": "integer"}),
+    Record(("{name}'s email is {email}.", "[You can reach|Write to] {name} at {email}.",
+    "{name} has the email {email}.", "Contact: {name}, {email}"), {"name": "string", "email": "string"}),
+    Record(("[The meeting with|I meet|Meeting with] {name} [is on|on] {day} in {city}.",
+    "On {day} I meet {name} in {city}."), {"name": "string", "day": "string", "city": "string"}),
+    Record(("{name} is {age}[ years old|].", "{name}, {age}", "{name} turned {age}.",
+    "{name}, who is {age}, [likes tea|has a dog|plays chess]."), {"name": "string", "age": "integer"}),
+    Record(("{name} [likes|loves|prefers|eats] {food}.", "{name}'s favourite food is {food}."), {"name": "string",
+    "food": "string"}),
+    Record(("The team {team} has {points} points.", "{team}: {points} points", "{team} scored {points} points."), {
+    "team": "string", "points": "integer"}),
 )  # fmt: skip
 _ZH_RECORDS = (
-    Record(("{name}今年{age}岁,住在{city}。", "我的朋友{name}住在{city},今年{age}岁。"), _PERSON),
-    Record(("{name}花了{price}元买了{count}个{item}。", "{name}买了{count}个{item},一共{price}元。"), _BOUGHT),
+    Record(("{name}[今年|]{age}岁,[住在|来自]{city}。", "我的[朋友|同学]{name}住在{city},今年{age}岁。",
+    "{name}住在{city},{age}岁。"),
+    _PERSON),
+    Record(("{name}花了{price}元买了{count}个{item}。", "{name}买了{count}个{item},一共{price}元。",
+    "{name}用{price}元买了{count}个{item}。"), _BOUGHT),
+    Record(("{city}[今天|]{sky},{temperature}度。", "{city}的天气是{sky},气温{temperature}度。"), _WEATHER),
+    Record(("{name}{age}岁。", "{name}今年{age}岁。"), {"name": "string", "age": "integer"}),
 )  # fmt: skip
+_GIVE = "[Give|Give me|Write|Return|Output|Extract|Show|Put|List|Get|Find|Provide|State|Produce]"
 _KEYS_STATED = (
-    "Give {keys} as JSON: {text}", "Write this as JSON with the keys {keys}: {text}",
-    "{text} Answer as JSON with {keys}.", "Extract {keys} as JSON. {text}", "JSON with {keys}: {text}",
-    "{text} Give me {keys} as JSON.", "To JSON with keys {keys}: {text}", "Convert to JSON ({keys}): {text}",
+    f"{_GIVE} {{keys}} as JSON: {{text}}", "[Write|Put|Turn|Convert|Make|Transform] [this|the following|this sentence|"
+    "the sentence] [as|into|to] JSON with [the |]keys {keys}: {text}",
+    "{text} [Answer|Reply|Respond|Return] [as|in|with] JSON with [the keys |keys |]{keys}[.|]",
+    "[Extract|Give me|Find] {keys} as JSON[.|:] {text}", "JSON with {keys}: {text}", "JSON with keys {keys}: {text}",
+    "{text} Give me {keys} as JSON[.|]", "[To|As] JSON with keys {keys}: {text}", "Convert to JSON ({keys}): {text}",
+    "[Make|Create|Write|Build] [JSON|a JSON object] with [the fields|fields|the keys|keys] {keys} from[ this|]: "
+    "{text}", "[Extract|Pull out|Find] the [fields|keys] {keys}[ in JSON| as JSON|]: {text}",
+    "[Text|Sentence]: {text}\n[JSON|Give JSON] with [keys |]{keys}[.|:]",
+    "{text}\n[Return|Write|Give] JSON with [the keys |keys |fields |]{keys}[.|]",
+    "From \"{text}\" [extract|give|get] {keys} as JSON[.|]",
+    "[Give|Return|Answer with] a JSON object with {keys} for: {text}", "{text} -> JSON with {keys}",
+    "{text} As JSON with {keys}[ please|.|]", "Keys: {keys}. [Write as JSON|Make JSON|JSON]: {text}",
 )  # fmt: skip
 _ZH_KEYS_STATED = (
-    "用JSON给出{keys}:{text}", "{text}请用JSON回答,包含{keys}。", "把{keys}提取为JSON:{text}",
-    "{text}用JSON给出{keys}。",
+    "[用|以]JSON[给出|写出|输出|提取]{keys}:{text}", "{text}请用JSON回答,包含{keys}。",
+    "[把|将]{keys}提取为JSON:{text}",
+    "{text}[用JSON给出|提取]{keys}[。|]", "[写成|转成|输出]JSON,[键为|字段为|包含]{keys}:{text}",
+    "{text}\n输出JSON,[键是|包含]{keys}。",
+)  # fmt: skip
+_NO_KEYS_STATED = (
+    "[Write|Put|Turn|Convert|Give|Give me|Make|Show] [this|it|the following|that|this sentence|the facts] [as|into|in|"
+    "to] JSON: {text}", "{text} [As|In|Give it as|Answer in|Answer as|Reply in|Write it as] JSON[.|]", "JSON: {text}",
+    "[To|As] JSON: {text}", "{text} [把它写成|用|转成]JSON。",
+    "[Extract|Give me|Get] the [data|facts|information|details][ as JSON|]: {text}",
 )  # fmt: skip
 _SCHEMA_STATED = (
-    "Answer as JSON to this schema: {schema}\n{text}", "{text}\nGive it as JSON that fits this schema: {schema}",
+    "[Answer|Reply|Respond] [as|in|with] JSON [to|that fits|matching|following] this schema: {schema}\n{text}",
+    "{text}\n[Give|Write|Return] it as JSON that [fits|matches|follows] this schema: {schema}",
     "Extract JSON with this schema: {schema}\nText: {text}", "{text}\nSchema: {schema}", "JSON for {schema}\n{text}",
+    "Schema: {schema}\n[Text: |]{text}", "[Use|Follow|Fill in] this [JSON schema|schema]: {schema}\n{text}",
+    "{text}\n[Use|Follow|Fill in] this [JSON schema|schema]: {schema}",
 )  # fmt: skip
 _ZH_SCHEMA_STATED = (
-    "按此模式用JSON回答:{schema}\n{text}", "{text}\n请按这个模式输出JSON:{schema}",
+    "按[此|这个]模式用JSON回答:{schema}\n{text}", "{text}\n请按这个模式输出JSON:{schema}", "{text}\n模式:{schema}",
 )  # fmt: skip
 # A field that is told after its name, and what stands between two.
 _LISTED = (("{}: {{{}}}", ", "), ("{} {{{}}}", ", "), ("the {} is {{{}}}", " and "), ("{}={{{}}}", " "))
 
 
 def json_answer(draw: Draw) -> Example:
-    chinese = draw.chance(0.35)
-    record = draw.one(_ZH_RECORDS if chinese else (*_RECORDS, _invented(draw)))
+    chinese = draw.chance(0.3)
+    record = draw.one(_ZH_RECORDS if chinese else (*_RECORDS, _invented(draw), _invented(draw), _invented(draw)))
     values, key = draw.until_admitted(lambda: _values(draw, record, chinese), lambda made: f"json {made}")
-    text = draw.one(record.sentences).format(**{name: shown(value) for name, value in values.items()})
-    keys = draw.some(list(record.types), draw.number(2, len(record.types)))
-    if draw.chance(0.35):
+    text = expanded(draw, draw.one(record.sentences)).format(**{name: shown(value) for name, value in values.items()})
+    keys = draw.some(list(record.types), draw.number(min(2, len(record.types)), len(record.types)))
+    form = draw.number(0, 99)
+    if form < 12 and record in (*_RECORDS, *_ZH_RECORDS):
+        keys = list(record.types)
+        question = said(draw, _NO_KEYS_STATED, text=text)
+    elif form < 40:
         schema = compact_json(_schema(record, keys))
-        question = worded(draw, _ZH_SCHEMA_STATED if chinese else _SCHEMA_STATED, schema=schema, text=text)
+        question = said(draw, _ZH_SCHEMA_STATED if chinese else _SCHEMA_STATED, schema=schema, text=text)
     else:
-        listed = ("、" if chinese else ", ").join(keys)
-        question = worded(draw, _ZH_KEYS_STATED if chinese else _KEYS_STATED, keys=listed, text=text)
+        question = said(draw, _ZH_KEYS_STATED if chinese else _KEYS_STATED, keys=_keys(draw, keys, chinese), text=text)
     return asked("json", key, question, compact_json({name: values[name] for name in keys}), judged="json")
+
+
+def _keys(draw: Draw, keys: list[str], chinese: bool) -> str:
+    """The keys, one after the other, as people list them."""
+    if chinese:
+        return "、".join(keys)
+    keys = [f'"{key}"' for key in keys] if draw.chance(0.1) else keys
+    return " and ".join((", ".join(keys[:-1]), keys[-1])) if len(keys) > 1 and draw.chance(0.5) else ", ".join(keys)
 
 
 def _values(draw: Draw, record: Record, chinese: bool) -> dict[str, Any]:
     return {
-        name: draw.number(2, 99) if kind == "integer" else value_of(draw, name, kind, chinese)
+        name: _year_or_number(draw, name) if kind == "integer" else value_of(draw, name, kind, chinese)
         for name, kind in record.types.items()
     }
+
+
+def _year_or_number(draw: Draw, name: str) -> int:
+    return (
+        draw.number(1500, 2025)
+        if name == "year"
+        else draw.number(2, draw.one((99, 99, 99, 2000)) if name != "age" else 99)
+    )
 
 
 def _invented(draw: Draw) -> Record:

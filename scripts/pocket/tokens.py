@@ -13,7 +13,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from .example import LETTER_GAP, Example, rendered_answer, rendered_prompt
 from .kinds import training
 
-VOCABULARY = 1536
+VOCABULARY = 2048
 # In the order of their ids; only the first three are hidden from readers of the text.
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 MARKS = ("<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")

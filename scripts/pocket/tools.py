@@ -4,12 +4,16 @@ An invented tool's name, parameters and description are put together anew each t
 nothing unusual: their names and arguments are read off what is offered. Knows nothing of conversations.
 """
 
+import re
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from .counting import spelled_word
 from .example import Draw
-from .numbers import spelled_word
+from .grammar import expanded
+from .services import SERVICES, Service
 from .values import some_names
 from .wording import core
 
@@ -75,19 +79,62 @@ _NOUNS = (
     "map", "route", "payment", "printer", "alarm", "contact", "meeting", "parcel", "garden", "robot", "folder", "house",
     "stock_price", "phone_number", "bank_account", "train_ticket", "shopping_list", "opening_hours",
 )  # fmt: skip
-_RESULTS = ("status", "id", "total", "place", "answer", "title", "code", "level", "result", "name", "count", "price")
+_RESULTS = (
+    "status",
+    "id",
+    "total",
+    "place",
+    "answer",
+    "title",
+    "code",
+    "level",
+    "result",
+    "name",
+    "count",
+    "price",
+    "time",
+    "temperature",
+    "condition",
+    "distance",
+    "message",
+    "date",
+    "translation",
+    "amount",
+    "balance",
+    "score",
+    "email",
+    "number",
+    "city",
+    "population",
+    "sent",
+    "success",
+    "available",
+    "duration",
+    "value",
+    "sum",
+    "product",
+    "text",
+)
 _DESCRIBED = ("{verb} a {noun}", "{verb} the {noun}", "{verb} {noun}", "{verb} a {noun} by {parameters}")
-_ASKED = ("{verb} the {noun}", "{verb} a {noun}", "{verb} {noun}", "I want to {verb} the {noun}",
+_ASKED = ("[Use|Call|Run|Invoke|Execute|Please use|Can you call|Please call] {name}", "Use the tool {name}",
+    "[Please|I need to|I'd like to|Could you|Let's] {verb} the {noun}", "{verb} the {noun}", "{verb} a {noun}",
+    "{verb} {noun}", "I want to {verb} the {noun}",
           "Can you {verb} a {noun}", "What is the {noun}", "The {noun}", "Use {name}", "Call {name}",
           "Run {name}")  # fmt: skip
 _ZH_ASKED = ("用{name}", "调用{name}", "运行{name}")
 # How an argument is said; how the first is joined to what is asked, and each to the one before.
 _Way = tuple[str, str, str]
 _NAMED: tuple[_Way, ...] = (
+    ("{0} = {{{0}}}", " with ", " and "), ("the {0} {{{0}}}", " with ", " and "), ("{0} set to {{{0}}}", " with ",
+    ", "), ("{0} is {{{0}}}", ". The ", ", "), ("{0}: {{{0}}}", " with ", ", "), ("{0}={{{0}}}", " with ", ", "), (
+    "the {0} is {{{0}}}", ", ", " and "),
     ("{0} {{{0}}}", " with ", " and "), ("{0}: {{{0}}}", ", ", ", "), ("{0}={{{0}}}", " ", " "),
     ("{0} {{{0}}}", ", ", ", "), ("{0} {{{0}}}", " ", " "),
 )  # fmt: skip
 _ZH_NAMED: tuple[_Way, ...] = (
+    ("{0} = {{{0}}}", " with ", " and "), ("the {0} {{{0}}}", " with ", " and "), ("{0} set to {{{0}}}", " with ",
+    ", "), ("{0} is {{{0}}}", ". The ", ", "), ("{0}: {{{0}}}", " with ", ", "), ("{0}={{{0}}}", " with ", ", "), (
+    "the {0} is {{{0}}}", ", ", " and "),
     ("{0}是{{{0}}}", ",", ","), ("{0}为{{{0}}}", ",", ","), ("{0}:{{{0}}}", ",", ","),
 )  # fmt: skip
 _UNNAMED = tuple(
@@ -103,13 +150,56 @@ def invented(draw: Draw) -> Tool:
     (name, verb, noun), _ = draw.until_admitted(lambda: _name(draw), lambda made: invented_key(made[0]))
     parameters = some_names(draw, draw.one((1, 1, 2, 2, 3)))
     results = draw.some(_RESULTS, draw.one((1, 1, 2)))
-    english = " and the ".join(f"{key} is {{{key}}}" for key in results)
-    chinese = ",".join(f"{key}是{{{key}}}" for key in results)
     described = draw.one(_DESCRIBED).format(verb=verb, noun=noun, parameters=" and ".join(parameters))
     description = described.capitalize()
     requests = tuple(_request(draw, name, verb, noun, list(parameters)) for _ in range(2))
-    told = (f"The {english}.", f"{chinese}。")
+    told = _telling(results)
     return Tool(name, description, parameters, requests, tuple(results), told, is_explained=draw.chance(0.2))
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A service under the names that it has this time; what kind of value each of its parameters takes."""
+
+    tool: Tool
+    kinds: Mapping[str, str]
+
+
+def service(draw: Draw) -> Offer:
+    row = draw.one(SERVICES)
+    name, _ = draw.until_admitted(lambda: _service_name(draw, row), lambda made: invented_key(made))
+    parameters = _slot_names(draw, row)
+    braces = {slot: f"{{{parameter}}}" for slot, parameter in parameters.items()}
+    requests = tuple(expanded(draw, draw.one(row.requests)).format(**braces) for _ in range(2))
+    types = {parameter: row.slots[slot][1] for slot, parameter in parameters.items()}
+    results = draw.some(_RESULTS, draw.one((1, 1, 2)))
+    told = _telling(results)
+    tool = Tool(
+        name, expanded(draw, row.description), types, requests, tuple(results), told, is_explained=draw.chance(0.4)
+    )
+    return Offer(tool, {parameter: row.slots[slot][2] for slot, parameter in parameters.items()})
+
+
+def _service_name(draw: Draw, row: Service) -> str:
+    """Joined by underscores, or in one word with capitals, or with a made-up word before or behind."""
+    words = expanded(draw, row.names).split("_")
+    if draw.chance(0.25):
+        words = draw.one(([spelled_word(draw), *words], [*words, spelled_word(draw)]))
+    return "_".join(words) if draw.chance(0.75) else words[0] + "".join(map(str.capitalize, words[1:]))
+
+
+def _slot_names(draw: Draw, row: Service) -> dict[str, str]:
+    """A name for the parameter of each slot, no two alike."""
+    while True:
+        names = {slot: expanded(draw, grammar) for slot, (grammar, _, _) in row.slots.items()}
+        if len(set(names.values())) == len(names):
+            return names
+
+
+def _telling(results: list[str]) -> tuple[str, str]:
+    """How a result with these keys is told, in English and Chinese."""
+    english = " and the ".join(f"{key.replace('_', ' ')} is {{{key}}}" for key in results)
+    return f"The {english}.", ",".join(f"{key}是{{{key}}}" for key in results) + "。"
 
 
 def invented_key(name: str) -> str:
@@ -119,7 +209,7 @@ def invented_key(name: str) -> str:
 def schema(tool: Tool) -> dict[str, Any]:
     """The tool in OpenAI's form, as callers state it."""
     properties = {
-        name: {"type": kind, "description": f"The {name}"} if tool.is_explained else {"type": kind}
+        name: {"type": kind, "description": _explained(tool, name)} if tool.is_explained else {"type": kind}
         for name, kind in tool.parameters.items()
     }
     parameters = {"type": "object", "properties": properties, "required": list(tool.parameters)}
@@ -127,6 +217,24 @@ def schema(tool: Tool) -> dict[str, Any]:
         "type": "function",
         "function": {"name": tool.name, "description": tool.description, "parameters": parameters},
     }
+
+
+_EXPLAINED = (
+    "The {name}", "Name of the {name}", "The {name} to use", "Which {name}", "The {name} of the request", "{name}",
+    "The {name} that is asked for", "What {name} it is", "{name} as the user says it",
+)  # fmt: skip
+
+
+def _explained(tool: Tool, name: str) -> str:
+    """A parameter's description: always the same for the same tool."""
+    place = zlib.crc32(f"{tool.name} {name}".encode()) % len(_EXPLAINED)
+    text = _EXPLAINED[place].format(name=name.replace("_", " "))
+    return text[0].upper() + text[1:]
+
+
+def core_words(name: str) -> list[str]:
+    """The words that a tool's name is made of, in small letters."""
+    return re.findall(r"[a-z]+", re.sub(r"([A-Z])", r"_\1", name).lower())
 
 
 def _name(draw: Draw) -> tuple[str, str, str]:
@@ -143,7 +251,7 @@ def _name(draw: Draw) -> tuple[str, str, str]:
 def _request(draw: Draw, name: str, verb: str, noun: str, parameters: list[str]) -> str:
     """What has the tool called. Arguments that are not named come in the order in which the tool states them."""
     chinese, is_named = draw.chance(0.25), draw.chance(0.5)
-    opening = draw.one(_ZH_ASKED if chinese else _ASKED).format(name=name, verb=verb, noun=noun)
+    opening = expanded(draw, draw.one(_ZH_ASKED if chinese else _ASKED)).format(name=name, verb=verb, noun=noun)
     ways = ((_UNNAMED, _NAMED), (_ZH_UNNAMED, _ZH_NAMED))[chinese][is_named]
     each, first, between = draw.one(ways)
     ordered = draw.some(parameters, len(parameters)) if is_named and draw.chance(0.3) else parameters

@@ -1,14 +1,15 @@
 """The training itself: steps, schedule, checkpoints, progress.
 
-The rate rises, stays, and falls to nothing; then it climbs once more, half as high, and falls all the way to the end:
-what the first stage has left rare and hard is learnt in the second. A checkpoint holds all that a later start needs to
-go on as if nothing had happened. Knows nothing of kinds but their names.
+The rate rises, stays, and falls to nothing over the larger part of the run, in which most is learnt. A checkpoint holds
+all that a later start needs to go on as if nothing had happened. Knows nothing of kinds but their names.
 """
 
 import time
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 from tokenizers import Tokenizer
@@ -22,9 +23,7 @@ from .optimizer import optimizers
 
 MATRIX_RATE, OTHER_RATE = 0.02, 0.003
 WARM_UP_STEPS = 100
-FIRST_STAGE = 11 / 15  # of all steps
-FIRST_FALL = 0.2  # of the first stage's steps
-SECOND_HEIGHT = 0.5
+FALL = 0.6  # of all steps
 REPORT_EVERY, MEASURE_EVERY = 100, 500
 HELD_OUT_PER_KIND = 24
 
@@ -99,6 +98,7 @@ class Training:
     def _save(self, path: Path) -> None:
         state = {
             "done": self.done,
+            "tokenizer": self.tokenizer.to_str(),
             "wrong": self.mixture.wrong,
             "model": self.model.state_dict(),
             "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
@@ -107,8 +107,8 @@ class Training:
         torch.save(state, half)
         half.replace(path)
 
-    def resume(self, path: Path) -> None:
-        state = torch.load(path, weights_only=True)
+    def resume(self, state: Mapping[str, Any]) -> None:
+        """Go on from the state of a checkpoint."""
         self.done, self.mixture.wrong = state["done"], state["wrong"]
         self.model.load_state_dict(state["model"])
         for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
@@ -117,15 +117,7 @@ class Training:
 
 def rate_share(step: int, steps: int) -> float:
     """Which share of the highest rate this step learns at."""
-    first = round(steps * FIRST_STAGE)
-    if step < first:
-        return _climb(step, first, FIRST_FALL)
-    return SECOND_HEIGHT * _climb(step - first, steps - first, fall=1.0)
-
-
-def _climb(step: int, steps: int, fall: float) -> float:
-    """Up, and down to nothing over the last steps, of which `fall` is the share."""
-    return min((step + 1) / WARM_UP_STEPS, (steps - step) / (steps * fall), 1.0)
+    return min((step + 1) / WARM_UP_STEPS, (steps - step) / (steps * FALL), 1.0)
 
 
 @torch.no_grad()

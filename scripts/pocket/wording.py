@@ -37,7 +37,7 @@ def _english(draw: Draw, phrase: str) -> str:
         phrase = phrase[:1].lower() + phrase[1:] if small == 1 else phrase.lower()
     if draw.chance(0.3):
         phrase = phrase.replace("what is", "whats").replace("what's", "whats")
-    if draw.chance(0.15) and "please" not in phrase.lower():
+    if draw.chance(0.1) and not _COURTESY.search(phrase.lower()) and "thank" not in phrase.lower():
         phrase = _asked_kindly(draw, phrase)
     if draw.chance(0.15):
         phrase = _in_capitals(phrase)
@@ -66,7 +66,12 @@ def _asked_kindly(draw: Draw, phrase: str) -> str:
 
 
 def _in_capitals(phrase: str) -> str:
-    return "".join(piece if _VALUE.fullmatch(piece) else piece.upper() for piece in _VALUE.split(phrase))
+    return "".join(piece if _VALUE.fullmatch(piece) else piece.upper() for piece in split_at_values(phrase))
+
+
+def split_at_values(phrase: str) -> list[str]:
+    """The phrase in pieces, the places of its values among them."""
+    return _VALUE.split(phrase)
 
 
 def _other_spaces(draw: Draw, phrase: str) -> str:
@@ -79,6 +84,10 @@ def _other_spaces(draw: Draw, phrase: str) -> str:
     if form == 1:
         return phrase.replace(" ", "  ", 1)
     return re.sub(r" ?([+\-*/:=<>]) ?", r"\1", phrase)
+
+
+def is_chinese(text: str) -> bool:
+    return any("\u4e00" <= character <= "\u9fff" for character in text)
 
 
 def core(text: str) -> str:

@@ -1,189 +1,223 @@
-"""Questions about words: copying, reversing, and facts known by heart."""
+"""Words and texts: copied, spelled, and turned round."""
 
-from collections.abc import Sequence
-
+from .counting import spelled_word
 from .example import LETTER_GAP, Draw, Example, asked
+from .grammar import expanded, said
 from .greetings import SAID
-from .numbers import spelled_word
-from .tables import (
-    CAPITALS,
-    COLOURS,
-    DAYS,
-    ITEMS,
-    MONTHS,
-    OPPOSITES,
-    SYMBOLS,
-    TRANSLATIONS,
-    WORDS,
-    ZH_DAYS,
-    ZH_ITEMS,
-    ZH_OPPOSITES,
-)  # fmt: skip
-from .wording import core, loosened, worded
+from .tables import CITIES, ITEMS, NAMES, ZH_ITEMS
+from .vocabulary import WORDS
 
 # --- copying ---------------------------------------------------------------------------------------------------------
 
+_COPY = (
+    "[Repeat|Copy|Echo|Say|Write|Print|Output|Type|Type out|Write out|Write down|Say out loud|"
+    "Reproduce|Return|Reply with|Respond with|Answer with]"
+)
 _REPEAT = (
-    "Repeat after me: {text}", "Say exactly this: {text}", "Repeat: {text}", "Copy this: {text}", "Echo: {text}",
-    "Write the following once more: {text}", "Say: {text}", "Repeat {text}", "Echo {text}", "Say {text}", "Copy {text}",
-    "Can you repeat this: {text}", "Can you say {text}", "Just say {text}", "Now say {text}", "Say this: {text}",
-    "重复:{text}", "跟我说:{text}", "照抄一遍:{text}", "请原样输出:{text}", "重复一遍{text}", "说{text}", "说:{text}",
+    "[Repeat|Say] after me: {text}", f"{_COPY}: {{text}}", f"{_COPY} [this|the following|this text|these words|the "
+    "text|this sentence|exactly this|the following text|just this|only this]: {text}",
+    f"{_COPY} [exactly|just|only]: {{text}}", "[Repeat|Copy|Echo|Say] {text}",
+    f"{_COPY} [this|the following|this text] [exactly|once more|again|back|back to me|word for word|as it is|"
+    "unchanged|without changes]: {text}", "[Just|Now|Simply] say {text}",
+    f"{_COPY} [the word|the words|the text|the phrase|the sentence]: {{text}}",
+    "[Repeat|Say|Copy] the [word|words|phrase] {text}", "[Can|Could] you [repeat|copy|say|write][ this|]: {text}",
+    "Can you say {text}", "[Repeat|Say|Write] [what I say|what I write|my words]: {text}",
+    "Say it back[ to me|]: {text}", "[My text|Here is a text|Text to copy|Copy this down]: {text}",
+    "[Please repeat|Please copy|Please say|Please write]: {text}", f"{_COPY} \"{{text}}\"", f"{_COPY} '{{text}}'",
+    f"{_COPY} [this|exactly|after me]: \"{{text}}\"",
+    "[重复|复述|照抄|抄写|原样输出|跟我说|说|写|输出|跟我读]:{text}", "[重复|复述]一遍[:|]{text}", "照抄一遍:{text}",
+    "请[原样输出|重复|复述|照抄|跟我说]:{text}",
+    "[重复|说|跟我说]{text}", "[重复|照抄|复述][这句话|下面的话|以下内容|这段话]:{text}",
 )  # fmt: skip
 
 
 def copying(draw: Draw) -> Example:
     text, key = draw.until_admitted(lambda: _text_to_copy(draw), lambda made: f"copy {made}")
-    return asked("copying", key, worded(draw, _REPEAT, text=text), text)
+    return asked("copying", key, said(draw, _REPEAT, text=text), text)
 
 
 def _text_to_copy(draw: Draw) -> str:
-    form = draw.number(0, 4)
+    form = draw.number(0, 11)
     if form == 0:
-        return "".join(str(draw.number(0, 9)) for _ in range(draw.number(3, 8)))
+        return "".join(str(draw.number(0, 9)) for _ in range(draw.number(3, 10)))
     if form == 1:
         return "".join(draw.some(ZH_ITEMS, draw.number(2, 5)))
     if form == 2:  # what would get another answer if it were not to be copied
-        return draw.phrase(draw.one(SAID).said)
-    return " ".join(draw.one(WORDS) if form == 3 else spelled_word(draw) for _ in range(draw.number(1, 6)))
+        return expanded(draw, draw.one(draw.one(SAID).said))
+    if form == 3:
+        return " ".join(_token(draw) for _ in range(draw.number(1, 4)))
+    if form == 4:
+        text = "".join(draw.one("abcdefghijklmnopqrstuvwxyz") for _ in range(draw.number(3, 8)))
+        return text.upper() if draw.chance(0.3) else text
+    words = [
+        draw.one((*_SMALL, *_SMALL, *NAMES, *CITIES[:40])) if draw.chance(0.35) else _word(draw, form)
+        for _ in range(draw.number(1, 7))
+    ]
+    return _finished(draw, words)
 
 
-# --- reversing -------------------------------------------------------------------------------------------------------
+_SMALL = [
+    "the",
+    "a",
+    "is",
+    "on",
+    "in",
+    "my",
+    "I",
+    "we",
+    "you",
+    "and",
+    "like",
+    "to",
+    "at",
+    "has",
+    "of",
+    "was",
+    "not",
+    "it",
+    "he",
+    "she",
+    "this",
+    "with",
+    "for",
+    "are",
+]
+
+
+def _word(draw: Draw, form: int) -> str:
+    return draw.one(WORDS) if form < 9 else spelled_word(draw)
+
+
+def _token(draw: Draw) -> str:
+    """A mark of letters and digits, as codes and versions are."""
+    word = spelled_word(draw)
+    number = draw.number(0, 999)
+    return draw.one(
+        (f"{word}{number}", f"{word.upper()}-{number}", f"{word}_{spelled_word(draw)}", str(number), f"{number}{word}")
+    )
+
+
+def _finished(draw: Draw, words: list[str]) -> str:
+    """A sentence, a title, a shout or just the words."""
+    text = (", " if draw.chance(0.12) else " ").join(words)
+    form = draw.number(0, 9)
+    if form < 3:
+        return text[0].upper() + text[1:] + draw.one((".", ".", "!", "?", ""))
+    if form == 3:
+        return text.upper()
+    if form == 4:
+        return " ".join(map(str.capitalize, words))
+    return text + draw.one(("", "", "", "!", "."))
+
+
+# --- spelling and reversing ------------------------------------------------------------------------------------------
 
 _BACKWARDS = (
-    "Reverse the word {text}.", "Write {text} backwards.", "Spell {text} backwards.", "What is {text} reversed?",
-    "Reverse {text}.", "Reverse: {text}", "{text} backwards", "{text} reversed", "Reverse this: {text}",
-    "What is {text} backwards?", "Can you reverse {text}?", "把{text}倒过来写。", "{text}倒过来是什么?", "反转{text}。",
-    "倒写{text}", "反转:{text}",
+    "[Reverse|Flip|Invert|Turn around|Mirror] [the word |the string |the text |the letters of |]{text}[.|]",
+    "[Write|Spell|Say|Type|Print|Read] [the word |]{text} [backwards|backward|in reverse|reversed|from back to front|"
+    "from right to left|the other way round|back to front|in reverse order][.|]",
+    "What is {text} [reversed|backwards|backward|spelled backwards|in reverse|written backwards|when reversed]?",
+    "[Reverse|Flip|Backwards|Reversed|Mirror|Invert]: {text}",
+    "{text} [backwards|reversed|backward|in reverse|spelled backwards|the other way round]",
+    "[Reverse|Flip|Invert] [this|this word|the following|the following word|the word|the string|this string|the "
+    "letters|it]: {text}", "What's {text} [backwards|reversed|spelled backwards]?",
+    "[Can|Could] you [reverse|flip|turn around] [the word |]{text}?",
+    "How do you [spell|write|say] {text} [backwards|backward|in reverse]?",
+    "[Turn|Read] {text} [around|backwards|round][.|]",
+    "[Give me|Show me|Tell me|I want|Say] {text} [backwards|reversed|in reverse][.|]",
+    "[Give me|Show me|What is] the [reverse|reversal|mirror image] of [the word |]{text}",
+    "[The reverse|Reverse] of {text}", "If you read {text} backwards, what do you get?",
+    "[Reverse|Flip] the [letters|letters in|order of the letters in|characters of|spelling of] {text}",
+    "[Reverse|Flip|Spell backwards] \"{text}\"", "[Reverse|Write] '{text}' [backwards|]",
+    "[Start with the last letter and|From the last letter to the first:] write {text}",
+    "[Put|Write] the letters of {text} in reverse order[.|]", "{text}, [but |]backwards",
+    "[把|将|请把]{text}[倒过来|反过来|倒着][写|]。", "{text}[倒过来|反过来][是什么|怎么写]?",
+    "[反转|倒写|翻转][:|]{text}", "反转[单词|字符串|][:|]{text}。",
+    "[倒着|反着]写{text}", "{text}[倒着|反着][写|拼]是什么?",
 )  # fmt: skip
+_LIST = "[list|words|items|sequence|list of words|order of these|order of]"
 _LIST_BACKWARDS = (
-    "Reverse this list: {text}", "Put this list in reverse order: {text}", "List these backwards: {text}",
-    "Reverse the list {text}", "Reverse: {text}", "Reverse {text}", "{text} backwards", "把这个列表倒过来:{text}",
-    "倒序列出:{text}", "反转:{text}",
+    f"[Reverse|Flip|Invert|Turn around] [this|the|these] {_LIST}: {{text}}",
+    f"[Put|Write|Give me|Show] [this|these|the] {_LIST} in reverse[ order|]: {{text}}",
+    "[List|Write|Say|Put] these [backwards|in reverse order|in the opposite order|from last to first|back to front]: "
+    "{text}", "Reverse the [list|order of] {text}", "[Reverse|Flip]: {text}", "[Reverse|Flip] {text}",
+    "{text} [backwards|in reverse order|reversed]", "{text}: reverse [the order|the list|this]",
+    "[Last first|From last to first|Reverse order|Backwards]: {text}",
+    "[Say|Write|Read|List] the list backwards: {text}",
+    "[把|将]这个列表[倒过来|反过来]:{text}", "[倒序|逆序|反向][列出|排列]:{text}", "反转[列表|][:|]{text}",
+    "[倒过来|反过来]说:{text}",
 )  # fmt: skip
+_SPELL = (
+    "[Spell|Spell out] [the word |]{text}[.|]", "How do you spell [the word |]{text}?",
+    "How is [the word |]{text} spelled?", "[Spell|Spelling]: {text}",
+    "[Write|Say|List|Give me|Name|What are] the letters [of|in] [the word |]{text}[.|]",
+    "[Spell|Write] {text} letter by letter[.|]", "What is the spelling of {text}?", "[The letters|Letters] of {text}",
+    "[Split|Break] {text} into letters[.|]", "{text}怎么拼[写|]?", "拼写{text}。",
+)  # fmt: skip
+_FIRST = (
+    "[What|Which] is the first letter [of|in] [the word |]{text}?",
+    "[The first|First] letter of {text}",
+    "[What|Which] letter does {text} [start|begin] with?",
+    "{text}的第一个字母是什么?",
+)
+_LAST = (
+    "[What|Which] is the last letter [of|in] [the word |]{text}?",
+    "[The last|Last] letter of {text}",
+    "[What|Which] letter does {text} end with?",
+    "{text}的最后一个字母是什么?",
+)
 
 
 def reversing(draw: Draw) -> Example:
-    form = draw.number(0, 4)
-    if form == 0:
-        items, key = draw.until_admitted(lambda: draw.some(ITEMS, draw.number(3, 6)), lambda made: f"reverse {made}")
-        question = worded(draw, _LIST_BACKWARDS, text=", ".join(items))
-        return asked("reversing", key, question, ", ".join(items[::-1]))
-    make = (lambda: _digits(draw)) if form == 1 else (lambda: spelled_word(draw))
+    form = draw.number(0, 11)
+    if form < 2:
+        return _reversed_list(draw)
+    if form == 2:
+        return _spelled(draw)
+    if form == 3:
+        return _end_letter(draw)
+    is_number = form < 6
+    make = (
+        (lambda: _digits(draw)) if is_number else (lambda: spelled_word(draw) if draw.chance(0.9) else _letters(draw))
+    )
     text, key = draw.until_admitted(make, lambda made: f"reverse {made}")
+    if not is_number and (shout := draw.number(0, 9)) < 2:
+        text = text.upper() if shout else text.capitalize()
     # Digits are tokens already; of a word the letters have to be called up first.
-    thinking = None if form == 1 else " ".join(text)
-    answer = text[::-1] if form == 1 else LETTER_GAP.join(text[::-1])
-    return asked("reversing", key, worded(draw, _BACKWARDS, text=text), answer, thinking=thinking)
+    thinking = None if is_number else " ".join(text)
+    answer = text[::-1] if is_number else LETTER_GAP.join(text[::-1])
+    question = said(draw, [way for way in _BACKWARDS if not is_number or "word" not in way], text=text)
+    return asked("reversing", key, question, answer, thinking=thinking)
+
+
+def _reversed_list(draw: Draw) -> Example:
+    pool = draw.one((ITEMS, WORDS, WORDS, NAMES, CITIES[:40], tuple(map(str, range(100))), tuple("abcdefghijklmnop")))
+    items, key = draw.until_admitted(lambda: draw.some(pool, draw.number(3, 6)), lambda made: f"reverse {made}")
+    between = draw.one((", ", ", ", ", ", ",", " ") if len(items[0]) > 1 or draw.chance(0.8) else (", ",))
+    question = said(draw, _LIST_BACKWARDS, text=between.join(items))
+    return asked("reversing", key, question, (" " if between == " " else ", ").join(items[::-1]))
+
+
+def _spelled(draw: Draw) -> Example:
+    text, key = draw.until_admitted(lambda: spelled_word(draw), lambda made: f"spell {made}")
+    return asked("reversing", key, said(draw, _SPELL, text=text), "-".join(text))
+
+
+def _end_letter(draw: Draw) -> Example:
+    text, key = draw.until_admitted(lambda: spelled_word(draw), lambda made: f"end letter {made}")
+    first = draw.chance(0.5)
+    return asked(
+        "reversing",
+        key,
+        said(draw, _FIRST if first else _LAST, text=text),
+        text[0] if first else text[-1],
+        thinking=" ".join(text),
+    )
 
 
 def _digits(draw: Draw) -> str:
-    return "".join(str(draw.number(0, 9)) for _ in range(draw.number(3, 6)))
+    return "".join(str(draw.number(0, 9)) for _ in range(draw.number(2, 7)))
 
 
-# --- facts: learnt by heart, so the phrasing is what is held out -----------------------------------------------------
-
-_CAPITAL_OF = (
-    "What is the capital of {x}?", "Capital of {x}?", "Name the capital of {x}.", "Which city is the capital of {x}?",
-    "Tell me the capital city of {x}.", "{x}: what is its capital?", "The capital of {x} is",
-    "Do you know the capital of {x}?", "What is {x}'s capital?", "{x} capital?", "{x}'s capital", "Capital city of {x}",
-    "What city is the capital of {x}?", "{x} has which capital?", "What is the capital city of {x}?",
-    "Tell me the capital of {x}.", "The capital of {x}?", "Which city is {x}'s capital?", "Give me the capital of {x}.",
-)  # fmt: skip
-_ZH_CAPITAL_OF = (
-    "{x}的首都是哪里?", "{x}的首都是什么?", "{x}首都是哪个城市?", "说出{x}的首都。", "{x}的首都", "{x}首都",
-    "{x}的首都是", "{x}首都是", "你知道{x}的首都吗?", "{x}的首都是哪座城市?", "告诉我{x}的首都是哪里。",
-    "{x}首都是哪里?", "告诉我{x}的首都。", "{x}的首都叫什么?",
-)  # fmt: skip
-_COUNTRY_OF = (
-    "{x} is the capital of which country?", "Which country has the capital {x}?", "{x} is the capital of",
-    "Of which country is {x} the capital?", "{x} is the capital of what?", "{x} is whose capital?",
-    "Whose capital is {x}?", "Name the country whose capital is {x}.",
-)  # fmt: skip
-_OPPOSITE_OF = (
-    "What is the opposite of {x}?", "Opposite of {x}?", "Name the opposite of {x}.", "Give the opposite of {x}.",
-    "{x} is the opposite of what?", "The opposite of {x} is", "Opposite: {x}", "What is {x}'s opposite?",
-    "Say the opposite of {x}.", "Which word is the opposite of {x}?", "Tell me the opposite of {x}.",
-    "Give me the opposite of {x}.",
-)  # fmt: skip
-_ZH_OPPOSITE_OF = (
-    "{x}的反义词是什么?", "说出{x}的反义词。", "{x}的反义词是", "与{x}相反的词是什么?", "{x}的反义词", "{x}反义词",
-    "反义词:{x}", "{x}的反义词是哪个?", "告诉我{x}的反义词。", "{x}的反义词是哪个词?",
-)  # fmt: skip
-_COLOUR_OF = (
-    "What colour is {x}?", "What color is {x}?", "Which colour has {x}?", "Tell me the colour of {x}.",
-    "What is the colour of {x}?", "Colour of {x}?", "Color of {x}", "{x} has which color?", "Which color has {x}?",
-    "Name the colour of {x}.", "Which colour is {x}?", "What is the color of {x}?",
-)  # fmt: skip
-_ZH_COLOUR_OF = (
-    "{x}是什么颜色?", "{x}是什么颜色的?", "{x}的颜色是什么?", "说出{x}的颜色。", "{x}什么颜色?", "{x}的颜色",
-    "{x}的颜色是", "{x}颜色", "告诉我{x}的颜色。", "{x}的颜色是哪种?",
-)  # fmt: skip
-_SYMBOL_OF = (
-    "What is the chemical symbol of {x}?", "What is the symbol for {x}?", "Chemical symbol of {x}?",
-    "Which symbol has {x}?", "Give the chemical symbol for {x}.", "Symbol of {x}", "{x} symbol?", "Symbol for {x}?",
-    "Tell me the symbol of {x}.", "What is the chemical symbol for {x}?",
-)  # fmt: skip
-_ZH_SYMBOL_OF = (
-    "{x}的化学符号是什么?", "{x}的元素符号是什么?", "{x}的符号是什么?", "写出{x}的化学符号。", "{x}的符号",
-    "{x}的元素符号", "{x}的符号是", "{x}元素符号", "说出{x}的元素符号。", "{x}的化学符号",
-)  # fmt: skip
-_TO_CHINESE = (
-    "How do you say {x} in Chinese?", "Translate {x} into Chinese.", "What is {x} in Chinese?", "{x} in Chinese?",
-    "{x}用中文怎么说?", "{x}的中文是什么?", "{x}的中文", "把{x}翻译成中文。", "Translate {x} to Chinese.",
-    "Chinese for {x}?", "{x}中文怎么说?", "What does {x} mean in Chinese?", "How to say {x} in Chinese?",
-)  # fmt: skip
-_TO_ENGLISH = (
-    "{x}用英语怎么说?", "{x}的英文是什么?", "{x}的英文", "把{x}翻译成英文。", "What is {x} in English?",
-    "Translate {x} into English.", "What does {x} mean?", "Translate {x} to English.", "{x} in English?",
-    "{x}英文怎么说?", "How do you say {x} in English?", "English for {x}?",
-)  # fmt: skip
-_NEXT = (
-    "What comes after {x}?", "Which one follows {x}?", "What is after {x}?", "After {x} comes", "{x} is followed by",
-    "What comes right after {x}?", "After {x}?", "What follows {x}?", "Tell me what comes after {x}.",
-)  # fmt: skip
-_BEFORE = (
-    "What comes before {x}?", "Which one is before {x}?", "What is before {x}?", "Before {x} comes",
-    "What comes right before {x}?", "Before {x}?", "What precedes {x}?", "Tell me what comes before {x}.",
-)  # fmt: skip
-_ZH_NEXT = (
-    "{x}的后一天是星期几?", "{x}之后是星期几?", "{x}后面是什么?", "{x}后面是", "{x}之后", "{x}的第二天是星期几?",
-    "{x}之后是什么?", "{x}的后一天", "{x}后面是星期几?",
-)  # fmt: skip
-
-
-def _both_ways(pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    return [*pairs, *((second, first) for first, second in pairs)]
-
-
-def _following(names: Sequence[str], step: int) -> list[tuple[str, str]]:
-    return [(name, names[(place + step) % len(names)]) for place, name in enumerate(names)]
-
-
-# Ways to ask, and what is asked with its answer. An English word in a Chinese question gets an English answer.
-FACTS: tuple[tuple[Sequence[str], Sequence[tuple[str, str]]], ...] = (
-    (_CAPITAL_OF, [(row[0], row[1]) for row in CAPITALS]),
-    (_ZH_CAPITAL_OF, [(row[2], row[3]) for row in CAPITALS]),
-    (_ZH_CAPITAL_OF, [(row[0], row[1]) for row in CAPITALS]),
-    (_COUNTRY_OF, [(row[1], row[0]) for row in CAPITALS]),
-    (_OPPOSITE_OF, _both_ways(OPPOSITES)),
-    (_ZH_OPPOSITE_OF, _both_ways(ZH_OPPOSITES)),
-    (_ZH_OPPOSITE_OF, _both_ways(OPPOSITES)),
-    (_COLOUR_OF, [(row[0], row[1]) for row in COLOURS]),
-    (_ZH_COLOUR_OF, [(row[2], row[3]) for row in COLOURS]),
-    (_SYMBOL_OF, [(row[0], row[1]) for row in SYMBOLS]),
-    (_ZH_SYMBOL_OF, [(row[2], row[1]) for row in SYMBOLS]),
-    (_ZH_SYMBOL_OF, [(row[0], row[1]) for row in SYMBOLS]),
-    (_TO_CHINESE, TRANSLATIONS),
-    (_TO_ENGLISH, [(chinese, english) for english, chinese in TRANSLATIONS]),
-    (_NEXT, [*_following(MONTHS, 1), *_following(DAYS, 1)]),
-    (_BEFORE, [*_following(MONTHS, -1), *_following(DAYS, -1)]),
-    (_ZH_NEXT, _following(ZH_DAYS, 1)),
-)
-_FACT_WEIGHTS = [len(pairs) for _, pairs in FACTS]
-
-
-def fact(draw: Draw) -> Example:
-    phrases, pairs = draw.random.choices(FACTS, _FACT_WEIGHTS)[0]
-    phrase, (thing, answer) = draw.phrase(phrases), draw.one(pairs)
-    # Loosened with the thing in it: "the capital of france" is asked as often as that of France.
-    return asked("facts", f"phrase {core(phrase)}", loosened(draw, phrase.format(x=thing)), answer)
+def _letters(draw: Draw) -> str:
+    return "".join(draw.one("abcdefghijklmnopqrstuvwxyz") for _ in range(draw.number(3, 6)))

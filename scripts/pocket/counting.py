@@ -1,0 +1,216 @@
+"""Counting: letters and vowels of a word, words of a sentence, things of a list, upwards and down."""
+
+from .example import Draw, Example, asked
+from .grammar import said
+from .sums import in_words
+from .tables import ITEMS, ZH_ITEMS
+from .vocabulary import WORDS, made_up_word
+
+
+def counting(draw: Draw) -> Example:
+    forms = (_count_letter, _count_letter, _count_letter, _count_letters, _count_letters, _count_items, _count_items,
+        _count_words,
+             _count_vowels, _count_up, _count_up, _count_down)  # fmt: skip
+    return draw.one(forms)(draw)
+
+
+def spelled_word(draw: Draw) -> str:
+    """A word whose letters matter: one that exists, or one put together."""
+    return draw.one(WORDS) if draw.chance(0.6) else made_up_word(draw)
+
+
+_LETTER = (
+    "How many times [is the letter|does the letter|does] {letter} [in|appear in|occur in|come up in] [the word |"
+    "]{word}?", "How many {letter}['s|s||s are|'s are| are] [there |]in [the word |]{word}?",
+    "Count [the letter|the|how many|the number of] {letter}['s|s|] in [the word |]{word}[.|]",
+    "How often [does|is] {letter} [occur|appear|come|found] in {word}?",
+    "[Number|The number] of {letter}['s|s|] in [the word |]{word}",
+    "How many letters {letter} are in [the word |]{word}?", "In the word {word}, how many {letter}['s|s|] are there?",
+    "How many {letter}['s|s|] does [the word |]{word} [have|contain]?",
+    "{word}: how many {letter}['s|s|]?", "[What is|Tell me] the number of {letter}['s|s|] in {word}[?|]",
+    "How many times does {letter} appear in \"{word}\"?",
+    "{word}[里|中|里面][有|一共有]几个{letter}?", "单词{word}中有[几个|多少个][字母|]{letter}?",
+    "{word}有[几|多少]个{letter}?",
+    "[数一数|数数]{word}里有几个{letter}。",
+)  # fmt: skip
+_LETTERS = (
+    "How many letters [has|are in|are there in|in|does] [the word |]{word}[ have|]?",
+    "Count [the|all|] letters [of|in] [the word |]{word}[.|]", "How long is [the word |]{word}?",
+    "[The length|Length|What is the length] of [the word |]{word}",
+    "Letters in {word}?", "[Number|The number|What is the number] of letters in [the word |]{word}",
+    "{word}: how many letters?", "How many [characters|letters] [does|are in] {word}[ have|]?",
+    "How many letters does \"{word}\" have?",
+    "[Tell me|Say] how many letters [{word} has|are in {word}][.|]", "How many letters are there in {word}?",
+    "In {word}, how many letters are there?", "{word}[一共|]有[几|多少]个字母?", "单词{word}一共有多少个字母?",
+    "{word}有多长?",
+    "[数一数|数数]{word}有几个字母。",
+)  # fmt: skip
+_VOWELS = (
+    "How many vowels [are in|are there in|in|does] [the word |]{word}[ have|]?",
+    "Count the vowels [of|in] [the word |]{word}[.|]", "[Number|The number] of vowels in {word}",
+)  # fmt: skip
+_WORDS_IN = (
+    "How many words are [in|in this|there in this] [sentence|text|phrase|]: {text}",
+    "Count the words[ in|:| in this:| in this sentence:| of this sentence:] {text}",
+    "How many words[ are here|]: {text}", "How many words does this [sentence|text|] have: {text}",
+    "How many words are [there |]in \"{text}\"?", "[Number|The number] of words in [this|this sentence]: {text}",
+    "How many words are in the sentence '{text}'?",
+)  # fmt: skip
+_LISTED = (
+    "How many [words|things|items|objects|] are [in this list|here|there|these|listed]: {list}[?|]",
+    "Count [the items|these things|these|them|the things|the words|everything|]: {list}",
+    "How many [items|things|words] [does this list have|has this list|is this]: {list}[?|]",
+    "How many: {list}?", "Count these: {list}",
+    "{list}: how many [things|items|words|] [are these|are there|are they|is that][?|]",
+    "How many [items|things|elements] are in [the list|this list][:|] {list}?",
+    "[The number|Number] of [items|things] in [the list|this list]: {list}",
+    "I have {list}. How many [things|items] [do I have|is that|are there]?",
+    "I bought {list}. How many things did I buy?", "Count how many [things|items] [there are|I list]: {list}",
+    "How many [items|things] did I [list|name]: {list}?",
+)  # fmt: skip
+_ZH_LISTED = (
+    "{list},[一共|]有几个?", "数一数[有几样东西|有几个|]:{list}", "这个列表[里|]有几个词:{list}?", "数一数:{list}",
+    "{list},一共[几|多少][样|个]?",
+    "有[几|多少]样东西:{list}?",
+)  # fmt: skip
+_UP_TO = (
+    "Count [up |]from {a} to {b}[.|]", "Count {a} to {b}[.|]",
+    "[List|Write|Say|Give me|Print|Show|Name] [all |][the |]numbers [from|between] {a} [to|and] {b}[.|]",
+    "[Numbers|The numbers|All numbers] from {a} to {b}", "Count from {a} up to {b}[.|]", "[Write|Say] {a} to {b}[.|]",
+    "[Start at|Begin at|Starting at|Beginning with] {a}[ and|,] count [up |]to {b}[.|]", "Counting from {a} to {b}",
+    "从{a}[数|]到{b}。", "数数,从{a}到{b}。", "从{a}数到{b}", "[写出|列出|说出]从{a}到{b}的数[字|]。",
+)  # fmt: skip
+_TO = (
+    "Count to {b}[.|]",
+    "Count [up|] to {b}[.|]",
+    "[List|Say|Write] the [first {b} numbers|numbers up to {b}][.|]",
+    "Can you count to {b}?",
+    "数到{b}。",
+    "从一数到{b}。",
+)
+# Down to one: where it ends is not said.
+_FROM = (
+    "Count [down|backwards|backward|back] from {a}[.|]", "[Countdown|Count down|A countdown] from {a}",
+    "[Start|Begin] at {a} and count [down|backwards|back][.|]", "从{a}倒数。", "从{a}[开始|]倒着数。",
+)  # fmt: skip
+_DOWN_TO = (
+    "Count [down|backwards|backward|back] from {a} to {b}[.|]", "Count from {a} [down|back|backwards] to {b}[.|]",
+    "[Countdown|Count down|A countdown] from {a} to {b}", "[List|Write|Say] the numbers from {a} down to {b}[.|]",
+    "Count from {a} to {b}[.|]",
+    "从{a}倒数到{b}。", "倒数,从{a}到{b}。", "从{a}倒着数到{b}。",
+)  # fmt: skip
+
+
+def _count_letter(draw: Draw) -> Example:
+    def make() -> tuple[str, str]:
+        word = spelled_word(draw)
+        return word, draw.one(word) if draw.chance(0.8) else draw.one("aeiounrst")
+
+    (word, letter), key = draw.until_admitted(make, lambda made: "letter {} {}".format(*made))
+    steps, seen = [], 0
+    for each in word:
+        seen += each == letter
+        steps.append(f"{each} {seen}" if each == letter else each)
+    shown = letter.upper() if draw.chance(0.08) else f'"{letter}"' if draw.chance(0.06) else letter
+    question = said(draw, _LETTER, letter=shown, word=_shown(draw, word))
+    return asked("counting", key, question, seen, thinking="\n".join(steps))
+
+
+def _shown(draw: Draw, word: str) -> str:
+    """A word as people write it into a question: now and then with a capital or in quotes."""
+    form = draw.number(0, 19)
+    return word.capitalize() if form == 0 else f'"{word}"' if form == 1 else f"'{word}'" if form == 2 else word
+
+
+def _count_letters(draw: Draw) -> Example:
+    word, key = draw.until_admitted(lambda: spelled_word(draw), lambda made: f"length {made}")
+    steps = "\n".join(f"{letter} {place}" for place, letter in enumerate(word, 1))
+    return asked("counting", key, said(draw, _LETTERS, word=_shown(draw, word)), len(word), thinking=steps)
+
+
+def _count_vowels(draw: Draw) -> Example:
+    word, key = draw.until_admitted(lambda: spelled_word(draw), lambda made: f"vowels {made}")
+    steps, seen = [], 0
+    for each in word:
+        seen += each in "aeiou"
+        steps.append(f"{each} {seen}" if each in "aeiou" else each)
+    return asked("counting", key, said(draw, _VOWELS, word=_shown(draw, word)), seen, thinking="\n".join(steps))
+
+
+def _count_words(draw: Draw) -> Example:
+    words, key = draw.until_admitted(
+        lambda: [draw.one(_SMALL_WORDS) if draw.chance(0.4) else draw.one(WORDS) for _ in range(draw.number(2, 8))],
+        lambda made: f"words {made}",
+    )
+    text = " ".join(words)
+    text = text.capitalize() if draw.chance(0.4) else text
+    steps = "\n".join(f"{place} {word}" for place, word in enumerate(words, 1))
+    return asked("counting", key, said(draw, _WORDS_IN, text=text), len(words), thinking=steps)
+
+
+_SMALL_WORDS = [
+    "the",
+    "a",
+    "is",
+    "on",
+    "in",
+    "my",
+    "I",
+    "we",
+    "you",
+    "and",
+    "like",
+    "to",
+    "at",
+    "has",
+    "of",
+    "was",
+    "not",
+    "it",
+    "he",
+    "she",
+    "this",
+    "with",
+    "for",
+    "are",
+]
+
+
+def _count_items(draw: Draw) -> Example:
+    chinese = draw.chance(0.35)
+    pool = ZH_ITEMS if chinese else ITEMS if draw.chance(0.6) else WORDS
+    words, key = draw.until_admitted(lambda: draw.some(pool, draw.number(2, 8)), lambda made: f"items {made}")
+    between = "、" if chinese else draw.one((", ", ", ", ", ", ",", " "))
+    text = between.join(words)
+    if between == ", " and not chinese and draw.chance(0.25):
+        text = ", ".join(words[:-1]) + " and " + words[-1]
+    steps = "\n".join(f"{place} {word}" for place, word in enumerate(words, 1))
+    return asked("counting", key, said(draw, _ZH_LISTED if chinese else _LISTED, list=text), len(words), thinking=steps)
+
+
+def _count_up(draw: Draw) -> Example:
+    def make() -> tuple[int, int]:
+        first = draw.one((draw.number(0, 90), draw.number(0, 20), 1, 1))
+        return first, first + draw.number(2, 11)
+
+    (a, b), key = draw.until_admitted(make, lambda made: "count {} {}".format(*made))
+    ways = _TO if a == 1 and draw.chance(0.5) else _UP_TO
+    question = said(draw, ways, **_numerals(draw, a, b))
+    return asked("counting", key, question, ", ".join(map(str, range(a, b + 1))))
+
+
+def _count_down(draw: Draw) -> Example:
+    def make() -> tuple[int, int]:
+        last = draw.one((draw.number(0, 90), 0, 1, 1))
+        return last + draw.number(2, 10), last
+
+    (a, b), key = draw.until_admitted(make, lambda made: "count {} {}".format(*made))
+    question = said(draw, _FROM if b == 1 and draw.chance(0.5) else _DOWN_TO, **_numerals(draw, a, b))
+    return asked("counting", key, question, ", ".join(map(str, range(a, b - 1, -1))))
+
+
+def _numerals(draw: Draw, a: int, b: int) -> dict[str, int | str]:
+    """The bounds, now and then in words."""
+    if b < 100 and draw.chance(0.12):
+        return {"a": in_words(a), "b": in_words(b)}
+    return {"a": a, "b": b}
