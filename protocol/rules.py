@@ -5,6 +5,7 @@ Knows no parameter.
 
 import operator
 from collections.abc import Callable
+from pathlib import PurePath
 from typing import Any, NamedTuple
 
 from .errors import RequestError
@@ -28,12 +29,12 @@ class Rule(NamedTuple):
 
 
 def shown(value: Any) -> str:
-    """As it is told to whoever gave it, short."""
+    """As it is told to whoever gave it, short: of what is long both ends, for a path's last part is what names it."""
     try:
-        text = repr(value)
+        text = repr(str(value) if isinstance(value, PurePath) else value)
     except Exception:  # a number of thousands of digits, a nesting as deep, or a value's own fault
         return f"<{type(value).__name__}>"
-    return text if len(text) <= 80 else text[:77] + "..."
+    return text if len(text) <= 80 else f"{text[:38]}...{text[-39:]}"
 
 
 def real(value: Any) -> float:

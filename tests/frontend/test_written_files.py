@@ -93,7 +93,7 @@ def fail_without_weights(model: Path, **paths: str) -> None:
 
 
 def fail_without_memory(model: Path, **paths: str) -> None:
-    with pytest.raises(PenstockError, match="One KV block"):
+    with pytest.raises(PenstockError, match="holds no KV block"):
         LLM(model, max_model_len=64, quiet=True, kv_cache_memory=1, **paths)
 
 

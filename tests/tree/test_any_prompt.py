@@ -134,7 +134,7 @@ def test_any_line_of_json_fails_alone(stand_in, lines):
     good = [output for output in outputs if output.prompt_token_ids == GOOD and output.prompt is None]
     assert len(good) >= len(lines)
     for number, (row, output) in enumerate(zip(rows, outputs, strict=True)):
-        record = json.loads(as_json(number, row.name, output).encode(), parse_constant=pytest.fail)
+        record = json.loads(as_json(number, row, output).encode(), parse_constant=pytest.fail)
         assert record["index"] == number
 
 

@@ -20,7 +20,7 @@ def huge_model(tmp_path):
 
 @pytest.mark.parametrize("options", [{}, {"load_format": "dummy"}, {"quantization": "int4"}], ids=str)
 def test_it_is_refused_with_what_it_needs_and_what_is_free(huge_model, options):
-    with pytest.raises(OutOfMemoryError, match=r"The weights of .* need [\d.]+ GiB in .*, and [\d.]+ GiB are free on"):
+    with pytest.raises(OutOfMemoryError, match=r"The weights of .* need [\d.,]+ TiB in .*, and [\d.]+ GiB are free on"):
         LLM(huge_model, quiet=True, **options)
 
 
