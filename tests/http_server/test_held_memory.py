@@ -18,8 +18,9 @@ from builders.raw_http import connected, request
 MIB = 1 << 20
 HELD = 48 * MIB
 # Beside what is held for clients: what a body takes while it is decoded, what connections have read and nobody has
-# looked at yet, what the tokenizer remembers, and what an allocator keeps of all that was freed among other things.
-BESIDE = 112 * MIB
+# looked at yet, what the tokenizer remembers, and what an allocator keeps of all that was freed among other things. On
+# a quiet machine that is 70 to 110 MiB after all attacks, on a busy one more; this much is promised (docs/security.md).
+BESIDE = 256 * MIB
 CONFIG = f"""
 max_held_bytes = {HELD}
 max_client_bytes = {HELD // 2}
@@ -163,7 +164,7 @@ def test_nothing_is_left_of_attacks_that_come_again_and_again(attacked):
                 assert attacked.is_answered()
             wait_for(lambda: attacked.held == 0, "everything is given back", 60)
         print(f"{attacked.grown / MIB:.0f} MiB", flush=True)
-        assert attacked.grown < HELD + 256 * MIB
+        assert attacked.grown < HELD + BESIDE
 
 
 def test_log_probabilities_that_fit_are_told_whole(attacked):
