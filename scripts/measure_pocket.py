@@ -11,7 +11,7 @@ import json
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "scripts")]
 
-from pocket_by_hand import answers_by_hand, by_hand  # noqa: E402
+from pocket_by_hand import HandQuestion, answers_by_hand, by_hand  # noqa: E402
 from pocket_questions import PER_KIND, Question, questions  # noqa: E402
 
 from penstock import LLM, SamplingParams  # noqa: E402
@@ -33,7 +33,9 @@ Rights = dict[str, list[bool]]  # by kind, for each question whether its answer 
 def main() -> int:
     arguments = _arguments()
     asked = questions(arguments.per_kind)
-    with LLM(str(arguments.model), **dict(arguments.options)) as llm:
+    # Judged is what the model writes, so that a call in a wrong form is no call.
+    as_written = {"reasoning_parser": "none", "tool_call_parser": "none"}
+    with LLM(str(arguments.model), **(as_written | dict(arguments.options))) as llm:
         started = time.monotonic()
         columns = {"right": right_by_kind(llm, asked, arguments.show_wrong)}
         print(f"{len(asked):,} questions in {time.monotonic() - started:.0f} s")
@@ -47,19 +49,17 @@ def main() -> int:
 
 
 def right_by_hand(llm: LLM, show_wrong: bool) -> Rights:
-    by_kind: Rights = defaultdict(list)
     asked = by_hand()
-    for question, answer in zip(asked, answers_by_hand(llm, asked), strict=True):
-        is_right = question.is_answered_by(answer)
-        by_kind[question.kind].append(is_right)
-        if show_wrong and not is_right:
-            print(f"{question.kind}: {question.messages[-1]['content']!r}\n  {question.wanted!r}\n  {answer!r}")
-    return by_kind
+    return judged(asked, answers_by_hand(llm, asked), show_wrong)
 
 
 def right_by_kind(llm: LLM, asked: list[Question], show_wrong: bool) -> Rights:
+    return judged(asked, answered(llm, asked), show_wrong)
+
+
+def judged(asked: Sequence[Question | HandQuestion], answers: list[str], show_wrong: bool) -> Rights:
     by_kind: Rights = defaultdict(list)
-    for question, answer in zip(asked, answered(llm, asked), strict=True):
+    for question, answer in zip(asked, answers, strict=True):
         is_right = question.is_answered_by(answer)
         by_kind[question.kind].append(is_right)
         if show_wrong and not is_right:

@@ -27,16 +27,16 @@ class HandQuestion:
     tools: list[Mapping[str, Any]] | None
     schema: Mapping[str, Any] | None
     judge: str  # accept, json or call
-    wanted: Any
+    expected: Any
 
     def is_answered_by(self, text: str) -> bool:
         """Whether this text, thoughts and all, is a right answer."""
         answer = text.rpartition("</think>")[2].strip()
         if self.judge == "accept":
-            return any(re.search(pattern, answer, re.IGNORECASE) for pattern in self.wanted)
+            return any(re.search(pattern, answer, re.IGNORECASE) for pattern in self.expected)
         if self.judge == "json":
-            return _value(answer) == self.wanted
-        return [_value(call) for call in _CALL.findall(answer)] == [self.wanted]
+            return _value(answer) == self.expected
+        return [_value(call) for call in _CALL.findall(answer)] == [self.expected]
 
     def params(self) -> SamplingParams:
         guided = GuidedDecodingParams(json=dict(self.schema)) if self.schema else None

@@ -13,7 +13,9 @@ FLOOR = 0.45
 def rights() -> list[bool]:
     """Of every question whether it was answered right."""
     asked = by_hand()
-    with LLM("pocket", max_model_len=1024, quiet=True) as llm:
+    # Judged is what the model writes, so that a call in a wrong form is no call.
+    as_written = {"reasoning_parser": "none", "tool_call_parser": "none"}
+    with LLM("pocket", max_model_len=1024, quiet=True, **as_written) as llm:
         answers = answers_by_hand(llm, asked)
     return [question.is_answered_by(answer) for question, answer in zip(asked, answers, strict=True)]
 

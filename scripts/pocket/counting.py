@@ -4,7 +4,7 @@ from .example import Draw, Example, asked
 from .grammar import said
 from .sums import in_words
 from .tables import ITEMS, ZH_ITEMS
-from .vocabulary import WORDS, made_up_word
+from .vocabulary import SMALL_WORDS, WORDS, made_up_word
 
 
 def counting(draw: Draw) -> Example:
@@ -139,41 +139,13 @@ def _count_vowels(draw: Draw) -> Example:
 
 def _count_words(draw: Draw) -> Example:
     words, key = draw.until_admitted(
-        lambda: [draw.one(_SMALL_WORDS) if draw.chance(0.4) else draw.one(WORDS) for _ in range(draw.number(2, 8))],
+        lambda: [draw.one(SMALL_WORDS) if draw.chance(0.4) else draw.one(WORDS) for _ in range(draw.number(2, 8))],
         lambda made: f"words {made}",
     )
     text = " ".join(words)
     text = text.capitalize() if draw.chance(0.4) else text
     steps = "\n".join(f"{place} {word}" for place, word in enumerate(words, 1))
     return asked("counting", key, said(draw, _WORDS_IN, text=text), len(words), thinking=steps)
-
-
-_SMALL_WORDS = [
-    "the",
-    "a",
-    "is",
-    "on",
-    "in",
-    "my",
-    "I",
-    "we",
-    "you",
-    "and",
-    "like",
-    "to",
-    "at",
-    "has",
-    "of",
-    "was",
-    "not",
-    "it",
-    "he",
-    "she",
-    "this",
-    "with",
-    "for",
-    "are",
-]
 
 
 def _count_items(draw: Draw) -> Example:

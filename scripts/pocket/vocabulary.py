@@ -52,6 +52,11 @@ passport visa border customs penstock token model engine worker daemon kernel te
 greedy beam layer weight
 """
 WORDS = tuple(dict.fromkeys(_COMMON.split()))
+# The plainest ones, which stand in most sentences.
+SMALL_WORDS = (
+    "the", "a", "is", "on", "in", "my", "I", "we", "you", "and", "like", "to",
+    "at", "has", "of", "was", "not", "it", "he", "she", "this", "with", "for", "are",
+)  # fmt: skip
 
 _ONSETS = (*"bcdfghjklmnprstvwyz", "bl", "br", "ch", "cl", "cr", "dr", "fl", "gr", "pl", "pr", "qu", "sh", "st",
            "str", "th", "kn", "tr", "sw", "sp", "x", "gl", "wh", "sc", "")  # fmt: skip

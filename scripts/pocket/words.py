@@ -5,7 +5,7 @@ from .example import LETTER_GAP, Draw, Example, asked
 from .grammar import expanded, said
 from .greetings import SAID
 from .tables import CITIES, ITEMS, NAMES, ZH_ITEMS
-from .vocabulary import WORDS
+from .vocabulary import SMALL_WORDS, WORDS
 
 # --- copying ---------------------------------------------------------------------------------------------------------
 
@@ -50,38 +50,10 @@ def _text_to_copy(draw: Draw) -> str:
         text = "".join(draw.one("abcdefghijklmnopqrstuvwxyz") for _ in range(draw.number(3, 8)))
         return text.upper() if draw.chance(0.3) else text
     words = [
-        draw.one((*_SMALL, *_SMALL, *NAMES, *CITIES[:40])) if draw.chance(0.35) else _word(draw, form)
+        draw.one((*SMALL_WORDS, *SMALL_WORDS, *NAMES, *CITIES[:40])) if draw.chance(0.35) else _word(draw, form)
         for _ in range(draw.number(1, 7))
     ]
     return _finished(draw, words)
-
-
-_SMALL = [
-    "the",
-    "a",
-    "is",
-    "on",
-    "in",
-    "my",
-    "I",
-    "we",
-    "you",
-    "and",
-    "like",
-    "to",
-    "at",
-    "has",
-    "of",
-    "was",
-    "not",
-    "it",
-    "he",
-    "she",
-    "this",
-    "with",
-    "for",
-    "are",
-]
 
 
 def _word(draw: Draw, form: int) -> str:
