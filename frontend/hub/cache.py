@@ -54,9 +54,14 @@ def unfinished_blobs(model_id: str) -> list[Path]:
 
 def is_being_written(path: Path) -> bool:
     """A process that downloads holds a lock on what it writes."""
+    return is_locked(path, fcntl.LOCK_SH)
+
+
+def is_locked(path: Path, kind: int) -> bool:
+    """Whether another holds a lock on it beside which there can be none of this kind."""
     with suppress(OSError), open(path, "rb") as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            fcntl.flock(file, kind | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
     return False

@@ -19,7 +19,15 @@ from ...protocol.own_folder import own_folders
 from ..commands.survey import ask_survey
 from ..convert_tokenizer import converted_before, remove_converted
 from ..model_names import HubName, hub_name
-from .cache import cache_root, cached_snapshot, is_being_written, locks_folder, repository_folder, unfinished_blobs
+from .cache import (
+    cache_root,
+    cached_snapshot,
+    is_being_written,
+    is_locked,
+    locks_folder,
+    repository_folder,
+    unfinished_blobs,
+)
 
 # As the worker marks the folder of packed weights.
 _PACKED = "packed weights"
@@ -68,7 +76,7 @@ def removal_of(model: HubName) -> Removal:
     if any(map(is_being_written, unfinished_blobs(model.id))):
         raise ConfigError(f"{model.id} is being downloaded by another process. Stop that first.")
     removal = _everything(model, repository) if model.revision is None else _of_revision(model)
-    if any(map(_is_locked, removal.packed)):
+    if any(map(_is_mapped, removal.packed)):
         raise ConfigError(f"{model.id} is in use: a process that runs has its packed weights mapped. End that first.")
     return removal
 
@@ -116,14 +124,9 @@ def _packed(identities: Iterable[str]) -> Iterator[Path]:
             yield from folder.glob(f"{one}*")
 
 
-def _is_locked(path: Path) -> bool:
+def _is_mapped(path: Path) -> bool:
     """A running model that has mapped it holds a lock on it."""
-    with suppress(OSError), open(path, "rb") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
+    return is_locked(path, fcntl.LOCK_EX)
 
 
 def _bytes_in(path: Path) -> int:
