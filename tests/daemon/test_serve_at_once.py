@@ -66,7 +66,8 @@ def broken(tmp_path) -> Path:
     [
         (["/nosuch"], "nosuch could not be loaded: There is no model '/nosuch'"),
         pytest.param(
-            ["desk=./nosuch", "pocket", *STAND_IN], "desk could not be loaded: There is no model './nosuch'",
+            ["desk=./nosuch", "pocket", *STAND_IN],
+            "desk could not be loaded: There is no model './nosuch'",
             marks=pytest.mark.long,
         ),
         pytest.param(["desk=/usr"], "desk could not be loaded: /usr has no config.json", marks=pytest.mark.long),
@@ -181,6 +182,6 @@ def test_in_the_foreground_of_a_terminal_it_ends_when_that_is_closed(address):
     terminal = pexpect.spawn(sys.executable, words, env=environment, encoding="utf-8", timeout=60)
     terminal.expect("penstock is ready")
     pids = [terminal.pid, *(child.pid for child in psutil.Process(terminal.pid).children(recursive=True))]
-    terminal.close(force=False)  # SIGHUP, as a window that is closed
-    wait_for(lambda: not any(map(is_running, pids)), "all of its processes have ended", 30.0)
+    terminal.ptyproc.fileobj.close()  # the system sends SIGHUP, as for a window that is closed
+    wait_for(lambda: not terminal.isalive() and not any(map(is_running, pids)), "all of its processes have ended", 30.0)
     assert not address.exists()
