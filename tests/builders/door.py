@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from builders.bundled_model import VOCABULARY
+
 from penstock import SamplingParams
 from penstock.frontend.door import Door
 from penstock.frontend.model_files import find_model
@@ -14,7 +16,7 @@ def door_of_pocket(**options: Any) -> Door:
     files = find_model("pocket")
     plan = MemoryPlan(
         device="cpu", device_name="", weight_bytes=0, activation_bytes=0, available_bytes=0, block_bytes=1,
-        num_blocks=64, max_model_len=1024, model_context=1024, vocab_size=1536, dtype="float32", kv_dtype="fp32",
+        num_blocks=64, max_model_len=1024, model_context=1024, vocab_size=VOCABULARY, dtype="float32", kv_dtype="fp32",
     )  # fmt: skip
     config = EngineConfig.from_options("pocket", **options)
     return Door(config, Tokenizer(files.tokenizer_folder, files.folder), plan, SamplingParams())

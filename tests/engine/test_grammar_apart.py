@@ -4,10 +4,10 @@ import signal
 import threading
 from array import array
 from functools import partial
-from pathlib import Path
 
 import msgspec
 import pytest
+from builders.bundled_model import FOLDER, VOCABULARY
 from builders.engine_harness import prompt
 from builders.guided_harness import OPEN_THOUGHT, GuidedHarness, grammar
 
@@ -22,8 +22,6 @@ from penstock.engine.grammar.thoughts import ThoughtState
 from penstock.protocol.guided import Grammar
 from penstock.protocol.process import wait_for_ends
 
-POCKET = Path(__file__).resolve().parents[2] / "frontend" / "pocket"
-SIZE = 1536
 AMBIGUOUS = 'start: e\ne: e "+" e | e e | "(" e ")" | /[a-z0-9 ]/ | "sure: " e\n'
 # Sixty ways to go on from each letter: its first mask alone takes longer than the loop would wait.
 DEAR = "start: s\ns: " + " | ".join(f"x{i} s" for i in range(60)) + ' | "."\n'
@@ -35,7 +33,7 @@ class Waiting:
 
     def __init__(self) -> None:
         self.woken = threading.Event()
-        self.apart = Apart(POCKET, SIZE, self.woken.set)
+        self.apart = Apart(FOLDER, VOCABULARY, self.woken.set)
 
     def begun(self, text: str, tokens=(), *, kind="lark", **given):
         asked = msgspec.structs.replace(prompt(0, [1]), grammar=Grammar(kind, text), **given)
@@ -63,16 +61,16 @@ def waiting():
 
 @pytest.fixture(scope="module")
 def vocabulary():
-    return Vocabulary(POCKET, SIZE)
+    return Vocabulary(FOLDER, VOCABULARY)
 
 
 def allowed(mask):
-    return [token for token in range(SIZE) if mask[token >> 3] >> (token & 7) & 1]
+    return [token for token in range(VOCABULARY) if mask[token >> 3] >> (token & 7) & 1]
 
 
 def here(vocabulary, text, thought=None, limit=None):
     matcher = Matcher.compiled(Grammar("lark", text), vocabulary, MOST)
-    return Guide(matcher, ThoughtState(thought, limit), [2], SIZE, may_force=True)
+    return Guide(matcher, ThoughtState(thought, limit), [2], VOCABULARY, may_force=True)
 
 
 @pytest.mark.parametrize("thought, limit", [(None, None), (OPEN_THOUGHT, 3)])
@@ -167,7 +165,7 @@ def test_a_sequence_that_has_ended_is_forgotten(waiting):
 
 def test_a_grammar_that_is_dear_from_its_beginning_is_known_when_it_is_compiled():
     woken = threading.Event()
-    compiler = Compiler(POCKET, SIZE, woken.set)
+    compiler = Compiler(FOLDER, VOCABULARY, woken.set)
     assert compiler.find(Grammar("lark", DEAR)) is None
     assert woken.wait(60)
     assert [outcome for _, outcome in compiler.collect()] == [TOO_DEAR]

@@ -5,16 +5,15 @@ import os
 import signal
 import threading
 import time
-from pathlib import Path
 
 import pytest
+from builders.bundled_model import FOLDER, VOCABULARY
 
 from penstock.engine.grammar.compiler import Compiler, Outcome
 from penstock.engine.grammar.trial import BOUNDS, Trial
 from penstock.protocol.guided import Grammar
 from penstock.protocol.helper import Helper, HelperDiedError
 
-POCKET = Path(__file__).resolve().parents[2] / "frontend" / "pocket"
 CHAIN = "start: r0\n" + "".join(f"r{number}: r{number + 1}\n" for number in range(20_000)) + 'r20000: "x"\n'
 # The intersection of so many expressions takes ever twice as long.
 EXPONENTIAL = json.dumps({"allOf": [{"type": "string", "pattern": f".*a.{{{number}}}b"} for number in range(30)]})
@@ -25,7 +24,7 @@ class Waiting:
 
     def __init__(self) -> None:
         self.woken = threading.Event()
-        self.compiler = Compiler(POCKET, 1536, self.woken.set)
+        self.compiler = Compiler(FOLDER, VOCABULARY, self.woken.set)
 
     def outcome(self, grammar: Grammar, seconds: float = 60) -> Outcome:
         end = time.monotonic() + seconds

@@ -1,6 +1,7 @@
 """Log-probabilities of whole vocabularies are counted before anything is computed."""
 
 import pytest
+from builders.bundled_model import VOCABULARY
 from builders.door import door_of_pocket
 
 from penstock import SamplingParams
@@ -12,7 +13,7 @@ PROMPT = list(range(10, 50))
 
 @pytest.fixture(scope="module")
 def door() -> Door:
-    return door_of_pocket(limit_logprobs=1536 * 100)
+    return door_of_pocket(limit_logprobs=VOCABULARY * 100)
 
 
 def asked(door: Door, **params) -> Pending:
@@ -45,4 +46,4 @@ def test_up_to_the_limit_they_are_given(door, params):
 def test_beyond_it_the_request_is_refused_with_both_figures(door, params):
     output = asked(door, **params).output
     assert output.error_code == 400 and output.finished
-    assert "limit is 153,600 (option limit_logprobs)" in output.error_msg
+    assert f"limit is {VOCABULARY * 100:,} (option limit_logprobs)" in output.error_msg
