@@ -18,8 +18,9 @@ from builders.raw_http import connected, request
 MIB = 1 << 20
 HELD = 48 * MIB
 # Beside what is held for clients: what a body takes while it is decoded, what connections have read and nobody has
-# looked at yet, what the tokenizer remembers, and what an allocator keeps of all that was freed among other things. On
-# a quiet machine that is 70 to 110 MiB after all attacks, on a busy one more; this much is promised (docs/security.md).
+# looked at yet, what the tokenizer remembers, and what an allocator keeps of all that was freed among other things. All
+# that and what is held is 80 to 110 MiB after every attack came once; the two with the most small objects, again and
+# again on a busy machine, level off at 145. Twice that is promised (docs/security.md).
 BESIDE = 256 * MIB
 CONFIG = f"""
 max_held_bytes = {HELD}
