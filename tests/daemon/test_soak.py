@@ -23,14 +23,14 @@ SERVED = (
 )  # fmt: skip
 # A process may come to hold so much more memory, once it is warm.
 GROWTH = 1.03
-_LOOKS, _LOOK_SECONDS = 12, 0.25
+_LOOKS, _LOOK_SECONDS = 12, 0.125
 
 
 @pytest.mark.parametrize(
     # cold: periods until it is warm; pieces: MiB that a small process may grow by in any case, since an allocator takes
     # memory in pieces of one, and a process of half a minute has not met all that there is.
     ("periods", "seconds", "kills", "cold", "pieces"),
-    [(3, 2.0, 1, 1, 8.0), pytest.param(20, 60.0, 19, 3, 2.0, marks=pytest.mark.long)],
+    [(3, 1.0, 1, 1, 8.0), pytest.param(20, 60.0, 19, 3, 2.0, marks=pytest.mark.long)],
     ids=["some seconds", "twenty minutes"],
 )
 def test_mixed_traffic_leaves_everything_as_it_was(periods, seconds, kills, cold, pieces):

@@ -48,7 +48,7 @@ def test_two_ranks_read_a_prompt_as_one_does(split, llm):
 
 def test_a_number_of_ranks_that_does_not_divide_the_heads_is_refused_with_those_that_do(model_folder):
     with pytest.raises(ConfigError, match="tensor_parallel_size"):
-        LLM(model_folder, tensor_parallel_size=5, **OPTIONS)
+        LLM(model_folder, tensor_parallel_size=3, **OPTIONS)
 
 
 def test_the_death_of_one_rank_ends_the_tree_and_names_it(model_folder):
