@@ -1,7 +1,8 @@
 """Downloads files of a model into the hub's cache, several at once; what came of one is gone on with at the next try.
 
-What is unfinished lies beside the blobs and is locked by who writes it. The library fetches the bytes, links a finished
-blob into the snapshot, and knows where to and with which token; but it forgets what it has of a file that breaks off.
+What is unfinished lies beside the blobs and is locked by who writes it. The library fetches the bytes, and knows where
+from and with which token; but it forgets what it has of a file that breaks off. A finished blob is linked into the
+snapshot here: the library would ask the hub for the blob's name once more, and believe whatever it says then.
 Knows nothing of which files are wanted.
 """
 
@@ -22,7 +23,7 @@ from ..model_names import HubName
 from .cache import UNFINISHED, repository_folder, snapshot_folder
 from .library import most_bytes_over_http, quiet_small_pieces
 from .progress import DownloadProgress
-from .repository import HubFile, Listing, hub_errors, is_broken_connection
+from .repository import HubFile, Listing, file_name_of, hub_errors, is_broken_connection
 
 _AT_ONCE = 4
 # Between two looks whether another process has let go of a file.
@@ -36,7 +37,11 @@ class Stopped(Exception):
 
 
 class Damaged(OSError):
-    """What came isn't what the hub has."""
+    """What came isn't what the hub has, and was removed; the message is a clause that says why."""
+
+
+class _TooLong(OSError):
+    """More comes than the file has."""
 
 
 def download(listing: Listing, files: list[HubFile], progress: DownloadProgress) -> None:
@@ -96,10 +101,12 @@ class _Fetch:
         self._check()
         url = hf_hub_url(self.model.id, self.file.name, revision=self.commit)
         found = get_hf_file_metadata(url)
-        if found.etag and not (snapshot_folder(self.model, self.commit) / self.file.name).exists():
-            blob = repository_folder(self.model.id) / "blobs" / found.etag
+        if found.etag and found.commit_hash:
+            blob = repository_folder(self.model.id) / "blobs" / file_name_of(found.etag, "content")
             if not blob.exists():
                 self._fetch(blob, found.location, found.size, is_same_host=_host(url) == _host(found.location))
+            if blob.exists() and _is_linked(blob, snapshot_folder(self.model, self.commit) / self.file.name):
+                return
         hf_hub_download(self.model.id, self.file.name, revision=self.commit)
 
     def _fetch(self, blob: Path, location: str, num_bytes: int | None, *, is_same_host: bool) -> None:
@@ -121,10 +128,13 @@ class _Fetch:
                 os.truncate(descriptor, 0)
                 self._progress.add(-have)
                 have = 0
-            if have != num_bytes:
-                self._fetch_rest(descriptor, location, headers, num_bytes)
-            if have and _SHA256.fullmatch(blob.name):
+            try:
+                if have != num_bytes:
+                    self._fetch_rest(descriptor, location, headers, num_bytes)
                 self._check_content(unfinished, blob.name)
+            except Damaged:
+                unfinished.unlink()
+                raise
             os.replace(unfinished, blob)
 
     def _fetch_rest(self, descriptor: int, location: str, headers: dict[str, str], num_bytes: int | None) -> None:
@@ -134,20 +144,22 @@ class _Fetch:
         while True:
             have = os.fstat(descriptor).st_size
             try:
-                with io.BufferedWriter(_Counted(descriptor, self._counted)) as file:
+                with io.BufferedWriter(_Counted(descriptor, num_bytes, self._counted)) as file:
                     http_get(location, file, resume_size=have, headers=headers, expected_size=num_bytes)  # type: ignore[arg-type]
                 return
+            except _TooLong:
+                raise Damaged(f"of {self.file.name} came more than the {num_bytes:,} bytes that it has") from None
             except hub_errors() as error:
                 if not is_broken_connection(error) or os.fstat(descriptor).st_size <= have:
                     raise
 
     def _check_content(self, path: Path, digest: str) -> None:
-        """Of what was put together from several tries; a machine may have lost its power in between."""
+        """A proxy may answer in the hub's place, and a machine lose its power between two tries."""
+        if not _SHA256.fullmatch(digest):
+            return
         with open(path, "rb") as file:
-            if hashlib.file_digest(file, "sha256").hexdigest() == digest:
-                return
-        path.unlink()
-        raise Damaged(f"{self.file.name}, which came in several tries, is not what the hub has, and was removed")
+            if hashlib.file_digest(file, "sha256").hexdigest() != digest:
+                raise Damaged(f"what came of {self.file.name} has another SHA-256 than the hub's")
 
     def _counted(self, num_bytes: int) -> None:
         self._check()
@@ -159,16 +171,29 @@ class _Fetch:
 
 
 class _Counted(io.FileIO):
-    """A file that is appended to, and tells how much was written."""
+    """A file that is appended to, tells how much was written, and takes no more than `most` bytes."""
 
-    def __init__(self, descriptor: int, count: Callable[[int], None]) -> None:
+    def __init__(self, descriptor: int, most: int | None, count: Callable[[int], None]) -> None:
         super().__init__(descriptor, "ab", closefd=False)
+        self._most = most
         self._count = count
 
     def write(self, content: "bytes | bytearray | memoryview") -> int:  # type: ignore[override]
+        if self._most is not None and os.fstat(self.fileno()).st_size + len(content) > self._most:
+            raise _TooLong
         written = super().write(content)
         self._count(written or 0)
         return written
+
+
+def _is_linked(blob: Path, name: Path) -> bool:
+    """Gives a blob its name; False where that is taken, or this file system has no links: the library knows more."""
+    name.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        name.symlink_to(os.path.relpath(blob, name.parent))
+    except OSError:
+        return False
+    return True
 
 
 @contextmanager

@@ -11,8 +11,11 @@ from fnmatch import fnmatchcase
 from ..convert_tokenizer import VOCABULARY_FILES
 
 # Some models come with several templates, and `penstock convert --per-rank` lists each rank's pieces.
-_DESCRIPTIONS = re.compile(r"[^/]+\.(json|jinja)|additional_chat_templates/[^/]+\.jinja|rank-\d+-of-\d+/pieces\.json")
-_WEIGHTS = re.compile(r"(rank-\d+-of-\d+/)?[^/]+\.safetensors")
+_STEM = r"[^/\\\x00-\x1f]{1,200}"
+_DESCRIPTIONS = re.compile(
+    rf"{_STEM}\.(json|jinja)|additional_chat_templates/{_STEM}\.jinja|rank-\d+-of-\d+/pieces\.json"
+)
+_WEIGHTS = re.compile(rf"(rank-\d+-of-\d+/)?{_STEM}\.safetensors")
 # The same weights once more, as Mistral's own code names them, and what belongs to an adapter.
 _NOT_THE_MODEL = ("consolidated", "adapter_model")
 # How others store weights, for a sentence that says what there is instead.

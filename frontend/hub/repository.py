@@ -1,11 +1,15 @@
 """What the hub says of a model: the commit that a revision means, and its files with their sizes.
 
-And why it says nothing, as a sentence with what to do about it. Knows nothing of what is done with the files.
+And why it says nothing, as a sentence with what to do about it. What comes from there is not believed before it is
+looked at: names become paths, sizes are added up, and in place of a hub a network's login page may answer. Knows
+nothing of what is done with the files.
 """
 
 import os
-from typing import NamedTuple
+import re
+from typing import Any, NamedTuple
 
+from ...protocol.rules import shown
 from ..model_names import HubName
 from .library import prepare_hub
 
@@ -14,6 +18,12 @@ _SECONDS = 10.0
 # The library listens to both.
 _OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 _OFF = ("", "0", "no", "false", "off")
+# Commits and contents give files and folders of the cache their names.
+_NAME = re.compile(r"[\w+=:-][\w+=:.-]{0,199}", re.ASCII)
+
+
+class NoHub(OSError):
+    """Something answered, and not as a hub does; the message is a clause that says what."""
 
 
 class HubFile(NamedTuple):
@@ -35,13 +45,29 @@ def listing_of(model: HubName) -> Listing:
     prepare_hub()
     from huggingface_hub import HfApi
 
-    found = HfApi().model_info(model.id, revision=model.asked_revision, files_metadata=True, timeout=_SECONDS)
-    files = []
-    for each in found.siblings or []:
-        size = each.lfs.size if each.lfs is not None else each.size
-        etag = each.lfs.sha256 if each.lfs is not None else each.blob_id
-        files.append(HubFile(each.rfilename, size or 0, etag or ""))
-    return Listing(model, found.sha or "", files)
+    try:
+        found = HfApi().model_info(model.id, revision=model.asked_revision, files_metadata=True, timeout=_SECONDS)
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
+        if isinstance(error, hub_errors()):
+            raise
+        raise NoHub(f"its answer is no description of a model ({_first_line(error)})") from error
+    return Listing(model, file_name_of(found.sha, "commit"), [_file(each) for each in found.siblings or []])
+
+
+def file_name_of(name: Any, what: str) -> str:
+    """The name that the hub gives a commit or a content, if it can be that of a file."""
+    if isinstance(name, str) and _NAME.fullmatch(name):
+        return name
+    raise NoHub(f"it names a {what} by {shown(name)}")
+
+
+def _file(sibling: Any) -> HubFile:
+    large = sibling.lfs
+    name, size = sibling.rfilename, sibling.size if large is None else large.size
+    etag = sibling.blob_id if large is None else large.sha256
+    if not isinstance(name, str) or (size is not None and (type(size) is not int or size < 0)):
+        raise NoHub(f"it lists the file {shown(name)} of {shown(size)} bytes")
+    return HubFile(name, size or 0, file_name_of(etag, "content") if etag else "")
 
 
 def hub_errors() -> tuple[type[Exception], ...]:
@@ -88,6 +114,11 @@ def reason_of(error: Exception, model: HubName) -> str:
             return f"offline by {named}"
         case errors.HfHubHTTPError():
             return _refused(error.response.status_code, model)
+        case NoHub():
+            return (
+                f"{_endpoint()} answers, and not as a hub does: {error}. A proxy, or this network's login page, may "
+                "stand between; HF_ENDPOINT names another hub"
+            )
     return f"not reachable: {_first_line(error)}"
 
 
@@ -102,9 +133,13 @@ def _refused(status: int, model: HubName) -> str:
 
 
 def _page(model: HubName) -> str:
+    return f"{_endpoint()}/{model.id}"
+
+
+def _endpoint() -> str:
     from huggingface_hub import constants
 
-    return f"{constants.ENDPOINT}/{model.id}"
+    return constants.ENDPOINT
 
 
 def _first_line(error: BaseException) -> str:

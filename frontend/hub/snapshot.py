@@ -15,7 +15,7 @@ from ..commands.survey import ask_survey
 from ..model_names import HubName
 from ..start_table import size
 from .cache import cache_root, cached_snapshot, missing_weights, remember, snapshot_folder, unfinished_blob
-from .download import download
+from .download import Damaged, download
 from .needed_files import is_description, is_vocabulary, is_weights, other_weights
 from .progress import DownloadProgress, download_progress
 from .repository import HubFile, Listing, hub_errors, listing_of, reason_of
@@ -172,6 +172,8 @@ def _broken_off(error: Exception, model: HubName) -> PenstockError:
         why, then = f"the disk with {root} is full", "Free some, and the same call goes on from there"
     elif isinstance(error, (PermissionError, NotADirectoryError, FileExistsError)):
         why, then = f"{error}", "HF_HUB_CACHE names another folder for downloads"
+    elif isinstance(error, Damaged):
+        why, then = f"{error}; it was removed", "The same call fetches it again; a proxy may stand between"
     else:
         why, then = reason_of(error, model), "What came is in the cache, and the same call goes on from there"
     return PenstockError(f"The download of {model} broke off: {why}. {then}.")

@@ -8,11 +8,12 @@ import hashlib
 import json
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 import pytest
@@ -51,6 +52,12 @@ class Request:
     has_token: bool
 
 
+class Answer(NamedTuple):
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
 class Hub:
     def __init__(self, address: str) -> None:
         self.address = address
@@ -63,6 +70,7 @@ class Hub:
         self.status = 0  # answered to everything, unless 0
         self.status_of_files = 0  # likewise to what asks for files
         self.error_message = ""  # with these
+        self.told: Callable[[Request, Answer], Answer] = lambda request, answer: answer  # what is sent for an answer
 
     def put(self, name: str, folder: Path | None = None, **options: object) -> Repository:
         """The files of a folder as a repository; more of them are `files`."""
@@ -103,7 +111,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self) -> None:
         path = urlsplit(self.path).path
         token = self.headers.get("authorization")
-        self.hub.requests.append(Request(self.command, path, self.headers.get("range"), token is not None))
+        self.request_noted = Request(self.command, path, self.headers.get("range"), token is not None)
+        self.hub.requests.append(self.request_noted)
         if self.hub.status:
             self._reply(self.hub.status, {"X-Error-Message": self.hub.error_message}, b"")
         elif match := re.fullmatch(r"/api/models/(.+?)/revision/([^/]+)", path):
@@ -171,6 +180,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._reply(status, {"X-Error-Code": code, "X-Error-Message": code}, b"")
 
     def _reply(self, status: int, headers: dict[str, str], body: bytes, file: str = "", start: int = 0) -> None:
+        status, headers, body = self.hub.told(self.request_noted, Answer(status, headers, body))
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name, value)
