@@ -79,8 +79,11 @@ class Replacement:
         if not os.path.lexists(partial):
             return False
         with _in_words(str(partial)):
-            file = os.open(partial, os.O_RDWR | os.O_CLOEXEC)
+            # Opening waits for nobody at the other end of a pipe, and cuts no file that a link leads to.
+            file = os.open(partial, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
         self.partial, self._file = partial, file
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            raise PenstockError(f"{partial} is no file that a run has left. Move it away to begin anew.")
         if not _locked(file):
             raise PenstockError(f"{partial} is being written by a run that still goes on; wait for its end.")
         with _in_words(str(partial)), open(os.dup(file), "rb") as reader:

@@ -30,7 +30,7 @@ class Resumption:
             else:
                 self._questions[int(record["index"])] = _hash(record)
                 self.failed += "error_code" in record
-        except (ValueError, LookupError, TypeError, RecursionError):
+        except (ValueError, LookupError, TypeError, OverflowError, RecursionError):
             raise PenstockError(
                 f"--resume: line {len(self) + 1} of the unfinished file is no answer as --format jsonl writes it. Move "
                 "the file away to begin anew."

@@ -323,7 +323,7 @@ def test_a_run_that_went_on_has_made_what_it_would_have_made_at_once(model, targ
     assert {name: after[name]["outputs"] for name in before} == {name: before[name]["outputs"] for name in before}
 
 
-@pytest.mark.parametrize("line", ["==> 0 <==", '{"outputs": []}', "[]", "5", '{"custom_id": "a"}'])
+@pytest.mark.parametrize("line", ["==> 0 <==", '{"index": 1e999}', '{"outputs": []}', "[]", "5", '{"custom_id": "a"}'])
 def test_an_unfinished_file_that_is_no_such_file_is_refused_and_stays(target, line, capsys):
     from penstock.frontend import cli
 
@@ -333,6 +333,17 @@ def test_an_unfinished_file_that_is_no_such_file_is_refused_and_stays(target, li
     assert cli.main(call) == 1  # before anything is loaded
     assert "line 1 of the unfinished file is no answer" in capsys.readouterr().err
     assert partial.read_text() == f"{line}\n" and not target.exists()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [os.mkfifo, lambda path: path.symlink_to("/etc/passwd"), lambda path: path.mkdir()],
+    ids=["pipe", "link", "folder"],
+)
+def test_what_no_run_has_left_is_neither_waited_for_nor_cut(target, make):
+    make(target.with_name("answers.jsonl.partial"))
+    with pytest.raises(PenstockError, match=r"answers\.jsonl\.partial"):
+        output_to(str(target)).resume(lambda line: None)
 
 
 @pytest.mark.parametrize(
