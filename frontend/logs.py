@@ -53,8 +53,10 @@ class _Said(logging.Handler):
 
 
 def _dated(text: str) -> str:
-    """By the clock on the wall, and how far it is from UTC. What goes on over several lines is one thing."""
-    return f"{datetime.now().astimezone().isoformat(timespec='milliseconds')} {text}"
+    """By the clock on the wall, and how far it is from UTC. What goes on over several lines is one thing, and none of
+    them looks like another: a name may have lines."""
+    indented = text.replace("\n", "\n  ")
+    return f"{datetime.now().astimezone().isoformat(timespec='milliseconds')} {indented}"
 
 
 @cache

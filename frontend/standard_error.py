@@ -15,6 +15,8 @@ import threading
 from contextlib import suppress
 from typing import Any
 
+from .printable import printable
+
 _PIECE = select.PIPE_BUF  # what a pipe takes at once if it takes anything
 _PATIENCE = 1000  # milliseconds for which somebody who reads slowly is waited for
 _CLEAR_LINE = "\r\x1b[K"
@@ -24,7 +26,7 @@ _lock = threading.RLock()
 
 
 def write_line(text: str) -> None:
-    write(text + "\n")
+    write(printable(text) + "\n")
 
 
 def write(text: str) -> None:

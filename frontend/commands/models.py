@@ -13,6 +13,7 @@ from typing import NamedTuple
 from ...protocol.sizes import size
 from ...protocol.survey import ModelSurvey, Survey
 from ..convert_tokenizer import has_tokenizer
+from ..printable import on_one_line
 from .cached_models import Found, bundled_models, cached_models, models_in
 from .machine import cards
 from .survey import ask_survey
@@ -100,6 +101,7 @@ def _row(model: Found, survey: ModelSurvey, place: _Place) -> tuple[str, ...]:
 
 
 def _table(rows: list[tuple[str, ...]]) -> str:
+    rows = [tuple(map(on_one_line, row)) for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows)]
     # Figures to the right, the last column as long as it is.
     lines = (

@@ -9,6 +9,7 @@ import time
 from ...protocol.attach import DaemonStatus, ModelStatus
 from ...protocol.sizes import size
 from ..daemon.background import line_to, status_of
+from ..printable import on_one_line
 from .socket_option import add_socket, socket_of
 from .status import span, why_not_ready
 
@@ -39,7 +40,7 @@ def table(before: DaemonStatus, after: DaemonStatus, seconds: float, now: float)
     rows = [_HEADINGS, *(_row(earlier.get(model.name), model, seconds, now) for model in after.models)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
-    return lines + [f"{model.name}: {reason}" for model in after.models if (reason := why_not_ready(model))]
+    return lines + [on_one_line(f"{model.name}: {why}") for model in after.models if (why := why_not_ready(model))]
 
 
 def _row(earlier: ModelStatus | None, model: ModelStatus, seconds: float, now: float) -> tuple[str, ...]:
@@ -57,7 +58,8 @@ def _row(earlier: ModelStatus | None, model: ModelStatus, seconds: float, now: f
             f"{max(0, new_out) / seconds:,.0f}",
         )
     used, running, waiting, tokens_in, tokens_out = figures
+    since, memory = span(now - model.since), size(model.resident_bytes)
     return (
-        model.name, model.state, span(now - model.since), size(model.resident_bytes), used, str(model.clients),
-        running, waiting, tokens_in, tokens_out, str(model.restarts),
+        on_one_line(model.name), model.state, since, memory, used, str(model.clients), running, waiting, tokens_in,
+        tokens_out, str(model.restarts),
     )  # fmt: skip

@@ -9,6 +9,7 @@ import time
 from ...protocol.attach import DaemonStatus, ModelStatus
 from ...protocol.errors import PenstockError
 from ..daemon.background import line_to, status_of
+from ..printable import on_one_line
 from .socket_option import add_socket, socket_of
 
 USAGE = "[options]"
@@ -45,7 +46,7 @@ def lines_of(status: DaemonStatus, now: float) -> list[str]:
     ]
     rows += [(model.name, reason) for model in status.models if (reason := why_not_ready(model))]
     state = "The daemon is shutting down" if status.is_draining else "A daemon runs"
-    return [state, *(f"  {name:<8} {text}" for name, text in rows)]
+    return [state, *(on_one_line(f"  {name:<8} {text}") for name, text in rows)]
 
 
 def why_not_ready(model: ModelStatus) -> str:
