@@ -116,7 +116,7 @@ def _sorted(prompt: Any, params: SamplingParams) -> Asked:
 
 def _by_kind(prompt: Any, params: SamplingParams) -> Asked:
     if isinstance(prompt, str):
-        return Asked(prompt, None, params)
+        return Asked(_plain_text(prompt), None, params)
     if isinstance(prompt, Rendered):
         return Asked(prompt.text, None, params, is_chat=True, tools=prompt.tools)
     if isinstance(prompt, Conversation):
@@ -138,6 +138,11 @@ def _is_list(value: Any) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, (str, bytes, bytearray))
 
 
+def _plain_text(text: str) -> str:
+    """Of a subclass, which may have a length and an encoding of its own, what every text has."""
+    return text if type(text) is str else str.__str__(text)
+
+
 def _type(value: Any) -> str:
     return type(value).__name__
 
@@ -149,8 +154,9 @@ MEDIA = {"multimodal_data", "multi_modal_data", "mm_info", "image", "video", "au
 def _asked_in_parts(prompt: Mapping[str, Any], params: SamplingParams) -> Asked:
     text, token_ids = prompt.get("prompt"), prompt.get("prompt_token_ids")
     if refusal := fault_of_parts(prompt):
-        return Asked(text if isinstance(text, str) else None, None, params, refusal)
+        return Asked(_plain_text(text) if isinstance(text, str) else None, None, params, refusal)
     own = {name: prompt[name] for name in ("priority", "cache_salt", "lora_name") if prompt.get(name) is not None}
+    text = None if text is None else _plain_text(text)
     try:
         return Asked(text, token_ids, msgspec.structs.replace(params, **own) if own else params)
     except RequestError as error:

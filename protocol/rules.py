@@ -56,8 +56,9 @@ def _truth(value: Any) -> bool:
 
 
 def text(value: Any) -> str:
-    value.encode()  # raises for what is no string, and for half a surrogate pair, which no message can carry
-    return value
+    plain = str.__str__(value)  # raises for what is no string, and takes from a subclass what is its own
+    plain.encode()  # raises for half a surrogate pair, which no message can carry
+    return plain
 
 
 def between(low: float, high: float) -> Rule:
