@@ -4,6 +4,7 @@ Reads headers only, and imports no torch.
 """
 
 import json
+import os
 from pathlib import Path
 
 from ..protocol.errors import ConfigError, ModelNotFoundError
@@ -19,6 +20,8 @@ def check_weight_files(folder: Path) -> None:
     """Refuse a folder of which any file of weights is missing, a pointer of Git LFS, or not as long as it says."""
     _check_index(folder)
     for path in weight_files(folder):
+        if not os.path.exists(path):  # a link, as in a cache whose contents somebody has removed
+            raise ModelNotFoundError(f"{path} leads to {os.readlink(path)}, which is not there. Download it again.")
         require_regular(path)
         if is_pointer(path):
             raise ConfigError(pointer_refusal(path))

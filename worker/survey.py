@@ -46,14 +46,17 @@ def _identified(folder: Path, without_weights: bool) -> ModelSurvey:
 
 
 def _model(folder: Path, without_weights: bool) -> ModelSurvey:
-    stored = sum(path.stat().st_size for path in weight_files(folder))
+    """Whatever is wrong with one folder is said of that one."""
     try:
         config = read_config(folder)
         if not without_weights:
             check_weight_files(folder)
+        stored = 0 if without_weights else sum(path.stat().st_size for path in weight_files(folder))
     except PenstockError as error:
         return ModelSurvey(refusal=str(error).removeprefix(f"{folder}/").removeprefix(f"{folder} "))
-    except (ArithmeticError, AttributeError, TypeError, ValueError) as error:  # a config of no known form
+    except OSError as error:
+        return ModelSurvey(refusal=f"{Path(str(error.filename)).name} cannot be used: {error.strerror}.")
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:  # a config of no known form
         return ModelSurvey(refusal=f"config.json cannot be read: {type(error).__name__}: {error}")
     if not stored and not without_weights:
         return ModelSurvey(refusal="it holds no *.safetensors files.")

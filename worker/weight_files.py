@@ -4,6 +4,7 @@ A cut model has `rank-0-of-2`, `rank-1-of-2` and so on beside its config.json. R
 """
 
 import hashlib
+import os
 import re
 from pathlib import Path
 
@@ -33,7 +34,7 @@ def weight_files(folder: Path) -> list[Path]:
 def identity(folder: Path) -> str:
     """Tells this checkpoint from any other, and from itself once a file of it has changed. Begins the names of what is
     kept of it."""
-    files = [path for path in (*weight_files(folder), folder / "config.json") if path.exists()]
+    files = [path for path in (*weight_files(folder), folder / "config.json") if os.path.exists(path)]
     found = ((path.relative_to(folder), path.stat()) for path in files)
     lines = (f"{name} {stat.st_size} {stat.st_ino} {stat.st_mtime_ns} {stat.st_ctime_ns}" for name, stat in found)
     return hashlib.blake2b("\n".join(lines).encode(), digest_size=16).hexdigest()

@@ -73,6 +73,20 @@ def test_a_model_without_weights_is_refused(tmp_path):
     assert surveyed(tmp_path).refusal == "it holds no *.safetensors files."
 
 
+def test_what_is_wrong_with_one_folder_is_said_of_that_one(tmp_path):
+    """Such as links that lead nowhere, which is what a cache has whose contents somebody removed."""
+    good = tiny_model(tmp_path / "good", "llama")
+    targets = {"broken": "/nowhere", "loop": "model.safetensors"}
+    for name, target in targets.items():
+        weights = tiny_model(tmp_path / name, "llama") / "model.safetensors"
+        weights.unlink()
+        weights.symlink_to(target)
+    found = survey([*(str(tmp_path / name) for name in targets), str(good)], with_torch=False).models
+    assert [each.refusal for each in found] == [
+        f"model.safetensors leads to {target}, which is not there. Download it again." for target in targets.values()
+    ] + [None]
+
+
 def test_torch_is_imported_only_where_it_was_asked_for():
     code = "import sys\nfrom penstock.worker.survey import main\nmain(sys.argv[1:])\nprint('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
