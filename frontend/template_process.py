@@ -48,17 +48,19 @@ class TemplateProcesses:
     def render(
         self, template: str, special_tokens: Mapping[str, str], turns: Sequence[Turn], most_characters: int
     ) -> list[str | RequestError]:
-        """The text of each conversation, or why it has none."""
-        try:
-            turns_as_json = [msgspec.structs.asdict(turn) for turn in turns]
-            job = json.dumps([template, dict(special_tokens), turns_as_json, most_characters], default=_named).encode()
-        except (TypeError, ValueError, RecursionError) as error:
-            return _refused(turns, f"These conversations can't be rendered: {type(error).__name__}.")
+        """The text of each conversation, or why it has none. One that can't be written down is refused alone."""
+        written = [_written(turn) for turn in turns]
+        texts = [turn for turn in written if isinstance(turn, str)]
+        head = f"{json.dumps(template)}, {json.dumps(dict(special_tokens))}"
+        found = iter(self._rendered(f"[{head}, [{', '.join(texts)}], {most_characters}]".encode(), len(texts)))
+        return [next(found) if isinstance(turn, str) else turn for turn in written]
+
+    def _rendered(self, job: bytes, num_turns: int) -> list[str | RequestError]:
         helper = self._taken()
         try:
             found = json.loads(helper.ask(job))
         except HelperDiedError as error:
-            return _refused(turns, f"The chat template of {self.whose} {error}.")
+            return [RequestError(f"The chat template of {self.whose} {error}.") for _ in range(num_turns)]
         finally:
             self._idle.append(helper)
         return [RequestError(text) if is_refusal else text for text, is_refusal in found]
@@ -102,8 +104,12 @@ def _named(value: Any) -> str:
     return f"<{type(value).__name__}>"
 
 
-def _refused(turns: Sequence[Turn], why: str) -> list[str | RequestError]:
-    return [RequestError(why) for _ in turns]
+def _written(turn: Turn) -> str | RequestError:
+    """A client may have given a dict keys that JSON has not, or lists that go too deep."""
+    try:
+        return json.dumps(msgspec.structs.asdict(turn), default=_named)
+    except (TypeError, ValueError, RecursionError) as error:
+        return RequestError(f"This conversation can't be rendered: {type(error).__name__}.")
 
 
 # --- the process -----------------------------------------------------------------------------------------------------

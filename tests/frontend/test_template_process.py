@@ -35,6 +35,18 @@ def test_a_conversation_becomes_the_same_text_as_in_this_process(processes, cont
     assert text(processes, SHOWN, Turn(messages, [], {"x": x}), {"bos_token": "<s>"}) == here
 
 
+def test_a_conversation_that_cannot_be_written_down_is_refused_alone(processes):
+    deep = []
+    for _ in range(10_000):
+        deep = [deep]
+    odd = [{"role": "user", "content": "x", (1, 2): "y"}], [{"role": "user", "content": "x", "more": deep}]
+    turns = [Turn(messages, None, {}) for messages in (HI, *odd, HI)]
+    first, *refused, last = processes.render("{{ messages[0].content }}", {}, turns, 1000)
+    assert (first, last) == ("hi", "hi")
+    for each, name in zip(refused, ("TypeError", "RecursionError"), strict=True):
+        assert str(each) == f"This conversation can't be rendered: {name}."
+
+
 def test_the_process_stays_for_the_next_conversation(processes):
     text(processes, "{{ 1 }}", Turn(HI, None, {}))
     before = [helper._process.popen.pid for helper in processes._all]
