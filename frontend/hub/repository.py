@@ -14,6 +14,7 @@ _SECONDS = 10.0
 # The library listens to both.
 _OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 _OFF = ("", "0", "no", "false", "off")
+_WITHOUT_NETWORK = "or bring the model's folder from another machine and give its path"
 
 
 class HubFile(NamedTuple):
@@ -85,10 +86,10 @@ def reason_of(error: Exception, model: HubName) -> str:
             )
         case errors.OfflineModeIsEnabled():
             named = next((name for name in _OFFLINE if os.environ.get(name, "0").lower() not in _OFF), _OFFLINE[0])
-            return f"offline by {named}"
+            return f"{named} says to ask no hub. Unset it, {_WITHOUT_NETWORK}"
         case errors.HfHubHTTPError():
             return _refused(error.response.status_code, model)
-    return f"not reachable: {_first_line(error)}"
+    return f"{_endpoint()} is not reachable: {_first_line(error)}. Check the network, {_WITHOUT_NETWORK}"
 
 
 def _refused(status: int, model: HubName) -> str:
@@ -102,9 +103,13 @@ def _refused(status: int, model: HubName) -> str:
 
 
 def _page(model: HubName) -> str:
+    return f"{_endpoint()}/{model.id}"
+
+
+def _endpoint() -> str:
     from huggingface_hub import constants
 
-    return f"{constants.ENDPOINT}/{model.id}"
+    return constants.ENDPOINT
 
 
 def _first_line(error: BaseException) -> str:

@@ -200,7 +200,7 @@ def test_a_mistake_on_the_command_line_is_named_before_anything_starts(words, se
 def test_a_model_that_is_nowhere_is_told_with_each_place_on_a_line_of_its_own(capsys):
     assert cli.main(["generate", "/nowhere/at/all", "a prompt"]) == 1
     first, *places = capsys.readouterr().err.splitlines()
-    assert first == "penstock: There is no model '/nowhere/at/all'. Tried:"
+    assert first == "penstock: No model '/nowhere/at/all' was found. Tried:"
     assert len(places) == 3 and all(place.startswith("  - ") for place in places)
 
 
