@@ -100,7 +100,7 @@ def _with_tokenizer(folder: Path) -> Path:
 def _not_found(name: str, tried: list[str]) -> ModelNotFoundError:
     places = "".join(f"\n  - {place}" for place in tried)
     hint = nearest_model(name, BUNDLED, str(cache_root()))
-    return ModelNotFoundError(f"There is no model {name!r}.{hint} Tried:{places}")
+    return ModelNotFoundError(f"No model {name!r} was found.{hint} Tried:{places}")
 
 
 def _absolute(path: Path) -> Path:

@@ -58,7 +58,10 @@ def runtime_base() -> Path:
 def _chosen(name: str) -> Path:
     folder = os.path.expanduser(name)
     if os.path.isdir(folder) and not _is_private(Path(folder)):
-        raise ConfigError(f"{folder} must be this user's own with mode 0700; set {VARIABLE} to another folder.")
+        raise ConfigError(
+            f"{VARIABLE}={name} must be this user's own with mode 0700, since sockets lie there. `chmod 700` it, or "
+            "name a folder that isn't there yet."
+        )
     try:
         base = named_by(VARIABLE)
     except OSError as error:

@@ -39,7 +39,7 @@ class SamplingParams(NamedFields, kw_only=True, omit_defaults=True, forbid_unkno
     min_p: Annotated[float, Meta(description="drop tokens below this share of the most likely one's")] = 0.0
     presence_penalty: Annotated[float, Meta(description="-2..2, once per token already generated")] = 0.0
     frequency_penalty: Annotated[float, Meta(description="-2..2, per time that a token was generated")] = 0.0
-    frequence_penalty: Annotated[float | None, Meta(description="the same")] = None
+    frequence_penalty: Annotated[float | None, Meta(description="another name of frequency_penalty")] = None
     repetition_penalty: Annotated[float, Meta(description="> 1 discourages tokens of prompt and answer")] = 1.0
     suppress_repetition_in_generation: Annotated[bool, Meta(description="that counts the answer alone")] = False
     no_repeat_ngram_size: Annotated[int, Meta(description="no run of that many tokens comes twice; 0 is off")] = 0
@@ -68,7 +68,7 @@ class SamplingParams(NamedFields, kw_only=True, omit_defaults=True, forbid_unkno
     cache_salt: Annotated[str | None, Meta(description="share cached prefixes only within this salt")] = None
     lora_name: Annotated[str | None, Meta(description="adapter to use")] = None
     reasoning_max_tokens: Annotated[int | None, Meta(description="tokens of thought, which is then closed")] = None
-    max_thinking_tokens: Annotated[int | None, Meta(description="the same")] = None
+    max_thinking_tokens: Annotated[int | None, Meta(description="another name of reasoning_max_tokens")] = None
     guided_decoding: Annotated[GuidedDecodingParams | None, Meta(description="the shape of the answer")] = None
     # Other ways to write it, folded into it: at most one may be given.
     guided_json: Annotated[dict[str, Any] | None, Meta(description="a JSON schema that the answer follows")] = None
@@ -77,7 +77,7 @@ class SamplingParams(NamedFields, kw_only=True, omit_defaults=True, forbid_unkno
     guided_grammar: Annotated[str | None, Meta(description="a grammar that it follows, in EBNF or Lark")] = None
     guided_json_object: Annotated[bool | None, Meta(description="it is a JSON object")] = None
     guided_structural_tag: Annotated[dict[str, Any] | None, Meta(description="schemas between tags")] = None
-    structural_tag: Annotated[dict[str, Any] | None, Meta(description="the same")] = None
+    structural_tag: Annotated[dict[str, Any] | None, Meta(description="another name of guided_structural_tag")] = None
     response_format: Annotated[dict[str, Any] | None, Meta(description="OpenAI's way to write one of these")] = None
 
     if TYPE_CHECKING:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ...protocol.config import EngineConfig
+from ...protocol.rules import shown
 from ...protocol.sampling import SamplingParams
 from .. import logs
 from ..beside import replaceable, status_of
@@ -67,7 +68,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--resume", action="store_true", help="go on from the .partial file of the same run, if it was cut short"
     )
     # A seed on the command line gives each prompt one of its own; a line of JSONL may bring another.
-    add_options(parser, "sampling options", SamplingParams, leave_out=("seed", "frequence_penalty"))
+    add_options(
+        parser,
+        "sampling options",
+        SamplingParams,
+        leave_out=("seed", "frequence_penalty"),
+        meanings={"max_tokens": f"output tokens at most; unset, and no --max-length: {USUAL_TOKENS}"},
+    )
     add_options(parser, "engine options", EngineConfig, leave_out=("model",))
 
 
@@ -77,6 +84,7 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     if arguments.raw and arguments.system:
         parser.error("--raw leaves prompts as they are; give it or --system, not both")
     config, options, chosen = checked_options(arguments, parser)
+    _require_model_first(config, parser)
     usual = None if {"max_tokens", "max_length"} & chosen.keys() else max(USUAL_TOKENS, chosen.get("min_tokens", 0))
     with orderly_termination(), ExitStack() as files:
         source, output = _files(arguments, config, parser, files)
@@ -95,6 +103,13 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
             job.run(rows(params))
         _say_endings(job.endings, len(done), is_json=is_json, is_quiet=logs.is_quiet(config.quiet))
         return 1 if job.endings.failed else 0
+
+
+def _require_model_first(config: EngineConfig, parser: argparse.ArgumentParser) -> None:
+    """Rather than look for a prompt on the hub. Folders may have spaces in their names, a daemon's models as well."""
+    is_elsewhere = config.connect != "never" or os.path.exists(os.path.expanduser(config.model))
+    if " " in config.model.strip() and not is_elsewhere:
+        parser.error(f'{shown(config.model)} is no model. Models stand before prompts: penstock generate pocket "…"')
 
 
 def _rows(arguments: argparse.Namespace, source: BinaryIO | None) -> Callable[[SamplingParams], Iterator[Row]]:
@@ -135,7 +150,7 @@ def _resumption(
 def _say_endings(endings: Endings, num_before: int, *, is_json: bool, is_quiet: bool) -> None:
     if endings.failed and is_json:
         failed = f"{endings.failed:,} of {endings.count + num_before:,} prompts failed"
-        logs.say(f"penstock: {failed}; error_msg beside each says why.", quiet=is_quiet)
+        logs.say(f"penstock: {failed}; the line of each says why.", quiet=False)
     for remark in endings.remarks():
         logs.say(f"penstock: {remark}", quiet=is_quiet)
 

@@ -7,8 +7,8 @@ Knows nothing of any field in particular.
 
 import argparse
 import json
-from collections.abc import Callable, Collection
-from types import NoneType
+from collections.abc import Callable, Collection, Mapping
+from types import MappingProxyType, NoneType
 from typing import Any, NamedTuple, get_args
 
 import msgspec
@@ -60,15 +60,22 @@ KINDS: dict[Any, Kind] = {
 }
 
 
-def add_options(parser: argparse.ArgumentParser, title: str, struct: type, leave_out: Collection[str] = ()) -> None:
-    """One option for each field that carries a description."""
+def add_options(
+    parser: argparse.ArgumentParser,
+    title: str,
+    struct: type,
+    leave_out: Collection[str] = (),
+    meanings: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """One option for each field that carries a description; `meanings` are those that a command has of its own."""
     group = parser.add_argument_group(title)
     for field in msgspec.structs.fields(struct):
         kind, description = kind_and_description(field.type)
         if description is None or field.name in leave_out:
             continue
         flag = "--" + field.name.replace("_", "-")
-        shared = {"help": _help(description, field.default), "default": argparse.SUPPRESS, "dest": field.name}
+        meaning = _help(meanings.get(field.name, description), field.default)
+        shared = {"help": meaning, "default": argparse.SUPPRESS, "dest": field.name}
         if kind is bool:
             group.add_argument(flag, action=argparse.BooleanOptionalAction, **shared)
         else:

@@ -99,6 +99,8 @@ def _of_a_batch(value: dict[str, Any], params: SamplingParams) -> Row:
 
 
 def _parts(value: dict[str, Any]) -> dict[str, Any]:
+    if not value:
+        raise RequestError("A prompt needs `prompt` (text), `prompt_token_ids` or `messages`.")
     if fault := fault_of_parts(value):
         raise RequestError(fault)
     return value

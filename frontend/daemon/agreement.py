@@ -24,7 +24,10 @@ def disagreement(written: EngineConfig, config: EngineConfig, plan: MemoryPlan, 
         if name != "watchdog_timeout"
         and value not in (getattr(written, name), getattr(config, name), has(config, plan, name))
     ]
-    return f"The daemon's model was loaded with other options than {', '.join(different)}." if different else ""
+    if not different:
+        return ""
+    advice = f"Leave {'that' if len(different) == 1 else 'those'} out to share it."
+    return f"The daemon's model was loaded with other options than {', '.join(different)}. {advice}"
 
 
 def has(config: EngineConfig, plan: MemoryPlan, name: str) -> Any:

@@ -18,6 +18,7 @@ _SECONDS = 10.0
 # The library listens to both.
 _OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 _OFF = ("", "0", "no", "false", "off")
+_WITHOUT_NETWORK = "or bring the model's folder from another machine and give its path"
 # Commits and contents give files and folders of the cache their names.
 _NAME = re.compile(r"[\w+=:-][\w+=:.-]{0,199}", re.ASCII)
 
@@ -111,7 +112,7 @@ def reason_of(error: Exception, model: HubName) -> str:
             )
         case errors.OfflineModeIsEnabled():
             named = next((name for name in _OFFLINE if os.environ.get(name, "0").lower() not in _OFF), _OFFLINE[0])
-            return f"offline by {named}"
+            return f"{named} says to ask no hub. Unset it, {_WITHOUT_NETWORK}"
         case errors.HfHubHTTPError():
             return _refused(error.response.status_code, model)
         case NoHub():
@@ -119,7 +120,7 @@ def reason_of(error: Exception, model: HubName) -> str:
                 f"{_endpoint()} answers, and not as a hub does: {error}. A proxy, or this network's login page, may "
                 "stand between; HF_ENDPOINT names another hub"
             )
-    return f"not reachable: {_first_line(error)}"
+    return f"{_endpoint()} is not reachable: {_first_line(error)}. Check the network, {_WITHOUT_NETWORK}"
 
 
 def _refused(status: int, model: HubName) -> str:

@@ -159,10 +159,10 @@ def _cached(model: HubName, wanted: Wanted, why: str) -> Path:
     folder = cached_snapshot(model)
     missing = missing_weights(folder, model.id) if folder is not None and wanted.weights else []
     if folder is None:
-        raise NotOnHub(f"{why}; nor is {model} in the cache {cache_root()}")
+        raise NotOnHub(f"{model} is not in the cache {cache_root()}; {why}")
     if missing:
         names = f"{', '.join(missing[:3])}{', …' * (len(missing) > 3)}"
-        raise NotOnHub(f"{why}; and of {model} the cache {cache_root()} lacks {names}")
+        raise NotOnHub(f"of {model} the cache {cache_root()} lacks {names}; {why}")
     return folder
 
 

@@ -55,7 +55,7 @@ def test_an_option_that_the_models_files_settle_agrees_with_itself():
         assert second.stats().blocks == 32
         with LLM("pocket", connect="require", **{**chosen, "reasoning_parser": "qwen3"}) as third:
             assert third.stats().blocks == 32
-        with pytest.raises(ConfigError, match="reasoning_parser='none'"):
+        with pytest.raises(ConfigError, match=r"reasoning_parser='none' .* Leave that out to share it"):
             LLM("pocket", connect="require", **{**chosen, "reasoning_parser": "none"})
 
 

@@ -64,10 +64,10 @@ def broken(tmp_path) -> Path:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["/nosuch"], "nosuch could not be loaded: There is no model '/nosuch'"),
+        (["/nosuch"], "nosuch could not be loaded: No model '/nosuch' was found"),
         pytest.param(
             ["desk=./nosuch", "pocket", *STAND_IN],
-            "desk could not be loaded: There is no model './nosuch'",
+            "desk could not be loaded: No model './nosuch' was found",
             marks=pytest.mark.long,
         ),
         pytest.param(["desk=/usr"], "desk could not be loaded: /usr has no config.json", marks=pytest.mark.long),

@@ -120,7 +120,7 @@ def test_a_model_that_is_not_there_is_named_with_what_was_tried(tmp_path):
     words = [sys.executable, str(DEMO), "--model", str(tmp_path / "missing")]
     done = subprocess.run(words, capture_output=True, text=True, timeout=LONGEST_SECONDS)
     assert done.returncode == 1
-    assert "demo: There is no model" in done.stderr
+    assert "demo: No model" in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -197,10 +197,24 @@ def test_a_mistake_on_the_command_line_is_named_before_anything_starts(words, se
     assert sentence in capsys.readouterr().err
 
 
+def test_a_prompt_in_the_place_of_the_model_is_told_from_one(capsys):
+    with pytest.raises(SystemExit) as end:
+        cli.main(["generate", "What is 2 + 2?"])
+    assert end.value.code == 2
+    assert "'What is 2 + 2?' is no model. Models stand before prompts" in capsys.readouterr().err
+
+
+def test_help_says_how_long_an_answer_of_the_shells_is(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["generate", "--help"])
+    words = " ".join(capsys.readouterr().out.split())
+    assert "--max-tokens N output tokens at most; unset, and no --max-length: 512" in words
+
+
 def test_a_model_that_is_nowhere_is_told_with_each_place_on_a_line_of_its_own(capsys):
     assert cli.main(["generate", "/nowhere/at/all", "a prompt"]) == 1
     first, *places = capsys.readouterr().err.splitlines()
-    assert first == "penstock: There is no model '/nowhere/at/all'. Tried:"
+    assert first == "penstock: No model '/nowhere/at/all' was found. Tried:"
     assert len(places) == 3 and all(place.startswith("  - ") for place in places)
 
 
@@ -258,6 +272,7 @@ def test_a_request_that_fails_is_named_and_the_others_are_answered(model):
     assert records[0]["outputs"][0]["finish_reason"] == "length"
     assert records[1]["error_code"] == 400
     assert "99999999" in records[1]["error_msg"]
+    assert done.stderr == "penstock: 1 of 2 prompts failed; the line of each says why.\n"  # quiet as it is
 
 
 def test_a_failure_between_text_answers_goes_to_stderr(model):

@@ -88,6 +88,8 @@ def contents(talk: Talk) -> list[str]:
         ("/set stop_token_ids [1, 2]", "stop_token_ids", [1, 2]),
         ('/set logit_bias {"5": 1}', "logit_bias", {5: 1.0}),
         ("/set top_p default", "top_p", 1.0),
+        ("/set max_thinking_tokens 9", "reasoning_max_tokens", 9),
+        ("/set frequence-penalty 0.5", "frequency_penalty", 0.5),
     ],
 )
 def test_a_parameter_that_was_set_holds_from_the_next_message_on(talk, say, line, name, value):
@@ -109,7 +111,9 @@ def test_a_parameter_that_was_set_holds_from_the_next_message_on(talk, say, line
         ("/set temprature 1", "Did you mean temperature?"),
         ("/set penalty 1", "Did you mean presence_penalty or frequency_penalty or repetition_penalty?"),
         ("/set xyz 1", "There is no parameter 'xyz'. /set lists them."),
-        ("/set n 2", "There is no parameter 'n'"),
+        ("/set n 2", "n can't be set in a chat. `penstock generate` takes --n."),
+        ("/set prompt-logprobs 2", "`penstock generate` takes --prompt-logprobs."),
+        ("/set seed 2", "seed can't be set in a chat. `penstock chat` takes --seed."),
         ("/set min_tokens 50", "min_tokens=50 is more than max_tokens=9"),
     ],
 )
@@ -123,6 +127,7 @@ def test_what_can_not_be_set_is_said_and_changes_nothing(talk, say, line, senten
 def test_every_parameter_is_listed_with_its_value_and_those_that_were_set_stand_out(talk, say):
     lines = {line[2:].split()[0]: line for line in say("/set").splitlines()}
     assert lines.keys() == PARAMETERS.keys()
+    assert not [line for line in lines.values() if line.endswith("the same")]  # as which other one?
     assert lines["top_p"].startswith("* top_p") and " 0.75 " in lines["top_p"]
     assert lines["temperature"].startswith("  temperature") and " 0.5 " in lines["temperature"]
     assert say("/set top_p").startswith("top_p is 0.75: keep the most likely")
@@ -161,7 +166,7 @@ def test_undo_forgets_a_message_and_its_answer_and_then_the_one_before(talk, say
     say("/system Be brief."), say("one"), say("two")
     assert say("/undo") == "Forgotten with its answer: 'two'. 3 messages are left."
     assert contents(talk) == ["Be brief.", "one", "first 2 1"]
-    assert say("/undo").endswith("1 messages are left.")
+    assert say("/undo").endswith("1 message is left.")
     assert say("/undo") == "There is no message to forget."
     assert say("/retry") == "There is no message to ask again."
 
@@ -174,6 +179,15 @@ def test_what_was_saved_is_loaded_and_goes_on(talk, say, tmp_path):
     assert say(f"/load {path}") == "3 messages are there."
     assert contents(talk) == ["Be brief.", "one", "first 2 1"] and talk.conversation.system == "Be brief."
     assert say("two") == "first 4 3"
+
+
+@pytest.mark.parametrize("quote", ['"', "'"])
+def test_a_name_may_stand_in_quotes(talk, say, tmp_path, quote):
+    say("hello")
+    named = f"{quote}{tmp_path}/a saved talk.json{quote}"
+    assert say(f"/save {named}").startswith("2 messages are in")
+    assert [path.name for path in tmp_path.iterdir()] == ["a saved talk.json"]
+    assert say(f"/load {named}").startswith("2 messages are there")
 
 
 def test_a_last_message_without_an_answer_waits_for_retry(talk, say, tmp_path):

@@ -162,7 +162,7 @@ def test_a_conversation_that_cannot_be_saved_costs_no_earlier_one(target):
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert target.read_text() == "[]" and beside(target) == []
     talk.messages[0]["content"] = "half a pair \ud800"
-    assert "1 messages are in" in save(talk, str(target))
+    assert "1 message is in" in save(talk, str(target))
     assert json.loads(target.read_text()) == talk.messages
 
 

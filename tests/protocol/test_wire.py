@@ -140,7 +140,7 @@ def test_the_folder_of_a_dead_tree_is_swept_by_the_next_start(directory):
 def test_a_runtime_folder_open_to_others_is_refused(tmp_path, monkeypatch):
     (tmp_path / "open").mkdir(mode=0o755)
     monkeypatch.setenv("PENSTOCK_RUNTIME_DIR", str(tmp_path / "open"))
-    with pytest.raises(ValueError, match="0700"):
+    with pytest.raises(ValueError, match="PENSTOCK_RUNTIME_DIR=.*open must be .* 0700.*`chmod 700`"):
         runtime_base()
 
 

@@ -42,7 +42,7 @@ def test_a_script_loads_a_real_model():
 def test_a_name_that_is_nowhere_is_told_as_always(removed, capsys, monkeypatch, tmp_path):
     for name in ("no/such-model", "./here", "nothing"):
         assert main(["generate", name, "x"]) == 1
-        assert f"There is no model '{name}'" in capsys.readouterr().err
+        assert f"No model '{name}' was found" in capsys.readouterr().err
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setenv("PENSTOCK_CACHE", "relative")
     monkeypatch.setenv("PENSTOCK_LOG_DIR", "relative")

@@ -14,7 +14,7 @@ from .conversation import Conversation
 
 
 def save(conversation: Conversation, name: str) -> str:
-    path = Path(os.path.expanduser(name))
+    path = _path(name)
     text = json.dumps(conversation.messages, ensure_ascii=False, indent=1) + "\n"
     try:
         if _holds_something_else(path):
@@ -25,12 +25,12 @@ def save(conversation: Conversation, name: str) -> str:
         return f"{path} was not written: {os.strerror(error.errno or 0)}."
     except PenstockError as error:
         return str(error)
-    return f"{len(conversation.messages)} messages are in {path}, as LLM.chat takes them."
+    return f"{messages_are(len(conversation.messages))} in {path}, as LLM.chat takes them."
 
 
 def load(conversation: Conversation, name: str) -> str:
     """In place of what was said so far."""
-    path = Path(os.path.expanduser(name))
+    path = _path(name)
     try:
         if path.exists() and not path.is_file():
             return f"{path} is no file. Say which one: /load FILE"
@@ -61,7 +61,21 @@ def _taken(conversation: Conversation, messages: list[dict[str, Any]]) -> str:
     if rest and rest[-1]["role"] == "user":
         conversation.unanswered = rest.pop()["content"]
         asks = "; the last one has no answer yet, and /retry asks for it"
-    return f"{len(messages):,} messages are there{asks}."
+    return f"{messages_are(len(messages))} there{asks}."
+
+
+def messages_are(count: int) -> str:
+    return "1 message is" if count == 1 else f"{count:,} messages are"
+
+
+def _path(name: str) -> Path:
+    return Path(os.path.expanduser(unquoted(name)))
+
+
+def unquoted(name: str) -> str:
+    """As a shell would take it: people write quotes around spaces, and so do terminals into which a file is dragged."""
+    is_quoted = len(name) > 2 and name[0] == name[-1] and name[0] in "\"'"
+    return name[1:-1] if is_quoted and not os.path.exists(name) else name
 
 
 def _holds_something_else(path: Path) -> bool:

@@ -19,7 +19,11 @@ from ..options import KINDS, kind_and_description
 
 # What makes no sense where one person reads one answer; the engine's own seed serves.
 NO_USE_HERE = ("seed", "frequence_penalty", "n", "logprobs", "prompt_logprobs", "detokenize", "priority")
-_ALIASES = ("max_thinking_tokens", "guided_structural_tag")
+_ALIASES = {
+    "max_thinking_tokens": "reasoning_max_tokens",
+    "structural_tag": "guided_structural_tag",
+    "frequence_penalty": "frequency_penalty",
+}
 DEFAULT = "default"
 _TRUTHS = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
 
@@ -77,10 +81,15 @@ class Parameters:
 
 
 def named(text: str) -> str:
-    """The parameter that is meant, with hyphens or without; raises for one that there isn't, with those near it."""
+    """The parameter that is meant, with hyphens or without, by any of its names; raises for what is none, with those
+    near it."""
     name = text.replace("-", "_")
+    name = _ALIASES.get(name, name)
     if name in PARAMETERS:
         return name
+    if name in NO_USE_HERE:
+        command = "chat" if name == "seed" else "generate"  # a seed is an option of the engine's
+        raise RequestError(f"{name} can't be set in a chat. `penstock {command}` takes --{name.replace('_', '-')}.")
     near = [known for known in PARAMETERS if name and name in known][:3]
     hint = f" Did you mean {' or '.join(near)}?" if near else suggestion(name, PARAMETERS) or " /set lists them."
     raise RequestError(f"There is no parameter {shown(text)}.{hint}")

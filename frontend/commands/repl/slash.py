@@ -111,7 +111,7 @@ def _undo(talk: Talk, argument: str) -> str:
     text = talk.conversation.undo()
     if text is None:
         return "There is no message to forget."
-    return f"Forgotten with its answer: {shown(text)}. {len(talk.conversation.messages):,} messages are left."
+    return f"Forgotten with its answer: {shown(text)}. {files.messages_are(len(talk.conversation.messages))} left."
 
 
 def _set(talk: Talk, argument: str) -> str:
@@ -133,7 +133,7 @@ def _values(talk: Talk, argument: str) -> Iterator[str]:
 def _model(talk: Talk, argument: str) -> str:
     if not argument:
         return "\n".join([f"This is {talk.model.name}. Others are:", *known_models(), "Any folder or hub id will do."])
-    earlier = talk.model.name
+    argument, earlier = files.unquoted(argument), talk.model.name
     try:
         talk.change_model(argument)
     except KeyboardInterrupt:
