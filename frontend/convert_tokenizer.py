@@ -64,12 +64,13 @@ def converted(folder: Path) -> Path:
         cache.mkdir(mode=0o700, exist_ok=True)
         remove_own(target, _MADE)  # somebody has taken its vocabulary away
         _convert_into(target, folder)
-        _remove_oldest(cache)
     except OSError as error:
         raise ConfigError(
             f"The converted tokenizer of {folder} cannot be kept in {cache}: {reason(error)}. Set PENSTOCK_CACHE to a "
             "folder with room, or give one that holds a tokenizer.json with tokenizer=…"
         ) from error
+    with suppress(OSError):  # another process may remove the same
+        _remove_oldest(cache)
     return target
 
 

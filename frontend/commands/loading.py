@@ -9,11 +9,11 @@ from typing import Any
 
 import psutil
 
+from ...protocol.sizes import size
 from .. import logs
 from ..llm import LLM
 from ..model_names import name_of
 from ..standard_error import clear_status, show_status, takes_status
-from ..start_table import size
 
 # Who waits less sees nothing.
 _STEP_SECONDS = 1.0

@@ -35,16 +35,23 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
 def _show_tail(log: Path, count: int) -> int:
     """Returns how far it was read."""
     with open(log, "rb") as file:
-        end = file.seek(0, 2)
-        file.seek(max(0, end - _TAIL_BYTES))
-        lines = file.read().decode(errors="replace").splitlines()
+        start = max(0, file.seek(0, 2) - _TAIL_BYTES)
+        file.seek(start)
+        found = file.read()
+    lines = found.decode(errors="replace").splitlines()
     print("\n".join(lines[len(lines) - min(count, len(lines)) :]), flush=True)
-    return end
+    return start + len(found)
 
 
 def _show_from(log: Path, start: int) -> int:
-    with open(log, "rb") as file:
-        file.seek(start)
-        found = file.read()
-    print(found.decode(errors="replace"), end="", flush=True)
-    return start + len(found)
+    """Whole lines, so that no character is cut. A daemon that starts may have put a long log aside and begun anew."""
+    try:
+        with open(log, "rb") as file:
+            start = start if start <= file.seek(0, 2) else 0
+            file.seek(start)
+            found = file.read()
+    except FileNotFoundError:
+        return 0
+    whole = found[: found.rfind(b"\n") + 1]
+    print(whole.decode(errors="replace"), end="", flush=True)
+    return start + len(whole)

@@ -119,7 +119,7 @@ def _conversation(value: dict[str, Any]) -> Conversation:
 
 def _check_names(value: dict[str, Any]) -> None:
     known = PARTS | _PARAMETERS | _OF_CONVERSATIONS
-    for name in value.keys() - known - MEDIA:
+    for name in sorted(value.keys() - known - MEDIA):
         hint = suggestion(name, ["id", *known])
         raise RequestError(f"{shown(name)} is neither a part of a prompt nor a sampling parameter.{hint}")
 

@@ -7,10 +7,10 @@ Knows nothing of how files are fetched.
 import argparse
 
 from ...protocol.errors import ConfigError
+from ...protocol.sizes import size
 from ..logs import is_quiet
 from ..model_files import pull_model
 from ..model_names import BUNDLED, HubName, hub_name
-from ..start_table import size
 from .cached_models import size_on_disk
 
 USAGE = "ID [ID ...] [options]"

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 _NOTE = "note"  # where it lies in a request's state
 _LONGEST_METHOD, _LONGEST_PATH = 16, 200
-_ESCAPES = {" ": "\\x20", "…": "…"}
 _GONE = 499  # the client left before it had an answer
 # Asked again and again by whoever watches a server, such as the open page: what went well there would fill the log.
 _WATCHED = {"/health", "/ping", "/metrics", "/v1/requests"}
@@ -72,6 +71,6 @@ def line_of(scope: Scope, note: Note, status: int, seconds: float) -> str:
 
 
 def _escaped(text: str, most: int) -> str:
-    """In one word of ASCII, as Python writes such characters."""
-    cut = text[:most] + ("…" if len(text) > most else "")
-    return "".join(each if "!" <= each <= "~" else _ESCAPES.get(each) or ascii(each)[1:-1] for each in cut)
+    """In one word, other characters than those of ASCII as Python writes them."""
+    word = text[:most].encode("unicode_escape").decode("ascii").replace(" ", "\\x20")
+    return f"{word}…" if len(text) > most else word

@@ -44,8 +44,13 @@ def snapshot_folder(model: HubName, commit: str) -> Path:
     return repository_folder(model.id) / "snapshots" / commit
 
 
-def unfinished_blob(model_id: str, etag: str) -> Path:
-    return repository_folder(model_id) / "blobs" / f"{etag}{UNFINISHED}"
+def bytes_of_blob(model_id: str, etag: str) -> int:
+    """How much of a content is there, whole or not, whichever revisions it belongs to."""
+    whole = repository_folder(model_id) / "blobs" / etag
+    for path in (whole, whole.with_name(etag + UNFINISHED)):
+        with suppress(OSError):
+            return path.stat().st_size
+    return 0
 
 
 def unfinished_blobs(model_id: str) -> list[Path]:

@@ -6,9 +6,9 @@ Told of bytes by several threads. Knows nothing of networks.
 import threading
 import time
 
+from ...protocol.sizes import size
 from .. import logs
 from ..standard_error import StandardError
-from ..start_table import size
 
 # Without a terminal: a line for each tenth, and no more than one in so many seconds.
 _TENTHS, _SECONDS = 10, 10.0

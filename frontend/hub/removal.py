@@ -108,14 +108,16 @@ def _of_revision(model: HubName) -> Removal:
 
 def _made_from(snapshots: list[Path]) -> tuple[list[Path], list[Path]]:
     """Tokenizers, and packed weights."""
-    tokenizers = []
+    tokenizers: list[Path] = []
+    packed: list[Path] = []
     for snapshot in snapshots:
         with suppress(PenstockError, OSError):  # of an odd file nothing was made
-            tokenizers.append(converted_before(snapshot))
+            if (made := converted_before(snapshot)) is not None:
+                tokenizers.append(made)
     identities = [each.identity for each in ask_survey(snapshots).models] if snapshots else []
-    with suppress(ConfigError):
-        return [made for made in tokenizers if made is not None], list(_packed(identities))
-    return [], []
+    with suppress(ConfigError):  # nothing can be kept anywhere
+        packed += _packed(identities)
+    return tokenizers, packed
 
 
 def _packed(identities: Iterable[str]) -> Iterator[Path]:

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...protocol.errors import ConfigError, ModelNotFoundError, PenstockError
+from ...protocol.sizes import size
 from .. import logs
 from ..commands.survey import ask_survey
 from ..model_names import HubName
-from ..start_table import size
-from .cache import cache_root, cached_snapshot, missing_weights, remember, snapshot_folder, unfinished_blob
+from .cache import bytes_of_blob, cache_root, cached_snapshot, missing_weights, remember, snapshot_folder
 from .download import Damaged, download
 from .needed_files import is_description, is_vocabulary, is_weights, other_weights
 from .progress import DownloadProgress, download_progress
@@ -89,6 +89,7 @@ def _fetch_weights(listing: Listing, weights: list[HubFile], missing: list[HubFi
     model, total = listing.model, _bytes_of(weights)
     _require_room(listing, missing)
     done = total - sum(_bytes_left(model, file) for file in missing)
+    is_quiet = is_quiet or done == total  # another revision has brought them
     before = f"; {size(done)} of them are there" if done else ""
     files = f"{len(missing)} file" + "s" * (len(missing) > 1)
     words = f"Downloading {model}: {files} of weights, {size(total)}{before}, into {cache_root()}"
@@ -147,11 +148,8 @@ def _bytes_of(files: list[HubFile]) -> int:
 
 
 def _bytes_left(model: HubName, file: HubFile) -> int:
-    """Without what came of it at an earlier try."""
-    try:
-        return max(0, file.size - unfinished_blob(model.id, file.etag).stat().st_size)
-    except OSError:
-        return file.size
+    """Without what came of it at an earlier try, or with another revision."""
+    return max(0, file.size - bytes_of_blob(model.id, file.etag)) if file.etag else file.size
 
 
 def _cached(model: HubName, wanted: Wanted, why: str) -> Path:
@@ -168,12 +166,12 @@ def _cached(model: HubName, wanted: Wanted, why: str) -> Path:
 
 def _broken_off(error: Exception, model: HubName) -> PenstockError:
     root = cache_root()
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if isinstance(error, Damaged):
+        why, then = f"{error}; it was removed", "The same call fetches it again; a proxy may stand between"
+    elif isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         why, then = f"the disk with {root} is full", "Free some, and the same call goes on from there"
     elif isinstance(error, (PermissionError, NotADirectoryError, FileExistsError)):
         why, then = f"{error}", "HF_HUB_CACHE names another folder for downloads"
-    elif isinstance(error, Damaged):
-        why, then = f"{error}; it was removed", "The same call fetches it again; a proxy may stand between"
     else:
         why, then = reason_of(error, model), "What came is in the cache, and the same call goes on from there"
     return PenstockError(f"The download of {model} broke off: {why}. {then}.")

@@ -13,7 +13,7 @@ from typing import Any
 import tokenizers
 from tokenizers.processors import TemplateProcessing
 
-from ...protocol.model_file import read_model_settings
+from ...protocol.model_file import read_model_settings, values_of
 from .segmenter import SEGMENTER_FILE
 from .sentencepiece_model import read_sentencepiece
 from .sentencepiece_tokenizer import needs_segmenter, refuse_what_differs, sentencepiece_tokenizer
@@ -23,7 +23,7 @@ from .tiktoken_tokenizer import is_tiktoken, scheme_of, tiktoken_tokenizer
 NAMES = ("tokenizer.model", "tiktoken.model", "*.tiktoken", "tokenizer.model*", "spiece.model", "*.spm")
 _TEMPLATE_FILES = ("chat_template.json", "chat_template.jinja")
 _TEMPLATES = "additional_chat_templates"
-_SETTINGS = "tokenizer_config.json"
+_SETTINGS, _ADDED = "tokenizer_config.json", "added_tokens.json"
 # Of these, transformers' own code gives the pieces other ids than the file does, or changes the text first.
 _OTHER_IDS = frozenset(
     (
@@ -54,24 +54,30 @@ def write_tokenizer(path: Path, target: Path) -> None:
     """Write the tokenizer of the file `path` into the folder `target`."""
     folder = path.parent
     settings = {**read_model_settings(folder / "special_tokens_map.json"), **read_model_settings(folder / _SETTINGS)}
+    with values_of(folder / _SETTINGS):
+        backend, defaults = _read(path, settings, target)
+    # What a settings file calls null is not there on purpose.
+    settings = {**{name: token for name, token in defaults.items() if name not in settings}, **settings}
+    with values_of(folder / _ADDED):
+        _add_tokens(backend, read_model_settings(folder / _ADDED))
+    with values_of(folder / _SETTINGS):
+        _add_begin_and_end(backend, settings)
+    backend.save(str(target / "tokenizer.json"))
+    (target / _SETTINGS).write_text(json.dumps(settings), encoding="utf-8")
+    _copy_templates(folder, target)
+
+
+def _read(path: Path, settings: Mapping[str, Any], target: Path) -> tuple[tokenizers.Tokenizer, dict[str, str]]:
+    """With the special tokens that hold where the settings name none."""
     if is_tiktoken(path):
         backend = tiktoken_tokenizer(path, settings)
         end = scheme_of(path, settings).end
-        defaults = {"eos_token": end} if end and backend.token_to_id(end) is not None else {}
-    else:
-        model = read_sentencepiece(path, settings)
-        refuse_what_differs(model)
-        backend = sentencepiece_tokenizer(model, settings)
-        defaults = model.special_tokens()
-        if needs_segmenter(model):
-            shutil.copyfile(path, target / SEGMENTER_FILE)
-    # What a settings file calls null is not there on purpose.
-    settings = {**{name: token for name, token in defaults.items() if name not in settings}, **settings}
-    _add_tokens(backend, read_model_settings(folder / "added_tokens.json"))
-    _add_begin_and_end(backend, settings)
-    backend.save(str(target / "tokenizer.json"))
-    (target / _SETTINGS).write_text(json.dumps(settings, ensure_ascii=False), encoding="utf-8")
-    _copy_templates(folder, target)
+        return backend, {"eos_token": end} if end and backend.token_to_id(end) is not None else {}
+    model = read_sentencepiece(path, settings)
+    refuse_what_differs(model)
+    if needs_segmenter(model):
+        shutil.copyfile(path, target / SEGMENTER_FILE)
+    return sentencepiece_tokenizer(model, settings), model.special_tokens()
 
 
 def _add_tokens(backend: tokenizers.Tokenizer, ids: Mapping[str, int]) -> None:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from ...protocol.errors import ConfigError
 from ...protocol.model_file import read_model_file
+from ...protocol.rules import shown
 from .charsmap import Charsmap
 from .piece_length import check_length
 from .wire_format import fields
@@ -78,11 +79,11 @@ class SentencePieceModel:
 
 def read_sentencepiece(path: Path, settings: Mapping[str, Any]) -> SentencePieceModel:
     """`settings` are those of transformers, which may give a piece another name."""
-    content = read_model_file(path)
+    content, names = read_model_file(path), added_tokens(settings)
     try:
         model = _parsed(content)
         _check(model)
-        _rename(model, added_tokens(settings))
+        _rename(model, names)
     except (ValueError, struct.error) as error:
         raise ConfigError(
             f"{path} can't be read as a SentencePiece model: {error}. Download it again, or give a folder with a "
@@ -94,7 +95,11 @@ def read_sentencepiece(path: Path, settings: Mapping[str, Any]) -> SentencePiece
 def added_tokens(settings: Mapping[str, Any]) -> dict[int, str]:
     """Names by id, of tokens that are looked for in a text before all else."""
     listed = settings.get("added_tokens_decoder") or {}
-    return {int(at): token["content"] if isinstance(token, dict) else token for at, token in listed.items()}
+    names = {int(at): token["content"] if isinstance(token, dict) else token for at, token in listed.items()}
+    for at, name in names.items():
+        if not isinstance(name, str):
+            raise ValueError(f"the token {at} of added_tokens_decoder is {shown(name)}, which is no text")
+    return names
 
 
 def _rename(model: SentencePieceModel, names: Mapping[int, str]) -> None:

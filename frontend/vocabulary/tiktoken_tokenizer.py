@@ -82,12 +82,13 @@ def is_tiktoken(path: Path) -> bool:
 
 def scheme_of(path: Path, settings: Mapping[str, Any]) -> Scheme:
     name = settings.get("tokenizer_class") or ""
-    if name in SCHEMES:
+    if isinstance(name, str) and name in SCHEMES:
         return SCHEMES[name]
     known = ", ".join(name for name in SCHEMES if name not in _PLAIN_CLASSES)
     raise ConfigError(
         f"{path} is a tiktoken file, and how text is cut into words stands in the code of {name}, which is not known "
-        f"here (known are {known}, and Llama 3's). Give a folder with a tokenizer.json with tokenizer=…"
+        f"here (known are {known}, and Llama 3's), and is what tokenizer_config.json names. Give a folder with a "
+        "tokenizer.json with tokenizer=…"
     )
 
 

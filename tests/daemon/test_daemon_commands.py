@@ -4,11 +4,12 @@ import os
 import signal
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
 from penstock import LLM, SamplingParams
-from penstock.frontend import cli
+from penstock.frontend import cli, logs
 
 STAND_IN = ["--load-format", "stand-in", "--max-model-len", "256", "--num-gpu-blocks-override", "32"]
 
@@ -46,6 +47,23 @@ def test_a_day_of_a_daemon(address, capsys):
     assert "penstock serves desk" in said(capsys, "logs", "-n", "100")[1]
     assert said(capsys, "stop", *socket, "--drain", "0") == (0, "The daemon has ended.\n")
     assert said(capsys, "stop", *socket)[0] == 1
+
+
+def test_logs_are_followed_by_whole_lines_and_into_the_next_file(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("PENSTOCK_LOG_DIR", str(tmp_path))
+    log = logs.daemon_log()
+    log.write_text("before\n")
+    half = "later é\n".encode()
+    contents = iter((b"before\nat once\n" + half[:7], b"before\nat once\n" + half, None, b"anew\n"))
+
+    def another_look(seconds: float) -> None:
+        content = next(contents, b"")
+        if content == b"":
+            raise KeyboardInterrupt
+        log.unlink() if content is None else log.write_bytes(content)
+
+    monkeypatch.setattr("penstock.frontend.commands.logs.time", SimpleNamespace(sleep=another_look))
+    assert said(capsys, "logs", "--follow") == (130, "before\nat once\nlater é\nanew\n")
 
 
 def test_what_cannot_work_is_said_before_anything_starts(address, tmp_path, capsys):

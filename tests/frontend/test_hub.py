@@ -165,6 +165,18 @@ def test_what_came_before_needs_no_room_again(hub, made, tmp_path, monkeypatch):
     assert hub.ranges(WEIGHTS) == [f"bytes={len(content) - 1000}-"]
 
 
+def test_an_update_that_leaves_the_weights_as_they_are_takes_none_and_needs_no_room(hub, made, monkeypatch, capsys):
+    hub.put("owner/tiny", made)
+    before = find_model("owner/tiny", is_quiet=True).folder
+    hub.put("owner/tiny", made, files={"generation_config.json": b"{}"})
+    usage = namedtuple("Usage", "free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(1000))
+    hub.requests.clear()
+    after = find_model("owner/tiny").folder
+    assert after != before and (after / WEIGHTS).samefile(before / WEIGHTS)
+    assert hub.fetched() == ["generation_config.json"] and capsys.readouterr().err == ""
+
+
 # --- what breaks off --------------------------------------------------------------------------------------------------
 
 

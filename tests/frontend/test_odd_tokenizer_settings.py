@@ -2,11 +2,15 @@
 
 import json
 import shutil
+from base64 import b64encode
+from itertools import product
 
 import pytest
+from builders.sentencepiece_models import NORMAL, written
 
 from penstock.frontend.model_files import find_model
 from penstock.frontend.tokenizer import Tokenizer, chat_templates, special_tokens
+from penstock.frontend.vocabulary import write_tokenizer
 from penstock.protocol.errors import ConfigError
 
 ODD = [
@@ -33,6 +37,30 @@ def test_any_value_is_taken_or_refused(tmp_path, key):
             else:
                 continue
             assert "tokenizer_config.json" in told
+
+
+# What stands in a tokenizer.model: a SentencePiece model, and the bytes of a tiktoken file.
+VOCABULARIES = {
+    "SentencePiece": written([("a", -1.0, NORMAL), ("b", -2.0, NORMAL), ("ab", -3.0, NORMAL)]),
+    "tiktoken": b"".join(b"%b %d\n" % (b64encode(bytes([byte])), byte) for byte in range(256)),
+}
+
+
+@pytest.mark.parametrize("vocabulary", VOCABULARIES)
+def test_beside_another_librarys_vocabulary_too(tmp_path, vocabulary):
+    (path := tmp_path / "tokenizer.model").write_bytes(VOCABULARIES[vocabulary])
+    (target := tmp_path / "target").mkdir()
+    read = ("eos_token", "bos_token", "added_tokens_decoder", "tokenizer_class")
+    cases = [("added_tokens.json", "x"), *(("tokenizer_config.json", key) for key in read)]
+    for (file, key), value in product(cases, ODD):
+        (tmp_path / file).write_text(json.dumps({key: value, "<new>": 1}))
+        try:
+            write_tokenizer(path, target)
+            told = file
+        except ConfigError as error:
+            told = str(error)
+        assert file in told, (file, key, value)
+        (tmp_path / file).unlink()
 
 
 def test_settings_that_are_nested_too_deep_are_refused(tmp_path):

@@ -238,10 +238,14 @@ def test_conversations_are_exported_and_imported_again(page):
     assert [message["content"] for message in own] == ["What, then?", "First", "And now?", "Second"]
     bring = "bringIn([new File([{}], 'some.json')])"
     page.value(bring.format(json.dumps(exported)))
-    page.value(bring.format(json.dumps(json.dumps(own[:2]))))
+    in_parts = {"role": "user", "content": [{"type": "text", "text": "In"}, {"type": "text", "text": "parts"}]}
+    page.value(bring.format(json.dumps(json.dumps([in_parts, own[1]]))))
     assert page.value("conversations.size") == 3
+    assert page.value("[...conversations.values()].at(-1).messages[0].content") == "In\nparts"
     odd = '{"penstock": 1, "conversations": [{"messages": [{"role": "x"}]}]}'
-    for wrong in ("{", "{}", '{"penstock": 1}', odd, "[]"):
+    ring = [{"role": "user", "id": "1", "parent": "2"}, {"role": "assistant", "id": "2", "parent": "1"}]
+    rings = json.dumps({"penstock": 1, "conversations": [{"leaf": "2", "messages": ring}]})
+    for wrong in ("{", "{}", '{"penstock": 1}', odd, rings, "[]"):
         page.value("$('toast').replaceChildren()")
         page.value(bring.format(json.dumps(wrong)))
         assert "holds no conversations" in texts(page, "#toast")[0], wrong

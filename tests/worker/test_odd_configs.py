@@ -7,6 +7,7 @@ import pytest
 from builders.tiny_model import tiny_model
 
 from penstock.protocol.errors import ConfigError
+from penstock.worker.layers.rope import inverse_frequencies
 from penstock.worker.models.config import read_config
 
 ODD = [None, True, "x", "", [], ["a"], {}, {"a": 1}, 0, -1, 1.5, -1.0, math.nan, math.inf, 10**12, 10**30, "LONG"]
@@ -41,11 +42,18 @@ def test_any_value_is_taken_or_refused(tmp_path, family, key):
             assert found.num_heads <= 4096 and found.num_layers <= 4096 and found.rms_norm_eps > 0
 
 
-@pytest.mark.parametrize("figure", ["factor", "low_freq_factor", "rope_theta", "original_max_position_embeddings"])
+FIGURES = ["factor", "low_freq_factor", "rope_theta", "original_max_position_embeddings", "beta_fast", "mscale"]
+
+
+@pytest.mark.parametrize("figure", FIGURES)
 @pytest.mark.parametrize("kind", ["linear", "dynamic", "llama3", "yarn", 5, None, []])
 def test_any_figure_of_rotary_positions_is_taken_or_refused(tmp_path, kind, figure):
     config = json.loads((tiny_model(tmp_path, "llama") / "config.json").read_text())
-    figures = {"rope_type": kind, "factor": 2.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
-    for value in ODD:
+    figures = {"rope_type": kind, "factor": 2.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "mscale_all_dim": 1.0}
+    for value in [*ODD, 1e-9, 1e300]:
         found = outcome(tmp_path, {**config, "rope_scaling": {**figures, figure: value}})
-        assert not isinstance(found, str) or str(tmp_path) in found
+        if isinstance(found, str):
+            assert str(tmp_path) in found
+        else:
+            assert 0 < found.max_position <= 2**30
+            assert len(inverse_frequencies(found.rope, found.rope.stretches[-1])) == found.head_dim // 2

@@ -83,6 +83,9 @@ def _described(config: dict[str, Any], family: Family, path: Path) -> ModelConfi
     context = _count(config, "max_position_embeddings", path)
     head_dim = _count(config, "head_dim", path, default=hidden_size // num_heads)
     rope = read_rope(config, head_dim, context, family.rope_theta, path)
+    for reach in (rope.original_context, rope.max_position):
+        if not 0 < reach <= _LARGEST:
+            raise ConfigError(f"{path}: its rotary positions reach {shown(reach)} tokens, which no model's do.")
     return ModelConfig(
         family=family,
         vocab_size=_count(config, "vocab_size", path),

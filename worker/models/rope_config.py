@@ -20,6 +20,8 @@ _NEEDED = {
     "llama3": ("factor", "low_freq_factor", "high_freq_factor"),
     "yarn": ("factor",),
 }
+# Those that it may have.
+_FURTHER = ("beta_fast", "beta_slow", "mscale", "mscale_all_dim", "attention_factor")
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class RopeConfig:
     factor: float
     trained_context: int  # max_position_embeddings, before any stretching
     original_context: int  # what llama3 and yarn stretch from
-    figures: dict[str, Any]  # the variant's own
+    figures: dict[str, Any]  # the variant's own, of which those that are computed with are floats
 
     @property
     def stretches(self) -> tuple[int, ...]:
@@ -66,9 +68,12 @@ def read_rope(config: dict[str, Any], head_dim: int, context: int, theta: float,
     kind = figures.get("rope_type") or figures.get("type") or "default"
     if kind not in _NEEDED:
         raise ConfigError(f"{path}: rope type {kind!r} is not supported; supported are {', '.join(_NEEDED)}.")
+    known = (*_NEEDED[kind], *_FURTHER)
     missing = [name for name in _NEEDED[kind] if not is_positive(figures.get(name))]
     if missing:
         raise ConfigError(f"{path}: rope type {kind!r} needs {', '.join(missing)}, above 0.")
+    if odd := [name for name in _FURTHER if figures.get(name) not in (None, 0) and not is_positive(figures[name])]:
+        raise ConfigError(f"{path}: {odd[0]} must be a positive number, and is {shown(figures[odd[0]])}.")
     partial = figures.get("partial_rotary_factor") or config.get("partial_rotary_factor") or 1.0
     if partial != 1.0 or head_dim % 2:
         raise ConfigError(f"{path}: heads of {head_dim} of which {partial:.0%} rotate are not supported.")
@@ -83,7 +88,7 @@ def read_rope(config: dict[str, Any], head_dim: int, context: int, theta: float,
         factor=float(figures.get("factor") or 1.0),
         trained_context=context,
         original_context=int(original or context),
-        figures=figures,
+        figures=figures | {name: float(figures[name]) for name in known if is_positive(figures.get(name))},
     )
 
 

@@ -52,16 +52,23 @@ function read(body) {
   if (body?.penstock) return body.conversations.map(checked);
   const messages = Array.isArray(body) ? body : body.messages;
   const conversation = begun();
-  for (const { role, content } of messages) if (["user", "assistant"].includes(role)) add(conversation, { role, content: String(content ?? "") });
+  for (const { role, content } of messages) if (["user", "assistant"].includes(role)) add(conversation, { role, content: textOf(content) });
   if (!conversation.leaf) throw new Failure("It is empty.");
   return [conversation];
 }
 
-// Only what this page knows, of the kinds that it expects.
+// A content in parts is their text.
+const textOf = (content) => Array.isArray(content) ? content.map((part) => part?.text ?? "").join("\n") : String(content ?? "");
+
+// Only what this page knows, of the kinds that it expects. Each message stands behind the one that it follows: a ring has no
+// first, and would never be shown.
 function checked({ title, isNamed, created, updated, leaf, messages }) {
   const conversation = { ...begun(), title: String(title ?? ""), isNamed: isNamed === true, created: Number(created), updated: Number(updated), leaf: String(leaf) };
+  const before = new Set([null]);
   conversation.messages = messages.map((message) => {
     if (!["user", "assistant", "tool"].includes(message.role)) throw new Failure("A message has no role.");
+    if (!before.has(message.parent) || before.has(String(message.id))) throw new Failure("A message follows none.");
+    before.add(String(message.id));
     const { isRunning, phase, tokens, usage, ...kept } = message;
     const files = Array.isArray(kept.files) ? { files: kept.files.map(({ name, text }) => ({ name: String(name), text: String(text) })) } : {};
     const calls = Array.isArray(kept.calls) ? { calls: kept.calls.map(({ id, name, text }) => ({ id: String(id), name: String(name), text: String(text) })) } : {};
