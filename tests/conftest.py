@@ -13,8 +13,10 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TRANSFORMERS_OFFLINE"] = "1"
 # Before torch is imported: its idle threads would spin on cores that the next test or process needs.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-# Where a script runs the tests in its background it is ignored, and so it would be by all that they start.
+# Where a script runs the tests in its background, or nohup does, they are ignored, and so they would be by all that these
+# start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 # The size of pytest's own window, which its readline hands on to the processes that share the tests.
 for name in ("COLUMNS", "LINES"):
     os.environ.pop(name, None)

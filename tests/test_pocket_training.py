@@ -1,5 +1,6 @@
 """A training that is resumed goes on as if nothing had happened."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,13 @@ def small_training(steps: int = 4) -> Training:
     torch.manual_seed(0)
     shape = Shape(TOKENIZER.get_vocab_size(), hidden_size=32, intermediate_size=32, num_hidden_layers=1, head_dim=8)
     return Training(Decoder(shape), TOKENIZER, seed=0, steps=steps, device="cpu")
+
+
+@pytest.fixture(autouse=True)
+def uncompiled() -> Iterator[None]:
+    """To compile takes longer than all that is computed here."""
+    with torch.compiler.set_stance("force_eager"):
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ number ::= [1-9] [0-9]?
 """
 
 shapes = {
-    "regex": GuidedDecodingParams(regex=r"\d{4}-(0[1-9]|1[0-2])-\d\d"),
+    "regex": GuidedDecodingParams(regex="[0-9]{4}-(0[1-9]|1[0-2])-[0-9]{2}"),
     "choice": GuidedDecodingParams(choice=["yes", "no", "perhaps"]),
     "grammar": GuidedDecodingParams(grammar=GRAMMAR),
     "free": None,

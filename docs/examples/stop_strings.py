@@ -3,7 +3,7 @@
 from penstock import LLM, SamplingParams
 
 llm = LLM("pocket")
-messages = [{"role": "user", "content": "Count from 3 to 8."}]
+messages = [{"role": "user", "content": "Count up from 3 to 8."}]
 comma = llm.get_tokenizer().encode(",")
 
 for params in (

@@ -5,9 +5,10 @@ from typing import Any
 
 from .example import Draw, Example, Message, asked, call_text, compact_json
 from .grammar import framed, mistyped
-from .tables import CITIES, ITEMS, NAMES
+from .tables import CITIES, ITEMS, NAMES, ZH_CITIES, ZH_NAMES
 from .tools import KNOWN, Tool, core_words, invented, invented_key, schema, service
 from .values import SKIES, ZH_SKIES, shown, slot_value, value_of
+from .vocabulary import chinese_word
 from .wording import loosened
 
 _TEXTS = (
@@ -30,15 +31,49 @@ def tool_call(draw: Draw) -> Example:
 
 def tool_result(draw: Draw) -> Example:
     question, arguments, key, tool, chinese = _request(draw)
-    result = {name: _result_value(draw, name, arguments, chinese) for name in tool.result}
+    result, told = _result(draw, tool, arguments, chinese)
     call = {"type": "function", "function": {"name": tool.name, "arguments": arguments}}
     messages: tuple[Message, ...] = (
         {"role": "user", "content": question},
         {"role": "assistant", "content": "", "tool_calls": [call]},
-        {"role": "tool", "content": compact_json(_renamed(draw, result))},
+        {"role": "tool", "content": result},
     )
-    answer = tool.told[chinese].format(**{name: shown(value) for name, value in {**arguments, **result}.items()})
+    answer = told
     return Example("tool results", key, messages, answer, tools=_offered(draw, tool))
+
+
+def _result(draw: Draw, tool: Tool, arguments: Mapping[str, Any], chinese: bool) -> tuple[str, str]:
+    """What the tool gave back, and how that is told: under its keys, under Chinese ones, or as a value alone."""
+    form = draw.number(0, 19)
+    if form < 3:
+        value = _result_value(draw, draw.one(tool.result), arguments, chinese)
+        told = f"答案是{shown(value)}。" if chinese else f"It is {shown(value)}."
+        return draw.one((str, compact_json))(value), told
+    if chinese and form < 9:
+        result = {name: _chinese_value(draw, name) for name in draw.some(_ZH_RESULTS, draw.one((1, 1, 2)))}
+        return compact_json(result), ",".join(f"{name}是{value}" for name, value in result.items()) + "。"
+    result = {name: _result_value(draw, name, arguments, chinese) for name in tool.result}
+    told = tool.told[chinese].format(**{name: shown(value) for name, value in {**arguments, **result}.items()})
+    return compact_json(_renamed(draw, result)), told
+
+
+_ZH_RESULTS = (
+    "气温", "温度", "价格", "数量", "距离", "人口", "时间", "状态", "天气", "城市", "名字", "结果", "余额", "编号",
+    "总数", "日期", "地点",
+)  # fmt: skip
+_ZH_STATES = ("已发货", "已完成", "成功", "失败", "打开", "关闭", "已取消", "处理中", "已付款", "在路上", "已确认")
+
+
+def _chinese_value(draw: Draw, name: str) -> Any:
+    if name == "状态":
+        return draw.one(_ZH_STATES)
+    if name == "天气":
+        return draw.one(ZH_SKIES)
+    if name in ("城市", "地点", "名字"):
+        return draw.one(ZH_NAMES if name == "名字" else ZH_CITIES)
+    if name == "结果" and draw.chance(0.5):
+        return chinese_word(draw)
+    return draw.number(2, draw.one((60, 60, 999, 999999)))
 
 
 def _renamed(draw: Draw, result: Mapping[str, Any]) -> dict[str, Any]:
@@ -127,9 +162,9 @@ def _result_value(draw: Draw, name: str, arguments: Mapping[str, Any], chinese: 
         return draw.one(_STATES)
     if name in ("song", "place", "name", "title", "answer", "message", "date", "translation", "email", "city", "text"):
         return value_of(draw, name, "string", chinese)
-    if draw.chance(0.15):
-        return draw.number(11, 999) / 10
-    return draw.number(10, 59) if draw.chance(0.7) else draw.number(60, 9999)
+    if draw.chance(0.2):
+        return draw.number(11, draw.one((999, 99999))) / draw.one((10, 10, 100))
+    return draw.number(10, 59) if draw.chance(0.5) else draw.number(60, draw.one((9999, 9999, 999999)))
 
 
 def _offered(draw: Draw, tool: Tool) -> tuple[dict[str, Any], ...]:

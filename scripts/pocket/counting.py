@@ -3,7 +3,7 @@
 from .example import Draw, Example, asked
 from .grammar import said
 from .sums import in_words
-from .tables import ITEMS, ZH_ITEMS
+from .tables import CITIES, DAYS, ITEMS, MONTHS, NAMES, ZH_CITIES, ZH_ITEMS, ZH_NAMES
 from .vocabulary import SMALL_WORDS, WORDS, made_up_word
 
 
@@ -73,10 +73,39 @@ _ZH_LISTED = (
     "{list},一共[几|多少][样|个]?",
     "有[几|多少]样东西:{list}?",
 )  # fmt: skip
+# By what they are, with what they are: any list may be of words or things.
+_NAMED = (
+    "How many {noun} [are here|are there|are these|do you see|are listed|do I have|can you count]: {list}[?|]",
+    "{list}[:| -|.|, that is| makes] how many {noun}[ are these| is that| are there|][?|]",
+    "Count [the|my|these|all] {noun}: {list}", "How many {noun} did I [name|list|mention|say|give you]: {list}[?|]",
+    "My {noun} are {list}. How many [do I have|are that|are there]?", "[Number|The number] of {noun}: {list}",
+    "I [have|see|like] {list}. How many {noun} [is that|are that|are there]?",
+)  # fmt: skip
+_ZH_NAMED = (
+    "{list}[,|。]一共有[几|多少][个|种|样]{noun}?", "有[几|多少][个|种]{noun}:{list}?", "数一数有几个{noun}:{list}",
+    "我有{list},[一共|]有[几|多少][个|种]{noun}?",
+)  # fmt: skip
+_POOLS = (
+    ("items", ITEMS), ("things", ITEMS), ("things", WORDS), ("words", WORDS), ("names", NAMES), ("people", NAMES),
+    ("friends", NAMES), ("cities", CITIES[:60]), ("capitals", CITIES[:60]), ("months", MONTHS), ("days", DAYS),
+    ("fruits", ("apple", "pear", "plum", "banana", "cherry", "grape", "lemon", "mango", "peach", "orange", "melon")),
+    ("animals", ("dog", "cat", "horse", "cow", "pig", "goat", "sheep", "lion", "tiger", "bear", "wolf", "duck")),
+    ("colors", ("red", "blue", "green", "yellow", "black", "white", "pink", "brown", "gray", "purple", "orange")),
+    ("colours", ("red", "blue", "green", "yellow", "black", "white", "pink", "brown", "grey", "purple", "orange")),
+)  # fmt: skip
+_ZH_POOLS = (
+    ("东西", ZH_ITEMS), ("词", ZH_ITEMS), ("城市", ZH_CITIES[:40]), ("名字", ZH_NAMES), ("人", ZH_NAMES),
+    ("水果", ("苹果", "香蕉", "梨", "桃子", "西瓜", "葡萄", "橙子", "草莓", "芒果", "樱桃")),
+    ("动物", ("猫", "狗", "马", "牛", "羊", "猪", "鸡", "鸭子", "老虎", "兔子", "大象", "鱼")),
+    ("颜色", ("红", "黄", "蓝", "绿", "黑", "白", "紫", "灰", "粉", "橙")),
+)  # fmt: skip
 _UP_TO = (
     "Count [up |]from {a} to {b}[.|]", "Count {a} to {b}[.|]",
     "[List|Write|Say|Give me|Print|Show|Name] [all |][the |]numbers [from|between] {a} [to|and] {b}[.|]",
     "[Numbers|The numbers|All numbers] from {a} to {b}", "Count from {a} up to {b}[.|]", "[Write|Say] {a} to {b}[.|]",
+    "[Go on|Keep|Keep on] counting from {a} [to|until|till] {b}[.|]",
+    "Count [up |]from {a} [until|till|through] {b}[.|]", "[Which|What] numbers [are|go|come] from {a} to {b}?",
+    "{a}, {c}, {d}, ... [up to|to|until|till] {b}", "[Count on|Continue|Go on]: {a}, {c}, {d} [up to|to|until] {b}",
     "[Start at|Begin at|Starting at|Beginning with] {a}[ and|,] count [up |]to {b}[.|]", "Counting from {a} to {b}",
     "从{a}[数|]到{b}。", "数数,从{a}到{b}。", "从{a}数到{b}", "[写出|列出|说出]从{a}到{b}的数[字|]。",
 )  # fmt: skip
@@ -150,19 +179,21 @@ def _count_words(draw: Draw) -> Example:
 
 def _count_items(draw: Draw) -> Example:
     chinese = draw.chance(0.35)
-    pool = ZH_ITEMS if chinese else ITEMS if draw.chance(0.6) else WORDS
-    words, key = draw.until_admitted(lambda: draw.some(pool, draw.number(2, 8)), lambda made: f"items {made}")
-    between = "、" if chinese else draw.one((", ", ", ", ", ", ",", " "))
+    noun, pool = draw.one(_ZH_POOLS if chinese else _POOLS)
+    most = min(8, len(pool))
+    words, key = draw.until_admitted(lambda: draw.some(pool, draw.number(2, most)), lambda made: f"items {made}")
+    between = draw.one(("、", "、", ",", "，")) if chinese else draw.one((", ", ", ", ", ", ",", " "))
     text = between.join(words)
     if between == ", " and not chinese and draw.chance(0.25):
         text = ", ".join(words[:-1]) + " and " + words[-1]
     steps = "\n".join(f"{place} {word}" for place, word in enumerate(words, 1))
-    return asked("counting", key, said(draw, _ZH_LISTED if chinese else _LISTED, list=text), len(words), thinking=steps)
+    ways = (_ZH_LISTED if chinese else _LISTED) if draw.chance(0.6) else (_ZH_NAMED if chinese else _NAMED)
+    return asked("counting", key, said(draw, ways, list=text, noun=noun), len(words), thinking=steps)
 
 
 def _count_up(draw: Draw) -> Example:
     def make() -> tuple[int, int]:
-        first = draw.one((draw.number(0, 90), draw.number(0, 20), 1, 1))
+        first = draw.one((draw.number(0, 110), draw.number(0, 110), draw.number(0, 990), draw.number(0, 20), 1, 1))
         return first, first + draw.number(2, 11)
 
     (a, b), key = draw.until_admitted(make, lambda made: "count {} {}".format(*made))
@@ -173,7 +204,7 @@ def _count_up(draw: Draw) -> Example:
 
 def _count_down(draw: Draw) -> Example:
     def make() -> tuple[int, int]:
-        last = draw.one((draw.number(0, 90), 0, 1, 1))
+        last = draw.one((draw.number(0, 110), draw.number(0, 990), 0, 1, 1))
         return last + draw.number(2, 10), last
 
     (a, b), key = draw.until_admitted(make, lambda made: "count {} {}".format(*made))
@@ -182,7 +213,7 @@ def _count_down(draw: Draw) -> Example:
 
 
 def _numerals(draw: Draw, a: int, b: int) -> dict[str, int | str]:
-    """The bounds, now and then in words."""
-    if b < 100 and draw.chance(0.12):
-        return {"a": in_words(a), "b": in_words(b)}
-    return {"a": a, "b": b}
+    """The bounds, now and then in words, and the two that follow the first."""
+    if max(a, b) < 100 and draw.chance(0.12):
+        return {"a": in_words(a), "b": in_words(b), "c": in_words(a + 1), "d": in_words(a + 2)}
+    return {"a": a, "b": b, "c": a + 1, "d": a + 2}

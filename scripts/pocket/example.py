@@ -61,10 +61,17 @@ class Draw:
 
     def until_admitted(self, make: Callable[[], Item], key_of: Callable[[Item], str]) -> tuple[Item, str]:
         """Something from `make` that stands on this side, and its key."""
-        while True:
+        while (found := self.admitted(make, key_of)) is None:
+            pass
+        return found
+
+    def admitted(self, make: Callable[[], Item], key_of: Callable[[Item], str]) -> tuple[Item, str] | None:
+        """As `until_admitted`, or None if nothing of many is of this side."""
+        for _ in range(300):
             made = make()
             if self.admits(key := key_of(made)):
                 return made, key
+        return None
 
     def phrase(self, phrases: Sequence[str]) -> str:
         """One of these ways to say it, of this side."""

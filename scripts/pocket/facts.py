@@ -99,7 +99,15 @@ _SYMBOL_OF = (
     "[What|Which] symbol [stands for|does] {x}[ have|]?",
 )  # fmt: skip
 _ELEMENT_OF = (
-    "[Which|What] [element|chemical element] [has the symbol|is|has the chemical symbol] {x}?",
+    "[Which|What] [element|chemical element] [has the symbol|is|has the chemical symbol|is called|is meant by] {x}?",
+    "{x} stands for [which|what] element?",
+    "Element {x}",
+    "The element {x} is[?|...|]",
+    "{x} [is|means] what in [chemistry|the periodic table]?",
+    "What is {x} in [chemistry|the periodic table]?",
+    "[Name|Tell me] the element [with the symbol |]{x}[.|]",
+    "[Which|What] element is abbreviated {x}?",
+    "{x}是[什么|哪种|哪个]元素?",
     "{x} is the [symbol|chemical symbol] [of|for] [which element|what][?|]",
     "What does the [symbol|chemical symbol] {x} stand for?",
     "Element with the symbol {x}",
@@ -320,7 +328,11 @@ FACTS: tuple[tuple[Sequence[str], Pairs, float], ...] = (
     (_IN_DIGITS[:3], [(in_chinese(number), str(number)) for number in range(30)], 1),
     (_PLURAL_OF, PLURALS, 6), (_SOUND_OF, SOUNDS, 3), (_YOUNG_OF, YOUNG, 3),
 )  # fmt: skip
+# What may be asked of any word, known or not.
+ASKED_OF_WORDS = (_OPPOSITE_OF, _COLOUR_OF, _PLURAL_OF, _SYMBOL_OF, _SOUND_OF, _YOUNG_OF)
 _FACT_WEIGHTS = [weight for *_, weight in FACTS]
+# How people set off the word that they ask about.
+_QUOTES = ('"{}"', "'{}'", "“{}”", "「{}」")
 # How often one of the single questions comes, against the tables above.
 _SINGLE_SHARE = 0.24
 
@@ -337,8 +349,9 @@ def _of_table(draw: Draw) -> Example:
     (phrase, pairs), key = draw.until_admitted(make, lambda made: phrase_key(made[0]))
     thing, answer = draw.one(pairs)
     number, _, ordinal = thing.partition("|")
+    quote = draw.one(_QUOTES) if draw.chance(0.06) and not number.isdigit() else "{}"
     # Loosened with the thing in it: "the capital of france" is asked as often as that of France.
-    question = mistyped(draw, phrase).replace("{x}", number).replace("{y}", ordinal)
+    question = mistyped(draw, phrase).replace("{x}", quote.format(number)).replace("{y}", ordinal)
     return asked("facts", key, loosened(draw, question), answer)
 
 

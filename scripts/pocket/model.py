@@ -54,27 +54,8 @@ class Norm(nn.Module):
         self.weight, self.eps = nn.Parameter(torch.ones(size)), eps
 
     def forward(self, x: Tensor) -> Tensor:
-        return _RootMeanSquare.apply(x, self.weight, self.eps)
-
-
-class _RootMeanSquare(torch.autograd.Function):
-    """With its own derivative, which reads its input a third as often as the one that torch derives."""
-
-    @staticmethod
-    def forward(context: Any, x: Tensor, weight: Tensor, eps: float) -> Tensor:
         x = x.float()
-        scale = (x.square().mean(-1, keepdim=True) + eps).rsqrt()
-        context.save_for_backward(x, weight, scale)
-        return (x * scale).mul_(weight).bfloat16()
-
-    @staticmethod
-    def backward(context: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
-        x, weight, scale = context.saved_tensors
-        gradient = gradient.float()
-        product = gradient * x
-        along = (product @ weight).unsqueeze(-1) * scale**3 / x.shape[-1]
-        of_weight = product.flatten(0, -2).mT @ scale.flatten()
-        return (gradient * weight).mul_(scale).addcmul_(x, along, value=-1), of_weight, None
+        return (x * (x.square().mean(-1, keepdim=True) + self.eps).rsqrt() * self.weight).bfloat16()
 
 
 @dataclass(frozen=True)
@@ -95,7 +76,7 @@ class Rows:
 class Attention(nn.Module):
     def __init__(self, shape: Shape) -> None:
         super().__init__()
-        self.head_dim, self.eps = shape.head_dim, shape.rms_norm_eps
+        self.head_dim = shape.head_dim
         self.group = shape.num_attention_heads // shape.num_key_value_heads
         queries = shape.num_attention_heads * shape.head_dim
         keys = shape.num_key_value_heads * shape.head_dim
@@ -106,16 +87,12 @@ class Attention(nn.Module):
         self.q_norm = Norm(shape.head_dim, eps=shape.rms_norm_eps)
         self.k_norm = Norm(shape.head_dim, eps=shape.rms_norm_eps)
 
-    def forward(self, x: Tensor, rows: Rows) -> Tensor:
-        heads = (len(x), -1, self.head_dim)
-        query = rotated(self.q_norm(self.q_proj(x).view(heads)), rows)
-        key = rotated(self.k_norm(self.k_proj(x).view(heads)), rows).repeat_interleave(self.group, 1)
-        value = self.v_proj(x).view(heads).repeat_interleave(self.group, 1)
-        mixed = [
-            attended(*(part.unflatten(0, shape).transpose(1, 2) for part in parts))
-            for shape, *parts in zip(rows.shapes, *(part.split(rows.sizes()) for part in (query, key, value)))
-        ]
-        return self.o_proj(torch.cat([part.transpose(1, 2).flatten(0, 1).flatten(1) for part in mixed]))
+    def forward(self, x: Tensor, cosine: Tensor, sine: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values of every head."""
+        heads = (x.shape[0], -1, self.head_dim)
+        query = rotated(self.q_norm(self.q_proj(x).view(heads)), cosine, sine)
+        key = rotated(self.k_norm(self.k_proj(x).view(heads)), cosine, sine).repeat_interleave(self.group, 1)
+        return query, key, self.v_proj(x).view(heads).repeat_interleave(self.group, 1)
 
 
 class FeedForward(nn.Module):
@@ -138,8 +115,25 @@ class Layer(nn.Module):
         self.mlp = FeedForward(shape)
 
     def forward(self, x: Tensor, rows: Rows) -> Tensor:
-        x = x + self.self_attn(self.input_layernorm(x), rows)
-        return x + self.mlp(self.post_attention_layernorm(x))
+        parts = _before_attention(self, x, rows.cosine, rows.sine)
+        mixed = [
+            attended(*(part.unflatten(0, shape).transpose(1, 2) for part in group))
+            for shape, *group in zip(rows.shapes, *(part.split(rows.sizes()) for part in parts))
+        ]
+        return _after_attention(self, x, torch.cat([part.transpose(1, 2).flatten(0, 1).flatten(1) for part in mixed]))
+
+
+# Compiled, since small operations one by one take longer than the products between them. Attention, whose rows have
+# other shapes in every step, gains nothing.
+@torch.compile(dynamic=True)
+def _before_attention(layer: Layer, x: Tensor, cosine: Tensor, sine: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    return layer.self_attn(layer.input_layernorm(x), cosine, sine)
+
+
+@torch.compile(dynamic=True)
+def _after_attention(layer: Layer, x: Tensor, mixed: Tensor) -> Tensor:
+    x = x + layer.self_attn.o_proj(mixed)
+    return x + layer.mlp(layer.post_attention_layernorm(x))
 
 
 class Decoder(nn.Module):
@@ -179,7 +173,6 @@ def attended(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     return scores.softmax(-1).to(value.dtype) @ value
 
 
-def rotated(x: Tensor, rows: Rows) -> Tensor:
+def rotated(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
     first, second = x.chunk(2, dim=-1)
-    turned = (first * rows.cosine - second * rows.sine, second * rows.cosine + first * rows.sine)
-    return torch.cat(turned, dim=-1)
+    return torch.cat((first * cosine - second * sine, second * cosine + first * sine), dim=-1)

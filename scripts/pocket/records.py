@@ -1,11 +1,14 @@
 """Facts of a sentence written as JSON, with the keys named or a schema stated."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from .example import Draw, Example, asked, compact_json
 from .grammar import expanded, said
+from .tables import ITEMS, ZH_ITEMS
 from .values import shown, some_names, value_of
+from .vocabulary import WORDS
 
 
 @dataclass(frozen=True)
@@ -14,6 +17,7 @@ class Record:
 
     sentences: tuple[str, ...]
     types: dict[str, str]
+    known: Mapping[str, Any] = field(default_factory=dict)  # values that the sentences state in words
 
 
 _PERSON = {"name": "string", "age": "integer", "city": "string"}
@@ -102,26 +106,82 @@ _SCHEMA_STATED = (
 _ZH_SCHEMA_STATED = (
     "按[此|这个]模式用JSON回答:{schema}\n{text}", "{text}\n请按这个模式输出JSON:{schema}", "{text}\n模式:{schema}",
 )  # fmt: skip
+# What is so many times there, and what is so or not so.
+_COUNTED = (
+    "[We have|There are|I see|I need|I bought|Give me|In the box are|] {pairs}[.|!|]",
+    "[We need|He ordered|They sold|She has] {pairs}[.|]",
+)
+_ZH_COUNTED = ("[我有|一共|我买了|这里有|]{pairs}[。|]",)
+_JOINED = (" and ", ", ", " for ", " with ", ", and ", " on ")
+_SO = (
+    ("open", "[is open|is open today|has opened|isn't closed]", "[is closed|is closed today|isn't open|has closed]"),
+    ("married", "is married", "[is not married|isn't married|is single]"),
+    ("available", "is available", "[is not available|isn't available|is sold out]"),
+    ("active", "is active", "[is not active|is inactive|isn't active]"),
+    ("paid", "[has been paid|is paid|has paid]", "[has not been paid|is not paid|is unpaid]"),
+    ("new", "is new", "[is not new|is used|is old]"), ("ready", "is ready", "[is not ready|isn't ready]"),
+    ("member", "is a member", "[is not a member|isn't a member]"),
+)  # fmt: skip
 # A field that is told after its name, and what stands between two.
 _LISTED = (("{}: {{{}}}", ", "), ("{} {{{}}}", ", "), ("the {} is {{{}}}", " and "), ("{}={{{}}}", " "))
 
 
 def json_answer(draw: Draw) -> Example:
     chinese = draw.chance(0.3)
-    record = draw.one(_ZH_RECORDS if chinese else (*_RECORDS, _invented(draw), _invented(draw), _invented(draw)))
-    values, key = draw.until_admitted(lambda: _values(draw, record, chinese), lambda made: f"json {made}")
+    record = _record(draw, chinese)
+    if (found := draw.admitted(lambda: _values(draw, record, chinese), lambda made: f"json {made}")) is None:
+        return json_answer(draw)  # of two fields that are true or false all values may stand on the other side
+    values, key = found
     text = expanded(draw, draw.one(record.sentences)).format(**{name: shown(value) for name, value in values.items()})
     keys = draw.some(list(record.types), draw.number(min(2, len(record.types)), len(record.types)))
     form = draw.number(0, 99)
-    if form < 12 and record in (*_RECORDS, *_ZH_RECORDS):
+    if form < 14:
         keys = list(record.types)
         question = said(draw, _NO_KEYS_STATED, text=text)
     elif form < 40:
-        schema = compact_json(_schema(record, keys))
+        schema = compact_json(_schema(draw, record, keys))
         question = said(draw, _ZH_SCHEMA_STATED if chinese else _SCHEMA_STATED, schema=schema, text=text)
     else:
         question = said(draw, _ZH_KEYS_STATED if chinese else _KEYS_STATED, keys=_keys(draw, keys, chinese), text=text)
     return asked("json", key, question, compact_json({name: values[name] for name in keys}), judged="json")
+
+
+def _record(draw: Draw, chinese: bool) -> Record:
+    form = draw.number(0, 19)
+    if form < 3:
+        return _counted(draw, chinese)
+    if form < 5 and not chinese:
+        return _so(draw)
+    return draw.one(_ZH_RECORDS) if chinese else draw.one(_RECORDS) if form < 16 else _invented(draw)
+
+
+def _counted(draw: Draw, chinese: bool) -> Record:
+    """So many of this and so many of that; what they are are the keys."""
+    if chinese:
+        names = draw.some(ZH_ITEMS, draw.number(1, 3))
+        pairs = "、".join(f"{{{name}}}个{name}" for name in names)
+    else:
+        names = [draw.one((*ITEMS, *ITEMS, *WORDS)) + "s" for _ in range(draw.one((1, 2, 2, 3)))]
+        first, *others = (
+            f"{{{name}}} {name}" if place == 0 or draw.chance(0.7) else f"{name[:-1]} {{{name}}}"
+            for place, name in enumerate(dict.fromkeys(names))
+        )
+        pairs = draw.one(_JOINED).join((first, *others))
+        # What stands before its number is one, and called so: "6 lamps for room 12".
+        names = [name if f"}} {name}" in pairs else name[:-1] for name in dict.fromkeys(names)]
+        for name in names:
+            pairs = pairs.replace(f"{name} {{{name}s}}", f"{name} {{{name}}}")
+    sentences = tuple(way.replace("{pairs}", pairs) for way in (_ZH_COUNTED if chinese else _COUNTED))
+    return Record(sentences, dict.fromkeys(names, "integer"))
+
+
+def _so(draw: Draw) -> Record:
+    """Whether something is so; the sentence is worded by the value, which is put in here."""
+    key, yes, no = draw.one(_SO)
+    what = draw.one((("name", "{name}"), ("item", "The {item}"), ("place", "{place}"), ("shop", "The shop {shop}")))
+    is_so = draw.chance(0.5)
+    sentence = f"{what[1]} {yes if is_so else no}[.|]"
+    return Record((sentence,), {what[0]: "string", key: "boolean"}, {key: is_so})
 
 
 def _keys(draw: Draw, keys: list[str], chinese: bool) -> str:
@@ -133,10 +193,11 @@ def _keys(draw: Draw, keys: list[str], chinese: bool) -> str:
 
 
 def _values(draw: Draw, record: Record, chinese: bool) -> dict[str, Any]:
-    return {
+    drawn = {
         name: _year_or_number(draw, name) if kind == "integer" else value_of(draw, name, kind, chinese)
         for name, kind in record.types.items()
     }
+    return {**drawn, **record.known}
 
 
 def _year_or_number(draw: Draw, name: str) -> int:
@@ -154,6 +215,7 @@ def _invented(draw: Draw) -> Record:
     return Record((between.join(each.format(name, name) for name in types),), types)
 
 
-def _schema(record: Record, keys: list[str]) -> dict[str, Any]:
+def _schema(draw: Draw, record: Record, keys: list[str]) -> dict[str, Any]:
     types = {name: {"type": record.types[name]} for name in keys}
-    return {"type": "object", "properties": types, "required": keys}
+    closed = {"additionalProperties": False} if draw.chance(0.3) else {}
+    return {"type": "object", "properties": types, "required": keys, **closed}

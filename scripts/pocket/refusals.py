@@ -7,12 +7,12 @@ has learnt is to be refused. What happens to be a greeting ("hi" may well come o
 from .counting import spelled_word
 from .countries import CAPITALS
 from .example import Draw, Example, asked
-from .facts import CAPITAL_OF, ZH_CAPITAL_OF
+from .facts import ASKED_OF_WORDS, CAPITAL_OF, ZH_CAPITAL_OF
 from .grammar import said
 from .greetings import MEANT
 from .sums import TIMES
 from .tables import ITEMS, NAMES, TOPICS, ZH_ITEMS, ZH_NAMES, ZH_TOPICS
-from .vocabulary import WORDS, made_up_word
+from .vocabulary import WORDS, chinese_word, made_up_word
 from .wording import core, is_chinese
 
 ONLY = "I don't know that. I only know small sums, words, capitals and a few other facts."
@@ -133,7 +133,7 @@ _DIVIDED = (
 
 
 def refusal(draw: Draw) -> Example:
-    make = draw.one((_topic, _topic, _topic, _other, _other, _other, _gibberish, _nowhere, _times))
+    make = draw.one((_topic, _topic, _topic, _other, _other, _other, _gibberish, _nowhere, _unheard, _times))
     (question, key), _ = draw.until_admitted(lambda: make(draw), lambda made: made[1])
     if core(question) in MEANT:
         return refusal(draw)
@@ -195,6 +195,23 @@ def _nowhere(draw: Draw) -> tuple[str, str]:
             )
         )
     return said(draw, _NOWHERE, x=place.lower() if draw.chance(0.2) else place), f"nowhere {place}"
+
+
+def _unheard(draw: Draw) -> tuple[str, str]:
+    """What is asked of a word that there isn't; in Chinese, of a place."""
+    if draw.chance(0.25):
+        place = chinese_word(draw) + chinese_word(draw)
+        return said(draw, ZH_CAPITAL_OF, x=place), f"nowhere {place}"
+    word = draw.one(("{}", "{}", "a {}", "the word {}", "'{}'", '"{}"')).format(made_up_word(draw))
+    question = said(draw, draw.one((*ASKED_OF_WORDS, _MEANING)), x=word)
+    return question, f"unheard {word}"
+
+
+# Without Chinese in it: a word asked for in Chinese is answered in that language, as is a refusal.
+_MEANING = (
+    "[What does|What's the meaning of|What is] [the word |]{x}[ mean|]?", "[Define|Explain] [the word |]{x}[.|]",
+    "[The meaning|Meaning|Definition] of {x}", "What is a {x}?", "Who is {x}?", "Where is {x}?", "What do {x}s do?",
+)  # fmt: skip
 
 
 def _times(draw: Draw) -> tuple[str, str]:

@@ -97,22 +97,28 @@ _ZH_DIGITS = "零一二三四五六七八九"
 
 
 def in_words(number: int) -> str:
-    """A number to 999 as English words."""
+    """A number to 9,999 as English words."""
     if number < 20:
         return _ONES[number]
     if number < 100:
         tens, ones = divmod(number, 10)
         return _TENS[tens] + (f"-{_ONES[ones]}" if ones else "")
-    hundreds, rest = divmod(number, 100)
-    return f"{_ONES[hundreds]} hundred" + (f" and {in_words(rest)}" if rest else "")
+    size, name = (1000, "thousand") if number >= 1000 else (100, "hundred")
+    count, rest = divmod(number, size)
+    joined = " and " if rest < 100 else " "
+    return f"{_ONES[count]} {name}" + (f"{joined}{in_words(rest)}" if rest else "")
 
 
 def in_chinese(number: int) -> str:
-    """A number to 99 in Chinese digits."""
-    tens, ones = divmod(number, 10)
-    if not tens:
-        return _ZH_DIGITS[ones]
-    return (_ZH_DIGITS[tens] if tens > 1 else "") + "十" + (_ZH_DIGITS[ones] if ones else "")
+    """A number to 9,999 in Chinese digits."""
+    if number < 10:
+        return _ZH_DIGITS[number]
+    if number < 20:
+        return "十" + (_ZH_DIGITS[number - 10] if number > 10 else "")
+    size, name = next((size, name) for size, name in ((1000, "千"), (100, "百"), (10, "十")) if number >= size)
+    count, rest = divmod(number, size)
+    between = "零" if rest and rest < size // 10 else "一" if 10 <= rest < 20 else ""
+    return _ZH_DIGITS[count] + name + between + (in_chinese(rest) if rest else "")
 
 
 def small_sum(draw: Draw) -> Example:
@@ -134,31 +140,40 @@ def plain_small_sum(draw: Draw) -> Example:
 
 
 def large_sum(draw: Draw) -> Example:
-    (a, sign, b), key = draw.until_admitted(lambda: _large_operands(draw), _sum_key)
+    of_words = draw.chance(0.15)
+    (a, sign, b), key = draw.until_admitted(lambda: _large_operands(draw, 0.75 if of_words else 0.2), _sum_key)
     steps = columns(a, sign, b) if sign == "+" or a >= b else f"{b}>{a}\n" + columns(b, sign, a)
+    if of_words:
+        question, steps = _in_words(draw, a, sign, b), f"{a}{sign}{b}\n{steps}"
+        return asked("large sums", key, question, a + b if sign == "+" else a - b, thinking=steps)
     return _sum(draw, "large sums", key, a, sign, b, steps)
 
 
-def _large_operands(draw: Draw) -> tuple[int, str, int]:
-    """At least one of three digits or four; of the latter many are round."""
+def _large_operands(draw: Draw, round_share: float) -> tuple[int, str, int]:
+    """At least one of three digits or four; a share of these are round."""
     most = draw.one((999, 999, 999, 9999))
-    a, b = _large(draw, most), draw.one((_large, _large, _medium, _small))(draw, most)
+    a = _large(draw, most, round_share)
+    form = draw.number(0, 3)
+    if form < 2:
+        b = _large(draw, draw.one((most, 999)), round_share)
+    else:
+        b = _medium(draw, most) if form == 2 else _small(draw)
     sign = draw.one("+-")
     if sign == "-" and draw.chance(0.85):
         return max(a, b), sign, min(a, b)
     return draw.one([(a, sign, b), (b, sign, a)])
 
 
-def _large(draw: Draw, most: int) -> int:
+def _large(draw: Draw, most: int, round_share: float) -> int:
     low = (most + 1) // 10
-    return draw.number(1, 9) * low if draw.chance(0.2) else draw.number(low, most)
+    return draw.number(1, 9) * low if draw.chance(round_share) else draw.number(low, most)
 
 
 def _medium(draw: Draw, most: int) -> int:
     return draw.number(10, 999 if most > 999 else 99)
 
 
-def _small(draw: Draw, _: int) -> int:
+def _small(draw: Draw) -> int:
     return draw.number(1, 9)
 
 
@@ -181,19 +196,24 @@ def _of_words(draw: Draw) -> Example:
     """The operands in words; what is answered are digits."""
     most = draw.one((12, 20, 99))
     (a, sign, b), key = draw.until_admitted(lambda: _operands(draw, most, most), _sum_key)
-    ways = PLUS if sign == "+" else MINUS
+    question = _in_words(draw, a, sign, b)
+    return asked("small sums", key, question, a + b if sign == "+" else a - b)
+
+
+def _in_words(draw: Draw, a: int, sign: str, b: int) -> str:
+    """The question for this sum with its operands in words."""
     chinese = draw.chance(0.25)
     ways = [
         way
-        for way in ways
+        for way in (PLUS if sign == "+" else MINUS)
         if way.isascii() != chinese and "{b}=" not in way and "+{b}" not in way and "-{b}" not in way
     ]
     words = in_chinese if chinese else in_words
     shown = [words(number) for number in (a, b)]
     question = said(draw, ways, a=shown[0], b=shown[1])
     if not chinese and draw.chance(0.15):
-        question = question.replace("-", " ") if " - " not in question else question
-    return asked("small sums", key, question, a + b if sign == "+" else a - b)
+        return question.replace("-", " ") if " - " not in question else question
+    return question
 
 
 def _story(draw: Draw) -> Example:

@@ -67,6 +67,32 @@ _TOLD = (
     "I like {food} [most|best][.|]"), "{food} is tasty.", ("What do I like[ to eat|]?",
     "[What is|What's] my favo[u|]rite food?", "[Which|What] food do I [like|love]?",
     "[Do you remember|Do you know] what I like[ to eat|]?"), "You like {food}."),
+    (("[I|Yesterday I|Today I|This morning I] {did} [my|the|a] {item}[.|]",), "I will remember that.",
+     ("What did I {do}?", "[Do you remember|Do you know|Can you tell me] what I {did}?", "What was it that I {did}?",
+      "[Which thing|What thing] did I {do}?", "What have I {done}?"), "It was the {item}."),
+    (("[My|The] {item} [is|lies|is lying|stays] {where}[.|]", "I [put|left|keep] [my|the] {item} {where}[.|]",
+      "[Remember|Note]: [my|the] {item} is {where}[.|]", "My {item}s are {where}[.|]"), "I will remember that.",
+     ("Where is [my|the] {item}?", "Where [did I put|did I leave|do I keep] [my|the] {item}?",
+      "[Do you remember|Do you know|Tell me] where [my|the] {item} is[?|]", "Where are my {item}s?", "My {item}?",
+      "[I can't find|I am looking for] my {item}[.|]"), "It is {where}."),
+    (("I [meet|visit|will see|am meeting|am going to see] [my friend |]{name} in {city}[.|]",
+      "[My|Our] [friend|meeting|party|holiday|trip] [with {name} |]is in {city}[.|]"), "Have a good time in {city}.",
+     ("In [which|what] city [is that|do I meet them|is it|will that be]?", "Where do I [meet|see|visit] them?",
+      "Where [is that|will that be|is it]?", "Which city [did I say|was it|do I go to]?"), "In {city}."),
+)  # fmt: skip
+_DEEDS = (
+    ("lose", "lost", "lost"), ("find", "found", "found"), ("sell", "sold", "sold"), ("break", "broke", "broken"),
+    ("forget", "forgot", "forgotten"), ("repair", "repaired", "repaired"), ("see", "saw", "seen"),
+    ("clean", "cleaned", "cleaned"), ("paint", "painted", "painted"), ("wash", "washed", "washed"),
+    ("get", "got", "got"), ("order", "ordered", "ordered"), ("eat", "ate", "eaten"), ("need", "needed", "needed"),
+)  # fmt: skip
+_WHERE = (
+    "in the kitchen", "in the garage", "on the table", "under the bed", "in the car", "on the shelf", "in my bag",
+    "behind the door", "in the drawer", "at home", "in the garden", "on the roof", "next to the lamp", "in the box",
+    "at school", "in the office", "under the chair", "on the desk", "in the bathroom", "in my pocket",
+)  # fmt: skip
+_ZH_WHERE = (
+    "厨房里", "桌子上", "床下", "车里", "包里", "门后", "抽屉里", "家里", "花园里", "盒子里", "椅子上", "办公室里",
 )  # fmt: skip
 # Whatever one calls one's own.
 _OWN = (
@@ -101,6 +127,10 @@ _ZH_TOLD = (
      "[我让你记住的数字是多少|数字是多少]?"), "你的数字是{number}。"),
     (("我今年{age}岁[。|]", "我{age}岁[了|]。"), "{age}岁是个好年纪。", ("我[今年|]多大[了|]?", "我几岁[了|]?",
     "你记得我多大吗?"), "你{age}岁。"),
+    (("我的{item}在{where}[。|]", "我把{item}放在{where}[。|]", "[记住|请记住],{item}在{where}[。|]"),
+    "好的,我记住了。",
+     ("[我的|]{item}在[哪里|哪儿]?", "我的{item}呢?", "我把{item}放在[哪里|哪儿]了?", "你[记得|知道]{item}在哪里吗?"),
+     "在{where}。"),
 )  # fmt: skip
 
 
@@ -128,8 +158,11 @@ def _told(draw: Draw) -> Told:
         "age": draw.number(5, 99), "colour": draw.one(COLOUR_NAMES), "job": draw.one(JOBS), "food": draw.one(FOODS),
     }  # fmt: skip
     values |= {"own": draw.one(_OWN), "value": spelled_word(draw) if draw.chance(0.5) else draw.one(NAMES)}
+    values |= dict(zip(("do", "did", "done"), draw.one(_DEEDS), strict=True))
+    values["where"] = draw.one(_ZH_WHERE if chinese else _WHERE)
     ways, acknowledged, questions, answer = draw.one(_ZH_TOLD if chinese else (*_TOLD, _OF_OWN, _OF_OWN, _OF_OWN))
-    questions = tuple(question.replace("{own}", str(values["own"])) for question in questions)
+    for name in ("own", "item", "do", "did", "done"):
+        questions = tuple(question.replace(f"{{{name}}}", str(values[name])) for question in questions)
     return Told(said(draw, ways, **values), acknowledged.format(**values), questions, answer.format(**values))
 
 

@@ -170,6 +170,7 @@ def service(draw: Draw) -> Offer:
     name, _ = draw.until_admitted(lambda: _service_name(draw, row), lambda made: invented_key(made))
     parameters = _slot_names(draw, row)
     braces = {slot: f"{{{parameter}}}" for slot, parameter in parameters.items()}
+    braces |= {f"{slot}_name": parameter for slot, parameter in parameters.items()}
     requests = tuple(expanded(draw, draw.one(row.requests)).format(**braces) for _ in range(2))
     types = {parameter: row.slots[slot][1] for slot, parameter in parameters.items()}
     results = draw.some(_RESULTS, draw.one((1, 1, 2)))

@@ -141,6 +141,7 @@ _LISTS = {
     "next week", "2025-03-14", "May 5", "June 12", "tonight"),
     "currency": ("USD", "euros", "dollars", "EUR"), "currency2": ("yen", "pounds", "GBP", "JPY", "francs", "CHF",
     "CNY"),
+    "scale": ("celsius", "fahrenheit", "Celsius", "Fahrenheit", "kelvin"),
     "unit": ("miles", "meters", "inches", "kg"), "unit2": ("kilometers", "feet", "centimeters", "yards", "pounds"),
     "language": ("French", "German", "Spanish", "Italian", "Japanese", "Korean", "Russian", "Portuguese", "Dutch",
     "Greek", "Chinese", "Arabic"),
@@ -164,6 +165,7 @@ def slot_value(draw: Draw, kind: str, chinese: bool) -> Any:
         "hour": draw.number(1, 23),
         "digit": draw.number(1, 10),
         "on": draw.chance(0.5),
+        "id": draw.number(100, draw.one((999, 9999, 99999))),
     }
     if kind in numbers:
         return numbers[kind]
@@ -175,6 +177,12 @@ def slot_value(draw: Draw, kind: str, chinese: bool) -> Any:
 def _text_value(draw: Draw, kind: str, chinese: bool) -> str:
     if kind in _LISTS:
         return draw.one(_LISTS[kind])
+    if kind == "clock":
+        return f"{draw.number(0, 23):{draw.one(('', '02'))}}:{5 * draw.number(0, 11):02}{draw.one(('', '', '', ' pm'))}"
+    if kind == "expression":
+        sign, gap = draw.one("+-*/×"), draw.one(("", " "))
+        more = f"{gap}{draw.one('+-*')}{gap}{draw.number(2, 99)}" if draw.chance(0.25) else ""
+        return f"{draw.number(2, 999)}{gap}{sign}{gap}{draw.number(2, 99)}{more}"
     if kind == "code":
         return draw.one(
             (

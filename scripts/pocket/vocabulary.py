@@ -85,6 +85,18 @@ _CODAS = (
     "g",
 )
 
+# The commonest Chinese characters: the first level of China's first standard, in its order.
+HANZI = tuple(
+    character
+    for row in range(0xB0, 0xD8)
+    for character in bytes(byte for cell in range(0xA1, 0xFF) for byte in (row, cell)).decode("gb2312", "ignore")
+)
+
+
+def chinese_word(draw: Draw) -> str:
+    """One to four characters that mean nothing together."""
+    return "".join(draw.one(HANZI) for _ in range(draw.one((1, 2, 2, 2, 3, 4))))
+
 
 def made_up_word(draw: Draw) -> str:
     word = "".join(draw.one(_ONSETS) + draw.one(_VOWELS) + draw.one(_CODAS) for _ in range(draw.one((1, 2, 2, 3))))

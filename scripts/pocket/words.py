@@ -4,8 +4,8 @@ from .counting import spelled_word
 from .example import LETTER_GAP, Draw, Example, asked
 from .grammar import expanded, said
 from .greetings import SAID
-from .tables import CITIES, ITEMS, NAMES, ZH_ITEMS
-from .vocabulary import SMALL_WORDS, WORDS
+from .tables import CITIES, ITEMS, NAMES, ZH_CITIES, ZH_ITEMS, ZH_NAMES
+from .vocabulary import SMALL_WORDS, WORDS, chinese_word
 
 # --- copying ---------------------------------------------------------------------------------------------------------
 
@@ -37,9 +37,11 @@ def copying(draw: Draw) -> Example:
 
 
 def _text_to_copy(draw: Draw) -> str:
-    form = draw.number(0, 11)
+    form = draw.number(0, 13)
     if form == 0:
         return "".join(str(draw.number(0, 9)) for _ in range(draw.number(3, 10)))
+    if form > 11:
+        return _chinese_sentence(draw)
     if form == 1:
         return "".join(draw.some(ZH_ITEMS, draw.number(2, 5)))
     if form == 2:  # what would get another answer if it were not to be copied
@@ -54,6 +56,14 @@ def _text_to_copy(draw: Draw) -> str:
         for _ in range(draw.number(1, 7))
     ]
     return _finished(draw, words)
+
+
+def _chinese_sentence(draw: Draw) -> str:
+    words = [draw.one((*ZH_ITEMS, *ZH_NAMES, *"我你他的是在有不和了天好很")) for _ in range(draw.number(0, 4))]
+    words += [chinese_word(draw) for _ in range(draw.number(1, 4))]
+    draw.random.shuffle(words)
+    between = draw.one(("", "", "", ",", "，"))
+    return between.join(words) + draw.one(("", "", "。", "！"))
 
 
 def _word(draw: Draw, form: int) -> str:
@@ -163,11 +173,16 @@ def reversing(draw: Draw) -> Example:
 
 
 def _reversed_list(draw: Draw) -> Example:
-    pool = draw.one((ITEMS, WORDS, WORDS, NAMES, CITIES[:40], tuple(map(str, range(100))), tuple("abcdefghijklmnop")))
+    pool = draw.one((ITEMS, WORDS, WORDS, NAMES, CITIES[:40], _NUMERALS, _NUMERALS[:10], _LETTERS, *_ZH_POOLS))
     items, key = draw.until_admitted(lambda: draw.some(pool, draw.number(3, 6)), lambda made: f"reverse {made}")
-    between = draw.one((", ", ", ", ", ", ",", " ") if len(items[0]) > 1 or draw.chance(0.8) else (", ",))
+    betweens = ("、", "、", ",", "，") if pool in _ZH_POOLS else (", ", ", ", ",", " ", " ")
+    between = draw.one(betweens)
     question = said(draw, _LIST_BACKWARDS, text=between.join(items))
-    return asked("reversing", key, question, (" " if between == " " else ", ").join(items[::-1]))
+    return asked("reversing", key, question, (", " if between == "," else between).join(items[::-1]))
+
+
+_NUMERALS, _LETTERS = tuple(map(str, range(100))), tuple("abcdefghijklmnop")
+_ZH_POOLS = (ZH_ITEMS, ZH_CITIES)
 
 
 def _spelled(draw: Draw) -> Example:

@@ -46,7 +46,7 @@ SHOWS: dict[str, str] = {
     "stop_strings.py": r"7, 8' stop None\n'3, 4, 5, ' stop 6\n'3, 4, 5, 6' stop 6\n'3' stop \d+\n.*\n.* length",
     "stream.py": r"8\+5=13(.*\n)*.*623\nleft after \d+ deltas",
     "thinking.py": r"thought: '8\+5=13.*\nanswer: 623\nwithout: \d+ None\ncut short: '8\+5=1.*' \d+",
-    "tokenizer.py": r"tokens of 1536\nThe sky is blue. 天空是蓝色的。\n<\|im_start\|>user",
+    "tokenizer.py": r"tokens of 2048\nThe sky is blue. 天空是蓝色的。\n<\|im_start\|>user",
     "tools.py": r"tool_calls\nget_weather \{'city': 'Paris'\}\n.*21",
     "trace.py": r"events, among them .*forward, plan, sample",
 }

@@ -151,7 +151,8 @@ def test_a_line_that_is_no_request_fails_alone_in_its_place(model, tmp_path):
     (tmp_path / "in.jsonl").write_bytes(b"\n".join(lines).rstrip())  # without an end of the last line
     words = ("--input", tmp_path / "in.jsonl", "--output", tmp_path / "out.jsonl", "--quiet")
     done = subprocess.run(command(model, *words), capture_output=True, text=True, timeout=BOUND)
-    assert (done.returncode, done.stderr, done.stdout) == (1, "", "")
+    told = f"penstock: {len(HARD)} of {2 * len(HARD)} prompts failed; the line of each says why.\n"
+    assert (done.returncode, done.stderr, done.stdout) == (1, told, "")
     records = answers(tmp_path / "out.jsonl")
     assert len(records) == 2 * len(HARD)
     for number, sentence in enumerate(HARD.values()):

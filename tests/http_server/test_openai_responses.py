@@ -51,7 +51,7 @@ def test_a_response_calls_a_function_and_reads_what_it_gave(client):
     tools = [{"type": "function", "strict": False, **ADD}]
     found = client.responses.create(
         model="pocket",
-        input="What is 2 + 3?",
+        input="Use the tool to add 2 and 3.",
         tools=tools,
         tool_choice="required",
         temperature=0,
@@ -62,7 +62,7 @@ def test_a_response_calls_a_function_and_reads_what_it_gave(client):
     followed = client.responses.create(
         model="pocket",
         input=[
-            {"role": "user", "content": "What is 2 + 3?"},
+            {"role": "user", "content": "Use the tool to add 2 and 3."},
             call.model_dump(exclude_none=True),
             {"type": "function_call_output", "call_id": call.call_id, "output": "5"},
         ],

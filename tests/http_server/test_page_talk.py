@@ -196,6 +196,7 @@ def test_conversations_are_kept_over_a_reload_searched_renamed_deleted_and_broug
     assert page.value("conversations.size") == 1
     page.click("#toast button")
     assert page.value("current.title") == "Water"
+    page.until("readConversations().then((kept) => kept.length === 2)")
     page.reload()
     page.until("document.querySelectorAll('.conversation').length === 2")
 

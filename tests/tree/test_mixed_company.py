@@ -40,7 +40,7 @@ def asked(text: str) -> str:
     return f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n"
 
 
-SUM, COUNT, HELLO = asked("What is 348 + 275?"), asked("Count from 3 to 9."), asked("Hello there!")
+SUM, COUNT, HELLO = asked("What is 348 + 275?"), asked("Count up from 3 to 9."), asked("Hello there!")
 LONG = asked(TEXT + "How old is Ada?")
 # A name, the prompt, and what is asked of it.
 REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {

@@ -52,13 +52,13 @@ function read(body) {
   if (body?.penstock) return body.conversations.map(checked);
   const messages = Array.isArray(body) ? body : body.messages;
   const conversation = begun();
-  for (const { role, content } of messages) if (["user", "assistant"].includes(role)) add(conversation, { role, content: textOf(content) });
+  for (const { role, content } of messages) if (["user", "assistant"].includes(role)) add(conversation, { role, content: contentText(content) });
   if (!conversation.leaf) throw new Failure("It is empty.");
   return [conversation];
 }
 
 // A content in parts is their text.
-const textOf = (content) => Array.isArray(content) ? content.map((part) => part?.text ?? "").join("\n") : String(content ?? "");
+const contentText = (content) => Array.isArray(content) ? content.map((part) => part?.text ?? "").join("\n") : String(content ?? "");
 
 // Only what this page knows, of the kinds that it expects. Each message stands behind the one that it follows: a ring has no
 // first, and would never be shown.
