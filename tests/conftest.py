@@ -13,8 +13,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TRANSFORMERS_OFFLINE"] = "1"
 # Before torch is imported: its idle threads would spin on cores that the next test or process needs.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-# Where a script runs the tests in its background, or nohup does, they are ignored, and so they would be by all that these
-# start.
+# In the background of a script, or under nohup, they are ignored, and so they would be by all that the tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 # The size of pytest's own window, which its readline hands on to the processes that share the tests.
