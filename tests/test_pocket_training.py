@@ -1,16 +1,16 @@
 """A training that is resumed goes on as if nothing had happened."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import torch
+from builders.bundled_model import FOLDER
 from pocket import trainer
 from pocket.model import Decoder, Shape
 from pocket.trainer import Training, rate_share
 from tokenizers import Tokenizer
 
-TOKENIZER = Tokenizer.from_file(str(Path(__file__).parents[1] / "frontend" / "pocket" / "tokenizer.json"))
+TOKENIZER = Tokenizer.from_file(str(FOLDER / "tokenizer.json"))
 
 
 def small_training(steps: int = 4) -> Training:

@@ -38,8 +38,7 @@ def tool_result(draw: Draw) -> Example:
         {"role": "assistant", "content": "", "tool_calls": [call]},
         {"role": "tool", "content": result},
     )
-    answer = told
-    return Example("tool results", key, messages, answer, tools=_offered(draw, tool))
+    return Example("tool results", key, messages, told, tools=_offered(draw, tool))
 
 
 def _result(draw: Draw, tool: Tool, arguments: Mapping[str, Any], chinese: bool) -> tuple[str, str]:

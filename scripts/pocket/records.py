@@ -161,16 +161,12 @@ def _counted(draw: Draw, chinese: bool) -> Record:
         names = draw.some(ZH_ITEMS, draw.number(1, 3))
         pairs = "、".join(f"{{{name}}}个{name}" for name in names)
     else:
-        names = [draw.one((*ITEMS, *ITEMS, *WORDS)) + "s" for _ in range(draw.one((1, 2, 2, 3)))]
-        first, *others = (
-            f"{{{name}}} {name}" if place == 0 or draw.chance(0.7) else f"{name[:-1]} {{{name}}}"
-            for place, name in enumerate(dict.fromkeys(names))
-        )
-        pairs = draw.one(_JOINED).join((first, *others))
-        # What stands before its number is one, and called so: "6 lamps for room 12".
-        names = [name if f"}} {name}" in pairs else name[:-1] for name in dict.fromkeys(names)]
-        for name in names:
-            pairs = pairs.replace(f"{name} {{{name}s}}", f"{name} {{{name}}}")
+        singular = [draw.one((*ITEMS, *ITEMS, *WORDS)) for _ in range(draw.one((1, 2, 2, 3)))]
+        # But for the first, it may be one thing that has the number: "6 lamps for room 12".
+        are_many = {name: place == 0 or draw.chance(0.7) for place, name in enumerate(dict.fromkeys(singular))}
+        names = [f"{name}s" if many else name for name, many in are_many.items()]
+        each = (f"{{{name}}} {name}" if many else f"{name} {{{name}}}" for name, many in zip(names, are_many.values()))
+        pairs = draw.one(_JOINED).join(each)
     sentences = tuple(way.replace("{pairs}", pairs) for way in (_ZH_COUNTED if chinese else _COUNTED))
     return Record(sentences, dict.fromkeys(names, "integer"))
 

@@ -1,9 +1,8 @@
 """The bundled model's folder, and what its config says, for tests that need the figures and not the model."""
 
 import json
-from pathlib import Path
 
-import penstock
+from penstock.frontend.model_names import BUNDLED
 
-FOLDER = Path(penstock.__file__).parent / "frontend" / "pocket"
+FOLDER = BUNDLED["pocket"]
 VOCABULARY: int = json.loads((FOLDER / "config.json").read_text())["vocab_size"]
