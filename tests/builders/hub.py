@@ -239,7 +239,18 @@ def hub_with_empty_cache(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
         point_at(hub.address, monkeypatch)
         monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))
         monkeypatch.delenv("HF_TOKEN", raising=False)
-        yield hub
+        try:
+            yield hub
+        finally:
+            hub.go_on.set()
+            _wait_for_downloads()
+
+
+def _wait_for_downloads() -> None:
+    """One that failed leaves what it did at once to end by itself: it would still write, and into the next cache."""
+    for thread in threading.enumerate():
+        if thread.name == "download":
+            thread.join(10)
 
 
 def point_at(address: str, monkeypatch: pytest.MonkeyPatch) -> None:

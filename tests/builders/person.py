@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 
 import pexpect
+import psutil
 import pyte
 
 BOUND = 60  # seconds; a wait never ends a test that passes
@@ -42,8 +43,17 @@ class Person:
         return self.lines
 
     def sees_prompt(self) -> list[str]:
-        """An empty line to type on, and the cursor there."""
-        return self.sees(lambda lines: lines[-1:] == [">"] and self.screen.cursor.x == 2)
+        """An empty line to type on, and the cursor there; and the program waits for what is typed.
+
+        A Ctrl-C that comes after Python's readline has written the prompt, and before it waits, is heard with the next
+        key: no person is so fast, and a test is.
+        """
+        lines = self.sees(lambda lines: lines[-1:] == [">"] and self.screen.cursor.x == 2)
+        deadline = time.monotonic() + BOUND
+        while self.child.isalive() and psutil.Process(self.child.pid).status() != psutil.STATUS_SLEEPING:
+            assert time.monotonic() < deadline, "the program shows a prompt, and does not wait"
+            time.sleep(0.001)
+        return lines
 
     def sees_text(self, text: str) -> list[str]:
         return self.sees(lambda lines: any(text in line for line in lines))
