@@ -18,9 +18,12 @@ _QUESTION_WORDS = frozenset((
 ))  # fmt: skip
 _FRAGMENT_ENDS = (".", "?", "!", "。", "？", "！", ":", "：")
 # What stands before a request, by what may follow it.
-_BEFORE_ANY = ("Hey, ", "Hi, ", "Hello, ", "Ok, ", "So ", "So, ", "Pocket, ", "Hey pocket, ", "Quick question: ",
-    "Now ",
-               "Question: ", "Well, ", "Hello! ", "Hi! ", "And ", "Next: ", "Ok now ", "Hi there, ")  # fmt: skip
+_BEFORE_ANY = (
+    "I forgot: ", "Not sure: ", "Homework: ", "One more: ", "Last one: ", "Listen, ", "Look: ", "My turn: ",
+    "I was asked: ", "For my kid: ", "Hey, ", "Hi, ", "Hello, ", "Ok, ", "So ", "So, ", "Pocket, ", "Hey pocket, ",
+    "Quick question: ", "Once more: ", "Again: ", "Now ", "Question: ", "Well, ", "Hello! ", "Hi! ", "And ", "Next: ",
+    "Ok now ", "Hi there, ",
+)  # fmt: skip
 _BEFORE_QUESTION = ("Tell me, ", "Can you tell me ", "Could you tell me ", "Do you know ", "I want to know ",
     "Tell me ",
                     "I'd like to know ", "I need to know ", "Can you tell me: ", "Please tell me ", "Say, ",
@@ -31,8 +34,12 @@ _BEFORE_ORDER = ("Can you ", "Could you ", "Please ", "Could you please ", "Can 
                  "I need you to ", "I'd like you to ", "Would you please ", "Will you ", "You should ", "Just ",
                  "Now please ",
                  "Go ahead and ", "Kindly ", "Help me ", "Pls ", "Try to ", "Let's ")  # fmt: skip
-_BEHIND = (" please", ", please", " thanks", ", thanks", " for me", ", thank you", " pls", " please?", " for me please",
-           ", pocket")  # fmt: skip
+_BEHIND = (
+    ", can you help me", ", can you do that", ", i need it", ", if you can", " right now", ", quickly", ", my friend",
+    ", i forgot", ", can you tell me", " for my kid", " for my homework", " for school", ", just that", " again",
+    " please", ", please", " thanks", ", thanks", " for me", ", thank you", " pls", " please?", " for me please",
+    ", pocket",
+)  # fmt: skip
 _ZH_BEFORE = ("请问", "请", "你好,", "请告诉我,", "帮我", "麻烦你", "那么,", "请你", "告诉我,", "我想知道,", "请帮我")
 _SLIP_SHARE = 0.04
 

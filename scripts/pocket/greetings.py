@@ -43,9 +43,9 @@ SAID = (
     "[大家|pocket|][早上好|早安|早|下午好|晚上好|早啊|中午好|上午好][啊|呀|,pocket|,朋友|]",),
     "你好!今天我能帮你什么?"),
     Small(("How are you?", "How are you doing?", "How is it going?"), (
-    f"[{_HI}, |]how [are you|are you doing|is it going|are things|are you feeling|do you do|are you today|are you "
-    "doing today|is your day|is your day going|is life|have you been|goes it|do you feel|do you feel today|is "
-    "everything|was your day][ pocket| my friend|]?",
+    f"[{_HI}[,|!|] |]how [are you|are you doing|is it going|are things|are you feeling|do you do|are you "
+    "today|are you doing today|is your day|is your day going|is life|have you been|goes it|do you feel|do you feel "
+    "today|is everything|was your day][ pocket| my friend|]?",
     f"[{_HI}, |]how's [it going|everything|life|your day][ pocket|]?",
         f"[{_HI}, |][what's up|whats up|what's new|are you well|are you ok|are you okay|are you fine|you ok|you good|"
         "everything ok|everything alright|all good|how do you feel|feeling good|are you happy|did you sleep well|"
@@ -53,8 +53,8 @@ SAID = (
     Small(("你好吗?", "你怎么样?", "最近好吗?"), (
     "[你好,|嗨,|pocket,|][你|][最近|今天|现在|][好吗|怎么样|还好吗|过得怎么样|过得好吗|心情怎么样|身体好吗]?",),
     "我很好,谢谢。我能帮你什么?"),
-    Small(("Who are you?", "What are you?", "What is your name?"), (f"[{_HI}, |][who are you|what are you|what is "
-    "your name|what's your name|who is this|who am I talking to|what should I call you|are you a robot|are you an "
+    Small(("Who are you?", "What are you?", "What is your name?"), (f"[{_HI}[,|!] |][who are you|what are you|what "
+    "is your name|what's your name|who is this|who am I talking to|what should I call you|are you a robot|are you an "
     "AI|are you human|are you a person|who made you|are you ChatGPT|are you a language model|which model are you|"
     "what model are you|do you have a name]?",
         f"[{_HI}, |][tell me|please tell me|can you tell me|could you tell me|say|I want to know] [who you are|your "
@@ -64,8 +64,10 @@ SAID = (
         "pocket|Are you a [machine|bot|computer|chatbot|program|model|human being|real person|big model]|What kind "
         "of [model|AI|bot|thing|program] are you|Who [created|built|trained|wrote|developed|programmed] you|Where do "
         "you come from|What do they call you|What can I call you|May I know your name|Who do I speak to|Am I talking "
-        "to a [human|robot|machine|person]|What's pocket|Are you [GPT|Claude|Qwen|Siri|Alexa]|Are you real|Are you "
-        "alive|What's your [name|model]|Do you have a name]?"), WHO),
+        "to a [human|robot|machine|person]|What's pocket|Are you [GPT|Claude|Qwen|Siri|"
+        "Alexa]|Are you real|Are you alive|What's your [name|model]|Do you have a name]?",
+        "Are you a [person|human|woman|man|somebody] or a [machine|program|bot|computer]?",
+        "Are you [a bot|human|a machine|real] or [not|what]?"), WHO),
     Small(("你是谁?", "你叫什么名字?", "你叫什么?"), (
     "[你好,|嗨,|请问,|]你[是谁|叫什么名字|叫什么|是什么|是什么模型|是机器人吗|是人吗|是pocket吗|的名字是什么|是真人吗|"
     "是人工智能吗|是AI吗|是ChatGPT吗|是谁做的|是谁开发的|从哪里来]?",
@@ -92,6 +94,9 @@ SAID = (
     "for [your help|that|everything|helping me]|I appreciate it|I appreciate that|cheers|cheers mate|that was helpful|"
     "that "
     "helps][ pocket| friend| my friend| buddy|]", "[Great|Ok|Perfect|Nice], [thank you|thanks|thx]",
+    "[Ok |Great, |Well, |][thanks|thank you|thx|thank you very much|many thanks|thanks a lot], [that was [great|good|"
+    "useful|nice|perfect|what I needed|quick|right]|you are [nice|great|the best|good|helpful|so kind]|I [like it|am "
+    "happy|am glad|needed that]|this [helps|works|is good]|it works|it helped me]",
     "[That's|That is] [very kind|kind of you|nice of you|helpful|very helpful]",
     "You [helped me a lot|are very kind|are a great help|have been very helpful]"), "You are welcome!"),
     Small(("谢谢", "谢谢你", "多谢"), ("[好的,|好,|太好了,|不错,|][谢谢|谢谢你|多谢|非常感谢|谢谢您|谢了|十分感谢|"
@@ -100,8 +105,9 @@ SAID = (
     Small(("Bye", "Goodbye", "See you"), ("[Ok, |Thanks, |Well, |Alright, |][bye|goodbye|good bye|see you|good night|"
     "see you later|bye bye|cya|I have to go|have a nice day|farewell|see ya|take care|talk to you later|until next "
     "time|see you tomorrow|see you soon|have a good [one|day|night|evening|weekend]|I am leaving|I'm leaving now|I "
-    "must go|I need to go|gotta go|catch you later|later|so long|ttyl|sleep well|I'm off|that's all for today|I'm "
-    "done][ pocket| then| my friend| now|]",), "Goodbye!"),
+    "must go|I need to go|gotta go|catch you later|later|so long|ttyl|sleep well|I'm off|sweet dreams|good night and "
+    "sleep well|I'm tired, good night|have a good night|it's late, bye|time for bed|I go to bed|that's all for today|"
+    "I'm done][ pocket| then| my friend| now|]",), "Goodbye!"),
     Small(("再见", "拜拜", "晚安"), ("[好的,|好,|谢谢,|那就|][再见|拜拜|晚安|回头见|明天见|下次见|我走了|我要走了|"
     "回见|先这样|改天见|后会有期][啦|pocket|,pocket|了|]",),
     "再见!"),

@@ -37,9 +37,9 @@ KINDS: Mapping[str, Callable[[Draw], Example]] = {
 }
 # What every kind is worth before it is known how badly it goes.
 _BASE = {
-    "small sums": 3.0, "large sums": 1.0, "copying": 1.3, "comparisons": 2.0, "sorting": 2.0, "counting": 1.0,
-    "reversing": 1.3, "facts": 4.0, "greetings": 1.8,
-    "several turns": 1.5, "tool calls": 1.3, "tool results": 0.4, "refusals": 1.8, "json": 1.1,
+    "small sums": 3.0, "large sums": 1.0, "copying": 1.8, "comparisons": 2.0, "sorting": 2.0, "counting": 1.0,
+    "reversing": 1.5, "facts": 4.0, "greetings": 2.4,
+    "several turns": 1.7, "tool calls": 1.8, "tool results": 0.4, "refusals": 1.8, "json": 1.6,
 }  # fmt: skip
 # How often tools are offered with kinds that are asked in the same words, and answered alike, without them.
 _WITH_IDLE_TOOLS = {

@@ -57,6 +57,28 @@ _RECORDS = (
     "{name}, who is {age}, [likes tea|has a dog|plays chess]."), {"name": "string", "age": "integer"}),
     Record(("{name} [likes|loves|prefers|eats] {food}.", "{name}'s favourite food is {food}."), {"name": "string",
     "food": "string"}),
+    Record(("{name} has a [dog|cat|horse|parrot] [called|named] {pet}.",
+    "{name}'s [dog|cat|horse] is [called|named] {pet}.",
+    "{pet} is the [dog|cat] of {name}."), {"name": "string", "pet": "string"}),
+    Record(("[The|My|Our] [meeting|lesson|train|bus|party|dinner|class] [is|is today|is tomorrow|starts] at {time}.",
+    "[Dinner|Lunch|School|Class] [starts|begins|is] at {time}."), {"time": "string"}),
+    Record(("[The|My|Our] [train|bus|party|dinner|class|lesson|flight] [is|starts|leaves] on {weekday} at {time}.",
+    "[On |]{weekday} at {time}[ we meet| I have a lesson| the train leaves|].",
+    "At {time} on {weekday}: [party|lunch]"),
+    {"weekday": "string", "time": "string"}),
+    Record(("[The|A] {item} has {legs} legs.", "{item}: {legs} legs", "{legs} legs has the {item}."),
+    {"item": "string", "legs": "integer"}),
+    Record(("[The|Our|This] [house|flat|school|car|hotel] has {windows} windows.",), {"windows": "integer"}),
+    Record(("[The film|The movie|The show] {title} [came out|was made|is from] in {year}.", "{title} ({year})"),
+    {"title": "string", "year": "integer"}),
+    Record(("{name} [plays|likes|enjoys|does] {hobby}.", "{name}'s hobby is {hobby}."),
+    {"name": "string", "hobby": "string"}),
+    Record(("{name} has a {kind} [called|named] {pet}.", "{name}'s {kind} is [called|named] {pet}.",
+    "The {kind} of {name} is [called|named] {pet}."), {"name": "string", "kind": "string", "pet": "string"}),
+    Record(("{name}, {age}[ years|], [likes|plays|enjoys] {hobby}.", "{name} is {age} and [likes|plays] {hobby}."),
+    {"name": "string", "age": "integer", "hobby": "string"}),
+    Record(("[The book is called|This book is] {title}, it costs {price} [euros|dollars].",
+    "{title} for {price} [euros|dollars]"), {"title": "string", "price": "integer"}),
     Record(("The team {team} has {points} points.", "{team}: {points} points", "{team} scored {points} points."), {
     "team": "string", "points": "integer"}),
 )  # fmt: skip
@@ -68,6 +90,13 @@ _ZH_RECORDS = (
     "{name}用{price}元买了{count}个{item}。"), _BOUGHT),
     Record(("{city}[今天|]{sky},{temperature}度。", "{city}的天气是{sky},气温{temperature}度。"), _WEATHER),
     Record(("{name}{age}岁。", "{name}今年{age}岁。"), {"name": "string", "age": "integer"}),
+    Record(("[书名|书|这本书]《{title}》[卖|要|售价|]{price}元。", "《{title}》[这本书|]{price}元[一本|]。"),
+    {"title": "string", "price": "integer"}),
+    Record(("{name}[喜欢|爱吃|想买]{item}。", "{item}是{name}的。"), {"name": "string", "item": "string"}),
+    Record(("{item}[的价格是|卖|要]{price}元[一个|]。", "一个{item}{price}元。"), {"item": "string",
+    "price": "integer"}),
+    Record(("{name}从{from}去{to}。", "{name}[要|想]从{from}到{to}。"), {"name": "string", "from": "string",
+    "to": "string"}),
 )  # fmt: skip
 _GIVE = "[Give|Give me|Write|Return|Output|Extract|Show|Put|List|Get|Find|Provide|State|Produce]"
 _KEYS_STATED = (
@@ -83,6 +112,11 @@ _KEYS_STATED = (
     "From \"{text}\" [extract|give|get] {keys} as JSON[.|]",
     "[Give|Return|Answer with] a JSON object with {keys} for: {text}", "{text} -> JSON with {keys}",
     "{text} As JSON with {keys}[ please|.|]", "Keys: {keys}. [Write as JSON|Make JSON|JSON]: {text}",
+    "[I want|Make me|Write] [a JSON object|an object|JSON] with the [keys|fields|properties] {keys}. {text}",
+    "[Text|Fact|Input|Note]: {text} [Write|Make|Output] [a json object|json|JSON] with {keys}[.|]",
+    "{text} [Make it JSON|To JSON|JSON please][.|,|:] [the keys are|use the keys|keys are|name the keys] {keys}[.|]",
+    "[Make|Turn this into|To|Into] [json|JSON][:| ->| =>] {text} [Use|Take] the [keys|fields] {keys}[.|]",
+    "[Put|Write] [it|the facts|this] [as|into|in] JSON[, keys|; keys| (keys)|, the keys] {keys}: {text}",
 )  # fmt: skip
 _ZH_KEYS_STATED = (
     "[用|以]JSON[给出|写出|输出|提取]{keys}:{text}", "{text}请用JSON回答,包含{keys}。",
@@ -95,6 +129,8 @@ _NO_KEYS_STATED = (
     "to] JSON: {text}", "{text} [As|In|Give it as|Answer in|Answer as|Reply in|Write it as] JSON[.|]", "JSON: {text}",
     "[To|As] JSON: {text}", "{text} [把它写成|用|转成]JSON。",
     "[Extract|Give me|Get] the [data|facts|information|details][ as JSON|]: {text}",
+    "[Fill in|Fill out|Complete|Make] [a form|the form|a record|an entry][ as JSON|][:| with| for| from][ this:|] "
+    "{text}",
 )  # fmt: skip
 _SCHEMA_STATED = (
     "[Answer|Reply|Respond] [as|in|with] JSON [to|that fits|matching|following] this schema: {schema}\n{text}",
@@ -128,13 +164,14 @@ _LISTED = (("{}: {{{}}}", ", "), ("{} {{{}}}", ", "), ("the {} is {{{}}}", " and
 
 def json_answer(draw: Draw) -> Example:
     chinese = draw.chance(0.3)
-    record = _record(draw, chinese)
+    form, record = draw.number(0, 99), _record(draw, chinese)
+    # What nobody names can't be called otherwise.
+    record = record if form < 14 else _renamed(draw, record)
     if (found := draw.admitted(lambda: _values(draw, record, chinese), lambda made: f"json {made}")) is None:
         return json_answer(draw)  # of two fields that are true or false all values may stand on the other side
     values, key = found
     text = expanded(draw, draw.one(record.sentences)).format(**{name: shown(value) for name, value in values.items()})
     keys = draw.some(list(record.types), draw.number(min(2, len(record.types)), len(record.types)))
-    form = draw.number(0, 99)
     if form < 14:
         keys = list(record.types)
         question = said(draw, _NO_KEYS_STATED, text=text)
@@ -153,6 +190,46 @@ def _record(draw: Draw, chinese: bool) -> Record:
     if form < 5 and not chinese:
         return _so(draw)
     return draw.one(_ZH_RECORDS) if chinese else draw.one(_RECORDS) if form < 16 else _invented(draw)
+
+
+# What a field may be called, whose value the sentence states without its name.
+_OTHER_NAMES = {
+    "name": ("person", "who", "owner", "buyer", "user", "customer", "full_name"),
+    "city": ("town", "place", "location", "where"), "age": ("years", "old"),
+    "count": ("number", "quantity", "amount", "how_many"), "item": ("thing", "product", "what", "object"),
+    "kind": ("animal", "species", "type", "pet_kind"), "pet": ("animal_name", "pet_name", "called"),
+    "weekday": ("day", "on", "when"), "time": ("hour", "at", "clock"),
+    "price": ("cost", "euros", "total", "paid"), "temperature": ("degrees", "temp"), "sky": ("weather", "condition"),
+    "title": ("book", "film", "name_of_book"), "author": ("writer", "by"), "year": ("published", "when"),
+    "color": ("colour", "tone"),
+    "job": ("profession", "work", "occupation"), "from": ("origin", "start"), "to": ("destination", "end"),
+    "email": ("mail", "address"), "day": ("date", "when", "weekday"), "food": ("dish", "favorite", "likes"),
+    "team": ("club", "group"), "points": ("score",),
+}  # fmt: skip
+
+
+def _renamed(draw: Draw, record: Record) -> Record:
+    """With some of its fields under other names."""
+    if record.known or not draw.chance(0.35):
+        return record
+    names = {name: draw.one(_OTHER_NAMES[name]) for name in record.types if name in _OTHER_NAMES and draw.chance(0.5)}
+    # A field that is told with its name keeps it.
+    names = {
+        name: other
+        for name, other in names.items()
+        if other not in record.types
+        and not any(name in sentence.replace(f"{{{name}}}", "") for sentence in record.sentences)
+    }
+    if len(set(names.values())) < len(names):
+        return record
+    sentences = tuple(_with_names(sentence, names) for sentence in record.sentences)
+    return Record(sentences, {names.get(name, name): kind for name, kind in record.types.items()})
+
+
+def _with_names(sentence: str, names: Mapping[str, str]) -> str:
+    for name, other in names.items():
+        sentence = sentence.replace(f"{{{name}}}", f"{{{other}}}")
+    return sentence
 
 
 def _counted(draw: Draw, chinese: bool) -> Record:

@@ -192,6 +192,33 @@ SERVICES = (
     Service("[create|add|write|save]_[note|memo]", "[Save|Write] a note", {"t": _TEXT}, (
     "[Make|Take|Write|Save|Create] a note: {t}", "[Note|Write down|Note down]: {t}", "[Note that|Write down that] {t}",
     "记下:{t}")),
+    Service("[log|record|add|save|track]_[expense|spending|cost|purchase]", "[Record|Log] [an expense|what was spent]",
+    {"n": ("[amount|sum|value|cost|euros]", "number", "degrees"), "i": ("[item|on|for|what|category|purpose]", "string",
+    "item")}, ("I [paid|gave|spent] {n} [for|on] [a |the |]{i}[, log it|, save that|][.|]",
+    "[Log|Record|Save|Add] {n}[ euros| dollars|] for [the |a |]{i}[.|]", "[The |]{i} cost me {n}[, record it|][.|]",
+    "{n} [spent on|for] {i}[.|]")),
+    Service("[add|invite|put|join]_[to_group|member|to_team|participant|to_room]",
+    "[Add|Invite] a person to a [group|team|channel]", {"p": _PERSON, "g": ("[group|team|channel|room|list]", "string",
+    "word")}, ("[Add|Invite|Put] {p} [to|into|in] [the [group|team|channel|club] |]{g}[.|]",
+    "{p} should be in [the [group|team] |]{g}[.|]", "[Add|Invite] to {g}: {p}", "Let {p} into {g}[.|]")),
+    Service("[search|find|list|get]_[articles|papers|books|videos|posts|offers]",
+    "[Search|Find] [articles|papers|videos]", {"q": ("[query|topic|q|about|keywords]", "string", "query"), "n": (
+    "[limit|max|count|max_results|top]", "integer", "digit")}, (
+    "[Find|Search|Show me|List|Get] {n} [articles|papers|books|videos|posts|results] [about|on|for] {q}[.|]",
+    "[Search|Look] for {q}[, | and show ][at most|no more than|only|up to] {n}[ results| hits|][.|]",
+    "{q}: [top|the best|first] {n}[.|]", "[Find|Show] [articles|papers] [about|on] {q}[, | ][max|limit|at most] {n}")),
+    Service("[set|switch|toggle|control]_[device|switch|plug|machine|lamp]", "[Switch|Turn] a device on or off", {"i": (
+    "[device|name|which|plug|item]", "string", "item"), "o": ("[on|state|power|enabled|is_on]", "boolean", "on")}, (
+    "[Turn|Switch] {o} the {i}[.|]", "[Turn|Switch] the {i} {o}[.|]", "{i} {o}[, please|][.|]",
+    "[The |]{i} should be {o}[.|]", "[Please |]put the {i} {o}[.|]")),
+    Service("[play|queue|start]_[track|song|title]", "Play a song by its title", {"t": ("[title|song|track|name]",
+    "string", "title"), "a": ("[artist|singer|by|band]", "string", "artist")}, (
+    "[Play|Put on|Start] {t} by {a}[.|]", "[Play|I'd like] the song {t} [by|from] {a}[.|]", "{a}: {t}",
+    "[I'd like to|Let me] hear {t} [by|of] {a}[.|]")),
+    Service("[remind|notify|tell]_[me|about|later]", "Remind of something at a time", {"t": (
+    "[text|what|message|about]", "string", "text"), "w": ("[time|at|when]", "string", "clock")}, (
+    "[Remind me|Tell me] at {w}: {t}", "At {w}[,|] remind me: {t}", "[Remind me|Notify me] [about|of] {t} at {w}[.|]",
+    "{w} [reminder|note]: {t}")),
     Service("[delete|remove|erase]_[file|document|note]", "[Delete|Remove] a file", {"f": (
     "[file|name|path|filename|file_name]", "string", "file")}, ("[Delete|Remove|Erase] [the file |]{f}[.|]",
     "Get rid of [the file |]{f}[.|]", "[I don't need|Throw away] {f}[ any more|][.|]", "删除[文件|]{f}。")),

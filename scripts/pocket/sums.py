@@ -117,7 +117,7 @@ def in_chinese(number: int) -> str:
         return "十" + (_ZH_DIGITS[number - 10] if number > 10 else "")
     size, name = next((size, name) for size, name in ((1000, "千"), (100, "百"), (10, "十")) if number >= size)
     count, rest = divmod(number, size)
-    between = "零" if rest and rest < size // 10 else "一" if 10 <= rest < 20 else ""
+    between = "零" * (0 < rest < size // 10) + "一" * (10 <= rest < 20)
     return _ZH_DIGITS[count] + name + between + (in_chinese(rest) if rest else "")
 
 

@@ -60,6 +60,15 @@ _TOLD = (
     "[What is|How is] my [dog|cat|pet|hamster|horse] called?",
     "[What is|Tell me|Do you remember] the name of my [pet|dog|cat|horse][?|]", "What did I call my [pet|dog|cat]?"),
     "The name is {name}."),
+    (("I work [in|at|for] a {place}[.|]", "My [work|job|workplace] is [in|at] a {place}[.|]",
+      "I have a job [in|at] a {place}[.|]"), "I will remember that.",
+     ("Where do I [work|have a job|earn my money]?", "Where is my [job|work|workplace]?", "What [is|was] my workplace?",
+      "[In|At] what kind of place do I work?", "Do you [remember|know] where I work?"), "You work at a {place}."),
+    (("[Remember|Keep in mind|Memorize|Note|Learn|Save] [the|this|my] [word|secret word|magic word|password][:|] "
+      "{value}[.|]", "[The|My|Your] [word|magic word|secret word|password] is {value}[.|]"), "I will remember that.",
+     ("[What|Which] [is|was] the [word|magic word|secret word|password]?", "[Which|What] word [should|must] you "
+      "[remember|keep]?", "[Which|What] word did I [tell|give|teach] you?", "[Tell me|Say|Repeat] the [word|password]"
+      "[ now| please|][.|]", "The word?", "Do you [still |]know the [word|password]?"), "It is {value}."),
     (("I work as a {job}[.|]", "I [am|am working as] a {job}[.|]", "My job is {job}[.|]", "I'm a {job}[.|]"),
     "{job} is a good job.", ("What is my [job|profession|work]?", "What do I do[ for a living| for work|]?",
     "What do I work as?", "[Do you remember|Do you know] my [job|profession]?"), "Your job is {job}."),
@@ -94,13 +103,20 @@ _WHERE = (
 _ZH_WHERE = (
     "厨房里", "桌子上", "床下", "车里", "包里", "门后", "抽屉里", "家里", "花园里", "盒子里", "椅子上", "办公室里",
 )  # fmt: skip
+_WORKPLACES = (
+    "bank", "school", "hospital", "bakery", "garage", "hotel", "museum", "factory", "library", "farm", "restaurant",
+    "shop", "post office", "zoo", "theater", "kitchen", "university", "station", "port", "cinema", "laboratory",
+)  # fmt: skip
 # Whatever one calls one's own.
 _OWN = (
     "car", "hobby", "sister", "brother", "teacher", "boss", "favorite animal", "favorite drink", "favorite movie",
     "street",
     "favorite season", "school", "best friend", "wife", "husband", "daughter", "son", "bike", "favorite fruit",
     "neighbor",
-    "team", "password", "favorite word", "favorite sport", "instrument", "favorite city", "doctor", "dentist", "plant",
+    "team", "password", "favorite word", "room", "gate", "seat", "locker", "train", "flight", "bus", "wifi password",
+    "phone code", "pin", "gate code", "user name", "street number", "mother", "father", "uncle", "aunt", "coach",
+    "landlord", "colleague", "class", "favorite book", "favorite singer", "favorite game", "horse", "boat",
+    "favorite sport", "instrument", "favorite city", "doctor", "dentist", "plant",
 )  # fmt: skip
 _OF_OWN = (
     ("My {own}['s name|] is [called |named |]{value}[.|]", "The name of my {own} is {value}[.|]",
@@ -108,7 +124,8 @@ _OF_OWN = (
     "I will remember that.",
     ("[What is|What's|Who is|Tell me|Which is] my {own}[?|]", "[Do you|Can you] [remember|recall|know] my {own}?",
      "What did I say my {own} [is|was]?", "What was my {own}[ again|]?", "My {own}?",
-     "What is [the name of my {own}|my {own}'s name|my {own} called]?"),
+     "What is [the name of my {own}|my {own}'s name|my {own} called]?", "[How|What] is my {own} called?",
+     "What's my {own}'s name?", "What was the {own}[ again|]?", "And what is my {own}?"),
     "It is {value}.",
 )  # fmt: skip
 _ZH_TOLD = (
@@ -157,13 +174,24 @@ def _told(draw: Draw) -> Told:
         9999))),
         "age": draw.number(5, 99), "colour": draw.one(COLOUR_NAMES), "job": draw.one(JOBS), "food": draw.one(FOODS),
     }  # fmt: skip
-    values |= {"own": draw.one(_OWN), "value": spelled_word(draw) if draw.chance(0.5) else draw.one(NAMES)}
+    values |= {"own": draw.one(_OWN), "value": _own_value(draw), "place": draw.one(_WORKPLACES)}
     values |= dict(zip(("do", "did", "done"), draw.one(_DEEDS), strict=True))
     values["where"] = draw.one(_ZH_WHERE if chinese else _WHERE)
     ways, acknowledged, questions, answer = draw.one(_ZH_TOLD if chinese else (*_TOLD, _OF_OWN, _OF_OWN, _OF_OWN))
     for name in ("own", "item", "do", "did", "done"):
         questions = tuple(question.replace(f"{{{name}}}", str(values[name])) for question in questions)
     return Told(said(draw, ways, **values), acknowledged.format(**values), questions, answer.format(**values))
+
+
+def _own_value(draw: Draw) -> str:
+    form = draw.number(0, 9)
+    if form < 4:
+        return spelled_word(draw)
+    if form < 7:
+        return draw.one(NAMES)
+    if form < 9:
+        return str(draw.number(2, draw.one((99, 999, 9999, 99999))))
+    return f"{draw.one(('Mr', 'Mrs', 'Ms', 'Dr', 'Miss'))} {draw.one(NAMES)}"
 
 
 def _acknowledged(draw: Draw) -> Example:

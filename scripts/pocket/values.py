@@ -8,7 +8,7 @@ from typing import Any
 
 from .counting import spelled_word
 from .example import Draw
-from .tables import CITIES, ITEMS, NAMES, ZH_CITIES, ZH_ITEMS, ZH_NAMES
+from .tables import CITIES, DAYS, ITEMS, NAMES, ZH_CITIES, ZH_ITEMS, ZH_NAMES
 from .vocabulary import WORDS
 
 SKIES = ("sunny", "cloudy", "rainy", "windy", "foggy", "snowy")
@@ -69,7 +69,13 @@ FOODS = (
     "curry",
     "pancakes",
 )
+PETS = ("dog", "cat", "horse", "parrot", "hamster", "rabbit", "goat", "turtle", "pony", "donkey", "mouse")
+HOBBIES = (
+    "football", "chess", "tennis", "swimming", "reading", "dancing", "cooking", "music", "painting", "hiking", "golf",
+    "singing", "fishing", "running", "cycling", "gardening", "photography",
+)  # fmt: skip
 _POOLS = {
+    "pet": (NAMES, ZH_NAMES), "hobby": (HOBBIES, HOBBIES), "kind": (PETS, PETS), "weekday": (DAYS, DAYS),
     "color": (COLOUR_NAMES, COLOUR_NAMES), "job": (JOBS, JOBS), "food": (FOODS, FOODS), "person": (NAMES, ZH_NAMES),
     "recipient": (NAMES, ZH_NAMES),
     "destination": (CITIES, ZH_CITIES), "origin": (CITIES, ZH_CITIES), "location": (CITIES, ZH_CITIES),
@@ -111,6 +117,8 @@ def value_of(draw: Draw, name: str, kind: str, chinese: bool) -> Any:
         return draw.number(11, 999) / draw.one((10, 10, 100)) if draw.chance(0.75) else draw.number(2, 99)
     if kind == "boolean":
         return draw.chance(0.5)
+    if name == "time":
+        return slot_value(draw, "clock", chinese)
     if name == "email":
         return f"{spelled_word(draw)}@{spelled_word(draw)}.com"
     if (

@@ -15,7 +15,8 @@ LOOSE_SHARE = 0.4
 _SENTENCE_ENDS = ".?!。？！"
 _WIDE = str.maketrans("?!,:", "？！，：")
 _VALUE = re.compile(r"(\{\w+\})")
-_COURTESY = re.compile(r"\b(please|pls)\b|请问|请")
+_SHORT = (("you", "u"), ("You", "U"), ("are", "r"), ("please", "plz"), ("your", "ur"))
+_COURTESY = re.compile(r"\b(please|pls|plz)\b|请问|请")
 
 
 def worded(draw: Draw, phrases: Sequence[str], **values: object) -> str:
@@ -37,11 +38,24 @@ def _english(draw: Draw, phrase: str) -> str:
         phrase = phrase[:1].lower() + phrase[1:] if small == 1 else phrase.lower()
     if draw.chance(0.3):
         phrase = phrase.replace("what is", "whats").replace("what's", "whats")
+    if draw.chance(0.12):
+        phrase = _in_short(phrase)
     if draw.chance(0.1) and not _COURTESY.search(phrase.lower()) and "thank" not in phrase.lower():
         phrase = _asked_kindly(draw, phrase)
     if draw.chance(0.15):
         phrase = _in_capitals(phrase)
     return _other_spaces(draw, phrase)
+
+
+def _in_short(phrase: str) -> str:
+    """As people type on a phone."""
+    return "".join(piece if piece.startswith("{") else _shortened(piece) for piece in split_at_values(phrase))
+
+
+def _shortened(text: str) -> str:
+    for long, short in _SHORT:
+        text = re.sub(rf"\b{long}\b", short, text)
+    return text
 
 
 def _chinese(draw: Draw, phrase: str) -> str:
@@ -92,5 +106,5 @@ def is_chinese(text: str) -> bool:
 
 def core(text: str) -> str:
     """What is left of a text when all that `loosened` may change is taken away."""
-    text = _COURTESY.sub("", unicodedata.normalize("NFKC", text).casefold())
+    text = _COURTESY.sub("", _shortened(unicodedata.normalize("NFKC", text).casefold()))
     return re.sub(r"[\W_]+", "", text).replace("whatis", "whats")

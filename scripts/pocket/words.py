@@ -1,9 +1,13 @@
 """Words and texts: copied, spelled, and turned round."""
 
+from .comparing import comparison
 from .counting import spelled_word
 from .example import LETTER_GAP, Draw, Example, asked
+from .facts import fact
 from .grammar import expanded, said
 from .greetings import SAID
+from .refusals import refusal
+from .sums import small_sum
 from .tables import CITIES, ITEMS, NAMES, ZH_CITIES, ZH_ITEMS, ZH_NAMES
 from .vocabulary import SMALL_WORDS, WORDS, chinese_word
 
@@ -14,6 +18,13 @@ _COPY = (
     "Reproduce|Return|Reply with|Respond with|Answer with]"
 )
 _REPEAT = (
+    "[Can|Could|Would] you [repeat|copy|say|write down|echo|type] [the following|this|these words|after me][?|:] "
+    "{text}",
+    "[Type|Print|Write|Say|Echo|Output] [the word|the words|the text|the sentence|this word] {text}",
+    "[I want you to|Please|You have to|Now] [say|write|repeat|type|echo]: {text}",
+    "[Say|Echo|Type|Write|Repeat] {text}", "[Write|Note|Put] down [this|the following|exactly this]: {text}",
+    "[Repeat my words|Repeat it|Say it again|Copy it]: {text}",
+    "[Output|Print|Write] [the following words|these words|this] and nothing [else|more]: {text}",
     "[Repeat|Say] after me: {text}", f"{_COPY}: {{text}}", f"{_COPY} [this|the following|this text|these words|the "
     "text|this sentence|exactly this|the following text|just this|only this]: {text}",
     f"{_COPY} [exactly|just|only]: {{text}}", "[Repeat|Copy|Echo|Say] {text}",
@@ -45,7 +56,7 @@ def _text_to_copy(draw: Draw) -> str:
     if form == 1:
         return "".join(draw.some(ZH_ITEMS, draw.number(2, 5)))
     if form == 2:  # what would get another answer if it were not to be copied
-        return expanded(draw, draw.one(draw.one(SAID).said))
+        return expanded(draw, draw.one(draw.one(SAID).said)) if draw.chance(0.4) else _other_question(draw)
     if form == 3:
         return " ".join(_token(draw) for _ in range(draw.number(1, 4)))
     if form == 4:
@@ -55,7 +66,16 @@ def _text_to_copy(draw: Draw) -> str:
         draw.one((*SMALL_WORDS, *SMALL_WORDS, *NAMES, *CITIES[:40])) if draw.chance(0.35) else _word(draw, form)
         for _ in range(draw.number(1, 7))
     ]
+    if draw.chance(0.15):
+        words.insert(draw.number(0, len(words)), str(draw.number(1, draw.one((20, 999, 9999)))))
     return _finished(draw, words)
+
+
+def _other_question(draw: Draw) -> str:
+    """What is asked in another kind, or something that is told."""
+    kind = draw.one((refusal, fact, small_sum, comparison, refusal))
+    text = str(kind(draw).messages[-1]["content"]).strip()
+    return text if len(text) < 60 else text[:60].rpartition(" ")[0] or text[:30]
 
 
 def _chinese_sentence(draw: Draw) -> str:
