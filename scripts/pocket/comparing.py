@@ -187,7 +187,7 @@ _RISING = (
     "[from smallest to largest|from small to large|from low to high|from lowest to highest|in ascending order|"
     "ascending|in increasing order|smallest first|from least to greatest|"
     "smallest to largest|low to high|from the smallest to the largest|upwards|with the smallest first|from small to "
-    "big|smallest to biggest|lowest first|from smallest to biggest|lowest to highest|"
+    "big|small -> big|low -> high|smallest to biggest|lowest first|from smallest to biggest|lowest to highest|"
     "from least to most|so that the smallest comes first|the smallest first|from the lowest to the highest|"
     "from little to big|increasing|in order from smallest to largest|starting with the smallest|in rising order|by "
     "size|in numerical order|in the right order|in order]"
@@ -196,7 +196,7 @@ _FALLING = (
     "[from largest to smallest|from large to small|from high to low|from highest to lowest|in descending order|"
     "descending|in decreasing order|largest first|from greatest to least|"
     "largest to smallest|high to low|from the largest to the smallest|downwards|with the largest first|from big to "
-    "small|biggest to smallest|biggest first|from biggest to smallest|highest first|"
+    "small|big -> small|high -> low|biggest to smallest|biggest first|from biggest to smallest|highest first|"
     "from most to least|so that the largest comes first|the biggest first|from the highest to the lowest|"
     "from big to little|decreasing|in order from largest to smallest|starting with the largest|in falling order|in "
     "reverse order of size|highest to lowest|greatest first|in reverse numerical order]"
@@ -215,7 +215,8 @@ def _sorts(how: str, chinese: str) -> tuple[str, ...]:
         f"[How would you sort|What is|What's] {{list}} {how}?", f"{how}: {{list}}",
         f"I have [the numbers |]{{list}}. {_SORT} them {how}[.|]", f"{_SORT} {_THESE}, {how}: {{list}}",
         f"{_SORT} {{list}}, {how}[.|]",
-        f"[Sorted|Ordered] {how}: {{list}}", f"Place {{list}} {how}[.|]",
+        f"{_SORT} {{list}} ({how})", f"{_SORT} {_THESE} ({how}): {{list}}", f"{{list}} ({how})",
+        f"{_SORT} {_THESE} {{list}} ({how})", f"[Sorted|Ordered] {how}: {{list}}", f"Place {{list}} {how}[.|]",
         f"[Put|Place] the numbers {{list}} {how}[.|]", f"{_SORT} [it|them] {how}: {{list}}",
         f"[把|将|请把|请将]{{list}}[按|]{chinese}[排列|排序|排好|的顺序排列][。|]", f"{chinese}[排序|排列][:|]{{list}}",
         f"将这些数{chinese}[排列|排序]:{{list}}", f"{{list}}{chinese}[排列|排序|怎么排][。|]",

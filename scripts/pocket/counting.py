@@ -193,7 +193,10 @@ def _count_items(draw: Draw) -> Example:
 
 def _count_up(draw: Draw) -> Example:
     def make() -> tuple[int, int]:
-        first = draw.one((draw.number(0, 110), draw.number(0, 110), draw.number(0, 990), draw.number(0, 20), 1, 1))
+        # Now and then over a hundred or a thousand.
+        round_one = draw.one((100, 100, 200, 300, 1000)) - draw.number(1, 6)
+        small = draw.number(0, 110)
+        first = draw.one((small, small, draw.number(0, 990), draw.number(0, 20), 1, round_one))
         return first, first + draw.number(2, 11)
 
     (a, b), key = draw.until_admitted(make, lambda made: "count {} {}".format(*made))

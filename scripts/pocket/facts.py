@@ -111,6 +111,9 @@ _ELEMENT_OF = (
     "{x} is the [symbol|chemical symbol] [of|for] [which element|what][?|]",
     "What does the [symbol|chemical symbol] {x} stand for?",
     "Element with the symbol {x}",
+    "[Which|What] element [has the letters|do chemists call|is abbreviated] {x}?",
+    "{x} [stands for|means|is short for] which element?",
+    "Of which element is {x} the [symbol|sign]?",
 )
 _ZH_SYMBOL_OF = (
     "{x}的[化学符号|元素符号|符号][是什么|是|][?|]",

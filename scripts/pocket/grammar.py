@@ -21,7 +21,8 @@ _FRAGMENT_ENDS = (".", "?", "!", "。", "？", "！", ":", "：")
 _BEFORE_ANY = (
     "I forgot: ", "Not sure: ", "Homework: ", "One more: ", "Last one: ", "Listen, ", "Look: ", "My turn: ",
     "I was asked: ", "For my kid: ", "Hey, ", "Hi, ", "Hello, ", "Ok, ", "So ", "So, ", "Pocket, ", "Hey pocket, ",
-    "Quick question: ", "Once more: ", "Again: ", "Now ", "Question: ", "Well, ", "Hello! ", "Hi! ", "And ", "Next: ",
+    "Quick question: ", "Once more: ", "Again: ", "Say it again: ", "ok ", "hm, ", "oh, ",
+    "Remind me: ", "Now ", "Question: ", "Well, ", "Hello! ", "Hi! ", "And ", "Next: ",
     "Ok now ", "Hi there, ",
 )  # fmt: skip
 _BEFORE_QUESTION = ("Tell me, ", "Can you tell me ", "Could you tell me ", "Do you know ", "I want to know ",
@@ -125,8 +126,14 @@ def said(draw: Draw, grammars: Sequence[str], **values: object) -> str:
 
 def every_phrase(grammar: str) -> set[str]:
     """All phrases of the grammar."""
-    choice = _CHOICE.search(grammar)
-    if choice is None:
-        return {grammar}
-    before, behind = grammar[: choice.start()], grammar[choice.end() :]
-    return set().union(*(every_phrase(before + each + behind) for each in choice[1].split("|")))
+    phrases = {grammar}
+    # One choice of each at a time: what becomes alike on the way, as an alternative that isn't taken, goes on as one.
+    while any(map(_CHOICE.search, phrases)):
+        phrases = {each for phrase in phrases for each in _first_choice_made(phrase)}
+    return phrases
+
+
+def _first_choice_made(phrase: str) -> list[str]:
+    if (choice := _CHOICE.search(phrase)) is None:
+        return [phrase]
+    return [phrase[: choice.start()] + each + phrase[choice.end() :] for each in choice[1].split("|")]

@@ -42,7 +42,7 @@ SAID = (
     Small(("早上好", "早安", "晚上好"), (
     "[大家|pocket|][早上好|早安|早|下午好|晚上好|早啊|中午好|上午好][啊|呀|,pocket|,朋友|]",),
     "你好!今天我能帮你什么?"),
-    Small(("How are you?", "How are you doing?", "How is it going?"), (
+    Small(("How are you?", "How are you doing?", "How is it going?", "Hello! How are you?", "Hi, how are you?"), (
     f"[{_HI}[,|!|] |]how [are you|are you doing|is it going|are things|are you feeling|do you do|are you "
     "today|are you doing today|is your day|is your day going|is life|have you been|goes it|do you feel|do you feel "
     "today|is everything|was your day][ pocket| my friend|]?",

@@ -4,7 +4,8 @@ Plain torch, for training alone; answers are computed by the package's own worke
 is read whole. Knows nothing of text, tokens' meaning or optimizers.
 """
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -115,22 +116,26 @@ class Layer(nn.Module):
         self.mlp = FeedForward(shape)
 
     def forward(self, x: Tensor, rows: Rows) -> Tensor:
-        parts = _before_attention(self, x, rows.cosine, rows.sine)
+        parts = _compiled(_before_attention)(self, x, rows.cosine, rows.sine)
         mixed = [
             attended(*(part.unflatten(0, shape).transpose(1, 2) for part in group))
             for shape, *group in zip(rows.shapes, *(part.split(rows.sizes()) for part in parts))
         ]
-        return _after_attention(self, x, torch.cat([part.transpose(1, 2).flatten(0, 1).flatten(1) for part in mixed]))
+        flat = torch.cat([part.transpose(1, 2).flatten(0, 1).flatten(1) for part in mixed])
+        return _compiled(_after_attention)(self, x, flat)
 
 
-# Compiled, since small operations one by one take longer than the products between them. Attention, whose rows have
-# other shapes in every step, gains nothing.
-@torch.compile(dynamic=True)
+@functools.cache
+def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Small operations one by one take longer than the products between them. Attention, whose rows have other shapes
+    in every step, gains nothing. Here, since all that torch compiles with is imported on the way."""
+    return torch.compile(function, dynamic=True)
+
+
 def _before_attention(layer: Layer, x: Tensor, cosine: Tensor, sine: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return layer.self_attn(layer.input_layernorm(x), cosine, sine)
 
 
-@torch.compile(dynamic=True)
 def _after_attention(layer: Layer, x: Tensor, mixed: Tensor) -> Tensor:
     x = x + layer.self_attn.o_proj(mixed)
     return x + layer.mlp(layer.post_attention_layernorm(x))

@@ -69,6 +69,8 @@ _RECORDS = (
     Record(("[The|A] {item} has {legs} legs.", "{item}: {legs} legs", "{legs} legs has the {item}."),
     {"item": "string", "legs": "integer"}),
     Record(("[The|Our|This] [house|flat|school|car|hotel] has {windows} windows.",), {"windows": "integer"}),
+    Record(("[The|A|An] {animal} has {legs} legs.", "{animal}s have {legs} legs.",
+    "{legs} legs: that is [a|the] {animal}."), {"animal": "string", "legs": "integer"}),
     Record(("[The film|The movie|The show] {title} [came out|was made|is from] in {year}.", "{title} ({year})"),
     {"title": "string", "year": "integer"}),
     Record(("{name} [plays|likes|enjoys|does] {hobby}.", "{name}'s hobby is {hobby}."),
@@ -114,6 +116,9 @@ _KEYS_STATED = (
     "{text} As JSON with {keys}[ please|.|]", "Keys: {keys}. [Write as JSON|Make JSON|JSON]: {text}",
     "[I want|Make me|Write] [a JSON object|an object|JSON] with the [keys|fields|properties] {keys}. {text}",
     "[Text|Fact|Input|Note]: {text} [Write|Make|Output] [a json object|json|JSON] with {keys}[.|]",
+    "{text} [The|Its] [keys|fields] [should be|must be|shall be|are to be|are] {keys}[.|]",
+    "[Make it|To|Into|As] [json|JSON][:|.|] {text} [The|Its] [keys|fields] [should be|must be|are] {keys}[.|]",
+    "[JSON|json][, please|][, |: ][fields|keys|with] {keys}[.|:] {text}",
     "{text} [Make it JSON|To JSON|JSON please][.|,|:] [the keys are|use the keys|keys are|name the keys] {keys}[.|]",
     "[Make|Turn this into|To|Into] [json|JSON][:| ->| =>] {text} [Use|Take] the [keys|fields] {keys}[.|]",
     "[Put|Write] [it|the facts|this] [as|into|in] JSON[, keys|; keys| (keys)|, the keys] {keys}: {text}",
@@ -156,7 +161,9 @@ _SO = (
     ("active", "is active", "[is not active|is inactive|isn't active]"),
     ("paid", "[has been paid|is paid|has paid]", "[has not been paid|is not paid|is unpaid]"),
     ("new", "is new", "[is not new|is used|is old]"), ("ready", "is ready", "[is not ready|isn't ready]"),
-    ("member", "is a member", "[is not a member|isn't a member]"),
+    ("member", "is a member", "[is not a member|isn't a member]"), ("clean", "is clean", "[is not clean|isn't clean]"),
+    ("warm", "is warm", "[is not warm|isn't warm|is cold]"), ("locked", "is locked", "[is not locked|isn't locked]"),
+    ("rented", "is rented", "[is not rented|isn't rented]"), ("lit", "is lit", "[is not lit|isn't lit|is dark]"),
 )  # fmt: skip
 # A field that is told after its name, and what stands between two.
 _LISTED = (("{}: {{{}}}", ", "), ("{} {{{}}}", ", "), ("the {} is {{{}}}", " and "), ("{}={{{}}}", " "))
@@ -198,7 +205,7 @@ _OTHER_NAMES = {
     "city": ("town", "place", "location", "where"), "age": ("years", "old"),
     "count": ("number", "quantity", "amount", "how_many"), "item": ("thing", "product", "what", "object"),
     "kind": ("animal", "species", "type", "pet_kind"), "pet": ("animal_name", "pet_name", "called"),
-    "weekday": ("day", "on", "when"), "time": ("hour", "at", "clock"),
+    "animal": ("creature", "pet", "name", "species"), "weekday": ("day", "on", "when"), "time": ("hour", "at", "clock"),
     "price": ("cost", "euros", "total", "paid"), "temperature": ("degrees", "temp"), "sky": ("weather", "condition"),
     "title": ("book", "film", "name_of_book"), "author": ("writer", "by"), "year": ("published", "when"),
     "color": ("colour", "tone"),
@@ -253,8 +260,13 @@ def _so(draw: Draw) -> Record:
     key, yes, no = draw.one(_SO)
     what = draw.one((("name", "{name}"), ("item", "The {item}"), ("place", "{place}"), ("shop", "The shop {shop}")))
     is_so = draw.chance(0.5)
-    sentence = f"{what[1]} {yes if is_so else no}[.|]"
-    return Record((sentence,), {what[0]: "string", key: "boolean"}, {key: is_so})
+    told = yes if is_so else no
+    if draw.chance(0.3):
+        thing = draw.one(("room", "house", "shop", "flat", "car", "school", "hotel"))
+        parts = draw.one(("windows", "doors", "chairs", "beds", "seats", "tables"))
+        sentence = f"[The|Our|This] {thing} has {{{parts}}} {parts}[, | and ][it |]{told}[.|]"
+        return Record((sentence,), {parts: "integer", key: "boolean"}, {key: is_so})
+    return Record((f"{what[1]} {told}[.|]",), {what[0]: "string", key: "boolean"}, {key: is_so})
 
 
 def _keys(draw: Draw, keys: list[str], chinese: bool) -> str:

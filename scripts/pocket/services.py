@@ -124,7 +124,7 @@ SERVICES = (
             ("[Order|I want|Get me|I'd like] {n} {f}[.|]", "{n} {f}, please", "[Order|Get] {f} for {n}[ people|][.|]")),
     Service("[book|reserve|make]_[table|restaurant|reservation|dinner]", "[Book|Reserve] a table [in|at] a restaurant",
     {"n": ("[people|guests|seats|party_size|persons]", "integer", "count"), "r": ("[restaurant|place|where|venue]",
-    "string", "title")},
+    "string", "place")},
             ("[Book|Reserve|Get] a table for {n} at {r}[.|]", "[Reserve|Book] {r} for {n} people[.|]",
             "A table for {n} [people |]at {r}[, please|]", "I want to eat at {r} with {n} people[.|]",
             "在{r}订{n}个人的位子。")),

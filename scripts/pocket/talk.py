@@ -10,6 +10,7 @@ from .greetings import greeting
 from .sums import PLUS, plain_small_sum
 from .tables import CITIES, ITEMS, NAMES, ZH_CITIES, ZH_ITEMS, ZH_NAMES
 from .values import COLOUR_NAMES, FOODS, JOBS
+from .vocabulary import chinese_word
 from .wording import loosened
 
 # How the user tells it, the assistant's word on it, what is asked later, and the answer.
@@ -141,7 +142,8 @@ _ZH_TOLD = (
      "你买了{item}。"),
     (("我的[幸运数字|数字|号码|密码]是{number}[。|]", "[请|]记住[数字|]{number}[。|]"), "我会记住{number}。",
      ("我的[幸运数字|数字|号码|密码]是[多少|几|什么]?", "我[说的|刚才说的]数字是多少?",
-     "[我让你记住的数字是多少|数字是多少]?"), "你的数字是{number}。"),
+     "[我让你记住的数字是多少|数字是多少]?", "[那个|我告诉你的|我给你的|要你记的]数字[是多少|是几|呢]?"),
+     "你的数字是{number}。"),
     (("我今年{age}岁[。|]", "我{age}岁[了|]。"), "{age}岁是个好年纪。", ("我[今年|]多大[了|]?", "我几岁[了|]?",
     "你记得我多大吗?"), "你{age}岁。"),
     (("我的{item}在{where}[。|]", "我把{item}放在{where}[。|]", "[记住|请记住],{item}在{where}[。|]"),
@@ -168,9 +170,10 @@ def several_turns(draw: Draw) -> Example:
 def _told(draw: Draw) -> Told:
     chinese = draw.chance(0.35)
     names, cities, items = (ZH_NAMES, ZH_CITIES, ZH_ITEMS) if chinese else (NAMES, CITIES, ITEMS)
-    name = spelled_word(draw).capitalize() if not chinese and draw.chance(0.2) else draw.one(names)
+    made = chinese_word(draw) if chinese else spelled_word(draw).capitalize()
+    name, city = (made if draw.chance(0.25) else draw.one(pool) for pool in (names, cities))
     values = {
-        "name": name, "city": draw.one(cities), "item": draw.one(items), "number": draw.number(2, draw.one((99, 99,
+        "name": name, "city": city, "item": draw.one(items), "number": draw.number(2, draw.one((99, 99,
         9999))),
         "age": draw.number(5, 99), "colour": draw.one(COLOUR_NAMES), "job": draw.one(JOBS), "food": draw.one(FOODS),
     }  # fmt: skip
@@ -185,13 +188,14 @@ def _told(draw: Draw) -> Told:
 
 def _own_value(draw: Draw) -> str:
     form = draw.number(0, 9)
-    if form < 4:
+    if form < 3:
         return spelled_word(draw)
-    if form < 7:
+    if form < 6:
         return draw.one(NAMES)
-    if form < 9:
+    if form < 8:
         return str(draw.number(2, draw.one((99, 999, 9999, 99999))))
-    return f"{draw.one(('Mr', 'Mrs', 'Ms', 'Dr', 'Miss'))} {draw.one(NAMES)}"
+    name = draw.one((draw.one(NAMES), spelled_word(draw).capitalize()))
+    return f"{draw.one(('Mr', 'Mrs', 'Ms', 'Dr', 'Miss', 'Mr.', 'Mrs.', 'Dr.'))} {name}"
 
 
 def _acknowledged(draw: Draw) -> Example:

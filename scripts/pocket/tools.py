@@ -14,7 +14,7 @@ from .counting import spelled_word
 from .example import Draw
 from .grammar import expanded
 from .services import SERVICES, Service
-from .values import some_names
+from .values import NAMES_BY_TYPE, some_names
 from .wording import core
 
 
@@ -181,6 +181,10 @@ def service(draw: Draw) -> Offer:
     return Offer(tool, {parameter: row.slots[slot][2] for slot, parameter in parameters.items()})
 
 
+# Names of parameters by type, and nouns that are nobody's parameter.
+_NAMES_OF = {kind: (*names, *_NOUNS) for kind, names in NAMES_BY_TYPE.items()}
+
+
 def _service_name(draw: Draw, row: Service) -> str:
     """Joined by underscores, or in one word with capitals, or with a made-up word before or behind."""
     words = expanded(draw, row.names).split("_")
@@ -190,9 +194,16 @@ def _service_name(draw: Draw, row: Service) -> str:
 
 
 def _slot_names(draw: Draw, row: Service) -> dict[str, str]:
-    """A name for the parameter of each slot, no two alike."""
+    """A name for the parameter of each slot, no two alike.
+
+    Where the type alone tells which value it takes, it is now and then a name that says nothing.
+    """
+    kinds = [kind for _, kind, _ in row.slots.values()]
     while True:
-        names = {slot: expanded(draw, grammar) for slot, (grammar, _, _) in row.slots.items()}
+        names = {
+            slot: draw.one(_NAMES_OF[kind]) if kinds.count(kind) == 1 and draw.chance(0.25) else expanded(draw, grammar)
+            for slot, (grammar, kind, _) in row.slots.items()
+        }
         if len(set(names.values())) == len(names):
             return names
 

@@ -70,12 +70,14 @@ FOODS = (
     "pancakes",
 )
 PETS = ("dog", "cat", "horse", "parrot", "hamster", "rabbit", "goat", "turtle", "pony", "donkey", "mouse")
+ANIMALS = (*PETS, "ant", "bee", "crab", "spider", "octopus", "hen", "duck", "cow", "fly", "beetle", "frog", "lion")
 HOBBIES = (
     "football", "chess", "tennis", "swimming", "reading", "dancing", "cooking", "music", "painting", "hiking", "golf",
     "singing", "fishing", "running", "cycling", "gardening", "photography",
 )  # fmt: skip
 _POOLS = {
-    "pet": (NAMES, ZH_NAMES), "hobby": (HOBBIES, HOBBIES), "kind": (PETS, PETS), "weekday": (DAYS, DAYS),
+    "pet": (NAMES, ZH_NAMES), "hobby": (HOBBIES, HOBBIES), "kind": (PETS, PETS), "animal": (ANIMALS, ANIMALS),
+    "weekday": (DAYS, DAYS),
     "color": (COLOUR_NAMES, COLOUR_NAMES), "job": (JOBS, JOBS), "food": (FOODS, FOODS), "person": (NAMES, ZH_NAMES),
     "recipient": (NAMES, ZH_NAMES),
     "destination": (CITIES, ZH_CITIES), "origin": (CITIES, ZH_CITIES), "location": (CITIES, ZH_CITIES),
@@ -213,6 +215,9 @@ def _text_value(draw: Draw, kind: str, chinese: bool) -> str:
             if draw.chance(0.6)
             else "The " + draw.one(WORDS).capitalize() + "s"
         )
+    if kind == "place":
+        name = draw.one((draw.one(NAMES), spelled_word(draw).capitalize()))
+        return draw.one((name, f"{name}'s", f"The {draw.one(WORDS)}"))
     if kind == "title":
         return " ".join(word.capitalize() for word in draw.some(WORDS, draw.number(1, 3)))
     if kind == "food":

@@ -23,7 +23,8 @@ _REPEAT = (
     "[Type|Print|Write|Say|Echo|Output] [the word|the words|the text|the sentence|this word] {text}",
     "[I want you to|Please|You have to|Now] [say|write|repeat|type|echo]: {text}",
     "[Say|Echo|Type|Write|Repeat] {text}", "[Write|Note|Put] down [this|the following|exactly this]: {text}",
-    "[Repeat my words|Repeat it|Say it again|Copy it]: {text}",
+    "[Repeat my words|Repeat it|Copy it]: {text}", "[Send|Hand|Write|Echo] [this|it] back[ to me|]: {text}",
+    "[Show|Send|Bring] me [the line|this line|the sentence] [again|back|once more]: {text}",
     "[Output|Print|Write] [the following words|these words|this] and nothing [else|more]: {text}",
     "[Repeat|Say] after me: {text}", f"{_COPY}: {{text}}", f"{_COPY} [this|the following|this text|these words|the "
     "text|this sentence|exactly this|the following text|just this|only this]: {text}",
@@ -81,6 +82,8 @@ def _other_question(draw: Draw) -> str:
 def _chinese_sentence(draw: Draw) -> str:
     words = [draw.one((*ZH_ITEMS, *ZH_NAMES, *"我你他的是在有不和了天好很")) for _ in range(draw.number(0, 4))]
     words += [chinese_word(draw) for _ in range(draw.number(1, 4))]
+    # Some characters come twice in a row, as in many a word.
+    words += [draw.one("天人好常看试谢爸妈哥星刚慢") * 2 for _ in range(draw.one((0, 0, 1)))]
     draw.random.shuffle(words)
     between = draw.one(("", "", "", ",", "，"))
     return between.join(words) + draw.one(("", "", "。", "！"))
@@ -133,9 +136,18 @@ _BACKWARDS = (
     "[Reverse|Flip|Spell backwards] \"{text}\"", "[Reverse|Write] '{text}' [backwards|]",
     "[Start with the last letter and|From the last letter to the first:] write {text}",
     "[Put|Write] the letters of {text} in reverse order[.|]", "{text}, [but |]backwards",
+    "[Turn around|Flip|Reverse|Invert] {text}[, | ][starting|beginning] with the last letter[.|]",
+    "[Write|Say|Spell|Give me] {text} with the last letter first[.|]",
+    "{text} in the mirror[, please|]", "[How does|What does] {text} look like [in a mirror|read backwards]?",
+    "[I want|I need|Show me] the word {text} [turned around|reversed|backwards][, letter by letter|][.|]",
     "[把|将|请把]{text}[倒过来|反过来|倒着][写|]。", "{text}[倒过来|反过来][是什么|怎么写]?",
     "[反转|倒写|翻转][:|]{text}", "反转[单词|字符串|][:|]{text}。",
     "[倒着|反着]写{text}", "{text}[倒着|反着][写|拼]是什么?",
+)  # fmt: skip
+_NUMBER_BACKWARDS = (
+    "[Read|Write|Say|Type] [the number |the digits |]{text} [from right to left|from the right|from behind|from the "
+    "end|from back to front][.|]", "[The digits of|The number] {text} [from right to left|backwards|in reverse order]",
+    "[Turn|Flip|Swap] the digits of {text}[ around|][.|]", "[Last digit first|From the last digit on]: {text}",
 )  # fmt: skip
 _LIST = "[list|words|items|sequence|list of words|order of these|order of]"
 _LIST_BACKWARDS = (
@@ -188,7 +200,8 @@ def reversing(draw: Draw) -> Example:
     # Digits are tokens already; of a word the letters have to be called up first.
     thinking = None if is_number else " ".join(text)
     answer = text[::-1] if is_number else LETTER_GAP.join(text[::-1])
-    question = said(draw, [way for way in _BACKWARDS if not is_number or "word" not in way], text=text)
+    ways = [*_NUMBER_BACKWARDS, *(way for way in _BACKWARDS if "word" not in way)] if is_number else _BACKWARDS
+    question = said(draw, ways, text=text)
     return asked("reversing", key, question, answer, thinking=thinking)
 
 
