@@ -20,7 +20,7 @@ from pocket.trainer import Training
 from tokenizers import Tokenizer
 
 ROOT = Path(__file__).resolve().parent.parent
-STEPS = 16_000
+STEPS = 19_000
 
 
 def main() -> None:

@@ -3,7 +3,7 @@
 from penstock import LLM, SamplingParams
 
 llm = LLM("pocket")
-prompt = "yes yes yes yes"  # no question that it knows: it falls into a loop
+prompt = "la la la la"  # and it may not end the answer: it falls into a loop
 
 for rule in (
     {},
@@ -12,5 +12,5 @@ for rule in (
     {"no_repeat_ngram_size": 3},
     {"early_stop": {"window_size": 12, "threshold": 0.6}},  # also an option of LLM: early_stop_config
 ):
-    [output] = llm.generate(prompt, SamplingParams(temperature=0, max_tokens=48, **rule), use_tqdm=False)
+    [output] = llm.generate(prompt, SamplingParams(temperature=0, max_tokens=48, ignore_eos=True, **rule), use_tqdm=False)
     print(rule, repr(output.outputs.text), output.outputs.finish_reason, output.outputs.stop_reason)

@@ -71,7 +71,10 @@ REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "penalties": (TEXT, {"frequency_penalty": 0.7, "presence_penalty": 0.4, "max_tokens": 40}),
     "n-grams": (TEXT, {"temperature": 0, "no_repeat_ngram_size": 2, "max_tokens": 40, "ignore_eos": True}),
-    "looping": ("red, green,", {"temperature": 0, "early_stop": {"window_size": 10, "threshold": 0.6}}),
+    "looping": (
+        "red, green,",
+        {"temperature": 0, "logit_bias": {40: 50.0}, "early_stop": {"window_size": 10, "threshold": 0.6}},
+    ),
     "stop string": (COUNT, {"temperature": 0, "stop": ["7"]}),
     "bad words": (asked("What is the capital of France?"), {"temperature": 0, "bad_words": ["Paris"], "logprobs": 1}),
     "biased": (COUNT, {"logit_bias": {40: 3.0, 60: -5.0}, "min_tokens": 12}),
