@@ -12,5 +12,6 @@ for rule in (
     {"no_repeat_ngram_size": 3},
     {"early_stop": {"window_size": 12, "threshold": 0.6}},  # also an option of LLM: early_stop_config
 ):
-    [output] = llm.generate(prompt, SamplingParams(temperature=0, max_tokens=48, ignore_eos=True, **rule), use_tqdm=False)
+    params = SamplingParams(temperature=0, max_tokens=48, ignore_eos=True, **rule)
+    [output] = llm.generate(prompt, params, use_tqdm=False)
     print(rule, repr(output.outputs.text), output.outputs.finish_reason, output.outputs.stop_reason)
