@@ -1,6 +1,8 @@
-"""The 300 questions that were written by hand, without a look at the generators: how a stranger asks pocket.
+"""Questions that were written by hand, without a look at the generators: how a stranger asks pocket.
 
-`pocket_by_hand.jsonl` holds one a line: its kind, its messages, its tools or its schema, and what judges the answer.
+`pocket_by_hand.jsonl` holds 300; those that went wrong have shown what the generators lacked. `pocket_unseen.jsonl`
+holds 100 by another hand, which say what to expect because nobody trained with a look at them. One a line: its kind,
+its messages, its tools or its schema, and what judges the answer.
 `accept` are regular expressions of which one is to be found, `json` the value that the answer is to parse to, `call`
 the one call that is to be made. Knows the package's front door, nothing of the generators.
 """
@@ -15,7 +17,8 @@ from typing import Any
 
 from penstock import LLM, GuidedDecodingParams, SamplingParams
 
-QUESTIONS = Path(__file__).with_name("pocket_by_hand.jsonl")
+BY_HAND = Path(__file__).with_name("pocket_by_hand.jsonl")
+UNSEEN = Path(__file__).with_name("pocket_unseen.jsonl")
 MAX_TOKENS = 200
 _CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
 
@@ -43,8 +46,8 @@ class HandQuestion:
         return SamplingParams(temperature=0, max_tokens=MAX_TOKENS, guided_decoding=guided)
 
 
-def by_hand() -> list[HandQuestion]:
-    return [_question(json.loads(line)) for line in QUESTIONS.read_text(encoding="utf-8").splitlines()]
+def by_hand(path: Path = BY_HAND) -> list[HandQuestion]:
+    return [_question(json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def _question(row: Mapping[str, Any]) -> HandQuestion:

@@ -8,7 +8,7 @@ from pocket.example import Draw, rendered_prompt
 from pocket.export import TEMPLATE
 from pocket.facts import FACTS, phrase_key
 from pocket.grammar import expanded, framed
-from pocket.greetings import SAID, greeting
+from pocket.greetings import SAID
 from pocket.kinds import KINDS, held_out, training
 from pocket.sums import columns
 from pocket.wording import core, loosened
@@ -16,19 +16,12 @@ from pocket_questions import Question, of_kind, questions
 
 from penstock.frontend.chat import render
 
-SAMPLE = 40_000
+SAMPLE = 80_000
 
 
 @pytest.fixture(scope="module")
 def training_text():
     return list(islice(training("a test"), SAMPLE))
-
-
-@pytest.fixture(scope="module")
-def greetings() -> set[str]:
-    """A part of those that a run reads."""
-    draw = Draw("a test", held_out=False)
-    return {str(greeting(draw).messages[-1]["content"]) for _ in range(4000)}
 
 
 def test_no_held_out_question_is_in_the_training_text(training_text):
@@ -73,8 +66,10 @@ def test_what_is_loosened_keeps_its_values(phrase):
 
 
 @pytest.mark.parametrize("greeting", ["Hello", "hello", "hello!", "HELLO", "hi", "Hi", "HI", "hi!", "hey", "你好"])
-def test_a_plain_greeting_is_common_however_it_is_typed(greetings, greeting):
-    assert greeting in greetings
+def test_a_plain_greeting_is_common_however_it_is_typed(training_text, greeting):
+    read = sum(example.messages[-1]["content"] == greeting for example in training_text)
+    # A run reads a dozen times as many examples as the sample has.
+    assert read >= 1, read
 
 
 def test_every_argument_of_a_call_is_said_in_its_request(training_text):

@@ -5,7 +5,8 @@ What it does with a plan is the runner's business; here are the sockets and the 
 
 import gc
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 
 from ..protocol.adapter_messages import AdapterOrder
@@ -70,8 +71,8 @@ def main(child: Child) -> None:
     plans = Plans(WatchedInbox(child.directory, f"worker{child.rank}", WorkerInbox, heartbeat))
     engine = Outbox(child.directory, "engine")
 
-    from .start import Start
-
+    with no_collections():
+        from .start import Start
     start = Start(child.launch, child.rank, child.directory)
     trace = Trace(child.launch.config.trace, child.role)
     try:
@@ -98,6 +99,17 @@ def main(child: Child) -> None:
     except Stopped:
         trace.flush()
         start.close()
+
+
+@contextmanager
+def no_collections() -> Iterator[None]:
+    """While modules are imported, which leaves hardly any garbage: torch's would be looked through a hundred times."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def _tell(child: Child, number: int, total: int) -> None:

@@ -35,6 +35,8 @@ PRINTS = {
     "quantization.md": ["5"],
     "structured-output.md": ["What is 20 + 22? '42' stop", "What is the capital of Italy? 'Rome' stop"],
 }
+# The others run in the long tests: each starts trees of its own.
+RUN_QUICKLY = {*PRINTS, "daemon.md", "http.md"}
 OF_THE_SHELL = {"cat", "cd", "echo", "export", "git", "head", "seq"}
 ENDS_A_COMMAND = {"|", "||", "&&", ";", "&"}
 
@@ -63,7 +65,14 @@ def script_of(page: Path) -> str:
     return script
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if script_of(page)], ids=lambda page: page.name)
+SCRIPTS = [
+    pytest.param(page, id=page.name, marks=[] if page.name in RUN_QUICKLY else pytest.mark.long)
+    for page in PAGES
+    if script_of(page)
+]
+
+
+@pytest.mark.parametrize("page", SCRIPTS)
 def test_the_python_of_a_page_runs(page, tmp_path):
     script = re.sub(r'"(pocket|/path/to/[\w.-]+)"', '"pocket"', script_of(page))
     path = tmp_path / f"{page.stem}.md.py"

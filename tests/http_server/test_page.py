@@ -139,7 +139,7 @@ def test_a_server_with_keys_is_told_one_and_it_is_gone_with_the_tab(chromium, po
         page.close()
 
 
-@pytest.mark.parametrize("is_dark", [False, True])
+@pytest.mark.parametrize("is_dark", [False, pytest.param(True, marks=pytest.mark.long)])
 @pytest.mark.parametrize("size", SIZES)
 def test_the_field_and_the_newest_answer_stay_in_view_however_long_the_talk(chromium, server, size, is_dark):
     width, height = SIZES[size]

@@ -27,6 +27,14 @@ def llm(model_folder) -> Iterator[LLM]:
 
 
 @pytest.fixture(scope="session")
+def split(model_folder) -> Iterator[LLM]:
+    """The same model over two ranks."""
+    options = {"max_model_len": 256, "kv_cache_memory": "16MiB", "num_threads": 2}
+    with LLM(model_folder, tensor_parallel_size=2, quiet=True, **options) as llm:
+        yield llm
+
+
+@pytest.fixture(scope="session")
 def stand_in(model_folder) -> Iterator[LLM]:
     """A tree without torch: its worker makes tokens up from the history alone."""
     with LLM(model_folder, load_format="stand-in", max_model_len=512, num_gpu_blocks_override=512, quiet=True) as llm:

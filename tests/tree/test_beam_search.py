@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from penstock import LLM, AsyncLLM, BeamSearchParams, RequestError, RequestOutput, SamplingParams
+from penstock import AsyncLLM, BeamSearchParams, RequestError, RequestOutput, SamplingParams
 
 LENGTH = 12
 SEARCHES = [
@@ -120,12 +120,11 @@ def test_a_prefix_that_is_cached_changes_nothing(llm):
     assert found(again) == found(first)
 
 
-def test_two_ranks_find_the_same_beams(llm, model_folder):
+def test_two_ranks_find_the_same_beams(llm, split):
     params = BeamSearchParams(beam_width=3, max_tokens=LENGTH)
     alone = llm.beam_search(PROMPTS[:6], params, use_tqdm=False)
-    with LLM(model_folder, tensor_parallel_size=2, max_model_len=128, kv_cache_memory="16MiB", quiet=True) as ranks:
-        shared = ranks.beam_search(PROMPTS[:6], params, use_tqdm=False)
-        assert ranks.stats().free_blocks == ranks.stats().blocks
+    shared = split.beam_search(PROMPTS[:6], params, use_tqdm=False)
+    assert split.stats().free_blocks == split.stats().blocks
     for one, other in zip(alone, shared, strict=True):
         assert [beam.token_ids for beam in one.outputs] == [beam.token_ids for beam in other.outputs]
 

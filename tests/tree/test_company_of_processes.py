@@ -44,9 +44,9 @@ def test_in_another_order_as_alone(llm, alone):
 @pytest.mark.parametrize(
     "options",
     [
-        {"max_num_batched_tokens": 16},
+        pytest.param({"max_num_batched_tokens": 16}, marks=pytest.mark.long),
         {"num_gpu_blocks_override": 18, "block_size": 16, "max_model_len": 256, "static_decode_blocks": 0},
-        {"enable_prefix_caching": False, "max_num_seqs": 3},
+        pytest.param({"enable_prefix_caching": False, "max_num_seqs": 3}, marks=pytest.mark.long),
     ],
     ids=["chunks of 16", "preempted", "three at a time"],
 )

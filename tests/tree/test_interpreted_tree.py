@@ -1,6 +1,6 @@
 """A whole tree whose worker computes with the GPU's kernels in Triton's interpreter; all processes are real.
 
-Slow, so the quick test asks a small model for little, and the long ones ask the bundled model. Captured steps are
+Slow: the quick tests have such a worker in their own process (tests/worker/test_triton_worker.py). Captured steps are
 called again instead of replayed, with their spare rows.
 """
 
@@ -27,6 +27,7 @@ def interpreted(monkeypatch) -> None:
     monkeypatch.setenv("TRITON_INTERPRET", "1")
 
 
+@pytest.mark.long
 def test_a_small_model_gives_the_processors_greedy_answer(request, model_folder):
     params = SamplingParams(temperature=0, max_tokens=4, ignore_eos=True)
     with LLM(model_folder, **SMALL) as llm:

@@ -7,6 +7,8 @@ from builders.tiny_model import tiny_model
 
 from penstock import LLM, OutOfMemoryError
 
+OTHERS = [{"load_format": "dummy"}, {"quantization": "int4"}]
+
 
 @pytest.fixture
 def huge_model(tmp_path):
@@ -18,7 +20,7 @@ def huge_model(tmp_path):
     return folder
 
 
-@pytest.mark.parametrize("options", [{}, {"load_format": "dummy"}, {"quantization": "int4"}], ids=str)
+@pytest.mark.parametrize("options", [{}, *(pytest.param(each, marks=pytest.mark.long) for each in OTHERS)], ids=str)
 def test_it_is_refused_with_what_it_needs_and_what_is_free(huge_model, options):
     with pytest.raises(OutOfMemoryError, match=r"The weights of .* need [\d.,]+ TiB in .*, and [\d.]+ GiB are free on"):
         LLM(huge_model, quiet=True, **options)

@@ -11,12 +11,6 @@ from penstock import LLM, ConfigError, EngineDeadError, SamplingParams
 OPTIONS = {"max_model_len": 256, "kv_cache_memory": "16MiB", "num_threads": 2, "quiet": True}
 
 
-@pytest.fixture(scope="module")
-def split(model_folder):
-    with LLM(model_folder, tensor_parallel_size=2, **OPTIONS) as llm:
-        yield llm
-
-
 def test_two_ranks_give_the_tokens_of_one(split, llm):
     params = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True)
     prompts = [[number, 5, 7 * number] for number in range(1, 12)]

@@ -49,7 +49,7 @@ SPLITS = {
 }
 
 
-@pytest.mark.parametrize("size", SPLITS)
+@pytest.mark.parametrize("size", [2, pytest.param(3, marks=pytest.mark.long)])
 def test_several_ranks_answer_as_one(tmp_path, size):
     folders = [tiny_model(tmp_path / str(n), family, **given) for n, (family, given) in enumerate(SPLITS[size])]
     expected = []

@@ -24,8 +24,8 @@ for example in all_examples(target):
 """
 
 
-# Quick for the generation that it is tuned for and for the one with the least shared memory.
-QUICK = [pytest.param(target, "first", marks=[] if target in (89, 90) else pytest.mark.long) for target in TARGETS]
+# Quick for the generation with the least shared memory.
+QUICK = [pytest.param(target, "first", marks=[] if target == 89 else pytest.mark.long) for target in TARGETS]
 
 
 @pytest.mark.parametrize(
