@@ -13,11 +13,13 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
-from setuptools import Distribution, setup
+from setuptools import Distribution, find_packages, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_py import build_py
 
-NATIVE = Path(__file__).resolve().parent / "kernels" / "cpu"
+ROOT = Path(__file__).resolve().parent
+NATIVE = ROOT / "kernels" / "cpu"
+ROOMS = ("protocol", "engine", "worker", "kernels", "frontend")  # the others are no part of the package
 
 # The folder as a package of its own: its files need neither Penstock nor torch.
 sys.modules["native"] = ModuleType("native")
@@ -81,7 +83,13 @@ def warn(reason: str) -> None:
     print(f"\nWARNING: native kernels are not compiled: {reason}\n", file=sys.stderr)
 
 
+def packages() -> list[str]:
+    inner = find_packages(str(ROOT), include=[pattern for room in ROOMS for pattern in (room, f"{room}.*")])
+    return ["penstock", *(f"penstock.{name}" for name in inner)]
+
+
 setup(
+    packages=packages(),
     distclass=NativeDistribution,
     cmdclass={"build_py": BuildWithKernels, "bdist_wheel": PlatformWheel},
 )

@@ -23,8 +23,8 @@ from penstock.kernels.cpu.arguments import Step
 from penstock.kernels.cpu.attention import Attention, PlanMemory, StoreHeads, num_part_floats
 from penstock.kernels.cpu.library import Library, load
 from penstock.kernels.kv_layout import KV_FORMATS
-from penstock.worker.host_memory import BackgroundTouch
-from penstock.worker.kv_cache import KVShape, NativeKVCache
+from penstock.worker.kv.host_memory import BackgroundTouch
+from penstock.worker.kv.kv_cache import KVShape, NativeKVCache
 
 MODEL_LAYERS, QUERY_HEADS, HEADS, HEAD_DIM, BLOCK_SIZE = 28, 16, 8, 128, 32
 DECODES = [(1, 1024), (1, 8192), (4, 512), (4, 4096), (16, 1024)]

@@ -19,9 +19,9 @@ import torch
 from bench_harness import machine, median
 from bench_models import SHAPES, write_config
 
-from penstock.worker.batch import Batch
-from penstock.worker.kv_cache import AnyKVCache
+from penstock.worker.kv.kv_cache import AnyKVCache
 from penstock.worker.models.load import Model, load_model
+from penstock.worker.steps.batch import Batch
 
 BLOCK_SIZE = 32
 POOL_TOKENS = 16_384

@@ -17,8 +17,8 @@ from bench_harness import machine
 from bench_models import SHAPES, write_config
 from torch import Tensor
 
-from penstock.worker.batch import Batch
 from penstock.worker.models.load import Model, load_model
+from penstock.worker.steps.batch import Batch
 
 BLOCK_SIZE, CHUNK = 32, 128
 # Of weights (None: as the model's dtype says), the dtype, and of keys and values.

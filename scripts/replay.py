@@ -24,8 +24,8 @@ from penstock.protocol.launch import Launch
 from penstock.protocol.messages import Allocate, MaskFrame, StepPlan, StepResult, WorkerInbox, values
 from penstock.protocol.recording import Recorded, read_recording
 from penstock.protocol.trace import Trace
-from penstock.worker.lora import AdapterBank
-from penstock.worker.start import Start
+from penstock.worker.lora.adapters import AdapterBank
+from penstock.worker.start.start import Start
 
 
 def main() -> None:

@@ -26,7 +26,7 @@ from ..protocol.messages import (
 from ..protocol.sockets import Inbox, Outbox
 from ..protocol.start_progress import StartProgress
 from ..protocol.trace import Trace
-from .results import Results
+from .steps.results import Results
 
 
 class Stopped(Exception):
@@ -72,7 +72,7 @@ def main(child: Child) -> None:
     engine = Outbox(child.directory, "engine")
 
     with no_collections():
-        from .start import Start
+        from .start.start import Start
     start = Start(child.launch, child.rank, child.directory)
     trace = Trace(child.launch.config.trace, child.role)
     try:

@@ -17,7 +17,7 @@ from torch import Tensor
 from ..kernels.cpu.library import Library
 from ..kernels.cpu.shared import Board
 from ..kernels.peer_memory import PeerMemory
-from .peer_memory import peer_memory
+from .backends.triton.peer_memory import peer_memory
 
 _TIMEOUT = timedelta(minutes=10)
 _HOST = torch.device("cpu")

@@ -14,11 +14,11 @@ import msgspec
 
 from ..protocol.errors import PenstockError
 from ..protocol.survey import Card, ModelSurvey, NativeSurvey, Survey, TorchSurvey
-from .available_memory import available_memory
-from .file_checks import check_weight_files
 from .models.config import ModelConfig, read_config
 from .models.families import FAMILIES
-from .weight_files import identity, ranks_cut_for, weight_files
+from .start.available_memory import available_memory
+from .weights.file_checks import check_weight_files
+from .weights.weight_files import identity, ranks_cut_for, weight_files
 
 _ITEM_SIZES = {"float32": 4, "float16": 2, "bfloat16": 2}
 # What the native kernels ask of a processor at least.

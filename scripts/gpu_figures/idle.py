@@ -23,9 +23,8 @@ from penstock.protocol.sampling import SamplingParams
 from penstock.protocol.trace import Trace
 from penstock.worker.models.load import Model, load_model
 from penstock.worker.parallel import Parallel
-from penstock.worker.plain_steps import plain_steps
-from penstock.worker.runner import Runner
-from penstock.worker.slots import SlotTable
+from penstock.worker.steps.runner import Runner
+from penstock.worker.steps.slots import SlotTable
 
 from .setting import Figure, Part, Setting
 
@@ -55,8 +54,8 @@ class Drive:
         device = torch.device(setting.device)
         table = SlotTable(sizes.rows, length, num_blocks, _BLOCK_SIZE, model.vocab_size, device)
         kv, ranks, trace = model.kv_memory(num_blocks, _BLOCK_SIZE), Parallel(), Trace(None, "bench")
-        plain = plain_steps(model, kv, table, ranks, trace)
-        self.runner = Runner(model, kv, table, ranks, trace=trace, plain_steps=plain, sample=model.sample)
+        fast = model.fast_decode(kv, table, ranks, trace)
+        self.runner = Runner(model, kv, table, ranks, trace=trace, fast_decode=fast, sample=model.sample)
         self.scheduler = Scheduler(
             Limits(
                 num_blocks=num_blocks,

@@ -14,7 +14,7 @@ from penstock.kernels import triton
 from penstock.kernels.kv_layout import KV_FORMATS
 from penstock.kernels.paged import DeviceRows
 from penstock.kernels.registry import OPS
-from penstock.worker.kv_cache import DeviceKVCache, KVShape
+from penstock.worker.kv.kv_cache import DeviceKVCache, KVShape
 
 BLOCK_SIZE = 32
 

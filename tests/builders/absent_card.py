@@ -58,7 +58,7 @@ class Card:
         for op in OPS.values():
             if "triton" in op.versions:
                 op._chosen["cpu"] = op.versions["triton"]
-        from penstock.worker import capture
+        from penstock.worker.backends.triton import capture
 
         capture._called_again = _run_and_called_again
         # From here on: what is compiled into kernels has been read.

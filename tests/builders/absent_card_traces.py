@@ -82,9 +82,9 @@ def main(folder: Path, forms: list[str]) -> None:
 def started(card: Card, folder: Path, form: str) -> Any:
     """The model, warmed up."""
     from penstock.kernels.triton import tuning
-    from penstock.worker.memory import Size
+    from penstock.worker.backends.triton.warm_up import warm_up
     from penstock.worker.models.load import load_model
-    from penstock.worker.warm_up import warm_up
+    from penstock.worker.start.memory import Size
 
     family, shape, options = FORMS[form]
     files = tiny_model(folder / "model", family, num_hidden_layers=1, max_position_embeddings=LONGEST, **shape)
@@ -102,7 +102,7 @@ def started(card: Card, folder: Path, form: str) -> Any:
 
 def ready(model: Any) -> Any:
     """A runner with memory for shorter requests than were hoped for, whose steps are captured."""
-    from penstock.worker.captures import Captures
+    from penstock.worker.backends.triton.captures import Captures
 
     runner = slotted_runner(model, num_blocks=2001, max_model_len=LONGEST - 99, num_slots=ROWS)
     Captures(model, runner.table, runner.kv, runner.ranks).all(1 << 30, lambda number, total: None)

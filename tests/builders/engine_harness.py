@@ -23,7 +23,7 @@ from penstock.protocol.messages import (
     wide_values,
 )
 from penstock.protocol.sampling import SamplingParams
-from penstock.worker.stand_in_runner import Slot, StandInWorker, next_token
+from penstock.worker.stand_in.runner import Slot, StandInWorker, next_token
 
 VOCABULARY = 512
 # The tokens that may follow those of an answer; None: any.

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from penstock.kernels import Adapted
 from penstock.protocol.adapter_messages import NO_ADAPTER
-from penstock.worker.batch import Batch
 from penstock.worker.models.load import Model
+from penstock.worker.steps.batch import Batch
 
 
 class HandDriven:

@@ -12,12 +12,12 @@ from torch import Tensor
 from penstock.protocol.messages import NewSlot, StepPlan, StepResult, column, values
 from penstock.protocol.sampling import SamplingParams
 from penstock.protocol.trace import Trace
-from penstock.worker.batch import Batch
-from penstock.worker.kv_cache import KVCache, KVShape
+from penstock.worker.kv.kv_cache import KVCache, KVShape
+from penstock.worker.kv.second_tier import second_tier
 from penstock.worker.parallel import Parallel
-from penstock.worker.runner import Runner
-from penstock.worker.second_tier import second_tier
-from penstock.worker.slots import SlotTable
+from penstock.worker.steps.batch import Batch
+from penstock.worker.steps.runner import Runner
+from penstock.worker.steps.slots import SlotTable
 
 VOCABULARY = 101
 BLOCK_SIZE = 4

@@ -28,12 +28,11 @@ from penstock.protocol.messages import (
 )
 from penstock.protocol.sampling import SamplingParams
 from penstock.protocol.trace import Trace
+from penstock.worker.kv.second_tier import second_tier
 from penstock.worker.models.load import Model
 from penstock.worker.parallel import Parallel
-from penstock.worker.plain_steps import plain_steps
-from penstock.worker.runner import Runner
-from penstock.worker.second_tier import second_tier
-from penstock.worker.slots import SlotTable
+from penstock.worker.steps.runner import Runner
+from penstock.worker.steps.slots import SlotTable
 
 
 def slotted_runner(
@@ -57,8 +56,8 @@ def slotted_runner(
         stretches=bool(model.stretches),
     )
     ranks, trace = Parallel(), Trace(None, "test")
-    plain, cells = plain_steps(model, kv, table, ranks, trace), second_tier(kv, num_cells)
-    return Runner(model, kv, table, ranks, trace=trace, plain_steps=plain, second_tier=cells, sample=model.sample)
+    fast, cells = model.fast_decode(kv, table, ranks, trace), second_tier(kv, num_cells)
+    return Runner(model, kv, table, ranks, trace=trace, fast_decode=fast, second_tier=cells, sample=model.sample)
 
 
 def prompt(request_id: int, token_ids: Sequence[int], seed: int = 0, **params) -> Prompt:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from penstock.protocol.beams import BeamSearchParams
 from penstock.protocol.messages import NewSlot, Prompt, column, float_values, values
-from penstock.worker.stand_in_runner import VOCAB_SIZE, Slot, likely_tokens
+from penstock.worker.stand_in.runner import VOCAB_SIZE, Slot, likely_tokens
 
 TOKENS = [3, 1, 4, 1, 5, 9, 2, 6]
 ENDS = [0, 37, 111, 256]

@@ -18,7 +18,7 @@ from penstock.protocol.messages import (
 )
 from penstock.protocol.stats import Stats, StatsQuery
 from penstock.protocol.trace import Trace
-from penstock.worker.stand_in_runner import StandInWorker
+from penstock.worker.stand_in.runner import StandInWorker
 
 
 class Everyone:

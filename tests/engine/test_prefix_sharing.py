@@ -99,7 +99,7 @@ def test_what_a_failed_row_computed_is_not_found(monkeypatch):
 
 
 def fail_next_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    from penstock.worker import stand_in_runner
+    from penstock.worker.stand_in import runner as stand_in_runner
 
     visits = iter([None, "nan"])
     monkeypatch.setattr(stand_in_runner, "point", lambda name: next(visits, None))

@@ -14,7 +14,7 @@ from penstock.protocol.messages import (
     values,
 )
 from penstock.protocol.sampling import SamplingParams
-from penstock.worker.stand_in_runner import PlanError, StandInWorker
+from penstock.worker.stand_in.runner import PlanError, StandInWorker
 
 
 def worker() -> StandInWorker:

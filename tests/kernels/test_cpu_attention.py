@@ -16,7 +16,7 @@ from penstock.kernels.cpu.library import Library, available_variants, load
 from penstock.kernels.cpu.linear import Quantized, QuantizedRows
 from penstock.kernels.kv_layout import KV_FORMATS
 from penstock.kernels.reference.pointwise import rms_norm, rotate_halves, rotate_pairs
-from penstock.worker.kv_cache import KVShape, NativeKVCache
+from penstock.worker.kv.kv_cache import KVShape, NativeKVCache
 
 VARIANTS = [
     name for name in ("avx512_bf16", "avx512_vnni", "avx512", "avx_vnni", "avx2") if name in available_variants()

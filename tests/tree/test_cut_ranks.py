@@ -5,7 +5,7 @@ from builders.tiny_model import tiny_model
 
 from penstock import LLM, ConfigError, SamplingParams
 from penstock.protocol.conversion import Conversion
-from penstock.worker.convert import convert
+from penstock.worker.convert.convert import convert
 
 OPTIONS = {"max_model_len": 256, "kv_cache_memory": "16MiB", "num_threads": 2, "quiet": True}
 

@@ -10,7 +10,7 @@ from penstock.protocol.config import EngineConfig
 from penstock.protocol.launch import Launch
 from penstock.protocol.messages import Allocate, MaskFrame, StepPlan, StepResult, Stop
 from penstock.protocol.recording import read_recording
-from penstock.worker.start import Start
+from penstock.worker.start.start import Start
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from penstock.protocol.errors import ConfigError
-from penstock.worker.affinity import cores_by_node, share
+from penstock.worker.start.affinity import cores_by_node, share
 
 
 @pytest.fixture

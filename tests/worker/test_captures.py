@@ -8,9 +8,9 @@ from builders.hand_planned import new, plan, sampled
 from builders.runner_harness import no_mask, slotted_runner
 from builders.tiny_model import tiny_model
 
-from penstock.worker import captures
-from penstock.worker.captures import Captures
-from penstock.worker.models.graphed import all_contexts, all_sizes, fitting_context, fitting_size
+from penstock.worker.backends.triton import captures
+from penstock.worker.backends.triton.captures import Captures
+from penstock.worker.backends.triton.decoder import all_contexts, all_sizes, fitting_context, fitting_size
 from penstock.worker.models.load import Model, load_model
 from penstock.worker.parallel import Parallel
 
@@ -61,7 +61,7 @@ def test_beyond_the_memory_that_was_planned_steps_take_a_larger_graph(model, mon
     found = [sampled(runner.step(each, no_mask)) for each in (ENTERING, *DECODING)]
     assert [key.rows for key in model.runs._graphs] == sizes
     launched = slotted_runner(model, num_slots=4)
-    launched.plain_steps = None
+    launched.fast_decode = None
     model.runs.forget()
     assert found == [sampled(launched.step(each, no_mask)) for each in (ENTERING, *DECODING)]
 

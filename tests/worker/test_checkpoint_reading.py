@@ -12,9 +12,9 @@ from safetensors.torch import load_file, save_file
 
 from penstock.kernels import FAST, TorchOperations, WeightForm
 from penstock.protocol.errors import ConfigError, ModelNotFoundError
-from penstock.worker.checkpoint import Checkpoint, DummySource, Placement, Weights
 from penstock.worker.models.load import load_model
 from penstock.worker.parallel import Parallel
+from penstock.worker.weights.checkpoint import Checkpoint, DummySource, Placement, Weights
 
 CPU = torch.device("cpu")
 

@@ -14,10 +14,10 @@ from penstock.kernels.cpu.quantized import pack_parts
 from penstock.protocol.conversion import Conversion, Converted, Converting
 from penstock.protocol.errors import ConfigError
 from penstock.protocol.own_folder import MARK, HeldFolder, make_own
-from penstock.worker import conversion_plan, convert
-from penstock.worker.checkpoint import Checkpoint
+from penstock.worker.convert import conversion_plan, convert
 from penstock.worker.models.config import read_config
 from penstock.worker.models.load import load_model
+from penstock.worker.weights.checkpoint import Checkpoint
 
 PROJECTION, SHAPE = "model.layers.1.mlp.down_proj.weight", (64, 128)
 

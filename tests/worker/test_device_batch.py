@@ -4,8 +4,8 @@ import numpy
 import torch
 
 from penstock.kernels.paged import DeviceRows, Prompts
-from penstock.worker.device_batch import DeviceBatch
-from penstock.worker.slots import SlotTable, StepRows
+from penstock.worker.backends.triton.device_batch import DeviceBatch
+from penstock.worker.steps.slots import SlotTable, StepRows
 
 
 def prompts(counts: list[int], starts: list[int]) -> Prompts:

@@ -5,8 +5,8 @@ from builders.tiny_model import tiny_model
 
 from penstock.protocol.config import EngineConfig
 from penstock.protocol.errors import ConfigError, ModelNotFoundError, OutOfMemoryError
-from penstock.worker.memory import check_weights
 from penstock.worker.models.load import load_model
+from penstock.worker.start.memory import check_weights
 from penstock.worker.survey import survey
 
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 988097824\n"

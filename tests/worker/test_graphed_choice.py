@@ -19,13 +19,13 @@ from penstock.kernels.triton.sampling.race import choose
 from penstock.kernels.triton.step_inputs import prepare
 from penstock.protocol.messages import MaskFrame, StepPlan, column, mask_bytes, values
 from penstock.protocol.trace import Trace
-from penstock.worker.device_batch import DeviceBatch
-from penstock.worker.kv_cache import DeviceKVCache, KVShape
-from penstock.worker.models.graphed import GraphedDecoder, GraphOptions
-from penstock.worker.models.graphed_choice import GraphedChoice, Kind
+from penstock.worker.backends.triton.choice import GraphedChoice, Kind
+from penstock.worker.backends.triton.decoder import GraphedDecoder, GraphOptions
+from penstock.worker.backends.triton.device_batch import DeviceBatch
+from penstock.worker.kv.kv_cache import DeviceKVCache, KVShape
 from penstock.worker.parallel import Parallel
-from penstock.worker.runner import Runner
-from penstock.worker.slots import SlotTable
+from penstock.worker.steps.runner import Runner
+from penstock.worker.steps.slots import SlotTable
 
 VOCABULARY, HOST = 307, torch.device("cpu")
 SIZE = 5  # of all captured steps

@@ -11,7 +11,7 @@ from builders.tiny_model import tiny_model
 
 from penstock.protocol.messages import Forced, StepPlan, StepResult, column
 from penstock.worker.models.load import Model, load_model
-from penstock.worker.runner import Runner
+from penstock.worker.steps.runner import Runner
 
 ENTERING = plan(
     0, [(0, 6, [0]), (1, 4, [1])], new=[new(0, range(5, 11)), new(1, range(20, 24), temperature=1.0, top_p=0.8)]
@@ -36,7 +36,7 @@ def model(tmp_path_factory) -> Model:
 def counting(runner: Runner) -> list[int]:
     """The steps that are taken, once they are."""
     taken: list[int] = []
-    launch = runner.plain_steps.launch
+    launch = runner.fast_decode.launch
 
     def counted(each: StepPlan) -> Callable[[], StepResult] | None:
         found = launch(each)
@@ -44,7 +44,7 @@ def counting(runner: Runner) -> list[int]:
             taken.append(each.step)
         return found
 
-    runner.plain_steps.launch = counted
+    runner.fast_decode.launch = counted
     return taken
 
 
@@ -54,7 +54,7 @@ def answers(runner: Runner, plans: list[StepPlan]) -> list[list[list[int]]]:
 
 def test_plain_rows_get_the_same_tokens_in_the_shorter_way(model):
     short, long = slotted_runner(model), slotted_runner(model)
-    taken, long.plain_steps = counting(short), None
+    taken, long.fast_decode = counting(short), None
     assert answers(short, [ENTERING, *DECODING]) == answers(long, [ENTERING, *DECODING])
     assert taken == [1, 2, 3]
 
@@ -70,7 +70,7 @@ def test_other_steps_go_the_long_way(model, what):
 
 
 def test_a_row_whose_logits_are_broken_fails_alone(model, monkeypatch):
-    monkeypatch.setattr("penstock.worker.graphed_steps.point", lambda name: "nan")
+    monkeypatch.setattr("penstock.worker.backends.triton.fast_decode.point", lambda name: "nan")
     runner = slotted_runner(model)
     taken = counting(runner)
     runner.step(ENTERING, no_mask)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.worker.models.graphed import fitting_context, fitting_size
+from penstock.worker.backends.triton.decoder import fitting_context, fitting_size
 
 
 def test_a_graph_has_few_spare_rows_and_never_more_than_there_are_slots():

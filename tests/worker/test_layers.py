@@ -6,7 +6,7 @@ from builders.backends import BACKENDS, INVARIANT_BACKENDS, NAN_BYTE, load_on
 from builders.hand_driven import HandDriven
 from builders.tiny_model import tiny_model
 
-from penstock.worker.kv_cache import KVCache, KVShape
+from penstock.worker.kv.kv_cache import KVCache, KVShape
 from penstock.worker.layers.rope import CHUNK, Rope
 from penstock.worker.models.load import load_model
 from penstock.worker.models.rope_config import RopeConfig

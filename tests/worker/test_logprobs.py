@@ -5,7 +5,7 @@ import pytest
 import torch
 from builders.sampled_rows import logits_like
 
-from penstock.worker.logprobs import logprobs_of_prompt, logprobs_of_rows, token_logprobs
+from penstock.worker.steps.logprobs import logprobs_of_prompt, logprobs_of_rows, token_logprobs
 
 pytestmark = pytest.mark.usefixtures("sampling_form")
 

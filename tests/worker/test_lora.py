@@ -20,7 +20,7 @@ from penstock.protocol.errors import AdapterError
 from penstock.protocol.messages import Fork, NewSlot, Prompt, StepPlan, column
 from penstock.protocol.sampling import SamplingParams
 from penstock.worker.models.load import Model
-from penstock.worker.slots import SlotTable
+from penstock.worker.steps.slots import SlotTable
 
 PROMPTS = [list(range(10, 47)), [5, 9, 200], [33] * 20 + [7], list(range(100, 190))]
 # Of different ranks and modules, one scaled by the root of its rank, one with patterns.

@@ -10,9 +10,9 @@ import torch
 
 from penstock.protocol.config import EngineConfig
 from penstock.protocol.errors import ConfigError, OutOfMemoryError
-from penstock.worker.available_memory import Reservation, available_memory
-from penstock.worker.host_memory import BackgroundTouch, fresh_zeros
-from penstock.worker.memory import Found, Size, memory_plan
+from penstock.worker.kv.host_memory import BackgroundTouch, fresh_zeros
+from penstock.worker.start.available_memory import Reservation, available_memory
+from penstock.worker.start.memory import Found, Size, memory_plan
 
 MIB, GIB = 1 << 20, 1 << 30
 
@@ -245,7 +245,7 @@ def test_what_one_sets_aside_the_others_see(trees):
 
 def test_a_note_dies_with_its_process(trees):
     code = (
-        "import os, sys; from pathlib import Path; from penstock.worker.available_memory import Reservation\n"
+        "import os, sys; from pathlib import Path; from penstock.worker.start.available_memory import Reservation\n"
         "note = Reservation(Path(sys.argv[1]), 0); note.hold(7)\n"
         "print('held', flush=True); sys.stdin.read(); os._exit(0)"
     )

@@ -14,11 +14,11 @@ from penstock.kernels.cpu.quantized import OrderedWeight
 from penstock.kernels.cpu.weights import NativeWeight
 from penstock.protocol.cache_folder import cache_folder
 from penstock.protocol.own_folder import MARK, own_folder
-from penstock.worker import kept_files, packed_file
-from penstock.worker.checkpoint import Checkpoint, Placement, Weights
-from penstock.worker.kept_files import NoRoom, open_kept, write_kept
-from penstock.worker.packed_cache import PackedCache
-from penstock.worker.piece import Piece
+from penstock.worker.weights import kept_files, packed_file
+from penstock.worker.weights.checkpoint import Checkpoint, Placement, Weights
+from penstock.worker.weights.kept_files import NoRoom, open_kept, write_kept
+from penstock.worker.weights.packed_cache import PackedCache
+from penstock.worker.weights.piece import Piece
 
 
 @pytest.fixture(autouse=True)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from penstock.worker import peer_memory as module
+from penstock.worker.backends.triton import peer_memory as module
 
 CARD = torch.device("cuda", 0)
 

@@ -15,8 +15,8 @@ from safetensors.torch import load_file
 
 from penstock.kernels.quantized_part import QuantizedPart
 from penstock.protocol.errors import ConfigError
-from penstock.worker.checkpoint import Checkpoint
 from penstock.worker.models.config import read_config
+from penstock.worker.weights.checkpoint import Checkpoint
 
 MATRICES = {"self_attn.q_proj": (128, 64), "self_attn.v_proj": (64, 64), "mlp.down_proj": (64, 112)}
 

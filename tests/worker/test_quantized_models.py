@@ -6,7 +6,7 @@ from builders.hand_driven import HandDriven
 from builders.quantized_model import FORMS, quantized_model
 
 from penstock.kernels.cpu.library import LibraryError, available_variants
-from penstock.worker.models.backends import choice
+from penstock.worker.backends import choice
 from penstock.worker.models.load import Model, load_model
 
 forms = pytest.mark.parametrize("form", FORMS, ids=str)

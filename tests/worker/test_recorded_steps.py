@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from penstock.protocol.messages import StepPlan, StepResult, column
 from penstock.worker.models.load import Model
-from penstock.worker.runner import Runner
-from penstock.worker.slots import PlanError
+from penstock.worker.steps.runner import Runner
+from penstock.worker.steps.slots import PlanError
 
 PLAIN = [
     {},
@@ -43,7 +43,7 @@ class Counted:
 
     def __init__(self, runner: Runner) -> None:
         self.steps: list[int] = []
-        inner = runner.plain_steps.launch
+        inner = runner.fast_decode.launch
 
         def launch(plan: StepPlan) -> Callable[[], StepResult] | None:
             found = inner(plan)
@@ -51,11 +51,11 @@ class Counted:
                 self.steps.append(plan.step)
             return found
 
-        runner.plain_steps.launch = launch
+        runner.fast_decode.launch = launch
 
 
 def without(runner: Runner) -> Runner:
-    runner.plain_steps = None
+    runner.fast_decode = None
     return runner
 
 
@@ -165,7 +165,7 @@ def test_a_plan_that_breaks_a_rule_is_refused_by_both_and_the_next_one_goes_on(m
 
 
 def test_a_row_whose_logits_are_broken_fails_alone(model, monkeypatch):
-    monkeypatch.setattr("penstock.worker.recorded_steps.point", lambda name: "nan")
+    monkeypatch.setattr("penstock.worker.backends.native.fast_decode.point", lambda name: "nan")
     runner = slotted_runner(model)
     counted = Counted(runner)
     rows = [(0, 1, []), (1, 1, [])]

@@ -18,8 +18,8 @@ from builders.hand_planned import (
 from builders.runner_harness import no_mask
 
 from penstock.protocol.messages import Forced, Fork, MaskFrame, StepPlan, column, values
-from penstock.worker import logprobs as logprobs_module
-from penstock.worker.slots import PlanError
+from penstock.worker.steps import logprobs as logprobs_module
+from penstock.worker.steps.slots import PlanError
 
 
 def chain(token: int, position: int, count: int) -> list[int]:

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from penstock.kernels.kv_layout import KV_FORMATS
 from penstock.protocol.messages import column
-from penstock.worker.kv_cache import Blocks, KVCache, KVShape, NativeKVCache
-from penstock.worker.second_tier import SecondTier, StagedTier, StreamedTier, _runs
-from penstock.worker.slots import PlanError
+from penstock.worker.kv.kv_cache import Blocks, KVCache, KVShape, NativeKVCache
+from penstock.worker.kv.second_tier import SecondTier, StagedTier, StreamedTier, _runs
+from penstock.worker.steps.slots import PlanError
 
 BLOCKS, CELLS = 12, 9
 SHAPE = KVShape(3, 2, 16)

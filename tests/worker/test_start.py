@@ -13,7 +13,7 @@ from penstock.protocol.errors import ConfigError, OutOfMemoryError
 from penstock.protocol.launch import Launch
 from penstock.protocol.messages import Allocate
 from penstock.protocol.trace import Trace
-from penstock.worker.start import Start
+from penstock.worker.start.start import Start
 
 
 @pytest.fixture(scope="module")

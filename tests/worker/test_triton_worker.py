@@ -20,7 +20,7 @@ from builders.tiny_model import tiny_model
 from triton.runtime.interpreter import GridExecutor
 
 from penstock.protocol.messages import Prompt
-from penstock.worker.models.graphed import GraphOptions
+from penstock.worker.backends.triton.decoder import GraphOptions
 from penstock.worker.models.load import Model, load_model
 
 SAMPLED = ({}, {"temperature": 1.0, "top_p": 0.9}, {"temperature": 0.8, "top_k": 20, "repetition_penalty": 1.2})

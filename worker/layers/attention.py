@@ -7,9 +7,9 @@ Knows nothing of what surrounds it in a layer.
 from typing import Any
 
 from ...kernels import HeadForm
-from ..batch import Batch
-from ..checkpoint import Weights
 from ..models.config import ModelConfig
+from ..steps.batch import Batch
+from ..weights.checkpoint import Weights
 from .linear import QKVLinear, RowLinear
 
 

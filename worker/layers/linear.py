@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from ...protocol.errors import ConfigError
-from ..checkpoint import Weights
-from ..piece import Part, Piece
+from ..weights.checkpoint import Weights
+from ..weights.piece import Part, Piece
 
 
 class Linear:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ..checkpoint import Weights
+from ..weights.checkpoint import Weights
 from .linear import GateUpLinear, RowLinear
 
 

@@ -5,8 +5,8 @@ Knows nothing of what lies between them.
 
 from typing import Any
 
-from ..checkpoint import Weights
-from ..piece import Piece
+from ..weights.checkpoint import Weights
+from ..weights.piece import Piece
 from .linear import Linear
 
 

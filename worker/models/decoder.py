@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..batch import Batch
-from ..checkpoint import Weights
 from ..layers.attention import Attention
 from ..layers.mlp import MLP
 from ..layers.norm import RMSNorm
 from ..layers.rope import Rope
 from ..layers.vocabulary import Embedding, Head
+from ..steps.batch import Batch
+from ..weights.checkpoint import Weights
 from .config import ModelConfig
 
 

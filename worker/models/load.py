@@ -12,24 +12,27 @@ from torch import Tensor
 
 from ...kernels import DTYPES, LoraForm, WeightForm
 from ...protocol.errors import ConfigError
-from ..batch import Batch
-from ..checkpoint import Checkpoint, DummySource, Placement, Source, Weights
-from ..cut_checkpoint import CutCheckpoint
-from ..file_checks import check_weight_files
-from ..kv_cache import AnyKVCache, KVShape
+from ...protocol.trace import Trace
+from ..backends import Backend, chosen_backend
+from ..backends.backend import Runs
+from ..backends.triton.decoder import GraphOptions
+from ..kv.kv_cache import AnyKVCache, KVShape
 from ..layers.linear import local_kv_heads
-from ..lora import AdapterBank
-from ..packed_cache import PackedCache
+from ..lora.adapters import AdapterBank
 from ..parallel import Parallel
 from ..sampler import Sample
-from ..tensor_names import check_layers, check_unread
-from ..weight_bytes import reckoned_weights
-from ..weight_files import check_cut, ranks_cut_for
-from .backends import Backend, chosen_backend
-from .backends.backend import Runs
+from ..steps.batch import Batch
+from ..steps.fast_decode import FastDecode
+from ..steps.slots import SlotTable
+from ..weights.checkpoint import Checkpoint, DummySource, Placement, Source, Weights
+from ..weights.cut_checkpoint import CutCheckpoint
+from ..weights.file_checks import check_weight_files
+from ..weights.packed_cache import PackedCache
+from ..weights.tensor_names import check_layers, check_unread
+from ..weights.weight_bytes import reckoned_weights
+from ..weights.weight_files import check_cut, ranks_cut_for
 from .config import ModelConfig, read_config
 from .decoder import Decoder
-from .graphed import GraphOptions
 
 CheckRoom = Callable[[int, str], None]  # bytes on a rank and their number format; raises if they don't fit
 
@@ -85,6 +88,9 @@ class Model:
 
     def kv_memory(self, num_blocks: int, block_size: int, kind: str | None = None) -> AnyKVCache:
         return self.backend.kv_memory(self.kv_shape, num_blocks, block_size, kind or self.kv_kind())
+
+    def fast_decode(self, kv: AnyKVCache, table: SlotTable, ranks: Parallel, trace: Trace) -> FastDecode | None:
+        return self.backend.fast_decode(self.runs, self.sample, kv, table, ranks, trace)
 
     def forward(self, batch: Batch) -> Tensor:
         """[T, hidden] of a step."""

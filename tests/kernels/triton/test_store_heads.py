@@ -18,7 +18,7 @@ from penstock.kernels.kv_layout import KV_FORMATS
 from penstock.kernels.paged import PagedKV, Rotation
 from penstock.kernels.reference.paged_inputs import empty_memory
 from penstock.kernels.reference.store_heads import store_heads_paged
-from penstock.worker.kv_cache import KVShape, NativeKVCache
+from penstock.worker.kv.kv_cache import KVShape, NativeKVCache
 
 pytestmark = pytest.mark.long  # test_versions.py and test_compiled.py look at every kernel in every run
 

@@ -1,0 +1,87 @@
+"""What a model asks of whatever computes it. Knows nothing of layers, and not which ones there are."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from ...kernels import Operations, WeightForm
+from ...kernels.cpu.library import Library
+from ...protocol.trace import Trace
+from ..kv.kv_cache import AnyKVCache, KVShape
+from ..models.decoder import Decoder
+from ..parallel import Parallel
+from ..sampler import Sample, sample
+from ..steps.batch import Batch
+from ..steps.fast_decode import FastDecode
+from ..steps.slots import SlotTable
+from ..weights.packed_cache import PackedCache
+
+
+class Runs(Protocol):
+    """What computes a batch: a decoder, or something that stands in for it."""
+
+    def forward(self, batch: Batch) -> Tensor: ...
+
+    def logits(self, hidden: Tensor, rows: Tensor) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class Backend(ABC):
+    device: torch.device
+    ops: Operations
+    form: WeightForm  # of matrices that are not quantized
+    activations: torch.dtype  # between the products
+
+    # Of a CPU's native kernels.
+    library: Library | None = None
+    # Why this runs slower than it could, if it does.
+    missing: str = ""
+
+    @property
+    @abstractmethod
+    def kernels(self) -> str:
+        """Which ones, in a word or two."""
+
+    @property
+    @abstractmethod
+    def is_deterministic(self) -> bool:
+        """Whether answers are free of their company's influence."""
+
+    def use_threads(self, count: int) -> None:
+        torch.set_num_threads(count)
+
+    @abstractmethod
+    def quantized(self, name: str) -> WeightForm:
+        """How matrices are kept with this value of the option `quantization`."""
+
+    def cache(self, model_folder: Path, form: WeightForm, ranks: Parallel) -> PackedCache | None:
+        """Where packed weights of this model are kept, if that saves more than it takes."""
+        return None
+
+    @abstractmethod
+    def kv_kind(self, kind: str) -> str:
+        """This number format of keys and values, if it can be had here."""
+
+    @abstractmethod
+    def kv_bytes_per_token(self, shape: KVShape, kind: str) -> int: ...
+
+    @abstractmethod
+    def kv_memory(self, shape: KVShape, num_blocks: int, block_size: int, kind: str) -> AnyKVCache: ...
+
+    def runs(self, decoder: Decoder) -> Runs:
+        """What computes batches of this model."""
+        return decoder
+
+    def sample(self, runs: Runs) -> Sample:
+        """How tokens are chosen from the logits that `runs` gives."""
+        return sample
+
+    def fast_decode(
+        self, runs: Runs, sample: Sample, kv: AnyKVCache, table: SlotTable, ranks: Parallel, trace: Trace
+    ) -> FastDecode | None:
+        """A faster way for steps that only decode, where there is one."""
+        return None

@@ -1,0 +1,34 @@
+"""Which backend computes a model here: the fastest that can. Knows nothing of how any of them computes."""
+
+import torch
+
+from ...kernels import triton
+from ...kernels.cpu.library import LibraryError, load
+from ..models.config import ModelConfig
+from ..parallel import Parallel
+from .backend import Backend
+from .native.backend import NativeBackend
+from .torch.backend import TorchBackend
+from .triton.decoder import GraphOptions
+
+
+def chosen_backend(
+    config: ModelConfig,
+    device: torch.device,
+    dtype: torch.dtype,
+    ranks: Parallel,
+    deterministic: bool,
+    graphs: GraphOptions,
+) -> Backend:
+    missing = ""
+    if device.type == "cuda" or triton.is_interpreted():
+        if not (missing := triton.lack()):
+            from .triton.backend import TritonBackend  # its kernels import triton
+
+            return TritonBackend.made(device, dtype, ranks, deterministic, graphs)
+    else:
+        try:
+            return NativeBackend.made(load(), config, device, dtype, ranks)
+        except LibraryError as error:
+            missing = str(error)
+    return TorchBackend.made(device, dtype, ranks, deterministic, missing)

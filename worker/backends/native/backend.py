@@ -1,0 +1,98 @@
+"""A CPU's native kernels: packed weights kept from one start to the next, recorded steps. Knows nothing of layers."""
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from ....kernels import WeightForm
+from ....kernels.cpu.kv_memory import HEAD_DIM_STEP, LARGEST_HEAD_DIM
+from ....kernels.cpu.library import Library, LibraryError
+from ....kernels.cpu.operations import NativeOperations
+from ....kernels.cpu.weights import DEFAULT_GROUP_SIZE
+from ....protocol.errors import ConfigError
+from ....protocol.trace import Trace
+from ...kv.kv_cache import KVShape, NativeKVCache
+from ...models.config import ModelConfig
+from ...models.decoder import Decoder
+from ...parallel import Parallel
+from ...sampler import Sample
+from ...steps.slots import SlotTable
+from ...weights.packed_cache import PackedCache
+from ...weights.weight_files import weight_files
+from ..backend import Backend
+from .decoder import RecordedDecoder
+from .fast_decode import RecordedFastDecode
+
+_LOG = logging.getLogger(__name__)
+_WORTH_KEEPING = 64 << 20  # bytes of a checkpoint; less is packed in a blink
+# By the option's value. "w" asks for weights alone, and on a CPU the products take activations as int8 anyway.
+_QUANTIZED = {"int8": WeightForm("int8"), "int4": WeightForm("int4", DEFAULT_GROUP_SIZE)}
+_QUANTIZED |= {f"w{kind}": form for kind, form in _QUANTIZED.items()}
+
+
+@dataclass(frozen=True)
+class NativeBackend(Backend):
+    library: Library
+    ops: NativeOperations
+
+    @classmethod
+    def made(
+        cls, library: Library, config: ModelConfig, device: torch.device, dtype: torch.dtype, ranks: Parallel
+    ) -> "NativeBackend":
+        if config.head_dim % HEAD_DIM_STEP or config.head_dim > LARGEST_HEAD_DIM:
+            raise LibraryError(
+                f"their attention takes heads of a multiple of {HEAD_DIM_STEP} up to {LARGEST_HEAD_DIM} numbers, and "
+                f"this model's have {config.head_dim}."
+            )
+        return cls(device, NativeOperations(library, ranks), WeightForm.of(dtype), torch.float32, library)
+
+    @property
+    def kernels(self) -> str:
+        return f"native, {self.library.variant}"
+
+    @property
+    def is_deterministic(self) -> bool:
+        return True
+
+    def use_threads(self, count: int) -> None:
+        # Two pools in one process would fight over the cores, so torch's rests.
+        torch.set_num_threads(1)
+        self.library.set_threads(count)
+
+    def quantized(self, name: str) -> WeightForm:
+        return _QUANTIZED[name]
+
+    def cache(self, model_folder: Path, form: WeightForm, ranks: Parallel) -> PackedCache | None:
+        stored = sum(path.stat().st_size for path in weight_files(model_folder))
+        if stored < _WORTH_KEEPING:
+            return None
+        try:
+            return PackedCache.of(model_folder, self.library.identity, form, ranks.rank, ranks.size)
+        except (ConfigError, OSError) as error:
+            _LOG.info("Packed weights are not kept for the next start: %s", error)
+            return None
+
+    def kv_kind(self, kind: str) -> str:
+        return kind
+
+    def kv_bytes_per_token(self, shape: KVShape, kind: str) -> int:
+        return shape.packed_bytes_per_token(kind)
+
+    def kv_memory(self, shape: KVShape, num_blocks: int, block_size: int, kind: str) -> NativeKVCache:
+        return NativeKVCache.allocate(shape, num_blocks, block_size, kind)
+
+    def runs(self, decoder: Decoder) -> RecordedDecoder:
+        return RecordedDecoder(decoder, self.ops)
+
+    def fast_decode(  # type: ignore[override]  # with what `runs` and `kv_memory` have made
+        self,
+        runs: RecordedDecoder,
+        sample: Sample,
+        kv: NativeKVCache,
+        table: SlotTable,
+        ranks: Parallel,
+        trace: Trace,
+    ) -> RecordedFastDecode:
+        return RecordedFastDecode(runs, kv, table, ranks, trace)

@@ -1,0 +1,114 @@
+"""A decoder on native kernels: its layers are called once, to record them, and every step replays the record.
+
+A record holds the addresses of the KV memory and of buffers for so many tokens; another memory or a larger step makes
+a new one, in milliseconds. Knows nothing of what the layers compute.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy
+from torch import Tensor
+
+from ....kernels.cpu.arguments import Step
+from ....kernels.cpu.operations import NativeOperations
+from ....kernels.cpu.program import Buffer, Program
+from ...kv.kv_cache import NativeKVCache
+from ...models.decoder import Decoder
+from ...steps.batch import Batch
+
+_FEWEST = 16  # rows that a record is made for
+
+
+@dataclass
+class RecordedBatch:
+    """What stands for a batch while layers are recorded: the step's fields, by their addresses."""
+
+    token_ids: int
+    kv: NativeKVCache
+    rotation: None = None  # kernels find it by the step's positions
+    rows: None = None
+    adapted: None = None  # kernels find them in the step
+
+
+@dataclass
+class Record:
+    """A part of a model's step for up to `capacity` rows, and where its output lies."""
+
+    program: Program
+    output: Buffer
+
+
+class RecordedDecoder:
+    """Stands in for the decoder that it records."""
+
+    def __init__(self, decoder: Decoder, ops: NativeOperations) -> None:
+        self.decoder = decoder
+        self.ops = ops
+        self.step = Step()
+        self._kv: NativeKVCache | None = None
+        self._layers: Record | None = None
+        self._head: Record | None = None
+        self._held: list[Any] = []  # what the step points to
+
+    def records(self, kv: NativeKVCache) -> tuple[Record, Record] | None:
+        """Layers and head as they stand recorded for this memory, for whoever fills the step on his own."""
+        if self._kv is not kv or self._layers is None or self._head is None:
+            return None
+        return self._layers, self._head
+
+    @property
+    def num_rotations(self) -> int:
+        """Rows of the step's cosines and sines."""
+        return len(self.decoder.rope.cos)
+
+    def forward(self, batch: Batch) -> Tensor:
+        """[T, hidden]: the stream behind the last layer, until the next step overwrites it."""
+        tokens = len(batch.positions)
+        if self._layers is None or self._kv is not batch.kv or tokens > self._layers.program.capacity:
+            self._kv, self._layers = batch.kv, self._recorded_layers(batch.kv, _capacity(tokens))
+            self._head = None  # it reads where the layers wrote
+        self._point_to(batch)
+        self._layers.program.replay()
+        return self._layers.output.rows(tokens)
+
+    def logits(self, hidden: Tensor, rows: Tensor) -> Tensor:
+        """[S, vocabulary] in float32 of rows of the last step's `hidden`, until the next call overwrites them."""
+        count = len(rows)
+        if self._head is None or count > self._head.program.capacity:
+            self._head = self._recorded_head(_capacity(count))
+        self.step.num_logits, self.step.logit_rows = count, rows.data_ptr()
+        self._head.program.replay()
+        return self._head.output.rows(count)
+
+    def _recorded_layers(self, kv: NativeKVCache, capacity: int) -> Record:
+        program = Program(self.ops.library, capacity, self.step.address_of("num_tokens"))
+        with self.ops.recording(program, self.step):
+            return Record(program, self.decoder.stream(RecordedBatch(self.step.address_of("token_ids"), kv)))
+
+    def _recorded_head(self, capacity: int) -> Record:
+        program = Program(self.ops.library, capacity, self.step.address_of("num_logits"))
+        hidden = self._layers.output  # type: ignore[union-attr]
+        with self.ops.recording(program, self.step):
+            return Record(program, self.decoder.logits(hidden, self.step.address_of("logit_rows")))
+
+    def _point_to(self, batch: Batch) -> None:
+        rope, step = self.decoder.rope, self.step
+        rope.grow_to(batch.rotations_end)
+        starts, lengths = (numpy.array(counts, numpy.int32) for counts in (batch.query_starts, batch.context_lengths))
+        tables = batch.block_tables.contiguous()
+        self._held = [batch, starts, lengths, tables, rope.cos, rope.sin]
+        step.num_tokens, step.num_rows, step.table_width = len(batch.positions), len(lengths), tables.shape[1]
+        step.token_ids, step.positions = batch.token_ids.data_ptr(), batch.positions.data_ptr()
+        step.rotations = batch.rotations.data_ptr()
+        step.kv_slots, step.block_tables = batch.kv_slots.data_ptr(), tables.data_ptr()
+        step.query_starts, step.context_lengths = starts.ctypes.data, lengths.ctypes.data
+        step.cosines, step.sines = rope.cos.data_ptr(), rope.sin.data_ptr()
+        step.num_adapted = 0
+        if (adapted := batch.adapted) is not None:
+            step.num_adapted = len(adapted.blocks)
+            step.adapted, step.adapted_tokens = adapted.blocks.data_ptr(), adapted.tokens.data_ptr()
+
+
+def _capacity(rows: int) -> int:
+    return max(_FEWEST, 1 << (rows - 1).bit_length())

@@ -1,0 +1,111 @@
+"""Decode steps on native kernels in which every row samples one token and asks for nothing else.
+
+Native calls read the plan's columns, fill the recorded step, and write what was chosen into the histories: between two
+steps an interpreter whose caches the weights have swept has little to do. The answers are those of `Runner`, bit for
+bit; a plan that holds anything else is refused, with nothing changed. Knows nothing of what a model computes.
+"""
+
+from collections.abc import Callable
+
+import numpy
+import torch
+
+from ....kernels.cpu.decode import Decode, Parameters, Slots
+from ....protocol.faults import point
+from ....protocol.messages import FailedRow, StepPlan, StepResult, column, values
+from ....protocol.trace import Trace
+from ...kv.kv_cache import AnyKVCache
+from ...parallel import Parallel
+from ...sampler import FAULTS
+from ...steps.slots import SlotTable
+from .decoder import Record, RecordedDecoder
+
+_ONE = column([1])
+_NOT_FINITE = 1  # of FAULTS
+
+
+class RecordedFastDecode:
+    def __init__(
+        self, recorded: RecordedDecoder, kv: AnyKVCache, table: SlotTable, ranks: Parallel, trace: Trace
+    ) -> None:
+        self.recorded = recorded
+        self.kv = kv
+        self.table = table
+        self.ranks = ranks
+        self.trace = trace
+        self._records: tuple[Record, Record] | None = None
+        self._decode: Decode
+
+    def launch(self, plan: StepPlan) -> Callable[[], StepResult] | None:
+        """What says what the step brought; None, and nothing is done, if it is not one of these."""
+        if not plan.has_rows_only or not self._is_prepared():
+            return None
+        decode, rows = self._decode, len(plan.slots) // len(_ONE)
+        if not decode.begin(
+            plan.slots, plan.num_tokens, plan.block_ids, plan.block_offsets, self.recorded.num_rotations
+        ):
+            return None
+        layers, head = self._records  # type: ignore[misc]
+        with self.trace.span("forward", step=plan.step, rows=rows, tokens=rows):
+            layers.program.replay()
+        with self.trace.span("sample", step=plan.step):
+            head.program.replay()
+            broken = self._choose(head)
+            sampled = decode.keep()
+        result = StepResult(plan.step, _ONE * rows, sampled, 0.0)
+        return lambda: _without(broken, result) if broken else result
+
+    def _is_prepared(self) -> bool:
+        """Whether there are records; calls are made ready for new ones."""
+        records = self.recorded.records(self.kv)
+        if records is None:
+            return False
+        if records != self._records:
+            layers, head = records
+            logits = head.output.rows(min(layers.program.capacity, head.program.capacity))
+            library = self.recorded.ops.library
+            slots, parameters = _slots(self.table), _parameters(self.table)
+            self._decode = Decode(library, self.recorded.step, slots, parameters, logits)
+            self._records = records
+        return True
+
+    def _choose(self, head: Record) -> list[int]:
+        """Rows whose logits are broken. All ranks have rank 0's tokens afterwards."""
+        broken: list[int] = []
+        if self.ranks.rank == 0:
+            if point("worker.logits") == "nan":
+                head.output.rows(1)[0] = torch.nan
+            broken = self._decode.choose()
+        if self.ranks.size > 1:
+            self.ranks.broadcast(self._decode.token_ids)
+        return broken
+
+
+def _without(broken: list[int], result: StepResult) -> StepResult:
+    """The same result, where the broken rows have sampled nothing."""
+    counts, tokens = (numpy.array(values(each)) for each in (result.num_sampled, result.sampled))
+    counts[broken] = 0
+    result.num_sampled, result.sampled = counts.tobytes(), tokens[counts == 1].tobytes()
+    fault = FAULTS[_NOT_FINITE]
+    result.failed = [FailedRow(row, fault.message, fault.error_code) for row in broken]
+    return result
+
+
+def _slots(table: SlotTable) -> Slots:
+    columns = (table.is_taken, table.is_plain, table.num_tokens, table.num_computed, table.num_table)
+    return Slots(
+        len(table.is_taken),
+        table.histories.shape[1],
+        table.tables.shape[1],
+        table.num_blocks,
+        table.block_size,
+        *(each.ctypes.data for each in columns),
+        table.histories.data_ptr(),
+        table.tables.data_ptr(),
+    )
+
+
+def _parameters(table: SlotTable) -> Parameters:
+    given = table.parameters
+    columns = (given.kinds, *given.draw_columns())
+    return Parameters(*(each.ctypes.data for each in columns))

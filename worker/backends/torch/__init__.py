@@ -1,0 +1,1 @@
+"""Torch's own operations, on any device: no decoder of its own, no fast steps."""

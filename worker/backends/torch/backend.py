@@ -1,0 +1,52 @@
+"""Torch's own operations, on any device: slower, and with floats only. Knows nothing of layers."""
+
+from dataclasses import dataclass
+
+import torch
+
+from ....kernels import DTYPES, FAST, INVARIANT, TorchOperations, WeightForm, multiplies_bfloat16
+from ....protocol.errors import ConfigError
+from ...kv.kv_cache import KVCache, KVShape
+from ...parallel import Parallel
+from ..backend import Backend
+
+
+@dataclass(frozen=True)
+class TorchBackend(Backend):
+    ops: TorchOperations
+
+    @classmethod
+    def made(
+        cls, device: torch.device, dtype: torch.dtype, ranks: Parallel, deterministic: bool, missing: str
+    ) -> "TorchBackend":
+        """On a CPU activations are float32, and so are the matrices of a half format that its units can't multiply:
+        torch multiplies those at a fraction of float32's speed.
+        """
+        activations = dtype
+        if device.type == "cpu":
+            is_multiplied = dtype == torch.bfloat16 and multiplies_bfloat16()
+            dtype, activations = (torch.bfloat16 if is_multiplied else torch.float32), torch.float32
+        ops = TorchOperations(device, activations, ranks, INVARIANT if deterministic else FAST)
+        return cls(device, ops, WeightForm.of(dtype), activations, missing=missing)
+
+    @property
+    def kernels(self) -> str:
+        return "torch"
+
+    @property
+    def is_deterministic(self) -> bool:
+        return self.ops.set is INVARIANT
+
+    def quantized(self, name: str) -> WeightForm:
+        raise ConfigError(f"quantization={name!r} needs kernels that are not here: {self.missing}")
+
+    def kv_kind(self, kind: str) -> str:
+        if kind not in DTYPES:
+            raise ConfigError(f"kv_cache_dtype={kind!r} needs kernels that are not here: {self.missing}")
+        return kind
+
+    def kv_bytes_per_token(self, shape: KVShape, kind: str) -> int:
+        return shape.bytes_per_token(DTYPES[kind])
+
+    def kv_memory(self, shape: KVShape, num_blocks: int, block_size: int, kind: str) -> KVCache:
+        return KVCache.allocate(shape, num_blocks, block_size, DTYPES[kind], self.device)

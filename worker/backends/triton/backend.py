@@ -1,0 +1,87 @@
+"""A GPU's kernels in Triton, with captured steps; in Triton's interpreter on a CPU, too. Knows nothing of layers."""
+
+from dataclasses import dataclass, field
+
+import torch
+
+from ....kernels import WeightForm
+from ....kernels.triton import is_interpreted
+from ....kernels.triton.fused_operations import FusedOperations
+from ....kernels.triton.operations import TritonOperations
+from ....kernels.triton.sampling.race import choose
+from ....kernels.triton.switches import FUSED_PRODUCTS
+from ....protocol.trace import Trace
+from ...kv.kv_cache import DeviceKVCache, KVShape
+from ...models.decoder import Decoder
+from ...parallel import Parallel
+from ...sampler import Sample
+from ...steps.slots import SlotTable
+from ..backend import Backend
+from .choice import GraphedChoice
+from .decoder import GraphedDecoder, GraphOptions
+from .fast_decode import GraphedFastDecode
+
+_GROUP_SIZE = 64
+# By the option's value; "w" asks for weights alone.
+_QUANTIZED = {
+    "int8": WeightForm("int8", quantizes_rows=True),
+    "wint8": WeightForm("int8"),
+    "int4": WeightForm("int4", _GROUP_SIZE),
+    "wint4": WeightForm("int4", _GROUP_SIZE),
+}
+
+
+@dataclass(frozen=True)
+class TritonBackend(Backend):
+    ops: TritonOperations
+    graphs: GraphOptions = field(default_factory=GraphOptions)
+
+    @classmethod
+    def made(
+        cls,
+        device: torch.device,
+        dtype: torch.dtype,
+        ranks: Parallel,
+        deterministic: bool,
+        graphs: GraphOptions,
+    ) -> "TritonBackend":
+        is_plain = deterministic or not FUSED_PRODUCTS.is_on
+        ops = (TritonOperations if is_plain else FusedOperations)(device, dtype, ranks, deterministic)
+        return cls(device, ops, WeightForm.of(dtype), dtype, graphs=graphs)
+
+    @property
+    def kernels(self) -> str:
+        return "triton, interpreted" if is_interpreted() else "triton"
+
+    @property
+    def is_deterministic(self) -> bool:
+        return self.ops.is_invariant
+
+    def quantized(self, name: str) -> WeightForm:
+        return _QUANTIZED[name]
+
+    def kv_kind(self, kind: str) -> str:
+        return kind
+
+    def kv_bytes_per_token(self, shape: KVShape, kind: str) -> int:
+        return shape.packed_bytes_per_token(kind)
+
+    def kv_memory(self, shape: KVShape, num_blocks: int, block_size: int, kind: str) -> DeviceKVCache:
+        return DeviceKVCache.allocate(shape, num_blocks, block_size, kind, self.device)
+
+    def runs(self, decoder: Decoder) -> GraphedDecoder:
+        return GraphedDecoder(decoder, self.graphs)
+
+    def sample(self, runs: GraphedDecoder) -> Sample:  # type: ignore[override]  # what `runs` has made
+        return GraphedChoice(runs, choose)
+
+    def fast_decode(  # type: ignore[override]  # with what `runs` and `kv_memory` have made
+        self,
+        runs: GraphedDecoder,
+        sample: Sample,
+        kv: DeviceKVCache,
+        table: SlotTable,
+        ranks: Parallel,
+        trace: Trace,
+    ) -> GraphedFastDecode | None:
+        return GraphedFastDecode(runs, sample, kv, table, trace) if self.graphs.is_on and ranks.size == 1 else None

@@ -1,0 +1,104 @@
+"""Every graph that steps may replay, captured before the first request, the largest first.
+
+The largest holds every step, and what it needs was measured while warming up; the others follow as long as the memory
+lasts that was planned for all. A step whose own graph is missing then takes a larger one. All ranks capture the same.
+Knows nothing of what a graph computes.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import product
+
+import torch
+
+from ...kv.kv_cache import AnyKVCache
+from ...models.load import Model
+from ...parallel import Parallel
+from ...steps.slots import SlotTable
+from .choice import GraphedChoice, Kind
+from .decoder import Graph, GraphedDecoder, Key
+
+_LOG = logging.getLogger(__name__)
+_MEASURED = 4  # graphs after the largest, whose mean stands for the rest
+_KINDS = [Kind(*of) for of in product((False, True), repeat=2)]
+
+Tell = Callable[[int, int], None]  # how many are captured, and of how many
+
+
+@dataclass(frozen=True)
+class Captures:
+    """What one model's steps are captured with."""
+
+    model: Model
+    table: SlotTable
+    kv: AnyKVCache
+    ranks: Parallel
+
+    def all(self, most_bytes: int, tell: Tell) -> None:
+        """Captured within this memory; the largest in any case."""
+        runs = self.model.runs
+        if not isinstance(runs, GraphedDecoder) or not runs.options.is_on:
+            return
+        start, taken = time.perf_counter(), Taken(self.table.device)
+        keys = runs.keys(self.table)
+        for number, key in enumerate(keys):
+            if number and self._is_any(taken.bytes >= most_bytes):
+                _LOG.warning(
+                    "%d of %d sizes of steps are captured, which take the %d MiB planned for them; steps of the other "
+                    "sizes are padded to these",
+                    number, len(keys), most_bytes >> 20,
+                )  # fmt: skip
+                break
+            self._capture(runs, key)
+            tell(number + 1, len(keys))
+        runs.complete()
+        _LOG.info("captured steps in %.1f s and %d MiB", time.perf_counter() - start, taken.bytes >> 20)
+
+    @torch.inference_mode()
+    def measured(self) -> int:
+        """Bytes that all will take, by the largest and some after it; nothing stays captured."""
+        runs = self.model.runs
+        if not isinstance(runs, GraphedDecoder) or not runs.options.is_on:
+            return 0
+        taken, (largest, *others) = Taken(self.table.device), runs.keys(self.table)
+        self._capture(runs, largest)
+        first = taken.bytes
+        for key in others[:_MEASURED]:
+            self._capture(runs, key)
+        each = (taken.bytes - first) / max(1, len(others[:_MEASURED]))
+        runs.forget()
+        return first + int(each * len(others))
+
+    @torch.inference_mode()
+    def _capture(self, runs: GraphedDecoder, key: Key) -> None:
+        graph = runs.captured(key, self.table, self.kv)
+        graph.logits = graph.replay()  # of no rows; from here on a choice finds them
+        if self.ranks.rank == 0 and isinstance(self.model.sample, GraphedChoice):
+            self._capture_choices(self.model.sample, graph)
+
+    def _capture_choices(self, sample: GraphedChoice, graph: Graph) -> None:
+        for kind in _KINDS:
+            sample.captured(graph, self.table.parameters, self.table.histories, kind)
+
+    def _is_any(self, mine: bool) -> bool:
+        return any(flag for (flag,) in self.ranks.exchange([mine])) if self.ranks.size > 1 else mine
+
+
+class Taken:
+    """How much of a card's memory has been taken since, by allocations as by the driver."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._free = self._now()
+
+    @property
+    def bytes(self) -> int:
+        return max(0, self._free - self._now())
+
+    def _now(self) -> int:
+        if self._device.type != "cuda":
+            return 0
+        torch.cuda.synchronize(self._device)
+        return torch.cuda.mem_get_info(self._device)[0]

@@ -1,0 +1,87 @@
+"""Tokens of a captured step on a GPU, chosen by one more graph, which reads the step's columns and logits.
+
+It is a graph of its own because masks come late: the step is computed while they are awaited. Whatever else a replay
+reads stands at fixed addresses too: the table of parameters, the histories, room for masks. Steps that were launched
+kernel by kernel, and rows whose logits are adjusted, have their tokens chosen by launches: the same tokens.
+Knows nothing of how a token is chosen.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy
+import torch
+from torch import Tensor
+
+from ....kernels.sampling import NO_ROW, DeviceMask
+from ...device import pinned
+from ...sampler import Choose, Mask, ParameterTable, Sampled, SamplingRows, are_adjusted, sample_by_race
+from ...steps.on_host import departed
+from .decoder import Graph, GraphedDecoder
+from .device_batch import StepColumns
+
+_LOG = logging.getLogger(__name__)
+
+Replay = Callable[[], Tensor]  # gives the tokens of all rows
+
+
+class Kind(NamedTuple):
+    """What a graph is for."""
+
+    are_best: bool
+    is_masked: bool
+
+
+@dataclass
+class GraphedChoice:
+    """Stands in for the sampler."""
+
+    runs: GraphedDecoder
+    choose: Choose
+    _room: DeviceMask | None = None
+
+    def __call__(self, logits: Tensor, rows: SamplingRows, mask: Mask | None) -> Sampled:
+        graph = self.runs.graph_of(logits)
+        if graph is None or are_adjusted(rows):
+            return sample_by_race(self.choose, logits, rows, mask)
+        if mask is not None:
+            self._take(mask, rows, graph.size)
+        replay = self.captured(graph, rows.parameters, rows.histories, Kind(rows.are_greedy, mask is not None))
+        departed(logits.device)  # what the last replay chose lay where this one's tokens will
+        return Sampled(replay()[: len(rows)])
+
+    def captured(self, graph: Graph, parameters: ParameterTable, histories: Tensor, kind: Kind) -> Replay:
+        """The choice of a graph's tokens, captured if it was not yet."""
+        if kind not in graph.choices:
+            graph.choices[kind] = self._captured(graph, parameters, histories, kind)
+        return graph.choices[kind]
+
+    def _take(self, mask: Mask, rows: SamplingRows, size: int) -> None:
+        """Put it where graphs of so many rows read it, before any of them is captured: that runs it, too."""
+        lines = numpy.full(size, NO_ROW, numpy.int32)
+        lines[mask.rows] = numpy.arange(len(mask.rows))
+        self._room_for(rows.parameters).take(*(pinned(torch.from_numpy(part)) for part in (lines, mask.bits)))
+
+    def _room_for(self, parameters: ParameterTable) -> DeviceMask:
+        most = max(len(parameters.kinds), *self.runs.options.sizes, 0)
+        if self._room is None or len(self._room.lines) != most:  # the graphs for another table are forgotten by now
+            self._room = DeviceMask.room(most, parameters.vocab_size, parameters.device)
+        return self._room
+
+    def _captured(self, graph: Graph, parameters: ParameterTable, histories: Tensor, kind: Kind) -> Replay:
+        start = time.perf_counter()
+        columns = StepColumns.shaped(graph.columns, graph.size)
+        draws = parameters.device_draws(histories, columns.slots, columns.ends, kind.are_best)
+        mask = self._room_for(parameters).first(graph.size) if kind.is_masked else None
+
+        def choice() -> Tensor:
+            return self.choose(graph.logits, draws, mask)
+
+        replay = self.runs.capture_choice(choice)
+        which = ("best" if kind.are_best else "drawn") + (", masked" if kind.is_masked else "")
+        seconds = time.perf_counter() - start
+        _LOG.info("captured the choice of %d tokens, %s, in %.2f s", graph.size, which, seconds)
+        return replay

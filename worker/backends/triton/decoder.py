@@ -1,0 +1,208 @@
+"""A decoder on a GPU: steps that only decode are captured as graphs and replayed, others are launched kernel by kernel.
+
+A graph is for so many rows and a context up to so long; a step takes the smallest that holds it, its spare rows being
+rows that are not there. All are captured before the first request (`captures.py`); without a warm-up a size is captured
+when it is first met. What changes from step to step is one small tensor of counts: all else a graph reads stands at
+fixed addresses (slot table, KV memory, weights).
+Knows nothing of what the layers compute.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ....kernels.lora import DeviceAdapted
+from ....kernels.paged import Rotation
+from ...kv.kv_cache import AnyKVCache
+from ...models.decoder import Decoder
+from ...steps.slots import SlotTable, StepRows
+from .capture import Capture, captures
+from .device_batch import DeviceBatch, Inputs, StepColumns, inputs_of, packed
+
+_LOG = logging.getLogger(__name__)
+_SHORTEST_CONTEXT, _CONTEXT_STEP = 1024, 4
+
+
+@dataclass(frozen=True)
+class GraphOptions:
+    is_on: bool = True
+    sizes: tuple[int, ...] = ()  # numbers of rows; empty: those of `fitting_size`
+
+
+class Key(NamedTuple):
+    """What a graph is for."""
+
+    rows: int  # so many at most
+    context: int  # none is longer
+    has_adapters: bool
+
+    def holds(self, other: "Key") -> bool:
+        return all(own >= needed for own, needed in zip(self, other, strict=True))
+
+
+@dataclass
+class Graph:
+    """One captured step."""
+
+    columns: Tensor  # int32: where its counts are written
+    adapted: DeviceAdapted | None  # and which rows have an adapter, where any has
+    hidden: Tensor  # the stream behind the last layer
+    replay: Callable[[], Tensor]  # gives logits of all rows
+    logits: Tensor | None = None  # those of the last replay
+    choices: dict[Hashable, Callable[[], Tensor]] = field(default_factory=dict)  # what was captured that reads them
+
+    @property
+    def size(self) -> int:
+        return len(self.hidden)
+
+
+class Replayed(NamedTuple):
+    """The last step, if a graph was replayed for it."""
+
+    graph: Graph
+    logits: Tensor
+    rows: Tensor | None = None  # of the hidden states, that these are the logits of
+
+
+@dataclass
+class GraphedDecoder:
+    """Stands in for the decoder that it captures."""
+
+    decoder: Decoder
+    options: GraphOptions
+    capture: Capture = field(default_factory=captures)
+    # The logits that a step leaves are borrowed: in the step's pool whatever is captured next may lie where they are.
+    # So what reads them has a pool of its own.
+    capture_choice: Capture = field(default_factory=captures)
+    _graphs: dict[Key, Graph] = field(default_factory=dict)
+    _serving: dict[Key, Graph] | None = None  # once all are captured: which of them serves a key
+    _kv: AnyKVCache | None = None
+    _last: Replayed | None = None
+
+    def forward(self, batch: DeviceBatch) -> Tensor:
+        """[T, hidden]: the stream behind the last layer, until the next step overwrites it."""
+        self._last = None
+        if not self.options.is_on or not batch.only_decodes:
+            return self._stream(batch.inputs(self.decoder.placement.ops), batch)
+        self.replayed(batch)
+        self._last = self._last._replace(rows=batch.logit_rows)
+        return self._last.graph.hidden[: batch.num_tokens]
+
+    def replayed(self, batch: DeviceBatch) -> Tensor:
+        """The logits of a batch that only decodes, one row after another."""
+        graph, size = self._graph_for(batch)
+        graph.columns.copy_(packed(batch.step_rows, size), non_blocking=True)
+        if graph.adapted is not None:
+            graph.adapted.take(batch.adapters)
+        graph.logits = graph.replay()
+        self._last = Replayed(graph, graph.logits[: batch.num_tokens])
+        return self._last.logits
+
+    def logits(self, hidden: Tensor, rows: Tensor) -> Tensor:
+        """[S, vocabulary] in float32 of rows of the last step's `hidden`, until the next step overwrites them."""
+        if self._last is not None and self._last.rows is rows:
+            return self._last.logits
+        return self.decoder.logits(hidden, rows)
+
+    def graph_of(self, logits: Tensor) -> Graph | None:
+        """The graph whose rows these are the logits of, if the last step replayed one."""
+        return self._last.graph if self._last is not None and self._last.logits is logits else None
+
+    def keys(self, table: SlotTable) -> list[Key]:
+        """All that steps of these slots may take, the largest first: it holds every step."""
+        most, longest = len(table.is_taken), table.max_model_len
+        sizes, contexts = all_sizes(most, self.options.sizes), all_contexts(longest)
+        adapted = (True, False) if self.decoder.placement.adapters is not None else (False,)
+        return [Key(size, context, has) for size in sizes for context in contexts for has in adapted]
+
+    def captured(self, key: Key, table: SlotTable, kv: AnyKVCache) -> Graph:
+        """The graph for a key, captured if it was not yet."""
+        if self._kv is not kv:
+            self.forget()
+            self._kv = kv
+        if key not in self._graphs:
+            self._graphs[key] = self._captured(key, table, kv)
+        return self._graphs[key]
+
+    def complete(self) -> None:
+        """From here on nothing more is captured: a step takes the smallest that holds it of those that there are."""
+        self._serving = {}
+
+    def forget(self) -> None:
+        """Give back all that was captured."""
+        self._graphs.clear()
+        self._kv = self._last = self._serving = None
+        self.capture, self.capture_choice = captures(), captures()  # a pool that was given back is not used again
+
+    def _stream(self, inputs: Inputs, batch: DeviceBatch) -> Tensor:
+        rope = self.decoder.rope
+        rope.grow_to(rope.end_of(batch.table.max_model_len))
+        batch.take(inputs, Rotation(rope.cos, rope.sin, inputs.rotations))
+        return self.decoder.stream(batch)
+
+    def _graph_for(self, batch: DeviceBatch) -> tuple[Graph, int]:
+        most, longest = len(batch.table.is_taken), batch.table.max_model_len
+        size = fitting_size(batch.num_tokens, most, self.options.sizes)
+        key = Key(size, fitting_context(max(batch.context_lengths), longest), batch.adapters is not None)
+        if self._serving is None or self._kv is not batch.kv:
+            graph = self.captured(key, batch.table, batch.kv)
+        elif (found := self._serving.get(key)) is not None:
+            graph = found
+        else:
+            graph = self._serving[key] = self._graphs[min(each for each in self._graphs if each.holds(key))]
+        return graph, graph.size
+
+    def _captured(self, key: Key, table: SlotTable, kv: AnyKVCache) -> Graph:
+        start, size, placement = time.perf_counter(), key.rows, self.decoder.placement
+        device, dtype = table.device, placement.activations
+        # Of no rows: its inputs are made of the columns, whatever they say when the graph is replayed.
+        blank = DeviceBatch(StepRows.none(), table, kv)
+        columns = packed(blank.step_rows, size).to(device)
+        hidden = torch.empty(size, self.decoder.hidden_size, dtype=dtype, device=device)
+        adapted = None
+        if key.has_adapters:
+            adapted = DeviceAdapted.room(size, placement.adapters.form.max_adapters, device)
+
+        def step() -> Tensor:
+            shaped = StepColumns.shaped(columns, size)
+            inputs = inputs_of(shaped, blank.table, placement.ops, size, 1, key.context, adapted, are_answers=True)
+            hidden.copy_(self._stream(inputs, blank))
+            return self.decoder.head(self.decoder.norm(hidden))
+
+        graph = Graph(columns, adapted, hidden, self.capture(step))
+        seconds = time.perf_counter() - start
+        _LOG.info("captured a step of %d rows, context up to %d, in %.2f s", size, key.context, seconds)
+        return graph
+
+
+def fitting_size(rows: int, most: int, sizes: tuple[int, ...] = ()) -> int:
+    """The size of graph for so many rows: one of `sizes`, or spare rows are few (a quarter at most, beyond 16)."""
+    if fitting := [size for size in sizes if size >= rows]:
+        return min(fitting)
+    step = 1 if rows <= 4 else 4 if rows <= 32 else 8 if rows <= 64 else 16
+    return min(-(-rows // step) * step, max(most, rows))
+
+
+def all_sizes(most: int, sizes: tuple[int, ...] = ()) -> list[int]:
+    """Every size that `fitting_size` gives, the largest first."""
+    return sorted({fitting_size(rows, most, sizes) for rows in range(1, most + 1)}, reverse=True)
+
+
+def fitting_context(context: int, longest: int) -> int:
+    bound = _SHORTEST_CONTEXT
+    while bound < context:
+        bound *= _CONTEXT_STEP
+    return min(bound, max(longest, context))
+
+
+def all_contexts(longest: int) -> list[int]:
+    """Every bound that `fitting_context` gives, the longest first."""
+    bounds = [fitting_context(1, longest)]
+    while bounds[0] < longest:
+        bounds.insert(0, fitting_context(bounds[0] + 1, longest))
+    return bounds

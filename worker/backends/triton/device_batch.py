@@ -1,0 +1,172 @@
+"""A step as kernels on a GPU want it: its counts in one small tensor, of which one kernel makes all other inputs.
+
+Nothing here waits for the device. Knows nothing of plans, parameters or models.
+"""
+
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+import numpy
+import torch
+from torch import Tensor
+
+from ....kernels import Adapted
+from ....kernels.lora import DeviceAdapted
+from ....kernels.paged import DeviceRows, Prompts, Rotation
+from ....kernels.sampling import NO_ROW
+from ...device import on_device, pinned
+from ...kv.kv_cache import DeviceKVCache
+from ...steps.slots import SlotTable, StepRows
+
+if TYPE_CHECKING:  # its kernels import triton
+    from ....kernels.triton.operations import TritonOperations
+
+_ALIGNED = 4  # int32 numbers in the 16 bytes that kernels like an address to be a multiple of
+
+
+class StepColumns(NamedTuple):
+    """Rows of a step, and behind them rows that are not there."""
+
+    slots: Tensor  # int32 [R]
+    starts: Tensor  # int32 [R]: position of the first token to compute
+    ends: Tensor  # int32 [R]: and the one after the last
+    query_starts: Tensor  # int32 [R + 1]: the tokens of row r are query_starts[r]:query_starts[r + 1]
+
+    @classmethod
+    def shaped(cls, packed: Tensor, num_rows: int) -> Self:
+        """The columns in what `packed` made."""
+        slots, starts, ends = packed[: 3 * _stride(num_rows)].view(3, -1)[:, :num_rows]
+        return cls(slots, starts, ends, packed[3 * _stride(num_rows) :])
+
+
+def packed(rows: StepRows, num_rows: int) -> Tensor:
+    """A step's columns for `num_rows`, one behind another; pinned where there is a GPU, so that nobody waits."""
+    count, stride = len(rows), _stride(num_rows)
+    columns = numpy.zeros(3 * stride + num_rows + 1, numpy.int32)
+    by_row, query_starts = columns[: 3 * stride].reshape(3, stride), columns[3 * stride :]
+    by_row[:, :count] = rows.slots, rows.starts, rows.ends
+    by_row[0, count:] = NO_ROW
+    query_starts[1 : count + 1] = numpy.cumsum(rows.num_tokens)
+    query_starts[count + 1 :] = query_starts[count]
+    return pinned(torch.from_numpy(columns))
+
+
+def _stride(num_rows: int) -> int:
+    return -(-num_rows // _ALIGNED) * _ALIGNED
+
+
+@dataclass(frozen=True, eq=False)
+class Inputs:
+    """What a forward pass reads."""
+
+    token_ids: Tensor  # [T] int64
+    rotations: Tensor  # [T] int64: the tokens' rows in the rotary table
+    rows: DeviceRows
+    adapted: DeviceAdapted | None = None  # which tokens have a LoRA adapter, if any may
+
+
+def inputs_of(
+    columns: StepColumns,
+    table: SlotTable,
+    ops: "TritonOperations",
+    num_tokens: int,
+    max_queries: int,
+    max_context: int,
+    adapted: DeviceAdapted | None,
+    are_answers: bool,
+    prompts: Prompts | None = None,
+) -> Inputs:
+    width = -(-max_context // table.block_size)
+    counts = (columns.slots, columns.starts, columns.query_starts)
+    found = ops.step_inputs(*counts, table.histories, table.tables, table.block_size, num_tokens, width)
+    rows = DeviceRows(
+        columns.query_starts,
+        found.context_lengths,
+        found.block_tables,
+        found.kv_slots,
+        max_queries,
+        max_context,
+        # The kernel for answers alone takes a token's position for its row of the rotary table.
+        are_answers and table.device_rotation_starts is None,
+        prompts,
+    )
+    return Inputs(found.token_ids, _rotations(found.positions, columns, table), rows, adapted)
+
+
+def _rotations(positions: Tensor, columns: StepColumns, table: SlotTable) -> Tensor:
+    """Spare tokens get any row that is there."""
+    if table.device_rotation_starts is None:
+        return positions
+    token = torch.arange(len(positions), dtype=torch.int32, device=positions.device)
+    row = torch.searchsorted(columns.query_starts[1:].contiguous(), token, right=True).clamp(max=len(columns.slots) - 1)
+    return positions + table.device_rotation_starts[columns.slots[row].clamp(min=0)]
+
+
+class DeviceBatch:
+    """One step of R rows and T tokens; has what a `Batch` has, once that was made and taken."""
+
+    token_ids: Tensor
+    rows: DeviceRows
+    rotation: Rotation
+    adapted: DeviceAdapted | None
+
+    def __init__(self, step_rows: StepRows, table: SlotTable, kv: DeviceKVCache) -> None:
+        self.step_rows = step_rows
+        self.table = table
+        self.kv = kv
+        self.query_starts = [0, *numpy.cumsum(step_rows.num_tokens).tolist()]
+        self.context_lengths: list[int] = step_rows.ends.tolist()
+        self.adapters = _pinned(Adapted.of(table.adapters[step_rows.slots], step_rows.num_tokens))
+
+    @property
+    def num_tokens(self) -> int:
+        return self.query_starts[-1]
+
+    @cached_property
+    def only_decodes(self) -> bool:
+        """Every row computes one token of its answer and is asked for the next."""
+        rows = self.step_rows
+        is_answering = rows.wants_logits & (rows.starts >= self.table.num_prompt[rows.slots])
+        return self.num_tokens == len(rows) and bool(is_answering.all())
+
+    @cached_property
+    def logit_rows(self) -> Tensor:
+        """[S] int64: the tokens whose hidden states go to the head."""
+        if self.only_decodes:
+            return _numbers(len(self.table.is_taken), self.table.device)[: self.num_tokens]
+        ends = numpy.array(self.query_starts[1:], numpy.int64)
+        return on_device(ends[self.step_rows.wants_logits] - 1, self.table.device)
+
+    def inputs(self, ops: "TritonOperations") -> Inputs:
+        count, device = len(self.step_rows), self.table.device
+        columns = StepColumns.shaped(packed(self.step_rows, count).to(device, non_blocking=True), count)
+        most, longest = int(self.step_rows.num_tokens.max()), int(self.step_rows.ends.max())
+        adapted = None
+        if self.adapters is not None:
+            parts = (self.adapters.tokens, self.adapters.blocks)
+            adapted = DeviceAdapted(*(part.to(device, non_blocking=True) for part in parts))
+        return inputs_of(
+            columns, self.table, ops, self.num_tokens, most, longest, adapted, self.only_decodes, self._prompts()
+        )
+
+    def _prompts(self) -> Prompts:
+        rows = self.step_rows
+        prompts = numpy.flatnonzero(rows.num_tokens > 1)
+        lengths = zip(rows.num_tokens[prompts].tolist(), rows.ends[prompts].tolist(), strict=True)
+        return Prompts(int(prompts[0]) if len(prompts) else len(rows), tuple(lengths))
+
+    def take(self, inputs: Inputs, rotation: Rotation) -> None:
+        """What layers will read."""
+        self.token_ids, self.rows, self.adapted = inputs.token_ids, inputs.rows, inputs.adapted
+        self.rotation = rotation
+
+
+@cache
+def _numbers(count: int, device: torch.device) -> Tensor:
+    """0, 1, 2 …, which are there before a step asks for them."""
+    return torch.arange(count, device=device)
+
+
+def _pinned(adapted: Adapted | None) -> Adapted | None:
+    return None if adapted is None else Adapted(pinned(adapted.tokens), pinned(adapted.blocks))

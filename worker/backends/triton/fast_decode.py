@@ -1,0 +1,71 @@
+"""Decode steps of captured graphs in which every row samples one token: the host counts and replays.
+
+Of a small model a card computes such a step in less than half a millisecond, in which the host has to get the next one
+under way. So plans of plain rows go past all that other rows may ask for; any other plan is refused, with nothing
+changed, and goes the way of `Runner`, to the same tokens. Knows nothing of what a model computes.
+"""
+
+from collections.abc import Callable
+
+import numpy
+import torch
+
+from ....protocol.faults import point
+from ....protocol.messages import StepPlan, StepResult, column
+from ....protocol.trace import Trace
+from ...kv.kv_cache import DeviceKVCache
+from ...sampler import Sample, SamplingRows
+from ...steps.on_host import OnHost
+from ...steps.outcome import Outcome
+from ...steps.slots import SlotTable, StepRows
+from .decoder import GraphedDecoder
+from .device_batch import DeviceBatch
+
+_ONE = column([1])
+
+
+class GraphedFastDecode:
+    def __init__(
+        self, graphed: GraphedDecoder, sample: Sample, kv: DeviceKVCache, table: SlotTable, trace: Trace
+    ) -> None:
+        self.graphed = graphed
+        self.sample = sample
+        self.kv = kv
+        self.table = table
+        self.trace = trace
+
+    def launch(self, plan: StepPlan) -> Callable[[], StepResult] | None:
+        """What waits for the step and says what it brought; None, and nothing is done, if it is not one of these."""
+        count = len(plan.slots) // len(_ONE)
+        if not plan.has_rows_only or plan.num_tokens != _ONE * count or not self._are_plain(plan):
+            return None
+        with self.trace.span("launch", step=plan.step, rows=count, tokens=count):
+            rows = self.table.apply(plan)
+            return self._arriving(plan.step, rows, self._launched(rows))
+
+    def _are_plain(self, plan: StepPlan) -> bool:
+        """Whether each row has all but its newest token computed, and none of them asks for more than the next."""
+        table, slots = self.table, numpy.frombuffer(plan.slots, numpy.int32)
+        if not len(slots) or int(slots.min()) < 0 or int(slots.max()) >= len(table.is_taken):
+            return False
+        computed = table.num_computed[slots]
+        are_newest = (computed + 1 == table.num_tokens[slots]) & (computed >= table.num_prompt[slots])
+        return bool((are_newest & table.is_taken[slots] & table.is_plain[slots]).all())
+
+    @torch.inference_mode()
+    def _launched(self, rows: StepRows) -> OnHost:
+        logits = self.graphed.replayed(DeviceBatch(rows, self.table, self.kv))
+        if point("worker.logits") == "nan":
+            logits[0] = torch.nan
+        table = self.table
+        sampling = SamplingRows(table.parameters, rows.slots, rows.ends, table.num_prompt[rows.slots], table.histories)
+        return OnHost(self.sample(logits, sampling, None).chosen)
+
+    def _arriving(self, step: int, rows: StepRows, chosen: OnHost) -> Callable[[], StepResult]:
+        def result() -> StepResult:
+            token_ids, faults = chosen.numpy().T
+            if faults.any():
+                return Outcome(rows, chosen).result(step)
+            return StepResult(step, _ONE * len(rows), token_ids.astype(numpy.int32).tobytes(), 0.0)
+
+        return result

@@ -1,0 +1,169 @@
+"""A GPU's first steps, before any request: kernels are compiled and tuned, and what steps take of memory is measured.
+
+The largest step there may be, and prompts and answers of sizes that double, so that no later step meets a kernel that
+is not compiled, or a size that was not tuned. Their rows all write to one block, and what they compute is of no
+interest. Knows of requests only how many there may be, and what they may ask of a token's choice.
+"""
+
+import logging
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy
+import torch
+
+from ....kernels import triton
+from ....protocol.adapter_messages import NO_ADAPTER
+from ....protocol.messages import mask_bytes
+from ....protocol.sampling import SamplingParams
+from ...kv.kv_cache import AnyKVCache
+from ...models.load import Model
+from ...parallel import Parallel
+from ...sampler import Mask, SamplingRows
+from ...start.memory import Size
+from ...steps.logprobs import piece_length, token_logprobs
+from ...steps.slots import SlotTable, StepRows
+from ...steps.step_batch import batch_of
+from .captures import Captures
+
+_LOG = logging.getLogger(__name__)
+_FLOAT = 4
+_ANYTHING = SamplingParams(temperature=1, top_p=0.9)  # that needs every kernel which chooses tokens
+_MORE = SamplingParams(temperature=1, top_p=0.9, repetition_penalty=1.1, frequency_penalty=0.1)  # and all that adjust
+_NUM_TOP = (0, 5, 20)  # most likely tokens: as many as there are kernels for
+_LOGITS_AT_ONCE = 4  # the model's, their copies for log-probabilities, weights and order while a token is chosen
+
+
+class Needed(NamedTuple):
+    """Bytes beyond what stays."""
+
+    step: int  # of the largest one
+    graphs: int  # of all that are captured
+
+
+def warm_up(
+    model: Model,
+    size: Size,
+    kv: AnyKVCache,
+    max_model_len: int,
+    device: torch.device,
+    kept: Path,
+    ranks: Parallel | None = None,
+) -> Needed:
+    """What steps will take; `kv` has one block, `kept` is the folder for what tuning finds."""
+    start = time.perf_counter()
+    table = SlotTable(
+        size.num_slots, max_model_len, 1, kv.block_size, model.vocab_size, device, stretches=bool(model.stretches)
+    )
+    for slot in range(size.num_slots):
+        table.parameters.enter(slot, _ANYTHING, 1, seed=slot, sample=0)
+    if not triton.lack():
+        _tune(model, size, kv, table, kept)
+    tuned = time.perf_counter()
+    peak = _peak(model, size, kv, table)
+    table.num_prompt[:] = 1
+    graphs = Captures(model, table, kv, ranks or Parallel()).measured()
+    torch.cuda.empty_cache()
+    seconds = time.perf_counter() - tuned
+    _LOG.info("warm-up: kernels were ready in %.1f s, the largest steps took %.1f s", tuned - start, seconds)
+    return Needed(peak + size.num_slots * max_model_len * _FLOAT, graphs)
+
+
+def _tune(model: Model, size: Size, kv: AnyKVCache, table: SlotTable, kept: Path) -> None:
+    from ....kernels.triton.tuning import learning  # imports triton
+
+    table.num_prompt[:] = table.max_model_len  # of prompts no step is captured
+    largest = _largest(size, table.max_model_len)
+    with learning(kept):
+        for rows in (*_sizes_of_decodes(size), largest):
+            _computed(model, rows, kv, table)
+        for rows in _sizes_of_prompts(int(largest.num_tokens.max())):
+            _computed_with_all_logits(model, rows, kv, table)
+        _ask_for_more(model, kv, table)
+        if model.adapters is not None:
+            table.adapters[0] = 0  # of which nothing is loaded
+            _computed(model, _decodes(1, 2), kv, table)
+            table.adapters[0] = NO_ADAPTER
+
+
+def _ask_for_more(model: Model, kv: AnyKVCache, table: SlotTable) -> None:
+    """What few rows ask for: a mask, penalties, log-probabilities."""
+    table.parameters.enter(0, _MORE, 1, seed=0, sample=0)
+    logits = _computed(model, _decodes(1, 2), kv, table, _mask(1, model.vocab_size))
+    for num_top in _NUM_TOP:
+        token_logprobs(logits, torch.zeros(1, dtype=torch.int64, device=table.device), num_top)
+    table.parameters.enter(0, _ANYTHING, 1, seed=0, sample=0)
+    _computed(model, _decodes(1, 2), kv, table, _mask(1, model.vocab_size))
+
+
+def _peak(model: Model, size: Size, kv: AnyKVCache, table: SlotTable) -> int:
+    """What a step's tensors take at most."""
+    device = table.device
+    torch.cuda.synchronize(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    before = torch.cuda.memory_allocated(device)
+    logits = _computed(model, _largest(size, table.max_model_len), kv, table)
+    shape = (size.num_slots, model.vocab_size)
+    spare = [torch.empty(shape, dtype=torch.float32, device=device) for _ in range(_LOGITS_AT_ONCE)]
+    torch.cuda.synchronize(device)
+    peak = torch.cuda.max_memory_allocated(device) - before
+    del logits, spare
+    torch.cuda.empty_cache()
+    return peak
+
+
+def _computed(model: Model, rows: StepRows, kv: AnyKVCache, table: SlotTable, mask: Mask | None = None) -> torch.Tensor:
+    """The logits, of which tokens were chosen too."""
+    batch = batch_of(table, rows, kv)
+    logits = model.logits(model.forward(batch), batch.logit_rows)
+    sampling = SamplingRows(table.parameters, rows.slots, rows.ends, table.num_prompt[rows.slots], table.histories)
+    model.sample(logits, sampling, mask)
+    return logits
+
+
+def _computed_with_all_logits(model: Model, rows: StepRows, kv: AnyKVCache, table: SlotTable) -> None:
+    """Also of a prompt's other tokens, as many as are done at once where their log-probabilities are asked for."""
+    batch = batch_of(table, rows, kv)
+    hidden = model.forward(batch)
+    model.logits(hidden, torch.arange(min(len(hidden), piece_length(model.vocab_size)), device=table.device))
+
+
+def _mask(num_rows: int, vocab_size: int) -> Mask:
+    """That allows everything."""
+    return Mask(numpy.arange(num_rows), numpy.full((num_rows, mask_bytes(vocab_size) // 4), -1, numpy.int32))
+
+
+def _sizes_of_decodes(size: Size) -> Iterator[StepRows]:
+    rows = 1
+    while rows < size.num_slots:
+        yield _decodes(rows, 2)
+        rows *= 2
+    yield _decodes(size.num_slots, 2)
+
+
+def _sizes_of_prompts(longest: int) -> Iterator[StepRows]:
+    """Prompts alone."""
+    length = 2
+    while length < longest:
+        yield _rows([0], [length])
+        length *= 2
+
+
+def _decodes(num_rows: int, context: int) -> StepRows:
+    return _rows([context - 1] * num_rows, [1] * num_rows)
+
+
+def _largest(size: Size, max_model_len: int) -> StepRows:
+    """Prompts as long as may be, until the budget of tokens is used up."""
+    length = min(size.max_num_batched_tokens, max_model_len)
+    lengths = [length] * min(size.num_slots, size.max_num_batched_tokens // length)
+    return _rows([0] * len(lengths), lengths)
+
+
+def _rows(starts: list[int], num_tokens: list[int]) -> StepRows:
+    counts = numpy.array(num_tokens, numpy.int64)
+    firsts = numpy.array(starts, numpy.int64)
+    is_sampling = numpy.ones(len(counts), bool)
+    return StepRows(numpy.arange(len(counts)), counts, firsts, firsts + counts, is_sampling, ~is_sampling)

@@ -1,0 +1,145 @@
+"""Writes a model with its projections as integers, in the layout of compressed-tensors, which other engines read too.
+
+Weights are read, quantized and written some rows at a time, whole or cut
+for the ranks. The target appears under its name when it is complete. The head, the embedding and the norms stay as
+they are.
+"""
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from safetensors import safe_open
+from torch import Tensor
+
+from ...kernels.cpu.library import LibraryError, load
+from ...kernels.cpu.quantized import unpacked
+from ...kernels.cpu.weights import pack
+from ...kernels.quantized_part import QuantizedPart
+from ...kernels.reference.quantized import quantize_int4, quantize_int8
+from ...protocol.conversion import Conversion, Converted, Converting, Said
+from ...protocol.errors import ConfigError
+from ...protocol.model_file import read_model_json
+from ...protocol.own_folder import HeldFolder
+from ..models.config import read_config
+from ..weights.file_checks import check_weight_files
+from .compressed_writer import quantization_config
+from .conversion_plan import Stored, check_groups, planned_folders, stored_tensors
+from .converted_folder import ConvertedFolder, write_json
+from .rank_pieces import rank_pieces
+
+_PIECE = 64 << 20  # bytes of a source's rows at a time
+_WEIGHTS = {".safetensors", ".bin", ".pt", ".pth", ".gguf", ".onnx", ".h5", ".msgpack", ".ot"}
+_SPARE = 256 << 20  # bytes of disk to be left over
+
+Quantize = Callable[[Tensor], QuantizedPart]
+Say = Callable[[Said], None]
+
+
+def convert(asked: Conversion, say: Say) -> Converted:
+    """Make the target folder; raises `PenstockError`."""
+    source, target = Path(asked.source), Path(asked.target)
+    config = read_config(source)
+    if config.quantization is not None:
+        raise ConfigError(f"{source} is quantized already ({config.quantization}). Convert its original.")
+    check_weight_files(source)
+    by_rank = rank_pieces(source, config, asked.tensor_parallel_size)
+    check_groups(by_rank, asked)
+    stored = stored_tensors(source)
+    folders = planned_folders(stored, asked, by_rank)
+    stored = [each for each in stored if any(each.name in folder.pieces for folder in folders)]
+    before, after = (sum(each.nbytes for each in some) for some in (stored, folders))
+    with _appearing(target, after) as folder:
+        _write_weights([ConvertedFolder(folder / each.name, each) for each in folders], stored, _quantizer(asked), say)
+        _write_config(folder, source, asked)
+        _copy_the_rest(folder, source, Path(asked.tokenizer))
+    return Converted(before, after)
+
+
+def _quantizer(asked: Conversion) -> Quantize:
+    """As a load with `quantization` would: by the kernels' packer, where there is one."""
+    try:
+        load()
+    except LibraryError:
+        if asked.kind == "int8":
+            return quantize_int8
+        return lambda rows: quantize_int4(rows, asked.group_size)
+    return lambda rows: unpacked(pack([rows], asked.kind, asked.group_size))  # type: ignore[arg-type]
+
+
+@contextmanager
+def _appearing(target: Path, size: int) -> Iterator[Path]:
+    """A folder beside the target that takes its name at the end; what an ended process left there is removed."""
+    if os.path.lexists(target):
+        raise ConfigError(f"{target} exists, and is not written over. Remove it, or name another folder.")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(target.parent).free
+    if free < size + _SPARE:
+        raise ConfigError(f"{size / 1e9:.1f} GB are to be written, and {free / 1e9:.1f} GB are free at {target}.")
+    unfinished = target.with_name(f".{target.name}.converting")
+    try:
+        folder = HeldFolder(unfinished, "unfinished conversion", mode=0o777)
+    except BlockingIOError:
+        raise ConfigError(f"Another process is converting to {target} now. Wait for it, or end it.") from None
+    except FileExistsError:
+        raise ConfigError(f"{unfinished} is in the way, and not Penstock's. Move it, or name another folder.") from None
+    try:
+        folder.clear()
+        yield folder.path
+        if os.path.lexists(target):
+            raise ConfigError(f"{target} was made by someone else meanwhile, and is not written over.")
+        folder.keep_as(target)
+    except BaseException:
+        folder.remove()
+        raise
+
+
+def _write_weights(targets: list[ConvertedFolder], stored: list[Stored], quantize: Quantize, say: Say) -> None:
+    """Each tensor is read and quantized once, for all ranks."""
+    done, total = 0, sum(source.nbytes for source in stored)
+    for source in stored:
+        holders = [target for target in targets if target.holds(source.name)]
+        for nbytes in _write_tensor(holders, source, quantize):
+            done += nbytes
+            say(Converting(done, total))
+    for target in targets:
+        target.close()
+
+
+def _write_tensor(holders: list[ConvertedFolder], source: Stored, quantize: Quantize) -> Iterator[int]:
+    """Gives the bytes of the source that are done."""
+    if not source.shape or not source.nbytes:
+        with safe_open(source.file, framework="pt") as file:
+            for holder in holders:
+                holder.whole(source.name, file.get_tensor(source.stored_name))
+        return
+    num_rows = source.shape[0]
+    step = max(1, _PIECE * num_rows // source.nbytes)
+    for first in range(0, num_rows, step):
+        # Opened anew for each piece: what was read of a mapped file counts as memory as long as it is mapped.
+        with safe_open(source.file, framework="pt") as file:
+            rows = file.get_slice(source.stored_name)[first : first + step]
+            nbytes = rows.nbytes
+            made = quantize(rows) if source.is_projection else rows
+            for holder in holders:
+                holder.rows(source.name, made, first)
+            del rows, made
+        yield nbytes
+
+
+def _write_config(folder: Path, source: Path, asked: Conversion) -> None:
+    config = read_model_json(source / "config.json")
+    write_json(
+        folder / "config.json", config | {"quantization_config": quantization_config(asked.kind, asked.group_size)}
+    )
+
+
+def _copy_the_rest(folder: Path, source: Path, tokenizer: Path) -> None:
+    """Tokenizer, templates, licence: all files that are neither weights nor written here."""
+    for place in (source, tokenizer):
+        for path in sorted(place.iterdir()):
+            is_weights = path.suffix in _WEIGHTS or path.name.endswith(".index.json")
+            if path.is_file() and not is_weights and path.name[0] != "." and not (folder / path.name).exists():
+                shutil.copyfile(path, folder / path.name)

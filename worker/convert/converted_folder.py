@@ -1,0 +1,92 @@
+"""A folder of converted weights while it is written, of a whole model or of one rank.
+
+It is given quantized rows of the source's tensors as they come, and writes what it holds of them. Knows nothing of
+quantizing, nor which rank holds what.
+"""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+from torch import Tensor
+
+from ...kernels.quantized_part import QuantizedPart
+from ..weights.cut_checkpoint import write_pieces
+from .compressed_writer import written_rows
+from .conversion_plan import TargetFolder
+from .safetensors_file import SafetensorsFile
+
+_Rows = TypeVar("_Rows", Tensor, QuantizedPart)
+
+
+class ConvertedFolder:
+    """Open until closed."""
+
+    def __init__(self, folder: Path, planned: TargetFolder) -> None:
+        folder.mkdir(exist_ok=True)
+        self.folder = folder
+        self.planned = planned
+        self._files = [
+            SafetensorsFile(folder / name, tensors)
+            for name, tensors in zip(planned.file_names, planned.files, strict=True)
+        ]
+        self._file_of = {tensor: file for file in self._files for tensor in file.tensors}
+
+    def holds(self, name: str) -> bool:
+        return name in self.planned.pieces
+
+    def whole(self, name: str, tensor: Tensor) -> None:
+        self._file_of[name].rows(name, tensor)
+
+    def rows(self, name: str, rows: Tensor | QuantizedPart, first: int) -> None:
+        """What this folder holds of the source's rows from `first` on."""
+        piece = self.planned.pieces[name]
+        dim, start, end = piece.part or (0, 0, piece.shape[0])
+        if dim == 1:
+            self._write(name, cut(rows, 1, start, end), first)
+            return
+        length = len(rows.values if isinstance(rows, QuantizedPart) else rows)
+        low, high = max(first, start), min(first + length, end)
+        if low < high:
+            self._write(name, cut(rows, 0, low - first, high - first), low - start)
+
+    def close(self) -> None:
+        """All is on the disk afterwards."""
+        for name, piece in self.planned.pieces.items():
+            shape = name.removesuffix("weight") + "weight_shape"
+            if shape in self._file_of:
+                self._file_of[shape].whole(shape, list(piece.held))
+        for file in self._files:
+            file.close()
+        if len(self._files) > 1:
+            self._write_index()
+        if any(piece.part for piece in self.planned.pieces.values()):  # of a whole model there is nothing to say
+            write_pieces(self.folder, list(self.planned.pieces.values()))
+
+    def _write(self, name: str, rows: Tensor | QuantizedPart, first: int) -> None:
+        made = {name: rows}
+        if isinstance(rows, QuantizedPart):
+            module = name.removesuffix("weight")
+            made = {module + part: each for part, each in written_rows(rows).items()}
+        for each, tensor in made.items():
+            self._file_of[each].rows(each, tensor, first)
+
+    def _write_index(self) -> None:
+        files = zip(self.planned.file_names, self.planned.files, strict=True)
+        weight_map = {tensor: name for name, tensors in files for tensor in tensors}
+        index = {"metadata": {"total_size": self.planned.nbytes}, "weight_map": weight_map}
+        write_json(self.folder / "model.safetensors.index.json", index)
+
+
+def cut(rows: _Rows, dim: int, first: int, last: int) -> _Rows:
+    """Of dimension `dim` the entries from first to last + 1; inputs in groups are cut between groups only."""
+    if isinstance(rows, Tensor):
+        return rows.narrow(dim, first, last - first)
+    group = rows.group_size if dim == 1 else 1
+    scales = cut(rows.scales, dim, first // group, -(-last // group))
+    return replace(rows, values=cut(rows.values, dim, first, last), scales=scales)
+
+
+def write_json(path: Path, content: object) -> None:
+    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

@@ -1,0 +1,68 @@
+"""Which pieces of a model's tensors each rank holds, asked of the model's own layers.
+
+A decoder is built for every rank, on a source that notes what is pulled and gives tensors without content (torch's
+device "meta"). So nobody but the layers knows how weights are divided. Reads names and shapes, no weights.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from ...kernels import FAST, TorchOperations, WeightForm
+from ..models.config import ModelConfig
+from ..models.decoder import Decoder
+from ..models.load import check_split
+from ..parallel import Parallel
+from ..weights.checkpoint import Checkpoint, Placement, Weights
+from ..weights.piece import Part, Piece
+from ..weights.tensor_names import check_unread
+
+_NOWHERE = torch.device("meta")
+
+
+def rank_pieces(folder: Path, config: ModelConfig, size: int) -> list[dict[str, Piece]]:
+    """Of each of `size` ranks the pieces that it holds, by the tensors' names."""
+    check_split(config, size)
+    checkpoint = Checkpoint(folder)
+    by_rank = [_pulled(checkpoint, config, Parallel(rank, size)) for rank in range(size)]
+    check_unread(folder, sorted(set(checkpoint.names).difference(*by_rank)), config)
+    return by_rank
+
+
+def _pulled(checkpoint: Checkpoint, config: ModelConfig, ranks: Parallel) -> dict[str, Piece]:
+    source, form = _NotingSource(checkpoint), WeightForm("fp32")
+    ops = TorchOperations(_NOWHERE, torch.float32, ranks, FAST)
+    Decoder(Weights(source, Placement(_NOWHERE, form, form, torch.float32, ops, ranks)), config)
+    return source.pieces
+
+
+class _NotingSource:
+    """Stands in for a checkpoint."""
+
+    bytes_read = 0
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self.checkpoint = checkpoint
+        self.pieces: dict[str, Piece] = {}
+
+    @property
+    def names(self) -> Iterable[str]:
+        return self.checkpoint.names
+
+    def has(self, name: str) -> bool:
+        return self.checkpoint.has(name)
+
+    def read(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
+        self.checkpoint.shaped(name, shape)  # raises where it is missing or has another shape
+        self.pieces[name] = Piece(name, shape, part)
+        return torch.empty(self.pieces[name].held, device=_NOWHERE)
+
+    matrix = read
+
+    def pass_over(self, name: str) -> None:
+        """Nothing is kept here that would be used instead."""
+
+    def leftovers(self) -> list[str]:
+        return []

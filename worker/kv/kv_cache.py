@@ -1,0 +1,155 @@
+"""The memory of keys and values: plain tensors for torch's operations, packed bytes for kernels.
+
+Which block belongs to whom is the engine's business. Fresh memory is zeros, so that the unwritten end of a block
+holds numbers. Knows nothing of requests or attention.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import NamedTuple, Self
+
+import torch
+from torch import Tensor
+
+from ...kernels import LayerKV, Scratch
+from ...kernels.cpu.kv_memory import KVMemory
+from ...kernels.kv_layout import KV_FORMATS, plain_keys, plain_values
+from ...kernels.paged import PagedKV
+from .host_memory import fresh_zeros
+
+
+class KVShape(NamedTuple):
+    """What one token keeps on this rank."""
+
+    num_layers: int
+    num_kv_heads: int
+    head_dim: int
+
+    def bytes_per_token(self, dtype: torch.dtype) -> int:
+        """Bytes of its key and value over all layers."""
+        return 2 * self.num_layers * self.num_kv_heads * self.head_dim * dtype.itemsize
+
+    def packed_bytes_per_token(self, kind: str) -> int:
+        """The same in the packed format of this name, scales included."""
+        return 2 * self.num_layers * self.num_kv_heads * KV_FORMATS[kind].bytes_per_token(self.head_dim)
+
+
+class Blocks(ABC):
+    """What a memory of blocks can do, however they are kept."""
+
+    @property
+    @abstractmethod
+    def tensors(self) -> tuple[Tensor, ...]:
+        """All that it holds, each [layers, num_blocks, …]."""
+
+    @property
+    def num_blocks(self) -> int:
+        return self.tensors[0].shape[1]
+
+    def copy_blocks(self, sources: Tensor, targets: Tensor) -> None:
+        """Copy whole blocks in every layer; no block is both source and target."""
+        for tensor in self.tensors:
+            tensor[:, targets] = tensor[:, sources]
+
+
+@dataclass
+class KVCache(Blocks):
+    """The blocks of all layers; `keys[layer]` and `values[layer]` are views of one allocation each."""
+
+    keys: Tensor  # [layers, num_blocks, num_kv_heads, block_size, head_dim]
+    values: Tensor
+    scratch: Scratch = field(default_factory=Scratch)
+
+    @classmethod
+    def allocate(
+        cls, shape: KVShape, num_blocks: int, block_size: int, dtype: torch.dtype, device: torch.device | str
+    ) -> "KVCache":
+        """Zeros for `num_blocks`; on a CPU the kernel hands out the pages as they are touched."""
+        size = (shape.num_layers, num_blocks, shape.num_kv_heads, block_size, shape.head_dim)
+        return cls(_zeros(size, dtype, device), _zeros(size, dtype, device))
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        return self.keys, self.values
+
+    @property
+    def block_size(self) -> int:
+        return self.keys.shape[3]
+
+    def of_layer(self, layer: int) -> LayerKV:
+        return LayerKV(self.keys[layer], self.values[layer])
+
+
+@dataclass
+class PackedKVCache(Blocks):
+    """The blocks of all layers as kernels keep them, on processors and GPUs alike; `kind` names a row of KV_FORMATS."""
+
+    kind: str
+    block_size: int
+    head_dim: int
+    keys: Tensor  # uint8 [layers, num_blocks, num_kv_heads, bytes of a block and head]
+    values: Tensor
+    key_scales: Tensor | None  # float16 [layers, num_blocks, num_kv_heads, parts, block_size]
+    value_scales: Tensor | None
+
+    @classmethod
+    def allocate(
+        cls, shape: KVShape, num_blocks: int, block_size: int, kind: str, device: torch.device | str = "cpu"
+    ) -> Self:
+        """Zeros for `num_blocks`; on a CPU the kernel hands out the pages as they are touched."""
+        form = KV_FORMATS[kind]
+        blocks = (shape.num_layers, num_blocks, shape.num_kv_heads)
+        size = (*blocks, block_size * shape.head_dim * form.bits // 8)
+        stored = [_zeros(size, torch.uint8, device) for _ in range(2)]
+        scales: list[Tensor | None] = [None, None]
+        if form.scale_parts:
+            scales = [_zeros((*blocks, form.scale_parts, block_size), torch.float16, device) for _ in range(2)]
+        return cls(kind, block_size, shape.head_dim, stored[0], stored[1], scales[0], scales[1])
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        return tuple(
+            tensor for tensor in (self.keys, self.values, self.key_scales, self.value_scales) if tensor is not None
+        )
+
+    def stored(self, layer: int, blocks: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values of these blocks as float32 [blocks, heads, block_size, head_dim]."""
+        key_scales = None if self.key_scales is None else self.key_scales[layer, blocks]
+        value_scales = None if self.value_scales is None else self.value_scales[layer, blocks]
+        return (
+            plain_keys(self.keys[layer, blocks], key_scales, self.kind, self.block_size),
+            plain_values(self.values[layer, blocks], value_scales, self.kind, self.head_dim),
+        )
+
+
+class NativeKVCache(PackedKVCache):
+    """As the native kernels of a CPU are told of it."""
+
+    def of_layer(self, layer: int) -> KVMemory:
+        """One layer's blocks; valid while this cache is."""
+        pointers = [
+            None if tensor is None else tensor[layer].data_ptr()
+            for tensor in (self.keys, self.values, self.key_scales, self.value_scales)
+        ]
+        number, num_heads = KV_FORMATS[self.kind].number, self.keys.shape[2]
+        return KVMemory(*pointers, number, self.block_size, num_heads, self.head_dim)
+
+
+class DeviceKVCache(PackedKVCache):
+    """As kernels that take tensors are told of it."""
+
+    def of_layer(self, layer: int) -> PagedKV:
+        parts = (
+            None if tensor is None else tensor[layer]
+            for tensor in (self.keys, self.values, self.key_scales, self.value_scales)
+        )
+        return PagedKV(*parts, self.kind, self.block_size, self.head_dim)  # type: ignore[arg-type]
+
+
+def _zeros(size: tuple[int, ...], dtype: torch.dtype, device: torch.device | str) -> Tensor:
+    if torch.device(device).type == "cpu":
+        return fresh_zeros(size, dtype)
+    return torch.zeros(size, dtype=dtype, device=device)
+
+
+AnyKVCache = KVCache | NativeKVCache | DeviceKVCache

@@ -1,0 +1,65 @@
+"""The LoRA adapters that a model can have: room beside each product, and what fills it.
+
+Layers ask for room while the model is built; from then on the memory stands, for so many adapters of so large a rank.
+An adapter is read straight into its place, and takes nothing from steps that run meanwhile without it. Of a product's
+parts that a rank holds, an adapter's `up` has the same outputs, or its `down` the same inputs.
+Knows nothing of layers, and of requests only that they name an adapter by its number.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import Tensor
+
+from ...kernels import LoraForm, LoraWeights, Operations
+from ..weights.piece import Piece
+from .lora_files import AdapterFiles, Target
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a projection's adapters go."""
+
+    weights: LoraWeights
+    part: int  # of the product that computes this projection
+    piece: Piece  # what this rank holds of it
+
+
+class AdapterBank:
+    def __init__(self, form: LoraForm, ops: Operations) -> None:
+        self.form = form
+        self.ops = ops
+        self._products: list[LoraWeights] = []
+        self._places: dict[str, _Place] = {}  # by the projection's name: model.layers.0.self_attn.q_proj
+
+    @property
+    def nbytes(self) -> int:
+        """Planned for all adapters that there may be."""
+        return sum(product.nbytes for product in self._products)
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Memory that was taken and not touched yet."""
+        return tuple(tensor for product in self._products for tensor in product.tensors)
+
+    def room_for(self, pieces: list[Piece]) -> LoraWeights:
+        """For the adapters of a product that computes these projections, or this rank's part of them."""
+        in_features = pieces[0].held[1]
+        weights = self.ops.lora(in_features, [piece.held[0] for piece in pieces], self.form)
+        self._products.append(weights)
+        for part, piece in enumerate(pieces):
+            self._places[piece.name.removesuffix(".weight")] = _Place(weights, part, piece)
+        return weights
+
+    def load(self, adapter: int, folder: Path) -> None:
+        """Read an adapter into its place, which no step may use meanwhile; raises `AdapterError`."""
+        targets = {name: Target(*place.piece.shape) for name, place in self._places.items()}
+        with AdapterFiles(folder, targets, self.form.max_rank) as files:
+            self.unload(adapter)
+            for name in files.modules:
+                place = self._places[name]
+                place.weights.put(adapter, place.part, *files.read(name, place.piece.part))
+
+    def unload(self, adapter: int) -> None:
+        for product in self._products:
+            product.remove(adapter)

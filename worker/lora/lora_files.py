@@ -1,0 +1,201 @@
+"""A LoRA adapter as PEFT saves it: adapter_config.json and adapter_model.safetensors.
+
+Everything is checked before anything is read: what isn't plain LoRA (DoRA, trained biases, embeddings or whole
+modules), what belongs to another model, and what is larger than there is room for is refused with a sentence.
+Knows nothing of where the weights go.
+"""
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from ...protocol.errors import AdapterError, ConfigError
+from ...protocol.model_file import read_model_json, require_regular
+from ..weights.piece import Part
+
+_CONFIG, _WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+_NAME = re.compile(r"base_model\.model\.(?P<module>.+)\.lora_(?P<matrix>[AB])\.weight")
+_DTYPES = ("F32", "F16", "BF16")
+
+
+class Target(NamedTuple):
+    """A projection of the model, in full."""
+
+    out_features: int
+    in_features: int
+
+
+class AdapterFiles:
+    """Open while used as a context; `modules` names the projections that the adapter changes."""
+
+    def __init__(self, folder: Path, targets: Mapping[str, Target], max_rank: int) -> None:
+        self.folder = folder
+        self.config = _checked_config(folder)
+        self._stored = _opened(folder)
+        self.modules = self._checked_modules()
+        for module in self.modules:
+            self._check_shapes(module, targets, max_rank)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._stored.__exit__(*exception)
+
+    def read(self, module: str, part: Part | None) -> tuple[Tensor, Tensor]:
+        """`down` [rank, in] and `up` [out, rank] with the adapter's scale, both float32, for a part of the weight."""
+        down, up = (self._stored.get_slice(_tensor(module, matrix)) for matrix in "AB")
+        rank = down.get_shape()[0]
+        dim, *span = part or (None,)
+        down = down[:, slice(*span)] if dim == 1 else down[:]
+        up = up[slice(*span)] if dim == 0 else up[:]
+        return down.float(), up.float() * self._scale(module, rank)
+
+    def _scale(self, module: str, rank: int) -> float:
+        alpha = self.config.get("lora_alpha", 8)
+        for pattern, own in (self.config.get("alpha_pattern") or {}).items():
+            if re.fullmatch(rf"(.*\.)?({pattern})", module):
+                alpha = own
+                break
+        return alpha / (math.sqrt(rank) if self.config.get("use_rslora") else rank)
+
+    def _checked_modules(self) -> list[str]:
+        """Every tensor must be half of a pair that adds to a projection."""
+        halves: dict[str, set[str]] = {}
+        for name in sorted(self._stored.keys()):
+            if (found := _NAME.fullmatch(name)) is None:
+                raise AdapterError(f"{self.folder} holds {name}, which {_kind_of(name)}.", "files")
+            halves.setdefault(found["module"], set()).add(found["matrix"])
+        for module, found in halves.items():
+            if len(found) != 2:
+                raise AdapterError(f"{self.folder} holds only lora_{min(found)} of {module}; it is damaged.", "files")
+        if not halves:
+            raise AdapterError(f"{self.folder / _WEIGHTS} holds no tensors.", "files")
+        return list(halves)
+
+    def _check_shapes(self, module: str, targets: Mapping[str, Target], max_rank: int) -> None:
+        if module not in targets:
+            raise AdapterError(f"{self.folder} changes {module}. {_missing(module, targets)}", "files")
+        down, up = (self._stored.get_slice(_tensor(module, matrix)) for matrix in "AB")
+        (rank, in_features), (out_features, other_rank) = _matrix(down), _matrix(up)
+        if (rank, out_features, in_features) != (other_rank, *targets[module]):
+            raise AdapterError(
+                f"{self.folder} adds [{out_features}, {other_rank}] x [{rank}, {in_features}] to {module}, which is "
+                f"{list(targets[module])} here. It was trained on another model.",
+                "files",
+            )
+        if rank > max_rank:
+            raise AdapterError(
+                f"{self.folder} has rank {rank} in {module}, and there is room for max_lora_rank={max_rank}. "
+                f"Start with max_lora_rank={rank}.",
+                "rank",
+            )
+        for stored in (down, up):
+            if stored.get_dtype() not in _DTYPES:
+                raise AdapterError(
+                    f"{self.folder} stores {module} as {stored.get_dtype()}. Save it as float32, float16 or bfloat16.",
+                    "files",
+                )
+
+
+def _tensor(module: str, matrix: str) -> str:
+    return f"base_model.model.{module}.lora_{matrix}.weight"
+
+
+def _matrix(stored: Any) -> tuple[int, int]:
+    shape = stored.get_shape()
+    return tuple(shape) if len(shape) == 2 else (0, 0)  # type: ignore[return-value]
+
+
+def _opened(folder: Path) -> Any:
+    path = folder / _WEIGHTS
+    if not path.exists():
+        other = folder / "adapter_model.bin"
+        hint = f" {other.name} is there, but only safetensors are read." if other.exists() else ""
+        raise AdapterError(f"{folder} holds no {_WEIGHTS}.{hint}", "files")
+    try:
+        require_regular(path)
+        return safe_open(path, framework="pt").__enter__()
+    except ConfigError as error:
+        raise AdapterError(str(error), "files") from error
+    except (SafetensorError, OSError) as error:
+        raise AdapterError(f"{path} is damaged: {error}. Download it again.", "files") from error
+
+
+def _checked_config(folder: Path) -> dict[str, Any]:
+    path = folder / _CONFIG
+    try:
+        config = read_model_json(path)
+    except FileNotFoundError:
+        raise AdapterError(f"{folder} holds no {_CONFIG}: it is no adapter that PEFT saved.", "files") from None
+    except ConfigError as error:
+        raise AdapterError(str(error), "files") from error
+    if not isinstance(config, dict) or config.get("peft_type") != "LORA":
+        kind = config.get("peft_type") if isinstance(config, dict) else config
+        raise AdapterError(f"{folder} is of the kind {kind!r}; only LORA is supported.", "files")
+    for name, (is_plain, sentence) in _PLAIN.items():
+        if not is_plain(config.get(name)):
+            raise AdapterError(f"{folder} has {name}={config[name]!r}: {sentence}.", "files")
+    return config
+
+
+def _is_unset(value: Any) -> bool:
+    return not value
+
+
+def _starts_from_base(value: Any) -> bool:
+    """These begin by changing the model's own weights, so that the adapter alone is not the whole difference."""
+    return not str(value).lower().startswith(("pissa", "olora", "corda", "loftq", "lora_ga"))
+
+
+_NOT_PLAIN = "only plain LoRA is supported; merge it into the model instead"
+_TRAINED_TOO = "it has trained more than low-rank matrices; merge it into the model instead"
+# What a config may say of an adapter that is nothing but low-rank matrices, and the sentence for the others.
+_PLAIN: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "bias": (lambda value: value in (None, "none"), _TRAINED_TOO),
+    "modules_to_save": (_is_unset, _TRAINED_TOO),
+    "trainable_token_indices": (_is_unset, _TRAINED_TOO),
+    "lora_bias": (_is_unset, _TRAINED_TOO),
+    "fan_in_fan_out": (_is_unset, "its matrices are transposed; save it for a model of linear layers"),
+    "layer_replication": (_is_unset, "it is for a model whose layers were repeated"),
+    "init_lora_weights": (
+        _starts_from_base,
+        "it goes with changed base weights; PEFT's save_pretrained converts it, given "
+        "path_initial_model_for_weight_conversion",
+    ),
+    **dict.fromkeys(
+        (
+            "use_dora",
+            "use_qalora",
+            "use_bdlora",
+            "target_parameters",
+            "alora_invocation_tokens",
+            "arrow_config",
+            "kasa_config",
+            "monteclora_config",
+            "velora_config",
+        ),
+        (_is_unset, _NOT_PLAIN),
+    ),
+}
+
+
+def _kind_of(name: str) -> str:
+    if "lora_magnitude_vector" in name:
+        return "belongs to DoRA; only plain LoRA is supported"
+    if "lora_embedding" in name:
+        return "changes an embedding; only the projections of attention and MLP can have adapters"
+    return "is no low-rank matrix; an adapter that trains biases or whole modules has to be merged into the model"
+
+
+def _missing(module: str, targets: Mapping[str, Target]) -> str:
+    last = module.rsplit(".", 1)[-1]
+    known = sorted({name.rsplit(".", 1)[-1] for name in targets})
+    if last in known:
+        return f"This model has {last}, but not there: the adapter was trained on another model."
+    return f"Only {', '.join(known)} can have adapters."

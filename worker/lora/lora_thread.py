@@ -1,0 +1,55 @@
+"""Loads adapters beside the steps: a thread reads the files, and steps that don't use the adapter go on.
+
+The order of the engine's words is kept where it matters: what comes before a load in the stream has been computed, and
+what uses the adapter comes after this rank's answer. Knows nothing of files or layers.
+"""
+
+import os
+import queue
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from ...protocol.adapter_messages import AdapterLoaded, AdapterOrder, LoadAdapter, UnloadAdapter
+from ...protocol.errors import AdapterError
+from ...protocol.faults import point
+from .adapters import AdapterBank
+
+_NICENESS = 10
+
+
+class AdapterThread:
+    """From the first load on; it lives as long as the process."""
+
+    def __init__(self, bank: AdapterBank, rank: int, answer: Callable[[AdapterLoaded], None]) -> None:
+        self.bank = bank
+        self.rank = rank
+        self._answer = answer
+        self._asked: queue.SimpleQueue[LoadAdapter] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="adapters", daemon=True)
+
+    def take(self, message: AdapterOrder) -> None:
+        if isinstance(message, UnloadAdapter):
+            self.bank.unload(message.adapter)
+            return
+        if not self._thread.is_alive():
+            self._thread.start()
+        self._asked.put(message)
+
+    def _run(self) -> None:
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)  # this thread's alone on Linux
+        while True:
+            message = self._asked.get()
+            reason, sentence = self._loaded(message)
+            self._answer(AdapterLoaded(self.rank, message.adapter, reason, sentence))
+
+    def _loaded(self, message: LoadAdapter) -> tuple[str, str]:
+        """Why it could not be loaded, if so; whatever it is, the engine lives on without this adapter."""
+        try:
+            point("worker.adapter")
+            self.bank.load(message.adapter, Path(message.folder))
+        except AdapterError as error:
+            return error.reason, str(error)
+        except BaseException as error:  # a library's panic is no Exception
+            return "files", f"{message.folder} could not be loaded: {type(error).__name__}: {error}"
+        return "", ""

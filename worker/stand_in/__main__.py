@@ -1,0 +1,100 @@
+"""The process of a worker without a model, chosen by `load_format="stand-in"`.
+
+It speaks the whole protocol, so that engine, detokenizer and front end are tested and measured alone, without torch.
+Knows nothing of steps, which are `runner.py`'s.
+"""
+
+import os
+from pathlib import Path
+
+from ...protocol.adapter_messages import AdapterLoaded, LoadAdapter
+from ...protocol.child import Child, run_child
+from ...protocol.heartbeat import Heartbeat, WatchedInbox
+from ...protocol.launch import Launch
+from ...protocol.messages import Allocate, Allocated, Loaded, MaskFrame, MemoryPlan, StepPlan, Stop, WorkerInbox, values
+from ...protocol.model_file import read_model_json
+from ...protocol.sockets import Outbox
+from .runner import VOCAB_SIZE, StandInWorker
+
+_CONTEXT = 4096
+_MOST_BLOCKS = 1 << 16
+_CELLS_PER_GIB = 1024  # of a second tier, as if a block needed a MiB
+
+
+def main(child: Child) -> None:
+    heartbeat = Heartbeat.of(child.role, child.launch.heartbeats)
+    inbox = WatchedInbox(child.directory, f"worker{child.rank}", WorkerInbox, heartbeat)
+    engine = Outbox(child.directory, "engine")
+    plan = _plan(child.launch)
+    engine.send(Loaded(child.rank, plan))
+    worker: StandInWorker | None = None
+    frames: dict[int, MaskFrame] = {}
+
+    def await_mask(step: int) -> MaskFrame:
+        while step not in frames:
+            frame = inbox.receive()
+            frames[frame.step] = frame
+        return frames.pop(step)
+
+    while not isinstance(message := inbox.receive(), Stop):
+        if isinstance(message, Allocate):
+            worker = _worker(child.launch, plan, message)
+            engine.send(Allocated(child.rank))
+        elif isinstance(message, MaskFrame):
+            frames[message.step] = message
+        elif isinstance(message, LoadAdapter):
+            engine.send(AdapterLoaded(child.rank, message.adapter))
+        elif isinstance(message, StepPlan) and worker is not None:
+            heartbeat.begin_step(sum(values(message.num_tokens)))
+            result = worker.step(message, await_mask)
+            heartbeat.end_step()
+            if child.rank == 0:
+                engine.send(result)
+
+
+def _plan(launch: Launch) -> MemoryPlan:
+    """As if a model had been loaded that needs no memory."""
+    config = launch.config
+    vocab_size, context = _model_figures(Path(launch.model_folder))
+    max_model_len = config.max_model_len or context
+    blocks = config.step_limits("cpu")[0] * -(-max_model_len // config.block_size)
+    return MemoryPlan(
+        device="cpu",
+        device_name="stand-in",
+        weight_bytes=0,
+        activation_bytes=0,
+        available_bytes=0,
+        block_bytes=0,
+        num_blocks=config.num_gpu_blocks_override or min(blocks, _MOST_BLOCKS),
+        max_model_len=max_model_len,
+        model_context=context,
+        vocab_size=vocab_size,
+        dtype="none",
+        kv_dtype="none",
+        num_cpu_blocks=int((config.swap_space or 0) * _CELLS_PER_GIB),
+    )
+
+
+def _model_figures(folder: Path) -> tuple[int, int]:
+    """Vocabulary and context as the model's config.json has them, where there is one."""
+    try:
+        config = read_model_json(folder / "config.json")
+    except FileNotFoundError:
+        config = {}
+    return config.get("vocab_size", VOCAB_SIZE), config.get("max_position_embeddings", _CONTEXT)
+
+
+def _worker(launch: Launch, plan: MemoryPlan, allocate: Allocate) -> StandInWorker:
+    return StandInWorker(
+        num_slots=launch.config.step_limits(plan.device)[0],
+        num_blocks=allocate.num_blocks,
+        block_size=launch.config.block_size,
+        max_model_len=allocate.max_model_len,
+        num_cells=allocate.num_cpu_blocks,
+        vocab_size=plan.vocab_size,
+        verify=bool(os.environ.get("PENSTOCK_STAND_IN_VERIFY")),
+    )
+
+
+if __name__ == "__main__":
+    run_child("worker", main)

@@ -1,0 +1,87 @@
+"""How much memory this process may still take on this machine, and what other trees have set aside of it.
+
+What is free is the smaller of the kernel's own estimate and what the limits of the control groups leave. KV memory is
+touched long after it was planned, so a rank also leaves a note of what it has not touched yet; notes are read and
+written under one lock, and a note dies with its process. Knows nothing of models.
+"""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from ...protocol.own_folder import lock_file
+
+_PROC, _CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
+
+
+def available_memory(proc: Path = _PROC, cgroups: Path = _CGROUPS) -> int:
+    """Bytes that can be taken before something must give way."""
+    return min([_kernel_estimate(proc), *_left_by_limits(proc, cgroups)])
+
+
+def _kernel_estimate(proc: Path) -> int:
+    lines = (proc / "meminfo").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
+
+
+def _left_by_limits(proc: Path, cgroups: Path) -> Iterator[int]:
+    """For every group that this process is in and that has a limit: what the limit leaves."""
+    groups = proc / "self" / "cgroup"
+    for line in groups.read_text().splitlines() if groups.exists() else ():
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            names = (cgroups, "memory.max", "memory.current", "inactive_file")
+        elif "memory" in controllers.split(","):
+            names = (cgroups / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+        else:
+            continue
+        root, limit, usage, reclaimable = names
+        group = root / path.lstrip("/")
+        # In a container the path may be the host's; then only the root is there to be read.
+        for folder in [group, *group.parents]:
+            if folder.is_relative_to(root):
+                with suppress(OSError, ValueError, StopIteration):
+                    yield _left(folder, limit, usage, reclaimable)
+
+
+def _left(folder: Path, limit: str, usage: str, reclaimable: str) -> int:
+    """Raises ValueError where there is no limit ("max"). File pages that nobody uses count as free."""
+    most, used = int((folder / limit).read_text()), int((folder / usage).read_text())
+    statistics = (folder / "memory.stat").read_text().splitlines()
+    return most - used + next(int(line.split()[1]) for line in statistics if line.startswith(f"{reclaimable} "))
+
+
+class Reservation:
+    """This rank's note, in its tree's folder, of memory that it has planned for and not touched yet."""
+
+    def __init__(self, directory: Path, rank: int) -> None:
+        self._base = directory.parent
+        self._note = open(directory / f"memory{rank}", "w")
+        fcntl.flock(self._note, fcntl.LOCK_EX)
+
+    @contextmanager
+    def turn(self) -> Iterator[int]:
+        """While nobody else of this user plans: the bytes that other ranks and trees have set aside."""
+        with os.fdopen(lock_file(self._base / "memory-lock"), "r+") as turnstile:
+            fcntl.flock(turnstile, fcntl.LOCK_EX)
+            yield sum(_held(note) for note in self._base.glob("t*/memory*") if str(note) != self._note.name)
+
+    def hold(self, number: int) -> None:
+        """Set aside that many bytes, instead of what was set aside before."""
+        # Of one width, so that a reader never sees half of it.
+        os.pwrite(self._note.fileno(), b"%20d" % number, 0)
+
+    def release(self) -> None:
+        self._note.close()
+
+
+def _held(path: Path) -> int:
+    """The bytes in a note that its owner still locks; one that nobody holds counts nothing."""
+    with suppress(OSError), open(path) as note:
+        try:
+            fcntl.flock(note, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return int(note.read() or 0)
+    return 0

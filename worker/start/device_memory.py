@@ -1,0 +1,220 @@
+"""Where a model lives, the memory of a CPU or of a card: what is used there, what is free, what is set aside.
+
+A place makes the memory plan of its rank, tells others what of it is not taken yet, and does what may be done in the
+background once it is. Knows nothing of requests and steps beyond how large they may be.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from ...protocol.cache_folder import cache_folder
+from ...protocol.config import EngineConfig
+from ...protocol.messages import MemoryPlan
+from ..backends.triton.warm_up import warm_up
+from ..device import card_names, device_name
+from ..kv.host_memory import BackgroundTouch
+from ..kv.second_tier import STAGING_BYTES
+from ..models.load import Model
+from ..parallel import Parallel
+from ..steps.runner import Runner
+from .activations import reckoned_activations
+from .affinity import pin
+from .available_memory import Reservation, available_memory
+from .card_turn import CardTurn
+from .memory import Found, Size, check_weights, host_bytes_of, memory_plan
+
+_LIBRARIES = 256 << 20  # what a GPU's libraries take when they are first used
+_HEAD_START = 1.0  # seconds in which a first request has the memory's bandwidth to itself
+
+
+class Place(ABC):
+    def __init__(self, config: EngineConfig, device: torch.device, ranks: Parallel, directory: Path) -> None:
+        self.config = config
+        self.device = device
+        self.size = Size.settled(config, device.type)
+        self.ranks = ranks
+        self.reservation = Reservation(directory, ranks.rank)
+        self.graph_bytes: int | None = None  # planned for captured steps; None: they are captured when they are met
+
+    def plan(self, model: Model, weight_bytes: int) -> MemoryPlan:
+        """What this rank intends to take; its part of the machine's memory is set aside from now on."""
+        found = self._found(model, weight_bytes)
+        with self.reservation.turn() as set_aside:
+            # The kernel counts a mapped file as free, but its weights are read in every step.
+            found = self._with_host_memory(found, available_memory() - set_aside - _mapped_bytes(model))
+            plan = memory_plan(self.config, self.size, found)
+            self.reservation.hold(host_bytes_of(plan))
+        return plan
+
+    def check_room(self, weight_bytes: int, kind: str) -> None:
+        """Refuse weights that don't fit, before any of them is read: so many bytes on each rank."""
+        if self.ranks.rank == 0:
+            with self.reservation.turn() as set_aside:
+                free = self._free_for_weights(set_aside)
+            name = device_name(self.device)
+            check_weights(weight_bytes * self._ranks_in_one_memory, free, kind, name, self.config)
+        if self.ranks.size > 1:
+            self.ranks.exchange([])  # nobody loads before that, so that what is free is free
+
+    @property
+    @abstractmethod
+    def _ranks_in_one_memory(self) -> int:
+        """How many ranks' weights go where rank 0's do."""
+
+    @abstractmethod
+    def _free_for_weights(self, set_aside: int) -> int: ...
+
+    @abstractmethod
+    def used_bytes(self) -> int:
+        """By this process, of the memory that weights go to."""
+
+    @abstractmethod
+    def _found(self, model: Model, weight_bytes: int) -> Found:
+        """All but what is free in CPU memory."""
+
+    @abstractmethod
+    def _with_host_memory(self, found: Found, free: int) -> Found: ...
+
+    @abstractmethod
+    def taken(self) -> None:
+        """What was planned is allocated."""
+
+    @abstractmethod
+    def begin_background_work(self, model: Model, runner: Runner) -> None:
+        """What may as well be done while the first requests are served."""
+
+    def close(self) -> None:
+        self.reservation.release()
+
+    def _described(self, model: Model, weight_bytes: int, activation_bytes: int) -> Found:
+        kind = model.kv_kind(self.config.kv_cache_dtype)
+        return Found(
+            device=str(self.device),
+            device_name=device_name(self.device),
+            weight_bytes=weight_bytes,
+            activation_bytes=activation_bytes,
+            available_bytes=0,
+            block_bytes=model.kv_bytes_per_token(kind) * self.config.block_size,
+            model_context=model.max_position,
+            vocab_size=model.vocab_size,
+            dtype=self.config.quantization or str(model.dtype).removeprefix("torch."),
+            kv_dtype=kind,
+            kernels=model.backend.kernels,
+            adapter_bytes=0 if model.adapters is None else model.adapters.nbytes,
+            stretches=model.stretches,
+            notes=_notes(model.report.leftovers, model.backend.missing),
+        )
+
+    def _longest(self, model: Model) -> int:
+        return self.config.max_model_len or model.max_position
+
+
+class Host(Place):
+    """A CPU, whose memory is touched long after it was planned."""
+
+    def __init__(self, config: EngineConfig, device: torch.device, ranks: Parallel, directory: Path) -> None:
+        super().__init__(config, device, ranks, directory)
+        self._touch: BackgroundTouch | None = None
+        pin(ranks.rank, config.tensor_parallel_size, config.devices)
+
+    @property
+    def _ranks_in_one_memory(self) -> int:
+        return self.ranks.size
+
+    def _free_for_weights(self, set_aside: int) -> int:
+        return available_memory() - set_aside
+
+    def used_bytes(self) -> int:
+        """Without the files that it maps."""
+        status = Path("/proc/self/status").read_text()
+        return 1024 * int(next(line for line in status.splitlines() if line.startswith("RssAnon:")).split()[1])
+
+    def _found(self, model: Model, weight_bytes: int) -> Found:
+        activations = reckoned_activations(model.config, self.size, self._longest(model), self.ranks.size)
+        return self._described(model, weight_bytes + _mapped_bytes(model), activations)
+
+    def _with_host_memory(self, found: Found, free: int) -> Found:
+        return replace(found, available_bytes=free)
+
+    def taken(self) -> None:
+        pass  # and touched later: it stays set aside
+
+    def begin_background_work(self, model: Model, runner: Runner) -> None:
+        adapters = () if model.adapters is None else model.adapters.tensors
+        cells = () if runner.second_tier is None else runner.second_tier.tensors
+        self._touch = BackgroundTouch((*runner.kv.tensors, *adapters, *cells), self.reservation.hold)
+        self._touch.start(after=_HEAD_START)
+
+    def close(self) -> None:
+        if self._touch is not None:
+            self._touch.stop()
+        super().close()
+
+
+class Card(Place):
+    """A GPU; rank 0 holds the right to take memory of all the tree's cards until it is taken."""
+
+    def __init__(self, config: EngineConfig, device: torch.device, ranks: Parallel, directory: Path) -> None:
+        super().__init__(config, device, ranks, directory)
+        self._turn: CardTurn | None = None
+        if ranks.rank == 0:
+            self._turn = CardTurn(directory.parent, card_names(config))
+        if ranks.size > 1:
+            ranks.exchange([])  # nobody loads before that
+
+    @property
+    def _ranks_in_one_memory(self) -> int:
+        return 1
+
+    def _free_for_weights(self, set_aside: int) -> int:
+        free, total = torch.cuda.mem_get_info(self.device)
+        return int(self.config.gpu_memory_utilization * total) - (total - free)
+
+    def used_bytes(self) -> int:
+        return torch.cuda.memory_allocated(self.device)
+
+    @torch.inference_mode()
+    def _found(self, model: Model, weight_bytes: int) -> Found:
+        activations = _LIBRARIES + (STAGING_BYTES if self.config.swap_space else 0)
+        if self.config.use_warmup:
+            longest, kept = self._longest(model), cache_folder() / "triton"
+            kv = model.kv_memory(1, self.config.block_size, model.kv_kind(self.config.kv_cache_dtype))
+            needed = warm_up(model, self.size, kv, longest, self.device, kept, self.ranks)
+            activations += sum(needed)
+            self.graph_bytes = needed.graphs
+            del kv
+        torch.cuda.empty_cache()
+        free, total = torch.cuda.mem_get_info(self.device)
+        # What others hold counts as used, so that trees can share a card.
+        available = int(self.config.gpu_memory_utilization * total) - (total - free)
+        return replace(self._described(model, weight_bytes, activations), available_bytes=available)
+
+    def _with_host_memory(self, found: Found, free: int) -> Found:
+        return replace(found, host_bytes=free)
+
+    def taken(self) -> None:
+        self.reservation.hold(0)  # pinned memory is taken at once
+        if self._turn is not None:
+            self._turn.release()
+
+    def begin_background_work(self, model: Model, runner: Runner) -> None:
+        pass  # a card's memory is touched when it is taken
+
+
+def place_of(config: EngineConfig, device: torch.device, ranks: Parallel, directory: Path) -> Place:
+    return (Host if device.type == "cpu" else Card)(config, device, ranks, directory)
+
+
+def _mapped_bytes(model: Model) -> int:
+    return 0 if model.cache is None else model.cache.mapped_bytes
+
+
+def _notes(unread: list[str], missing: str) -> tuple[str, ...]:
+    notes = [f"No native kernels, so this runs many times slower than it could: {missing}"] if missing else []
+    if unread:
+        named = ", ".join(unread[:3]) + (", …" if len(unread) > 3 else "")
+        notes.append(f"{len(unread)} tensors of the checkpoint belong to no layer: {named}")
+    return tuple(notes)

@@ -1,0 +1,132 @@
+"""From a launch to a runner: device, ranks, weights, memory plan, KV memory.
+
+The engine stands between the plan and the allocation, since all ranks have to agree. Knows nothing of sockets, and not
+whether the memory is a CPU's or a card's.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from ...kernels.triton.switches import GRAPHS
+from ...protocol.adapter_messages import AdapterLoaded
+from ...protocol.errors import OutOfMemoryError
+from ...protocol.faults import point
+from ...protocol.launch import Launch
+from ...protocol.messages import Allocate, MemoryPlan
+from ...protocol.trace import Trace
+from ..backends.triton.captures import Captures, Tell
+from ..backends.triton.decoder import GraphOptions
+from ..device import chosen_device
+from ..kv.kv_cache import AnyKVCache
+from ..kv.second_tier import SecondTier, second_tier
+from ..lora.lora_thread import AdapterThread
+from ..models.load import Model, load_model
+from ..parallel import Parallel
+from ..sampler import Processors
+from ..steps.runner import Runner
+from ..steps.slots import SlotTable
+from .device_memory import place_of
+
+
+class Start:
+    """One rank on its way to its first step."""
+
+    def __init__(self, launch: Launch, rank: int, directory: Path) -> None:
+        self.config = launch.config
+        self.rank = rank
+        self.device = chosen_device(self.config, rank)
+        # NCCL adds up faster than in the order of the ranks.
+        is_ordered = self.device.type == "cpu" or bool(self.config.deterministic)
+        self.ranks = Parallel.join(rank, self.config.tensor_parallel_size, directory / "ranks", self.device, is_ordered)
+        self.place = place_of(self.config, self.device, self.ranks, directory)
+        # Rank 0 samples for all.
+        self.processors = Processors.load(self.config.logits_processors) if rank == 0 else Processors()
+        before = self.place.used_bytes()
+        self.model = self._loaded(launch)
+        self.weight_bytes = max(0, self.place.used_bytes() - before)
+        if (library := self.model.backend.library) is not None:
+            self.ranks = self.ranks.through_memory(library)
+        self.kv_kind = self.model.kv_kind(self.config.kv_cache_dtype)
+
+    def _loaded(self, launch: Launch) -> Model:
+        return load_model(
+            Path(launch.model_folder),
+            device=self.device,
+            dtype=self.config.dtype,
+            ranks=self.ranks,
+            load_format=self.config.load_format,
+            # None asks for it where it is free: native kernels always are so, others never.
+            deterministic=bool(self.config.deterministic),
+            quantization=self.config.quantization,
+            num_threads=launch.threads_per_rank,
+            max_loras=self.config.max_loras if self.config.enable_lora else 0,
+            max_lora_rank=self.config.max_lora_rank,
+            check_room=self.place.check_room,
+            graphs=GraphOptions(
+                GRAPHS.is_on and not self.config.enforce_eager, tuple(self.config.graph_batch_sizes or ())
+            ),
+        )
+
+    def plan(self) -> MemoryPlan:
+        """What this rank intends to take."""
+        return self.place.plan(self.model, self.weight_bytes)
+
+    def allocated(self, allocate: Allocate, trace: Trace, tell: Tell = lambda number, total: None) -> Runner:
+        """`tell` hears how many of the steps that are captured before the first request are so."""
+        table = SlotTable(
+            num_slots=self.place.size.num_slots,
+            max_model_len=allocate.max_model_len,
+            num_blocks=allocate.num_blocks,
+            block_size=self.config.block_size,
+            vocab_size=self.model.vocab_size,
+            device=self.device,
+            processors=self.processors,
+            stretches=bool(self.model.stretches),
+        )
+        kv, cells = self._kv_memory(allocate)
+        if self.place.graph_bytes is not None:
+            Captures(self.model, table, kv, self.ranks).all(self.place.graph_bytes, tell)
+        self.place.taken()
+        return Runner(
+            self.model,
+            kv,
+            table,
+            self.ranks,
+            trace=trace,
+            fast_decode=self.model.fast_decode(kv, table, self.ranks, trace),
+            second_tier=cells,
+            sample=self.model.sample,
+        )
+
+    def begin_background_work(self, runner: Runner) -> None:
+        """What may as well be done while the first requests are served."""
+        self.place.begin_background_work(self.model, runner)
+        if self.model.cache is not None:
+            self.model.cache.write_in_background()
+
+    def adapter_thread(self, answer: Callable[[AdapterLoaded], None]) -> AdapterThread | None:
+        """What loads LoRA adapters, where there may be any."""
+        return None if self.model.adapters is None else AdapterThread(self.model.adapters, self.rank, answer)
+
+    def close(self) -> None:
+        if self.model.cache is not None:
+            self.model.cache.close()
+        self.place.close()
+        self.ranks.leave()
+
+    def _kv_memory(self, allocate: Allocate) -> tuple[AnyKVCache, SecondTier | None]:
+        try:
+            point("worker.allocate")
+            kv = self.model.kv_memory(allocate.num_blocks, self.config.block_size, self.kv_kind)
+        except (MemoryError, OSError, RuntimeError) as error:
+            raise OutOfMemoryError(
+                f"{allocate.num_blocks:,} KV blocks were planned and could not be allocated on {self.device} "
+                f"({error}). Something else has taken the memory meanwhile; free it, or give a smaller kv_cache_memory."
+            ) from error
+        try:
+            return kv, second_tier(kv, allocate.num_cpu_blocks)
+        except (MemoryError, OSError, RuntimeError) as error:
+            raise OutOfMemoryError(
+                f"{allocate.num_cpu_blocks:,} KV blocks in CPU memory were planned and could not be allocated "
+                f"({error}). Give a smaller swap_space, or free memory."
+            ) from error

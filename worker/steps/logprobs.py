@@ -1,0 +1,110 @@
+"""Log-probabilities that were asked for: of the chosen token and of the most likely ones, by the model alone.
+
+They are of the model's own distribution, before masks, penalties and temperature, so the logits must be taken before
+the sampler overwrites them. Ranks and the lists of the most likely order equal tokens by their id, as the sampler
+does. Prompts are done in pieces, since the logits of a whole step would not fit. Knows nothing of rows and plans.
+"""
+
+from collections.abc import Callable, Iterator
+
+import numpy
+import torch
+from torch import Tensor
+
+from ...kernels.sampling import ranked_logprobs
+from ...protocol.messages import Logprobs, column
+from ..device import on_device
+from .on_host import OnHost
+
+# Of logits and what is found in them: torch's operations hold some five times that while they look.
+_PIECE_BYTES = 32 << 20
+
+
+def piece_length(vocab_size: int, num_top: int = 0) -> int:
+    """How many positions of a prompt go to the head at once."""
+    return max(1, _PIECE_BYTES // (4 * vocab_size + 8 * num_top))
+
+
+class TokenLogprobs:
+    """Positions with their chosen token in column 0 and the most likely ones after it, on their way to the host."""
+
+    def __init__(self, columns: Tensor, width: int) -> None:
+        """`columns` are those of the ids, of the log-probabilities' bits, and one of ranks: one copy brings all."""
+        self._columns = OnHost(columns)
+        self._width = width
+
+    @property
+    def token_ids(self) -> numpy.ndarray:
+        """[positions, 1 + most] int32"""
+        return self._columns.numpy()[:, : self._width]
+
+    @property
+    def logprobs(self) -> numpy.ndarray:
+        """Likewise, float32."""
+        return self._columns.numpy()[:, self._width : 2 * self._width].copy().view(numpy.float32)
+
+    @property
+    def ranks(self) -> numpy.ndarray:
+        """[positions] int32, of the chosen token; 1 is the most likely."""
+        return self._columns.numpy()[:, -1]
+
+
+def token_logprobs(logits: Tensor, chosen: Tensor, num_top: int) -> TokenLogprobs:
+    """For each row of logits, its chosen token's and those of the `num_top` most likely."""
+    found = ranked_logprobs(logits, chosen, num_top)
+    columns = (found.token_ids, found.logprobs.view(torch.int32), found.ranks[:, None])
+    return TokenLogprobs(torch.cat(columns, 1), 1 + num_top)
+
+
+def logprobs_of_rows(
+    logits: Tensor, chosen: Tensor, owners: numpy.ndarray, num_top: numpy.ndarray
+) -> Callable[[], list[Logprobs]]:
+    """One part a row. Those that ask for equally many are done together: one that asks for all slows no other."""
+    found: list[tuple[numpy.ndarray, TokenLogprobs]] = []
+    for most in numpy.unique(num_top).tolist():
+        asking = numpy.flatnonzero(num_top == most)
+        index = on_device(asking, logits.device)
+        of_rows = logits if len(asking) == len(logits) else logits[index]
+        found.append((owners[asking], token_logprobs(of_rows, chosen[index], most)))
+    return lambda: [part for own, some in found for part in _a_row_each(own, some)]
+
+
+def logprobs_of_prompt(row: int, pieces: list[TokenLogprobs]) -> Callable[[], list[Logprobs]]:
+    """One part for all pieces of a row's prompt."""
+
+    def parts() -> list[Logprobs]:
+        ids, logprobs, ranks = (
+            numpy.concatenate([getattr(piece, name) for piece in pieces]) for name in ("token_ids", "logprobs", "ranks")
+        )
+        return [_part(row, True, ids, logprobs, ranks)]
+
+    return parts
+
+
+def certainty(found: TokenLogprobs, rows: numpy.ndarray, least: numpy.ndarray) -> Callable[[], bytes]:
+    """Pairs of a row and whether its chosen token was at least so likely."""
+
+    def pairs() -> bytes:
+        return column(numpy.stack((rows, found.logprobs[:, 0] >= least), 1).ravel().tolist())
+
+    return pairs
+
+
+def _a_row_each(owners: numpy.ndarray, found: TokenLogprobs) -> Iterator[Logprobs]:
+    ids, logprobs, ranks = found.token_ids, found.logprobs, found.ranks
+    for place, owner in enumerate(owners.tolist()):
+        own = slice(place, place + 1)
+        yield _part(owner, False, ids[own], logprobs[own], ranks[own])
+
+
+def _part(
+    owner: int, is_prompt: bool, token_ids: numpy.ndarray, logprobs: numpy.ndarray, ranks: numpy.ndarray
+) -> Logprobs:
+    return Logprobs(
+        owner=owner,
+        is_prompt=is_prompt,
+        width=token_ids.shape[1],
+        token_ids=token_ids.tobytes(),
+        logprobs=logprobs.tobytes(),
+        ranks=ranks.tobytes(),
+    )

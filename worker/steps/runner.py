@@ -1,0 +1,239 @@
+"""One step after another: plan → batch → forward → sample → result.
+
+A pure function of the message stream: the same plans and masks give the same results. It never drops a request; a
+row that went wrong is marked in the result and goes on with a harmless token until the engine ends it.
+Knows nothing of sockets, and of where plans come from.
+"""
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol
+
+import numpy
+import torch
+from torch import Tensor
+
+from ...protocol.faults import point
+from ...protocol.messages import Logprobs, MaskFrame, StepPlan, StepResult, mask_bytes, values
+from ...protocol.trace import Trace
+from ..device import on_device
+from ..kv.kv_cache import KVCache
+from ..kv.second_tier import SecondTier
+from ..parallel import Parallel
+from ..sampler import Mask, Sample, Sampled, SamplingRows, sample
+from ..sampler.parameters import NO_LOGPROBS
+from .batch import Batch
+from .candidates import candidates
+from .fast_decode import FastDecode
+from .logprobs import TokenLogprobs, certainty, logprobs_of_prompt, logprobs_of_rows, piece_length, token_logprobs
+from .on_host import OnHost
+from .outcome import Outcome
+from .slots import PlanError, SlotTable, StepRows
+from .step_batch import batch_of
+
+AwaitMask = Callable[[int], MaskFrame]
+
+
+class Model(Protocol):
+    """What the runner asks of a model."""
+
+    vocab_size: int
+
+    def forward(self, batch: Batch) -> Tensor: ...
+
+    def logits(self, hidden: Tensor, rows: Tensor) -> Tensor: ...
+
+
+class Runner:
+    def __init__(
+        self,
+        model: Model,
+        kv: KVCache,
+        table: SlotTable,
+        ranks: Parallel,
+        *,
+        trace: Trace,
+        fast_decode: FastDecode | None = None,
+        second_tier: SecondTier | None = None,
+        sample: Sample = sample,
+    ) -> None:
+        self.model = model
+        self.kv = kv
+        self.table = table
+        self.ranks = ranks
+        self.trace = trace
+        self.fast_decode = fast_decode  # take those that they can
+        self.second_tier = second_tier
+        self._sampled = sample
+        self._last_end = 0.0
+
+    def step(self, plan: StepPlan, await_mask: AwaitMask) -> StepResult:
+        return self.launch(plan, await_mask)()
+
+    def launch(self, plan: StepPlan, await_mask: AwaitMask) -> Callable[[], StepResult]:
+        """Set the step going; what is given waits for it and says what it brought. On a CPU it is done already."""
+        point("worker.step")
+        if plan.saves or plan.loads:  # of blocks alone, so that it can be done before anyone takes the step
+            self._move_blocks(plan)
+        start = time.perf_counter()
+        arriving = None if self.fast_decode is None else self.fast_decode.launch(plan)
+        if arriving is None:
+            arriving = partial(self._outcome(plan, await_mask).result, plan.step)
+        if self.table.device.type == "cpu":
+            result = self._timed(arriving(), start)
+            return lambda: result
+        return lambda: self._timed(arriving(), start)
+
+    def _timed(self, result: StepResult, start: float) -> StepResult:
+        """With the seconds that were its own: a step launched while another ran began when that one ended."""
+        end = time.perf_counter()
+        result.forward_time = end - max(start, self._last_end)
+        self._last_end = end
+        return result
+
+    @torch.inference_mode()
+    def _outcome(self, plan: StepPlan, await_mask: AwaitMask) -> Outcome:
+        rows = self.table.apply(plan)
+        _check_masked(plan, rows)
+        self._copy_blocks(plan)
+        outcome = Outcome(rows)
+        if len(rows):
+            self._compute(plan, outcome, await_mask)
+        return outcome
+
+    def _compute(self, plan: StepPlan, outcome: Outcome, await_mask: AwaitMask) -> None:
+        rows = outcome.rows
+        batch = batch_of(self.table, rows, self.kv)
+        with self.trace.span("forward", step=plan.step, rows=len(rows), tokens=batch.num_tokens):
+            hidden = self.model.forward(batch)
+        outcome.logprobs += self._prompt_logprobs(rows, batch, hidden)
+        if not rows.wants_logits.any():
+            return
+        with self.trace.span("sample", step=plan.step):
+            logits = self.model.logits(hidden, batch.logit_rows)
+            mask = self._mask(plan, rows, await_mask) if plan.masked and self.ranks.rank == 0 else None
+            if rows.is_searched.any():
+                logits = self._search(outcome, logits)
+            if rows.is_sampling.any():
+                self._sample(outcome, logits, mask)
+
+    def _search(self, outcome: Outcome, logits: Tensor) -> Tensor:
+        """Candidates of the rows that sample nothing; gives the logits of the others."""
+        rows = outcome.rows
+        is_searched = rows.is_searched[rows.wants_logits]
+        if self.ranks.rank != 0:  # it may have no logits, and needs none
+            return logits
+        own = logits[on_device(numpy.flatnonzero(is_searched), logits.device)]
+        counts = self.table.num_candidates[rows.slots[rows.is_searched]]
+        outcome.candidates = candidates(own, numpy.flatnonzero(rows.is_searched), counts)
+        return logits[on_device(numpy.flatnonzero(~is_searched), logits.device)]
+
+    def _sample(self, outcome: Outcome, logits: Tensor, mask: Mask | None) -> None:
+        rows = outcome.rows
+        indices = numpy.flatnonzero(rows.is_sampling)
+        slots = rows.slots[indices]
+        parameters, num_prompt = self.table.parameters, self.table.num_prompt[slots]
+        sampling = SamplingRows(parameters, slots, rows.ends[indices], num_prompt, self.table.histories)
+        if self.ranks.rank == 0:
+            sampled = self._draw(outcome, sampling, indices, logits, mask)
+        else:
+            sampled = Sampled(torch.zeros(len(slots), 2, dtype=torch.int64, device=self.table.device))
+        self.ranks.broadcast(sampled.chosen)
+        if self.ranks.rank != 0:  # all histories agree because all have rank 0's tokens
+            sampling.keep(sampled.token_ids)
+        outcome.sampled = OnHost(sampled.chosen)
+
+    def _draw(
+        self, outcome: Outcome, rows: SamplingRows, indices: numpy.ndarray, logits: Tensor, mask: Mask | None
+    ) -> Sampled:
+        """Tokens of these rows, which are the step's at `indices`; they are in the histories then."""
+        if point("worker.logits") == "nan":
+            logits[0] = torch.nan
+        parameters, slots = rows.parameters, rows.slots
+        outcome.errors = rows.errors
+        asking = numpy.flatnonzero(parameters.logprobs[slots] != NO_LOGPROBS)
+        watching = numpy.flatnonzero(~numpy.isnan(parameters.least_logprob[slots]))
+        if not len(asking) and not len(watching):
+            return self._sampled(logits, rows, mask)
+        index, watched = on_device(asking, logits.device), on_device(watching, logits.device)
+        raw, raw_watched = logits[index], logits[watched]  # the sampler overwrites them
+        sampled = self._sampled(logits, rows, mask)
+        if len(asking):
+            owners, num_top = indices[asking], parameters.logprobs[slots[asking]]
+            outcome.logprobs.append(logprobs_of_rows(raw, sampled.token_ids[index], owners, num_top))
+        if len(watching):
+            found = token_logprobs(raw_watched, sampled.token_ids[watched], 0)
+            outcome.certainty = certainty(found, indices[watching], parameters.least_logprob[slots[watching]])
+        return sampled
+
+    def _prompt_logprobs(self, rows: StepRows, batch: Batch, hidden: Tensor) -> list[Callable[[], list[Logprobs]]]:
+        """Of the prompt tokens that this step's hidden states speak of: each position's says the next token."""
+        slots = rows.slots
+        wanted = self.table.parameters.prompt_logprobs[slots]
+        is_wanted = wanted != NO_LOGPROBS
+        if not is_wanted.any():
+            return []
+        lasts = numpy.minimum(rows.ends, self.table.num_prompt[slots] - 1)
+        asking = numpy.flatnonzero(is_wanted & (rows.starts < lasts))
+        parts = []
+        for row in asking.tolist():
+            first, count = batch.query_starts[row], int(lasts[row] - rows.starts[row])
+            following = self.table.histories[int(slots[row]), int(rows.starts[row]) + 1 : int(lasts[row]) + 1]
+            positions = torch.arange(first, first + count, device=hidden.device)
+            pieces = self._logprobs_of(hidden, positions, following.long(), int(wanted[row]))
+            if pieces:
+                parts.append(logprobs_of_prompt(row, pieces))
+        return parts
+
+    def _logprobs_of(self, hidden: Tensor, positions: Tensor, following: Tensor, num_top: int) -> list[TokenLogprobs]:
+        """In pieces. All ranks compute the logits together; only rank 0 reads them, the others get no pieces."""
+        length = piece_length(self.table.vocab_size, num_top)
+        pieces = []
+        for start in range(0, len(following), length):
+            logits = self.model.logits(hidden, positions[start : start + length])
+            if self.ranks.rank == 0:
+                pieces.append(token_logprobs(logits, following[start : start + length], num_top))
+        return pieces
+
+    @torch.inference_mode()
+    def _move_blocks(self, plan: StepPlan) -> None:
+        """Between the KV blocks and the second tier."""
+        num_blocks, num_cells = self.kv.num_blocks, 0 if self.second_tier is None else self.second_tier.num_cells
+        saves = _pairs(plan.saves, (num_blocks, num_cells), "saves")
+        loads = _pairs(plan.loads, (num_cells, num_blocks), "loads")
+        if self.second_tier is not None:
+            with self.trace.span("move", step=plan.step, saves=len(saves), loads=len(loads)):
+                self.second_tier.move(saves, loads)
+
+    def _copy_blocks(self, plan: StepPlan) -> None:
+        if plan.copies:
+            pairs = _pairs(plan.copies, (self.kv.num_blocks, self.kv.num_blocks), "copies")
+            sources, targets = (on_device(pairs[:, side].copy(), self.table.device) for side in (0, 1))
+            self.kv.copy_blocks(sources, targets)
+
+    def _mask(self, plan: StepPlan, rows: StepRows, await_mask: AwaitMask) -> Mask:
+        frame = await_mask(plan.step)
+        masked, framed = numpy.array(values(plan.masked)), numpy.array(values(frame.rows))
+        words = mask_bytes(self.table.vocab_size) // 4
+        if sorted(masked) != sorted(framed) or len(frame.bits) != len(framed) * words * 4:
+            raise PlanError(
+                f"The mask of step {plan.step} has rows {framed.tolist()} and {len(frame.bits)} bytes, where the plan "
+                f"masks rows {masked.tolist()} at {words * 4} bytes each."
+            )
+        bits = numpy.frombuffer(frame.bits, numpy.int32).reshape(-1, words)
+        place = numpy.cumsum(rows.is_sampling) - 1  # of a row among those that sample
+        return Mask(place[framed], bits.copy())
+
+
+def _pairs(packed: bytes, bounds: tuple[int, int], what: str) -> numpy.ndarray:
+    """Of block or cell numbers, int64 [pairs, 2]."""
+    pairs = numpy.frombuffer(packed, numpy.int32).astype(numpy.int64).reshape(-1, 2)
+    if (pairs < 0).any() or (pairs >= bounds).any():
+        raise PlanError(f"The plan {what} {pairs.tolist()}, with {bounds[0]} to take from and {bounds[1]} to fill.")
+    return pairs
+
+
+def _check_masked(plan: StepPlan, rows: StepRows) -> None:
+    if plan.masked and not set(numpy.flatnonzero(rows.is_sampling).tolist()).issuperset(values(plan.masked)):
+        raise PlanError(f"The plan masks rows {values(plan.masked).tolist()}, and of these some sample nothing.")

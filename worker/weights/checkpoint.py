@@ -1,0 +1,292 @@
+"""Weights on disk, pulled by the layers that want them.
+
+A layer holds a `Weights`: a place in the checkpoint (`model.layers.3.self_attn`) with what is the same for all layers
+of a tree (device, number formats, ranks, operations). Reads are lazy and sliced, so a rank touches its own share
+only; what was packed before and kept is not read at all. `DummySource` makes the numbers up on the device instead.
+Knows nothing of architectures.
+"""
+
+import zlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from ...kernels import Operations, WeightForm
+from ...kernels.quantized_part import QuantizedPart
+from ...protocol.errors import ConfigError, ModelNotFoundError
+from ...protocol.model_file import read_model_json, require_regular
+from ..lora.adapters import AdapterBank
+from ..models.quantization import Quantization
+from ..parallel import Parallel
+from .packed_cache import PackedCache
+from .piece import Part, Piece
+from .quantized import COMPANIONS, Share, is_quantized, read_part
+from .tensor_names import layer_names
+from .weight_files import own_weight_files
+
+
+class Source(Protocol):
+    """Where tensors come from."""
+
+    bytes_read: int
+
+    @property
+    def names(self) -> Iterable[str]: ...
+
+    def has(self, name: str) -> bool: ...
+
+    def read(self, name: str, shape: tuple[int, ...], part: Part | None) -> Tensor: ...
+
+    def matrix(self, name: str, shape: tuple[int, ...], part: Part | None) -> Tensor | QuantizedPart:
+        """What `read` gives, or integers with their scales where it is stored so."""
+
+    def pass_over(self, name: str) -> None:
+        """Asked for, and not read, because what would be made of it is there."""
+
+    def leftovers(self) -> list[str]: ...
+
+
+@dataclass(frozen=True)
+class Placement:
+    """What all layers of one rank have in common."""
+
+    device: torch.device
+    form: WeightForm  # of the matrices that are multiplied with
+    table_form: WeightForm  # of an embedding's table
+    activations: torch.dtype  # between the products
+    ops: Operations
+    ranks: Parallel = field(default_factory=Parallel)
+    cache: PackedCache | None = None  # of packed weights, where they are worth keeping
+    adapters: AdapterBank | None = None  # of LoRA, where there may be any
+
+
+@dataclass(frozen=True)
+class Weights:
+    """A place in the checkpoint."""
+
+    source: Source
+    placement: Placement
+    prefix: str = ""
+
+    def at(self, name: str | int) -> "Weights":
+        return replace(self, prefix=f"{self.prefix}{name}.")
+
+    def has(self, name: str) -> bool:
+        return self.source.has(self.prefix + name)
+
+    def pass_over(self, name: str) -> None:
+        """Another rank reads it."""
+        self.source.pass_over(self.prefix + name)
+
+    def matrix(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor | QuantizedPart:
+        """A tensor for products, [its part of] `shape`, as it is stored. It may be a view of the file: pack it."""
+        return self.source.matrix(self.prefix + name, shape, part)
+
+    def packed(self, pieces: list[Piece]) -> Any:
+        """The weight of products whose outputs are those of all pieces, one after the other."""
+        ops, form = self.placement.ops, self.placement.form
+        return self._kept("weight", form, pieces, lambda: ops.pack([self.matrix(*piece) for piece in pieces], form))
+
+    def adapters_of(self, pieces: list[Piece]) -> Any | None:
+        """Room for the adapters of a product whose outputs are those of these pieces, if there may be any."""
+        if self.placement.adapters is None:
+            return None
+        return self.placement.adapters.room_for([piece._replace(name=self.prefix + piece.name) for piece in pieces])
+
+    def table(self, piece: Piece, form: WeightForm) -> Any:
+        """An embedding's table."""
+        return self._kept("table", form, [piece], lambda: self.placement.ops.table(self.matrix(*piece), form))
+
+    def vector(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
+        """A tensor that meets the activations: a norm's weight, a bias. A copy: the file may be replaced
+        while the model runs."""
+        return self._read(name, shape, part).to(self.placement.device, self.placement.activations, copy=True)
+
+    def _read(self, name: str, shape: tuple[int, ...], part: Part | None) -> Tensor:
+        return self.source.read(self.prefix + name, shape, part)
+
+    def _kept(self, use: str, form: WeightForm, pieces: list[Piece], make: Callable[[], Any]) -> Any:
+        """What `make` gives, or what it gave when this model was loaded before."""
+        cache = self.placement.cache
+        if cache is None:
+            return make()
+        named = [piece._replace(name=self.prefix + piece.name) for piece in pieces]
+        key = f"{use} {form.kind} {form.group_size} {[tuple(piece) for piece in named]}"
+        kept = cache.weight(key)
+        if kept is None:
+            return cache.add(key, make())
+        for piece in named:
+            self.source.pass_over(piece.name)
+        return kept
+
+
+class Checkpoint:
+    """The safetensors files of a model folder."""
+
+    def __init__(self, folder: Path, quantization: Quantization | None = None) -> None:
+        self.folder = folder
+        self.quantization = quantization
+        self.bytes_read = 0
+        self._open: dict[str, Any] = {}
+        self._file_of = self._indexed()
+        self._stored_name = layer_names(self._file_of)
+        self._used: set[str] = set()
+
+    @property
+    def names(self) -> Iterable[str]:
+        return self._stored_name
+
+    def has(self, name: str) -> bool:
+        return name in self._stored_name
+
+    def read(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
+        """The tensor `name`, which must have `shape`, or a part of it; in the checkpoint's own number format."""
+        tensor = self.shaped(name, shape)[_index(part)]
+        if not tensor.is_floating_point() or tensor.element_size() < 2:
+            raise ConfigError(f"{name} is stored as {tensor.dtype}. Use a float32, float16 or bfloat16 checkpoint.")
+        self.bytes_read += tensor.nbytes
+        return tensor
+
+    def matrix(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor | QuantizedPart:
+        module = _StoredModule(self, name.removesuffix(".weight"))
+        if self.quantization is None or not is_quantized(module, self.quantization):
+            return self.read(name, shape, part)
+        found = read_part(module, Share.of(shape, part), self.quantization)
+        self.pass_over(name)
+        self.bytes_read += found.nbytes
+        return found
+
+    def pass_over(self, name: str) -> None:
+        module = name.removesuffix("weight")
+        self._used.update((name, *(module + companion for companion in COMPANIONS)))
+
+    def shaped(self, name: str, shape: tuple[int, ...]) -> Any:
+        """A tensor in its file that must have this shape, to be sliced."""
+        stored = self.stored(name)
+        if tuple(stored.get_shape()) != shape:
+            raise ConfigError(self._misshapen(name, tuple(stored.get_shape()), shape))
+        return stored
+
+    def stored(self, name: str) -> Any:
+        """A tensor in its file, to be sliced."""
+        if name not in self._stored_name:
+            raise ConfigError(f"{self.folder} holds no tensor {name}, which this model's config.json asks for.")
+        self._used.add(name)
+        stored = self._stored_name[name]
+        return self._handle(self._file_of[stored]).get_slice(stored)
+
+    def leftovers(self) -> list[str]:
+        """What no layer asked for."""
+        return sorted(set(self._stored_name) - self._used)
+
+    def _indexed(self) -> dict[str, str]:
+        """The file of each tensor."""
+        index = self.folder / "model.safetensors.index.json"
+        try:
+            found = read_model_json(index)
+        except FileNotFoundError:
+            files = [path.name for path in own_weight_files(self.folder)]
+            if not files:
+                raise ModelNotFoundError(self._no_weights()) from None
+            return {name: file for file in files for name in self._handle(file).keys()}  # noqa: SIM118
+        try:
+            return {str(name): _plain_name(file) for name, file in found["weight_map"].items()}
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ConfigError(f"{index} is no index of safetensors files: {error}") from error
+
+    def _handle(self, file: str) -> Any:
+        if file not in self._open:
+            try:
+                require_regular(self.folder / file)
+                handle = safe_open(self.folder / file, framework="pt")
+            except FileNotFoundError as error:
+                raise ModelNotFoundError(f"{self.folder / file} is named by the index and missing.") from error
+            except SafetensorError as error:
+                raise ConfigError(f"{self.folder / file} is damaged: {error}. Download it again.") from error
+            if (handle.metadata() or {}).get("format") in ("pd", "paddle"):
+                raise ConfigError(f"{self.folder / file} is in Paddle's own layout. Use the model's twin in -PT.")
+            self._open[file] = handle
+        return self._open[file]
+
+    def _misshapen(self, name: str, found: tuple[int, ...], wanted: tuple[int, ...]) -> str:
+        file = self.folder / self._file_of[self._stored_name[name]]
+        text = f"{name} in {file} has shape {found}, and config.json asks for {wanted}."
+        if found == wanted[::-1]:
+            text += " It is transposed, as in Paddle's own layout: use the model's twin in -PT."
+        return text
+
+    def _no_weights(self) -> str:
+        foreign = sorted(path.name for path in self.folder.glob("*") if path.suffix in (".bin", ".pt", ".pth", ".gguf"))
+        hint = f" {foreign[0]} is there, but only safetensors are read." if foreign else ""
+        return f"{self.folder} holds no safetensors file.{hint}"
+
+
+@dataclass(frozen=True)
+class _StoredModule:
+    """The tensors of one projection, in the files of a checkpoint."""
+
+    checkpoint: Checkpoint
+    name: str
+
+    def has(self, tensor: str) -> bool:
+        return self.checkpoint.has(f"{self.name}.{tensor}")
+
+    def shape(self, tensor: str) -> tuple[int, ...]:
+        return tuple(self.checkpoint.stored(f"{self.name}.{tensor}").get_shape())
+
+    def tensor(self, tensor: str, *spans: tuple[int, int]) -> Tensor:
+        return self.checkpoint.stored(f"{self.name}.{tensor}")[tuple(slice(*span) for span in spans) or ...]
+
+
+class DummySource:
+    """Made-up weights: the same for a name, whatever the number of ranks."""
+
+    def __init__(self, device: torch.device, absent: Iterable[str] = ()) -> None:
+        self.device = device
+        self.absent = tuple(absent)  # endings of the names that this model does not have
+        self.bytes_read = 0
+
+    def has(self, name: str) -> bool:
+        return not name.endswith(self.absent)
+
+    @property
+    def names(self) -> Iterable[str]:
+        return ()
+
+    def read(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
+        if name.endswith("norm.weight"):
+            tensor = torch.ones(shape, device=self.device)
+        else:
+            generator = torch.Generator(self.device).manual_seed(zlib.crc32(name.encode()))
+            tensor = torch.empty(shape, device=self.device).uniform_(-0.035, 0.035, generator=generator)
+        tensor = tensor[_index(part)]
+        self.bytes_read += tensor.nbytes
+        return tensor
+
+    def matrix(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
+        return self.read(name, shape, part)
+
+    def pass_over(self, name: str) -> None:
+        """Nothing is left over here."""
+
+    def leftovers(self) -> list[str]:
+        return []
+
+
+def _index(part: Part | None) -> tuple[slice, ...]:
+    if part is None:
+        return (slice(None),)
+    dim, first, last = part
+    return (*[slice(None)] * dim, slice(first, last))
+
+
+def _plain_name(file: Any) -> str:
+    """A file in the model's own folder, nothing outside of it."""
+    if not isinstance(file, str) or Path(file).name != file:
+        raise ValueError(f"{file!r} is not the name of a file in this folder")
+    return file

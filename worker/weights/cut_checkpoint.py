@@ -1,0 +1,81 @@
+"""A checkpoint that was cut for its ranks when it was made, as one rank reads it.
+
+`pieces.json` in the rank's folder says of each tensor which piece of the whole it is. Layers ask for a part of a
+tensor, here as anywhere, and get the stored one, which must be that part. Knows nothing of how layers divide weights.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+from torch import Tensor
+
+from ...kernels.quantized_part import QuantizedPart
+from ...protocol.errors import ConfigError
+from ...protocol.model_file import read_model_file
+from ..models.quantization import Quantization
+from .checkpoint import Checkpoint
+from .piece import Part, Piece
+from .weight_files import rank_folder
+
+_PIECES = "pieces.json"
+
+
+class CutCheckpoint:
+    """Stands in for the whole `Checkpoint` on one of `size` ranks."""
+
+    def __init__(self, folder: Path, quantization: Quantization | None, rank: int, size: int) -> None:
+        self.folder = folder / rank_folder(rank, size)
+        self._pieces = {piece.name: piece for piece in read_pieces(self.folder)}
+        self._own = Checkpoint(self.folder, quantization)
+
+    @property
+    def bytes_read(self) -> int:
+        return self._own.bytes_read
+
+    @property
+    def names(self) -> Iterable[str]:
+        return self._own.names
+
+    def has(self, name: str) -> bool:
+        return self._own.has(name)
+
+    def read(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
+        return self._own.read(name, self._held(Piece(name, shape, part)))
+
+    def matrix(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor | QuantizedPart:
+        return self._own.matrix(name, self._held(Piece(name, shape, part)))
+
+    def pass_over(self, name: str) -> None:
+        self._own.pass_over(name)
+
+    def leftovers(self) -> list[str]:
+        return self._own.leftovers()
+
+    def _held(self, wanted: Piece) -> tuple[int, ...]:
+        """The shape of a piece as it is stored here."""
+        stored = self._pieces.get(wanted.name)
+        if stored != wanted:
+            there = "nothing" if stored is None else f"{stored.part or 'all'} of {stored.shape}"
+            raise ConfigError(
+                f"{self.folder} holds {there} of {wanted.name}, and this rank's layers want {wanted.part or 'all'} of "
+                f"{wanted.shape} (dimension, first, last + 1). It was made for another config.json or another version "
+                "of Penstock: convert the original again."
+            )
+        return wanted.held
+
+
+def read_pieces(folder: Path) -> list[Piece]:
+    path = folder / _PIECES
+    try:
+        return msgspec.json.decode(read_model_file(path), type=list[Piece])
+    except (FileNotFoundError, msgspec.DecodeError) as error:
+        raise ConfigError(
+            f"{folder} should hold one rank's weights with a list of them, {_PIECES}, which cannot be read: {error}. "
+            "Copy the converted folder again as a whole, or convert the original again."
+        ) from error
+
+
+def write_pieces(folder: Path, pieces: list[Piece]) -> None:
+    lines = ",\n".join(msgspec.json.encode(piece).decode() for piece in pieces)
+    (folder / _PIECES).write_text(f"[\n{lines}\n]\n", encoding="utf-8")

@@ -1,0 +1,63 @@
+"""Looks at a model's safetensors files before anything is read: whether they are there, whole, and what they seem.
+
+Reads headers only, and imports no torch.
+"""
+
+import json
+import os
+from pathlib import Path
+
+from ...protocol.errors import ConfigError, ModelNotFoundError
+from ...protocol.git_lfs import is_pointer, pointer_refusal
+from ...protocol.model_file import read_model_json, require_regular
+from .weight_files import own_weight_files, weight_files
+
+_LENGTH = 8  # bytes that say how long the header is
+_LONGEST_HEADER = 100_000_000  # as safetensors bounds it
+
+
+def check_weight_files(folder: Path) -> None:
+    """Refuse a folder of which any file of weights is missing, a pointer of Git LFS, or not as long as it says."""
+    _check_index(folder)
+    for path in weight_files(folder):
+        if not os.path.exists(path):  # a link, as in a cache whose contents somebody has removed
+            raise ModelNotFoundError(f"{path} leads to {os.readlink(path)}, which is not there. Download it again.")
+        require_regular(path)
+        if is_pointer(path):
+            raise ConfigError(pointer_refusal(path))
+        if damage := _damage(path):
+            raise ConfigError(f"{path} is damaged: {damage}. Download it again.")
+
+
+def _check_index(folder: Path) -> None:
+    path = folder / "model.safetensors.index.json"
+    try:
+        named = set(map(str, read_model_json(path)["weight_map"].values()))
+    except (FileNotFoundError, KeyError, TypeError, AttributeError):
+        return  # there is none, or whoever reads it says what is wrong with it
+    missing = sorted(named - {each.name for each in own_weight_files(folder)})
+    if missing and all(Path(name).name == name for name in missing):
+        more = f" ({len(missing)} files are)" if len(missing) > 1 else ""
+        raise ModelNotFoundError(
+            f"{folder / missing[0]} is named by the index and missing{more}. Download the model again as a whole."
+        )
+
+
+def _damage(path: Path) -> str | None:
+    """In a few words; None where the file is as long as its header says."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(_LENGTH), "little")
+        if size < _LENGTH or length > _LONGEST_HEADER:
+            return f"its {size:,} bytes are no safetensors file"
+        if length + _LENGTH > size:
+            return f"it is truncated at {size:,} bytes, within its header"
+        try:
+            header = json.loads(file.read(length))
+            ends = [each["data_offsets"][1] for name, each in header.items() if name != "__metadata__"]
+            whole = _LENGTH + length + max(ends, default=0)
+        except (ValueError, KeyError, IndexError, TypeError, AttributeError):
+            return "its header is no safetensors header"
+    if size < whole:
+        return f"it is truncated at {size:,} of {whole:,} bytes"
+    return f"it has {size:,} bytes, and its header speaks of {whole:,}" if size > whole else None

@@ -1,0 +1,51 @@
+"""Matrices that a checkpoint stores as integers, read from the layouts of the tools that made them.
+
+A layout is a row here and a file beside this one. Which modules are quantized shows in the tensors that are there: a
+head or a projection that was left out is a plain float matrix. Knows nothing of layers or kernels.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ....kernels.quantized_part import QuantizedPart
+from ...models.quantization import Layout, Quantization
+from .awq import read_awq
+from .compressed_tensors import is_compressed, read_compressed
+from .gptq import read_gptq, read_gptq_v2
+from .module import Module, Share
+
+__all__ = ["COMPANIONS", "Module", "Share", "is_quantized", "read_part"]
+
+
+# What may stand beside or instead of a module's weight.
+COMPANIONS = (
+    *("qweight", "qzeros", "scales", "g_idx"),
+    *("weight_packed", "weight_scale", "weight_zero_point", "weight_shape", "weight_g_idx"),
+    *("input_scale", "input_zero_point", "output_scale", "output_zero_point"),
+)
+
+
+class _Reading(NamedTuple):
+    applies: Callable[[Module], bool]
+    read: Callable[[Module, Share, Quantization], QuantizedPart]
+
+
+def _has_qweight(module: Module) -> bool:
+    return module.has("qweight")
+
+
+_LAYOUTS: dict[Layout, _Reading] = {
+    "gptq": _Reading(_has_qweight, read_gptq),
+    "gptq_v2": _Reading(_has_qweight, read_gptq_v2),
+    "awq": _Reading(_has_qweight, read_awq),
+    "compressed-tensors": _Reading(is_compressed, read_compressed),
+}
+
+
+def is_quantized(module: Module, quantization: Quantization) -> bool:
+    return _LAYOUTS[quantization.layout].applies(module)
+
+
+def read_part(module: Module, share: Share, quantization: Quantization) -> QuantizedPart:
+    """This rank's share of a quantized matrix."""
+    return _LAYOUTS[quantization.layout].read(module, share, quantization)

@@ -1,0 +1,110 @@
+"""What the layouts have in common: the tensors of one module, a rank's share of its matrix, and packed integers.
+
+Knows no layout.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from ....protocol.errors import ConfigError
+
+Span = tuple[int, int]  # first, last + 1
+_WORD_BITS = 32
+
+
+class Module(Protocol):
+    """The stored tensors of one projection."""
+
+    name: str  # with its path, for errors
+
+    def has(self, tensor: str) -> bool: ...
+
+    def shape(self, tensor: str) -> tuple[int, ...]: ...
+
+    def tensor(self, tensor: str, *spans: Span) -> Tensor:
+        """As it is stored, of each of the first dimensions the span."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """What a rank wants of a matrix [out_features, in_features]."""
+
+    out_features: int
+    in_features: int
+    outputs: Span
+    inputs: Span
+
+    @classmethod
+    def of(cls, shape: tuple[int, ...], part: tuple[int, int, int] | None) -> "Share":
+        spans = [(0, shape[0]), (0, shape[1])]
+        if part is not None:
+            dim, first, last = part
+            spans[dim] = (first, last)
+        return cls(shape[0], shape[1], *spans)
+
+    @property
+    def has_all_inputs(self) -> bool:
+        return self.inputs == (0, self.in_features)
+
+    def groups(self, group_size: int, module: Module) -> Span:
+        """The groups of this rank's inputs, which must begin where a group does."""
+        first, last = self.inputs
+        if group_size >= self.in_features:
+            return 0, 1
+        if first % group_size or (last % group_size and last != self.in_features):
+            raise ConfigError(
+                f"{module.name} shares a scale among {group_size} inputs, and tensor parallelism cuts its "
+                f"{self.in_features:,} inputs at {first:,} and {last:,}, within such a group. Use a smaller "
+                "tensor_parallel_size, or a checkpoint with smaller groups."
+            )
+        return first // group_size, -(-last // group_size)
+
+
+def unpacked(words: Tensor, bits: int) -> Tensor:
+    """uint8 [rows, columns × 32 / bits] from int32 [rows, columns], the lowest bits first."""
+    # A copy even of what counts as contiguous: one column may have any stride, and then has no bytes to look at.
+    octets = words.clone(memory_format=torch.contiguous_format).view(torch.uint8)
+    if bits == 8:
+        return octets
+    return torch.stack((octets & 15, octets >> 4), -1).flatten(1)
+
+
+def unpacked_span(read: Callable[[Span], Tensor], span: Span, bits: int) -> Tensor:
+    """uint8 [rows, last - first] from words of which `read` gives a span of columns [rows, columns]."""
+    first, last = span
+    per_word = _WORD_BITS // bits
+    start = first // per_word
+    values = unpacked(read((start, -(-last // per_word))), bits)
+    return values[:, first - start * per_word : last - start * per_word]
+
+
+def bits_of(num_words: int, num_values: int, module: Module) -> int:
+    """How many bits each of the values has, from the 32-bit words that they fill."""
+    bits = _WORD_BITS * num_words / num_values
+    for known in (4, 8):
+        if -(-num_values * known // _WORD_BITS) == num_words:
+            return known
+    raise ConfigError(
+        f"{module.name} fills {num_words:,} words with {num_values:,} values, {bits:.1f} bits each; "
+        "4 and 8 bits are read. Use the model's original."
+    )
+
+
+def check_outputs(found: int, share: Share, module: Module) -> None:
+    if found != share.out_features:
+        raise ConfigError(f"{module.name} has {found:,} outputs, and config.json asks for {share.out_features:,}.")
+
+
+def checked_groups(found: int, in_features: int, group_size: int, module: Module) -> int:
+    """The group size, checked against the number of scales."""
+    size = group_size or in_features
+    if -(-in_features // size) != found:
+        raise ConfigError(
+            f"{module.name} has {found} scales for {in_features:,} inputs, and config.json says groups of {size:,}. "
+            "The checkpoint is damaged or its config.json belongs to another one."
+        )
+    return min(size, in_features)

@@ -1,0 +1,59 @@
+"""What a checkpoint calls its tensors, and which of them may stay unread.
+
+Layers ask for names as `…ForCausalLM` saves them. A model that was saved without its head, such as Qwen3-Embedding, has
+the same ones without `model.` in front. Reads no weights and imports no torch.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from ...protocol.errors import ConfigError
+from ..models.config import ModelConfig
+
+_LAYER = re.compile(r"model\.layers\.(\d+)\.")
+_HARMLESS = re.compile(
+    r"rotary_emb\.(inv_freq|cos_cached|sin_cached)$"  # angles that old exporters saved, and that are computed here
+    r"|(^|[._])mtp"  # heads that guess further tokens
+    r"|\.(q|k|v|kv)_(scale|zero_point)$"  # of keys and values in a cache of 8 bits; rows are measured here
+)
+_SHOWN = 3
+
+
+def layer_names(stored: Iterable[str]) -> dict[str, str]:
+    """By the name that layers ask for, the stored one."""
+    names = list(stored)
+    if "embed_tokens.weight" not in names:
+        return {name: name for name in names}
+    return {name if name.startswith("lm_head.") else f"model.{name}": name for name in names}
+
+
+def check_layers(folder: Path, names: Iterable[str], config: ModelConfig) -> None:
+    """Refuse a checkpoint that has more layers than its config names, before anything is read."""
+    numbers = [int(match[1]) for name in names if (match := _LAYER.match(name)) and not _HARMLESS.search(name)]
+    found = max(numbers, default=-1) + 1
+    if found > config.num_layers + config.num_draft_layers:
+        raise ConfigError(
+            f"{folder} has tensors of {found} layers, up to model.layers.{found - 1}, and its config.json names "
+            f"{config.num_layers} (num_hidden_layers). Use the config.json that was published with these weights."
+        )
+
+
+def check_unread(folder: Path, unread: Sequence[str], config: ModelConfig) -> list[str]:
+    """Refuse a checkpoint with tensors that no layer has read, but for those that change no answer: those it gives."""
+    harmless = [name for name in unread if _is_harmless(name, config)]
+    if unknown := [name for name in unread if name not in harmless]:
+        named = ", ".join(unknown[:_SHOWN]) + (", …" if len(unknown) > _SHOWN else "")
+        raise ConfigError(
+            f"{folder} has tensors that no layer of {config.family.name} reads, {len(unknown)} in all: {named}. Its "
+            "answers would be another model's without them. Use the config.json that was published with these weights, "
+            "or an engine that knows this model."
+        )
+    return [name for name in harmless if not name.startswith("lm_head.") and "rotary_emb." not in name]
+
+
+def _is_harmless(name: str, config: ModelConfig) -> bool:
+    if name.startswith("lm_head.") and config.tie_word_embeddings:  # many exporters save the tied head a second time
+        return True
+    layer = _LAYER.match(name)
+    return bool(_HARMLESS.search(name)) or (layer is not None and int(layer[1]) >= config.num_layers)
