@@ -15,7 +15,7 @@ if not sys.platform.startswith("linux"):
 if TYPE_CHECKING:
     from .frontend.async_llm import AsyncLLM
     from .frontend.llm import LLM
-    from .frontend.tokenizer import Tokenizer
+    from .frontend.text.tokenizer import Tokenizer
     from .protocol.beams import BeamSearchParams
     from .protocol.errors import (
         AdapterError,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "frontend.async_llm": ("AsyncLLM",),
     "frontend.llm": ("LLM",),
-    "frontend.tokenizer": ("Tokenizer",),
+    "frontend.text.tokenizer": ("Tokenizer",),
     "protocol.beams": ("BeamSearchParams",),
     "protocol.errors": (
         "AdapterError",

@@ -18,15 +18,15 @@ from ..protocol.options import EngineOptions, explain_options
 from ..protocol.outputs import RequestOutput
 from ..protocol.sampling import SamplingParams
 from ..protocol.stats import Stats
-from .asked import Messages, Params, as_batch, as_conversations
-from .loop_queue import LoopQueue
-from .opened import Notify, Opened, Request, open_model
-from .shown_model import shown_model
-from .threads import Threads, in_own_thread
-from .window import Window
+from .console.shown_model import shown_model
+from .requests.prompts import Messages, Params, as_batch, as_conversations
+from .requests.window import Window
+from .session.loop_queue import LoopQueue
+from .session.opened import Notify, Opened, Request, open_model
+from .session.threads import Threads, in_own_thread
 
 if TYPE_CHECKING:
-    from .tokenizer import Tokenizer
+    from .text.tokenizer import Tokenizer
 
 
 @explain_options

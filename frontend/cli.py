@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from importlib import import_module
 
 from .. import __version__
-from .command_line import CommandLine
-from .standard_error import fill_closed_descriptors, settle_at_exit, write_line
+from .console.command_line import CommandLine
+from .console.standard_error import fill_closed_descriptors, settle_at_exit, write_line
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 

@@ -21,14 +21,14 @@ from ..protocol.options import EngineOptions, explain_options
 from ..protocol.outputs import RequestOutput
 from ..protocol.sampling import SamplingParams
 from ..protocol.stats import Stats
-from .asked import Messages, Params, as_batch, as_conversations
-from .opened import Request, open_model
-from .progress import progress_of
-from .shown_model import shown_model
-from .window import Window
+from .console.progress import progress_of
+from .console.shown_model import shown_model
+from .requests.prompts import Messages, Params, as_batch, as_conversations
+from .requests.window import Window
+from .session.opened import Request, open_model
 
 if TYPE_CHECKING:
-    from .tokenizer import Tokenizer
+    from .text.tokenizer import Tokenizer
 
 
 @explain_options

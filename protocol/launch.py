@@ -1,6 +1,6 @@
 """What the front end tells every child of a tree at its start, as one file in the tree's private folder.
 
-Knows nothing of how it is decided; `frontend/tree.py` does that.
+Knows nothing of how it is decided; `frontend/session/tree/tree.py` does that.
 """
 
 from pathlib import Path

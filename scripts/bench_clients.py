@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock import SamplingParams
-from penstock.frontend.attached.line import Line
+from penstock.frontend.session.attached.connection import Line
 from penstock.protocol.attach import ATTACH_PROTOCOL, Ask, AskedRequest, Attach, Attached, Pieces
 from penstock.protocol.messages import column
 

@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 
 import msgspec
 
-from penstock.frontend.model_files import find_model
+from penstock.frontend.models.model_files import find_model
 from penstock.protocol.adapter_messages import LoadAdapter, UnloadAdapter
 from penstock.protocol.config import EngineConfig
 from penstock.protocol.errors import AdapterError

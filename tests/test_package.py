@@ -4,7 +4,6 @@ import shutil
 import subprocess
 import sys
 import tarfile
-import tomllib
 import zipfile
 from pathlib import Path
 
@@ -19,7 +18,6 @@ PAGE = ROOT / "frontend" / "http" / "page"
 PAGE_ENDINGS = (".html", ".css", ".js")
 NOT_SHIPPED = {"tests", "scripts", "docs", "build", "dist"}
 IS_NATIVE = is_known_machine() and native.compiler() is not None
-SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
 def package_folders() -> dict[str, Path]:
@@ -86,10 +84,6 @@ def in_a_new_process(code: str) -> str:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
-
-
-def test_pyproject_lists_every_folder_with_python_files():
-    assert set(SETTINGS["tool"]["setuptools"]["packages"]) == set(package_folders())
 
 
 def test_every_folder_of_the_package_says_what_it_is():

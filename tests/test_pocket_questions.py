@@ -14,7 +14,7 @@ from pocket.sums import columns
 from pocket.wording import core, loosened
 from pocket_questions import Question, of_kind, questions
 
-from penstock.frontend.chat import render
+from penstock.frontend.text.chat import render
 
 SAMPLE = 80_000
 

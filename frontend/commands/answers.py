@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from ...protocol.outputs import CompletionOutput, LogprobsByToken, RequestOutput
-from ..asked import Conversation
+from ..requests.prompts import Conversation
 from .prompts import Row
 from .repl.conversation import Piece
 

@@ -15,7 +15,6 @@ from ...protocol.errors import RequestError
 from ...protocol.outputs import CompletionOutput, LogprobsByToken, RequestOutput
 from ...protocol.rules import shown
 from ...protocol.sampling import SamplingParams
-from ..asked import Conversation
 from ..http.conversation import as_messages, as_tools, template_options
 from ..http.endpoints.chat import choice_of
 from ..http.endpoints.completions import as_prompts
@@ -27,6 +26,7 @@ from ..http.schemas.chat import ChatCompletion, ChatRequest
 from ..http.schemas.completions import Completion, CompletionChoice, CompletionRequest
 from ..http.schemas.sampling import PromptDetails, Sampling, Usage
 from ..http.tool_choice import ToolChoice
+from ..requests.prompts import Conversation
 
 _KEYS = {"custom_id", "method", "url", "body"}
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from ..hub.cache import unfinished_blobs
-from ..hub.library import prepare_hub
-from ..model_names import BUNDLED
+from ..models.hub.cache import unfinished_blobs
+from ..models.hub.library import prepare_hub
+from ..models.model_names import BUNDLED
 
 
 class Found(NamedTuple):

@@ -11,10 +11,10 @@ import msgspec
 from ...protocol.config import EngineConfig
 from ...protocol.errors import ConfigError, RequestError
 from ...protocol.sampling import SamplingParams
-from ..generation_config import default_params
+from ..console.logs import is_quiet
 from ..llm import LLM
-from ..logs import is_quiet
-from ..model_files import find_model
+from ..models.generation_config import default_params
+from ..models.model_files import find_model
 from .options import given
 
 

@@ -22,8 +22,8 @@ from ...protocol.conversion import Conversion, Converted, Refused, Said
 from ...protocol.errors import ConfigError, EngineDeadError
 from ...protocol.process import ChildProcess, inherited_path, start_process, wait_for_ends
 from ...protocol.utf8 import names_in_utf8
-from ..model_files import find_model
-from ..standard_error import StandardError
+from ..console.standard_error import StandardError
+from ..models.model_files import find_model
 
 USAGE = "MODEL OUT --quantization int8|int4 [options]"
 _KINDS = {"int8": "int8", "wint8": "int8", "int4": "int4", "wint4": "int4"}

@@ -19,7 +19,7 @@ from ...protocol.places import Place
 from ...protocol.runtime_directory import runtime_base
 from ...protocol.sizes import size
 from ...protocol.survey import NativeSurvey, Survey, TorchSurvey
-from ..logs import log_place
+from ..console.logs import log_place
 from . import machine
 from .cached_models import bundled_models, cached_models
 from .survey import ask_survey

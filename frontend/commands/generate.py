@@ -21,10 +21,10 @@ from typing import BinaryIO
 from ...protocol.config import EngineConfig
 from ...protocol.rules import shown
 from ...protocol.sampling import SamplingParams
-from .. import logs
 from ..beside import replaceable, status_of
-from ..model_names import BUNDLED, name_of
-from ..tree_files import OPTIONS, is_read
+from ..console import logs
+from ..models.model_names import BUNDLED, name_of
+from ..session.tree.tree_files import OPTIONS, is_read
 from .chosen import checked_options, require_model, with_defaults
 from .endings import USUAL_TOKENS, Endings
 from .job import Job

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 import msgspec
 
 from ...protocol.outputs import RequestOutput
-from .. import logs
+from ..console import logs
 from ..llm import LLM
-from ..seeds import counted_seed
+from ..requests.seeds import counted_seed
 from .answers import Headed, as_json, as_text, headed, title
 from .endings import Endings
 from .output import Replacement, Stream

@@ -10,10 +10,10 @@ from typing import Any
 import psutil
 
 from ...protocol.sizes import size
-from .. import logs
+from ..console import logs
+from ..console.standard_error import clear_status, show_status, takes_status
 from ..llm import LLM
-from ..model_names import name_of
-from ..standard_error import clear_status, show_status, takes_status
+from ..models.model_names import name_of
 
 # Who waits less sees nothing.
 _STEP_SECONDS = 1.0

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from ...protocol.errors import PenstockError
-from ..logs import daemon_log
+from ..console.logs import daemon_log
 
 USAGE = "[options]"
 

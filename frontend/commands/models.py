@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from ...protocol.sizes import size
 from ...protocol.survey import ModelSurvey, Survey
-from ..convert_tokenizer import has_tokenizer
-from ..printable import on_one_line
+from ..console.printable import on_one_line
+from ..text.convert_tokenizer import has_tokenizer
 from .cached_models import Found, bundled_models, cached_models, models_in
 from .machine import cards
 from .survey import ask_survey

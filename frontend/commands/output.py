@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ...protocol.errors import PenstockError
-from .. import logs
 from ..beside import new_file, partial_name, partial_names, replaceable, status_of, take_name
+from ..console import logs
 
 # What has been written may be lost with the machine for so long, and with the process not at all.
 _SYNC_SECONDS = 1.0

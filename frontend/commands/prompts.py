@@ -16,7 +16,7 @@ from ...protocol.errors import RequestError
 from ...protocol.rules import shown
 from ...protocol.sampling import SamplingParams
 from ...protocol.suggestion import suggestion
-from ..asked import MEDIA, PARTS, Conversation, fault_of_parts
+from ..requests.prompts import MEDIA, PARTS, Conversation, fault_of_parts
 from .lines import Line
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ import time
 
 from ...protocol.attach import DaemonStatus, ModelStatus
 from ...protocol.sizes import size
+from ..console.printable import on_one_line
 from ..daemon.background import line_to, status_of
-from ..printable import on_one_line
 from .socket_option import add_socket, socket_of
 from .status import span, why_not_ready
 

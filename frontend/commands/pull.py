@@ -8,9 +8,9 @@ import argparse
 
 from ...protocol.errors import ConfigError
 from ...protocol.sizes import size
-from ..logs import is_quiet
-from ..model_files import pull_model
-from ..model_names import BUNDLED, HubName, hub_name
+from ..console.logs import is_quiet
+from ..models.model_files import pull_model
+from ..models.model_names import BUNDLED, HubName, hub_name
 from .cached_models import size_on_disk
 
 USAGE = "ID [ID ...] [options]"

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...protocol.errors import ConfigError, RequestError
-from ..asked import Conversation
 from ..llm import LLM
+from ..requests.prompts import Conversation
 from .prompts import Row
 
 

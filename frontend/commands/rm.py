@@ -11,8 +11,8 @@ from pathlib import Path
 from ...protocol.errors import ConfigError, PenstockError
 from ...protocol.sizes import size
 from ..daemon.background import line_to, status_of
-from ..hub.removal import is_of, removal_of
-from ..model_names import BUNDLED, HubName, hub_name
+from ..models.hub.removal import is_of, removal_of
+from ..models.model_names import BUNDLED, HubName, hub_name
 from .socket_option import add_socket, socket_of
 
 USAGE = "ID [ID ...] [options]"

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from ...protocol.child import usual_signals
 from ...protocol.errors import PenstockError
-from .. import logs
+from ..console import logs
 from ..daemon.background import ENDS, detach
 from ..daemon.server import Daemon
 from .daemon_options import add_daemon_options, settings_of

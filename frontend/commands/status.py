@@ -8,8 +8,8 @@ import time
 
 from ...protocol.attach import DaemonStatus, ModelStatus
 from ...protocol.errors import PenstockError
+from ..console.printable import on_one_line
 from ..daemon.background import line_to, status_of
-from ..printable import on_one_line
 from .socket_option import add_socket, socket_of
 
 USAGE = "[options]"

@@ -15,8 +15,8 @@ from ...protocol.errors import PenstockError, RequestError
 from ...protocol.messages import values
 from ...protocol.packed import MOST_VALUES, array_length, bytes_of_values, num_values
 from ...protocol.sampling import SamplingParams
-from ..asked import Asked, as_asked
-from ..session import Session
+from ..requests.prompts import Asked, as_asked
+from ..session.session import Session
 from .rendering import rendered
 
 # Requests that are unpacked, rendered and cut into tokens together.

@@ -16,9 +16,9 @@ from ...protocol.attach import Answer, AskReload, AskStatus, AskStop, DaemonStat
 from ...protocol.descriptors import is_readable, said_in_words
 from ...protocol.errors import PenstockError
 from ...protocol.process import inherited_path, open_log, working_folder
-from .. import logs
-from ..attached.line import Line
-from ..attached.patience import FIRST_WORD_SECONDS, Patience
+from ..console import logs
+from ..session.attached.connection import Line
+from ..session.attached.patience import FIRST_WORD_SECONDS, Patience
 from .ending import END_SECONDS, DaemonProcess
 from .lock import process_of
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ...protocol.errors import PenstockError
 from ...protocol.process import wait_for_pidfds
-from ..vital_signs import descendants, is_stopped
+from ..session.tree.vital_signs import descendants, is_stopped
 
 # After it is told to, a daemon has so long to end its processes; one that is stopped hears nothing.
 END_SECONDS, _STOPPED_SECONDS = 15.0, 1.0

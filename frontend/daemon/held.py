@@ -10,9 +10,9 @@ from ...protocol.attach import Failed, Failure, Piece, Pieces
 from ...protocol.messages import column
 from ...protocol.outputs import CompletionOutput, RequestOutput
 from ...protocol.wire import Message
-from ..budget import BudgetError
-from ..pending import Pending
-from ..session import Session
+from ..requests.budget import BudgetError
+from ..requests.pending import Pending
+from ..session.session import Session
 from .room import Room
 
 # Of a request, of each of its samples, and of each token of its prompt.

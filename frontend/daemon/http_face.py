@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...protocol.errors import ConfigError
-from .. import logs
-from ..budget import Budget
+from ..console import logs
 from ..http.options import DEFAULT_ADDRESS, HttpOptions
+from ..requests.budget import Budget
 from .models import Models
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ...protocol.own_folder import mark
-from ..vital_signs import start_time
+from ..session.tree.vital_signs import start_time
 from .ending import DaemonProcess
 
 MARK = mark("lock of a daemon's socket")

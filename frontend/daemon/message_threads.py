@@ -6,7 +6,7 @@ Knows nothing of what messages say.
 import math
 from dataclasses import dataclass, field
 
-from ..threads import Threads
+from ..session.threads import Threads
 
 
 @dataclass(slots=True)

@@ -13,10 +13,10 @@ from contextlib import suppress
 from ...protocol.attach import ModelStatus
 from ...protocol.errors import ClosedError, EngineDeadError, PenstockError
 from ...protocol.stats import Stats
-from .. import logs
-from ..client import Client
-from ..session import Session
-from ..threads import in_own_thread
+from ..console import logs
+from ..session.client import Client
+from ..session.session import Session
+from ..session.threads import in_own_thread
 from .settings import ModelSettings
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0

@@ -21,12 +21,12 @@ from ...protocol.config import EngineConfig
 from ...protocol.errors import ClosedError, OutOfMemoryError, PenstockError, RequestError
 from ...protocol.stats import Stats
 from ...protocol.suggestion import suggestion
-from .. import logs
 from ..async_llm import AsyncLLM
-from ..model_names import name_of
-from ..model_threads import brought_templates
-from ..session import Session
-from ..threads import Threads, in_own_thread
+from ..console import logs
+from ..models.model_names import name_of
+from ..session.model_threads import brought_templates
+from ..session.session import Session
+from ..session.threads import Threads, in_own_thread
 from .model import Model
 from .settings import DaemonSettings, ModelSettings, added
 

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from ...protocol.attach import frame
 from ...protocol.errors import PenstockError
 from ...protocol.wire import Message
-from ..budget import BudgetError
-from ..loop_queue import LoopQueue
-from ..threads import Threads
+from ..requests.budget import BudgetError
+from ..session.loop_queue import LoopQueue
+from ..session.threads import Threads
 from .held import Held, pieces_of
 from .room import Room
 

@@ -23,7 +23,7 @@ from ...protocol.attach import (
 from ...protocol.errors import PenstockError
 from ...protocol.packed import unpacked_bytes
 from ...protocol.wire import Message
-from ..asked import Rendered
+from ..requests.prompts import Rendered
 from .asks import conversation_of
 from .model import Model
 from .rendering import rendered

@@ -9,10 +9,10 @@ from collections.abc import Hashable, Sequence
 
 from ...protocol.attach import AskedConversation
 from ...protocol.errors import RequestError
-from ..asked import Rendered
-from ..session import Session
-from ..tool_schemas import argument_schemas
-from ..turn import Turn
+from ..requests.prompts import Rendered
+from ..requests.tool_schemas import argument_schemas
+from ..session.session import Session
+from ..text.turn import Turn
 
 Text = str | RequestError
 

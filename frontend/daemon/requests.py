@@ -9,10 +9,10 @@ from contextlib import suppress
 
 from ...protocol.attach import Failed, Failure, Pieces
 from ...protocol.errors import ClosedError, PenstockError
-from ..budget import BudgetError
-from ..pending import Pending
-from ..session import Session
-from ..threads import Threads
+from ..requests.budget import BudgetError
+from ..requests.pending import Pending
+from ..session.session import Session
+from ..session.threads import Threads
 from .asks import Arrived, Ask, Wanted
 from .held import Held, bytes_of, refused
 from .model import Model

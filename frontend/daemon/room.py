@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
-from ..budget import Budget, BudgetError
+from ..requests.budget import Budget, BudgetError
 
 # One that has nothing running waits so long for others to give something back.
 _WAIT_SECONDS = 10.0

@@ -28,9 +28,9 @@ from ...protocol.attach import (
     frame,
 )
 from ...protocol.errors import ClosedError, ConfigError, PenstockError
-from .. import logs
-from ..budget import Budget, BudgetError
-from ..session import Session
+from ..console import logs
+from ..requests.budget import Budget, BudgetError
+from ..session.session import Session
 from .agreement import disagreement
 from .asks import Ask
 from .frames import Frame, Frames

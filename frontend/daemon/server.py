@@ -18,10 +18,10 @@ from ... import __version__
 from ...protocol.attach import DaemonStatus, is_own_user
 from ...protocol.errors import PenstockError
 from ...protocol.utf8 import shown
-from .. import logs
-from ..budget import Budget
-from ..heap import give_large_blocks_back
-from ..threads import in_own_thread
+from ..console import logs
+from ..requests.budget import Budget
+from ..requests.heap import give_large_blocks_back
+from ..session.threads import in_own_thread
 from .address import Address
 from .http_face import HttpFace
 from .message_threads import MessageThreads

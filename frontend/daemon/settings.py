@@ -92,7 +92,7 @@ _FROM_CONFIGURATION_ONLY = {"reasoning_parser_plugin", "tool_parser_plugin", "lo
 
 def _named(word: str) -> tuple[str, str]:
     """`NAME=MODEL`, or a model by its own name."""
-    from ..model_names import name_of
+    from ..models.model_names import name_of
 
     name, equals, model = word.partition("=")
     if equals and name and "/" not in name:
@@ -102,7 +102,7 @@ def _named(word: str) -> tuple[str, str]:
 
 
 def _absolute(model: str) -> str:
-    from ..model_names import BUNDLED
+    from ..models.model_names import BUNDLED
 
     path = Path(os.path.expanduser(model))
     return str(path.resolve()) if model not in BUNDLED and os.path.isdir(path) else model
@@ -120,7 +120,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _tables(tables: Any, path: Path | None) -> list[tuple[str, dict[str, Any]]]:
-    from ..model_names import name_of
+    from ..models.model_names import name_of
 
     if not isinstance(tables, dict) or not all(isinstance(table, dict) for table in tables.values()):
         raise ConfigError(f"{path}: models are tables of their own, such as [models.pocket].")

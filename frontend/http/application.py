@@ -15,7 +15,7 @@ from starlette.routing import Route
 
 from ... import __version__
 from ...protocol.suggestion import suggestion
-from ..budget import Budget
+from ..requests.budget import Budget
 from .body import BodyReader, Receive, Scope, Send
 from .endpoint import Call, Endpoint, Server
 from .errors import ApiError, as_api_error

@@ -6,7 +6,7 @@ News come from the thread that reads what a tree says, a step's deltas together.
 import asyncio
 from weakref import WeakKeyDictionary
 
-from ..loop_queue import LoopQueue
+from ..session.loop_queue import LoopQueue
 
 
 class Arrival:

@@ -8,8 +8,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, NamedTuple, TypeVar
 
-from ..budget import BudgetError, Charge
-from ..threads import Threads
+from ..requests.budget import BudgetError, Charge
+from ..session.threads import Threads
 from .decoding import Body, Outline, decoded
 from .errors import ApiError
 from .options import HttpOptions

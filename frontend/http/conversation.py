@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from ...protocol.errors import RequestError
-from ..asked import Rendered
-from ..tool_schemas import argument_schemas
+from ..requests.prompts import Rendered
+from ..requests.tool_schemas import argument_schemas
 from .errors import ApiError
 from .models import Model
 from .schemas.chat import ChatMessage, ChatRequest, Tool, plain_message

@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ..budget import Budget, Charge
-from ..threads import Threads
+from ..requests.budget import Budget, Charge
+from ..session.threads import Threads
 from .body import BodyReader, Gone, Receive, Scope, Send
 from .errors import ApiError, as_api_error, log
 from .long_json import PIECE_BYTES

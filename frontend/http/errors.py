@@ -18,7 +18,7 @@ from ...protocol.errors import (
     RequestError,
 )
 from ...protocol.outputs import RequestOutput
-from ..budget import BudgetError
+from ..requests.budget import BudgetError
 from .models import UnknownModel
 from .schemas.others import ErrorBody, Fault
 

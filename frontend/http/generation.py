@@ -14,8 +14,8 @@ from typing import Any
 from ...protocol.messages import Logprobs, request_and_sample
 from ...protocol.outputs import CompletionOutput, RequestOutput
 from ...protocol.sampling import SamplingParams
-from ..asked import Rendered
-from ..pending import News
+from ..requests.pending import News
+from ..requests.prompts import Rendered
 from .endpoint import Call
 from .errors import ApiError, check
 from .models import Model

@@ -10,7 +10,7 @@ from itertools import chain
 
 from ...protocol.messages import Logprobs, float_values, values
 from ...protocol.outputs import Logprob, LogprobsByToken
-from ..pending import positions
+from ..requests.pending import positions
 from .long_json import LongJson
 from .schemas.chat import ChatLogprobs, TokenLogprob, TopLogprob
 from .schemas.completions import CompletionLogprobs

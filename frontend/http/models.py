@@ -14,14 +14,14 @@ from ...protocol.errors import ModelNotFoundError, RequestError
 from ...protocol.sampling import SamplingParams
 from ...protocol.stats import Stats
 from ...protocol.suggestion import suggestion
-from ..asked import Rendered
 from ..async_llm import AsyncLLM
-from ..budget import Charge
-from ..client import Client
-from ..model_threads import ModelThreads
-from ..pending import News, Pending
-from ..tokenizer import Tokenizer
-from ..turn import Turn
+from ..requests.budget import Charge
+from ..requests.pending import News, Pending
+from ..requests.prompts import Rendered
+from ..session.client import Client
+from ..session.model_threads import ModelThreads
+from ..text.tokenizer import Tokenizer
+from ..text.turn import Turn
 from .arrivals import Arrival
 
 

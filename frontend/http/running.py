@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from itertools import chain
 
 from ...protocol.errors import PenstockError
-from ..client import Client
+from ..session.client import Client
 from .body import Scope
 from .errors import ApiError
 from .models import Submitted

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ...protocol.errors import ConfigError
 from ...protocol.stats import Stats
-from ..budget import Budget
+from ..requests.budget import Budget
 from .options import HttpOptions
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from ...protocol.errors import ConfigError
-from ..budget import Budget
+from ..requests.budget import Budget
 from .application import application
 from .connection import Context
 from .listener import Listener

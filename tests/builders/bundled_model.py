@@ -2,7 +2,7 @@
 
 import json
 
-from penstock.frontend.model_names import BUNDLED
+from penstock.frontend.models.model_names import BUNDLED
 
 FOLDER = BUNDLED["pocket"]
 VOCABULARY: int = json.loads((FOLDER / "config.json").read_text())["vocab_size"]

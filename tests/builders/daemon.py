@@ -10,7 +10,7 @@ import psutil
 from builders.watching import is_running
 
 from penstock import LLM
-from penstock.frontend import logs
+from penstock.frontend.console import logs
 from penstock.frontend.daemon.background import line_to, start_daemon, status_of, stop_daemon
 from penstock.protocol.attach import DaemonStatus, ModelStatus
 

@@ -5,9 +5,9 @@ from typing import Any
 from builders.bundled_model import VOCABULARY
 
 from penstock import SamplingParams
-from penstock.frontend.door import Door
-from penstock.frontend.model_files import find_model
-from penstock.frontend.tokenizer import Tokenizer
+from penstock.frontend.models.model_files import find_model
+from penstock.frontend.requests.door import Door
+from penstock.frontend.text.tokenizer import Tokenizer
 from penstock.protocol.config import EngineConfig
 from penstock.protocol.messages import MemoryPlan
 

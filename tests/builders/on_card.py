@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from penstock import LLM, RequestOutput, SamplingParams
-from penstock.frontend.logs import log_folder
+from penstock.frontend.console.logs import log_folder
 
 SMALL = {
     "max_model_len": 512,

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from penstock import AsyncLLM
-from penstock.frontend.budget import Budget
 from penstock.frontend.http.models import OneModel
 from penstock.frontend.http.options import HttpOptions
 from penstock.frontend.http.server import HttpServer
+from penstock.frontend.requests.budget import Budget
 
 _BOUND = 60.0
 

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.frontend.daemon import asks
 from penstock.frontend.daemon.asks import Ask
-from penstock.frontend.threads import Threads
+from penstock.frontend.session.threads import Threads
 from penstock.protocol.attach import MOST_REQUESTS, AskedConversation, AskedRequest, PackedAsk
 
 SESSION = SimpleNamespace(threads=SimpleNamespace(texts=Threads("Texts", 1)))

@@ -12,7 +12,7 @@ from builders.daemon import wait_for
 from builders.plain_client import PlainClient
 
 from penstock import SamplingParams
-from penstock.frontend.attached.line import Line
+from penstock.frontend.session.attached.connection import Line
 from penstock.protocol import attach
 from penstock.protocol.attach import ATTACH_PROTOCOL, Ask, AskedRequest, Attach, frame, is_own_user
 

@@ -9,7 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from penstock import LLM, SamplingParams
-from penstock.frontend import cli, logs
+from penstock.frontend import cli
+from penstock.frontend.console import logs
 
 STAND_IN = ["--load-format", "stand-in", "--max-model-len", "256", "--num-gpu-blocks-override", "32"]
 

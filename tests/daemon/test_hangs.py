@@ -24,7 +24,7 @@ from penstock.frontend import cli
 from penstock.frontend.daemon.address import Address
 from penstock.frontend.daemon.background import listens, start_daemon
 from penstock.frontend.daemon.lock import MARK, lock_of, process_of
-from penstock.frontend.vital_signs import is_stopped
+from penstock.frontend.session.tree.vital_signs import is_stopped
 from penstock.protocol.attach import daemon_socket
 
 ENDLESS = SamplingParams(max_tokens=900, ignore_eos=True)

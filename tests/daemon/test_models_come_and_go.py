@@ -13,9 +13,9 @@ from builders.plain_client import PlainClient
 from builders.watching import is_running
 
 from penstock import ConfigError, EngineDeadError, OutOfMemoryError, PenstockError, SamplingParams
-from penstock.frontend import logs
+from penstock.frontend.console import logs
 from penstock.frontend.daemon.background import reload_daemon, stop_daemon
-from penstock.frontend.model_files import BUNDLED
+from penstock.frontend.models.model_files import BUNDLED
 from penstock.protocol.attach import ATTACH_PROTOCOL, Attach, Attached, Declined
 
 PARAMS = SamplingParams(max_tokens=8, ignore_eos=True)

@@ -9,7 +9,7 @@ import pytest
 from builders.tiny_model import tiny_model
 
 from penstock import SamplingParams
-from penstock.frontend.tokenizer import Tokenizer
+from penstock.frontend.text.tokenizer import Tokenizer
 from penstock.protocol.errors import RequestError
 
 PARAMS = SamplingParams(max_tokens=2, ignore_eos=True)

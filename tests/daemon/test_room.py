@@ -11,7 +11,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from penstock.frontend.budget import Budget, BudgetError
 from penstock.frontend.daemon import frames, outbox, room, served
 from penstock.frontend.daemon.held import Held
 from penstock.frontend.daemon.message_threads import MessageThreads
@@ -19,7 +18,8 @@ from penstock.frontend.daemon.questions import Answers
 from penstock.frontend.daemon.room import Room
 from penstock.frontend.daemon.served import Served
 from penstock.frontend.daemon.strangers import make_room
-from penstock.frontend.threads import Threads
+from penstock.frontend.requests.budget import Budget, BudgetError
+from penstock.frontend.session.threads import Threads
 from penstock.protocol.attach import AskedConversation, AskRender, AskStatus, DaemonStatus, frame
 
 MIB = 1 << 20

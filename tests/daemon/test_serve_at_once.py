@@ -18,7 +18,8 @@ import pytest
 from builders.daemon import RunningDaemon, models, wait_for
 from builders.watching import is_running
 
-from penstock.frontend import cli, logs
+from penstock.frontend import cli
+from penstock.frontend.console import logs
 from penstock.frontend.daemon.background import stop_daemon
 
 STAND_IN = ["--load-format", "stand-in", "--max-model-len", "256", "--num-gpu-blocks-override", "32"]

@@ -8,7 +8,7 @@ import pytest
 from builders.tokenizer_kinds import KINDS, write_tokenizer
 
 from penstock.engine.grammar.matcher import Matcher, Vocabulary
-from penstock.frontend.tokenizer import Tokenizer
+from penstock.frontend.text.tokenizer import Tokenizer
 from penstock.protocol.guided import Grammar
 
 EXPRESSION = "[a-z]{2,5} [a-z]{1,6}é? x"

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from penstock import RequestError, SamplingParams
-from penstock.frontend.asked import as_asked
+from penstock.frontend.requests.prompts import as_asked
 
 
 class OddText(str):

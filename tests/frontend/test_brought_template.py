@@ -2,8 +2,8 @@
 
 import pytest
 
-from penstock.frontend.template_process import render_brought
-from penstock.frontend.turn import Turn
+from penstock.frontend.text.template_process import render_brought
+from penstock.frontend.text.turn import Turn
 from penstock.protocol.errors import RequestError
 
 HI = [{"role": "user", "content": "hi"}]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.frontend.budget import Budget, BudgetError
+from penstock.frontend.requests.budget import Budget, BudgetError
 
 
 def test_one_client_cannot_take_more_than_its_share() -> None:

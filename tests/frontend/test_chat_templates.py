@@ -11,8 +11,8 @@ from typing import Literal
 import pytest
 from builders.tokenizer_kinds import write_tokenizer
 
-from penstock.frontend.chat import render
-from penstock.frontend.tokenizer import Tokenizer
+from penstock.frontend.text.chat import render
+from penstock.frontend.text.tokenizer import Tokenizer
 from penstock.protocol.errors import ConfigError, RequestError
 
 # In the styles of real families: their constructs, helpers and quirks.

@@ -17,13 +17,13 @@ from builders.person import Person
 from builders.tiny_model import tiny_model
 from builders.watching import wait_until
 
-from penstock.frontend import standard_error
 from penstock.frontend.commands import loading
 from penstock.frontend.commands.endings import USUAL_TOKENS, Endings
 from penstock.frontend.commands.output import output_to
 from penstock.frontend.commands.prompts import Row, from_arguments
 from penstock.frontend.commands.rendering import Rendering
 from penstock.frontend.commands.resumption import Resumption
+from penstock.frontend.console import standard_error
 from penstock.protocol.errors import ConfigError, PenstockError, RequestError
 from penstock.protocol.outputs import CompletionOutput, RequestOutput, Samples
 from penstock.protocol.sampling import SamplingParams

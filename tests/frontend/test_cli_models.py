@@ -8,8 +8,9 @@ import pytest
 from builders.tiny_model import tiny_model
 from huggingface_hub import constants
 
-from penstock.frontend import cli, model_files
+from penstock.frontend import cli
 from penstock.frontend.commands import models
+from penstock.frontend.models import model_files
 from penstock.protocol.survey import Card, ModelSurvey, Survey, TorchSurvey
 
 GIB = 1 << 30

@@ -18,8 +18,9 @@ from builders.person import Person
 from builders.tiny_model import tiny_model
 from builders.watching import wait_until
 
-from penstock.frontend import cli, convert_tokenizer
+from penstock.frontend import cli
 from penstock.frontend.commands.survey import ask_survey
+from penstock.frontend.text import convert_tokenizer
 from penstock.protocol.cache_folder import cache_folder
 from penstock.protocol.own_folder import own_folder
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from builders.tokenizer_kinds import write_tokenizer
 
-from penstock.frontend.chat import render
-from penstock.frontend.template_process import TemplateProcesses
-from penstock.frontend.turn import Turn, rendered_turn
+from penstock.frontend.text.chat import render
+from penstock.frontend.text.template_process import TemplateProcesses
+from penstock.frontend.text.turn import Turn, rendered_turn
 from penstock.protocol.errors import RequestError
 
 FILES = Path(__file__).parents[1] / "builders" / "chat_templates"

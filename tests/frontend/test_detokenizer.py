@@ -10,8 +10,8 @@ from builders.tokenizer_kinds import KINDS
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.frontend.detokenizer import Detokenizer
-from penstock.frontend.incremental import Decoding
+from penstock.frontend.text.detokenizer import Detokenizer
+from penstock.frontend.text.incremental import Decoding
 from penstock.protocol.messages import (
     Ended,
     Logprobs,
@@ -99,7 +99,7 @@ def ended(reason="length", **parts):
 
 def test_the_process_needs_neither_torch_nor_transformers():
     code = (
-        "import sys, penstock.frontend.detokenizer;"
+        "import sys, penstock.frontend.text.detokenizer;"
         "print(sorted({'torch', 'numpy', 'transformers', 'jinja2', 'huggingface_hub'} & sys.modules.keys()))"
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -12,10 +12,10 @@ from builders.hub import hub_with_empty_cache, point_at
 from builders.tiny_model import tiny_model
 from huggingface_hub import constants
 
-from penstock.frontend import convert_tokenizer
-from penstock.frontend.hub import progress
-from penstock.frontend.model_files import find_model, find_tokenizer
-from penstock.frontend.model_names import hub_name
+from penstock.frontend.models.hub import progress
+from penstock.frontend.models.model_files import find_model, find_tokenizer
+from penstock.frontend.models.model_names import hub_name
+from penstock.frontend.text import convert_tokenizer
 from penstock.protocol.errors import ConfigError, ModelNotFoundError, PenstockError
 
 WEIGHTS = "model.safetensors"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from builders.hub import hub_with_empty_cache
 
-from penstock.frontend.model_files import find_tokenizer
+from penstock.frontend.models.model_files import find_tokenizer
 from penstock.protocol.errors import ModelNotFoundError, PenstockError
 
 LARGE = "large.json"  # as large as files that the hub redirects to another host, and has a SHA-256 of

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Regex, Tokenizer, decoders
 
-from penstock.frontend.incremental import Decoding
+from penstock.frontend.text.incremental import Decoding
 
 DECODINGS = {kind: Decoding(make()) for kind, make in KINDS.items()}
 kinds = st.sampled_from(sorted(KINDS))

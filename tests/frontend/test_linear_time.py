@@ -6,9 +6,9 @@ import pytest
 from builders.operations import operations
 from builders.tokenizer_kinds import KINDS
 
-from penstock.frontend.incremental import Decoding
 from penstock.frontend.parsing import REASONING, TOOL_CALLS, Parsing
-from penstock.frontend.stop_strings import StopChecker
+from penstock.frontend.text.incremental import Decoding
+from penstock.frontend.text.stop_strings import StopChecker
 
 TOOLS = {"f": {"a": {"type": "integer"}, "b": {"type": "string"}}}
 # Short texts are followed a little way from each of their marks, so these are long.

@@ -5,8 +5,8 @@ from builders.bundled_model import VOCABULARY
 from builders.door import door_of_pocket
 
 from penstock import SamplingParams
-from penstock.frontend.door import Door
-from penstock.frontend.pending import Pending
+from penstock.frontend.requests.door import Door
+from penstock.frontend.requests.pending import Pending
 
 PROMPT = list(range(10, 50))
 

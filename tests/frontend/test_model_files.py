@@ -8,10 +8,11 @@ import pytest
 from builders.tokenizer_kinds import KINDS, write_tokenizer
 from huggingface_hub import constants
 
-from penstock.frontend import convert_tokenizer, model_files
-from penstock.frontend.known_models import nearest_model
-from penstock.frontend.model_files import BUNDLED, find_model, find_tokenizer
-from penstock.frontend.tokenizer import Tokenizer
+from penstock.frontend.models import model_files
+from penstock.frontend.models.known_models import nearest_model
+from penstock.frontend.models.model_files import BUNDLED, find_model, find_tokenizer
+from penstock.frontend.text import convert_tokenizer
+from penstock.frontend.text.tokenizer import Tokenizer
 from penstock.protocol.errors import ConfigError, ModelNotFoundError
 from penstock.protocol.own_folder import make_own
 

@@ -8,9 +8,9 @@ from itertools import product
 import pytest
 from builders.sentencepiece_models import NORMAL, written
 
-from penstock.frontend.model_files import find_model
-from penstock.frontend.tokenizer import Tokenizer, chat_templates, special_tokens
-from penstock.frontend.vocabulary import write_tokenizer
+from penstock.frontend.models.model_files import find_model
+from penstock.frontend.text.tokenizer import Tokenizer, chat_templates, special_tokens
+from penstock.frontend.text.vocabulary import write_tokenizer
 from penstock.protocol.errors import ConfigError
 
 ODD = [

@@ -9,8 +9,8 @@ from builders.tokenizer_kinds import KINDS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.frontend.incremental import Decoding
 from penstock.frontend.parsing import REASONING, TOOL_CALLS, Parsing
+from penstock.frontend.text.incremental import Decoding
 
 
 def calls_of(name: str) -> Parsing:

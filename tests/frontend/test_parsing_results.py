@@ -8,12 +8,12 @@ from builders.tokenizer_kinds import KINDS, write_tokenizer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.frontend.asked import Rendered
-from penstock.frontend.chat import render
-from penstock.frontend.door import Door
-from penstock.frontend.incremental import Decoding
-from penstock.frontend.pending import Pending
-from penstock.frontend.tokenizer import Tokenizer
+from penstock.frontend.requests.door import Door
+from penstock.frontend.requests.pending import Pending
+from penstock.frontend.requests.prompts import Rendered
+from penstock.frontend.text.chat import render
+from penstock.frontend.text.incremental import Decoding
+from penstock.frontend.text.tokenizer import Tokenizer
 from penstock.protocol.config import EngineConfig
 from penstock.protocol.messages import Delta, MemoryPlan, column, sequence_id
 from penstock.protocol.outputs import CompletionOutput, RequestOutput

@@ -5,8 +5,8 @@ from array import array
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.frontend.budget import Budget, BudgetError
-from penstock.frontend.pending import Pending
+from penstock.frontend.requests.budget import Budget, BudgetError
+from penstock.frontend.requests.pending import Pending
 from penstock.protocol.messages import Delta, Logprobs, Prompt, Timing, column, sequence_id
 from penstock.protocol.sampling import SamplingParams
 

@@ -2,9 +2,10 @@
 
 import pytest
 
-from penstock.frontend import cli, logs, standard_error
+from penstock.frontend import cli
 from penstock.frontend.commands import models
-from penstock.frontend.printable import on_one_line, printable
+from penstock.frontend.console import logs, standard_error
+from penstock.frontend.console.printable import on_one_line, printable
 from penstock.protocol.survey import ModelSurvey, Survey
 
 ODD = "esc\x1b[2J\rnew\nline\u202egnp\udcff"

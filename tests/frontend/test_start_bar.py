@@ -1,7 +1,7 @@
 """The bar of a long start."""
 
-from penstock.frontend import start_bar
-from penstock.frontend.start_bar import StartBar
+from penstock.frontend.console import start_bar
+from penstock.frontend.console.start_bar import StartBar
 from penstock.protocol.start_progress import StartProgress
 
 

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from penstock.frontend.start_table import start_table
+from penstock.frontend.console.start_table import start_table
 from penstock.protocol.config import EngineConfig
 from penstock.protocol.messages import MemoryPlan
 

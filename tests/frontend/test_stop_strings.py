@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.frontend.stop_strings import StopChecker
+from penstock.frontend.text.stop_strings import StopChecker
 
 
 def checked(pieces, stop, **options):

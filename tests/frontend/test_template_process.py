@@ -4,9 +4,9 @@ import threading
 
 import pytest
 
-from penstock.frontend.chat import render
-from penstock.frontend.template_process import TemplateProcesses
-from penstock.frontend.turn import Turn
+from penstock.frontend.text.chat import render
+from penstock.frontend.text.template_process import TemplateProcesses
+from penstock.frontend.text.turn import Turn
 from penstock.protocol.errors import RequestError
 from penstock.protocol.helper import Bounds
 

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from penstock.frontend.threads import Threads, in_own_thread
+from penstock.frontend.session.threads import Threads, in_own_thread
 from penstock.protocol.errors import BusyError, ClosedError
 
 WAIT = 10.0

@@ -7,7 +7,7 @@ import sys
 import pytest
 from builders.tokenizer_kinds import KINDS, TEXTS, write_tokenizer
 
-from penstock.frontend.tokenizer import Tokenizer
+from penstock.frontend.text.tokenizer import Tokenizer
 from penstock.protocol.errors import ConfigError, ModelNotFoundError
 
 
@@ -46,7 +46,7 @@ def test_special_tokens_and_sizes_are_those_of_transformers(kind, folders, refer
 
 def test_reading_a_tokenizer_imports_neither_torch_nor_transformers(folders):
     code = (
-        "import sys; from penstock.frontend.tokenizer import Tokenizer;"
+        "import sys; from penstock.frontend.text.tokenizer import Tokenizer;"
         f"Tokenizer.from_pretrained({str(folders['byte_level'])!r}).encode('hello');"
         "print(sorted({'torch', 'transformers', 'huggingface_hub', 'jinja2'} & sys.modules.keys()))"
     )

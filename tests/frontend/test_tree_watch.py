@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 from builders.watching import wait_until
 
-from penstock.frontend.tree_watch import TreeWatch
-from penstock.frontend.watchdog import Timer, Watchdog
+from penstock.frontend.session.tree.tree_watch import TreeWatch
+from penstock.frontend.session.tree.watchdog import Timer, Watchdog
 from penstock.protocol.heartbeat import Signs
 
 SECOND = 10**9
@@ -83,7 +83,7 @@ def looking(looks: SimpleNamespace) -> bool:
 def test_time_in_which_the_watchdog_did_not_run_itself_does_not_count(looks, monkeypatch):
     clock = SimpleNamespace(ahead=0.0)
     monotonic = time.monotonic
-    monkeypatch.setattr("penstock.frontend.watchdog.time.monotonic", lambda: monotonic() + clock.ahead)
+    monkeypatch.setattr("penstock.frontend.session.tree.watchdog.time.monotonic", lambda: monotonic() + clock.ahead)
     looks.is_waited_for = True
     looks.watchdog.wake()
     wait_until(lambda: bool(looks.seconds), 10, "it looks")

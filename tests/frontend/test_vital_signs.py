@@ -11,7 +11,14 @@ from collections.abc import Callable, Iterator
 import pytest
 from builders.watching import wait_until
 
-from penstock.frontend.vital_signs import Process, Progress, descendants, is_stopped, start_time, thread_states
+from penstock.frontend.session.tree.vital_signs import (
+    Process,
+    Progress,
+    descendants,
+    is_stopped,
+    start_time,
+    thread_states,
+)
 
 SLEEPS = "import time; time.sleep(60)"
 COMPUTES = "while True: pass"

@@ -15,10 +15,10 @@ from builders.sentencepiece_models import AS_LLAMA, BYTE, NORMAL, UNUSED, USER_D
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.frontend.model_files import find_tokenizer
-from penstock.frontend.tokenizer import Tokenizer
-from penstock.frontend.vocabulary import write_tokenizer
-from penstock.frontend.vocabulary.segmenter import SEGMENTER_FILE
+from penstock.frontend.models.model_files import find_tokenizer
+from penstock.frontend.text.tokenizer import Tokenizer
+from penstock.frontend.text.vocabulary import write_tokenizer
+from penstock.frontend.text.vocabulary.segmenter import SEGMENTER_FILE
 from penstock.protocol.errors import ConfigError
 
 # How a model was trained.
@@ -256,7 +256,7 @@ def test_neither_transformers_nor_the_libraries_of_vocabularies_are_needed(tmp_p
         "import sys\n"
         "for name in ('transformers', 'sentencepiece', 'tiktoken', 'google', 'google.protobuf', 'torch'):\n"
         "    sys.modules[name] = None\n"
-        "from penstock.frontend.tokenizer import Tokenizer\n"
+        "from penstock.frontend.text.tokenizer import Tokenizer\n"
         f"print(Tokenizer.from_pretrained({str(tmp_path)!r}).encode('The fox'))\n"
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

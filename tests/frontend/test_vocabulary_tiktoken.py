@@ -12,10 +12,10 @@ from builders.random_texts import WORDS, random_text
 from tokenizers import Tokenizer as Backend
 from tokenizers import models, pre_tokenizers, trainers
 
-from penstock.frontend.model_files import find_tokenizer
-from penstock.frontend.tokenizer import Tokenizer
-from penstock.frontend.vocabulary import write_tokenizer
-from penstock.frontend.vocabulary.tiktoken_tokenizer import SCHEMES
+from penstock.frontend.models.model_files import find_tokenizer
+from penstock.frontend.text.tokenizer import Tokenizer
+from penstock.frontend.text.vocabulary import write_tokenizer
+from penstock.frontend.text.vocabulary.tiktoken_tokenizer import SCHEMES
 from penstock.protocol.errors import ConfigError
 
 ONE_NAME_EACH = ("", "QWenTokenizer", "ChatGLM4Tokenizer", "TikTokenTokenizer")

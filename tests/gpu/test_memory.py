@@ -12,7 +12,7 @@ from builders.on_card import SMALL, generated
 from builders.runner_harness import TinyEngine, prompt, slotted_runner
 
 from penstock import LLM, SamplingParams
-from penstock.frontend.model_files import find_model
+from penstock.frontend.models.model_files import find_model
 from penstock.worker.models.load import load_model
 
 GIB = 1 << 30

@@ -2,11 +2,11 @@
 
 import asyncio
 
-from penstock.frontend.budget import Budget, Charge
 from penstock.frontend.http import body as body_module
 from penstock.frontend.http.body import BodyReader
 from penstock.frontend.http.errors import ApiError
 from penstock.frontend.http.options import HttpOptions
+from penstock.frontend.requests.budget import Budget, Charge
 
 SCOPE = {"headers": [(b"content-type", b"application/json")]}
 

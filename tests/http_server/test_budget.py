@@ -13,7 +13,7 @@ import pytest
 from builders.raw_http import connected, heard, request
 from builders.served import Served, running_model, served
 
-from penstock.frontend.budget import Budget
+from penstock.frontend.requests.budget import Budget
 
 MIB = 1 << 20
 SHORT = {"prompt": "What is", "max_tokens": 1}

@@ -11,7 +11,7 @@ import pytest
 from builders.served import Served, running_model, served
 from builders.watching import wait_until
 
-from penstock.frontend.vital_signs import is_stopped
+from penstock.frontend.session.tree.vital_signs import is_stopped
 
 ROLES = ("worker 0", "engine", "detokenizer")
 STAND_IN = {"load_format": "stand-in", "max_model_len": 1024, "num_gpu_blocks_override": 128}

@@ -4,9 +4,9 @@ import asyncio
 import json
 from contextlib import asynccontextmanager
 
-from penstock.frontend.budget import Budget
 from penstock.frontend.http.application import application
 from penstock.frontend.http.options import HttpOptions
+from penstock.frontend.requests.budget import Budget
 from penstock.protocol.errors import RequestError
 
 

@@ -48,8 +48,8 @@ except EngineDeadError as error:
 assert signal.getsignal(signal.SIGCHLD) == handler
 """
 TEMPLATE = """
-from penstock.frontend.template_process import render_brought
-from penstock.frontend.turn import Turn
+from penstock.frontend.text.template_process import render_brought
+from penstock.frontend.text.turn import Turn
 
 turns = [Turn([{"role": "user", "content": "hi"}], None, {})]
 endless = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"

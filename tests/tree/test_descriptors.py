@@ -27,8 +27,8 @@ MANY_MORE = (
     MANY
     + """
 from penstock import GuidedDecodingParams
-from penstock.frontend.template_process import render_brought
-from penstock.frontend.turn import Turn
+from penstock.frontend.text.template_process import render_brought
+from penstock.frontend.text.turn import Turn
 from penstock.frontend.commands.survey import ask_survey
 from penstock.frontend.daemon.background import stop_daemon
 from penstock.protocol.attach import daemon_socket

@@ -10,9 +10,9 @@ from builders.starts import STAND_IN, processes_of
 from builders.watching import wait_until
 
 from penstock import LLM, AsyncLLM, ConfigError, PenstockError, SamplingParams
-from penstock.frontend import client, session
 from penstock.frontend.cli import main
-from penstock.frontend.generation_config import default_params
+from penstock.frontend.models.generation_config import default_params
+from penstock.frontend.session import client, session
 from penstock.protocol import process
 from penstock.protocol.runtime_directory import runtime_base
 

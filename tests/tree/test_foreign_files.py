@@ -15,7 +15,7 @@ from builders.starts import STAND_IN, WORDS, command, run
 from builders.watching import wait_until
 
 from penstock import ConfigError
-from penstock.frontend import logs
+from penstock.frontend.console import logs
 from penstock.frontend.daemon.address import Address
 from penstock.protocol.own_folder import MARK
 from penstock.protocol.runtime_directory import runtime_base

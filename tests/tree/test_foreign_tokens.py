@@ -12,8 +12,8 @@ from builders.tiny_model import tiny_model
 from builders.watching import runtime_folders
 
 from penstock import LLM, BeamSearchParams, ConfigError, SamplingParams
-from penstock.frontend.end_tokens import notice
-from penstock.frontend.tokenizer import Tokenizer
+from penstock.frontend.text.end_tokens import notice
+from penstock.frontend.text.tokenizer import Tokenizer
 
 STAND_IN = {"load_format": "stand-in", "max_model_len": 256, "num_gpu_blocks_override": 64}
 PROMPT = [7, 8, 9]

@@ -19,7 +19,7 @@ import pytest
 from builders.watching import GONE_SECONDS, assert_gone, tree_processes, wait_until
 
 from penstock import LLM, AsyncLLM, EngineDeadError, SamplingParams
-from penstock.frontend.vital_signs import is_stopped
+from penstock.frontend.session.tree.vital_signs import is_stopped
 
 ROLES = ("worker 0", "engine", "detokenizer")
 ANSWER = SamplingParams(temperature=0, max_tokens=50, ignore_eos=True)
@@ -219,7 +219,8 @@ def test_whoever_is_stopped_during_start_up_is_named_by_the_constructor(model_fo
     def stop_it() -> None:
         assert started.wait(20)
         children = subprocess.run(["pgrep", "-P", str(os.getpid())], capture_output=True, text=True).stdout.split()
-        module = {"worker 0": "penstock.worker", "engine": "penstock.engine"}.get(role, "penstock.frontend.detokenizer")
+        modules = {"worker 0": "penstock.worker", "engine": "penstock.engine"}
+        module = modules.get(role, "penstock.frontend.text.detokenizer")
         for pid in children:
             if module in Path(f"/proc/{pid}/cmdline").read_text():
                 os.kill(int(pid), signal.SIGSTOP)

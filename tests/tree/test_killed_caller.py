@@ -15,7 +15,7 @@ import pytest
 from builders.tiny_model import tiny_model
 from builders.watching import assert_gone, is_running, wait_until
 
-from penstock.frontend import logs
+from penstock.frontend.console import logs
 
 START_SECONDS = 60
 
@@ -75,8 +75,8 @@ ready()
 """
 )
 TEMPLATE = """
-from penstock.frontend.template_process import render_brought
-from penstock.frontend.turn import Turn
+from penstock.frontend.text.template_process import render_brought
+from penstock.frontend.text.turn import Turn
 
 print("ready", flush=True)
 endless = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
@@ -84,7 +84,7 @@ render_brought(endless, {}, [Turn([{"role": "user", "content": "hi"}], None, {})
 """
 TOKENIZER = """
 from pathlib import Path
-from penstock.frontend.convert_tokenizer import _convert
+from penstock.frontend.text.convert_tokenizer import _convert
 
 print("ready", flush=True)
 _convert(Path(MODEL), Path(MODEL, "none"))

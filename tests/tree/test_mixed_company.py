@@ -14,7 +14,7 @@ import pytest
 from builders.adapters import adapter
 
 from penstock import LLM, BeamSearchParams, RequestOutput, SamplingParams
-from penstock.frontend.model_files import find_model
+from penstock.frontend.models.model_files import find_model
 
 PERSON = {
     "type": "object",

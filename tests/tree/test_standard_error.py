@@ -12,7 +12,7 @@ from builders.starts import ANSWERS, STAND_IN, WORDS, command, processes_of, run
 from builders.watching import assert_gone, wait_until
 
 from penstock import LLM, SamplingParams
-from penstock.frontend import standard_error
+from penstock.frontend.console import standard_error
 from penstock.protocol.runtime_directory import runtime_base
 
 PARAMS = SamplingParams(max_tokens=3, ignore_eos=True)
@@ -135,7 +135,7 @@ def test_an_object_outlives_its_scripts_standard_error(how, monkeypatch, model_f
 @pytest.mark.parametrize("size", [1, 4096, 100_000])
 def test_what_is_said_arrives_whole_and_in_its_order(size, tmp_path):
     code = (
-        "import sys; from penstock.frontend.standard_error import write_line\n"
+        "import sys; from penstock.frontend.console.standard_error import write_line\n"
         f"sys.stderr.write('before '); write_line('x' * {size}); print('after', file=sys.stderr)"
     )
     with open(tmp_path / "said", "wb") as stream:

@@ -13,7 +13,7 @@ from builders.starts import ANSWERS, STAND_IN, as_user, needs_root, processes_of
 from builders.watching import is_running
 
 from penstock import LLM, ConfigError
-from penstock.frontend.logs import log_folder
+from penstock.frontend.console.logs import log_folder
 from penstock.protocol import places
 from penstock.protocol.cache_folder import cache_folder
 from penstock.protocol.own_folder import MARK

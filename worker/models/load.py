@@ -13,8 +13,8 @@ from torch import Tensor
 from ...kernels import DTYPES, LoraForm, WeightForm
 from ...protocol.errors import ConfigError
 from ...protocol.trace import Trace
-from ..backends import Backend, chosen_backend
-from ..backends.backend import Runs
+from ..backends.backend import Backend, Runs
+from ..backends.choice import chosen_backend
 from ..backends.triton.decoder import GraphOptions
 from ..kv.kv_cache import AnyKVCache, KVShape
 from ..layers.linear import local_kv_heads

@@ -9,7 +9,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from ...logs import state_folder
+from ...console.logs import state_folder
 
 _KEPT = 1000
 

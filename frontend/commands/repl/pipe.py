@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
 
-from ...standard_error import write_line
+from ...console.standard_error import write_line
 from .conversation import Piece
 from .typed import Typed, read_typed
 

@@ -1,0 +1,4 @@
+"""What a person sees on a terminal beside answers: logs, bars, tables, and how the command line is read.
+
+Begin with `logs.py`.
+"""

@@ -1,0 +1,47 @@
+"""argparse that says which option, command or value was probably meant. Knows no option in particular."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from ...protocol.suggestion import suggestion
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
+
+
+_PLAINER = {
+    "invalid int value: ": "must be a whole number, not ",
+    "invalid float value: ": "must be a number, not ",
+}
+
+
+class CommandLine(argparse.ArgumentParser):
+    def parse_intermixed_args(self, words: Sequence[str]) -> argparse.Namespace:  # type: ignore[override]
+        """Options may stand before, between and after what else is given."""
+        arguments, unknown = self.parse_known_intermixed_args(words)
+        if unknown:
+            flag = next((word for word in unknown if word.startswith("-")), unknown[0])
+            hint = suggestion(flag.partition("=")[0], self._option_string_actions)
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{'.' if hint else ''}{hint}")
+        return arguments
+
+    def error(self, message: str) -> NoReturn:
+        if message.endswith("expected one argument"):
+            message += "; one that begins with - is written --option=VALUE"
+        for words, plainer in _PLAINER.items():
+            message = message.replace(words, plainer)
+        super().error(message)
+
+    def _print_message(self, message: str, file: "SupportsWrite[str] | None" = None) -> None:
+        if message and file is not None and file is sys.stdout:
+            file.write(message)  # argparse itself drops what can't be written
+        else:
+            super()._print_message(message, file)
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            names = list(map(str, action.choices))
+            words = f"{value!r} must be one of {', '.join(names)}.{suggestion(value, names)}"
+            raise argparse.ArgumentError(action, words)

@@ -1,0 +1,140 @@
+"""What a person at the keyboard sees on stderr, and where the children's own log lies.
+
+One log file per tree in the user's state folder (`PENSTOCK_LOG_DIR`), the oldest of ours removed. Answers never come
+here, and no answer fails for want of a place to write to: what cannot be logged is lost.
+Knows nothing of what is said.
+"""
+
+import logging
+import os
+import re
+import time
+from contextlib import suppress
+from datetime import datetime
+from functools import cache
+from pathlib import Path
+
+from ...protocol.cache_folder import cache_place
+from ...protocol.errors import PenstockError
+from ...protocol.own_folder import is_own_file, new_file
+from ...protocol.places import Kind, Place, place_for, reason
+from . import standard_error
+
+_LOGS = Kind("PENSTOCK_LOG_DIR", "XDG_STATE_HOME", ".local/state")
+_STATE = _LOGS._replace(variable="")
+_LOG = "log of a process tree"
+_DAEMON_LOG, _DAEMON_LOG_NAME = "log of a daemon", "daemon.txt"
+_KEPT_LOGS = 40
+_DAEMON_LOG_BYTES = 4 << 20
+_is_dated = False  # whether lines begin with a time
+_NAME = re.compile(r"\d{8}-\d{6}-\d{6}-\d+\.log")
+
+
+def is_quiet(asked: bool) -> bool:
+    return asked or os.environ.get("PENSTOCK_LOG", "").lower() in ("warning", "error", "quiet")
+
+
+def say(text: str, *, quiet: bool) -> None:
+    """A table, a notice, a warning; `quiet` silences it."""
+    if not quiet:
+        standard_error.write_line(_dated(text) if _is_dated else text)
+
+
+def begin_dates() -> None:
+    """From now on each line of this process says when it was written, those of Python's own logging too."""
+    global _is_dated
+    _is_dated = True
+    logging.basicConfig(handlers=[_Said()], format="%(levelname)s: %(message)s", force=True)
+
+
+class _Said(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        say(self.format(record), quiet=False)
+
+
+def _dated(text: str) -> str:
+    """By the clock on the wall, and how far it is from UTC. What goes on over several lines is one thing, and none of
+    them looks like another: a name may have lines."""
+    indented = text.replace("\n", "\n  ")
+    return f"{datetime.now().astimezone().isoformat(timespec='milliseconds')} {indented}"
+
+
+@cache
+def say_places_once(*, quiet: bool) -> None:
+    """One notice where logs or caches lie in the temporary folder, because nothing better can be written."""
+    with suppress(PenstockError, OSError):
+        places = {"Logs": place_for(_LOGS), "Caches": cache_place()}
+        if passed := {name: place for name, place in places.items() if place.passed_over}:
+            folders = " and ".join(dict.fromkeys(str(place.folder) for place in passed.values()))
+            why = "; ".join(dict.fromkeys(place.passed_over for place in passed.values()))
+            other = "PENSTOCK_LOG_DIR and PENSTOCK_CACHE name other folders."
+            say(f"{' and '.join(passed).capitalize()} lie in {folders}: {why}. {other}", quiet=quiet)
+
+
+def log_place() -> Place:
+    found = place_for(_LOGS)
+    folder = found.folder / "logs"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return Place(folder, found.passed_over)
+
+
+def log_folder() -> Path:
+    return log_place().folder
+
+
+def state_folder() -> Path:
+    """Where what else outlives a run is kept, such as the chat's history."""
+    return place_for(_STATE).folder
+
+
+def daemon_log() -> Path:
+    """Where a daemon in the background writes what it would say to a terminal; the null device where it cannot."""
+    try:
+        return log_folder() / _DAEMON_LOG_NAME
+    except (PenstockError, OSError):
+        return Path(os.devnull)
+
+
+def ready_daemon_log() -> Path:
+    """The same, for a daemon that starts. What earlier ones have said is put aside when it is long."""
+    try:
+        log = log_folder() / _DAEMON_LOG_NAME
+        if is_own_file(log, _DAEMON_LOG) and log.stat().st_size > _DAEMON_LOG_BYTES:
+            _put_aside(log)
+        if not is_own_file(log, _DAEMON_LOG):
+            new_file(log, _DAEMON_LOG)  # refused where there is something else of that name
+        return log
+    except OSError as error:
+        say(f"The daemon has no log: {reason(error)}. PENSTOCK_LOG_DIR names another folder for it.", quiet=False)
+        return Path(os.devnull)
+
+
+def _put_aside(log: Path) -> None:
+    """Of what was put aside before, nothing is kept."""
+    before = log.with_name("daemon.before.txt")
+    if not os.path.lexists(before) or is_own_file(before, _DAEMON_LOG):
+        log.replace(before)
+
+
+def new_log_file(*, quiet: bool) -> Path:
+    """For one tree; the null device, and a notice, where no disk takes one."""
+    try:
+        folder = log_folder()
+        _remove_oldest(folder)
+        moment = time.time()
+        stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(moment))
+        log = folder / f"{stamp}-{int(moment % 1 * 1e6):06d}-{os.getpid()}.log"
+        new_file(log, _LOG)
+        return log
+    except OSError as error:
+        say(f"No log is written: {reason(error)}. PENSTOCK_LOG_DIR names another folder for it.", quiet=quiet)
+        return Path(os.devnull)
+
+
+def _remove_oldest(folder: Path) -> None:
+    with suppress(OSError):
+        names = sorted(name for name in os.listdir(folder) if _NAME.fullmatch(name))
+        ours = [folder / name for name in names if is_own_file(folder / name, _LOG)]
+        for log in ours[: -_KEPT_LOGS + 1]:
+            with suppress(OSError):
+                log.unlink()

@@ -1,0 +1,41 @@
+"""The progress bar of a batch call, on stderr: requests done, tokens per second in and out.
+
+Knows nothing of requests beyond their token counts.
+"""
+
+import time
+
+from ...protocol.outputs import RequestOutput
+from .standard_error import StandardError
+
+
+def progress_of(total: int | None, *, is_shown: bool) -> "Progress | NoProgress":
+    return Progress(total) if is_shown else NoProgress()
+
+
+class NoProgress:
+    def add(self, output: RequestOutput) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class Progress:
+    def __init__(self, total: int | None) -> None:
+        from tqdm import tqdm  # takes a while, and who looks at no bar need not wait for it
+
+        self.bar = tqdm(total=total, desc="Prompts", unit="", dynamic_ncols=True, file=StandardError())
+        self.start = time.monotonic()
+        self.tokens_in = self.tokens_out = 0
+
+    def add(self, output: RequestOutput) -> None:
+        self.tokens_in += len(output.prompt_token_ids)
+        self.tokens_out += sum(len(answer.token_ids) for answer in output.outputs)
+        seconds = max(time.monotonic() - self.start, 1e-9)
+        rates = f"in {self.tokens_in / seconds:,.0f} tokens/s, out {self.tokens_out / seconds:,.0f} tokens/s"
+        self.bar.set_postfix_str(rates, refresh=False)
+        self.bar.update()
+
+    def close(self) -> None:
+        self.bar.close()

@@ -1,0 +1,36 @@
+"""What `repr(llm)` says: model, state, device and memory, from what this process knows already.
+
+Asks nobody and never raises: a debugger shows objects that are half made, closed, dead, or copies in forked processes.
+Knows nothing of how a model is opened.
+"""
+
+from typing import TYPE_CHECKING
+
+from ...protocol.config import EngineConfig
+from ...protocol.messages import MemoryPlan
+from ...protocol.sizes import size
+
+if TYPE_CHECKING:
+    from ..session.opened import Opened
+
+
+def shown_model(kind: str, model: str, opened: "Opened | None", state: str = "") -> str:
+    """`state` is that of a model which isn't open, and else the client's own."""
+    if opened is None:
+        return f"<{kind} {model!r}: {state}>"
+    parts = [f"{kind} {opened.config.served_model_name or opened.config.model!r}: {state or opened.client.state}"]
+    if opened.plan is not None:
+        parts += _memory(opened.config, opened.plan)
+    if opened.daemon is not None:
+        parts.append(f"held by the daemon at {opened.daemon}")
+    return f"<{', '.join(parts)}>"
+
+
+def _memory(config: EngineConfig, plan: MemoryPlan) -> list[str]:
+    ranks = config.tensor_parallel_size
+    each = f" x {ranks} ranks" if ranks > 1 else ""
+    return [
+        f"{plan.device} ({plan.device_name}){each}",
+        f"{size(plan.weight_bytes)} {plan.dtype} weights",
+        f"{size(plan.num_blocks * plan.block_bytes)} KV cache",
+    ]

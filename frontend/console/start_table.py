@@ -1,0 +1,48 @@
+"""The short table that a person sees when a tree is ready: device, memory plan, limits.
+
+Knows nothing of how the plan came about.
+"""
+
+from ...protocol.config import EngineConfig
+from ...protocol.messages import MemoryPlan
+from ...protocol.sizes import size
+
+
+def start_table(config: EngineConfig, plan: MemoryPlan) -> str:
+    ranks = config.tensor_parallel_size
+    tokens = plan.num_blocks * config.block_size
+    rows = [
+        ("model", config.served_model_name or config.model),
+        ("device", f"{plan.device_name}" + (f" x {ranks} ranks" if ranks > 1 else "")),
+        ("kernels", plan.kernels),
+        ("weights", f"{size(plan.weight_bytes)} {plan.dtype}" + (" a rank" if ranks > 1 else "")),
+        ("KV cache", f"{size(plan.num_blocks * plan.block_bytes)} {plan.kv_dtype}, total_block_num:{plan.num_blocks} "
+                     f"x {config.block_size} = {tokens:,} tokens"),
+        ("context", f"{plan.max_model_len:,} tokens a request" + _cut(plan)),
+        *_swap(config, plan),
+        *_adapters(config, plan),
+        ("memory", f"{size(plan.available_bytes)} were free, {size(plan.activation_bytes)} for activations"),
+    ]  # fmt: skip
+    width = max(len(name) for name, _ in rows)
+    lines = [f"  {name:<{width}}  {text}" for name, text in rows]
+    return "\n".join(["penstock is ready", *lines, *(f"  {note}" for note in plan.notes)])
+
+
+def _swap(config: EngineConfig, plan: MemoryPlan) -> list[tuple[str, str]]:
+    if not plan.num_cpu_blocks:
+        return []
+    tokens = plan.num_cpu_blocks * config.block_size
+    return [("swap", f"{size(plan.num_cpu_blocks * plan.block_bytes)} of CPU memory, {tokens:,} tokens")]
+
+
+def _adapters(config: EngineConfig, plan: MemoryPlan) -> list[tuple[str, str]]:
+    if not config.enable_lora:
+        return []
+    most = f"up to {config.max_loras} of rank {config.max_lora_rank} or less"
+    return [("adapters", f"{size(plan.adapter_bytes)} for {most}")]
+
+
+def _cut(plan: MemoryPlan) -> str:
+    if plan.max_model_len >= plan.model_context:
+        return ""
+    return f" (the model's own: {plan.model_context:,})"

@@ -1,0 +1,43 @@
+"""What a model's `generation_config.json` asks for. One that cannot be used is refused before anything is started.
+
+Knows nothing of what else a model's folder holds.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ...protocol.errors import ConfigError, RequestError
+from ...protocol.model_file import read_model_file
+from ...protocol.sampling import SamplingParams
+
+_PARAMS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
+
+
+def default_params(model_folder: Path) -> SamplingParams:
+    """Its sampling where the file says how, else plain sampling."""
+    path = model_folder / "generation_config.json"
+    try:
+        content = read_model_file(path)
+    except FileNotFoundError:
+        return SamplingParams()
+    try:
+        found = msgspec.json.decode(content, type=dict[str, Any])
+        _check(found)
+        chosen = {name: found[name] for name in _PARAMS if found.get(name) is not None}
+        if found.get("do_sample") is False:
+            chosen["temperature"] = 0.0
+        return SamplingParams(**chosen)
+    except (msgspec.DecodeError, UnicodeDecodeError, RequestError, RecursionError) as error:
+        raise ConfigError(f"{path} cannot be used: {error}") from error
+
+
+def _check(found: dict[str, Any]) -> None:
+    """Types of what is read elsewhere, too; whether the ids are in the vocabulary shows when that is known."""
+    if not isinstance(found.get("do_sample"), bool | None):
+        raise RequestError(f"do_sample={found['do_sample']!r}: must be true or false.")
+    ends = found.get("eos_token_id")
+    listed = ends if isinstance(ends, list) else [] if ends is None else [ends]
+    if not all(isinstance(token, int) and not isinstance(token, bool) for token in listed):
+        raise RequestError(f"eos_token_id={ends!r}: must be a token id or a list of them.")

@@ -1,0 +1,139 @@
+"""What lies on the disk because of one downloaded model, and the removal of all of it.
+
+By the cache's layout that is the repository's own folder and its locks, and of Penstock's the tokenizer and the packed
+weights that were made from it. Links are removed, what they lead to elsewhere is not. Knows nothing of who asks.
+"""
+
+import fcntl
+import os
+import shutil
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ....protocol.cache_folder import cache_folder
+from ....protocol.errors import ConfigError, PenstockError
+from ....protocol.own_folder import own_folders
+from ...commands.survey import ask_survey
+from ...text.convert_tokenizer import converted_before, remove_converted
+from ..model_names import HubName, hub_name
+from .cache import (
+    cache_root,
+    cached_snapshot,
+    is_being_written,
+    is_locked,
+    locks_folder,
+    repository_folder,
+    unfinished_blobs,
+)
+
+# As the worker marks the folder of packed weights.
+_PACKED = "packed weights"
+
+
+@dataclass
+class Removal:
+    """Everything that is to go."""
+
+    model: HubName
+    folders: list[Path]
+    files: list[Path]
+    tokenizers: list[Path] = field(default_factory=list)
+    packed: list[Path] = field(default_factory=list)
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(map(_bytes_in, (*self.folders, *self.files, *self.tokenizers, *self.packed)))
+
+    @property
+    def places(self) -> list[Path]:
+        return [path for path in (*self.folders, *self.tokenizers, *self.packed) if path.exists()]
+
+    def run(self) -> None:
+        try:
+            for path in (*self.files, *self.packed):
+                path.unlink(missing_ok=True)
+            for folder in self.folders:
+                if os.path.lexists(folder):
+                    shutil.rmtree(folder)
+        except OSError as error:
+            raise PenstockError(f"{self.model} could not be removed as a whole: {error}.") from error
+        for made in self.tokenizers:
+            remove_converted(made)
+
+
+def removal_of(model: HubName) -> Removal:
+    """Raises `ConfigError` where it isn't in the cache, or is being downloaded."""
+    repository = repository_folder(model.id)
+    try:
+        is_folder = stat.S_ISDIR(repository.lstat().st_mode)
+    except OSError:
+        is_folder = False
+    if not is_folder:
+        raise ConfigError(f"{model.id} is not in the cache {cache_root()}. `penstock models` lists what is.")
+    if any(map(is_being_written, unfinished_blobs(model.id))):
+        raise ConfigError(f"{model.id} is being downloaded by another process. Stop that first.")
+    removal = _everything(model, repository) if model.revision is None else _of_revision(model)
+    if any(map(_is_mapped, removal.packed)):
+        raise ConfigError(f"{model.id} is in use: a process that runs has its packed weights mapped. End that first.")
+    return removal
+
+
+def _everything(model: HubName, repository: Path) -> Removal:
+    snapshots = [path for path in repository.glob("snapshots/*") if path.is_dir()]
+    return Removal(model, [repository, locks_folder(model.id)], [], *_made_from(snapshots))
+
+
+def is_of(model: HubName, name: str) -> bool:
+    """Whether what is called so, an id or a path, lies in what was downloaded of the model."""
+    named = hub_name(name)
+    is_path = Path(name).is_absolute() and Path(name).is_relative_to(repository_folder(model.id).resolve())
+    return is_path or (named is not None and named.id == model.id)
+
+
+def _of_revision(model: HubName) -> Removal:
+    """Its snapshot, with the names and blobs that no other revision needs."""
+    from huggingface_hub import scan_cache_dir
+
+    snapshot = cached_snapshot(model)
+    if snapshot is None:
+        raise ConfigError(f"{model} is not in the cache {cache_root()}. `penstock models` lists what is.")
+    plan = scan_cache_dir(cache_root()).delete_revisions(snapshot.name)
+    if plan.repos:  # there is no other
+        return _everything(model, repository_folder(model.id))
+    return Removal(model, [snapshot], [*plan.refs, *plan.blobs], *_made_from([snapshot]))
+
+
+def _made_from(snapshots: list[Path]) -> tuple[list[Path], list[Path]]:
+    """Tokenizers, and packed weights."""
+    tokenizers: list[Path] = []
+    packed: list[Path] = []
+    for snapshot in snapshots:
+        with suppress(PenstockError, OSError):  # of an odd file nothing was made
+            if (made := converted_before(snapshot)) is not None:
+                tokenizers.append(made)
+    identities = [each.identity for each in ask_survey(snapshots).models] if snapshots else []
+    with suppress(ConfigError):  # nothing can be kept anywhere
+        packed += _packed(identities)
+    return tokenizers, packed
+
+
+def _packed(identities: Iterable[str]) -> Iterator[Path]:
+    for folder in own_folders(cache_folder(), "weights", _PACKED):
+        for one in filter(None, identities):
+            yield from folder.glob(f"{one}*")
+
+
+def _is_mapped(path: Path) -> bool:
+    """A running model that has mapped it holds a lock on it."""
+    return is_locked(path, fcntl.LOCK_EX)
+
+
+def _bytes_in(path: Path) -> int:
+    """Of a folder's own files; a link's are counted where they lie."""
+    if not path.is_dir():
+        return path.lstat().st_size if os.path.lexists(path) else 0
+    found = [Path(folder, name) for folder, _, names in os.walk(path) for name in names]
+    return sum(each.lstat().st_size for each in found if not each.is_symlink())

@@ -1,0 +1,147 @@
+"""What the hub says of a model: the commit that a revision means, and its files with their sizes.
+
+And why it says nothing, as a sentence with what to do about it. What comes from there is not believed before it is
+looked at: names become paths, sizes are added up, and in place of a hub a network's login page may answer. Knows
+nothing of what is done with the files.
+"""
+
+import os
+import re
+from typing import Any, NamedTuple
+
+from ....protocol.rules import shown
+from ..model_names import HubName
+from .library import prepare_hub
+
+# A hub that doesn't answer within so long is taken for unreachable; what is cached then runs.
+_SECONDS = 10.0
+# The library listens to both.
+_OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
+_OFF = ("", "0", "no", "false", "off")
+_WITHOUT_NETWORK = "or bring the model's folder from another machine and give its path"
+# Commits and contents give files and folders of the cache their names.
+_NAME = re.compile(r"[\w+=:-][\w+=:.-]{0,199}", re.ASCII)
+
+
+class NoHub(OSError):
+    """Something answered, and not as a hub does; the message is a clause that says what."""
+
+
+class HubFile(NamedTuple):
+    name: str
+    size: int
+    etag: str  # names its content: SHA-256 of a large file, git's digest of a small one
+
+
+class Listing(NamedTuple):
+    """A repository at one commit."""
+
+    model: HubName
+    commit: str
+    files: list[HubFile]
+
+
+def listing_of(model: HubName) -> Listing:
+    """Raises what `reason_of` has a sentence for."""
+    prepare_hub()
+    from huggingface_hub import HfApi
+
+    try:
+        found = HfApi().model_info(model.id, revision=model.asked_revision, files_metadata=True, timeout=_SECONDS)
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
+        if isinstance(error, hub_errors()):
+            raise
+        raise NoHub(f"its answer is no description of a model ({_first_line(error)})") from error
+    return Listing(model, file_name_of(found.sha, "commit"), [_file(each) for each in found.siblings or []])
+
+
+def file_name_of(name: Any, what: str) -> str:
+    """The name that the hub gives a commit or a content, if it can be that of a file."""
+    if isinstance(name, str) and _NAME.fullmatch(name):
+        return name
+    raise NoHub(f"it names a {what} by {shown(name)}")
+
+
+def _file(sibling: Any) -> HubFile:
+    large = sibling.lfs
+    name, size = sibling.rfilename, sibling.size if large is None else large.size
+    etag = sibling.blob_id if large is None else large.sha256
+    if not isinstance(name, str) or (size is not None and (type(size) is not int or size < 0)):
+        raise NoHub(f"it lists the file {shown(name)} of {shown(size)} bytes")
+    return HubFile(name, size or 0, file_name_of(etag, "content") if etag else "")
+
+
+def hub_errors() -> tuple[type[Exception], ...]:
+    """Whatever goes wrong between here and a hub, in all versions of the library."""
+    from huggingface_hub import errors
+
+    return (OSError, errors.HTTPError, errors.HFValidationError, errors.EntryNotFoundError)
+
+
+def is_broken_connection(error: Exception) -> bool:
+    """Rather than an answer of the hub's, or a fault of this machine's, which has a number."""
+    from huggingface_hub import errors
+
+    return not isinstance(error, errors.HfHubHTTPError) and getattr(error, "errno", None) is None
+
+
+def reason_of(error: Exception, model: HubName) -> str:
+    """Why the hub gave nothing, and what to do."""
+    from huggingface_hub import errors, get_token
+
+    # What is more special stands before what it is a kind of.
+    match error:
+        case errors.HFValidationError():
+            return f"this is no id of a model: {_first_line(error)}"
+        case errors.GatedRepoError() if get_token():
+            return (
+                f"{model} needs its owner's consent, and the account of your token (HF_TOKEN, `hf auth login`) has not "
+                f"got it. Ask for it at {_page(model)}"
+            )
+        case errors.GatedRepoError():
+            return (
+                f"{model} needs its owner's consent. Ask for it at {_page(model)}, then log in with `hf auth login` or "
+                "set HF_TOKEN to a token of that account"
+            )
+        case errors.RevisionNotFoundError():
+            return f"{model.id} has no revision {model.asked_revision}; {_page(model)}/tree/main lists what there is"
+        case errors.RepositoryNotFoundError():
+            return (
+                f"there is no model {model.id}, or it is private. Check the spelling of its id (OWNER/NAME); for a "
+                "private one log in with `hf auth login` or set HF_TOKEN"
+            )
+        case errors.OfflineModeIsEnabled():
+            named = next((name for name in _OFFLINE if os.environ.get(name, "0").lower() not in _OFF), _OFFLINE[0])
+            return f"{named} says to ask no hub. Unset it, {_WITHOUT_NETWORK}"
+        case errors.HfHubHTTPError():
+            return _refused(error.response.status_code, model)
+        case NoHub():
+            return (
+                f"{_endpoint()} answers, and not as a hub does: {error}. A proxy, or this network's login page, may "
+                "stand between; HF_ENDPOINT names another hub"
+            )
+    return f"{_endpoint()} is not reachable: {_first_line(error)}. Check the network, {_WITHOUT_NETWORK}"
+
+
+def _refused(status: int, model: HubName) -> str:
+    if status == 401:
+        return "the token is not valid; log in again with `hf auth login`, or set HF_TOKEN to a token that is"
+    if status == 403:
+        return f"access to {model} is refused; look at {_page(model)}, and whether the token (HF_TOKEN) may read models"
+    if status == 429:
+        return "it was asked too often from here; wait a few minutes, or log in with `hf auth login`"
+    return f"it answers with status {status}; try again later" if status >= 500 else f"it answers with status {status}"
+
+
+def _page(model: HubName) -> str:
+    return f"{_endpoint()}/{model.id}"
+
+
+def _endpoint() -> str:
+    from huggingface_hub import constants
+
+    return constants.ENDPOINT
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

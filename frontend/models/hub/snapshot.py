@@ -1,0 +1,177 @@
+"""A model's files from the hub, in the order in which they can tell that it won't run: its descriptions, then whether
+this engine knows such a model, whether it has a tokenizer and weights, whether the disk has room; the weights last.
+
+Where the hub can't be asked, or says no, what was downloaded before runs. Knows nothing of folders of the user's own.
+"""
+
+import errno
+import shutil
+from pathlib import Path
+from typing import NamedTuple
+
+from ....protocol.errors import ConfigError, ModelNotFoundError, PenstockError
+from ....protocol.sizes import size
+from ...commands.survey import ask_survey
+from ...console import logs
+from ..model_names import HubName
+from .cache import bytes_of_blob, cache_root, cached_snapshot, missing_weights, remember, snapshot_folder
+from .download import Damaged, download
+from .needed_files import is_description, is_vocabulary, is_weights, other_weights
+from .progress import DownloadProgress, download_progress
+from .repository import HubFile, Listing, hub_errors, listing_of, reason_of
+
+# Files besides vocabularies that a tokenizer can be made of.
+_TOKENIZERS = {"tokenizer.json", "vocab.json", "tekken.json"}
+
+
+class Wanted(NamedTuple):
+    """Which kinds of a model's files."""
+
+    weights: bool = True
+    tokenizer: bool = True
+
+
+class NotOnHub(ModelNotFoundError):
+    """The hub gave nothing, and nothing is cached; the message is a clause of a sentence."""
+
+
+def snapshot(model: HubName, wanted: Wanted, *, is_quiet: bool = False) -> Path:
+    """Its folder in the hub's cache, with what was missing downloaded. Raises `NotOnHub` where there is no such model,
+    `ConfigError` where it wouldn't run, and another `PenstockError` where the download broke off."""
+    try:
+        listing = listing_of(model)
+    except hub_errors() as error:
+        return _cached(model, wanted, reason_of(error, model))
+    folder = snapshot_folder(model, listing.commit)
+    parts = _parts(listing, wanted)
+    if wanted.weights:
+        _judge_listing(listing, parts, wanted)
+    if _missing(folder, [*parts.descriptions, *parts.weights]):
+        _fetch(listing, parts, folder, is_quiet)
+    remember(model, listing.commit)
+    return folder
+
+
+class _Parts(NamedTuple):
+    descriptions: list[HubFile]
+    weights: list[HubFile]
+
+
+def _parts(listing: Listing, wanted: Wanted) -> _Parts:
+    has_tokenizer = any(file.name == "tokenizer.json" for file in listing.files)
+    descriptions = [
+        file
+        for file in listing.files
+        if is_description(file.name) or (wanted.tokenizer and not has_tokenizer and is_vocabulary(file.name))
+    ]
+    return _Parts(descriptions, [file for file in listing.files if wanted.weights and is_weights(file.name)])
+
+
+def _fetch(listing: Listing, parts: _Parts, folder: Path, is_quiet: bool) -> None:
+    try:
+        descriptions = _missing(folder, parts.descriptions)
+        _require_room(listing, descriptions)
+        download(listing, descriptions, DownloadProgress(listing.model.id, 0, 0))
+        if missing := _missing(folder, parts.weights):
+            _judge_config(listing, parts, folder)
+            _fetch_weights(listing, parts.weights, missing, is_quiet)
+    except PenstockError:
+        raise
+    except hub_errors() as error:
+        raise _broken_off(error, listing.model) from error
+
+
+def _missing(folder: Path, files: list[HubFile]) -> list[HubFile]:
+    return [file for file in files if not (folder / file.name).exists()]
+
+
+def _fetch_weights(listing: Listing, weights: list[HubFile], missing: list[HubFile], is_quiet: bool) -> None:
+    model, total = listing.model, _bytes_of(weights)
+    _require_room(listing, missing)
+    done = total - sum(_bytes_left(model, file) for file in missing)
+    is_quiet = is_quiet or done == total  # another revision has brought them
+    before = f"; {size(done)} of them are there" if done else ""
+    files = f"{len(missing)} file" + "s" * (len(missing) > 1)
+    words = f"Downloading {model}: {files} of weights, {size(total)}{before}, into {cache_root()}"
+    logs.say(words, quiet=is_quiet)
+    progress = download_progress(model.id, total, done, is_quiet=is_quiet)
+    try:
+        download(listing, missing, progress)
+    except KeyboardInterrupt:
+        progress.close()
+        there = f"{size(progress.done)} of {size(total)} are in the cache"
+        logs.say(f"The download of {model} was stopped. {there}, and the same command goes on from there.", quiet=False)
+        raise
+    finally:
+        progress.close()
+
+
+def _judge_listing(listing: Listing, parts: _Parts, wanted: Wanted) -> None:
+    """Refuse a repository that lacks what every model has, before anything of it is fetched."""
+    names = {file.name for file in listing.files}
+    lacks = ""
+    if "config.json" not in names:
+        lacks = "it holds no config.json. Name the repository of a whole model"
+    elif not parts.weights:
+        others = ", ".join(f"*{suffix}" for suffix in other_weights(names))
+        there = f"its weights are {others}, and only *.safetensors are read" if others else "it holds no *.safetensors"
+        lacks = f"{there}. Look for another repository of the same model"
+    elif wanted.tokenizer and not (names & _TOKENIZERS or any(map(is_vocabulary, names))):
+        lacks = "it holds no tokenizer. Give the folder or hub id of one with tokenizer=…"
+    if lacks:
+        raise ConfigError(f"{listing.model} can't run here: {lacks}. Nothing was downloaded.")
+
+
+def _judge_config(listing: Listing, parts: _Parts, folder: Path) -> None:
+    """Refuse what a worker wouldn't load, before its weights are there."""
+    [survey] = ask_survey([folder], without_weights=True).models
+    if survey.refusal is not None:
+        nothing = f"None of its weights were downloaded ({size(_bytes_of(parts.weights))})."
+        raise ConfigError(f"{listing.model} can't run here: {survey.refusal.rstrip('.')}. {nothing}")
+
+
+def _require_room(listing: Listing, missing: list[HubFile]) -> None:
+    need = sum(_bytes_left(listing.model, file) for file in missing)
+    root = cache_root()
+    there = next(folder for folder in (root, *root.absolute().parents) if folder.exists())
+    free = shutil.disk_usage(there).free
+    if need > free:
+        raise ConfigError(
+            f"{listing.model} does not fit on the disk: {size(need)} are still to be downloaded into {root}, and "
+            f"{size(free)} are free there, {size(need - free)} too little. Free some (`penstock rm` removes models), "
+            "or name a folder with more room by HF_HUB_CACHE."
+        )
+
+
+def _bytes_of(files: list[HubFile]) -> int:
+    return sum(file.size for file in files)
+
+
+def _bytes_left(model: HubName, file: HubFile) -> int:
+    """Without what came of it at an earlier try, or with another revision."""
+    return max(0, file.size - bytes_of_blob(model.id, file.etag)) if file.etag else file.size
+
+
+def _cached(model: HubName, wanted: Wanted, why: str) -> Path:
+    """What was downloaded before, if all of it is there."""
+    folder = cached_snapshot(model)
+    missing = missing_weights(folder, model.id) if folder is not None and wanted.weights else []
+    if folder is None:
+        raise NotOnHub(f"{model} is not in the cache {cache_root()}; {why}")
+    if missing:
+        names = f"{', '.join(missing[:3])}{', …' * (len(missing) > 3)}"
+        raise NotOnHub(f"of {model} the cache {cache_root()} lacks {names}; {why}")
+    return folder
+
+
+def _broken_off(error: Exception, model: HubName) -> PenstockError:
+    root = cache_root()
+    if isinstance(error, Damaged):
+        why, then = f"{error}; it was removed", "The same call fetches it again; a proxy may stand between"
+    elif isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        why, then = f"the disk with {root} is full", "Free some, and the same call goes on from there"
+    elif isinstance(error, (PermissionError, NotADirectoryError, FileExistsError)):
+        why, then = f"{error}", "HF_HUB_CACHE names another folder for downloads"
+    else:
+        why, then = reason_of(error, model), "What came is in the cache, and the same call goes on from there"
+    return PenstockError(f"The download of {model} broke off: {why}. {then}.")

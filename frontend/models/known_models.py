@@ -1,0 +1,32 @@
+"""Which model was probably meant: a bundled one, one in the hub's cache, or a folder beside the one that was named.
+
+Knows nothing of what lies in the folders.
+"""
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+
+from ...protocol.suggestion import nearest
+
+_MOST_ENTRIES = 10_000
+_IN_CACHE = "models--"
+
+
+def nearest_model(name: str, bundled: Iterable[str], cache: str) -> str:
+    """A suggestion, by the last parts of names: all models of an owner, and all folders of a parent, begin alike.
+
+    `cache` is the folder where huggingface_hub keeps models.
+    """
+    cached = (entry.removeprefix(_IN_CACHE).replace("--", "/") for entry in _folders(cache, _IN_CACHE))
+    parent, slash, last = name.rstrip("/").rpartition("/")
+    beside = (f"{parent}{slash}{entry}" for entry in _folders(os.path.expanduser(parent + slash) or os.curdir))
+    known = {model.rpartition("/")[2]: model for model in (*beside, *cached, *bundled)}
+    return "" if (near := nearest(last, known)) is None else f" Did you mean {known[near]}?"
+
+
+def _folders(path: str, prefix: str = "") -> Iterator[str]:
+    with suppress(OSError, ValueError), os.scandir(path) as entries:
+        for entry, _ in zip(entries, range(_MOST_ENTRIES)):
+            if entry.name.startswith(prefix) and entry.is_dir():
+                yield entry.name

@@ -1,0 +1,118 @@
+"""Where the files of a model lie: a bundled name, a folder, or a hub id, looked for in that order.
+
+From the hub comes what the engine reads, into huggingface_hub's own cache (`hub/`); a model without `tokenizer.json`
+gets a converted tokenizer in Penstock's cache. Knows nothing of what stands in the files.
+"""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...protocol.errors import ConfigError, ModelNotFoundError
+from ...protocol.git_lfs import is_pointer, pointer_refusal
+from ...protocol.model_file import require_regular
+from ...protocol.paddle import paddle_refusal
+from ..text.convert_tokenizer import converted
+from .hub.cache import cache_root
+from .hub.snapshot import NotOnHub, Wanted, snapshot
+from .known_models import nearest_model
+from .model_names import BUNDLED, HubName, hub_name
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFiles:
+    """The two folders that a tree reads from."""
+
+    name: str  # as it was asked for
+    folder: Path  # config.json, weights, generation_config.json
+    tokenizer_folder: Path  # tokenizer.json
+
+
+def find_model(
+    model: str | os.PathLike[str],
+    tokenizer: str | os.PathLike[str] | None = None,
+    revision: str | None = None,
+    *,
+    is_quiet: bool = False,
+) -> ModelFiles:
+    """Find a model, and its tokenizer if that lies elsewhere, downloading what is missing."""
+    name = os.fspath(model)
+    folder = _find_folder(name, revision, Wanted(tokenizer=tokenizer is None), is_quiet=is_quiet)
+    try:
+        require_regular(folder / "config.json")
+    except FileNotFoundError:
+        raise ModelNotFoundError(
+            f"{folder} has no config.json, so it is not a model's folder. Give the folder that holds config.json and "
+            "the *.safetensors files."
+        ) from None
+    for path in (*folder.glob("*.json"), *folder.glob("*.safetensors"), *folder.glob("tokenizer.model*")):
+        if is_pointer(path):
+            raise ConfigError(pointer_refusal(path))
+    return ModelFiles(name, folder, _with_tokenizer(folder) if tokenizer is None else find_tokenizer(tokenizer))
+
+
+def find_tokenizer(tokenizer: str | os.PathLike[str], revision: str | None = None) -> Path:
+    """The folder with the `tokenizer.json` of a bundled name, folder or hub id; converted if there is none."""
+    name = os.fspath(tokenizer)
+    path = Path(os.path.expanduser(name))
+    if path.name == "tokenizer.json" and os.path.isfile(path):
+        return path.parent
+    return _with_tokenizer(_find_folder(name, revision, Wanted(weights=False)))
+
+
+def _find_folder(name: str, revision: str | None, wanted: Wanted, *, is_quiet: bool = False) -> Path:
+    """The folder of a bundled name, a path, or a hub id; from the hub only what is wanted."""
+    _refuse_paddle(name)
+    bundled = BUNDLED.get(name)
+    if bundled is not None and bundled.is_dir():
+        return bundled
+    path = Path(os.path.expanduser(name))
+    if name and os.path.isdir(path):
+        _refuse_paddle(path.name, path)
+        return path.resolve()
+    tried = [
+        f"bundled models ({', '.join(BUNDLED)})" if bundled is None else f"the bundled model {name} (not installed)",
+        f"the folder {_absolute(path)}" + (" (it is a file)" if os.path.isfile(path) else " (it does not exist)"),
+    ]
+    on_hub = hub_name(name, revision)
+    if on_hub is None or os.path.exists(path):
+        raise _not_found(name, [*tried, "the hub (this is not a hub id)"])
+    try:
+        return snapshot(on_hub, wanted, is_quiet=is_quiet)
+    except NotOnHub as error:
+        raise _not_found(name, [*tried, f"the hub: {error}"]) from error
+
+
+def pull_model(model: HubName, *, is_quiet: bool = False) -> ModelFiles:
+    """From the hub, whatever folder of that name there is."""
+    _refuse_paddle(model.id)
+    try:
+        folder = snapshot(model, Wanted(), is_quiet=is_quiet)
+    except NotOnHub as error:
+        raise _not_found(str(model), [f"the hub: {error}"]) from error
+    return ModelFiles(str(model), folder, _with_tokenizer(folder))
+
+
+def _with_tokenizer(folder: Path) -> Path:
+    return folder if (folder / "tokenizer.json").exists() else converted(folder)
+
+
+def _not_found(name: str, tried: list[str]) -> ModelNotFoundError:
+    places = "".join(f"\n  - {place}" for place in tried)
+    hint = nearest_model(name, BUNDLED, str(cache_root()))
+    return ModelNotFoundError(f"No model {name!r} was found.{hint} Tried:{places}")
+
+
+def _absolute(path: Path) -> Path:
+    """As it is where the working folder was removed."""
+    try:
+        return path.absolute()
+    except OSError:
+        return path
+
+
+def _refuse_paddle(name: str, folder: Path | None = None) -> None:
+    """Checkpoints in Paddle's own layout transpose their weights; the same model exists in the hub's layout."""
+    has_paddle_files = folder is not None and any(folder.glob("*.pdparams"))
+    if name.endswith("-Paddle") or has_paddle_files:
+        raise ConfigError(paddle_refusal(name))

@@ -1,0 +1,68 @@
+"""What a conversation must be before a template sees it: messages with a role, and something said in each.
+
+Looked at as the caller wrote it: copies in plain types, of which templates and sockets get theirs, show the name of a
+value's type in its place, and that would pass for text. Light to import. Knows nothing of templates.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from ...protocol.errors import RequestError
+
+# Names under which callers give an assistant's thoughts.
+REASONING = ("reasoning_content", "thinking", "reasoning")
+
+
+def check_conversation(conversation: Any) -> None:
+    """Raises `RequestError` for what no template could go through."""
+    if not isinstance(conversation, (list, tuple)) or any(isinstance(each, (list, tuple)) for each in conversation):
+        raise RequestError('A conversation is a list of messages such as {"role": "user", "content": "…"}.')
+    if not conversation:
+        raise RequestError("The conversation is empty: it needs at least one message.")
+    for message in conversation:
+        _check_message(message)
+
+
+def _check_message(message: Any) -> None:
+    role = _value(message, "role")
+    if not isinstance(role, str):
+        raise RequestError(f'A message is a dict with a "role" and a "content"; this one is {type(message).__name__}.')
+    content = _value(message, "content")
+    if isinstance(content, (list, tuple)):
+        for part in content:
+            _check_part(part)
+    elif not isinstance(content, str) and not (content is None and _may_say_nothing(message, role)):
+        raise RequestError(
+            f"The content of a message must be text or a list of text parts; this {role[:64]} message's is "
+            f"{'missing' if content is None else type(content).__name__}."
+        )
+
+
+def _may_say_nothing(message: Any, role: str) -> bool:
+    """A model's turn may be calls or thoughts alone."""
+    return role == "assistant" and any(_value(message, name) for name in ("tool_calls", *REASONING))
+
+
+def _check_part(part: Any) -> None:
+    if isinstance(part, str):
+        return
+    kind = _value(part, "type")
+    if kind not in (None, "text"):
+        shown = repr(kind)[:64] if isinstance(kind, str) else type(kind).__name__
+        raise RequestError(f"Content of type {shown} is not supported: a part of a message must be text.")
+    if not isinstance(_value(part, "text"), str):
+        raise RequestError(f'A part of a message must be text, {{"type": "text", "text": "…"}}; this is {_name(part)}.')
+
+
+def _value(holder: Any, name: str) -> Any:
+    """What a dict, a dataclass or a pydantic model has under a name."""
+    if isinstance(holder, Mapping):
+        return holder.get(name)
+    is_read = dataclasses.is_dataclass(holder) or callable(getattr(holder, "model_dump", None))
+    return getattr(holder, name, None) if is_read and not isinstance(holder, type) else None
+
+
+def _name(part: Any) -> str:
+    text = _value(part, "text")
+    return type(part).__name__ if text is None else f"one of {type(text).__name__}"

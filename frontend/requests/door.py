@@ -1,0 +1,261 @@
+"""What comes in from outside is checked here, once, and turned into what the engine takes.
+
+A mistake in the call (lists of different lengths) raises. What is wrong with one request, in itself or against this
+model, ends that request alone: it comes back as a `Pending` that was refused, with a sentence.
+Knows nothing of processes; it needs the tokenizer and the agreed memory plan.
+"""
+
+import hashlib
+import itertools
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from copy import copy
+from functools import partial
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ...protocol.config import EngineConfig
+from ...protocol.errors import RequestError
+from ...protocol.guided import Grammar
+from ...protocol.messages import MemoryPlan, Prompt, values
+from ...protocol.sampling import SamplingParams
+from ..parsing import AnswerReader, Parsing, Parsings, ThoughtTokens
+from ..structured import grammar_of
+from ..text.end_tokens import in_vocabulary
+from ..text.tokenizer import Tokenizer
+from ..text.turn import too_long
+from .door_checks import CHECKS
+from .pending import Notify, Pending
+from .prompts import Asked, Params, paired
+from .seeds import counted_seed
+from .token_ids import packed_prompt
+
+# The end of a prompt in which a template may have begun the thought.
+_END_TOKENS, _END_CHARACTERS = 16, 64
+
+
+class _Settled(NamedTuple):
+    """Parameters as this model takes them."""
+
+    params: SamplingParams
+    grammar: Grammar | None
+    refusal: str | None = None  # what is wrong with them
+
+
+# By the identity of what was given, while a group is admitted: its requests mostly share one object.
+_Known = dict[int, _Settled]
+
+
+class Door:
+    """Makes `Pending`s; numbers them, and gives a seed to those that bring none."""
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        tokenizer: Tokenizer,
+        plan: MemoryPlan,
+        defaults: SamplingParams,
+        parsings: Parsings | None = None,
+    ) -> None:
+        """`parsings` know the model's template; without it answers are read as the config says."""
+        self.config = config
+        self.tokenizer = tokenizer
+        self.plan = plan
+        self.defaults = defaults
+        self.parsings = parsings or Parsings.of(config)
+        self._end_ids = in_vocabulary(tokenizer.end_tokens, plan.vocab_size)
+        self._thoughts = ThoughtTokens(self.parsings.thoughts_of_chats, self._spelled)
+        self._numbers = itertools.count()
+        self._seed = config.seed
+        self._seeds: Iterator[int] = itertools.count()
+        self._client = ""
+
+    @property
+    def most_characters(self) -> int:
+        """Of a prompt."""
+        return self.config.limit_prompt_chars or 16 * self.plan.max_model_len
+
+    def asked(self, prompts: Iterable[Any], params: Params) -> Iterator[Asked]:
+        """Pair prompts with their parameters; lists of different lengths raise before anything runs."""
+        return paired(prompts, params, self.defaults)
+
+    def counting_for(self, seed: int | None, seeds: Iterator[int]) -> "Door":
+        """The same door for one of several clients: seeds of requests that bring none are counted for each of them."""
+        own = copy(self)
+        own._seed, own._seeds = self.config.seed if seed is None else seed, seeds
+        return own
+
+    def of(self, client: str) -> "Door":
+        """The same door for one of several clients, who take turns at the engine."""
+        own = copy(self)
+        own._client = client
+        return own
+
+    def admit(self, asked: Sequence[Asked], notify: Notify, *, is_streamed: bool = False) -> list[Pending]:
+        """Tokenize and check a group of requests; the refused ones among them are finished already."""
+        token_ids = self._token_ids(asked)
+        known: _Known = {}
+        return [
+            self._admit_one(one, ids, notify, is_streamed, self._settled(one.params, known))
+            for one, ids in zip(asked, token_ids, strict=True)
+        ]
+
+    def _token_ids(self, asked: Sequence[Asked]) -> list[Sequence[int] | RequestError]:
+        """The ids given, or those of the text; too long a text isn't tokenized, its refusal follows."""
+        ids: list[Sequence[int] | RequestError] = [one.token_ids if one.token_ids is not None else () for one in asked]
+        limit = self.most_characters
+        for is_chat in (False, True):
+            places = [
+                place
+                for place, one in enumerate(asked)
+                if one.token_ids is None and one.text and len(one.text) <= limit
+                and one.is_chat is is_chat
+            ]  # fmt: skip
+            if places:
+                texts = [asked[place].text or "" for place in places]
+                for place, found in zip(places, self._encoded(texts, adds=not is_chat), strict=True):
+                    ids[place] = found
+        return ids
+
+    def _encoded(self, texts: list[str], *, adds: bool) -> Sequence[Sequence[int] | RequestError]:
+        """One that the tokenizer can't take is refused alone."""
+        try:
+            return self.tokenizer.encode_batch(texts, add_special_tokens=adds)
+        except RequestError as error:
+            if len(texts) == 1:
+                return [error]
+            return [found for text in texts for found in self._encoded([text], adds=adds)]
+
+    def _admit_one(
+        self,
+        asked: Asked,
+        ids: Sequence[int] | RequestError,
+        notify: Notify,
+        is_streamed: bool,
+        settled: _Settled,
+    ) -> Pending:
+        parsing = self.parsings.of_request(is_chat=asked.is_chat, has_tools=bool(asked.tools))
+        try:
+            if asked.refusal:
+                raise RequestError(asked.refusal)
+            if asked.text is not None and len(asked.text) > self.most_characters:
+                raise RequestError(too_long(len(asked.text), self.most_characters))
+            if isinstance(ids, RequestError):
+                raise ids
+            packed = packed_prompt(ids, self.plan)
+            if settled.refusal is not None:
+                raise RequestError(settled.refusal)
+            self._check_thoughts(settled.params, parsing)
+            params, grammar, refusal = self._fitted(settled.params, len(ids)), settled.grammar, None
+        except RequestError as error:
+            packed, params, grammar, refusal = b"", asked.params, None, str(error)
+        seed = params.seed if params.seed is not None else self._next_seed()
+        end = "" if parsing is None else self._prompt_end(asked, packed)
+        thought = self._thoughts.of(parsing, end)
+        number, beams = next(self._numbers), asked.beams
+        now, client = time.time(), self._client
+        is_parsed = parsing is not None
+        prompt = Prompt(number, packed, params, seed, now, is_streamed, beams, thought, grammar, client, is_parsed)
+        readers = _readers(parsing, asked, prompt, end)
+        pending = Pending(prompt, asked.text, notify, readers, is_chat=asked.is_chat)
+        if refusal is not None:
+            pending.refuse(400, refusal)
+        return pending
+
+    def _prompt_end(self, asked: Asked, token_ids: bytes) -> str:
+        """As much of it as says whether a thought has begun."""
+        if asked.text is not None:
+            return asked.text[-_END_CHARACTERS:]
+        return self.tokenizer.decode(values(token_ids)[-_END_TOKENS:], skip_special_tokens=False)[-_END_CHARACTERS:]
+
+    def _settled(self, params: SamplingParams, known: _Known) -> _Settled:
+        """What belongs to the model filled in."""
+        found = known.get(id(params))
+        if found is None:
+            try:
+                found = _Settled(self._filled_in(params), self._grammar(params))
+            except RequestError as error:
+                found = _Settled(params, None, str(error))
+            known[id(params)] = found
+        return found
+
+    def _grammar(self, params: SamplingParams) -> Grammar | None:
+        if params.guided_decoding is None:
+            return None
+        return grammar_of(params.guided_decoding, is_compact=self.config.guided_decoding_disable_any_whitespace)
+
+    def _filled_in(self, params: SamplingParams) -> SamplingParams:
+        for check in CHECKS:
+            check(params, self.config, self.plan)
+        eos = params.eos_token_id if params.eos_token_id is not None else self._end_ids
+        words = list(params.bad_words_ids or [])
+        for word in params.bad_words or []:
+            forms = (word, " " + word.lstrip())
+            words += [ids for form in forms if (ids := self._spelled(form))]
+        return msgspec.structs.replace(
+            params,
+            eos_token_id=[] if params.ignore_eos else list(eos),
+            early_stop=params.early_stop or self.config.early_stop_config,
+            bad_words=None,
+            bad_words_ids=[list(ids) for ids in dict.fromkeys(map(tuple, words))] or None,
+            guided_decoding=None,  # the grammar travels beside them
+        )
+
+    def _spelled(self, text: str) -> list[int]:
+        """A text in the model's tokens; none where the tokenizer has some that the model has not, and never writes."""
+        ids = self.tokenizer.encode(text, add_special_tokens=False)
+        return ids if max(ids, default=0) < self.plan.vocab_size else []
+
+    def _fitted(self, params: SamplingParams, num_prompt: int) -> SamplingParams:
+        """Lengths that count prompt and output become lengths of the output."""
+        room = self.plan.max_model_len - num_prompt
+        if params.max_length is not None:
+            room = min(room, params.max_length - num_prompt)
+            if room < 1:
+                raise RequestError(f"max_length={params.max_length} leaves no token after a prompt of {num_prompt}.")
+        most = min(room, params.max_tokens) if params.max_tokens is not None else room
+        self._check_logprobs(params, num_prompt, most)
+        least = min(most, max(params.min_tokens, params.min_length - num_prompt))
+        return msgspec.structs.replace(params, max_tokens=most, max_length=None, min_tokens=least, min_length=0)
+
+    def _check_logprobs(self, params: SamplingParams, num_prompt: int, num_output: int) -> None:
+        """Whole vocabularies times many positions would fill any memory; the best few never do."""
+        positions = num_prompt * (params.prompt_logprobs == -1) + params.n * num_output * (params.logprobs == -1)
+        count, limit = positions * self.plan.vocab_size, self.config.limit_logprobs
+        if count > limit:
+            raise RequestError(
+                f"Log-probabilities of all {self.plan.vocab_size:,} tokens at up to {positions:,} positions are "
+                f"{count:,} values, and the limit is {limit:,} (option limit_logprobs). Ask for fewer than -1, or for "
+                "fewer max_tokens."
+            )
+
+    def _check_thoughts(self, params: SamplingParams, parsing: Parsing | None) -> None:
+        if params.reasoning_max_tokens is None:
+            return
+        if parsing is None or parsing.thoughts is None:
+            raise RequestError(
+                "reasoning_max_tokens: nobody said how this answer's thoughts are written; start the model with "
+                "reasoning_parser=…"
+            )
+        if not self._thoughts.can_be_closed:
+            raise RequestError("reasoning_max_tokens: the model's vocabulary lacks the mark that ends its thoughts.")
+
+    def _next_seed(self) -> int:
+        return counted_seed(self._seed, next(self._seeds))
+
+
+def _readers(parsing: Parsing | None, asked: Asked, prompt: Prompt, prompt_end: str) -> list[AnswerReader]:
+    """What takes each sample's text apart, if it is to be."""
+    if parsing is None or not prompt.token_ids:
+        return []
+    return [
+        parsing.reader(prompt_end, asked.tools, partial(_call_id, prompt, sample))
+        for sample in range(prompt.params.n)
+    ]
+
+
+def _call_id(prompt: Prompt, sample: int, index: int) -> str:
+    """Of the request alone, so that a run repeats; each turn of a conversation has a prompt, and so ids, of its own."""
+    place = f"{prompt.seed} {sample} {index} ".encode()
+    return "call_" + hashlib.blake2b(place + prompt.token_ids, digest_size=12).hexdigest()

@@ -1,0 +1,76 @@
+"""What a request may ask of this model: one check each, all run on every new set of parameters.
+
+Each raises `RequestError` with a sentence. Knows nothing of prompts.
+"""
+
+from collections.abc import Callable
+
+from ...protocol.config import EngineConfig
+from ...protocol.errors import RequestError
+from ...protocol.messages import MemoryPlan
+from ...protocol.sampling import SamplingParams
+from ...protocol.suggestion import suggestion
+
+_WORD_CHARACTERS = 64  # of a bad word, on average
+_WORD_IDS = 32  # the same of one in token ids
+
+
+def _adapters_where_there_is_room(params: SamplingParams, config: EngineConfig, plan: MemoryPlan) -> None:
+    """Which ones are loaded, the engine knows."""
+    if params.lora_name is not None and not config.enable_lora:
+        raise RequestError(f"There is no adapter {params.lora_name!r}: this model was started without enable_lora.")
+
+
+def _stop_strings_in_bounds(params: SamplingParams, config: EngineConfig, plan: MemoryPlan) -> None:
+    most, longest = config.limit_stop_strings, config.limit_stop_chars
+    if len(params.stop or []) > most or any(len(text) > longest for text in params.stop or []):
+        raise RequestError(f"stop: at most {most} strings of at most {longest} characters.")
+
+
+def _biases_in_bounds(params: SamplingParams, config: EngineConfig, plan: MemoryPlan) -> None:
+    if len(params.logit_bias or {}) > config.limit_logit_bias:
+        raise RequestError(f"logit_bias: at most {config.limit_logit_bias:,} entries.")
+
+
+def _bad_words_in_bounds(params: SamplingParams, config: EngineConfig, plan: MemoryPlan) -> None:
+    most, words, ids = config.limit_bad_words, params.bad_words or [], params.bad_words_ids or []
+    if (
+        len(words) + len(ids) > most
+        or sum(map(len, words)) > most * _WORD_CHARACTERS
+        or sum(map(len, ids)) > most * _WORD_IDS
+    ):
+        raise RequestError(
+            f"bad_words: at most {most:,} entries of together {most * _WORD_CHARACTERS:,} characters, or "
+            f"{most * _WORD_IDS:,} token ids (limit_bad_words)."
+        )
+
+
+def _processors_that_are_there(params: SamplingParams, config: EngineConfig, plan: MemoryPlan) -> None:
+    for name in params.logits_processors_args or {}:
+        if name not in (config.logits_processors or []):
+            raise RequestError(
+                f"logits_processors_args: there is no {name!r}; this model was started with "
+                f"logits_processors={config.logits_processors}.{suggestion(name, config.logits_processors or ())}"
+            )
+
+
+def _ids_in_vocabulary(params: SamplingParams, config: EngineConfig, plan: MemoryPlan) -> None:
+    named = {
+        "stop_token_ids": params.stop_token_ids or [],
+        "eos_token_id": params.eos_token_id or [],
+        "logit_bias": list(params.logit_bias or {}),
+        "bad_words_ids": [token for word in params.bad_words_ids or [] for token in word],
+    }
+    for name, ids in named.items():
+        if ids and max(ids) >= plan.vocab_size:
+            raise RequestError(f"{name}: token id {max(ids)} is not in the vocabulary (0 to {plan.vocab_size - 1}).")
+
+
+CHECKS: tuple[Callable[[SamplingParams, EngineConfig, MemoryPlan], None], ...] = (
+    _adapters_where_there_is_room,
+    _stop_strings_in_bounds,
+    _biases_in_bounds,
+    _bad_words_in_bounds,
+    _processors_that_are_there,
+    _ids_in_vocabulary,
+)

@@ -1,0 +1,245 @@
+"""One request on its way: collects the deltas of its samples into a `RequestOutput`.
+
+`take()` hands over what has come since the last `take()`, so that deltas nobody has read yet are merged; a batch call
+takes once, at the end. Filled by the client's receiving thread, taken by the caller's, which also takes the text apart
+into thought, answer and calls where that was asked for. With a `charge`, what it holds is charged as it comes, and a
+request that doesn't fit fails.
+Knows nothing of sockets, of how deltas are made, or of how thoughts and calls are written.
+"""
+
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from ...protocol.messages import Delta, Logprobs, Prompt, float_values, request_and_sample, sequence_id, values
+from ...protocol.outputs import CompletionOutput, Logprob, LogprobsByToken, RequestMetrics, RequestOutput, Samples
+from ..parsing import AnswerReader
+from .budget import BudgetError, Charge
+
+DecodeToken = Callable[[int], str]
+Notify = Callable[["Pending"], None]  # called by the receiving thread; must not block
+
+# Bytes that objects take: a token's number in a list, a character, a log-probability, a delta's packed ones beside
+# their columns; a request and each of its samples, with what reads it.
+_TOKEN_BYTES, _CHARACTER_BYTES, _LOGPROB_BYTES, _PART_BYTES = 44, 4, 320, 300
+_REQUEST_BYTES, _SAMPLE_BYTES = 6 << 10, 3 << 10
+
+
+class News(NamedTuple):
+    """What has come since the last look."""
+
+    output: RequestOutput
+    logprobs: list[Logprobs]  # as the engine packs them, not in the output
+    num_bytes: int  # as they were charged
+
+
+class Pending:
+    __slots__ = (
+        "_lock", "_logprobs", "_packed_bytes", "_parser_error", "_readers", "_taken", "charge", "error", "is_chat",
+        "is_finished", "is_fresh", "notify", "num_bytes", "num_generated", "output", "position", "prompt", "text",
+        "unfinished",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        prompt: Prompt,
+        text: str | None,
+        notify: Notify,
+        readers: Sequence[AnswerReader] = (),  # one for each sample, if answers are taken apart
+        *,
+        is_chat: bool = False,
+    ) -> None:
+        self.prompt = prompt
+        self.text = text
+        self.notify = notify
+        self.position = 0  # in the caller's input
+        self.num_generated = 0  # tokens of all its samples so far, taken or not
+        self.unfinished = prompt.params.n
+        self.is_finished = False
+        self.error: BaseException | None = None  # the tree has died, or it took too much
+        self.charge: Charge | None = None  # of the client that is to take it, and gives back what it has taken
+        self.is_chat = is_chat
+        self._readers = readers
+        self._parser_error: str | None = None  # of a plugin
+        self._lock = threading.Lock()
+        self._taken = 0
+        self._start_output(prompt_token_ids=list(values(prompt.token_ids)))
+
+    def _start_output(self, prompt_token_ids: list[int]) -> None:
+        samples = Samples(CompletionOutput(index, send_idx=self._taken) for index in range(self.prompt.params.n))
+        metrics = RequestMetrics(self.prompt.arrival_time, num_prompt_tokens=len(prompt_token_ids))
+        self.output = RequestOutput(str(self.prompt.request_id), self.text, prompt_token_ids, samples, metrics=metrics)
+        self._logprobs: list[Logprobs] = []
+        self._packed_bytes = 0  # of all that, as it was charged
+        self.num_bytes = 0  # at most, when `take` has made objects of it
+        self.is_fresh = False
+
+    @property
+    def request_id(self) -> int:
+        return self.prompt.request_id
+
+    @property
+    def sequence_ids(self) -> list[int]:
+        return [sequence_id(self.prompt.request_id, sample) for sample in range(self.prompt.params.n)]
+
+    def add(self, delta: Delta) -> None:
+        """Called by the receiving thread, which then notifies whoever waits."""
+        with self._lock:
+            if self._has_room(delta):
+                self._merge(delta)
+                self.is_fresh = True
+
+    @property
+    def own_bytes(self) -> int:
+        """What it takes before anything has come."""
+        objects = _REQUEST_BYTES + _SAMPLE_BYTES * self.prompt.params.n
+        tokens = _TOKEN_BYTES * (len(self.prompt.token_ids) // 4)
+        return objects + tokens + sys.getsizeof(self.text) + 2 * len(msgspec.msgpack.encode(self.prompt))
+
+    def _has_room(self, delta: Delta) -> bool:
+        if self.charge is None:
+            return True
+        if self.error is not None:  # what it had is gone
+            return False
+        num_bytes = _packed_bytes(delta)
+        try:
+            self.charge.grow(num_bytes)
+        except BudgetError as error:
+            self._start_output([])
+            self.error = error
+            return False
+        self._packed_bytes += num_bytes
+        return True
+
+    def _merge(self, delta: Delta) -> None:
+        sample = request_and_sample(delta.sequence_id)[1]
+        output, answer = self.output, self.output.outputs[sample]
+        answer.text += delta.text
+        answer.token_ids.extend(values(delta.token_ids))
+        self.num_generated += len(delta.token_ids) // 4
+        self._logprobs.extend(delta.logprobs)
+        self.num_bytes += _num_bytes(delta)
+        output.num_cached_tokens = max(output.num_cached_tokens, delta.num_cached)
+        if delta.finish_reason is None:
+            return
+        answer.finish_reason = delta.finish_reason
+        answer.stop_reason = delta.stop_reason
+        if delta.error_code != 200:
+            output.error_code, output.error_msg = delta.error_code, delta.error_msg
+        if delta.score is not None:
+            answer.cumulative_logprob, answer.score = delta.score.cumulative_logprob, delta.score.score
+        if delta.timing is not None:
+            _add_timing(output.metrics, delta)
+        self.unfinished -= 1
+        self.is_finished = output.finished = self.unfinished == 0
+
+    def refuse(self, code: int, message: str) -> None:
+        """End the request before it reached an engine."""
+        for answer in self.output.outputs:
+            answer.finish_reason = "error"
+        self.output.error_code, self.output.error_msg = code, message
+        self.output.finished = self.is_finished = self.is_fresh = True
+
+    def take(self, decode_token: DecodeToken) -> RequestOutput:
+        """What has come since the last `take()`."""
+        output, logprobs, _ = self.take_packed()
+        for part in logprobs:
+            _add_logprobs(output, part, decode_token)
+        return output
+
+    def take_packed(self) -> News:
+        """The same, for who unpacks the log-probabilities while they are told: they are most of an answer."""
+        with self._lock:
+            output, logprobs, num_bytes = self.output, self._logprobs, self._packed_bytes
+            self._taken += 1
+            if not self.is_finished:
+                self._start_output(output.prompt_token_ids)
+            self.is_fresh = False
+        for answer, reader in zip(output.outputs, self._readers):
+            if self._parser_error is None:
+                self._take_apart(answer, reader)
+        if self._parser_error is not None:
+            _fail(output, self._parser_error)
+        if output.metrics is not None:
+            output.metrics.num_output_tokens = sum(len(answer.token_ids) for answer in output.outputs)
+        return News(output, logprobs, num_bytes)
+
+    def _take_apart(self, answer: CompletionOutput, reader: AnswerReader) -> None:
+        try:
+            parts = reader.feed(answer.text, is_last=answer.finish_reason is not None)
+        except Exception as error:  # a plugin's; it fails this request, whose text goes on as the model writes it
+            self._parser_error = f"The parser of this model's answers failed: {type(error).__name__}: {error}"
+            return
+        answer.text = parts.text
+        answer.reasoning_content = parts.thought or None
+        answer.tool_calls = parts.calls or None
+        ended_by_itself = answer.finish_reason == "stop" and not isinstance(answer.stop_reason, str)
+        if self.is_chat and ended_by_itself and reader.has_whole_calls:
+            answer.finish_reason = "tool_calls"
+
+
+def _num_bytes(delta: Delta) -> int:
+    """What it takes when `take` has made objects of it."""
+    tokens, logprobs = len(delta.token_ids), sum(len(part.token_ids) for part in delta.logprobs)
+    return _CHARACTER_BYTES * len(delta.text) + (_TOKEN_BYTES * tokens + _LOGPROB_BYTES * logprobs) // 4
+
+
+def _fail(output: RequestOutput, message: str) -> None:
+    output.error_code, output.error_msg = 500, message
+    for answer in output.outputs:
+        answer.finish_reason = answer.finish_reason and "error"
+
+
+def _add_timing(metrics: RequestMetrics | None, delta: Delta) -> None:
+    timing = delta.timing
+    if metrics is None or timing is None:
+        return
+    start = timing.inference_start_time
+    metrics.preemptions += timing.preemptions
+    metrics.model_forward_time = max(metrics.model_forward_time, timing.forward_time)
+    if start is None:
+        return
+    metrics.inference_start_time = (
+        start if metrics.inference_start_time is None else min(start, metrics.inference_start_time)
+    )
+    metrics.time_in_queue = metrics.inference_start_time - metrics.arrival_time
+    metrics.model_execute_time = timing.end_time - metrics.inference_start_time
+    if timing.first_token_time is not None:
+        first = timing.first_token_time - metrics.arrival_time
+        metrics.first_token_time = first if metrics.first_token_time is None else min(first, metrics.first_token_time)
+
+
+def _packed_bytes(delta: Delta) -> int:
+    """What it takes as it is."""
+    columns = sum(len(part.token_ids) + len(part.logprobs) + len(part.ranks) + _PART_BYTES for part in delta.logprobs)
+    return _CHARACTER_BYTES * len(delta.text) + _TOKEN_BYTES * (len(delta.token_ids) // 4) + columns
+
+
+def _add_logprobs(output: RequestOutput, part: Logprobs, decode_token: DecodeToken) -> None:
+    if part.is_prompt:
+        if output.prompt_logprobs is None:
+            output.prompt_logprobs = [None]  # nothing predicts the first token
+        output.prompt_logprobs += positions(part, decode_token)
+        return
+    answer = output.outputs[request_and_sample(part.owner)[1]]
+    if answer.logprobs is None:
+        answer.logprobs = []
+    answer.logprobs += positions(part, decode_token)
+    chosen = float_values(part.logprobs)[:: part.width]
+    answer.cumulative_logprob = (answer.cumulative_logprob or 0.0) + sum(chosen)
+
+
+def positions(part: Logprobs, decode_token: DecodeToken) -> Iterator[LogprobsByToken]:
+    """Column 0 is the chosen token with its own rank; the columns after it are ranks 1, 2, …"""
+    token_ids, logprobs, ranks = values(part.token_ids), float_values(part.logprobs), values(part.ranks)
+    for position, rank in enumerate(ranks):
+        start = position * part.width
+        entry = {token_ids[start]: Logprob(logprobs[start], rank, decode_token(token_ids[start]))}
+        for column in range(1, part.width):
+            token = token_ids[start + column]
+            if token not in entry:
+                entry[token] = Logprob(logprobs[start + column], column, decode_token(token))
+        yield entry

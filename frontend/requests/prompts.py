@@ -1,0 +1,218 @@
+"""What callers give, sorted into its parts: prompts, conversations, and which parameters go with which.
+
+A mistake in the call (lists of different lengths) raises here; what is wrong with one prompt, be it its type, becomes
+that one's refusal. Light to import: a client of the daemon needs this and nothing of what computes. Knows nothing of
+models.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import zip_longest
+from numbers import Integral
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ...protocol.beams import BeamSearchParams
+from ...protocol.errors import RequestError
+from ...protocol.rules import shown
+from ...protocol.sampling import SamplingParams
+from ...protocol.suggestion import suggestion
+
+if TYPE_CHECKING:
+    from ..parsing import Tools
+
+Messages = Sequence[Mapping[str, Any]]
+Params = SamplingParams | BeamSearchParams | Iterable[SamplingParams] | None
+
+_MISSING = object()
+# What `chat_template_kwargs` must not hold: each has an argument of its own.
+_OWN_ARGUMENTS = {"messages", "tokenize", "add_generation_prompt", "tools", "chat_template"}
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """A conversation as its template renders it: complete, with every special token that it wants."""
+
+    text: str
+    tools: "Tools" = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """A conversation that is rendered elsewhere, in JSON's own types."""
+
+    messages: Sequence[Any]
+    tools: Sequence[Any] | None = None
+    chat_template: str | None = None
+    template_options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One prompt as the caller gave it, sorted into its parts."""
+
+    text: str | None
+    token_ids: Sequence[int] | None
+    params: SamplingParams
+    refusal: str | None = None
+    is_chat: bool = False  # rendered by a template, so that no special tokens are to be added
+    tools: "Tools" = field(default_factory=dict)
+    beams: BeamSearchParams | None = None
+    conversation: Conversation | None = None  # instead of text
+
+
+def paired(prompts: Iterable[Any], params: Params, defaults: SamplingParams) -> Iterator[Asked]:
+    """Pair prompts with their parameters; lists of different lengths raise before anything runs."""
+    if isinstance(params, BeamSearchParams):
+        sampling = params.as_sampling()
+        return (replace(_sorted(prompt, sampling), beams=params) for prompt in prompts)
+    if isinstance(params, SamplingParams) or params is None:
+        every = _checked(params or defaults)
+        return (_sorted(prompt, every) for prompt in prompts)
+    if isinstance(prompts, Sequence) and isinstance(params, Sequence) and len(prompts) != len(params):
+        raise RequestError(
+            f"There are {len(prompts)} prompts and {len(params)} sampling_params; give one for each."
+        )
+    if not isinstance(params, Iterable):
+        raise RequestError(f"sampling_params must be SamplingParams, or one for each prompt, not {_type(params)}.")
+    return _each_with_its_own(prompts, params, defaults)
+
+
+def _each_with_its_own(prompts: Iterable[Any], params: Iterable[Any], defaults: SamplingParams) -> Iterator[Asked]:
+    for prompt, each in zip_longest(prompts, params, fillvalue=_MISSING):
+        if prompt is _MISSING or each is _MISSING:
+            raise RequestError("There are not as many sampling_params as prompts; give one for each.")
+        yield as_asked(prompt, defaults if each is None else each)
+
+
+def as_asked(prompt: Any, params: SamplingParams) -> Asked:
+    """One prompt and its parameters; what is wrong with this one alone becomes its refusal."""
+    try:
+        return _sorted(prompt, _checked(params))
+    except RequestError as error:
+        return Asked(None, None, SamplingParams(), str(error))
+
+
+def _checked(params: Any) -> SamplingParams:
+    """They were checked when they were made, and may have been changed since. What is right stays the same object."""
+    if not isinstance(params, SamplingParams):
+        raise RequestError(f"sampling_params must be SamplingParams, not {_type(params)}.")
+    try:
+        copy = msgspec.structs.replace(params)
+        return params if copy == params else copy
+    except RequestError:
+        raise
+    except Exception as error:  # of a value whose own methods fail
+        raise RequestError(f"sampling_params can't be read: {_type(error)}.") from error
+
+
+def _sorted(prompt: Any, params: SamplingParams) -> Asked:
+    try:
+        return _by_kind(prompt, params)
+    except Exception as error:  # of a value whose own methods fail
+        return Asked(None, None, params, f"This prompt can't be read: {_type(error)}.")
+
+
+def _by_kind(prompt: Any, params: SamplingParams) -> Asked:
+    if isinstance(prompt, str):
+        return Asked(_plain_text(prompt), None, params)
+    if isinstance(prompt, Rendered):
+        return Asked(prompt.text, None, params, is_chat=True, tools=prompt.tools)
+    if isinstance(prompt, Conversation):
+        return Asked(None, None, params, is_chat=True, conversation=prompt)
+    if isinstance(prompt, RequestError):  # a chat template refused this conversation
+        return Asked(None, None, params, str(prompt))
+    if isinstance(prompt, Mapping):
+        return _asked_in_parts(prompt, params)
+    if hasattr(prompt, "tolist"):
+        prompt = prompt.tolist()
+    if _is_list(prompt):
+        return Asked(None, prompt, params)
+    sentence = f"A prompt is text, a list of token ids, or a dict with either; this one is {_type(prompt)}."
+    return Asked(None, None, params, sentence)
+
+
+def _is_list(value: Any) -> bool:
+    """Bytes are a sequence of numbers, and were meant as text."""
+    return isinstance(value, Sequence) and not isinstance(value, (str, bytes, bytearray))
+
+
+def _plain_text(text: str) -> str:
+    """Of a subclass, which may have a length and an encoding of its own, what every text has."""
+    return text if type(text) is str else str.__str__(text)
+
+
+def _type(value: Any) -> str:
+    return type(value).__name__
+
+
+PARTS = {"prompt", "prompt_token_ids", "priority", "cache_salt", "lora_name"}
+MEDIA = {"multimodal_data", "multi_modal_data", "mm_info", "image", "video", "audio"}
+
+
+def _asked_in_parts(prompt: Mapping[str, Any], params: SamplingParams) -> Asked:
+    text, token_ids = prompt.get("prompt"), prompt.get("prompt_token_ids")
+    if refusal := fault_of_parts(prompt):
+        return Asked(_plain_text(text) if isinstance(text, str) else None, None, params, refusal)
+    own = {name: prompt[name] for name in ("priority", "cache_salt", "lora_name") if prompt.get(name) is not None}
+    text = None if text is None else _plain_text(text)
+    try:
+        return Asked(text, token_ids, msgspec.structs.replace(params, **own) if own else params)
+    except RequestError as error:
+        return Asked(text, token_ids, params, str(error))
+
+
+def fault_of_parts(prompt: Mapping[str, Any]) -> str | None:
+    text, token_ids = prompt.get("prompt"), prompt.get("prompt_token_ids")
+    if media := MEDIA & prompt.keys():
+        return f"{min(media)}: multimodal prompts are not supported yet."
+    if unknown := prompt.keys() - PARTS:
+        name = min(unknown, key=str)
+        return f"A prompt has no part {shown(name)}; it may have {', '.join(sorted(PARTS))}.{suggestion(name, PARTS)}"
+    if text is None and token_ids is None:
+        return "A prompt needs `prompt` (text) or `prompt_token_ids`."
+    if text is not None and not isinstance(text, str):
+        return f"`prompt` must be text, not {_type(text)}."
+    if token_ids is not None and not _is_list(token_ids):
+        return "prompt_token_ids must be a list of whole numbers."
+    return None
+
+
+def as_batch(prompts: Any) -> Iterable[Any]:
+    """One prompt becomes a batch of one; a list of nothing but numbers is one prompt."""
+    if isinstance(prompts, (str, bytes, bytearray, range, Mapping)) or hasattr(prompts, "tolist"):
+        return [prompts]
+    if isinstance(prompts, (list, tuple)) and prompts and all(isinstance(each, Integral) for each in prompts):
+        return [prompts]
+    if not isinstance(prompts, Iterable):
+        raise TypeError(f"prompts must be text, token ids, a dict, or a list of these, not {type(prompts).__name__}.")
+    return prompts
+
+
+def as_conversations(messages: Any) -> Sequence[Messages]:
+    """One conversation (a list of dicts) or several (a list of those)."""
+    if isinstance(messages, Mapping):
+        return [[messages]]
+    if not isinstance(messages, (list, tuple)):
+        raise TypeError("messages must be a list of {'role': …, 'content': …} dicts, or a list of such lists.")
+    return messages if any(isinstance(each, (list, tuple)) for each in messages) else [messages]
+
+
+def is_conversation(prompt: Any) -> bool:
+    try:
+        return isinstance(prompt, (list, tuple)) and bool(prompt) and isinstance(prompt[0], Mapping)
+    except Exception:  # whatever it is, it will be refused
+        return False
+
+
+def check_tools(tools: Any) -> None:
+    if tools is not None and not isinstance(tools, (list, tuple)):
+        raise RequestError(f"tools must be a list of JSON schemas or functions, not {_type(tools)}.")
+
+
+def check_template_options(options: Mapping[str, Any] | None) -> None:
+    if options is not None and not isinstance(options, Mapping):
+        raise RequestError(f"chat_template_kwargs must be a dict of what the template is told, not {_type(options)}.")
+    if taken := _OWN_ARGUMENTS & (options or {}).keys():
+        raise RequestError(f"chat_template_kwargs: {min(taken)!r} is an argument of the call itself.")

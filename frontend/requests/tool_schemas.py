@@ -1,0 +1,170 @@
+"""Python functions as tools: their JSON schema from type hints and docstring, as transformers makes it.
+
+A tool given as a dict is its schema already. Knows nothing of templates.
+"""
+
+import inspect
+import json
+import re
+import types
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from ...protocol.errors import RequestError
+
+_TYPES: dict[Any, dict[str, str]] = {
+    int: {"type": "integer"},
+    float: {"type": "number"},
+    str: {"type": "string"},
+    bool: {"type": "boolean"},
+    list: {"type": "array"},
+    tuple: {"type": "array"},
+    dict: {"type": "object"},
+    type(None): {"type": "null"},
+    Any: {},
+}
+_SCALARS = {int: "integer", float: "number", str: "string", bool: "boolean", type(None): "null"}
+
+_DESCRIPTION = re.compile(r"^(.*?)[\n\s]*(Args:|Returns:|Raises:|\Z)", re.DOTALL)
+_ARGUMENTS = re.compile(r"\n\s*Args:\n(.*?)[\n\s]*(Returns:|Raises:|\Z)", re.DOTALL)
+_RETURNS = re.compile(r"\n\s*Returns:\n\s*(.*?)[\n\s]*(Raises:|\Z)", re.DOTALL)
+# "name: description", the description going on until the next name that is not indented deeper.
+_ARGUMENT = re.compile(r"(?:^|\n)([ \t]*)(\w+):\s*(.*?)\s*(?=\n(?!\1[ \t])[ \t]*\w+:|\Z)", re.DOTALL)
+_CHOICES = re.compile(r"\(choices:\s*(.*?)\)\s*$", re.IGNORECASE)
+
+
+def tool_schema(tool: Mapping[str, Any] | Callable[..., Any]) -> Mapping[str, Any]:
+    """The tool itself if it is a schema, else the schema of the function."""
+    if isinstance(tool, Mapping):
+        return tool
+    if not (inspect.isfunction(tool) or inspect.ismethod(tool)):
+        raise RequestError(f"A tool is a JSON schema (a dict) or a function, not {type(tool).__name__}.")
+    try:
+        return _function_schema(tool)
+    except (TypeError, NameError, ValueError) as error:
+        raise RequestError(
+            f"The tool {tool.__name__} cannot be described from its signature: {error}. Give its JSON schema instead."
+        ) from error
+
+
+def argument_schemas(tools: Sequence[Any] | None) -> dict[str, Mapping[str, Any]]:
+    """Of each tool, by its name, the schemas of its arguments by theirs. What can't be described has none."""
+    schemas: dict[str, Mapping[str, Any]] = {}
+    for tool in tools or ():
+        try:
+            described = tool_schema(tool)
+        except RequestError:  # rendering says so
+            continue
+        function = described.get("function", described)
+        parameters = function.get("parameters") if isinstance(function, Mapping) else None
+        properties = parameters.get("properties") if isinstance(parameters, Mapping) else None
+        if isinstance(function, Mapping) and isinstance(name := function.get("name"), str):
+            schemas[name] = properties if isinstance(properties, Mapping) else {}
+    return schemas
+
+
+def _function_schema(function: Callable[..., Any]) -> dict[str, Any]:
+    documentation = inspect.getdoc(function)
+    if not documentation:
+        raise ValueError("it has no docstring")
+    documentation = documentation.strip()
+    parameters = _parameters(function)
+    descriptions = _argument_descriptions(documentation)
+    for name, schema in parameters["properties"].items():
+        if name not in descriptions:
+            raise ValueError(f"its docstring says nothing of the argument {name!r} under Args:")
+        _describe(schema, descriptions[name])
+    schema = {
+        "name": function.__name__,
+        "description": _group(_DESCRIPTION, documentation),
+        "parameters": parameters,
+    }
+    result = get_type_hints(function).get("return", inspect.Parameter.empty)
+    if result is not inspect.Parameter.empty and (returned := _returned(result, documentation)) is not None:
+        schema["return"] = returned
+    return {"type": "function", "function": schema}
+
+
+def _parameters(function: Callable[..., Any]) -> dict[str, Any]:
+    hints = get_type_hints(function)
+    properties: dict[str, Any] = {}
+    required: list[str] = []
+    for position, (name, parameter) in enumerate(inspect.signature(function).parameters.items()):
+        if position == 0 and name in ("self", "cls") and parameter.annotation is parameter.empty:
+            continue
+        if name not in hints:
+            raise TypeError(f"the argument {name!r} has no type hint")
+        properties[name] = _schema_of(hints[name])
+        if parameter.default is parameter.empty:
+            required.append(name)
+    schema: dict[str, Any] = {"type": "object", "properties": properties}
+    return {**schema, "required": required} if required else schema
+
+
+def _returned(hint: Any, documentation: str) -> dict[str, Any] | None:
+    """None where the type has no JSON form: a model never writes a result, so the tool is still usable."""
+    try:
+        schema = _schema_of(hint)
+    except TypeError:
+        return None
+    description = _group(_RETURNS, documentation)
+    return schema if description is None else {**schema, "description": description}
+
+
+def _schema_of(hint: Any) -> dict[str, Any]:
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is None and isinstance(hint, type) and issubclass(hint, Enum):
+        return _choice([member.value for member in hint])
+    if origin is None and hint in _TYPES:
+        return dict(_TYPES[hint])
+    if origin in (Union, types.UnionType):
+        return _union(arguments)
+    if origin is Literal:
+        return _choice(list(arguments))
+    if origin is list:
+        return {"type": "array", "items": _schema_of(arguments[0])}
+    if origin is tuple and len(arguments) > 1 and ... not in arguments:
+        return {"type": "array", "prefixItems": [_schema_of(argument) for argument in arguments]}
+    if origin is dict:
+        return {"type": "object", "additionalProperties": _schema_of(arguments[1])}
+    raise TypeError(f"the type {hint!r} has no JSON schema")
+
+
+def _union(arguments: tuple[Any, ...]) -> dict[str, Any]:
+    members = [_schema_of(argument) for argument in arguments if argument is not type(None)]
+    if len(members) == 1:
+        schema = members[0]
+    elif all(member.keys() == {"type"} and isinstance(member["type"], str) for member in members):
+        names = sorted({member["type"] for member in members})
+        schema = {"type": names[0] if len(names) == 1 else names}
+    else:
+        schema = {"anyOf": members}
+    return {**schema, "nullable": True} if type(None) in arguments else schema
+
+
+def _choice(values: list[Any]) -> dict[str, Any]:
+    if not values or any(type(value) not in _SCALARS for value in values):
+        raise TypeError(f"the choices {values!r} are not all numbers, strings, booleans or None")
+    kinds = list(dict.fromkeys(_SCALARS[type(value)] for value in values))
+    return {"type": kinds[0] if len(kinds) == 1 else kinds, "enum": values}
+
+
+def _argument_descriptions(documentation: str) -> dict[str, str]:
+    section = _ARGUMENTS.search(documentation)
+    if section is None:
+        return {}
+    lines = "\n".join(line for line in section[1].split("\n") if line.strip())
+    return {name: re.sub(r"\s*\n+\s*", " ", text.strip()) for _, name, text in _ARGUMENT.findall(lines)}
+
+
+def _describe(schema: dict[str, Any], description: str) -> None:
+    if choices := _CHOICES.search(description):
+        schema["enum"] = [item.strip() if isinstance(item, str) else item for item in json.loads(choices[1])]
+        description = description[: choices.start()].strip()
+    schema["description"] = description
+
+
+def _group(pattern: re.Pattern[str], text: str) -> str | None:
+    found = pattern.search(text)
+    return found[1].strip() if found else None

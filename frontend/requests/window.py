@@ -1,0 +1,94 @@
+"""The door's high-water mark: of many requests, a window is submitted, and each leaves it when it is handed on.
+
+However long the input, only so many requests are in memory; in input order, those that wait for one in front of them
+count too. Shared by the blocking and the asynchronous calls, which differ in how they wait. Knows nothing of waiting.
+"""
+
+import itertools
+from collections.abc import Iterator
+
+from ...protocol.errors import PenstockError, same_error
+from ..session.opened import Door, Notify, Request, Way
+from .prompts import Asked
+
+# Prompts tokenized and sent together: large enough to amortize, small enough that the engine starts at once.
+_GROUP = 128
+
+
+class Window:
+    """`fill`, `finish` what notified, hand on what is `ready`; `abandon` at the end, however it comes.
+
+    What ends the tree is raised by `ready`, after everything that had finished before it was handed on.
+    """
+
+    def __init__(
+        self, client: Way, door: Door, asked: Iterator[Asked], notify: Notify, size: int, *, ordered: bool
+    ) -> None:
+        self.client = client
+        self.door = door
+        self.asked = asked
+        self.size = size
+        self.ordered = ordered
+        self.running: dict[int, Request] = {}
+        self._done: dict[int, Request] = {}  # by position
+        self._following = 0  # the position to hand on next
+        self._positions = itertools.count()
+        self._has_more = True
+        self._error: PenstockError | None = None
+        self._notify_owner = notify
+
+    @property
+    def is_over(self) -> bool:
+        return not (self._has_more or self.running or self._done or self._error)
+
+    def fill(self) -> None:
+        """Admit and submit groups until the window is full; small gaps are left until a group fits."""
+        try:
+            self._fill()
+        except PenstockError as error:
+            self._error = error
+
+    def _fill(self) -> None:
+        while self._has_more and self._error is None and (room := self.size - len(self.running) - len(self._done)) > 0:
+            if room < min(_GROUP, self.size // 4) and self.running:
+                return
+            group = list(itertools.islice(self.asked, min(_GROUP, room)))
+            self._has_more = bool(group)
+            self._submit(self.door.admit(group, self._notify))
+
+    def _submit(self, admitted: list[Request]) -> None:
+        good: list[Request] = []
+        for request in admitted:
+            request.position = next(self._positions)
+            if request.is_finished:  # refused at the door
+                self._done[request.position] = request
+            else:
+                self.running[request.request_id] = request
+                good.append(request)
+        if good:
+            self.client.submit(good)
+
+    def _notify(self, request: Request) -> None:
+        if request.is_finished or request.error is not None:
+            self._notify_owner(request)
+
+    def finish(self, request: Request) -> None:
+        del self.running[request.request_id]
+        if request.error is None:
+            self._done[request.position] = request
+        elif self._error is None:
+            self._error = same_error(request.error)
+
+    def ready(self) -> Iterator[Request]:
+        """What may be handed on now."""
+        if not self.ordered:
+            while self._done:
+                yield self._done.pop(next(iter(self._done)))
+        while self._following in self._done:
+            yield self._done.pop(self._following)
+            self._following += 1
+        if self._error is not None:
+            raise self._error
+
+    def abandon(self) -> None:
+        self.client.abort(self.running.values())

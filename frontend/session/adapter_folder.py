@@ -1,0 +1,16 @@
+"""The folder of an adapter that a caller names, looked at before anyone is to load it. Knows nothing of who does."""
+
+import os
+from pathlib import Path
+
+from ...protocol.errors import AdapterError, ModelNotFoundError
+
+
+def adapter_folder(name: str, path: str | os.PathLike[str]) -> str:
+    """Its absolute path; raises for what is no name, and where there is no folder."""
+    if not isinstance(name, str) or not name:
+        raise AdapterError(f"An adapter's name must be text, and {name!r} is not.", "files")
+    folder = Path(os.path.expanduser(path)).absolute()
+    if not os.path.isdir(folder):
+        raise ModelNotFoundError(f"There is no adapter at {folder}: it must be a folder that PEFT saved.")
+    return str(folder)

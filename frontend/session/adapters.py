@@ -1,0 +1,69 @@
+"""Loading, unloading and listing LoRA adapters: asked of the engine, which answers when every rank is done.
+
+Any number of threads may ask at once; each waits for the answer to its own question. Knows nothing of requests.
+"""
+
+import itertools
+import os
+import queue
+from collections.abc import Callable
+
+from ...protocol.adapter_messages import ListLoras, LoadLora, LoraAnswer, UnloadLora
+from ...protocol.config import EngineConfig
+from ...protocol.errors import AdapterError
+from .adapter_folder import adapter_folder
+from .client import Client
+
+_LOOK_SECONDS = 1.0  # between two looks whether the tree still lives
+
+
+class Adapters:
+    def __init__(self, config: EngineConfig, client: Client) -> None:
+        self.config = config
+        self.client = client
+        self._numbers = itertools.count()
+        self._waiting: dict[int, queue.SimpleQueue[LoraAnswer]] = {}
+        self.loaded: dict[str, str] = {}  # name → folder
+        client.on_lora_answer = self._hand_out
+
+    def load(self, name: str, path: str | os.PathLike[str]) -> None:
+        """Returns when requests may name it; raises `AdapterError` where that can't be."""
+        if not self.config.enable_lora:
+            raise AdapterError("load_lora needs room for adapters: start with enable_lora=True.", "disabled")
+        folder = adapter_folder(name, path)
+        self._ask(lambda query: LoadLora(query, name, folder))
+        self.loaded[name] = folder
+
+    def unload(self, name: str) -> None:
+        """Raises `AdapterError` while requests use it."""
+        self._ask(lambda query: UnloadLora(query, name))
+        self.loaded.pop(name, None)
+
+    def names(self) -> list[str]:
+        return self._ask(ListLoras).names
+
+    def _ask(self, question: Callable[[int], LoadLora | UnloadLora | ListLoras]) -> LoraAnswer:
+        self.client.check()
+        query = next(self._numbers)
+        arrived = self._waiting[query] = queue.SimpleQueue()
+        try:
+            with self.client.waiting():
+                self.client.tree.engine.send(question(query))
+                answer = self._awaited(arrived)
+        finally:
+            del self._waiting[query]
+        if answer.reason:
+            raise AdapterError(answer.message, answer.reason)
+        return answer
+
+    def _awaited(self, arrived: "queue.SimpleQueue[LoraAnswer]") -> LoraAnswer:
+        """As long as reading takes, unless the tree dies."""
+        while True:
+            try:
+                return arrived.get(timeout=_LOOK_SECONDS)
+            except queue.Empty:
+                self.client.check()
+
+    def _hand_out(self, answer: LoraAnswer) -> None:
+        if (waiting := self._waiting.get(answer.query)) is not None:
+            waiting.put(answer)

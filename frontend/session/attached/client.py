@@ -1,0 +1,220 @@
+"""Sends requests and questions to the daemon and hands its pieces to the requests that wait for them.
+
+One thread reads everything that the daemon says, so any number of the caller's threads and event loops may wait. The
+same face as the client of a private tree. Knows nothing of prompts as people write them.
+"""
+
+import itertools
+import queue
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ....protocol.attach import (
+    HEADER_BYTES,
+    LONGEST_FRAME,
+    MOST_NUMBERS,
+    MOST_REQUESTS,
+    Answer,
+    Ask,
+    AskedRequest,
+    AskStats,
+    Cancel,
+    Declined,
+    Drop,
+    Failed,
+    Pieces,
+    Question,
+    frame,
+)
+from ....protocol.beams import BeamSearchParams
+from ....protocol.errors import ClosedError, PenstockError, same_error
+from ....protocol.sampling import SamplingParams
+from ....protocol.stats import Stats
+from ..opened import notify
+from ..usable import CLOSED_MEANWHILE, Usable
+from .connection import Line
+from .patience import Patience
+from .request import AttachedRequest
+
+# Requests that together take more go in several messages: the daemon makes room for one message at a time.
+_GOOD_BYTES = 1 << 20
+
+
+class AttachedClient(Usable):
+    """Leaves the daemon with `close()`; its requests end there within moments, however this process ends."""
+
+    def __init__(self, line: Line, watchdog_timeout: float) -> None:
+        super().__init__()  # `error` is what ended the connection
+        self.line = line
+        self._patience = Patience(line, watchdog_timeout, lambda: bool(self._pending or self._asking))
+        self._pending: dict[int, AttachedRequest] = {}
+        self._lock = threading.Lock()
+        self._queries = itertools.count()
+        self._asking: dict[int, queue.SimpleQueue[Answer | None]] = {}
+        self._thread = threading.Thread(target=self._receive, name="penstock-client", daemon=True)
+        self._thread.start()
+
+    def submit(self, requests: list[AttachedRequest]) -> None:
+        self.check()
+        with self._lock:
+            self._pending.update((request.request_id, request) for request in requests)
+        self._patience.wake()  # before: a daemon that has hung takes nothing more at some point
+        for beams, group in _by_beams(requests):
+            self._send(group, beams)
+        # The connection may have ended in between, after the thread had failed all requests that it knew.
+        if self.error is not None:
+            self._fail_all(self.error)
+
+    def abort(self, requests: Iterable[AttachedRequest]) -> None:
+        """Forget the requests and have the daemon drop them; those that have ended are left alone."""
+        with self._lock:
+            numbers = [
+                request.request_id
+                for request in requests
+                if self._pending.pop(request.request_id, None) is not None
+            ]
+        if self.error is None and not self.is_closed:
+            self._send_numbers(Drop, numbers)
+
+    def cancel(self, requests: Iterable[AttachedRequest]) -> None:
+        """Have the daemon end the requests; each still gets its last piece, with what it has."""
+        self.check()
+        self._send_numbers(Cancel, [request.request_id for request in requests])
+
+    def _send_numbers(self, kind: type[Drop | Cancel], numbers: list[int]) -> None:
+        for start in range(0, len(numbers), MOST_NUMBERS):
+            self.line.send(kind(numbers[start : start + MOST_NUMBERS]))
+
+    def _send(self, requests: list[AttachedRequest], beams: BeamSearchParams | None) -> None:
+        """In messages of a size that the daemon likes; a request that is too long for any ends alone."""
+        packed, fault = _packed(requests, beams)
+        if len(requests) > 1 and (fault or len(packed) > _GOOD_BYTES or len(requests) > MOST_REQUESTS):
+            half = len(requests) // 2
+            self._send(requests[:half], beams)
+            self._send(requests[half:], beams)
+        elif not fault:
+            self.line.send_frame(packed)
+        elif (request := self._pending.pop(requests[0].request_id, None)) is not None:
+            request.refuse(fault)
+            request.notify(request)
+
+    def find(self, request_id: int) -> AttachedRequest | None:
+        return self._pending.get(request_id)
+
+    def stats(self) -> Stats:
+        stats = self.ask(AskStats).stats
+        if stats is None:
+            raise self.line.lost()
+        return stats
+
+    def ask(self, question: Callable[[int], Question]) -> Answer:
+        """As long as the daemon takes; raises what it says went wrong."""
+        self.check()
+        query = next(self._queries)
+        arrived = self._asking[query] = queue.SimpleQueue()
+        self._patience.wake()
+        try:
+            self.line.send(question(query))
+            if self.error is not None:  # ended before anyone knew that we ask
+                raise same_error(self.error)
+            answer = arrived.get()
+        finally:
+            del self._asking[query]
+        if answer is None:
+            self.check()
+            raise self.line.lost()
+        if answer.failure is not None:
+            raise answer.failure.error()
+        return answer
+
+    def close(self) -> None:
+        """Leave the daemon; requests still running fail. Safe to call twice, and a no-op in a forked copy."""
+        if self.is_closed or self.is_forked:
+            return
+        self.is_closed = True
+        self._patience.end()
+        self.line.hang_up()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+        self.line.close()
+
+    # --- the receiving thread ------------------------------------------------------------------------------------
+
+    def _receive(self) -> None:
+        why: PenstockError | None = None
+        broken: BaseException | None = None
+        try:
+            while (message := self.line.receive()) is not None:
+                if isinstance(message, Declined):  # the daemon's last word
+                    why = message.failure.error()
+                self._dispatch(message)
+        except BaseException as error:  # whatever it is: nobody else would tell those who wait
+            broken = error
+        if self.is_closed:
+            self._fail_all(ClosedError(CLOSED_MEANWHILE))
+        else:
+            self.error = why or self.line.lost()
+            self.error.__cause__ = broken
+            self.line.hang_up()
+            self._fail_all(self.error)
+        for asking in list(self._asking.values()):
+            asking.put(None)
+
+    def _dispatch(self, message: Any) -> None:
+        if isinstance(message, Pieces):
+            for piece in message.pieces:
+                # Unknown: dropped by us while the piece was on its way.
+                if (request := self._pending.get(piece.number)) is not None:
+                    request.add(piece)
+                    if request.is_finished:
+                        self._pending.pop(piece.number, None)
+                    notify(request)
+        elif isinstance(message, Failed):
+            self._fail(message.numbers, message.failure.error())
+        elif isinstance(message, Answer) and (asking := self._asking.get(message.query)) is not None:
+            asking.put(message)
+
+    def _fail(self, numbers: Iterable[int], error: PenstockError) -> None:
+        with self._lock:
+            failed = [request for number in numbers if (request := self._pending.pop(number, None)) is not None]
+        for request in failed:
+            request.error = error
+            notify(request)
+
+    def _fail_all(self, error: PenstockError) -> None:
+        self._fail(list(self._pending), error)
+
+
+def _by_beams(requests: list[AttachedRequest]) -> Iterable[tuple[BeamSearchParams | None, list[AttachedRequest]]]:
+    """Searches apart from samples, and those of one kind together."""
+    by_beams: dict[int, tuple[BeamSearchParams | None, list[AttachedRequest]]] = {}
+    for request in requests:
+        by_beams.setdefault(id(request.asked.beams), (request.asked.beams, []))[1].append(request)
+    return by_beams.values()
+
+
+def _packed(requests: list[AttachedRequest], beams: BeamSearchParams | None) -> tuple[bytes, str]:
+    """As a frame, or why it can be none."""
+    try:
+        packed = frame(_ask(requests, beams))
+    except Exception as error:  # a number of more than 64 bits, say
+        return b"", f"The request can't be sent to the daemon: {error}."
+    if len(packed) - HEADER_BYTES <= LONGEST_FRAME:
+        return packed, ""
+    words = f"The request takes {len(packed) >> 20:,} MiB, and a daemon takes {LONGEST_FRAME >> 20} MiB in one message."
+    return b"", f"{words} Use a private tree for it."
+
+
+def _ask(requests: list[AttachedRequest], beams: BeamSearchParams | None) -> Ask:
+    """A batch shares its parameters, so they travel once."""
+    params: list[SamplingParams] = []
+    places: dict[int, int] = {}
+    wires: list[AskedRequest] = []
+    for request in requests:
+        place = places.setdefault(id(request.asked.params), len(params))
+        if place == len(params):
+            params.append(request.asked.params)
+        request.wire.params = place
+        wires.append(request.wire)
+    return Ask(wires, params, beams)

@@ -1,0 +1,102 @@
+"""One connection to a daemon: frames out from any thread, frames in to whoever reads.
+
+Connecting checks who listens: a socket of another user's is not the daemon. Knows nothing of what is said.
+"""
+
+import os
+import socket
+import struct
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ....protocol.attach import (
+    HEADER_BYTES,
+    LONGEST_REPLY,
+    FromDaemon,
+    StillWorking,
+    frame,
+    frame_length,
+    is_own_user,
+    peer,
+)
+from ....protocol.descriptors import said_in_words
+from ....protocol.errors import EngineDeadError, PenstockError, same_error
+from ....protocol.wire import Message
+
+_CONNECT_SECONDS = 5
+_decoder = msgspec.msgpack.Decoder(FromDaemon)
+
+
+class Line:
+    """Open from the constructor on; raises OSError where nobody listens."""
+
+    def __init__(self, address: Path) -> None:
+        self.address = address
+        with said_in_words(f"The daemon at {address} can't be reached"):
+            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            # The kernel's own time limit, under which one that finds many others before it waits.
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _seconds(_CONNECT_SECONDS))
+            try:
+                self._socket.connect(os.fspath(address))
+            except BlockingIOError as error:  # as many as may wait for it do
+                raise TimeoutError(error.errno, "whoever listens takes no connections") from None
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _seconds(0))
+            if not is_own_user(self._socket):
+                raise PermissionError(f"{address} belongs to another user")
+        except BaseException:
+            self._socket.close()
+            raise
+        self.pid = peer(self._socket)[0]  # the daemon's process
+        self.num_heard = 0  # frames
+        self._silence: PenstockError | None = None
+        self._reader = self._socket.makefile("rb")
+        self._lock = threading.Lock()
+
+    def send(self, message: Message) -> None:
+        self.send_frame(frame(message))
+
+    def send_frame(self, packed: bytes) -> None:
+        try:
+            with self._lock:
+                self._socket.sendall(packed)
+        except OSError as error:
+            raise self.lost() from error
+
+    def receive(self) -> Any | None:
+        """The next message; None when the daemon has ended or hung up, or says what no daemon of this version does."""
+        with suppress(OSError, ValueError, msgspec.DecodeError, PenstockError):
+            while len(header := self._reader.read(HEADER_BYTES)) == HEADER_BYTES:
+                message = _decoder.decode(self._reader.read(frame_length(header, LONGEST_REPLY)))
+                self.num_heard += 1
+                if not isinstance(message, StillWorking):
+                    return message
+        return None
+
+    def give_up(self, error: PenstockError) -> None:
+        """The daemon has hung: whoever sends or reads sees the end, with that error; from any thread."""
+        self._silence = error
+        self.hang_up()
+
+    def lost(self) -> PenstockError:
+        if self._silence is not None:
+            return same_error(self._silence)
+        return EngineDeadError(f"The daemon at {self.address} has ended or closed the connection; see `penstock logs`.")
+
+    def hang_up(self) -> None:
+        """Whoever reads sees the end."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self.hang_up()
+        self._reader.close()
+        self._socket.close()
+
+
+def _seconds(number: int) -> bytes:
+    return struct.pack("@ll", number, 0)

@@ -1,0 +1,96 @@
+"""Sorts what the caller gives into requests for the daemon, which does the rest: text to tokens, checks, seeds.
+
+Knows nothing of sockets.
+"""
+
+import itertools
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from ....protocol.attach import AskedConversation, AskedRequest, Attached
+from ....protocol.errors import RequestError
+from ....protocol.sampling import SamplingParams
+from ...requests.conversation_checks import check_conversation
+from ...requests.plain_types import plain
+from ...requests.prompts import Asked, Conversation, Params, paired
+from ...requests.token_ids import packed_prompt
+from ...requests.tool_schemas import tool_schema
+from ..opened import Notify
+from .request import AttachedRequest
+
+
+class AttachedDoor:
+    def __init__(self, attached: Attached) -> None:
+        self.attached = attached
+        self._numbers = itertools.count()
+
+    @property
+    def defaults(self) -> SamplingParams:
+        return self.attached.defaults
+
+    def asked(self, prompts: Iterable[Any], params: Params) -> Iterator[Asked]:
+        return paired(prompts, params, self.defaults)
+
+    def admit(self, asked: Sequence[Asked], notify: Notify, *, is_streamed: bool = False) -> list[AttachedRequest]:
+        """One request each; what cannot even be sent is finished already."""
+        return [self._admit_one(one, notify, is_streamed) for one in asked]
+
+    def _admit_one(self, asked: Asked, notify: Notify, is_streamed: bool) -> AttachedRequest:
+        wire = AskedRequest(next(self._numbers), 0, is_streamed=is_streamed)
+        request = AttachedRequest(asked, wire, notify)
+        try:
+            if asked.refusal:
+                raise RequestError(asked.refusal)
+            if asked.conversation is not None:
+                wire.conversation = on_the_wire(asked.conversation)
+            elif asked.token_ids is not None:
+                wire.token_ids = packed_prompt(asked.token_ids, self.attached.plan)
+            elif asked.text is not None:
+                wire.text = well_formed(asked.text)
+        except RequestError as error:
+            request.refuse(str(error))
+        except RecursionError:
+            request.refuse("The conversation is nested too deep.")
+        except Exception as error:  # of a value whose own methods fail
+            request.refuse(f"This request can't be sent: {type(error).__name__}.")
+        return request
+
+
+def on_the_wire(conversation: Conversation) -> AskedConversation:
+    """In plain types; functions among the tools become their schemas, a file its template."""
+    check_conversation(conversation.messages)
+    tools = conversation.tools
+    return AskedConversation(
+        _carried(conversation.messages),
+        None if tools is None else [_carried(tool_schema(tool)) for tool in tools],
+        _template(conversation.chat_template),
+        _carried(conversation.template_options),
+    )
+
+
+def well_formed(text: str) -> str:
+    """Half a surrogate pair, which no message can carry, is U+FFFD to every tokenizer."""
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _carried(value: Any) -> Any:
+    value = plain(value)
+    return _well_formed_within(value)
+
+
+def _well_formed_within(value: Any) -> Any:
+    if isinstance(value, str):
+        return well_formed(value)
+    if isinstance(value, dict):
+        return {_well_formed_within(key): _well_formed_within(item) for key, item in value.items()}
+    return [_well_formed_within(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def _template(chosen: str | None) -> str | None:
+    """The name of a file means one here, where the caller is; a text or a template's own name goes as it is."""
+    if chosen is None or "{" in chosen or "\n" in chosen:
+        return chosen
+    path = Path(os.path.expanduser(chosen))
+    return path.read_text(encoding="utf-8") if os.path.isfile(path) else chosen

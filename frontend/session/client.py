@@ -1,0 +1,265 @@
+"""Submits requests to a tree and hands its deltas to the requests that wait for them.
+
+One thread reads everything that the tree says, so any number of the caller's threads and event loops may wait. When a
+process of the tree dies, the thread ends the rest and every request fails with the cause.
+Knows nothing of prompts as people write them, and nothing of waiting: a `Pending` is filled and its owner notified.
+"""
+
+import itertools
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from ...protocol.adapter_messages import LoraAnswer
+from ...protocol.config import EngineConfig
+from ...protocol.errors import ClosedError, EngineDeadError, PenstockError, same_error
+from ...protocol.messages import (
+    Abort,
+    Deltas,
+    Generate,
+    MemoryPlan,
+    Prompt,
+    request_and_sample,
+)
+from ...protocol.stats import Stats, StatsQuery
+from ..models.model_files import ModelFiles
+from ..requests.pending import Pending
+from .opened import notify
+from .tree.tree import Tree
+from .tree.tree_watch import TreeWatch
+from .tree.watchdog import Watchdog
+from .usable import CLOSED_MEANWHILE, Usable
+
+_STATS_SECONDS = 10.0
+# Sequences in one message to the engine, which looks at others' messages and at its workers in between.
+_GROUP = 64
+
+
+class Client(Usable):
+    """The way to one private tree, which it owns: starts with the constructor, ends with `close()`."""
+
+    def __init__(self, config: EngineConfig, files: ModelFiles, shown: Sequence[str] = ()) -> None:
+        """The marks `shown` are told as text to requests whose answers are read, even where they are special tokens."""
+        super().__init__()  # `error` is what ended the tree
+        self.closed_meanwhile = CLOSED_MEANWHILE  # what requests are told that this ends
+        self._wake_read, self._wake_write = os.pipe()
+        try:
+            self.tree = Tree(config, files.folder, files.tokenizer_folder, shown)
+        except BaseException:
+            self._close_ends()
+            raise
+        self.plan: MemoryPlan | None = None
+        self._pending: dict[int, Pending] = {}
+        self._lock = threading.Lock()
+        self._queries = itertools.count(1)
+        self._asked: dict[int, Future[Stats]] = {}
+        self._num_waiting = 0  # for other answers of the tree's
+        self.on_lora_answer: Callable[[LoraAnswer], None] = lambda answer: None
+        self.on_close: Callable[[], None] = lambda: None  # for what ends with the tree
+        self.on_death: Callable[[PenstockError], None] = lambda error: None  # called by the receiving thread
+        self._thread = threading.Thread(target=self._receive, name="penstock-client", daemon=True)
+        try:
+            self._watch = TreeWatch(self.tree, config.watchdog_timeout)
+            self._watchdog = Watchdog(config.watchdog_timeout, self._is_waited_for, self._watch.begin, self._look)
+            self._watchdog.wake()
+        except BaseException:
+            self.tree.close()
+            self._close_ends()
+            raise
+
+    def wait_until_ready(self) -> MemoryPlan:
+        try:
+            self.plan = self.tree.wait_until_ready()
+            self._thread.start()
+        except BaseException:
+            self.close()
+            raise
+        return self.plan
+
+    def submit(self, requests: list[Pending]) -> None:
+        self.check()
+        with self._lock:
+            self._pending.update((request.request_id, request) for request in requests)
+        for prompts in _groups(request.prompt for request in requests):
+            self.tree.engine.send(Generate(prompts))
+        self._watchdog.wake()
+        # The tree may have ended in between, after all requests that were known then had failed.
+        if self.error is not None or self.is_closed:
+            self._fail_all(self.error or ClosedError(self.closed_meanwhile))
+
+    def abort(self, requests: Iterable[Pending]) -> None:
+        """Forget the requests and have the engine drop them; those that have ended are left alone."""
+        sequence_ids: list[int] = []
+        with self._lock:
+            for request in requests:
+                if self._pending.pop(request.request_id, None) is not None:
+                    sequence_ids += request.sequence_ids
+        if self.error is None and not self.is_closed:
+            self._end(sequence_ids)
+
+    def cancel(self, requests: Iterable[Pending]) -> None:
+        """Have the engine end the requests; each still gets its last delta, with what it has."""
+        self.check()
+        self._end([sequence for request in requests for sequence in request.sequence_ids])
+
+    def _end(self, sequence_ids: list[int]) -> None:
+        for start in range(0, len(sequence_ids), _GROUP):
+            self.tree.engine.send(Abort(sequence_ids[start : start + _GROUP]))
+
+    def find(self, request_id: int) -> Pending | None:
+        return self._pending.get(request_id)
+
+    def stats(self) -> Stats:
+        asked = self.ask_stats()
+        try:
+            return asked.result(_STATS_SECONDS)
+        except TimeoutError:
+            raise PenstockError(f"The engine has not answered for {_STATS_SECONDS:.0f} s.") from None
+        finally:
+            asked.cancel()
+
+    def ask_stats(self, sequence_ids: Sequence[int] = ()) -> "Future[Stats]":
+        """With the tokens that these have so far. Cancel it when nobody waits for it any more."""
+        self.check()
+        query, asked = next(self._queries), Future[Stats]()
+        asked.add_done_callback(lambda _: self._asked.pop(query, None))
+        self._asked[query] = asked
+        self.tree.engine.send(StatsQuery(query, list(sequence_ids)))
+        self._watchdog.wake()
+        if self.error is not None or self.is_closed:
+            self._fail_all(self.error or ClosedError(self.closed_meanwhile))
+        return asked
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """While an answer is awaited that this client knows nothing of."""
+        with self._lock:
+            self._num_waiting += 1
+        self._watchdog.wake()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._num_waiting -= 1
+
+    async def silent(self, seconds: float) -> list[str]:
+        """The children that don't answer this very question in so many seconds, nor have a step's reason not to."""
+        self.check()
+        self._watchdog.wake()
+        left = await self.tree.roll_call.silent(seconds, self._watch.is_stopped)
+        self.check()
+        return [role for role in left if not self._watch.is_computing(role, seconds)]
+
+    def close(self) -> None:
+        """End the tree; requests still running fail. Safe to call twice, and a no-op in a forked copy."""
+        if self.is_closed or self.is_forked:
+            return
+        self.is_closed = True
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            os.write(self._wake_write, b"x")
+            self._thread.join()
+        self._watchdog.stop()
+        self.tree.close()
+        self.on_close()
+        self._fail_all(ClosedError(self.closed_meanwhile))
+        self._close_ends()
+
+    def _close_ends(self) -> None:
+        for end in (self._wake_read, self._wake_write):
+            with suppress(OSError):
+                os.close(end)
+
+    # --- the watchdog's thread -----------------------------------------------------------------------------------
+
+    def _is_waited_for(self) -> bool:
+        if self.error is not None or self.is_closed or self.tree.hang is not None:
+            return False
+        is_asked = self._pending or self._asked or self._num_waiting or not self.tree.roll_call.is_answered
+        return bool(is_asked) or not self.tree.is_ready
+
+    def _look(self, seconds: float) -> None:
+        if (error := self._watch.look(seconds)) is not None:
+            self.tree.give_up(error)
+
+    # --- the receiving thread ------------------------------------------------------------------------------------
+
+    def _receive(self) -> None:
+        watched = [self._wake_read, *(child.pidfd for child in self.tree.children)]
+        try:
+            while (message := self.tree.inbox.receive_or(watched)) is not None:
+                self._dispatch(message)
+            if not self.is_closed:
+                self._die(self.tree.death(self._dispatch))
+        except PenstockError as error:  # a child's own words
+            self._die(error)
+        except BaseException as error:  # whatever it is: nobody else would tell those who wait
+            self._die(_broken(error))
+
+    def _dispatch(self, message: Any) -> None:
+        if isinstance(message, Deltas):
+            self._hand_out(message)
+        elif isinstance(message, Stats):
+            if (asked := self._asked.pop(message.query, None)) is not None and asked.set_running_or_notify_cancel():
+                asked.set_result(message)
+        elif isinstance(message, LoraAnswer):
+            self.on_lora_answer(message)
+        else:
+            self.tree.note(message)
+
+    def _hand_out(self, message: Deltas) -> None:
+        notified: dict[int, Pending] = {}
+        for delta in message.deltas:
+            request_id = request_and_sample(delta.sequence_id)[0]
+            # Unknown: aborted by us while the delta was on its way.
+            if (request := self._pending.get(request_id)) is not None:
+                request.add(delta)
+                notified[request_id] = request
+                if request.is_finished:
+                    self._pending.pop(request_id, None)
+                elif request.error is not None:  # nobody may hold more of it, whoever still has to hear of that
+                    self.abort([request])
+        for request in notified.values():
+            notify(request)
+
+    def _die(self, error: PenstockError) -> None:
+        self.error = error
+        try:
+            self.tree.close(ask=False)
+        finally:
+            self._fail_all(error)
+            self.on_death(error)
+
+    def _fail_all(self, error: PenstockError) -> None:
+        """All who wait, for an answer or for figures."""
+        for query in list(self._asked):
+            if (asked := self._asked.pop(query, None)) is not None and asked.set_running_or_notify_cancel():
+                asked.set_exception(same_error(error))
+        with self._lock:
+            failed = list(self._pending.values())
+            self._pending.clear()
+        for request in failed:
+            request.error = error
+            notify(request)
+
+
+def _groups(prompts: Iterable[Prompt]) -> Iterator[list[Prompt]]:
+    """In their order, each of so many sequences or of one request that has more."""
+    group: list[Prompt] = []
+    num_sequences = 0
+    for prompt in prompts:
+        if group and num_sequences + prompt.params.n > _GROUP:
+            yield group
+            group, num_sequences = [], 0
+        group.append(prompt)
+        num_sequences += prompt.params.n
+    if group:
+        yield group
+
+
+def _broken(error: BaseException) -> EngineDeadError:
+    broken = EngineDeadError(f"What the process tree said could not be taken in: {type(error).__name__}: {error}")
+    broken.__cause__ = error
+    return broken

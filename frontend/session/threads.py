@@ -1,0 +1,156 @@
+"""Threads for one kind of work of one owner, so that whoever waits there holds nobody else up.
+
+Clients take turns: the next job is of the client whose last one began longest ago, and no client holds all threads.
+What can't begin in time is refused with `BusyError`. Knows nothing of what a job is.
+"""
+
+import asyncio
+import threading
+from collections import Counter, deque
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from typing import Any, NamedTuple, TypeVar
+
+from ...protocol.errors import BusyError, ClosedError
+
+Result = TypeVar("Result")
+
+# A thread without work ends after so long.
+_IDLE_SECONDS = 10.0
+_CLOSED = "The model was closed while the request waited."
+
+
+class _Job(NamedTuple):
+    future: "Future[Any]"
+    work: Callable[..., Any]
+    arguments: tuple[Any, ...]
+
+
+class Threads:
+    def __init__(self, jobs: str, count: int, *, most_waiting: int = 4096, patience: float = 30.0) -> None:
+        self.jobs = jobs  # in the plural, as a client is told of them
+        self.count = count
+        self.most_waiting = most_waiting  # half of them one client's
+        self.patience = patience  # seconds until a job that has not begun is refused
+        self._changed = threading.Condition()
+        self._waiting: dict[Hashable, deque[_Job]] = {}  # by client, in the order of their turns
+        self._running: Counter[Hashable] = Counter()
+        self._begun: set[Future[Any]] = set()
+        self._is_closed = False
+        self._num_waiting = self._num_threads = self._num_idle = 0
+
+    async def run(self, work: Callable[..., Result], *arguments: Any, client: Hashable = None) -> Result:
+        """A call that is cancelled before it has begun never does."""
+        future = self.submit(work, *arguments, client=client)
+        overdue = asyncio.get_running_loop().call_later(self.patience, future.cancel)  # of no effect once it has begun
+        awaited = asyncio.wrap_future(future)
+        # A call that is cancelled as its job fails leaves the error to nobody.
+        awaited.add_done_callback(lambda _: awaited.cancelled() or awaited.exception())
+        try:
+            return await awaited
+        except asyncio.CancelledError:
+            if (task := asyncio.current_task()) is not None and task.cancelling():
+                raise
+            raise BusyError(
+                f"{self.jobs} of others have taken more than {self.patience:g} s. Ask again later."
+            ) from None
+        finally:
+            overdue.cancel()
+
+    def submit(self, work: Callable[..., Result], *arguments: Any, client: Hashable = None) -> "Future[Result]":
+        future: Future[Result] = Future()
+        with self._changed:
+            if self._is_closed:
+                raise ClosedError(_CLOSED)
+            own = len(self._waiting.get(client, ()))
+            if self._num_waiting >= self.most_waiting or (client is not None and 2 * own >= self.most_waiting):
+                raise BusyError(f"Too many {self.jobs.lower()} wait already. Ask again later.")
+            self._waiting.setdefault(client, deque()).append(_Job(future, work, arguments))
+            self._num_waiting += 1
+            if self._num_waiting > self._num_idle and self._num_threads < self.count:
+                self._num_threads += 1
+                # A daemon thread: what is stuck in foreign code does not hold up the end of the process.
+                threading.Thread(target=self._run, name="penstock-jobs", daemon=True).start()
+            self._changed.notify()
+        future.add_done_callback(lambda _: self._forget(client, future))
+        return future
+
+    def close(self) -> None:
+        """Whoever waits is told; a job that has begun goes on for nobody."""
+        with self._changed:
+            self._is_closed = True
+            told = [*self._begun, *(job.future for jobs in self._waiting.values() for job in jobs)]
+            self._waiting.clear()
+            self._num_waiting = 0
+        for future in told:
+            with suppress(InvalidStateError):  # it has ended, or was cancelled
+                future.set_exception(ClosedError(_CLOSED))
+
+    def _forget(self, client: Hashable, future: "Future[Any]") -> None:
+        """One that was cancelled leaves its place to another."""
+        if future.cancelled():
+            with self._changed:
+                job = next((each for each in self._waiting.get(client, ()) if each.future is future), None)
+                if job is not None:
+                    self._take_out(client, job)
+
+    def _take_out(self, client: Hashable, job: _Job) -> None:
+        jobs = self._waiting[client]
+        jobs.remove(job)
+        self._num_waiting -= 1
+        if not jobs:
+            del self._waiting[client]
+
+    # --- a thread ------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while (found := self._next()) is not None:
+            client, job = found
+            _do(job)
+            with self._changed:
+                self._begun.discard(job.future)
+                self._running[client] -= 1
+                if not self._running[client]:
+                    del self._running[client]
+                self._changed.notify()
+            del found, job  # what it held is free while the thread waits
+
+    def _next(self) -> tuple[Hashable, _Job] | None:
+        with self._changed:
+            self._num_idle += 1
+            client = self._changed.wait_for(self._next_client, _IDLE_SECONDS)
+            self._num_idle -= 1
+            if client is None:
+                self._num_threads -= 1
+                return None
+            [client] = client
+            job = self._waiting[client][0]
+            self._take_out(client, job)
+            if client in self._waiting:  # its next turn comes after those of the others
+                self._waiting[client] = self._waiting.pop(client)
+            job.future.set_running_or_notify_cancel()
+            self._running[client] += 1
+            self._begun.add(job.future)
+            return client, job
+
+    def _next_client(self) -> tuple[Hashable] | None:
+        most = max(1, self.count - 1)
+        return next(((each,) for each in self._waiting if each is None or self._running[each] < most), None)
+
+
+def _do(job: _Job) -> None:
+    with suppress(InvalidStateError):  # nobody waits for it any more
+        if job.future.cancelled():  # as its turn came
+            return
+        try:
+            result = job.work(*job.arguments)
+        except BaseException as error:
+            job.future.set_exception(error)
+        else:
+            job.future.set_result(result)
+
+
+async def in_own_thread(work: Callable[..., Result], *arguments: Any) -> Result:
+    """For what happens once, such as the end of something: no other work shares the thread."""
+    return await Threads("Ends", 1).run(work, *arguments)

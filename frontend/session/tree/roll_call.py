@@ -1,0 +1,67 @@
+"""Asks the children of a tree whether they are there: numbered pings, which a child answers in the page of heartbeats.
+
+A child has one ping to answer at a time, so those that answer nothing pile up none. Any thread may ask.
+Knows nothing of what follows where nobody answers.
+"""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from ....protocol.heartbeat import Heartbeats, Ping
+from ....protocol.sockets import Outbox
+
+_FIRST_LOOK, _LONGEST_LOOK = 0.0005, 0.05  # seconds until an answer is looked for
+_STOPPED_SECONDS = 0.5  # that somebody who is stopped may need to be resumed
+
+
+class RollCall:
+    def __init__(self, directory: Path, roles: Iterable[str], heartbeats: Heartbeats) -> None:
+        self._heartbeats = heartbeats
+        # All of them now: one that could not be made later would make a silent child of a healthy one.
+        self._outboxes = {role: Outbox(directory, role.replace(" ", "")) for role in roles}
+        self._asked = dict.fromkeys(self._outboxes, 0)
+        self._lock = threading.Lock()
+        self._is_closed = False
+
+    @property
+    def is_answered(self) -> bool:
+        """Nobody has a ping left to answer."""
+        return not any(map(self.is_awaited, self._asked))
+
+    def is_awaited(self, role: str) -> bool:
+        """It has a ping left to answer."""
+        return self._heartbeats.read(role).answered < self._asked[role]
+
+    def ask(self, role: str) -> None:
+        """Unless a ping is on its way."""
+        with self._lock:
+            if not self._is_closed and not self.is_awaited(role):
+                self._asked[role] += 1
+                self._outboxes[role].send(Ping(self._asked[role]))
+
+    async def silent(self, seconds: float, is_stopped: Callable[[str], bool]) -> list[str]:
+        """Those who have not answered within so many seconds what they are asked now; the stopped have less."""
+        before = dict(self._asked)
+        start, pause = time.monotonic(), _FIRST_LOOK
+        while (left := self._unanswered(before)) and (passed := time.monotonic() - start) < seconds:
+            if passed > _STOPPED_SECONDS and all(map(is_stopped, left)):
+                break
+            await asyncio.sleep(min(pause, seconds - passed))
+            pause = min(2 * pause, _LONGEST_LOOK)
+        return left
+
+    def _unanswered(self, before: dict[str, int]) -> list[str]:
+        """A ping that was on its way before says nothing of now: a new one follows it."""
+        left = [role for role, number in before.items() if self._heartbeats.read(role).answered <= number]
+        for role in left:
+            self.ask(role)
+        return left
+
+    def close(self) -> None:
+        with self._lock:
+            self._is_closed = True
+            for outbox in self._outboxes.values():
+                outbox.close()

@@ -1,0 +1,223 @@
+"""One process tree: starts the children of a model, waits until they are ready, and ends them.
+
+The children are engine, detokenizer and one worker per rank, all started by this process. Thread counts are decided
+here, in one place. Knows nothing of requests; what arrives once the tree is ready is the client's to read.
+"""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from ....protocol.cache_folder import caches_of_libraries
+from ....protocol.config import EngineConfig
+from ....protocol.descriptors import require_descriptors
+from ....protocol.errors import (
+    ChildFailure,
+    ChildTraceback,
+    ConfigError,
+    EngineDeadError,
+    OutOfMemoryError,
+    PenstockError,
+    raised_by,
+)
+from ....protocol.heartbeat import Heartbeats
+from ....protocol.launch import Launch
+from ....protocol.messages import FrontendInbox, MemoryPlan, Notice, Ready, Stop
+from ....protocol.process import ChildProcess, end_children, open_log, start_child, wait_for_ends
+from ....protocol.runtime_directory import RuntimeDirectory
+from ....protocol.sockets import Inbox, Outbox
+from ....protocol.start_progress import StartProgress
+from ...console import logs
+from ...console.start_bar import StartBar
+from .roll_call import RollCall
+from .tree_files import TreeFiles
+
+# After a child has ended, its last words and those of the others are awaited that long.
+_LAST_WORDS_SECONDS = 0.3
+# What a tree takes of this process (and less of each child), with a few to spare for the files that are read meanwhile.
+_DESCRIPTORS, _DESCRIPTORS_PER_CHILD = 24, 4
+
+
+class Tree:
+    """Running from the constructor on; `wait_until_ready`, then read `inbox`; `close` from any state."""
+
+    def __init__(
+        self, config: EngineConfig, model_folder: Path, tokenizer_folder: Path, shown: Sequence[str] = ()
+    ) -> None:
+        self.config = config
+        ranks = config.tensor_parallel_size
+        require_descriptors(_DESCRIPTORS + _DESCRIPTORS_PER_CHILD * (ranks + 2), "Another process tree")
+        self.log = logs.new_log_file(quiet=logs.is_quiet(config.quiet))
+        self.bar = StartBar(is_shown=not logs.is_quiet(config.quiet))
+        self.heartbeats = Heartbeats(config.tensor_parallel_size)
+        self.directory = RuntimeDirectory()
+        self.children: list[ChildProcess] = []
+        self.plan: MemoryPlan | None = None  # once it is ready
+        self.is_ready = self.is_closed = False
+        self.hang: PenstockError | None = None  # where that ends it
+        self._oom_kills = _oom_kills()
+        try:
+            self.files = TreeFiles(config, model_folder, tokenizer_folder)
+            self.inbox = Inbox(self.directory.path, "frontend", FrontendInbox)
+            self.engine = Outbox(self.directory.path, "engine")
+            self._start(
+                Launch(
+                    self.files.config,
+                    str(model_folder),
+                    str(tokenizer_folder),
+                    threads_per_rank(config),
+                    list(shown),
+                    self.heartbeats.descriptor,
+                )
+            )
+            self.roll_call = RollCall(self.directory.path, [child.role for child in self.children], self.heartbeats)
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self, launch: Launch) -> None:
+        try:
+            launch.write(self.directory.path)
+        except OSError as error:
+            why = f"{self.directory.path} cannot be written: {error.strerror}"
+            raise ConfigError(f"{why}. Set PENSTOCK_RUNTIME_DIR to another folder.") from error
+        ranks = range(self.config.tensor_parallel_size)
+        stand_in = self.config.load_format == "stand-in"
+        # The worker first: it takes longest.
+        for rank in ranks:
+            module = "penstock.worker.stand_in" if stand_in else "penstock.worker"
+            name = f"worker {rank}"
+            self._start_child(name, module, _worker_environment(launch.threads_per_rank), "--rank", str(rank))
+        self._start_child("engine", "penstock.engine", _QUIET_LIBRARIES)
+        self._start_child("detokenizer", "penstock.frontend.text.detokenizer", _QUIET_LIBRARIES)
+        self.heartbeats.close_descriptor()
+
+    def _start_child(self, role: str, module: str, environment: dict[str, str], *arguments: str) -> None:
+        with open_log(self.log) as log:
+            streams = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
+            arguments = (str(self.directory.path), *arguments)
+            shared = [self.heartbeats.descriptor]
+            self.children.append(start_child(role, module, arguments, env=environment, pass_fds=shared, **streams))
+
+    def wait_until_ready(self) -> MemoryPlan:
+        """Until every child is ready; raises what ended one."""
+        if any(child.has_ended for child in self.children):
+            raise self.death()
+        missing, plan = {"engine", "detokenizer"}, None
+        while missing or plan is None:
+            message = self.inbox.receive_or([child.pidfd for child in self.children])
+            if message is None:
+                raise self.death()
+            if isinstance(message, Ready):
+                missing.discard(message.role)
+                plan = message.plan or plan
+            else:
+                self.note(message)
+        self.files.take_names()
+        self.plan = plan
+        self.is_ready = True
+        return plan
+
+    def note(self, message: Any) -> None:
+        """A message that is not about a request; raises what a child says of its own end."""
+        if isinstance(message, Notice):
+            logs.say(f"{message.role}: {message.text}", quiet=False)
+        elif isinstance(message, StartProgress):
+            self.bar.show(message)
+        elif isinstance(message, ChildFailure):
+            raise self._error(message)
+
+    def death(self, dispatch: Callable[[Any], None] | None = None) -> PenstockError:
+        """The error to raise now that a child has ended: its own words if it left any, else how it ended.
+
+        Answers that were on their way are still handed to `dispatch`.
+        """
+        deadline = time.monotonic() + _LAST_WORDS_SECONDS
+        while (left := deadline - time.monotonic()) > 0:
+            message = self.inbox.receive(left)
+            if isinstance(message, ChildFailure):
+                return self._error(message)
+            if message is not None and dispatch is not None:
+                dispatch(message)
+        return self._error(None)
+
+    def _error(self, failure: ChildFailure | None) -> PenstockError:
+        """What ended the tree. A killed process comes before the words of one that only noticed."""
+        if self.hang is not None:
+            return self.hang
+        wait_for_ends(self.children, _LAST_WORDS_SECONDS / 3 if failure else 0)
+        ended = [child for child in self.children if child.has_ended]
+        killed = [child for child in ended if child.was_killed]
+        if failure is not None and not killed:
+            return raised_by(failure)
+        error = self._error_of((killed or ended or [None])[0])
+        if failure is not None:
+            error.__cause__ = ChildTraceback(failure.traceback)
+        return error
+
+    def _error_of(self, ended: ChildProcess | None) -> PenstockError:
+        if ended is None:
+            return EngineDeadError(f"The process tree has ended. {self._where_its_log_is}")
+        what = ended.describe_end()
+        if _oom_kills() > self._oom_kills:
+            return OutOfMemoryError(f"{what}: the kernel ended it for want of memory. Use a smaller model or KV cache.")
+        return EngineDeadError(f"{what}. {self._where_its_log_is}")
+
+    @property
+    def _where_its_log_is(self) -> str:
+        return f"Its log is {self.log}." if self.log != Path(os.devnull) else "No log of it could be written."
+
+    def terminate(self) -> None:
+        """Have whoever waits for this tree see it end; from any thread."""
+        for child in self.children:
+            child.send(signal.SIGTERM)
+
+    def give_up(self, error: PenstockError) -> None:
+        """A process has hung: whoever waits for this tree sees it end, with that error; from any thread."""
+        self.hang = error
+        for child in self.children:
+            child.send(signal.SIGKILL)  # the only signal that a stopped process hears
+
+    def close(self, *, ask: bool = True) -> None:
+        """End every child and remove the folder; safe to call twice, bounded in time."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        # A tree that isn't complete would not pass the word on.
+        can_ask = ask and self.is_ready and not any(child.has_ended for child in self.children)
+        opened = [getattr(self, name) for name in ("engine", "inbox", "roll_call", "files") if hasattr(self, name)]
+        try:
+            end_children(self.children, (lambda: self.engine.send(Stop())) if can_ask else None)
+        finally:  # after a Ctrl-C while waiting, too
+            self.heartbeats.close_descriptor()
+            for each in opened:
+                each.close()
+            self.directory.remove()
+
+
+def threads_per_rank(config: EngineConfig) -> int:
+    cores = len(os.sched_getaffinity(0))
+    return max(1, (config.num_threads or cores) // config.tensor_parallel_size)
+
+
+_QUIET_LIBRARIES = {"TOKENIZERS_PARALLELISM": "false", "RAYON_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+
+
+def _worker_environment(threads: int) -> dict[str, str]:
+    count = str(threads)
+    # Passive: OpenMP's threads would otherwise spin through every gap between two operations.
+    threading = {"OMP_NUM_THREADS": count, "MKL_NUM_THREADS": count, "OMP_WAIT_POLICY": "passive"}
+    return {**threading, **caches_of_libraries()}
+
+
+def _oom_kills() -> int:
+    """How many processes the kernel has ended for memory in this control group."""
+    with suppress(OSError, ValueError, StopIteration):
+        lines = Path("/sys/fs/cgroup/memory.events").read_text().splitlines()
+        return int(next(line for line in lines if line.startswith("oom_kill ")).split()[1])
+    return 0

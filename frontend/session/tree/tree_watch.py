@@ -1,0 +1,161 @@
+"""Notices that a process of a tree has hung, and says which.
+
+A process is alive while it takes messages, answers pings or ends steps. What a step may take is in proportion to what
+it computes, measured on the steps before it, and never less than `watchdog_timeout`. A process that is stopped computes
+nothing: it has that long. While the tree starts, computing and reading are signs of life as well.
+Knows nothing of who waits, and does nothing to anybody.
+"""
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ....protocol.errors import EngineDeadError
+from ....protocol.heartbeat import Signs
+from .vital_signs import Chance, Process, Progress, is_stopped
+from .watchdog import Timer
+
+if TYPE_CHECKING:
+    from .tree import Tree
+
+# A step may take so many times what was usual.
+_GENEROSITY = 10.0
+# Of the first steps little is known, and a GPU may still compile for them; they have so many times watchdog_timeout.
+_FIRST_STEPS, _FIRST_PATIENCE = 16, 5.0
+# Bytes of weights, keys and values that even a slow machine goes through in a second, for each token of a step.
+_SLOWEST = 1e9
+
+
+@dataclass
+class _Watched:
+    """One child, and how long it has shown nothing."""
+
+    role: str
+    process: Process
+    stopped: float = 0.0
+    work: Timer = field(default_factory=Timer)  # of its own thread
+    step: Timer = field(default_factory=Timer)  # of a step that it has begun, which on a GPU it doesn't wait for
+
+    def count(self, signs: Signs, chance: Chance) -> None:
+        self.work.count(_work_of(signs), chance.seconds)
+        self.step.count((signs.done, signs.step_tokens > 0), chance.seconds if signs.step_tokens else 0.0)
+        self.stopped = self.stopped + chance.seconds if chance.is_stopped else 0.0
+
+
+class TreeWatch:
+    def __init__(self, tree: "Tree", timeout: float) -> None:
+        self.tree = tree
+        self.timeout = timeout
+        self._watched = [_Watched(child.role, Process(child.popen.pid)) for child in tree.children]
+        self._signs: dict[str, Signs] = {}
+        self._start = Progress()
+
+    def begin(self) -> None:
+        """Nobody has looked for a while: what was seen before says nothing."""
+        self._signs = {}
+        self._start = Progress()
+        for each in self._watched:
+            each.stopped, each.work, each.step = 0.0, Timer(), Timer()
+
+    def look(self, seconds: float) -> EngineDeadError | None:
+        """What has hung, now that so many more seconds have passed."""
+        return self._look_at_work(seconds) if self.tree.is_ready else self._look_at_start(seconds)
+
+    # --- at work -----------------------------------------------------------------------------------------------------
+
+    def _look_at_work(self, seconds: float) -> EngineDeadError | None:
+        before, self._signs = self._signs, {each.role: self.tree.heartbeats.read(each.role) for each in self._watched}
+        for each in self._watched:
+            self.tree.roll_call.ask(each.role)
+        chances = {
+            each.role: each.process.chance(seconds)
+            for each in self._watched
+            if each.role in before and _work_of(before[each.role]) == _work_of(self._signs[each.role])
+        }
+        if any(chance.is_traced for chance in chances.values()):  # a person looks at it, and at leisure
+            return None
+        # Ranks wait for one another: those that wait for one without a core have as little chance as that one.
+        ranks = [chance.seconds for role, chance in chances.items() if role.startswith("worker")]
+        for each in self._watched:
+            chance = chances.get(each.role, Chance(seconds))
+            if each.role.startswith("worker") and not chance.is_stopped:
+                chance = chance._replace(seconds=min([chance.seconds, *ranks]))
+            each.count(self._signs[each.role], chance)
+        return self._verdict()
+
+    def _verdict(self) -> EngineDeadError | None:
+        """Who is stopped holds up others, and who doesn't answer holds up steps: the first of these is the cause."""
+        if stopped := [each for each in self._watched if each.stopped]:
+            hung = [each for each in stopped if each.stopped >= self.timeout]
+            return self._error(hung, "been stopped (SIGSTOP)", max(each.stopped for each in stopped), self.timeout)
+        for timer, what in (("work", "shown no sign of life"), ("step", "not ended a step")):
+            late = [(each, getattr(each, timer).seconds, self._bound(self._signs[each.role])) for each in self._watched]
+            if hung := [(each, seconds, bound) for each, seconds, bound in late if seconds >= bound]:
+                _, seconds, bound = hung[0]
+                return self._error([each for each, _, _ in hung], what, seconds, bound)
+        return None
+
+    def _bound(self, signs: Signs) -> float:
+        return max(self.timeout, self.step_seconds(signs)) if signs.step_tokens else self.timeout
+
+    def step_seconds(self, signs: Signs) -> float:
+        """What the steps that a worker is in may take."""
+        plan = self.tree.plan
+        if plan is None:
+            return 0.0
+        block_size = self.tree.config.block_size
+        weights, histories = max(plan.weight_bytes, 1), plan.max_model_len * plan.block_bytes / block_size
+        if signs.steps < _FIRST_STEPS:
+            return max(_FIRST_PATIENCE * self.timeout, signs.step_tokens * (weights + histories) / _SLOWEST)
+        # Those before may have had short histories, and this one the longest.
+        a_token = signs.step_time / signs.done * (1 + histories / weights)
+        return _GENEROSITY * max(signs.step_time / signs.steps, signs.step_tokens * a_token) / 1e9
+
+    def is_computing(self, role: str, seconds: float) -> bool:
+        """Whether it can't answer for the step that it is in, which takes no longer than such a step may."""
+        signs = self.tree.heartbeats.read(role)
+        if not signs.step_tokens or self.is_stopped(role):
+            return False
+        return (time.monotonic_ns() - signs.step_start) / 1e9 < max(seconds, self.step_seconds(signs))
+
+    def is_stopped(self, role: str) -> bool:
+        return any(is_stopped(each.process.pid) for each in self._watched if each.role == role)
+
+    # --- at the start ------------------------------------------------------------------------------------------------
+
+    def _look_at_start(self, seconds: float) -> EngineDeadError | None:
+        for each in self._watched:
+            self.tree.roll_call.ask(each.role)
+        chances = [each.process.chance(seconds) for each in self._watched]
+        if any(chance.is_traced for chance in chances):
+            return None
+        for each, chance in zip(self._watched, chances):
+            each.stopped = each.stopped + seconds if chance.is_stopped else 0.0
+        self._start.count([each.process.pid for each in self._watched], seconds)
+        if any(each.stopped for each in self._watched):
+            return self._verdict()
+        if self._start.missed >= self.timeout:
+            # Who waits for others answers. Where all do, something was lost between them.
+            silent = [each for each in self._watched if self.tree.roll_call.is_awaited(each.role)]
+            what = "neither computed nor read anything"
+            return self._error(silent or self._watched, what, self._start.missed, self.timeout)
+        return None
+
+    # --- words -------------------------------------------------------------------------------------------------------
+
+    def _error(self, hung: list[_Watched], what: str, seconds: float, bound: float) -> EngineDeadError | None:
+        if not hung:
+            return None
+        names = " and ".join(f"{each.role} process (pid {each.process.pid})" for each in hung)
+        names += " has" if len(hung) == 1 else " have"
+        since = time.strftime("%H:%M:%S", time.localtime(time.time() - seconds))
+        given = f"watchdog_timeout={self.timeout:g}"
+        longer = f"{given} s" if bound == self.timeout else f"the {bound:.0f} s that such a step may take ({given})"
+        return EngineDeadError(
+            f"The {names} {what} since {since}, longer than {longer}, and its tree was ended. A larger "
+            f"watchdog_timeout waits longer, 0 forever. Its log is {self.tree.log}."
+        )
+
+
+def _work_of(signs: Signs) -> tuple[int, ...]:
+    return signs.taken, signs.answered, signs.begun, signs.done

@@ -1,0 +1,221 @@
+"""Conversations to text: the chat templates that models bring, in Jinja's immutable sandbox.
+
+Templates come from strangers. They see copies made of plain JSON types, with the same functions and filters that
+transformers gives them, and render the same text. What a template raises ends the request with its own message.
+Knows nothing of token ids.
+"""
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jinja2
+import jinja2.ext
+from jinja2 import nodes
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from ...protocol.errors import ConfigError, RequestError
+from ...protocol.model_file import read_model_text
+from ..requests.content_parts import Parts, goes_through_parts
+from ..requests.conversation_checks import REASONING, check_conversation
+from ..requests.plain_types import plain
+from ..requests.tool_schemas import tool_schema
+
+Message = Mapping[str, Any]
+# The template's own names, which further arguments must not replace.
+_RESERVED = ("messages", "tools", "documents", "add_generation_prompt")
+# Where the text to continue ends; rendered, looked up and cut off again.
+_CONTINUE_MARK = "CONTINUE_FINAL_MESSAGE_TAG "
+
+
+def render(
+    template: str,
+    messages: Sequence[Message],
+    *,
+    tools: Sequence[Mapping[str, Any] | Callable[..., Any]] | None = None,
+    documents: Sequence[Mapping[str, Any]] | None = None,
+    add_generation_prompt: bool = True,
+    continue_final_message: bool = False,
+    special_tokens: Mapping[str, str] | None = None,
+    arguments: Mapping[str, Any] | None = None,
+) -> str:
+    """The text of one conversation. `arguments` go to the template by name; nothing of the caller's is changed."""
+    arguments = dict(arguments or {})
+    if taken := sorted(arguments.keys() & set(_RESERVED)):
+        raise RequestError(f"{taken[0]!r} is given to the template by its own argument; leave it out of the others.")
+    if continue_final_message and add_generation_prompt:
+        raise RequestError("continue_final_message needs add_generation_prompt=False: either goes on from the end.")
+    compiled = compiled_template(template)
+    check_conversation(messages)
+    chat = [_plain_message(message, compiled.takes_parts) for message in messages]
+    if continue_final_message:
+        last = _mark_end(chat)
+    variables = {
+        **(special_tokens or {}),
+        **plain(arguments),
+        "messages": chat,
+        "tools": None if tools is None else [plain(tool_schema(tool)) for tool in tools],
+        "documents": plain(documents),
+        "add_generation_prompt": add_generation_prompt,
+    }
+    text = _rendered(compiled.template, variables)
+    return _cut_at_mark(text, last) if continue_final_message else text
+
+
+def template_text(text_or_file: str) -> str:
+    """A template as given by a person: its text, or the name of a file with it."""
+    if "{" in text_or_file or "\n" in text_or_file:
+        return text_or_file
+    path = Path(os.path.expanduser(text_or_file))
+    if not os.path.isfile(path):
+        raise ConfigError(f"chat_template={text_or_file!r} is neither a template's text nor a file.")
+    return read_model_text(path)
+
+
+def _rendered(template: jinja2.Template, variables: dict[str, Any]) -> str:
+    try:
+        return template.render(**variables)
+    except jinja2.TemplateError as error:
+        raise RequestError(f"The chat template refuses this conversation: {error}") from error
+    except Exception as error:  # whatever a stranger's template does wrong ends this request only
+        raise RequestError(
+            f"The chat template fails on this conversation with {type(error).__name__}: {error}"
+        ) from error
+
+
+# --- messages --------------------------------------------------------------------------------------------------------
+
+
+def _plain_message(message: Any, takes_parts: bool) -> dict[str, Any]:
+    # Clients send None for what a message lacks, which templates would print.
+    copied = {name: value for name, value in plain(message).items() if value is not None}
+    reasoning = next((copied[name] for name in REASONING if name in copied), None)
+    if reasoning is not None:  # templates read the first name, some the second
+        copied = {"thinking": reasoning, **copied, "reasoning_content": reasoning}
+    if isinstance(copied.get("content"), (list, tuple)):
+        parts = Parts(map(_plain_part, copied["content"]))
+        copied["content"] = parts if takes_parts else str(parts)
+    return copied
+
+
+def _plain_part(part: Any) -> dict[str, Any]:
+    return {"type": "text", "text": part} if isinstance(part, str) else {"type": "text", **part}
+
+
+# --- going on from the last message ----------------------------------------------------------------------------------
+
+
+def _mark_end(chat: list[dict[str, Any]]) -> str:
+    """Put the mark behind the last message's text; returns that text."""
+    content = chat[-1].get("content")
+    if isinstance(content, str):
+        chat[-1]["content"] = content + _CONTINUE_MARK
+        return content
+    if isinstance(content, list) and content:
+        content[-1] = {**content[-1], "text": content[-1]["text"] + _CONTINUE_MARK}
+        return content[-1]["text"].removesuffix(_CONTINUE_MARK)
+    raise RequestError("continue_final_message: the last message has no text to continue.")
+
+
+def _cut_at_mark(text: str, last: str) -> str:
+    end = text.rfind(_CONTINUE_MARK.strip())
+    if end < 0 or last.strip() not in text:
+        raise RequestError("continue_final_message: the chat template leaves out or changes the last message.")
+    # A template that trims its messages has taken the mark's space away, and so it would the text's own.
+    return text[:end] if text.startswith(_CONTINUE_MARK, end) else text[:end].rstrip()
+
+
+# --- templates -------------------------------------------------------------------------------------------------------
+
+
+class CompiledTemplate(NamedTuple):
+    template: jinja2.Template
+    takes_parts: bool  # it goes through a message's content part by part
+
+
+@lru_cache(maxsize=64)
+def compiled_template(text: str) -> CompiledTemplate:
+    try:
+        return CompiledTemplate(_environment.from_string(text), goes_through_parts(_environment.parse(text)))
+    except jinja2.TemplateSyntaxError as error:
+        raise RequestError(f"The chat template is not valid Jinja: {error.message} (line {error.lineno}).") from error
+
+
+class _GenerationBlocks(jinja2.ext.Extension):
+    """`{% generation %}…{% endgeneration %}` marks what the assistant said, for training; here it is its content."""
+
+    tags = {"generation"}
+
+    def parse(self, parser: "jinja2.parser.Parser") -> nodes.Node:
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return nodes.CallBlock(self.call_method("_content"), [], [], body).set_lineno(line)
+
+    def _content(self, caller: Callable[[], str]) -> str:
+        return caller()
+
+
+class _Namespace(jinja2.utils.Namespace):
+    """Without names that begin with an underscore, which lead to the interpreter's own."""
+
+    def __init__(*arguments: Any, **attributes: Any) -> None:  # `self` is among them: it may be an attribute too
+        own = dict(*arguments[1:], **attributes)
+        for name in own:
+            _refuse_underscore(name)
+        jinja2.utils.Namespace.__init__(arguments[0], own)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        _refuse_underscore(name)
+        super().__setitem__(name, value)
+
+
+def _refuse_underscore(name: Any) -> None:
+    if isinstance(name, str) and name.startswith("_"):
+        raise jinja2.exceptions.SecurityError(f"a namespace can't hold {name!r}, which begins with an underscore")
+
+
+class _Dict:
+    """`dict` as a function, without the class's attributes."""
+
+    def __call__(self, *arguments: Any, **items: Any) -> dict[Any, Any]:
+        return dict(*arguments, **items)
+
+    def fromkeys(self, *arguments: Any) -> dict[Any, Any]:
+        return dict.fromkeys(*arguments)
+
+
+def _to_json(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | str | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    """Unlike Jinja's own: HTML's characters stay as they are."""
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+def _raise_exception(message: str) -> None:
+    raise jinja2.TemplateError(message)
+
+
+def _strftime_now(pattern: str) -> str:
+    return datetime.now().strftime(pattern)
+
+
+def _new_environment() -> ImmutableSandboxedEnvironment:
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationBlocks, jinja2.ext.loopcontrols]
+    )
+    environment.filters["tojson"] = _to_json
+    environment.globals.update(
+        raise_exception=_raise_exception, strftime_now=_strftime_now, dict=_Dict(), namespace=_Namespace
+    )
+    return environment
+
+
+_environment = _new_environment()

@@ -1,0 +1,280 @@
+"""The process between engine and front end: token ids become text, and every request ends here.
+
+A request's end has one place and one order: stop strings are looked for before the engine's own end is believed, so
+what the caller gets depends on the request alone. An end that is found here first becomes an `Abort` to the engine.
+`Detokenizer` is the whole of it; `main` carries messages to it and from it.
+A sequence that is neither streamed nor watched for stop strings costs one array append a token until its end.
+Knows nothing of scheduling, and of a tokenizer only how to decode.
+"""
+
+import gc
+import logging
+import time
+from array import array
+from pathlib import Path
+
+import msgspec
+
+from ...protocol.child import Child, run_child
+from ...protocol.faults import point
+from ...protocol.heartbeat import Heartbeat, WatchedInbox
+from ...protocol.messages import (
+    Abort,
+    Delta,
+    Deltas,
+    DetokenizerInbox,
+    Ended,
+    FinishReason,
+    Logprobs,
+    Opened,
+    Ready,
+    Score,
+    Stop,
+    Timing,
+    Tokens,
+    values,
+    wide_values,
+)
+from ...protocol.sockets import Outbox
+from ...protocol.trace import Trace
+from .incremental import Decoding, IncrementalDecoder
+from .stop_strings import StopChecker
+from .tokenizer import Tokenizer
+
+_log = logging.getLogger(__name__)
+_INT = 4  # bytes of a column's entry
+
+
+class Detokenizer:
+    """Fed with what each step brought, gives what each sequence's caller may see, and the ids of those it ended."""
+
+    def __init__(self, decoding: Decoding, with_marks: Decoding | None = None) -> None:
+        """`with_marks` is for answers in which the front end looks for thoughts and calls."""
+        self.decoding = decoding
+        self._with_marks = with_marks or decoding
+        self._sequences: dict[int, _Sequence] = {}
+        # Of prompts computed in chunks, whose sequence is opened with its first token.
+        self._early_logprobs: dict[int, list[Logprobs]] = {}
+
+    def feed(self, message: Tokens) -> tuple[list[Delta], list[int]]:
+        """Deltas for the front end, and sequences that the engine shall end because their text has ended."""
+        self._open(message)
+        for resumed in message.resumed:
+            if (sequence := self._sequences.get(resumed.sequence_id)) is not None:
+                sequence.forward_time += resumed.forward_time
+                sequence.preemptions += resumed.preemptions
+        watched = self._append(message)
+        ended = {end.sequence_id: end for end in message.ended}
+        deltas: list[Delta] = []
+        aborted: list[int] = []
+        for sequence_id in dict.fromkeys([*watched, *ended]):  # each once, in a fixed order
+            # Unknown: its text had ended before the engine knew.
+            if (sequence := self._sequences.get(sequence_id)) is None:
+                continue
+            if (delta := sequence.delta(ended.get(sequence_id))) is None:
+                continue
+            deltas.append(delta)
+            if delta.finish_reason is not None:
+                del self._sequences[sequence_id]
+                if sequence_id not in ended:
+                    aborted.append(sequence_id)
+        return deltas, aborted
+
+    def _open(self, message: Tokens) -> None:
+        for opened in message.opened:
+            decoding = self._with_marks if opened.is_parsed else self.decoding
+            sequence = self._sequences[opened.sequence_id] = _Sequence(opened, decoding)
+            sequence.logprobs += self._early_logprobs.pop(opened.sequence_id, [])
+        for part in message.logprobs:
+            if (sequence := self._sequences.get(part.owner)) is not None:
+                sequence.logprobs.append(part)
+            elif part.is_prompt:
+                self._early_logprobs.setdefault(part.owner, []).append(part)
+
+    def _append(self, message: Tokens) -> list[int]:
+        """Add the tokens of each row to its sequence; returns the sequences to be looked at now."""
+        watched: list[int] = []
+        token_ids = values(message.token_ids)
+        forward_time, now = message.forward_time, time.time()
+        find = self._sequences.get
+        end = 0
+        for sequence_id, count in zip(wide_values(message.sequence_ids), values(message.num_tokens), strict=True):
+            start, end = end, end + count
+            if (sequence := find(sequence_id)) is None:
+                continue
+            sequence.forward_time += forward_time
+            if count == 1:
+                sequence.token_ids.append(token_ids[start])
+            else:
+                sequence.token_ids.extend(token_ids[start:end])
+            if sequence.first_token_time is None:
+                sequence.first_token_time = now
+            if sequence.is_watched:
+                watched.append(sequence_id)
+        return watched
+
+
+class _Sequence:
+    """One sample: what has arrived and was not sent yet, and where its text stands."""
+
+    __slots__ = (
+        "_decoder", "_num_decoded", "_opened", "_stops", "_text", "first_token_time", "forward_time", "is_watched",
+        "logprobs", "preemptions", "token_ids",
+    )  # fmt: skip
+
+    def __init__(self, opened: Opened, decoding: Decoding) -> None:
+        params = opened.params
+        self._opened = opened
+        self._decoder: IncrementalDecoder | None = None
+        self._stops: StopChecker | None = None
+        if params.detokenize:
+            self._decoder = decoding.decoder(
+                values(opened.prompt_tail),
+                skip_special_tokens=params.skip_special_tokens,
+                spaces_between_special_tokens=params.spaces_between_special_tokens,
+            )
+        if params.stop:
+            self._stops = StopChecker(
+                params.stop,
+                include_stop_str_in_output=params.include_stop_str_in_output,
+                min_tokens=params.min_tokens,
+            )
+        self.is_watched = opened.is_streamed or self._stops is not None
+        self.token_ids = array("i")  # not sent yet
+        self.logprobs: list[Logprobs] = []  # likewise
+        self._text = ""  # likewise
+        self._num_decoded = 0  # of token_ids
+        self.forward_time = opened.forward_time
+        self.preemptions = 0
+        self.first_token_time: float | None = None
+
+    def delta(self, end: Ended | None) -> Delta | None:
+        """What the caller may see now; with a finish_reason if the sequence ends with it."""
+        try:
+            self._text += self._new_text(end)
+        except Exception as error:  # ends this request, not the process
+            _log.exception("Sequence %d can't be decoded", self._opened.sequence_id)
+            end = Ended(self._opened.sequence_id, "error", None, 500, f"Its tokens can't be turned into text: {error}")
+        if self._stops is not None and self._stops.found is not None:
+            return self._sent("stop", self._stops.found)
+        if end is not None:
+            return self._sent(end.finish_reason, end.stop_reason, end.error_code, end.error_msg, end.score)
+        return self._sent() if self._opened.is_streamed else None
+
+    def _new_text(self, end: Ended | None) -> str:
+        """Decode what has come, and cut the tokens behind the one that completed a stop string."""
+        if self._decoder is None:
+            return ""
+        border = len(self.token_ids)
+        if end is not None and end.finish_reason == "stop" and self._ends_with_an_ending:
+            border -= 1  # the token that ended the answer is none of its text
+        new = self.token_ids[self._num_decoded : border]
+        text = self._decoder.feed(new) if self._stops is None else self._checked_text(new)
+        self._num_decoded = border
+        if end is not None and (self._stops is None or self._stops.found is None):
+            text += self._last_text()
+        return text
+
+    @property
+    def _ends_with_an_ending(self) -> bool:
+        """Its newest token ends it and isn't to be shown. Not all ends have one: a grammar may leave nothing to say."""
+        params = self._opened.params
+        if params.include_stop_str_in_output or not self.token_ids:
+            return False
+        return self.token_ids[-1] in params.ending_ids
+
+    def _checked_text(self, new: array) -> str:
+        """Token by token up to a stop string; the tokens behind it were never part of the answer."""
+        pieces: list[str] = []
+        for position, token_id in enumerate(new):
+            pieces.append(self._stops.feed(self._decoder.feed((token_id,))))
+            if self._stops.found is not None:
+                self._keep(self._num_decoded + position + 1)
+                break
+        return "".join(pieces)
+
+    def _last_text(self) -> str:
+        """What was held back: the start of a character, of a stop string."""
+        rest = self._decoder.flush()
+        return rest if self._stops is None else self._stops.release(rest)
+
+    def _keep(self, count: int) -> None:
+        surplus = len(self.token_ids) - count
+        if surplus:
+            del self.token_ids[count:]
+            self.logprobs = _without_last(self.logprobs, surplus)
+
+    def _sent(
+        self,
+        finish_reason: FinishReason | None = None,
+        stop_reason: int | str | None = None,
+        error_code: int = 200,
+        error_msg: str | None = None,
+        score: Score | None = None,
+    ) -> Delta:
+        timing = None if finish_reason is None else self._timing()
+        opened = self._opened
+        delta = Delta(
+            opened.sequence_id, self._text, self.token_ids.tobytes(), opened.num_cached,
+            finish_reason, stop_reason, error_code, error_msg, timing, self.logprobs, score,
+        )  # fmt: skip
+        if finish_reason is None:
+            self.token_ids, self.logprobs, self._text, self._num_decoded = array("i"), [], "", 0
+        return delta
+
+    def _timing(self) -> Timing:
+        return Timing(
+            arrival_time=self._opened.arrival_time,
+            inference_start_time=self._opened.inference_start_time,
+            first_token_time=self.first_token_time,
+            end_time=time.time(),
+            forward_time=self.forward_time,
+            preemptions=self.preemptions,
+        )
+
+
+def _without_last(parts: list[Logprobs], surplus: int) -> list[Logprobs]:
+    """Log-probabilities without those of the last tokens."""
+    kept: list[Logprobs] = []
+    for part in reversed(parts):
+        positions = len(part.ranks) // _INT
+        dropped = 0 if part.is_prompt else min(surplus, positions)
+        surplus -= dropped
+        left = positions - dropped
+        if left:
+            wide = left * part.width * _INT
+            kept.append(
+                msgspec.structs.replace(
+                    part,
+                    token_ids=part.token_ids[:wide],
+                    logprobs=part.logprobs[:wide],
+                    ranks=part.ranks[: left * _INT],
+                )
+            )
+    return kept[::-1]
+
+
+def main(child: Child) -> None:
+    heartbeat = Heartbeat.of(child.role, child.launch.heartbeats)
+    inbox = WatchedInbox(child.directory, "detokenizer", DetokenizerInbox, heartbeat)
+    engine = Outbox(child.directory, "engine")
+    tokenizer = Tokenizer(Path(child.launch.tokenizer_folder))
+    shown = child.launch.shown
+    detokenizer = Detokenizer(tokenizer.decoding, Decoding(tokenizer.backend, shown) if shown else None)
+    trace = Trace(child.launch.config.trace, child.role)
+    gc.collect()
+    gc.freeze()  # the tokenizer stays; no collection needs to walk it
+    child.frontend.send(Ready(child.role))
+    while not isinstance(message := inbox.receive(), Stop):
+        point("detokenizer.tokens")
+        with trace.span("detokenize", tokens=len(message.token_ids) // _INT):
+            deltas, aborted = detokenizer.feed(message)
+        if aborted:
+            engine.send(Abort(aborted))
+        if deltas:
+            child.frontend.send(Deltas(deltas))
+    trace.flush()
+
+
+if __name__ == "__main__":
+    run_child("detokenizer", main)

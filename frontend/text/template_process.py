@@ -1,0 +1,130 @@
+"""Chat templates rendered in processes of their own: a model's come from its folder, and others with a request.
+
+Jinja's sandbox keeps a template from the machine, but neither from looping without end nor from growing a text without
+bound; the kernel holds the process to its limits. That of a model's own template stays for the next conversation, so
+that rendering costs little more than in the process that asks; that of a template which a client brings lives for the
+conversations that came with it. Knows nothing of requests.
+"""
+
+import json
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from ...protocol.errors import RequestError
+from ...protocol.helper import Bounds, Helper, HelperDiedError, serve
+from .turn import Turn
+
+# For all conversations of a group, which are at most a few hundred.
+_BOUNDS = Bounds(cpu_seconds=5, memory_bytes=512 << 20, wall_seconds=30.0)
+_NICE = 5  # what a client brings gives way to models, and shares what they leave with others of its kind
+
+
+class TemplateProcesses:
+    """As many as threads render at once; each is started when it is first needed."""
+
+    def __init__(self, bounds: Bounds = _BOUNDS, whose: str = "this model") -> None:
+        self.bounds = bounds
+        self.whose = whose
+        self._lock = threading.Lock()
+        self._all: list[Helper] = []
+        self._idle: list[Helper] = []
+        self._is_closed = False
+
+    def start(self) -> None:
+        """Begin to start one before the first conversation comes."""
+        helper = self._taken()
+        try:
+            helper.start()
+        finally:
+            self._idle.append(helper)
+
+    def wait_until_ready(self) -> None:
+        """Until the one that was started has loaded what it needs."""
+        self.render("", {}, [], 0)
+
+    def render(
+        self, template: str, special_tokens: Mapping[str, str], turns: Sequence[Turn], most_characters: int
+    ) -> list[str | RequestError]:
+        """The text of each conversation, or why it has none. One that can't be written down is refused alone."""
+        written = [_written(turn) for turn in turns]
+        texts = [turn for turn in written if isinstance(turn, str)]
+        head = f"{json.dumps(template)}, {json.dumps(dict(special_tokens))}"
+        found = iter(self._rendered(f"[{head}, [{', '.join(texts)}], {most_characters}]".encode(), len(texts)))
+        return [next(found) if isinstance(turn, str) else turn for turn in written]
+
+    def _rendered(self, job: bytes, num_turns: int) -> list[str | RequestError]:
+        helper = self._taken()
+        try:
+            found = json.loads(helper.ask(job))
+        except HelperDiedError as error:
+            return [RequestError(f"The chat template of {self.whose} {error}.") for _ in range(num_turns)]
+        finally:
+            self._idle.append(helper)
+        return [RequestError(text) if is_refusal else text for text, is_refusal in found]
+
+    def close(self) -> None:
+        """End them all; conversations that are being rendered are refused."""
+        with self._lock:
+            self._is_closed = True
+            helpers = list(self._all)
+        for helper in helpers:
+            helper.close()
+
+    def _taken(self) -> Helper:
+        with self._lock:
+            if self._idle:
+                return self._idle.pop()
+            helper = Helper("template", __name__, self.bounds)
+            if self._is_closed:
+                helper.close()
+            self._all.append(helper)
+            return helper
+
+
+def render_brought(
+    template: str,
+    special_tokens: Mapping[str, str],
+    turns: Sequence[Turn],
+    most_characters: int,
+    cpu_seconds: int = _BOUNDS.cpu_seconds,
+) -> list[str | RequestError]:
+    """The text of each conversation, or why it has none, of a template that came with them."""
+    processes = TemplateProcesses(_BOUNDS._replace(cpu_seconds=cpu_seconds, nice=_NICE), "this request")
+    try:
+        return processes.render(template, special_tokens, turns, most_characters)
+    finally:
+        processes.close()
+
+
+def _named(value: Any) -> str:
+    """What JSON doesn't have, as templates see it everywhere (`plain_types.py`)."""
+    return f"<{type(value).__name__}>"
+
+
+def _written(turn: Turn) -> str | RequestError:
+    """A client may have given a dict keys that JSON has not, or lists that go too deep."""
+    try:
+        return json.dumps(msgspec.structs.asdict(turn), default=_named)
+    except (TypeError, ValueError, RecursionError) as error:
+        return RequestError(f"This conversation can't be rendered: {type(error).__name__}.")
+
+
+# --- the process -----------------------------------------------------------------------------------------------------
+
+
+def _load() -> Callable[[bytes], bytes]:
+    from . import chat  # noqa: F401 - so that the first conversation need not wait for it
+    from .turn import rendered_turn
+
+    def work(job: bytes) -> bytes:
+        template, special_tokens, turns, most = json.loads(job)
+        return json.dumps([rendered_turn(template, special_tokens, Turn(**turn), most) for turn in turns]).encode()
+
+    return work
+
+
+if __name__ == "__main__":
+    serve(_load)

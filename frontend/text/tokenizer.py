@@ -1,0 +1,301 @@
+"""`Tokenizer`: text to token ids and back, special tokens, and the model's chat template.
+
+Reads `tokenizer.json` with the `tokenizers` library, and the JSON files beside it for what that file doesn't say:
+which tokens are special and what they are for, templates, and every token that ends an answer.
+Text comes back as the tokens spell it: a stream can't take a space back, so no `clean_up_tokenization_spaces`.
+Knows nothing of requests, and never imports transformers.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+
+from ...protocol.errors import ConfigError, ModelNotFoundError, RequestError
+from ...protocol.model_file import read_model_file, read_model_settings, read_model_text, values_of
+from ...protocol.rules import shown
+from ..models.model_files import find_tokenizer
+from .end_tokens import listed
+from .incremental import Decoding
+from .panics import panics_as
+from .vocabulary import attach_segmenter
+
+_NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+_FURTHER_TOKENS = ("additional_special_tokens", "extra_special_tokens")
+_TOKEN_OPTIONS = ("single_word", "lstrip", "rstrip", "normalized", "special")
+
+
+class Tokenizer:
+    """`from_pretrained` takes a bundled name, a folder or a hub id."""
+
+    def __init__(self, folder: Path, model_folder: Path | None = None) -> None:
+        """`folder` holds tokenizer.json; `model_folder` the model's own JSON files, if they lie elsewhere."""
+        model_folder = model_folder or folder
+        settings = read_model_settings(folder / "special_tokens_map.json")
+        settings |= read_model_settings(folder / "tokenizer_config.json")
+        self.backend = _backend(folder)
+        with values_of(folder / "tokenizer_config.json"):
+            attach_segmenter(self.backend, folder, settings)
+            _add_missing_tokens(self.backend, settings)
+            self.special_tokens = {name: _content(settings[name]) for name in _NAMED_TOKENS if settings.get(name)}
+            self.chat_template = _chat_template(folder, settings)
+        with panics_as(ConfigError, f"{folder / 'tokenizer.json'} can't be used"):
+            self.decoding = Decoding(self.backend)
+            first = self.backend.encode("").ids[:1]
+        self.bos_token_id = self._named_id("bos_token")
+        self.pad_token_id = self._named_id("pad_token")
+        self.end_tokens = self._end_tokens(model_folder, folder)
+        self._adds_bos = self.bos_token_id is not None and first == [self.bos_token_id]
+        # Some tokenizer.json files leave the BOS to the class that the settings name.
+        self._prepends_bos = bool(settings.get("add_bos_token") and self.bos_token) and not self._adds_bos
+
+    @classmethod
+    def from_pretrained(cls, path_or_id: str | os.PathLike[str], revision: str | None = None) -> "Tokenizer":
+        folder = find_tokenizer(path_or_id, revision)
+        # A converted tokenizer lies in the cache; what ends an answer stands beside the original.
+        original = Path(path_or_id)
+        return cls(folder, original if original.is_dir() else None)
+
+    # --- ids -----------------------------------------------------------------------------------------------------
+
+    @property
+    def vocab_size(self) -> int:
+        """Without added tokens; `len()` counts those too."""
+        return self.backend.get_vocab_size(with_added_tokens=False)
+
+    def __len__(self) -> int:
+        return self.backend.get_vocab_size(with_added_tokens=True)
+
+    @property
+    def bos_token(self) -> str | None:
+        return self.special_tokens.get("bos_token")
+
+    @property
+    def eos_token(self) -> str | None:
+        return self.special_tokens.get("eos_token")
+
+    @property
+    def pad_token(self) -> str | None:
+        return self.special_tokens.get("pad_token")
+
+    @property
+    def eos_token_ids(self) -> list[int]:
+        return list(self.end_tokens)
+
+    @property
+    def eos_token_id(self) -> int | None:
+        """The tokenizer's own, else the first of the model's."""
+        own = self._named_id("eos_token")
+        return own if own is not None else next(iter(self.eos_token_ids), None)
+
+    def token_to_id(self, token: str) -> int | None:
+        return self.backend.token_to_id(token)
+
+    def _named_id(self, name: str) -> int | None:
+        token = self.special_tokens.get(name)
+        return None if token is None else self.backend.token_to_id(token)
+
+    def _end_tokens(self, model_folder: Path, folder: Path) -> dict[int, str]:
+        """Every token that ends an answer: generation_config.json's, else config.json's, and the tokenizer's."""
+        config = read_model_settings(model_folder / "config.json")
+        inner = config.get("text_config")
+        candidates = (
+            ("generation_config.json", read_model_settings(model_folder / "generation_config.json")),
+            ("config.json", config),
+            ("config.json: text_config", inner if isinstance(inner, dict) else {}),
+        )
+        found: dict[int, str] = {}
+        for name, settings in candidates:
+            if (value := settings.get("eos_token_id")) is not None:
+                found = listed(value, f"{model_folder / name}: eos_token_id")
+                break
+        own = self._named_id("eos_token")
+        return found if own is None or own in found else {**found, own: f"{folder}: eos_token={self.eos_token!r}"}
+
+    # --- text to ids ---------------------------------------------------------------------------------------------
+
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        return self.encode_batch([text], add_special_tokens)[0]
+
+    def encode_batch(self, texts: Sequence[str], add_special_tokens: bool = True) -> list[list[int]]:
+        """Many texts at once, on as many threads as the process may use."""
+        with panics_as(RequestError, "The text can't be tokenized"):
+            try:
+                encodings = self.backend.encode_batch_fast(texts, add_special_tokens=add_special_tokens)
+            except TypeError:
+                if not all(isinstance(text, str) for text in texts):
+                    raise
+                texts = [_well_formed(text) for text in texts]
+                encodings = self.backend.encode_batch_fast(texts, add_special_tokens=add_special_tokens)
+        if not add_special_tokens or self.bos_token_id is None:
+            return [encoding.ids for encoding in encodings]
+        return [self._with_one_bos(encoding.ids) for encoding in encodings]
+
+    def _with_one_bos(self, ids: list[int]) -> list[int]:
+        """A text that begins with the BOS already (a rendered chat template does) gets no second one."""
+        bos = self.bos_token_id
+        if self._prepends_bos and ids[:1] != [bos]:
+            return [bos, *ids]
+        return ids[1:] if self._adds_bos and ids[1:2] == [bos] else ids
+
+    # --- ids to text ---------------------------------------------------------------------------------------------
+
+    def decode(
+        self,
+        ids: int | Iterable[int],
+        skip_special_tokens: bool = True,
+        spaces_between_special_tokens: bool = True,
+    ) -> str:
+        ids = [ids] if isinstance(ids, int) else list(ids)
+        with panics_as(RequestError, "The tokens have no text"):
+            if spaces_between_special_tokens:
+                return self.decoding.text(ids, skip_special_tokens=skip_special_tokens)
+            decoder = self.decoding.decoder(
+                skip_special_tokens=skip_special_tokens, spaces_between_special_tokens=False
+            )
+            return decoder.feed(ids) + decoder.flush()
+
+    def decode_token(self, token_id: int) -> str:
+        """One token by itself, with its space and special ones shown; a part of a character is U+FFFD."""
+        return self.decoding.token(token_id)
+
+    # --- conversations -------------------------------------------------------------------------------------------
+
+    def apply_chat_template(
+        self,
+        messages: Sequence[Any],
+        tokenize: bool = False,
+        add_generation_prompt: bool = True,
+        tools: Sequence[Mapping[str, Any] | Callable[..., Any]] | None = None,
+        chat_template: str | None = None,
+        *,
+        documents: Sequence[Mapping[str, Any]] | None = None,
+        continue_final_message: bool = False,
+        **kwargs: Any,
+    ) -> Any:
+        """The text (or ids) of one conversation, or a list of them for a list of conversations."""
+        from .chat import render  # needed by few processes, and not at their start
+
+        def rendered(conversation: Sequence[Any]) -> Any:
+            text = render(
+                self.template(chat_template, has_tools=bool(tools)),
+                conversation,
+                tools=tools,
+                documents=documents,
+                add_generation_prompt=add_generation_prompt,
+                continue_final_message=continue_final_message,
+                special_tokens=self.special_tokens,
+                arguments=kwargs,
+            )
+            return self.encode(text, add_special_tokens=False) if tokenize else text
+
+        if len(messages) and isinstance(messages[0], (list, tuple)):
+            return [rendered(conversation) for conversation in messages]
+        return rendered(messages)
+
+    def template(self, chosen: str | None = None, *, has_tools: bool = False) -> str:
+        """The template to use: one of the model's by name, the text or file given, or the model's own choice."""
+        from .chat import template_text
+
+        named = self.chat_template if isinstance(self.chat_template, dict) else {"default": self.chat_template}
+        if chosen is not None:
+            return named.get(chosen) or template_text(chosen)
+        own = (named.get("tool_use") if has_tools else None) or named.get("default")
+        if own is not None:
+            return own
+        if isinstance(self.chat_template, dict):
+            raise RequestError(f"Choose a chat template by name with chat_template=…: {', '.join(sorted(named))}.")
+        raise RequestError(
+            "This model has no chat template. Give one with chat_template=… (text or file), or use generate() with the "
+            "whole prompt."
+        )
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+def _backend(folder: Path) -> tokenizers.Tokenizer:
+    path = folder / "tokenizer.json"
+    try:
+        content = read_model_file(path)
+    except FileNotFoundError:
+        raise ModelNotFoundError(f"There is no tokenizer.json in {folder}.") from None
+    try:
+        with panics_as(ConfigError, "its reader ended"):
+            backend = tokenizers.Tokenizer.from_buffer(content)
+    except Exception as error:  # the library raises bare Exceptions
+        raise ConfigError(f"{path} can't be read by tokenizers {tokenizers.__version__}: {error}") from error
+    backend.no_truncation()
+    backend.no_padding()
+    return backend
+
+
+def _content(token: Any) -> str:
+    """A token's text, from text or either of the forms in which an AddedToken is written."""
+    return _text(token["content"] if isinstance(token, dict) else token)
+
+
+def _add_missing_tokens(backend: tokenizers.Tokenizer, settings: dict[str, Any]) -> None:
+    """Tokens that only the settings know, in the order of transformers: by id, then special ones.
+
+    A token that is named and listed has the options of the list; adding it again would take them away.
+    """
+    listed = settings.get("added_tokens_decoder") or {}
+    backend.add_tokens([_added_token(listed[token_id]) for token_id in sorted(listed, key=int)])
+    options = {_content(token): token for token in listed.values()}
+    named = [settings[name] for name in _NAMED_TOKENS if settings.get(name)]
+    backend.add_tokens([_added_token(options.get(_content(token), token), special=True) for token in named])
+    known = {token.content for token in backend.get_added_tokens_decoder().values()}
+    for name in _FURTHER_TOKENS:
+        group = settings.get(name) or []
+        further = group.values() if isinstance(group, dict) else group
+        backend.add_tokens([_added_token(token, special=True) for token in further if _content(token) not in known])
+
+
+def _added_token(token: Any, *, special: bool | None = None) -> tokenizers.AddedToken:
+    options = {name: token[name] for name in _TOKEN_OPTIONS if name in token} if isinstance(token, dict) else {}
+    if special is not None:
+        options["special"] = special
+    return tokenizers.AddedToken(_content(token), **options)
+
+
+def _chat_template(folder: Path, settings: dict[str, Any]) -> str | dict[str, str] | None:
+    """One template, or several by name. Files of their own count before the settings."""
+    files = {path.stem: path for path in sorted((folder / "additional_chat_templates").glob("*.jinja"))}
+    if (folder / "chat_template.jinja").exists():
+        files["default"] = folder / "chat_template.jinja"
+    if files:
+        templates = {name: read_model_text(path) for name, path in files.items()}
+        return templates["default"] if templates.keys() == {"default"} else templates
+    found = settings.get("chat_template") or read_model_settings(folder / "chat_template.json").get("chat_template")
+    if isinstance(found, list):
+        return {_text(named["name"]): _text(named["template"]) for named in found}
+    return None if found is None else _text(found)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"where a text belongs it has {shown(value)}")
+    return value
+
+
+def chat_templates(folder: Path) -> str:
+    """All that a model's templates say, one after the other, without reading its vocabulary."""
+    with values_of(folder / "tokenizer_config.json"):
+        found = _chat_template(folder, read_model_settings(folder / "tokenizer_config.json"))
+    return "\n".join(found.values()) if isinstance(found, dict) else found or ""
+
+
+def special_tokens(folder: Path) -> str:
+    """The names of all special tokens, a line each."""
+    added = read_model_settings(folder / "tokenizer.json").get("added_tokens") or []
+    settings = read_model_settings(folder / "tokenizer_config.json").get("added_tokens_decoder") or {}
+    with values_of(folder / "tokenizer_config.json"):
+        return "\n".join(token["content"] for token in (*added, *settings.values()))
+
+
+def _well_formed(text: str) -> str:
+    """Surrogates, which JSON and file names let through: a pair is its character, a single one U+FFFD."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -1,0 +1,58 @@
+"""One conversation with what else its template is given, and how a process apart renders it.
+
+Knows nothing of processes.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ...protocol.errors import RequestError
+
+_MOST_REFUSAL = 2000  # characters, of which a template may write some
+
+
+class Turn(msgspec.Struct):
+    messages: list[Any]
+    tools: list[Any] | None
+    options: dict[str, Any]
+    add_generation_prompt: bool = True
+
+
+class Text(NamedTuple):
+    """The conversation's text, or why it has none."""
+
+    text: str
+    is_refusal: bool
+
+
+def too_long(num_characters: int, most: int) -> str:
+    return f"The prompt has {num_characters:,} characters, and the limit is {most:,} (option limit_prompt_chars)."
+
+
+def rendered_turn(template: str, special_tokens: Mapping[str, str], turn: Turn, most_characters: int) -> Text:
+    """Nothing that is longer leaves the process: a template makes as much of a conversation as it likes."""
+    from ..requests.prompts import check_template_options  # needed in the process apart only
+    from .chat import render
+
+    options = dict(turn.options)
+    try:
+        check_template_options(options)
+        text = render(
+            template,
+            turn.messages,
+            tools=turn.tools,
+            documents=options.pop("documents", None),
+            add_generation_prompt=turn.add_generation_prompt,
+            continue_final_message=options.pop("continue_final_message", False),
+            special_tokens=special_tokens,
+            arguments=options,
+        )
+    except RequestError as error:
+        return Text(str(error)[:_MOST_REFUSAL], is_refusal=True)
+    except Exception as error:  # of values that no template's author has thought of
+        return Text(f"This conversation can't be rendered: {type(error).__name__}.", is_refusal=True)
+    if len(text) > most_characters:
+        return Text(too_long(len(text), most_characters), is_refusal=True)
+    return Text(text, is_refusal=False)

@@ -1,0 +1,188 @@
+"""What a SentencePiece model file says: its pieces with their scores, and how text is made ready for them.
+
+Field numbers and defaults are those of `sentencepiece_model.proto`. Knows nothing of how text is cut into pieces.
+"""
+
+import math
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ....protocol.errors import ConfigError
+from ....protocol.model_file import read_model_file
+from ....protocol.rules import shown
+from .charsmap import Charsmap
+from .piece_length import check_length
+from .wire_format import fields
+
+SPACE = "▁"  # how pieces write a space
+
+
+class Kind(IntEnum):
+    NORMAL = 1
+    UNKNOWN = 2
+    CONTROL = 3
+    USER_DEFINED = 4
+    UNUSED = 5
+    BYTE = 6
+
+
+class Algorithm(IntEnum):
+    UNIGRAM = 1
+    BPE = 2
+    WORD = 3
+    CHAR = 4
+
+
+class Piece(NamedTuple):
+    text: str
+    score: float
+    kind: Kind
+
+
+@dataclass(slots=True)
+class SentencePieceModel:
+    pieces: list[Piece] = field(default_factory=list)
+    algorithm: Algorithm = Algorithm.UNIGRAM
+    whitespace_is_suffix: bool = False
+    byte_fallback: bool = False
+    bos_id: int = 1
+    eos_id: int = 2
+    pad_id: int = -1
+    charsmap: bytes = b""  # rules that replace characters before anything else; empty for none
+    add_dummy_prefix: bool = True
+    remove_extra_whitespaces: bool = True
+    escape_whitespaces: bool = True
+    changes_decoded_text: bool = False
+
+    def texts(self, *kinds: Kind) -> list[str]:
+        return [piece.text for piece in self.pieces if piece.kind in kinds]
+
+    @property
+    def unknown(self) -> str:
+        return self.texts(Kind.UNKNOWN)[0]
+
+    @property
+    def space(self) -> str:
+        """What stands for a space when text is cut into pieces."""
+        return SPACE if self.escape_whitespaces else " "
+
+    def special_tokens(self) -> dict[str, str]:
+        """The names that the model gives to what begins, ends and fills a text, where it has these tokens."""
+        ids = {"bos_token": self.bos_id, "eos_token": self.eos_id, "pad_token": self.pad_id}
+        named = {name: self.pieces[at].text for name, at in ids.items() if 0 <= at < len(self.pieces)}
+        return {**named, "unk_token": self.unknown}
+
+
+def read_sentencepiece(path: Path, settings: Mapping[str, Any]) -> SentencePieceModel:
+    """`settings` are those of transformers, which may give a piece another name."""
+    content, names = read_model_file(path), added_tokens(settings)
+    try:
+        model = _parsed(content)
+        _check(model)
+        _rename(model, names)
+    except (ValueError, struct.error) as error:
+        raise ConfigError(
+            f"{path} can't be read as a SentencePiece model: {error}. Download it again, or give a folder with a "
+            "tokenizer.json with tokenizer=…"
+        ) from error
+    return model
+
+
+def added_tokens(settings: Mapping[str, Any]) -> dict[int, str]:
+    """Names by id, of tokens that are looked for in a text before all else."""
+    listed = settings.get("added_tokens_decoder") or {}
+    names = {int(at): token["content"] if isinstance(token, dict) else token for at, token in listed.items()}
+    for at, name in names.items():
+        if not isinstance(name, str):
+            raise ValueError(f"the token {at} of added_tokens_decoder is {shown(name)}, which is no text")
+    return names
+
+
+def _rename(model: SentencePieceModel, names: Mapping[int, str]) -> None:
+    """A place that a model kept free has the name of the token that was put there, and is found by that name alone."""
+    taken = {piece.text for piece in model.pieces}
+    for token_id, name in names.items():
+        if 0 <= token_id < len(model.pieces) and name not in taken:
+            kind = model.pieces[token_id].kind
+            model.pieces[token_id] = Piece(name, 0.0, kind if kind == Kind.UNKNOWN else Kind.CONTROL)
+
+
+# Field number → name, in the messages TrainerSpec and NormalizerSpec.
+_TRAINER = {3: "algorithm", 24: "whitespace_is_suffix", 35: "byte_fallback", 41: "bos_id", 42: "eos_id", 43: "pad_id"}
+_NORMALIZER = {2: "charsmap", 3: "add_dummy_prefix", 4: "remove_extra_whitespaces", 5: "escape_whitespaces"}
+
+
+def _signed(value: int) -> int:
+    """Negative numbers are written as unsigned ones of 64 bits."""
+    return value - (1 << 64) if value >= 1 << 63 else value
+
+
+_AS_TYPE: dict[str, Callable[[Any], Any]] = {
+    **dict(algorithm=Algorithm, charsmap=bytes),
+    **dict.fromkeys(("bos_id", "eos_id", "pad_id"), _signed),
+}
+
+
+def _parsed(content: bytes) -> SentencePieceModel:
+    model = SentencePieceModel()
+    for number, value in fields(content):
+        if number == 1:
+            model.pieces.append(_piece(_message(value)))
+        elif number == 2:
+            _fill(model, _message(value), _TRAINER)
+        elif number == 3:
+            _fill(model, _message(value), _NORMALIZER)
+        elif number == 5:
+            model.changes_decoded_text = any(number == 2 and rules for number, rules in fields(_message(value)))
+    return model
+
+
+def _fill(model: SentencePieceModel, message: bytes, names: Mapping[int, str]) -> None:
+    for number, value in fields(message):
+        if name := names.get(number):
+            setattr(model, name, _AS_TYPE.get(name, bool)(value))
+
+
+def _piece(message: bytes) -> Piece:
+    text, score, kind = "", 0.0, Kind.NORMAL
+    for number, value in fields(message):
+        if number == 1:
+            text = _message(value).decode()
+        elif number == 2:
+            [score] = struct.unpack("<f", _message(value))
+        elif number == 3:
+            kind = Kind(value)
+    return Piece(text, score, kind)
+
+
+def _message(value: int | bytes) -> bytes:
+    if isinstance(value, int):
+        raise ValueError("a number stands where a message or a text belongs")
+    return value
+
+
+def _check(model: SentencePieceModel) -> None:
+    """What SentencePiece itself asks of a model when it loads one."""
+    if not model.pieces:
+        raise ValueError("it has no pieces")
+    if len(model.texts(Kind.UNKNOWN)) != 1:
+        raise ValueError(f"it has {len(model.texts(Kind.UNKNOWN))} pieces for unknown text, and must have one")
+    seen: set[str] = set()
+    for token_id, piece in enumerate(model.pieces):
+        if not piece.text or piece.text in seen:
+            raise ValueError(f"piece {token_id} is {f'{piece.text!r} once more' if piece.text else 'empty'}")
+        check_length(piece.text, f"piece {token_id}")
+        if not math.isfinite(piece.score):
+            raise ValueError(f"piece {token_id}, {piece.text!r}, has the score {piece.score}")
+        seen.add(piece.text)
+    if model.charsmap:
+        Charsmap(model.charsmap)
+    missing = [f"<0x{byte:02X}>" for byte in range(256) if f"<0x{byte:02X}>" not in seen]
+    if model.byte_fallback and missing:
+        raise ValueError(f"it writes unknown characters as bytes, and {missing[0]} is none of its pieces")
+    if not model.byte_fallback and model.texts(Kind.BYTE):
+        raise ValueError("it has pieces for bytes, and does not write unknown characters as bytes")

@@ -1,0 +1,175 @@
+"""A tiktoken file (a token in base64 and its rank on each line) as a `tokenizers` object that gives the same ids.
+
+The file doesn't say how text is cut into words before its bytes are merged, nor which special tokens follow: that is
+the model's own code. `SCHEMES` knows it by the class that tokenizer_config.json names.
+"""
+
+import base64
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import tokenizers
+from tokenizers import AddedToken, Regex, decoders, normalizers, pre_tokenizers
+from tokenizers.models import BPE
+
+from ....protocol.errors import ConfigError
+from ....protocol.model_file import read_model_file
+from .merges import merges
+from .piece_length import check_length
+
+_LINE = re.compile(rb"[A-Za-z0-9+/]+={0,2} \d+\s*(\n|\Z)")
+_PLAIN_CLASSES = ("", "PreTrainedTokenizerFast", "TokenizersBackend", "LlamaTokenizer", "LlamaTokenizerFast")
+
+_DIGITS = r"\p{N}"
+_UP_TO_THREE_DIGITS = r"\p{N}{1,3}"
+
+
+def _words(digits: str) -> str:
+    return (
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|" + digits + r"| ?[^\s\p{L}\p{N}]+[\r\n]*|"
+        r"\s*[\r\n]+|\s+(?!\S)|\s+"
+    )
+
+
+_KIMI = "|".join(
+    (
+        r"[\p{Han}]+",
+        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+"
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*"
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+        _UP_TO_THREE_DIGITS,
+        r" ?[^\s\p{L}\p{N}]+[\r\n]*",
+        r"\s*[\r\n]+",
+        r"\s+(?!\S)",
+        r"\s+",
+    )
+)
+
+
+class Scheme(NamedTuple):
+    """What a model's own code adds to its file."""
+
+    words: str  # a pattern
+    special: tuple[str, ...] = ()  # the tokens behind the file's, in the order of their ids,
+    first_special: int = 0  # in the vocabulary where they begin with this id
+    reserved: int = 0  # how many ids there are behind the file's, at least
+    is_composed: bool = False  # text is brought to NFC first
+    end: str | None = None  # the eos_token where the settings name none
+
+
+_LLAMA_3 = (
+    *("<|begin_of_text|>", "<|end_of_text|>", "<|reserved_special_token_0|>", "<|reserved_special_token_1|>"),
+    *("<|finetune_right_pad_id|>", "<|reserved_special_token_2|>", "<|start_header_id|>", "<|end_header_id|>"),
+    *("<|eom_id|>", "<|eot_id|>", "<|python_tag|>", *(f"<|reserved_special_token_{at}|>" for at in range(3, 248))),
+)
+_QWEN = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", *(f"<|extra_{at}|>" for at in range(205)))
+
+SCHEMES = {
+    **dict.fromkeys(_PLAIN_CLASSES, Scheme(_words(_UP_TO_THREE_DIGITS), _LLAMA_3, 128_000)),
+    "QWenTokenizer": Scheme(_words(_DIGITS), _QWEN, 151_643, is_composed=True, end="<|endoftext|>"),
+    "ChatGLM4Tokenizer": Scheme(_words(_UP_TO_THREE_DIGITS)),
+    "TikTokenTokenizer": Scheme(_KIMI, reserved=256),
+}
+
+
+def is_tiktoken(path: Path) -> bool:
+    with path.open("rb") as file:
+        return _LINE.match(file.read(1 << 16)) is not None
+
+
+def scheme_of(path: Path, settings: Mapping[str, Any]) -> Scheme:
+    name = settings.get("tokenizer_class") or ""
+    if isinstance(name, str) and name in SCHEMES:
+        return SCHEMES[name]
+    known = ", ".join(name for name in SCHEMES if name not in _PLAIN_CLASSES)
+    raise ConfigError(
+        f"{path} is a tiktoken file, and how text is cut into words stands in the code of {name}, which is not known "
+        f"here (known are {known}, and Llama 3's), and is what tokenizer_config.json names. Give a folder with a "
+        "tokenizer.json with tokenizer=…"
+    )
+
+
+def tiktoken_tokenizer(path: Path, settings: Mapping[str, Any]) -> tokenizers.Tokenizer:
+    scheme = scheme_of(path, settings)
+    ranks = _ranks(path)
+    backend = tokenizers.Tokenizer(
+        BPE(
+            {_written(token): rank for token, rank in ranks.items()},
+            [(_written(left), _written(right)) for left, right in merges(ranks, ranks.keys())],
+            ignore_merges=True,  # tiktoken, too, looks for the whole word first
+        )
+    )
+    if scheme.is_composed:
+        backend.normalizer = normalizers.NFC()
+    backend.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(scheme.words), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    backend.decoder = decoders.ByteLevel()
+    backend.add_tokens(list(_special_tokens(len(ranks), scheme, settings)))
+    return backend
+
+
+def _ranks(path: Path) -> dict[bytes, int]:
+    """In the order of their ranks."""
+    content = read_model_file(path)
+    try:
+        ranks = dict(_lines(content))
+        ranks = dict(sorted(ranks.items(), key=lambda entry: entry[1]))
+        if list(ranks.values()) != list(range(len(ranks))):
+            raise ValueError("its ranks are not the numbers from 0 on, each once")
+        if missing := [byte for byte in range(256) if bytes([byte]) not in ranks]:
+            raise ValueError(f"the byte {missing[0]} is none of its tokens")
+    except ValueError as error:
+        raise ConfigError(
+            f"{path} can't be read as a tiktoken file: {error}. Download it again, or give a folder with a "
+            "tokenizer.json with tokenizer=…"
+        ) from error
+    return ranks
+
+
+def _lines(content: bytes) -> Iterator[tuple[bytes, int]]:
+    for number, line in enumerate(content.splitlines(), 1):
+        if line:
+            try:
+                token, rank = line.split()
+                decoded = base64.b64decode(token, validate=True)
+                yield decoded, int(rank)
+            except ValueError as error:
+                raise ValueError(f"line {number} is not a token in base64 and its rank") from error
+            check_length(decoded, f"the token of line {number}")
+
+
+def _special_tokens(first: int, scheme: Scheme, settings: Mapping[str, Any]) -> Iterator[AddedToken]:
+    """One for each id behind the file's tokens, as far as the settings or the model's own code know any."""
+    named = {int(token_id): token for token_id, token in (settings.get("added_tokens_decoder") or {}).items()}
+    is_named = any(token_id >= first for token_id in named)
+    own = scheme.special if first == scheme.first_special and not is_named else ()
+    end = max(first + max(len(own), scheme.reserved), max(named, default=-1) + 1)
+    for token_id in range(first, end):
+        token = named.get(token_id)
+        name = own[token_id - first] if token_id - first < len(own) else f"<|reserved_token_{token_id}|>"
+        if isinstance(token, dict):
+            options = {key: token[key] for key in ("single_word", "lstrip", "rstrip") if key in token}
+            yield AddedToken(token["content"], normalized=False, special=token.get("special", True), **options)
+        else:
+            yield AddedToken(token or name, normalized=False, special=True)
+
+
+def _written(token: bytes) -> str:
+    return "".join([_CHARACTER_OF_BYTE[byte] for byte in token])
+
+
+def _characters() -> list[str]:
+    """How byte-level tokenizers write bytes: printable ones as themselves, the others from U+0100 on."""
+    plain = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)}
+    moved = iter(range(0x100, 0x200))
+    return [chr(byte) if byte in plain else chr(next(moved)) for byte in range(256)]
+
+
+_CHARACTER_OF_BYTE = _characters()
