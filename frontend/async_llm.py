@@ -1,7 +1,7 @@
 """`AsyncLLM`: the same model for a program with an event loop.
 
 The model is opened in a thread while the loop goes on; the first call waits for it. Results are handed to the loop that
-asked, whichever it is. Knows what a person calls; everything else is behind `Opened`.
+asked, whichever it is. Knows what a person calls; everything else is behind `Session`.
 """
 
 import asyncio
@@ -20,9 +20,10 @@ from ..protocol.sampling import SamplingParams
 from ..protocol.stats import Stats
 from .console.shown_model import shown_model
 from .requests.prompts import Messages, Params, as_batch, as_conversations
-from .requests.window import Window
+from .requests.request import Notify, Request
 from .session.loop_queue import LoopQueue
-from .session.opened import Notify, Opened, Request, open_model
+from .session.opening import open_model
+from .session.session import Session
 from .session.threads import Threads, in_own_thread
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class AsyncLLM:
         self._model = str(model)
         given: dict[str, Any] = {**options}
         EngineConfig.from_options(model, **given)
-        self._opened: Future[Opened] = Future()
+        self._opened: Future[Session[Any]] = Future()
         self._start: Future[None] = Future()
         self._threads = _threads()
         self._finalizer = weakref.finalize(self, _close, self._opened)
@@ -51,17 +52,17 @@ class AsyncLLM:
             raise
 
     @property
-    def _session(self) -> Opened:
+    def _session(self) -> Session[Any]:
         """Waits for it where a daemon is asked first."""
         return self._opened.result()
 
     @classmethod
-    def over(cls, session: Opened) -> "AsyncLLM":
+    def over(cls, session: Session[Any]) -> "AsyncLLM":
         """A further face of a model that is open and ready; `close` leaves the model to its owner."""
         face = cls.__new__(cls)
         face._model = session.config.model
-        face._finalizer = weakref.finalize(face, lambda: None)
         face._opened, face._start = Future(), Future()
+        face._finalizer = weakref.finalize(face, _leave, face._opened)
         face._threads = _threads()
         face._opened.set_result(session)
         face._start.set_result(None)
@@ -75,15 +76,13 @@ class AsyncLLM:
     async def generate(self, prompts: Any, sampling_params: Params = None) -> list[RequestOutput]:
         """Complete prompts; results stand in the order of the prompts. Cancelling aborts what runs."""
         await self.ready()
-        session, (tell, done) = self._session, _news()
-        session.client.check()
-        asked = session.door.asked(as_batch(prompts), sampling_params)
-        window = Window(session.client, session.door, asked, tell, session.config.window, ordered=True)
+        tell, done = _news()
+        window = self._session.window(as_batch(prompts), sampling_params, tell, ordered=True)
         outputs: list[RequestOutput] = []
         try:
             while not window.is_over:
                 window.fill()
-                outputs += [session.take(request) for request in window.ready()]
+                outputs += [output for _, output in window.ready()]
                 if window.running:
                     window.finish(await done.get())
         finally:
@@ -114,21 +113,13 @@ class AsyncLLM:
     ) -> AsyncIterator[RequestOutput]:
         """One prompt or conversation; yields outputs that hold what is new. Leaving the loop aborts the request."""
         await self.ready()
-        session, (tell, arrived) = self._session, _news()
-        request = session.admit_streamed(prompt, sampling_params, tell, tools, chat_template_kwargs)
-        if request.is_finished:  # refused at the door
-            yield session.take(request)
-            return
-        try:
-            session.client.submit([request])
-            is_finished = False
-            while not is_finished:
-                await arrived.get()
-                if (output := session.news(request)) is not None:
-                    is_finished = output.finished
+        tell, arrived = _news()
+        with self._session.stream(prompt, sampling_params, tell, tools, chat_template_kwargs) as stream:
+            while not stream.is_over:
+                if stream.has_to_wait:
+                    await arrived.get()
+                if (output := stream.news()) is not None:
                     yield output
-        finally:
-            session.client.abort([request])
 
     async def beam_search(self, prompts: Any, params: BeamSearchParams) -> list[RequestOutput]:
         """Each prompt's likeliest answers: `outputs` are `beam_width` of them, best first, with their `score`."""
@@ -137,8 +128,8 @@ class AsyncLLM:
     async def abort(self, request_id: str) -> None:
         """End a running request; whoever waits for it gets what it has, with `error_code` 499."""
         await self.ready()
-        if request_id.isdecimal() and (request := self._session.client.find(int(request_id))) is not None:
-            self._session.client.cancel([request])
+        if request_id.isdecimal():
+            self._session.cancel(int(request_id))
 
     def apply_chat_template(
         self,
@@ -179,9 +170,10 @@ class AsyncLLM:
         await in_own_thread(self._finalizer)
 
     def __repr__(self) -> str:
-        model, opened, start = (getattr(self, name, None) for name in ("_model", "_opened", "_start"))
+        model = str(getattr(self, "_model", ""))
+        opened, start = getattr(self, "_opened", None), getattr(self, "_start", None)
         if not opened or not start:  # half made
-            return shown_model("AsyncLLM", model or "", None, "not open")
+            return shown_model("AsyncLLM", model, None, "not open")
         if not start.done():
             return shown_model("AsyncLLM", model, _result(opened), "starting")
         if (error := start.exception()) is not None:
@@ -205,7 +197,7 @@ def _threads() -> Threads:
     return Threads("Questions about adapters and figures", 4, patience=float("inf"))
 
 
-def _result(opened: "Future[Opened]") -> Opened | None:
+def _result(opened: "Future[Session[Any]]") -> Session[Any] | None:
     """Without waiting."""
     return opened.result() if opened.done() and opened.exception() is None else None
 
@@ -217,7 +209,7 @@ def _news() -> "tuple[Notify, asyncio.Queue[Request]]":
 
 
 def _start(
-    model: str | os.PathLike[str], options: dict[str, Any], opened: "Future[Opened]", started: "Future[None]"
+    model: str | os.PathLike[str], options: dict[str, Any], opened: "Future[Session[Any]]", started: "Future[None]"
 ) -> None:
     try:
         if not opened.done():
@@ -230,10 +222,14 @@ def _start(
         started.set_exception(error)
 
 
-def _close(opened: "Future[Opened]") -> None:
+def _leave(opened: "Future[Session[Any]]") -> None:
+    """To its owner."""
+
+
+def _close(opened: "Future[Session[Any]]") -> None:
     """What is still being opened is closed as soon as it is open."""
 
-    def close(opened: "Future[Opened]") -> None:
+    def close(opened: "Future[Session[Any]]") -> None:
         if opened.exception() is None:
             opened.result().client.close()
 

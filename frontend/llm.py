@@ -4,7 +4,7 @@
     for output in llm.generate(["Hello"], SamplingParams(max_tokens=32)):
         print(output.outputs.text)
 
-Knows what a person calls; everything else is behind `Opened`, which a private tree and the daemon share.
+Knows what a person calls; everything else is behind `Session`, which a private tree and the daemon share.
 """
 
 import os
@@ -24,8 +24,9 @@ from ..protocol.stats import Stats
 from .console.progress import progress_of
 from .console.shown_model import shown_model
 from .requests.prompts import Messages, Params, as_batch, as_conversations
-from .requests.window import Window
-from .session.opened import Request, open_model
+from .requests.request import Request
+from .session.opening import open_model
+from .session.session import Stream
 
 if TYPE_CHECKING:
     from .text.tokenizer import Tokenizer
@@ -99,27 +100,17 @@ class LLM:
         tools: Sequence[Any] | None = None,
     ) -> Iterator[RequestOutput]:
         """One prompt or conversation; yields outputs that hold what is new. Leaving the loop aborts the request."""
-        session = self._session
-        session.client.check()
         arrived: queue.SimpleQueue[Request] = queue.SimpleQueue()
-        request = session.admit_streamed(prompt, sampling_params, arrived.put, tools, chat_template_kwargs)
-        return self._streamed(request, arrived)
+        stream = self._session.stream(prompt, sampling_params, arrived.put, tools, chat_template_kwargs)
+        return self._streamed(stream, arrived)
 
-    def _streamed(self, request: Request, arrived: "queue.SimpleQueue[Request]") -> Iterator[RequestOutput]:
-        session = self._session
-        if request.is_finished:  # refused at the door
-            yield session.take(request)
-            return
-        try:
-            session.client.submit([request])
-            is_finished = False
-            while not is_finished:
-                arrived.get()
-                if (output := session.news(request)) is not None:
-                    is_finished = output.finished
+    def _streamed(self, stream: Stream[Any], arrived: "queue.SimpleQueue[Request]") -> Iterator[RequestOutput]:
+        with stream:
+            while not stream.is_over:
+                if stream.has_to_wait:
+                    arrived.get()
+                if (output := stream.news()) is not None:
                     yield output
-        finally:
-            session.client.abort([request])
 
     def beam_search(self, prompts: Any, params: BeamSearchParams, use_tqdm: bool = True) -> list[RequestOutput]:
         """Search each prompt's likeliest answers: `outputs` are `beam_width` of them, best first, with their `score`.
@@ -179,22 +170,18 @@ class LLM:
         self, prompts: Iterable[Any], params: Params, use_tqdm: bool, ordered: bool
     ) -> Iterator[tuple[int, RequestOutput]]:
         """Positions in the input and outputs."""
-        session = self._session
-        session.client.check()
-        asked = session.door.asked(prompts, params)
         done: queue.SimpleQueue[Request] = queue.SimpleQueue()
-        window = Window(session.client, session.door, asked, done.put, session.config.window, ordered=ordered)
+        window = self._session.window(prompts, params, done.put, ordered=ordered)
         total = len(prompts) if isinstance(prompts, Sequence) else None
-        progress = progress_of(total, is_shown=use_tqdm and not session.is_quiet)
+        progress = progress_of(total, is_shown=use_tqdm and not self._session.is_quiet)
         try:
             while not window.is_over:
                 window.fill()
                 while not done.empty():
                     window.finish(done.get())
-                for request in window.ready():
-                    output = session.take(request)
+                for position, output in window.ready():
                     progress.add(output)
-                    yield request.position, output
+                    yield position, output
                 if window.running:
                     window.finish(done.get())
         finally:

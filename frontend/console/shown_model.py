@@ -4,17 +4,17 @@ Asks nobody and never raises: a debugger shows objects that are half made, close
 Knows nothing of how a model is opened.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...protocol.config import EngineConfig
 from ...protocol.messages import MemoryPlan
 from ...protocol.sizes import size
 
 if TYPE_CHECKING:
-    from ..session.opened import Opened
+    from ..session.session import Session
 
 
-def shown_model(kind: str, model: str, opened: "Opened | None", state: str = "") -> str:
+def shown_model(kind: str, model: str, opened: "Session[Any] | None", state: str = "") -> str:
     """`state` is that of a model which isn't open, and else the client's own."""
     if opened is None:
         return f"<{kind} {model!r}: {state}>"

@@ -16,7 +16,7 @@ from ...protocol.messages import values
 from ...protocol.packed import MOST_VALUES, array_length, bytes_of_values, num_values
 from ...protocol.sampling import SamplingParams
 from ..requests.prompts import Asked, as_asked
-from ..session.session import Session
+from ..session.private import PrivateSession
 from .rendering import rendered
 
 # Requests that are unpacked, rendered and cut into tokens together.
@@ -117,7 +117,7 @@ class Ask:
         if group:
             yield group
 
-    async def wanted(self, group: Sequence[Arrived], session: Session, client: Hashable) -> list[Wanted]:
+    async def wanted(self, group: Sequence[Arrived], session: PrivateSession, client: Hashable) -> list[Wanted]:
         """In their order, with texts in place of conversations."""
         found = await session.threads.texts.run(self._all_unpacked, group, client=client)
         conversations = [one.asked.conversation for one in found if one.asked.conversation is not None]

@@ -12,7 +12,7 @@ from ...protocol.outputs import CompletionOutput, RequestOutput
 from ...protocol.wire import Message
 from ..requests.budget import BudgetError
 from ..requests.pending import Pending
-from ..session.session import Session
+from ..session.private import PrivateSession
 from .room import Room
 
 # Of a request, of each of its samples, and of each token of its prompt.
@@ -23,7 +23,7 @@ _REQUEST_BYTES, _SAMPLE_BYTES, _TOKEN_BYTES = 4096, 2048, 48
 class Held:
     number: int
     pending: Pending
-    session: Session
+    session: PrivateSession
     is_streamed: bool
     is_chat: bool  # its text was made here, and the client is told
     # `charged` is what its client is charged for it: its own `num_bytes` until it is over, and its answer as far as it

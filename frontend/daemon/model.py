@@ -14,9 +14,9 @@ from ...protocol.attach import ModelStatus
 from ...protocol.errors import ClosedError, EngineDeadError, PenstockError
 from ...protocol.stats import Stats
 from ..console import logs
-from ..session.client import Client
-from ..session.session import Session
+from ..session.private import PrivateSession
 from ..session.threads import in_own_thread
+from ..session.tree.transport import TreeTransport
 from .settings import ModelSettings
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
@@ -29,13 +29,13 @@ _LONG_LIFE = 60.0
 class Model:
     """`lease()`, then `ready()` as often as needed, then `release()`."""
 
-    def __init__(self, settings: ModelSettings, open_session: "Callable[[Model], Awaitable[Session]]") -> None:
+    def __init__(self, settings: ModelSettings, open_session: "Callable[[Model], Awaitable[PrivateSession]]") -> None:
         self.settings = settings
         self.is_stale = False  # its settings have changed: another takes its name as soon as nobody uses it
         self.leases = 0
         self.restarts = 0
         self.last_used = time.monotonic()
-        self.session: Session | None = None
+        self.session: PrivateSession | None = None
         self.on_change: Callable[[], None] = lambda: None
         self.says_failures = True  # in the log; else somebody waits who says them
         self._open_session = open_session
@@ -108,7 +108,7 @@ class Model:
 
     # --- loading ---------------------------------------------------------------------------------------------------
 
-    async def ready(self) -> Session:
+    async def ready(self) -> PrivateSession:
         """Its session, loaded if need be; raises why that can't be."""
         while self.session is None:
             # Others may wait for the same load: it goes on when one of them leaves.
@@ -166,7 +166,7 @@ class Model:
         self.settle()
         self.on_change()
 
-    def _hear_of_death(self, client: Client) -> None:
+    def _hear_of_death(self, client: TreeTransport) -> None:
         loop = asyncio.get_running_loop()
 
         def tell(error: PenstockError) -> None:
@@ -183,7 +183,7 @@ class Model:
             return 0.0
         return min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** (self._deaths_in_a_row - 2))
 
-    def _died(self, client: Client, error: PenstockError) -> None:
+    def _died(self, client: TreeTransport, error: PenstockError) -> None:
         if self.session is None or self.session.client is not client:
             return
         self._let_go()
@@ -214,7 +214,7 @@ class Model:
             self._closing = asyncio.create_task(self._close(client))
         return self._closing
 
-    async def _close(self, client: Client) -> None:
+    async def _close(self, client: TreeTransport) -> None:
         try:
             await in_own_thread(client.close)
         finally:

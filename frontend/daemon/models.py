@@ -25,7 +25,7 @@ from ..async_llm import AsyncLLM
 from ..console import logs
 from ..models.model_names import name_of
 from ..session.model_threads import brought_templates
-from ..session.session import Session
+from ..session.private import PrivateSession
 from ..session.threads import Threads, in_own_thread
 from .model import Model
 from .settings import DaemonSettings, ModelSettings, added
@@ -50,7 +50,7 @@ class Models:
         self._leaving: list[Model] = []  # no longer served under their name, still used
         self._one_load = asyncio.Lock()
         self._released = asyncio.Event()
-        self._starting: list[Session] = []
+        self._starting: list[PrivateSession] = []
         # A thread that has loaded one model loads the next: what is left in its part of the heap is there for that.
         self._loads = Threads("Loads", _MOST_LOADS, patience=math.inf)
         self._brought_templates = brought_templates()
@@ -189,7 +189,7 @@ class Models:
 
     # --- room ------------------------------------------------------------------------------------------------------
 
-    async def _open(self, model: Model) -> Session:
+    async def _open(self, model: Model) -> PrivateSession:
         # What a hub, a disk or a stranger's files hold up here holds up this model alone.
         session = await self._loads.run(_read, model.settings)
         deadline = time.monotonic() + self.settings.load_wait
@@ -232,7 +232,7 @@ class Models:
                 f"What would have to go: {', '.join(users)}. Waited {self.settings.load_wait:.0f} s (load_wait)."
             ) from None
 
-    async def _started(self, session: Session) -> None:
+    async def _started(self, session: PrivateSession) -> None:
         starting = asyncio.ensure_future(self._loads.run(self._start, session))
         try:
             await asyncio.shield(starting)
@@ -243,7 +243,7 @@ class Models:
                     await in_own_thread(session.client.close)
             raise
 
-    def _start(self, session: Session) -> None:
+    def _start(self, session: PrivateSession) -> None:
         if self.is_draining:
             raise ClosedError("The daemon is shutting down.")
         session.start()
@@ -262,7 +262,7 @@ class Models:
             self._starting.remove(session)
         session.threads.brought = self._brought_templates
 
-    async def _load_adapters(self, model: Model, session: Session) -> None:
+    async def _load_adapters(self, model: Model, session: PrivateSession) -> None:
         """Those of the session before."""
         try:
             for name, path in model.adapters.items():
@@ -317,21 +317,21 @@ def _is_same(config: EngineConfig, other: EngineConfig) -> bool:
     return msgspec.structs.replace(config, watchdog_timeout=other.watchdog_timeout) == other
 
 
-def _read(settings: ModelSettings) -> Session:
+def _read(settings: ModelSettings) -> PrivateSession:
     """Everything but its tree."""
-    session = Session(settings.model, settings.options)
+    session = PrivateSession(settings.model, settings.options)
     session.read_tokenizer()
     return session
 
 
-def _load_again(session: Session, model: str, name: str, path: str) -> None:
+def _load_again(session: PrivateSession, model: str, name: str, path: str) -> None:
     try:
         session.adapters.load(name, path)
     except PenstockError as error:
         logs.say(f"{model}: the adapter {name} could not be loaded again: {error}", quiet=False)
 
 
-def _forgotten(waiting: "asyncio.Task[Session]") -> None:
+def _forgotten(waiting: "asyncio.Task[PrivateSession]") -> None:
     """Nobody waits for a preload; one that failed has said so in the log and in the model's state."""
     if not waiting.cancelled():
         waiting.exception()

@@ -11,7 +11,7 @@ from ...protocol.attach import AskedConversation
 from ...protocol.errors import RequestError
 from ..requests.prompts import Rendered
 from ..requests.tool_schemas import argument_schemas
-from ..session.session import Session
+from ..session.private import PrivateSession
 from ..text.turn import Turn
 
 Text = str | RequestError
@@ -21,7 +21,7 @@ _GROUP = 32
 
 
 async def rendered(
-    session: Session,
+    session: PrivateSession,
     conversations: Sequence[AskedConversation],
     client: Hashable,
     *,
@@ -55,7 +55,7 @@ async def rendered(
 
 
 async def _in_threads(
-    session: Session, template: str | None, turns: list[Turn], client: Hashable
+    session: PrivateSession, template: str | None, turns: list[Turn], client: Hashable
 ) -> list[Text]:
     if template is None:
         return await session.threads.templates.run(session.render_apart, turns, client=client)

@@ -11,7 +11,7 @@ from ...protocol.attach import Failed, Failure, Pieces
 from ...protocol.errors import ClosedError, PenstockError
 from ..requests.budget import BudgetError
 from ..requests.pending import Pending
-from ..session.session import Session
+from ..session.private import PrivateSession
 from ..session.threads import Threads
 from .asks import Arrived, Ask, Wanted
 from .held import Held, bytes_of, refused
@@ -60,7 +60,7 @@ class Requests:
                 numbers[one.number] = None
         return list(numbers)
 
-    async def _admit(self, ask: Ask, group: list[Arrived], session: Session) -> None:
+    async def _admit(self, ask: Ask, group: list[Arrived], session: PrivateSession) -> None:
         num_bytes = sum(one.num_bytes for one in group)
         try:
             await self._room.take_when_free(num_bytes)
@@ -75,7 +75,7 @@ class Requests:
         finally:
             self._room.give(num_bytes)
 
-    async def _submit(self, admitted: list[Held], session: Session) -> None:
+    async def _submit(self, admitted: list[Held], session: PrivateSession) -> None:
         """Those for which there is room; before one waits for it, those before it are on their way."""
         ready: list[Held] = []
         for held in admitted:
@@ -98,7 +98,7 @@ class Requests:
         except BudgetError as error:
             held.refuse(error)
 
-    def _admitted(self, wanted: list[Wanted], session: Session) -> list[Held]:
+    def _admitted(self, wanted: list[Wanted], session: PrivateSession) -> list[Held]:
         """Tokenized and checked; in a thread."""
         # Seeds are counted for each client, across restarts of the tree.
         door = session.door.counting_for(self.seed, self._seeds).of(self._room.client)
@@ -120,7 +120,7 @@ class Requests:
             del self._held[held.number]
 
     def drop(self, numbers: list[int]) -> None:
-        dropped: defaultdict[Session, list[Pending]] = defaultdict(list)
+        dropped: defaultdict[PrivateSession, list[Pending]] = defaultdict(list)
         for number in numbers:
             if (held := self._held.pop(number, None)) is not None:
                 held.end()

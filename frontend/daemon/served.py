@@ -30,7 +30,7 @@ from ...protocol.attach import (
 from ...protocol.errors import ClosedError, ConfigError, PenstockError
 from ..console import logs
 from ..requests.budget import Budget, BudgetError
-from ..session.session import Session
+from ..session.private import PrivateSession
 from .agreement import disagreement
 from .asks import Ask
 from .frames import Frame, Frames
@@ -225,7 +225,7 @@ class Served:
             )
         )
 
-    async def _found(self, message: Attach) -> tuple[Session, Model]:
+    async def _found(self, message: Attach) -> tuple[PrivateSession, Model]:
         """The model with a lease on it, loaded, and as the client wants it."""
         if message.protocol != ATTACH_PROTOCOL:
             raise _Disagreement("The daemon runs another version of Penstock; restart it with this one.")

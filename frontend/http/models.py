@@ -18,8 +18,8 @@ from ..async_llm import AsyncLLM
 from ..requests.budget import Charge
 from ..requests.pending import News, Pending
 from ..requests.prompts import Rendered
-from ..session.client import Client
 from ..session.model_threads import ModelThreads
+from ..session.tree.transport import TreeTransport
 from ..text.tokenizer import Tokenizer
 from ..text.turn import Turn
 from .arrivals import Arrival
@@ -53,7 +53,7 @@ class Submitted(NamedTuple):
     """A prompt that has gone to an engine, and the way to that."""
 
     request: Pending
-    client: Client
+    client: TreeTransport
 
 
 class Model(Protocol):

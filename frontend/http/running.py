@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from itertools import chain
 
 from ...protocol.errors import PenstockError
-from ..session.client import Client
+from ..session.tree.transport import TreeTransport
 from .body import Scope
 from .errors import ApiError
 from .models import Submitted
@@ -92,7 +92,7 @@ class RunningRequests:
 async def _generated(prompts: Iterable[Submitted]) -> dict[Submitted, int]:
     """Tokens of each. Those of a whole answer come to this process at its end: before, its engine counts them."""
     counts = {prompt: prompt.request.num_generated for prompt in prompts}
-    by_client: dict[Client, list[Submitted]] = defaultdict(list)
+    by_client: dict[TreeTransport, list[Submitted]] = defaultdict(list)
     for prompt in counts:
         if not prompt.request.prompt.is_streamed:
             by_client[prompt.client].append(prompt)
@@ -102,7 +102,7 @@ async def _generated(prompts: Iterable[Submitted]) -> dict[Submitted, int]:
     return counts
 
 
-async def _counted(client: Client, prompts: Sequence[Submitted]) -> list[tuple[Submitted, int]]:
+async def _counted(client: TreeTransport, prompts: Sequence[Submitted]) -> list[tuple[Submitted, int]]:
     """Of their samples that run; nothing where the engine says nothing."""
     owners = {sequence: prompt for prompt in prompts for sequence in prompt.request.sequence_ids}
     with suppress(PenstockError, TimeoutError):

@@ -26,8 +26,9 @@ from ..text.end_tokens import in_vocabulary
 from ..text.tokenizer import Tokenizer
 from ..text.turn import too_long
 from .door_checks import CHECKS
-from .pending import Notify, Pending
+from .pending import Pending
 from .prompts import Asked, Params, paired
+from .request import Notify
 from .seeds import counted_seed
 from .token_ids import packed_prompt
 

@@ -18,9 +18,9 @@ from ...protocol.messages import Delta, Logprobs, Prompt, float_values, request_
 from ...protocol.outputs import CompletionOutput, Logprob, LogprobsByToken, RequestMetrics, RequestOutput, Samples
 from ..parsing import AnswerReader
 from .budget import BudgetError, Charge
+from .request import Notify, Request
 
 DecodeToken = Callable[[int], str]
-Notify = Callable[["Pending"], None]  # called by the receiving thread; must not block
 
 # Bytes that objects take: a token's number in a list, a character, a log-probability, a delta's packed ones beside
 # their columns; a request and each of its samples, with what reads it.
@@ -36,11 +36,10 @@ class News(NamedTuple):
     num_bytes: int  # as they were charged
 
 
-class Pending:
+class Pending(Request):
     __slots__ = (
-        "_lock", "_logprobs", "_packed_bytes", "_parser_error", "_readers", "_taken", "charge", "error", "is_chat",
-        "is_finished", "is_fresh", "notify", "num_bytes", "num_generated", "output", "position", "prompt", "text",
-        "unfinished",
+        "_lock", "_logprobs", "_packed_bytes", "_parser_error", "_readers", "_taken", "charge", "is_chat", "is_fresh",
+        "num_bytes", "num_generated", "output", "prompt", "text", "unfinished",
     )  # fmt: skip
 
     def __init__(
@@ -52,14 +51,11 @@ class Pending:
         *,
         is_chat: bool = False,
     ) -> None:
+        super().__init__(notify)  # `error`: the tree has died, or it took too much
         self.prompt = prompt
         self.text = text
-        self.notify = notify
-        self.position = 0  # in the caller's input
         self.num_generated = 0  # tokens of all its samples so far, taken or not
         self.unfinished = prompt.params.n
-        self.is_finished = False
-        self.error: BaseException | None = None  # the tree has died, or it took too much
         self.charge: Charge | None = None  # of the client that is to take it, and gives back what it has taken
         self.is_chat = is_chat
         self._readers = readers

@@ -12,13 +12,13 @@ from ...protocol.adapter_messages import ListLoras, LoadLora, LoraAnswer, Unload
 from ...protocol.config import EngineConfig
 from ...protocol.errors import AdapterError
 from .adapter_folder import adapter_folder
-from .client import Client
+from .tree.transport import TreeTransport
 
 _LOOK_SECONDS = 1.0  # between two looks whether the tree still lives
 
 
 class Adapters:
-    def __init__(self, config: EngineConfig, client: Client) -> None:
+    def __init__(self, config: EngineConfig, client: TreeTransport) -> None:
         self.config = config
         self.client = client
         self._numbers = itertools.count()

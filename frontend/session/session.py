@@ -1,107 +1,48 @@
-"""What `LLM` and `AsyncLLM` share: a model opened for use, with its tokenizer, its door and its tree.
+"""A model opened for use: what `LLM` and `AsyncLLM` need of one, wherever its process tree belongs.
 
-Knows nothing of how a caller waits.
+`PrivateSession` has a tree of its own, `AttachedSession` is a client of the daemon. A session submits requests by its
+transport, hands out windows of many and streams of one, and leaves waiting to its callers.
 """
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import partial
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, Protocol
 
 from ...protocol.config import EngineConfig
-from ...protocol.errors import PenstockError, RequestError, same_error
+from ...protocol.errors import same_error
 from ...protocol.messages import MemoryPlan
 from ...protocol.outputs import RequestOutput
-from ...protocol.plugins import LOGITS_PROCESSORS, require_installed
 from ...protocol.sampling import SamplingParams
-from ..console import logs
-from ..console.start_table import start_table
-from ..models.generation_config import default_params
-from ..models.model_files import find_model
-from ..parsing import Parsings, settled
-from ..requests.conversation_checks import check_conversation
-from ..requests.door import Door
-from ..requests.pending import News, Notify, Pending
-from ..requests.prompts import Messages, Rendered, check_template_options, check_tools, is_conversation
-from ..requests.tool_schemas import argument_schemas
-from ..text import end_tokens
-from ..text.chat import template_text
-from ..text.template_process import TemplateProcesses, render_brought
-from ..text.tokenizer import Tokenizer, chat_templates, special_tokens
-from ..text.turn import Turn
-from .adapters import Adapters
-from .client import Client
-from .model_threads import ModelThreads
+from ..requests.prompts import Messages, Params, is_conversation
+from ..requests.request import AnyDoor, Notify, RequestT
+from .transport import Transport
+from .window import Window
+
+if TYPE_CHECKING:
+    from ..text.tokenizer import Tokenizer
 
 
-class Session:
-    """`start` and `read_tokenizer` in either order, then `wait_until_ready` before the first request."""
+class Loras(Protocol):
+    def load(self, name: str, path: str | os.PathLike[str]) -> None: ...
+    def unload(self, name: str) -> None: ...
+    def names(self) -> list[str]: ...
 
-    def __init__(self, model: str | os.PathLike[str], options: dict[str, Any]) -> None:
-        """Finds the model and reads what stands beside its weights; starts nothing yet."""
-        self.plan: MemoryPlan | None = None
-        self.daemon: str | None = None
-        self.config = EngineConfig.from_options(model, **options)
-        require_installed("logits_processors", LOGITS_PROCESSORS, self.config.logits_processors or ())
-        self.is_quiet = logs.is_quiet(self.config.quiet)
-        for notice in EngineConfig.notices(options):
-            logs.say(notice, quiet=self.is_quiet)
-        logs.say_places_once(quiet=self.is_quiet)
-        self.files = find_model(
-            self.config.model, self.config.tokenizer, self.config.revision, is_quiet=self.is_quiet
-        )
-        self.default_params = default_params(self.files.folder)
-        self.chat_template = template_text(self.config.chat_template) if self.config.chat_template else None
-        # Before the tree starts: its detokenizer must know which marks to show.
-        folder = self.files.tokenizer_folder
-        template = self.chat_template or chat_templates(folder)
-        self.config = settled(self.config, template, partial(special_tokens, folder))
-        self.parsings = Parsings.of(self.config, template)
 
-    @classmethod
-    def started(cls, model: str | os.PathLike[str], options: dict[str, Any]) -> "Session":
-        """Its children load while this process reads the tokenizer."""
-        session = cls(model, options)
-        session.start()
-        with session._closed_by_errors():
-            session.read_tokenizer()
-        return session
+class Session(ABC, Generic[RequestT]):
+    config: EngineConfig
+    is_quiet: bool
+    plan: MemoryPlan | None  # once it is ready
+    daemon: str | None  # where the one listens that holds it
+    client: Transport[RequestT]
+    door: AnyDoor[RequestT]  # once it is ready
+    adapters: Loras
+    tokenizer: "Tokenizer"
 
-    def read_tokenizer(self) -> None:
-        self.tokenizer = Tokenizer(self.files.tokenizer_folder, self.files.folder)
+    @abstractmethod
+    def wait_until_ready(self) -> None: ...
 
-    def start(self) -> None:
-        """The children; once more where the memory that they found was not enough."""
-        self.threads = ModelThreads()
-        self.templates = TemplateProcesses()
-        self.client = Client(self.config, self.files, self.parsings.shown)
-        self.client.on_close = self._close_beside
-        with self._closed_by_errors():
-            self.adapters = Adapters(self.config, self.client)
-
-    def wait_until_ready(self) -> None:
-        with self._closed_by_errors():
-            plan = self.plan = self.client.wait_until_ready()
-            self.door = Door(self.config, self.tokenizer, plan, self.default_params, self.parsings)
-            logs.say(start_table(self.config, plan), quiet=self.is_quiet)
-            if (words := end_tokens.notice(self.tokenizer.end_tokens, plan.vocab_size)) is not None:
-                logs.say(words, quiet=self.is_quiet)
-
-    @contextmanager
-    def _closed_by_errors(self) -> Iterator[None]:
-        """Until it is ready nobody else ends its tree, whatever goes wrong."""
-        try:
-            yield
-        except BaseException:
-            self.client.close()
-            raise
-
-    def _close_beside(self) -> None:
-        """What ends with the tree."""
-        self.threads.close()
-        self.templates.close()
-
+    @abstractmethod
     def render(
         self,
         conversation: Messages,
@@ -111,84 +52,79 @@ class Session:
         template_options: Mapping[str, Any] | None = None,
     ) -> str:
         """The exact text that a conversation becomes."""
-        check_template_options(template_options)
-        return self.tokenizer.apply_chat_template(
-            conversation,
-            tokenize=False,
-            add_generation_prompt=add_generation_prompt,
-            tools=tools,
-            chat_template=chat_template or self.chat_template,
-            **(template_options or {}),
-        )
 
-    def rendered(self, conversations: Iterable[Messages], **options: Any) -> list[Rendered | RequestError]:
-        """One prompt per conversation; one that its template refuses becomes the refusal."""
-        check_tools(options.get("tools"))
-        check_template_options(options.get("template_options"))
-        prompts: list[Rendered | RequestError] = []
-        schemas = argument_schemas(options.get("tools"))
-        for conversation in conversations:
-            try:
-                check_conversation(conversation)
-                prompts.append(Rendered(self.render(conversation, **options), schemas))
-            except RequestError as error:
-                prompts.append(error)
-            except RecursionError:
-                prompts.append(RequestError("The conversation is nested too deep."))
-            except PenstockError:  # of the call: a template that isn't there
-                raise
-            except Exception as error:  # of a value whose own methods fail
-                prompts.append(RequestError(f"This conversation can't be rendered: {type(error).__name__}."))
-        return prompts
+    @abstractmethod
+    def rendered(
+        self,
+        conversations: Iterable[Messages],
+        chat_template: str | None = None,
+        tools: Sequence[Any] | None = None,
+        template_options: Mapping[str, Any] | None = None,
+    ) -> Sequence[Any]:
+        """One prompt for each conversation, as `window` takes them."""
 
-    def render_apart(self, turns: Sequence[Turn]) -> list[str | RequestError]:
-        """With the model's own template, in a process that has limits: for callers who share this one."""
-        found: dict[int, str | RequestError] = {}
-        for has_tools in {bool(turn.tools) for turn in turns}:
-            places = [place for place, turn in enumerate(turns) if bool(turn.tools) is has_tools]
-            group = [turns[place] for place in places]
-            try:
-                template = self.tokenizer.template(self.chat_template, has_tools=has_tools)
-                texts = self.templates.render(template, self.tokenizer.special_tokens, group, self.door.most_characters)
-            except RequestError as error:
-                texts = [error] * len(group)
-            found.update(zip(places, texts, strict=True))
-        return [found[place] for place in range(len(turns))]
+    @abstractmethod
+    def take(self, request: RequestT) -> RequestOutput:
+        """What has come of a request since it was last taken from."""
 
-    def render_brought(self, template: str, turns: Sequence[Turn]) -> list[str | RequestError]:
-        """With a template that came with a request: its text, or the name of one of the model's. In another process."""
-        named = self.tokenizer.chat_template
-        text = named.get(template, template) if isinstance(named, dict) else template
-        return render_brought(text, self.tokenizer.special_tokens, turns, self.door.most_characters)
+    @abstractmethod
+    def is_fresh(self, request: RequestT) -> bool:
+        """Whether anything has come since."""
 
-    def admit_streamed(
+    def window(self, prompts: Iterable[Any], params: Params, notify: Notify, *, ordered: bool) -> Window[RequestT]:
+        """Of many requests; `notify` hears of each that has ended."""
+        self.client.check()
+        asked = self.door.asked(prompts, params)
+        return Window(self.client, self.door, asked, notify, self.config.window, self.take, ordered=ordered)
+
+    def stream(
         self,
         prompt: Any,
         params: SamplingParams | None,
         notify: Notify,
         tools: Sequence[Any] | None,
         template_options: Mapping[str, Any] | None,
-    ) -> Pending:
-        """One prompt or conversation whose deltas are wanted as they come."""
+    ) -> "Stream[RequestT]":
+        """One prompt or conversation whose answer is wanted as it comes; `notify` hears of each piece."""
+        self.client.check()
         if is_conversation(prompt):
             [prompt] = self.rendered([prompt], tools=tools, template_options=template_options)
         [request] = self.door.admit(list(self.door.asked([prompt], params)), notify, is_streamed=True)
-        return request
+        return Stream(self, request)
 
-    def take(self, request: Pending) -> RequestOutput:
-        return request.take(self.decode_token)
+    def cancel(self, request_id: int) -> None:
+        """End a running request, which keeps what it has."""
+        if (request := self.client.find(request_id)) is not None:
+            self.client.cancel([request])
 
-    def news(self, request: Pending) -> RequestOutput | None:
-        """What has come of a streamed request since it was last looked at; raises what ended its tree."""
-        if request.error is not None:
-            raise same_error(request.error)
-        return self.take(request) if request.is_fresh else None
 
-    def packed_news(self, request: Pending) -> News | None:
-        """The same with log-probabilities as they came."""
-        if request.error is not None:
-            raise same_error(request.error)
-        return request.take_packed() if request.is_fresh else None
+class Stream(Generic[RequestT]):
+    """One request whose answer is read as it comes; leaving its `with` aborts it.
 
-    def decode_token(self, token: int) -> str:
-        return self.tokenizer.decode_token(token)
+    Until it `is_over`, wait until its owner was told something if it `has_to_wait`, then look at its `news`.
+    """
+
+    def __init__(self, session: Session[RequestT], request: RequestT) -> None:
+        self.has_to_wait = not request.is_finished  # else it was refused at the door
+        self.is_over = False
+        self._session = session
+        self._request = request
+
+    def __enter__(self) -> "Stream[RequestT]":
+        if self.has_to_wait:
+            self._session.client.submit([self._request])
+        return self
+
+    def news(self) -> RequestOutput | None:
+        """What has come since the last look; raises what ended the request from without."""
+        if self._session.is_fresh(self._request):
+            output = self._session.take(self._request)
+            self.is_over = output.finished
+            return output
+        if self._request.error is not None:
+            raise same_error(self._request.error)
+        return None
+
+    def __exit__(self, *exception: object) -> None:
+        if self.has_to_wait:
+            self._session.client.abort([self._request])

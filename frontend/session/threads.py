@@ -119,12 +119,12 @@ class Threads:
     def _next(self) -> tuple[Hashable, _Job] | None:
         with self._changed:
             self._num_idle += 1
-            client = self._changed.wait_for(self._next_client, _IDLE_SECONDS)
+            found = self._changed.wait_for(self._next_client, _IDLE_SECONDS)
             self._num_idle -= 1
-            if client is None:
+            if found is None:
                 self._num_threads -= 1
                 return None
-            [client] = client
+            [client] = found
             job = self._waiting[client][0]
             self._take_out(client, job)
             if client in self._waiting:  # its next turn comes after those of the others

@@ -14,10 +14,10 @@ from ....protocol.config import CONNECTS, EngineConfig
 from ....protocol.errors import ConfigError, EngineDeadError, PenstockError
 from ....protocol.utf8 import names_in_utf8
 from ...console import logs
-from .client import AttachedClient
 from .connection import Line
 from .patience import Patience
 from .session import AttachedSession
+from .transport import DaemonTransport
 
 # Each client's own affair: seeds are counted for each, and the others don't reach the tree.
 _OWN = ("connect", "quiet", "window", "seed")
@@ -37,26 +37,27 @@ def attach(model: str | os.PathLike[str], options: dict[str, Any]) -> AttachedSe
                 "`penstock start`, or use connect='auto' for a private tree where there is none."
             )
         runs_none = isinstance(line, (FileNotFoundError, ConnectionRefusedError))
-        return _private("no daemon runs;" if runs_none else f"no daemon can be reached ({line});", config)
+        return _none("no daemon runs;" if runs_none else f"no daemon can be reached ({line});", config)
     try:
         attached = _attached(line, config, options)
         if isinstance(attached, Attached):
-            client = AttachedClient(line, config.watchdog_timeout)
+            client = DaemonTransport(line, config.watchdog_timeout)
             return AttachedSession(client, attached, config, is_quiet=logs.is_quiet(config.quiet))
     except BaseException as error:
         line.close()
         if config.connect == "auto" and isinstance(error, EngineDeadError):  # it hangs, or ends just now
-            return _private(str(error), config)
+            return _none(str(error), config)
         raise
     line.close()
-    error = attached.failure.error()
+    refusal = attached.failure.error()
     if config.connect != "auto" or not attached.is_disagreement:
-        raise error
-    return _private(str(error), config)
+        raise refusal
+    return _none(str(refusal), config)
 
 
-def _private(why: str, config: EngineConfig) -> None:
+def _none(why: str, config: EngineConfig) -> AttachedSession | None:
     logs.say(f"connect: {why} {config.model} gets a private tree.", quiet=logs.is_quiet(config.quiet))
+    return None
 
 
 def _line(connect: str, address: Path) -> Line | OSError:

@@ -15,9 +15,9 @@ from ....protocol.sampling import SamplingParams
 from ...requests.conversation_checks import check_conversation
 from ...requests.plain_types import plain
 from ...requests.prompts import Asked, Conversation, Params, paired
+from ...requests.request import Notify
 from ...requests.token_ids import packed_prompt
 from ...requests.tool_schemas import tool_schema
-from ..opened import Notify
 from .request import AttachedRequest
 
 

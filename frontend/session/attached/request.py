@@ -10,25 +10,23 @@ from ....protocol.attach import AskedRequest, Piece
 from ....protocol.messages import values
 from ....protocol.outputs import CompletionOutput, RequestOutput, Samples
 from ...requests.prompts import Asked
-from ..opened import Notify
+from ...requests.request import Notify, Request
 
 
-class AttachedRequest:
-    __slots__ = (
-        "_pieces", "_token_ids", "asked", "error", "is_finished", "notify", "position", "request_id", "text", "wire",
-    )  # fmt: skip
+class AttachedRequest(Request):
+    __slots__ = ("_pieces", "_token_ids", "asked", "text", "wire")
 
     def __init__(self, asked: Asked, wire: AskedRequest, notify: Notify) -> None:
+        super().__init__(notify)
         self.asked = asked
         self.wire = wire
-        self.request_id = wire.number
-        self.notify = notify
-        self.position = 0
-        self.is_finished = False
-        self.error: BaseException | None = None
         self.text = asked.text
         self._token_ids: list[int] = []
         self._pieces: deque[Piece] = deque()
+
+    @property
+    def request_id(self) -> int:
+        return self.wire.number
 
     @property
     def is_fresh(self) -> bool:

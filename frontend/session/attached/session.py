@@ -1,4 +1,4 @@
-"""A model of the daemon's, opened for use: the same face as a private tree's `Session`.
+"""A model of the daemon's, opened for use.
 
 Templates, tokens and text are the daemon's work; a tokenizer is read here only for who asks for one.
 Knows nothing of how a caller waits.
@@ -12,34 +12,36 @@ from typing import TYPE_CHECKING, Any
 
 from ....protocol.attach import AskAdapters, AskLoad, AskRender, AskUnload, Attached
 from ....protocol.config import EngineConfig
-from ....protocol.errors import AdapterError, same_error
-from ....protocol.messages import MemoryPlan
+from ....protocol.errors import AdapterError
 from ....protocol.outputs import RequestOutput
-from ....protocol.sampling import SamplingParams
-from ...requests.prompts import Conversation, Messages, check_template_options, check_tools, is_conversation
+from ...requests.prompts import Conversation, Messages, check_template_options, check_tools
 from ..adapter_folder import adapter_folder
-from ..opened import Notify
-from .client import AttachedClient
+from ..session import Session
 from .door import AttachedDoor, on_the_wire
 from .request import AttachedRequest
+from .transport import DaemonTransport
 
 if TYPE_CHECKING:
     from ...text.tokenizer import Tokenizer
 
 
-class AttachedSession:
-    def __init__(self, client: AttachedClient, attached: Attached, config: EngineConfig, *, is_quiet: bool) -> None:
+class AttachedSession(Session[AttachedRequest]):
+    client: DaemonTransport
+
+    def __init__(self, client: DaemonTransport, attached: Attached, config: EngineConfig, *, is_quiet: bool) -> None:
         self.client = client
         self.attached = attached
-        self.plan: MemoryPlan | None = attached.plan
-        self.daemon: str | None = str(client.line.address)
+        self.plan = attached.plan
+        self.daemon = str(client.line.address)
         self.config = config
         self.is_quiet = is_quiet
         self.door = AttachedDoor(attached)
         self.adapters = AttachedAdapters(client, attached)
 
     @cached_property
-    def tokenizer(self) -> "Tokenizer":
+    def tokenizer(  # type: ignore[override]  # read when somebody asks for it
+        self,
+    ) -> "Tokenizer":
         from ...text.tokenizer import Tokenizer
 
         return Tokenizer(Path(self.attached.tokenizer_folder), Path(self.attached.folder))
@@ -55,7 +57,6 @@ class AttachedSession:
         add_generation_prompt: bool = True,
         template_options: Mapping[str, Any] | None = None,
     ) -> str:
-        """The exact text that a conversation becomes."""
         check_template_options(template_options)
         wire = on_the_wire(Conversation(conversation, tools, chat_template, template_options or {}))
         return self.client.ask(lambda query: AskRender(query, wire, add_generation_prompt)).text
@@ -74,36 +75,18 @@ class AttachedSession:
             Conversation(conversation, tools, chat_template, template_options or {}) for conversation in conversations
         ]
 
-    def admit_streamed(
-        self,
-        prompt: Any,
-        params: SamplingParams | None,
-        notify: Notify,
-        tools: Sequence[Any] | None,
-        template_options: Mapping[str, Any] | None,
-    ) -> AttachedRequest:
-        """One prompt or conversation whose pieces are wanted as they come."""
-        if is_conversation(prompt):
-            [prompt] = self.rendered([prompt], tools=tools, template_options=template_options)
-        [request] = self.door.admit(list(self.door.asked([prompt], params)), notify, is_streamed=True)
-        return request
-
     def take(self, request: AttachedRequest) -> RequestOutput:
+        """The next piece; only while there is one."""
         return request.take()
 
-    def news(self, request: AttachedRequest) -> RequestOutput | None:
-        """The next piece of a streamed request; raises what ended its tree."""
-        if request.is_fresh:
-            return request.take()
-        if request.error is not None:
-            raise same_error(request.error)
-        return None
+    def is_fresh(self, request: AttachedRequest) -> bool:
+        return request.is_fresh
 
 
 class AttachedAdapters:
     """LoRA adapters are the model's, for all of its clients."""
 
-    def __init__(self, client: AttachedClient, attached: Attached) -> None:
+    def __init__(self, client: DaemonTransport, attached: Attached) -> None:
         self.client = client
         self.attached = attached
 

@@ -1,4 +1,4 @@
-"""The processes of one model: started, watched and ended.
+"""The processes of one model: started, watched, spoken to and ended.
 
-Begin with `tree.py`; `tree_watch.py` notices who hangs.
+Begin with `tree.py`, then `transport.py`; `tree_watch.py` notices who hangs.
 """

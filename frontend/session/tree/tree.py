@@ -155,7 +155,7 @@ class Tree:
         killed = [child for child in ended if child.was_killed]
         if failure is not None and not killed:
             return raised_by(failure)
-        error = self._error_of((killed or ended or [None])[0])
+        error = self._error_of(next(iter(killed or ended), None))
         if failure is not None:
             error.__cause__ = ChildTraceback(failure.traceback)
         return error

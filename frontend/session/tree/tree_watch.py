@@ -90,9 +90,9 @@ class TreeWatch:
             return self._error(hung, "been stopped (SIGSTOP)", max(each.stopped for each in stopped), self.timeout)
         for timer, what in (("work", "shown no sign of life"), ("step", "not ended a step")):
             late = [(each, getattr(each, timer).seconds, self._bound(self._signs[each.role])) for each in self._watched]
-            if hung := [(each, seconds, bound) for each, seconds, bound in late if seconds >= bound]:
-                _, seconds, bound = hung[0]
-                return self._error([each for each, _, _ in hung], what, seconds, bound)
+            if late := [(each, seconds, bound) for each, seconds, bound in late if seconds >= bound]:
+                _, seconds, bound = late[0]
+                return self._error([each for each, _, _ in late], what, seconds, bound)
         return None
 
     def _bound(self, signs: Signs) -> float:

@@ -2,7 +2,7 @@
 
 One thread reads everything that the tree says, so any number of the caller's threads and event loops may wait. When a
 process of the tree dies, the thread ends the rest and every request fails with the cause.
-Knows nothing of prompts as people write them, and nothing of waiting: a `Pending` is filled and its owner notified.
+A `Pending` is filled and its owner told; who waits for it, and how, is not known here.
 """
 
 import itertools
@@ -13,10 +13,10 @@ from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from ...protocol.adapter_messages import LoraAnswer
-from ...protocol.config import EngineConfig
-from ...protocol.errors import ClosedError, EngineDeadError, PenstockError, same_error
-from ...protocol.messages import (
+from ....protocol.adapter_messages import LoraAnswer
+from ....protocol.config import EngineConfig
+from ....protocol.errors import ClosedError, EngineDeadError, PenstockError, same_error
+from ....protocol.messages import (
     Abort,
     Deltas,
     Generate,
@@ -24,21 +24,20 @@ from ...protocol.messages import (
     Prompt,
     request_and_sample,
 )
-from ...protocol.stats import Stats, StatsQuery
-from ..models.model_files import ModelFiles
-from ..requests.pending import Pending
-from .opened import notify
-from .tree.tree import Tree
-from .tree.tree_watch import TreeWatch
-from .tree.watchdog import Watchdog
-from .usable import CLOSED_MEANWHILE, Usable
+from ....protocol.stats import Stats, StatsQuery
+from ...models.model_files import ModelFiles
+from ...requests.pending import Pending
+from ..transport import CLOSED_MEANWHILE, Transport
+from .tree import Tree
+from .tree_watch import TreeWatch
+from .watchdog import Watchdog
 
 _STATS_SECONDS = 10.0
 # Sequences in one message to the engine, which looks at others' messages and at its workers in between.
 _GROUP = 64
 
 
-class Client(Usable):
+class TreeTransport(Transport[Pending]):
     """The way to one private tree, which it owns: starts with the constructor, ends with `close()`."""
 
     def __init__(self, config: EngineConfig, files: ModelFiles, shown: Sequence[str] = ()) -> None:
@@ -52,8 +51,6 @@ class Client(Usable):
             self._close_ends()
             raise
         self.plan: MemoryPlan | None = None
-        self._pending: dict[int, Pending] = {}
-        self._lock = threading.Lock()
         self._queries = itertools.count(1)
         self._asked: dict[int, Future[Stats]] = {}
         self._num_waiting = 0  # for other answers of the tree's
@@ -79,10 +76,9 @@ class Client(Usable):
             raise
         return self.plan
 
-    def submit(self, requests: list[Pending]) -> None:
+    def submit(self, requests: Sequence[Pending]) -> None:
         self.check()
-        with self._lock:
-            self._pending.update((request.request_id, request) for request in requests)
+        self._begin(requests)
         for prompts in _groups(request.prompt for request in requests):
             self.tree.engine.send(Generate(prompts))
         self._watchdog.wake()
@@ -91,26 +87,17 @@ class Client(Usable):
             self._fail_all(self.error or ClosedError(self.closed_meanwhile))
 
     def abort(self, requests: Iterable[Pending]) -> None:
-        """Forget the requests and have the engine drop them; those that have ended are left alone."""
-        sequence_ids: list[int] = []
-        with self._lock:
-            for request in requests:
-                if self._pending.pop(request.request_id, None) is not None:
-                    sequence_ids += request.sequence_ids
+        forgotten = self._forget(request.request_id for request in requests)
         if self.error is None and not self.is_closed:
-            self._end(sequence_ids)
+            self._end([sequence for request in forgotten for sequence in request.sequence_ids])
 
     def cancel(self, requests: Iterable[Pending]) -> None:
-        """Have the engine end the requests; each still gets its last delta, with what it has."""
         self.check()
         self._end([sequence for request in requests for sequence in request.sequence_ids])
 
     def _end(self, sequence_ids: list[int]) -> None:
         for start in range(0, len(sequence_ids), _GROUP):
             self.tree.engine.send(Abort(sequence_ids[start : start + _GROUP]))
-
-    def find(self, request_id: int) -> Pending | None:
-        return self._pending.get(request_id)
 
     def stats(self) -> Stats:
         asked = self.ask_stats()
@@ -222,7 +209,7 @@ class Client(Usable):
                 elif request.error is not None:  # nobody may hold more of it, whoever still has to hear of that
                     self.abort([request])
         for request in notified.values():
-            notify(request)
+            request.tell()
 
     def _die(self, error: PenstockError) -> None:
         self.error = error
@@ -237,12 +224,7 @@ class Client(Usable):
         for query in list(self._asked):
             if (asked := self._asked.pop(query, None)) is not None and asked.set_running_or_notify_cancel():
                 asked.set_exception(same_error(error))
-        with self._lock:
-            failed = list(self._pending.values())
-            self._pending.clear()
-        for request in failed:
-            request.error = error
-            notify(request)
+        self._fail(list(self._pending), error)
 
 
 def _groups(prompts: Iterable[Prompt]) -> Iterator[list[Prompt]]:

@@ -1,13 +1,12 @@
 """Sends requests and questions to the daemon and hands its pieces to the requests that wait for them.
 
-One thread reads everything that the daemon says, so any number of the caller's threads and event loops may wait. The
-same face as the client of a private tree. Knows nothing of prompts as people write them.
+One thread reads everything that the daemon says, so any number of the caller's threads and event loops may wait.
 """
 
 import itertools
 import queue
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ....protocol.attach import (
@@ -31,8 +30,7 @@ from ....protocol.beams import BeamSearchParams
 from ....protocol.errors import ClosedError, PenstockError, same_error
 from ....protocol.sampling import SamplingParams
 from ....protocol.stats import Stats
-from ..opened import notify
-from ..usable import CLOSED_MEANWHILE, Usable
+from ..transport import CLOSED_MEANWHILE, Transport
 from .connection import Line
 from .patience import Patience
 from .request import AttachedRequest
@@ -41,24 +39,21 @@ from .request import AttachedRequest
 _GOOD_BYTES = 1 << 20
 
 
-class AttachedClient(Usable):
+class DaemonTransport(Transport[AttachedRequest]):
     """Leaves the daemon with `close()`; its requests end there within moments, however this process ends."""
 
     def __init__(self, line: Line, watchdog_timeout: float) -> None:
         super().__init__()  # `error` is what ended the connection
         self.line = line
         self._patience = Patience(line, watchdog_timeout, lambda: bool(self._pending or self._asking))
-        self._pending: dict[int, AttachedRequest] = {}
-        self._lock = threading.Lock()
         self._queries = itertools.count()
         self._asking: dict[int, queue.SimpleQueue[Answer | None]] = {}
         self._thread = threading.Thread(target=self._receive, name="penstock-client", daemon=True)
         self._thread.start()
 
-    def submit(self, requests: list[AttachedRequest]) -> None:
+    def submit(self, requests: Sequence[AttachedRequest]) -> None:
         self.check()
-        with self._lock:
-            self._pending.update((request.request_id, request) for request in requests)
+        self._begin(requests)
         self._patience.wake()  # before: a daemon that has hung takes nothing more at some point
         for beams, group in _by_beams(requests):
             self._send(group, beams)
@@ -67,18 +62,11 @@ class AttachedClient(Usable):
             self._fail_all(self.error)
 
     def abort(self, requests: Iterable[AttachedRequest]) -> None:
-        """Forget the requests and have the daemon drop them; those that have ended are left alone."""
-        with self._lock:
-            numbers = [
-                request.request_id
-                for request in requests
-                if self._pending.pop(request.request_id, None) is not None
-            ]
+        numbers = [request.request_id for request in self._forget(request.request_id for request in requests)]
         if self.error is None and not self.is_closed:
             self._send_numbers(Drop, numbers)
 
     def cancel(self, requests: Iterable[AttachedRequest]) -> None:
-        """Have the daemon end the requests; each still gets its last piece, with what it has."""
         self.check()
         self._send_numbers(Cancel, [request.request_id for request in requests])
 
@@ -97,10 +85,7 @@ class AttachedClient(Usable):
             self.line.send_frame(packed)
         elif (request := self._pending.pop(requests[0].request_id, None)) is not None:
             request.refuse(fault)
-            request.notify(request)
-
-    def find(self, request_id: int) -> AttachedRequest | None:
-        return self._pending.get(request_id)
+            request.tell()
 
     def stats(self) -> Stats:
         stats = self.ask(AskStats).stats
@@ -169,24 +154,17 @@ class AttachedClient(Usable):
                     request.add(piece)
                     if request.is_finished:
                         self._pending.pop(piece.number, None)
-                    notify(request)
+                    request.tell()
         elif isinstance(message, Failed):
             self._fail(message.numbers, message.failure.error())
         elif isinstance(message, Answer) and (asking := self._asking.get(message.query)) is not None:
             asking.put(message)
 
-    def _fail(self, numbers: Iterable[int], error: PenstockError) -> None:
-        with self._lock:
-            failed = [request for number in numbers if (request := self._pending.pop(number, None)) is not None]
-        for request in failed:
-            request.error = error
-            notify(request)
-
     def _fail_all(self, error: PenstockError) -> None:
         self._fail(list(self._pending), error)
 
 
-def _by_beams(requests: list[AttachedRequest]) -> Iterable[tuple[BeamSearchParams | None, list[AttachedRequest]]]:
+def _by_beams(requests: Sequence[AttachedRequest]) -> Iterable[tuple[BeamSearchParams | None, list[AttachedRequest]]]:
     """Searches apart from samples, and those of one kind together."""
     by_beams: dict[int, tuple[BeamSearchParams | None, list[AttachedRequest]]] = {}
     for request in requests:

@@ -1,36 +1,48 @@
-"""The door's high-water mark: of many requests, a window is submitted, and each leaves it when it is handed on.
+"""A window of many requests: so many are submitted, and each leaves it when its output is handed on.
 
 However long the input, only so many requests are in memory; in input order, those that wait for one in front of them
-count too. Shared by the blocking and the asynchronous calls, which differ in how they wait. Knows nothing of waiting.
+count too. Shared by the blocking and the asynchronous calls, which differ in how they wait.
 """
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Generic
 
 from ...protocol.errors import PenstockError, same_error
-from ..session.opened import Door, Notify, Request, Way
-from .prompts import Asked
+from ...protocol.outputs import RequestOutput
+from ..requests.prompts import Asked
+from ..requests.request import AnyDoor, Notify, RequestT
+from .transport import Transport
 
 # Prompts tokenized and sent together: large enough to amortize, small enough that the engine starts at once.
 _GROUP = 128
 
 
-class Window:
+class Window(Generic[RequestT]):
     """`fill`, `finish` what notified, hand on what is `ready`; `abandon` at the end, however it comes.
 
     What ends the tree is raised by `ready`, after everything that had finished before it was handed on.
     """
 
     def __init__(
-        self, client: Way, door: Door, asked: Iterator[Asked], notify: Notify, size: int, *, ordered: bool
+        self,
+        client: Transport[RequestT],
+        door: AnyDoor[RequestT],
+        asked: Iterator[Asked],
+        notify: Notify,
+        size: int,
+        take: Callable[[RequestT], RequestOutput],
+        *,
+        ordered: bool,
     ) -> None:
         self.client = client
         self.door = door
         self.asked = asked
         self.size = size
+        self.take = take
         self.ordered = ordered
-        self.running: dict[int, Request] = {}
-        self._done: dict[int, Request] = {}  # by position
+        self.running: dict[int, RequestT] = {}
+        self._done: dict[int, RequestT] = {}  # by position
         self._following = 0  # the position to hand on next
         self._positions = itertools.count()
         self._has_more = True
@@ -56,8 +68,8 @@ class Window:
             self._has_more = bool(group)
             self._submit(self.door.admit(group, self._notify))
 
-    def _submit(self, admitted: list[Request]) -> None:
-        good: list[Request] = []
+    def _submit(self, admitted: list[RequestT]) -> None:
+        good: list[RequestT] = []
         for request in admitted:
             request.position = next(self._positions)
             if request.is_finished:  # refused at the door
@@ -68,24 +80,25 @@ class Window:
         if good:
             self.client.submit(good)
 
-    def _notify(self, request: Request) -> None:
+    def _notify(self, request: RequestT) -> None:
         if request.is_finished or request.error is not None:
             self._notify_owner(request)
 
-    def finish(self, request: Request) -> None:
+    def finish(self, request: RequestT) -> None:
         del self.running[request.request_id]
         if request.error is None:
             self._done[request.position] = request
         elif self._error is None:
             self._error = same_error(request.error)
 
-    def ready(self) -> Iterator[Request]:
-        """What may be handed on now."""
+    def ready(self) -> Iterator[tuple[int, RequestOutput]]:
+        """Positions in the input and outputs that may be handed on now."""
         if not self.ordered:
             while self._done:
-                yield self._done.pop(next(iter(self._done)))
+                position = next(iter(self._done))
+                yield position, self.take(self._done.pop(position))
         while self._following in self._done:
-            yield self._done.pop(self._following)
+            yield self._following, self.take(self._done.pop(self._following))
             self._following += 1
         if self._error is not None:
             raise self._error

@@ -1,0 +1,50 @@
+"""One request on its way, as whoever waits for it sees it, wherever it is computed.
+
+A receiving thread fills it and tells its owner; the owner takes what has come.
+"""
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol, TypeVar
+
+from ...protocol.errors import PenstockError
+from ...protocol.sampling import SamplingParams
+from .prompts import Asked, Params
+
+_log = logging.getLogger(__name__)
+
+Notify = Callable[[Any], None]  # called with the request by a receiving thread; must not block
+
+
+class Request(ABC):
+    __slots__ = ("error", "is_finished", "notify", "position")
+
+    def __init__(self, notify: Notify) -> None:
+        self.notify = notify
+        self.position = 0  # in the caller's input
+        self.is_finished = False
+        self.error: PenstockError | None = None  # what ended it from without
+
+    @property
+    @abstractmethod
+    def request_id(self) -> int: ...
+
+    def tell(self) -> None:
+        """Tell its owner; one who can't be told any more doesn't keep others from being told."""
+        try:
+            self.notify(self)
+        except Exception:
+            _log.exception("Nobody could be told of request %s", self.request_id)
+
+
+RequestT = TypeVar("RequestT", bound=Request)
+
+
+class AnyDoor(Protocol[RequestT]):
+    """Where what callers give becomes requests."""
+
+    @property
+    def defaults(self) -> SamplingParams: ...
+    def asked(self, prompts: Any, params: Params) -> Iterator[Asked]: ...
+    def admit(self, asked: Sequence[Asked], notify: Notify, *, is_streamed: bool = False) -> list[RequestT]: ...

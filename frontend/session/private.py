@@ -1,0 +1,187 @@
+"""A model opened in a process tree of its own, with its tokenizer, its door and its templates.
+
+The daemon holds its models so, too, and asks for what its clients' templates need: renders in processes apart.
+"""
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from ...protocol.config import EngineConfig
+from ...protocol.errors import PenstockError, RequestError, same_error
+from ...protocol.outputs import RequestOutput
+from ...protocol.plugins import LOGITS_PROCESSORS, require_installed
+from ..console import logs
+from ..console.start_table import start_table
+from ..models.generation_config import default_params
+from ..models.model_files import find_model
+from ..parsing import Parsings, settled
+from ..requests.conversation_checks import check_conversation
+from ..requests.door import Door
+from ..requests.pending import News, Pending
+from ..requests.prompts import Messages, Rendered, check_template_options, check_tools
+from ..requests.tool_schemas import argument_schemas
+from ..text import end_tokens
+from ..text.chat import template_text
+from ..text.template_process import TemplateProcesses, render_brought
+from ..text.tokenizer import Tokenizer, chat_templates, special_tokens
+from ..text.turn import Turn
+from .adapters import Adapters
+from .model_threads import ModelThreads
+from .session import Session
+from .tree.transport import TreeTransport
+
+
+class PrivateSession(Session[Pending]):
+    """`start` and `read_tokenizer` in either order, then `wait_until_ready` before the first request."""
+
+    client: TreeTransport
+    door: Door
+    adapters: Adapters
+
+    def __init__(self, model: str | os.PathLike[str], options: dict[str, Any]) -> None:
+        """Finds the model and reads what stands beside its weights; starts nothing yet."""
+        self.plan = None
+        self.daemon = None
+        self.config = EngineConfig.from_options(model, **options)
+        require_installed("logits_processors", LOGITS_PROCESSORS, self.config.logits_processors or ())
+        self.is_quiet = logs.is_quiet(self.config.quiet)
+        for notice in EngineConfig.notices(options):
+            logs.say(notice, quiet=self.is_quiet)
+        logs.say_places_once(quiet=self.is_quiet)
+        self.files = find_model(
+            self.config.model, self.config.tokenizer, self.config.revision, is_quiet=self.is_quiet
+        )
+        self.default_params = default_params(self.files.folder)
+        self.chat_template = template_text(self.config.chat_template) if self.config.chat_template else None
+        # Before the tree starts: its detokenizer must know which marks to show.
+        folder = self.files.tokenizer_folder
+        template = self.chat_template or chat_templates(folder)
+        self.config = settled(self.config, template, partial(special_tokens, folder))
+        self.parsings = Parsings.of(self.config, template)
+
+    @classmethod
+    def started(cls, model: str | os.PathLike[str], options: dict[str, Any]) -> "PrivateSession":
+        """Its children load while this process reads the tokenizer."""
+        session = cls(model, options)
+        session.start()
+        with session._closed_by_errors():
+            session.read_tokenizer()
+        return session
+
+    def read_tokenizer(self) -> None:
+        self.tokenizer = Tokenizer(self.files.tokenizer_folder, self.files.folder)
+
+    def start(self) -> None:
+        """The children; once more where the memory that they found was not enough."""
+        self.threads = ModelThreads()
+        self.templates = TemplateProcesses()
+        self.client = TreeTransport(self.config, self.files, self.parsings.shown)
+        self.client.on_close = self._close_beside
+        with self._closed_by_errors():
+            self.adapters = Adapters(self.config, self.client)
+
+    def wait_until_ready(self) -> None:
+        with self._closed_by_errors():
+            plan = self.plan = self.client.wait_until_ready()
+            self.door = Door(self.config, self.tokenizer, plan, self.default_params, self.parsings)
+            logs.say(start_table(self.config, plan), quiet=self.is_quiet)
+            if (words := end_tokens.notice(self.tokenizer.end_tokens, plan.vocab_size)) is not None:
+                logs.say(words, quiet=self.is_quiet)
+
+    @contextmanager
+    def _closed_by_errors(self) -> Iterator[None]:
+        """Until it is ready nobody else ends its tree, whatever goes wrong."""
+        try:
+            yield
+        except BaseException:
+            self.client.close()
+            raise
+
+    def _close_beside(self) -> None:
+        """What ends with the tree."""
+        self.threads.close()
+        self.templates.close()
+
+    def render(
+        self,
+        conversation: Messages,
+        chat_template: str | None = None,
+        tools: Sequence[Any] | None = None,
+        add_generation_prompt: bool = True,
+        template_options: Mapping[str, Any] | None = None,
+    ) -> str:
+        check_template_options(template_options)
+        text: str = self.tokenizer.apply_chat_template(
+            conversation,
+            tokenize=False,
+            add_generation_prompt=add_generation_prompt,
+            tools=tools,
+            chat_template=chat_template or self.chat_template,
+            **(template_options or {}),
+        )
+        return text
+
+    def rendered(
+        self,
+        conversations: Iterable[Messages],
+        chat_template: str | None = None,
+        tools: Sequence[Any] | None = None,
+        template_options: Mapping[str, Any] | None = None,
+    ) -> list[Rendered | RequestError]:
+        """One prompt per conversation; one that its template refuses becomes the refusal."""
+        check_tools(tools)
+        check_template_options(template_options)
+        prompts: list[Rendered | RequestError] = []
+        schemas = argument_schemas(tools)
+        for conversation in conversations:
+            try:
+                check_conversation(conversation)
+                text = self.render(conversation, chat_template, tools, template_options=template_options)
+                prompts.append(Rendered(text, schemas))
+            except RequestError as error:
+                prompts.append(error)
+            except RecursionError:
+                prompts.append(RequestError("The conversation is nested too deep."))
+            except PenstockError:  # of the call: a template that isn't there
+                raise
+            except Exception as error:  # of a value whose own methods fail
+                prompts.append(RequestError(f"This conversation can't be rendered: {type(error).__name__}."))
+        return prompts
+
+    def render_apart(self, turns: Sequence[Turn]) -> list[str | RequestError]:
+        """With the model's own template, in a process that has limits: for callers who share this one."""
+        found: dict[int, str | RequestError] = {}
+        for has_tools in {bool(turn.tools) for turn in turns}:
+            places = [place for place, turn in enumerate(turns) if bool(turn.tools) is has_tools]
+            group = [turns[place] for place in places]
+            try:
+                template = self.tokenizer.template(self.chat_template, has_tools=has_tools)
+                texts = self.templates.render(template, self.tokenizer.special_tokens, group, self.door.most_characters)
+            except RequestError as error:
+                texts = [error] * len(group)
+            found.update(zip(places, texts, strict=True))
+        return [found[place] for place in range(len(turns))]
+
+    def render_brought(self, template: str, turns: Sequence[Turn]) -> list[str | RequestError]:
+        """With a template that came with a request: its text, or the name of one of the model's. In another process."""
+        named = self.tokenizer.chat_template
+        text = named.get(template, template) if isinstance(named, dict) else template
+        return render_brought(text, self.tokenizer.special_tokens, turns, self.door.most_characters)
+
+    def take(self, request: Pending) -> RequestOutput:
+        return request.take(self.decode_token)
+
+    def is_fresh(self, request: Pending) -> bool:
+        return request.is_fresh
+
+    def packed_news(self, request: Pending) -> News | None:
+        """What has come since the last look, log-probabilities as they came; raises what ended its tree."""
+        if request.error is not None:
+            raise same_error(request.error)
+        return request.take_packed() if request.is_fresh else None
+
+    def decode_token(self, token: int) -> str:
+        return self.tokenizer.decode_token(token)

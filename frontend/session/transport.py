@@ -1,0 +1,89 @@
+"""The way to an engine and back: what every transport has, its requests on their way and whether it can be used.
+
+`tree/transport.py` speaks to a process tree of its own, `attached/transport.py` to the daemon.
+"""
+
+import os
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import Generic
+
+from ...protocol.errors import ClosedError, PenstockError, same_error
+from ...protocol.stats import Stats
+from ..requests.request import RequestT
+
+CLOSED_MEANWHILE = "The LLM was closed while this request ran."
+
+
+class Transport(ABC, Generic[RequestT]):
+    def __init__(self) -> None:
+        self.error: PenstockError | None = None  # what ended the other side
+        self.is_closed = False
+        self._owner = os.getpid()
+        self._pending: dict[int, RequestT] = {}
+        self._lock = threading.Lock()
+
+    @abstractmethod
+    def submit(self, requests: Sequence[RequestT]) -> None: ...
+
+    @abstractmethod
+    def abort(self, requests: Iterable[RequestT]) -> None:
+        """Forget the requests and have them dropped on the other side; those that have ended are left alone."""
+
+    @abstractmethod
+    def cancel(self, requests: Iterable[RequestT]) -> None:
+        """Have the requests ended; each still gets its last words, with what it has."""
+
+    @abstractmethod
+    def stats(self) -> Stats: ...
+
+    @abstractmethod
+    def close(self) -> None:
+        """Requests still running fail. Safe to call twice, and a no-op in a forked copy."""
+
+    def find(self, request_id: int) -> RequestT | None:
+        return self._pending.get(request_id)
+
+    def _begin(self, requests: Iterable[RequestT]) -> None:
+        with self._lock:
+            self._pending.update((request.request_id, request) for request in requests)
+
+    def _forget(self, request_ids: Iterable[int]) -> list[RequestT]:
+        """Those of them that have not ended."""
+        with self._lock:
+            found = [self._pending.pop(request_id, None) for request_id in request_ids]
+        return [request for request in found if request is not None]
+
+    def _fail(self, request_ids: Iterable[int], error: PenstockError) -> None:
+        for request in self._forget(request_ids):
+            request.error = error
+            request.tell()
+
+    # --- whether it can be used ----------------------------------------------------------------------------------
+
+    @property
+    def is_forked(self) -> bool:
+        """This is a copy in a forked process, where nobody reads."""
+        return os.getpid() != self._owner
+
+    @property
+    def state(self) -> str:
+        """In a few words, for a person."""
+        if self.is_forked:
+            return "a copy in a forked process"
+        if self.error is not None:
+            return f"dead ({(str(self.error).splitlines() or [''])[0]})"
+        return "closed" if self.is_closed else "ready"
+
+    def check(self) -> None:
+        """Raise if this object can no longer be used, with the reason."""
+        if self.is_forked:
+            raise ClosedError(
+                "This LLM belongs to the process that made it; the copy in a forked process cannot use it. "
+                "Make the LLM in the process that uses it."
+            )
+        if self.error is not None:
+            raise same_error(self.error)
+        if self.is_closed:
+            raise ClosedError("This LLM was closed. Make a new one.")
