@@ -13,7 +13,8 @@ from jsonschema import Draft202012Validator, FormatChecker
 
 from penstock.protocol.sampling import SamplingParams
 
-FORMATS = FormatChecker(Draft202012Validator.FORMAT_CHECKER.checkers)
+FORMATS = FormatChecker(())
+FORMATS.checkers = dict(Draft202012Validator.FORMAT_CHECKER.checkers)
 
 
 @FORMATS.checks("date", ValueError)
