@@ -60,7 +60,7 @@ def _chosen(name: str) -> Path:
     if os.path.isdir(folder) and not _is_private(Path(folder)):
         raise ConfigError(
             f"{VARIABLE}={name} must be this user's own with mode 0700, since sockets lie there. `chmod 700` it, or "
-            "name a folder that isn't there yet."
+            "set it to a folder that isn't there yet."
         )
     try:
         base = named_by(VARIABLE)

@@ -21,6 +21,7 @@ from tqdm import tqdm
 from ...protocol.conversion import Conversion, Converted, Refused, Said
 from ...protocol.errors import ConfigError, EngineDeadError
 from ...protocol.process import ChildProcess, inherited_path, start_process, wait_for_ends
+from ...protocol.sizes import exact_size
 from ...protocol.utf8 import names_in_utf8
 from ..console.standard_error import StandardError
 from ..models.model_files import find_model
@@ -67,7 +68,7 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     )
     with _ended_by_signals():
         made = _shown(_said(asked), arguments.quiet)
-    print(f"{target}: {made.after / 1e9:.2f} GB of weights, {made.before / 1e9:.2f} GB before")
+    print(f"{target}: {exact_size(made.after)} of weights, {exact_size(made.before)} before")
     return 0
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from ...protocol.config import EngineConfig
+from ...protocol.errors import ConfigError
 from ..daemon.settings import DaemonSettings, read_settings
-from ..http.options import HttpOptions
+from ..http.options import DEFAULT_ADDRESS, HttpOptions
 from .options import add_options, given, number_or_text
 from .socket_option import add_socket
 
@@ -38,7 +39,19 @@ def add_daemon_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--no-http", action="store_true", help="serve the socket alone")
     group.add_argument("--systemd", action="store_true", help="print a unit for this command line and end")
     add_options(parser, "HTTP options", HttpOptions)
+    halves = parser.add_argument_group("the two halves of --http, as other servers name them")
+    halves.add_argument("--host", metavar="HOST", help="where to listen (127.0.0.1)")
+    halves.add_argument("--port", metavar="PORT", help="and at which port (8000)")
     add_options(parser, "engine options, of the models named here", EngineConfig, leave_out=("model", "connect"))
+
+
+def _address(arguments: argparse.Namespace) -> dict[str, str]:
+    if arguments.host is None and arguments.port is None:
+        return {}
+    if hasattr(arguments, "http"):
+        raise ConfigError("--http says where to listen, and so do --host and --port: give one or the other.")
+    host, port = DEFAULT_ADDRESS.split(":")
+    return {"http": f"{arguments.host or host}:{arguments.port or port}"}
 
 
 def settings_of(arguments: argparse.Namespace) -> DaemonSettings:
@@ -47,5 +60,5 @@ def settings_of(arguments: argparse.Namespace) -> DaemonSettings:
     options.pop("connect", None)
     own = {name: getattr(arguments, name) for name in _OWN if hasattr(arguments, name)}
     options["preload"] = arguments.preload
-    http = None if arguments.no_http else given(arguments, HttpOptions)
+    http = None if arguments.no_http else given(arguments, HttpOptions) | _address(arguments)
     return read_settings(arguments.config, arguments.models, options, own, http)

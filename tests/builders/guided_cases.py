@@ -6,11 +6,24 @@ Strings, numbers and lists are bounded, so that a model without sense comes to a
 import json
 import re
 from collections.abc import Callable
+from datetime import date
 from typing import Any, NamedTuple
 
-from jsonschema import Draft202012Validator
+from jsonschema import Draft202012Validator, FormatChecker
 
 from penstock.protocol.sampling import SamplingParams
+
+FORMATS = FormatChecker(())
+FORMATS.checkers = dict(Draft202012Validator.FORMAT_CHECKER.checkers)
+
+
+@FORMATS.checks("date", ValueError)
+def is_date(value: object) -> bool:
+    """RFC 3339 knows the year 0000, a leap year as 2000 is; Python doesn't."""
+    if not isinstance(value, str):
+        return True
+    return bool(date.fromisoformat(re.sub("^0000", "2000", value)))
+
 
 SHORT = {"type": "string", "maxLength": 8}
 
@@ -21,7 +34,7 @@ class Case(NamedTuple):
 
 
 def _schema(schema: dict[str, Any]) -> Case:
-    validator = Draft202012Validator(schema, format_checker=Draft202012Validator.FORMAT_CHECKER)
+    validator = Draft202012Validator(schema, format_checker=FORMATS)
 
     def is_valid(text: str) -> bool:
         try:

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-from builders.tiny_model import tiny_model
 from builders.watching import assert_gone, is_running, wait_until
 
 from penstock.frontend.console import logs
@@ -226,30 +225,3 @@ def test_processes_that_are_stopped_before_they_have_begun_go_with_their_caller(
     wait_until(has_stopped_all, START_SECONDS, "three processes")
     caller.kill()
     assert_gone([process.pid for process in stopped])
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("is_stopped", [False, True], ids=["running", "stopped"])
-def test_a_worker_that_reads_weights_which_nobody_writes_goes_with_its_caller(start_script, tmp_path, is_stopped):
-    folder = tmp_path / "fifo"
-    tiny_model(folder, "qwen3")
-    weights = folder / "model.safetensors"
-    weights.unlink()
-    os.mkfifo(weights)
-    caller = start_script(f"from penstock import LLM\nLLM({str(folder)!r}, max_model_len=256, quiet=True)\n")
-    processes = processes_of(caller, 3)
-    write_end: list[int] = []
-
-    def is_read() -> bool:
-        try:
-            write_end.append(os.open(weights, os.O_WRONLY | os.O_NONBLOCK))
-        except OSError:  # nobody reads yet
-            return False
-        return True
-
-    wait_until(is_read, START_SECONDS, "the worker reads its weights")
-    if is_stopped:
-        stop(processes)
-    caller.kill()
-    assert_gone(pids_of(processes))
-    os.close(write_end[0])

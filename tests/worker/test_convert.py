@@ -191,7 +191,7 @@ def test_what_is_made_carries_no_mark_and_the_usual_rights(source, tmp_path):
 
 def test_a_disk_that_is_too_small_is_said_before_anything_is_written(source, monkeypatch):
     monkeypatch.setattr(convert.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 1_000_000}))
-    with pytest.raises(ConfigError, match=r"0\.0 GB are free at"):
+    with pytest.raises(ConfigError, match=r"KiB are free at"):
         converted(source)
 
 

@@ -23,6 +23,7 @@ from ...protocol.conversion import Conversion, Converted, Converting, Said
 from ...protocol.errors import ConfigError
 from ...protocol.model_file import read_model_json
 from ...protocol.own_folder import HeldFolder
+from ...protocol.sizes import exact_size
 from ..models.config import read_config
 from ..weights.file_checks import check_weight_files
 from .compressed_writer import quantization_config
@@ -77,7 +78,10 @@ def _appearing(target: Path, size: int) -> Iterator[Path]:
     target.parent.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(target.parent).free
     if free < size + _SPARE:
-        raise ConfigError(f"{size / 1e9:.1f} GB are to be written, and {free / 1e9:.1f} GB are free at {target}.")
+        raise ConfigError(
+            f"{exact_size(size)} are to be written, and {exact_size(free)} are free at {target}, where "
+            f"{exact_size(_SPARE)} are to be left."
+        )
     unfinished = target.with_name(f".{target.name}.converting")
     try:
         folder = HeldFolder(unfinished, "unfinished conversion", mode=0o777)

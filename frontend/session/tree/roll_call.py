@@ -47,6 +47,8 @@ class RollCall:
         before = dict(self._asked)
         start, pause = time.monotonic(), _FIRST_LOOK
         while (left := self._unanswered(before)) and (passed := time.monotonic() - start) < seconds:
+            if self._is_closed:  # the tree has ended: nobody will answer, and whoever asks knows why
+                break
             if passed > _STOPPED_SECONDS and all(map(is_stopped, left)):
                 break
             await asyncio.sleep(min(pause, seconds - passed))
