@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from ..forms import DTYPES, WeightForm
+from ..gpu_weights import GpuWeight, pack
 from ..norm import Norm
 from ..quantized_part import QuantizedPart
 from ..registry import op
-from ..triton.products.weights import GpuWeight, pack
 from .pointwise import rms_norm, silu_mul
 from .products import linear_gpu, linear_wint8
 

@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 
 from ..forms import WeightForm
+from ..gpu_weights import GpuWeight, pack, unpacked
 from ..quantized_part import QuantizedPart
 from ..registry import op
-from ..triton.products.weights import GpuWeight, pack, unpacked
 from .quantized import linear_quantized
 
 Inputs = Iterator[tuple[Tensor, GpuWeight, Tensor | None]]
