@@ -90,7 +90,8 @@ def test_features_are_read_from_the_kernels_list(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "wanted, sentence", [("none", "switched off"), ("sse2", "there is no such variant"), ("avx512_bf16", "cannot execute it")]
+    "wanted, sentence",
+    [("none", "switched off"), ("sse2", "there is no such variant"), ("avx512_bf16", "cannot execute it")],
 )
 def test_a_variant_that_cannot_be_had_is_refused_with_the_reason(wanted, sentence, monkeypatch):
     monkeypatch.setenv("PENSTOCK_CPU_VARIANT", wanted)
