@@ -1,12 +1,12 @@
 """An operation is its torch reference; faster versions register beside it and must agree with it.
 
-`@op(inputs, tolerance)` turns a torch function into an `Op`; `@that_op.implement("cpu")` adds a version for a
-backend. A call goes to the version for its first argument's device, else to the reference. One generic test runs
-every version on `inputs(seed)` and holds it against the reference within the tolerance.
+`@op(tolerance)` turns a torch function into an `Op`; `@that_op.implement("cpu")` adds a version for a backend. A call
+goes to the version for its first argument's device, else to the reference. One generic test runs every version on the
+operation's examples (`tests/builders/operation_examples`) and holds it against the reference within the tolerance.
 Knows nothing of what the operations compute.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,8 +24,6 @@ class Op:
 
     name: str
     reference: Callable[..., Any]
-    # Argument tuples that every version must agree on, made from a seed; the tensors lie on the CPU.
-    inputs: Callable[[int], Iterator[tuple[Any, ...]]]
     tolerance: float
     versions: dict[str, Callable[..., Any]] = field(default_factory=dict)  # by backend
     _chosen: dict[str, Callable[..., Any]] = field(default_factory=dict)  # by device type
@@ -48,14 +46,12 @@ class Op:
         return register
 
 
-def op(
-    inputs: Callable[[int], Iterator[tuple[Any, ...]]], tolerance: float = 1e-5
-) -> Callable[[Callable[..., Any]], Op]:
+def op(tolerance: float = 1e-5) -> Callable[[Callable[..., Any]], Op]:
     """Make the decorated torch function the reference of a new operation."""
 
     def register(reference: Callable[..., Any]) -> Op:
         name = f"{reference.__module__.rpartition('.')[2]}.{reference.__name__}"
-        OPS[name] = Op(name, reference, inputs, tolerance)
+        OPS[name] = Op(name, reference, tolerance)
         return OPS[name]
 
     return register

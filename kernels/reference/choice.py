@@ -5,7 +5,7 @@ whatever rows stand beside it: one after another over ordered candidates, or ove
 sums are of a fixed width. Knows nothing of penalties and masks.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy
@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from ..registry import op
-from .order import BLOCK, Scan, in_chunks, most_likely, scan
+from .order import BLOCK, Scan, in_chunks, most_likely
 from .uniform import uniform
 
 # How a row chooses; the native kernel numbers them likewise.
@@ -65,18 +65,7 @@ class Draws:
 Choice = Callable[[Tensor, Tensor, Draws], Tensor]
 
 
-def _draw_inputs(seed: int) -> Iterator[tuple[Tensor, Scan, Draws]]:
-    generator = torch.Generator().manual_seed(seed)
-    for rows, width in ((1, 77), (40, 515), (9, 9001)):
-        logits = torch.randn(rows, width, generator=generator) * 3
-        kinds = torch.randint(0, 4, (rows,), generator=generator)
-        top_k = torch.randint(1, 60, (rows,), generator=generator)
-        reals = torch.rand(3, rows, generator=generator) * torch.tensor([[2.0], [0.99], [0.1]])
-        wholes = torch.stack((top_k, *torch.randint(0, 2**40, (2, rows), generator=generator)))
-        yield logits, scan.reference(logits), Draws(kinds.numpy(), top_k.numpy(), reals, wholes, torch.arange(rows))
-
-
-@op(_draw_inputs)
+@op()
 def choose(logits: Tensor, scanned: Scan, draws: Draws) -> Tensor:
     """One token id per row, int64; a row with nothing to choose from gets any. The logits may be overwritten."""
     chosen = scanned.best.clone()

@@ -5,7 +5,6 @@ here only the chunks that can hold a winner are looked at. Knows nothing of samp
 """
 
 import math
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy
@@ -29,14 +28,7 @@ class Scan(NamedTuple):
     maxima: Tensor  # [rows, blocks]: the largest of every BLOCK neighbours
 
 
-def _logit_inputs(seed: int) -> Iterator[tuple[Tensor]]:
-    generator = torch.Generator().manual_seed(seed)
-    for shape in ((1, 515), (3, 9001), (5, 131)):
-        yield (torch.randn(shape, generator=generator) * 3,)
-    yield (torch.tensor([[0.0, -0.0, torch.inf, 1.0], [-torch.inf, -0.0, 0.0, -1.0]]),)
-
-
-@op(_logit_inputs)
+@op()
 def scan(logits: Tensor) -> Scan:
     blocks = in_chunks(logits, BLOCK, -math.inf)
     maxima = blocks.amax(-1)
@@ -46,13 +38,7 @@ def scan(logits: Tensor) -> Scan:
     return Scan(largest, block * BLOCK + within, is_finite, maxima)
 
 
-def _most_likely_inputs(seed: int) -> Iterator[tuple[Tensor, int]]:
-    for (logits,) in _logit_inputs(seed):
-        yield from ((logits, min(count, logits.shape[1])) for count in (1, 7, 300))
-        yield (logits * 2).round() / 2, 3
-
-
-@op(_most_likely_inputs)
+@op()
 def most_likely(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """The `count` largest values of each row and their ids, in order."""
     width = values.shape[-1]
