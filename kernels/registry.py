@@ -1,8 +1,9 @@
 """An operation is its torch reference; faster versions register beside it and must agree with it.
 
 `@op(tolerance)` turns a torch function into an `Op`; `@that_op.implement("cpu")` adds a version for a backend. A call
-goes to the version for its first argument's device, else to the reference. One generic test runs every version on the
-operation's examples (`tests/builders/operation_examples`) and holds it against the reference within the tolerance.
+goes to the version for its first argument's device, else to the one in torch, else to the reference. One generic test
+runs every version on the operation's examples (`tests/builders/operation_examples`) and holds it against the reference
+within the tolerance.
 Knows nothing of what the operations compute.
 """
 
@@ -12,7 +13,7 @@ from typing import Any
 
 from torch import Tensor
 
-# The device on which a backend's version is used.
+# The device on which a backend's version is used; "torch" serves all that have none.
 _DEVICE_OF_BACKEND = {"triton": "cuda", "cpu": "cpu"}
 
 OPS: dict[str, "Op"] = {}
@@ -29,18 +30,24 @@ class Op:
     _chosen: dict[str, Callable[..., Any]] = field(default_factory=dict)  # by device type
 
     def __call__(self, first: Tensor, *rest: Any) -> Any:
-        return self._chosen.get(first.device.type, self.reference)(first, *rest)
+        return self._chosen.get(first.device.type, self.in_torch)(first, *rest)
+
+    @property
+    def in_torch(self) -> Callable[..., Any]:
+        """What devices without a version of their own use: a faster form in torch's operations, or the reference."""
+        return self.versions.get("torch", self.reference)
 
     def implement(
         self, backend: str, available: Callable[[], bool] = lambda: True
     ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         """Register the decorated function for `backend`, where `available()` says that it can run here."""
-        device = _DEVICE_OF_BACKEND[backend]
+        device = _DEVICE_OF_BACKEND.get(backend)
 
         def register(version: Callable[..., Any]) -> Callable[..., Any]:
             if available():
                 self.versions[backend] = version
-                self._chosen[device] = version
+                if device is not None:
+                    self._chosen[device] = version
             return version
 
         return register

@@ -81,7 +81,7 @@ def choose(logits: Tensor, scanned: Scan, draws: Draws) -> Tensor:
 
 def _draw_of_top_k(logits: Tensor, largest: Tensor, draws: Draws) -> Tensor:
     widest = min(int(draws.top_k.max()), logits.shape[1])
-    values, ids = most_likely.reference(logits, widest)
+    values, ids = most_likely.in_torch(logits, widest)
     weights = _weights(values, largest, draws)
     weights *= torch.arange(widest, device=values.device) < draws.wholes[0][:, None]
     total = weights.cumsum(-1, dtype=torch.float64)[:, -1:]
@@ -93,7 +93,7 @@ def _draw_of_top_p(logits: Tensor, largest: Tensor, draws: Draws) -> Tensor:
     vocabulary = logits.shape[1]
     # A GPU sorts it all sooner than the host could learn whether the first try held enough.
     first_try = vocabulary if logits.is_cuda else min(_FIRST_TRY, vocabulary)
-    values, ids = most_likely.reference(logits, first_try)
+    values, ids = most_likely.in_torch(logits, first_try)
     weights = _weights(values, largest, draws)
     drawn = _draw_of_ordered(weights, ids, total, draws)
     if first_try < vocabulary:
@@ -101,7 +101,7 @@ def _draw_of_top_p(logits: Tensor, largest: Tensor, draws: Draws) -> Tensor:
         short = (tried < draws.top_p * total)[:, 0].nonzero()[:, 0]
         if len(short):
             rest = draws.only(short.numpy())
-            values, ids = most_likely.reference(logits[short], vocabulary)
+            values, ids = most_likely.in_torch(logits[short], vocabulary)
             drawn[short] = _draw_of_ordered(_weights(values, largest[short], rest), ids, total[short], rest)
     return drawn
 

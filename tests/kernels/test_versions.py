@@ -23,9 +23,12 @@ def _agree(found, expected, tolerance):
     torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance, equal_nan=True)
 
 
-@pytest.mark.parametrize("name", [name for name, found in OPS.items() if "cpu" in found.versions])
-def test_every_version_of_an_operation_agrees_with_its_reference(name):
-    _holds(name, OPS[name].versions["cpu"])
+@pytest.mark.parametrize(
+    ("name", "backend"),
+    [(name, backend) for name, found in OPS.items() for backend in ("cpu", "torch") if backend in found.versions],
+)
+def test_every_version_of_an_operation_agrees_with_its_reference(name, backend):
+    _holds(name, OPS[name].versions[backend])
 
 
 @pytest.mark.skipif(not available_variants(), reason="no native kernels here")
