@@ -121,7 +121,7 @@ def native_choose(logits: Tensor, scanned: Scan, draws: Draws) -> Tensor:
 @most_likely.implement("cpu", is_available)
 def native_most_likely(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
     if count > _MOST_IN_ORDER:
-        return most_likely.reference(values, count)
+        return most_likely.in_torch(values, count)
     values = _plain(values)
     ordered = torch.empty(len(values), count)
     ids = torch.empty(len(values), count, dtype=torch.int64)

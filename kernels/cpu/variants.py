@@ -4,14 +4,9 @@ One source serves all: a variant is a name, the compiler's flags and the process
 standard library alone, so that a build can read the table before anything is installed. Knows no kernel.
 """
 
-import ctypes
-import functools
 import platform
 from pathlib import Path
 from typing import NamedTuple
-
-# x86-64's number of the system call, and what it asks: leave to use the tiles' state of 8 KiB a thread.
-_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18
 
 
 class Variant(NamedTuple):
@@ -43,7 +38,6 @@ VARIANTS: dict[str, Variant] = {
         _AVX512,
         _AVX512_VNNI,
         _AVX512_BF16,
-        _wider(_AVX512_BF16, "amx", "amx_tile amx_int8 amx_bf16", "-mamx-tile -mamx-int8 -mamx-bf16"),
     )
 }
 
@@ -66,11 +60,4 @@ def executable_variants(features: frozenset[str] | None = None) -> tuple[str, ..
     """The variants that a processor with these features (default: this one) can execute, best first."""
     has = processor_features() if features is None else features
     fitting = [variant.name for variant in VARIANTS.values() if is_known_machine() and has.issuperset(variant.features)]
-    return tuple(name for name in reversed(fitting) if name != "amx" or may_use_tiles())
-
-
-@functools.cache
-def may_use_tiles() -> bool:
-    """Ask the system for AMX's tiles, for this process and the threads that it starts from now on."""
-    system = ctypes.CDLL(None)
-    return system.syscall(_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA) == 0
+    return tuple(reversed(fitting))

@@ -3,7 +3,6 @@
 Nothing here sums over a row or looks at another row. Knows nothing of sampling parameters.
 """
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
@@ -28,22 +27,7 @@ class Histories(NamedTuple):
         return torch.where(positions < self.lengths[:, None], tokens, tokens[:, :1]), positions
 
 
-def _history_inputs(seed: int) -> Iterator[tuple[Tensor, Histories]]:
-    generator = torch.Generator().manual_seed(seed)
-    for width, rows in ((5, [0, 2]), (300, [3, 1, 0]), (64, [1])):
-        lengths = torch.randint(2, 40, (len(rows),), generator=generator)
-        tokens = torch.randint(0, width, (6, 64), generator=generator, dtype=torch.int32)
-        logits = torch.randn(4, width, generator=generator)
-        slots = torch.randperm(6, generator=generator)[: len(rows)]
-        yield logits, Histories(torch.tensor(rows), tokens, slots, lengths, int(lengths.max()))
-
-
-def _repetition_inputs(seed: int) -> Iterator[tuple[Tensor, Histories, Tensor]]:
-    for logits, histories in _history_inputs(seed):
-        yield logits, histories, torch.linspace(0.8, 1.3, len(histories.rows))
-
-
-@op(_repetition_inputs, tolerance=0)
+@op(tolerance=0)
 def penalize_repetition(logits: Tensor, histories: Histories, penalty: Tensor) -> Tensor:
     """Positive logits of tokens that came before are divided by the penalty, others multiplied.
 
@@ -56,12 +40,7 @@ def penalize_repetition(logits: Tensor, histories: Histories, penalty: Tensor) -
     return logits
 
 
-def _generated_inputs(seed: int) -> Iterator[tuple[Tensor, Histories, Tensor, Tensor, Tensor]]:
-    for logits, histories, penalty in _repetition_inputs(seed):
-        yield logits, histories, histories.lengths // 3, penalty, penalty - 1
-
-
-@op(_generated_inputs, tolerance=0)
+@op(tolerance=0)
 def penalize_generated(
     logits: Tensor, histories: Histories, starts: Tensor, frequency: Tensor, presence: Tensor
 ) -> Tensor:
@@ -76,14 +55,7 @@ def penalize_generated(
     return logits
 
 
-def _mask_inputs(seed: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    generator = torch.Generator().manual_seed(seed)
-    for width, rows in ((5, [0, 2]), (300, [3]), (64, [1, 0])):
-        bits = torch.randint(-(2**31), 2**31, (len(rows), -(-width // 32)), generator=generator)
-        yield torch.randn(4, width, generator=generator), torch.tensor(rows), bits.to(torch.int32)
-
-
-@op(_mask_inputs, tolerance=0)
+@op(tolerance=0)
 def apply_mask(logits: Tensor, rows: Tensor, bits: Tensor) -> Tensor:
     """Minus infinity where a row's bit ([rows, ceil(width / 32)] int32, lowest first) is 0."""
     bit = torch.arange(32, dtype=torch.int32, device=logits.device)

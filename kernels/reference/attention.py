@@ -14,7 +14,6 @@ from torch import Tensor
 
 from ..registry import op
 from ..rows import Rows
-from .attention_inputs import attention_inputs, write_inputs
 from .paging import block_rows, kept_rows, on_device, slot_rows
 
 # Bytes of keys and values that one group gathers. Decode of 4 × 320 tokens of Qwen3-0.6B (10 MB) took 81 µs a row on
@@ -39,7 +38,7 @@ class Group:
     mask: Tensor | None = None  # n > 1: [B, 1, n, C], added to the scores; None where the plain triangle is the mask
 
 
-@op(write_inputs)
+@op()
 def write_kv(key: Tensor, value: Tensor, keys: Tensor, values: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
     """Store the keys and values [T, heads, head_dim] of the step's tokens in their slots."""
     num_heads, block_size, head_dim = keys.shape[1:]
@@ -49,7 +48,7 @@ def write_kv(key: Tensor, value: Tensor, keys: Tensor, values: Tensor, rows: Row
     return keys, values
 
 
-@op(attention_inputs, tolerance=1e-4)
+@op(tolerance=1e-4)
 def attention(query: Tensor, keys: Tensor, values: Tensor, rows: Rows, scale: float, window: int | None) -> Tensor:
     """[T, heads, head_dim] of queries over their rows' stored keys and values, causal, within `window` if given."""
     key = ("groups", window, keys.shape[1:], keys.dtype, query.dtype)

@@ -14,7 +14,6 @@ from torch import Tensor
 
 from ..registry import op
 from ..rows import Rows
-from .attention_inputs import attention_inputs
 from .paging import block_rows, kept_rows, on_device
 
 TILE = 8
@@ -52,7 +51,7 @@ class Tiles:
     splits: list[Split]
 
 
-@op(attention_inputs, tolerance=1e-4)
+@op(tolerance=1e-4)
 def attention_invariant(
     query: Tensor, keys: Tensor, values: Tensor, rows: Rows, scale: float, window: int | None
 ) -> Tensor:

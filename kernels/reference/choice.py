@@ -5,7 +5,7 @@ whatever rows stand beside it: one after another over ordered candidates, or ove
 sums are of a fixed width. Knows nothing of penalties and masks.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy
@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from ..registry import op
-from .order import BLOCK, Scan, in_chunks, most_likely, scan
+from .order import BLOCK, Scan, in_chunks, most_likely
 from .uniform import uniform
 
 # How a row chooses; the native kernel numbers them likewise.
@@ -65,18 +65,7 @@ class Draws:
 Choice = Callable[[Tensor, Tensor, Draws], Tensor]
 
 
-def _draw_inputs(seed: int) -> Iterator[tuple[Tensor, Scan, Draws]]:
-    generator = torch.Generator().manual_seed(seed)
-    for rows, width in ((1, 77), (40, 515), (9, 9001)):
-        logits = torch.randn(rows, width, generator=generator) * 3
-        kinds = torch.randint(0, 4, (rows,), generator=generator)
-        top_k = torch.randint(1, 60, (rows,), generator=generator)
-        reals = torch.rand(3, rows, generator=generator) * torch.tensor([[2.0], [0.99], [0.1]])
-        wholes = torch.stack((top_k, *torch.randint(0, 2**40, (2, rows), generator=generator)))
-        yield logits, scan.reference(logits), Draws(kinds.numpy(), top_k.numpy(), reals, wholes, torch.arange(rows))
-
-
-@op(_draw_inputs)
+@op()
 def choose(logits: Tensor, scanned: Scan, draws: Draws) -> Tensor:
     """One token id per row, int64; a row with nothing to choose from gets any. The logits may be overwritten."""
     chosen = scanned.best.clone()
@@ -92,7 +81,7 @@ def choose(logits: Tensor, scanned: Scan, draws: Draws) -> Tensor:
 
 def _draw_of_top_k(logits: Tensor, largest: Tensor, draws: Draws) -> Tensor:
     widest = min(int(draws.top_k.max()), logits.shape[1])
-    values, ids = most_likely.reference(logits, widest)
+    values, ids = most_likely.in_torch(logits, widest)
     weights = _weights(values, largest, draws)
     weights *= torch.arange(widest, device=values.device) < draws.wholes[0][:, None]
     total = weights.cumsum(-1, dtype=torch.float64)[:, -1:]
@@ -104,7 +93,7 @@ def _draw_of_top_p(logits: Tensor, largest: Tensor, draws: Draws) -> Tensor:
     vocabulary = logits.shape[1]
     # A GPU sorts it all sooner than the host could learn whether the first try held enough.
     first_try = vocabulary if logits.is_cuda else min(_FIRST_TRY, vocabulary)
-    values, ids = most_likely.reference(logits, first_try)
+    values, ids = most_likely.in_torch(logits, first_try)
     weights = _weights(values, largest, draws)
     drawn = _draw_of_ordered(weights, ids, total, draws)
     if first_try < vocabulary:
@@ -112,7 +101,7 @@ def _draw_of_top_p(logits: Tensor, largest: Tensor, draws: Draws) -> Tensor:
         short = (tried < draws.top_p * total)[:, 0].nonzero()[:, 0]
         if len(short):
             rest = draws.only(short.numpy())
-            values, ids = most_likely.reference(logits[short], vocabulary)
+            values, ids = most_likely.in_torch(logits[short], vocabulary)
             drawn[short] = _draw_of_ordered(_weights(values, largest[short], rest), ids, total[short], rest)
     return drawn
 

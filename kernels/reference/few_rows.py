@@ -7,77 +7,17 @@
 Rows are never quantized. Knows nothing of tiles or layers.
 """
 
-from collections.abc import Iterator
-from typing import Any
-
-import torch
 from torch import Tensor
 
-from ..forms import DTYPES, WeightForm
+from ..forms import DTYPES
+from ..gpu_weights import GpuWeight
 from ..norm import Norm
-from ..quantized_part import QuantizedPart
 from ..registry import op
-from ..triton.products.weights import GpuWeight, pack
 from .pointwise import rms_norm, silu_mul
 from .products import linear_gpu, linear_wint8
 
-_CPU = torch.device("cpu")
-# How a product is used in a layer: (rows, outputs, inputs, has a norm, is added to the stream, is gated).
-_USES = (
-    (1, 33, 64, True, False, False),
-    (3, 70, 200, False, True, False),
-    (17, 40, 144, False, False, True),
-    (5, 48, 96, True, False, True),
-)
-_FORMS = (
-    WeightForm("fp32"),
-    WeightForm("fp16"),
-    WeightForm("bf16"),
-    WeightForm("int8"),
-    WeightForm("int4", 32),
-    WeightForm("int4", 64),
-    WeightForm("int4", 128),
-    WeightForm("int4", 1000),
-)
 
-
-def _inputs(seed: int) -> Iterator[tuple[Any, ...]]:
-    yield from _of_few(seed)
-    # And of a row alone, which versions may compute in another way.
-    for x, weight, bias, norm, stream, is_gated in _of_few(seed):
-        yield x[:1], weight, bias, norm, None if stream is None else stream[:1], is_gated
-
-
-def _of_few(seed: int) -> Iterator[tuple[Any, ...]]:
-    generator = torch.Generator().manual_seed(seed)
-    for number, form in enumerate(_FORMS):
-        for use in (_USES[number % 4], _USES[(number + 1) % 4]):
-            _, outputs, inputs, *_ = use
-            weight = pack([torch.randn(outputs, inputs, generator=generator)], form, _CPU)
-            yield _arguments(weight, use, generator)
-    for order in (None, torch.randperm(160, generator=generator).int()):
-        values = torch.randint(0, 16, (50, 160), dtype=torch.uint8, generator=generator)
-        zeros = torch.randint(0, 16, (50, 5), dtype=torch.uint8, generator=generator)
-        scales = torch.rand(50, 5, generator=generator).half() / 16
-        part = QuantizedPart(values, scales, zeros, 32, order)
-        yield _arguments(pack([part], WeightForm("fp32"), _CPU), (2, 50, 160, True, True, False), generator)
-
-
-def _arguments(
-    weight: GpuWeight, use: tuple[int, int, int, bool, bool, bool], generator: torch.Generator
-) -> tuple[Any, ...]:
-    rows, outputs, inputs, has_norm, adds, is_gated = use
-    x = torch.randn(rows, inputs, generator=generator)
-    if weight.values.dtype in (torch.float16, torch.bfloat16):
-        # A norm would be rounded by each version in a way of its own, and whole numbers are not.
-        x, has_norm = x.round(), False
-    norm = Norm(torch.rand(inputs, generator=generator) + 0.5, 1e-6) if has_norm else None
-    bias = torch.randn(outputs, generator=generator) if rows > 1 else None
-    stream = torch.randn(rows, outputs, generator=generator) if adds else None
-    return x, weight, bias, norm, stream, is_gated
-
-
-@op(_inputs, tolerance=2e-3)
+@op(tolerance=2e-3)
 def linear_few_rows(
     x: Tensor,
     weight: GpuWeight,

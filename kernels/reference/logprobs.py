@@ -3,7 +3,6 @@
 Ranks and the order of the most likely count equal tokens by their id. Knows nothing of rows and requests.
 """
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
@@ -22,15 +21,7 @@ class RankedLogprobs(NamedTuple):
     ranks: Tensor  # [rows] int32, of the chosen token; 1 is the most likely
 
 
-def _inputs(seed: int) -> Iterator[tuple[Tensor, Tensor, int]]:
-    generator = torch.Generator().manual_seed(seed)
-    for rows, width, num_top in ((1, 515, 5), (4, 9001, 0), (5, 131, 131)):
-        logits = torch.randn(rows, width, generator=generator) * 3
-        yield logits, torch.randint(0, width, (rows,), generator=generator), num_top
-        yield (logits * 2).round() / 2, torch.zeros(rows, dtype=torch.int64), num_top
-
-
-@op(_inputs)
+@op()
 def ranked_logprobs(logits: Tensor, chosen: Tensor, num_top: int) -> RankedLogprobs:
     logprobs = log_softmax(logits)
     top = most_likely(logits, num_top)[1] if num_top else chosen.new_empty(len(chosen), 0)

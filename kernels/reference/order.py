@@ -1,14 +1,11 @@
 """The best token of each row and its most likely ones, exactly: largest first, among equals the lowest id first.
 
-`torch.topk` leaves open which of several equal values it takes, and a sort of a whole vocabulary takes milliseconds;
-here only the chunks that can hold a winner are looked at. Knows nothing of sampling parameters.
+Knows nothing of sampling parameters.
 """
 
 import math
-from collections.abc import Iterator
 from typing import NamedTuple
 
-import numpy
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
@@ -16,8 +13,6 @@ from torch.nn.functional import pad
 from ..registry import op
 
 BLOCK = 128  # tokens; divides most vocabularies
-_SMALLEST_VOCABULARY = 4096  # below it plain operations are as fast
-_MOST_BY_CHUNK = 256  # beyond, the chunks that can hold a winner are most of them
 
 
 class Scan(NamedTuple):
@@ -29,14 +24,7 @@ class Scan(NamedTuple):
     maxima: Tensor  # [rows, blocks]: the largest of every BLOCK neighbours
 
 
-def _logit_inputs(seed: int) -> Iterator[tuple[Tensor]]:
-    generator = torch.Generator().manual_seed(seed)
-    for shape in ((1, 515), (3, 9001), (5, 131)):
-        yield (torch.randn(shape, generator=generator) * 3,)
-    yield (torch.tensor([[0.0, -0.0, torch.inf, 1.0], [-torch.inf, -0.0, 0.0, -1.0]]),)
-
-
-@op(_logit_inputs)
+@op()
 def scan(logits: Tensor) -> Scan:
     blocks = in_chunks(logits, BLOCK, -math.inf)
     maxima = blocks.amax(-1)
@@ -46,40 +34,11 @@ def scan(logits: Tensor) -> Scan:
     return Scan(largest, block * BLOCK + within, is_finite, maxima)
 
 
-def _most_likely_inputs(seed: int) -> Iterator[tuple[Tensor, int]]:
-    for (logits,) in _logit_inputs(seed):
-        yield from ((logits, min(count, logits.shape[1])) for count in (1, 7, 300))
-        yield (logits * 2).round() / 2, 3
-
-
-@op(_most_likely_inputs)
+@op()
 def most_likely(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The `count` largest values of each row and their ids, in order."""
-    width = values.shape[-1]
-    if count <= _MOST_BY_CHUNK and width >= _SMALLEST_VOCABULARY:
-        ids = _selected_by_chunk(values, count)
-    elif values.is_cuda:
-        ids = torch.sort(values, dim=-1, descending=True, stable=True).indices[:, :count]
-    else:
-        ids = _sorted_by_row(values, count)
+    """The `count` largest values of each row and their ids, in order: the beginning of a stable sort."""
+    ids = torch.sort(values, dim=-1, descending=True, stable=True).indices[:, :count]
     return values.gather(-1, ids), ids
-
-
-def _selected_by_chunk(values: Tensor, count: int) -> Tensor:
-    """The `count` winners lie in the `count` chunks with the largest maxima.
-
-    Each of these chunks holds a value that comes before every value of any other chunk: a larger one, or an equal one
-    with a lower id.
-    """
-    width = values.shape[-1]
-    # A balance: fewer chunks to choose from against fewer candidates in those chosen.
-    chunk = min(128, max(8, 1 << round(math.log2(width / count) / 2)))
-    chunks = in_chunks(values, chunk, -math.inf)
-    # Ascending chunks keep candidates in the order of their ids, so that ties stay right below.
-    kept = _selected(chunks.amax(-1), count).sort(-1).values
-    candidates = chunks.gather(1, kept[:, :, None].expand(-1, -1, chunk)).flatten(1)
-    within = _selected(candidates, count)
-    return kept.gather(-1, within // chunk) * chunk + within % chunk
 
 
 def in_chunks(values: Tensor, chunk: int, filler: float) -> Tensor:
@@ -87,28 +46,3 @@ def in_chunks(values: Tensor, chunk: int, filler: float) -> Tensor:
     if missing := -values.shape[-1] % chunk:
         values = pad(values, (0, missing), value=filler)
     return values.view(len(values), -1, chunk)
-
-
-def _selected(values: Tensor, count: int) -> Tensor:
-    """Indices of the `count` largest: value and index in one unique integer, which leaves no ties to chance."""
-    width = values.shape[-1]
-    bits = (values + 0.0).view(torch.int32)  # + 0.0: there is one zero only
-    ordered = (bits ^ ((bits >> 31) & 0x7FFFFFFF)).to(torch.int64)
-    descending = torch.arange(width - 1, -1, -1, device=values.device)
-    keys = (ordered << 32) | descending
-    return width - 1 - (keys.topk(count, sorted=True).values & 0xFFFFFFFF)
-
-
-def _sorted_by_row(values: Tensor, count: int) -> Tensor:
-    """The same keys, sorted by numpy, whose vectorized sort is ten times as fast as torch's; row by row, in a cache."""
-    rows, width = values.shape
-    ids = numpy.empty((rows, count), numpy.int64)
-    keys = numpy.empty(width, numpy.int64)
-    low, high = keys.view(numpy.int32).reshape(-1, 2).T
-    descending = numpy.arange(width - 1, -1, -1, dtype=numpy.int32)
-    for row, of_row in zip(ids, values.numpy(), strict=True):
-        bits = (of_row + numpy.float32(0)).view(numpy.int32)
-        high[:], low[:] = bits ^ ((bits >> 31) & 0x7FFFFFFF), descending
-        keys.partition(width - count)
-        row[:] = width - 1 - (numpy.sort(keys[width - count :])[::-1] & 0xFFFFFFFF)
-    return torch.from_numpy(ids)

@@ -1,34 +1,14 @@
 """Attention over packed KV memory, row by row. Knows nothing of layers or who owns a block."""
 
-from collections.abc import Iterator
-
 import torch
 from torch import Tensor
 
-from ..kv_layout import KV_FORMATS, plain_keys, plain_values
+from ..kv_layout import plain_keys, plain_values
 from ..paged import DeviceRows, PagedKV
 from ..registry import op
-from .paged_inputs import packed_memory, paged_step
-
-# (queries, context) of each row, query heads, key heads, head_dim, block size, window
-_CASES: tuple[tuple[list[tuple[int, int]], int, int, int, int, int | None], ...] = (
-    ([(1, 33), (1, 40), (1, 300), (1, 1)], 7, 1, 48, 32, None),
-    ([(17, 17), (5, 70), (1, 9)], 4, 2, 32, 16, 11),
-)
 
 
-def _inputs(seed: int) -> Iterator[tuple[Tensor, PagedKV, DeviceRows, float, int | None]]:
-    generator = torch.Generator().manual_seed(seed)
-    for number, kind in enumerate(KV_FORMATS):
-        shape, num_heads, num_kv_heads, head_dim, block_size, window = _CASES[(number + seed) % len(_CASES)]
-        rows, num_blocks = paged_step(shape, block_size, seed)
-        keys, values = torch.randn(2, num_blocks, num_kv_heads, block_size, head_dim, generator=generator)
-        query = torch.randn(len(rows.kv_slots), num_heads, head_dim, generator=generator)
-        dtype = {"fp32": torch.float32, "fp16": torch.float16}.get(kind, torch.bfloat16)
-        yield query.to(dtype), packed_memory(keys, values, kind), rows, head_dim**-0.5, window
-
-
-@op(_inputs, tolerance=2e-2)
+@op(tolerance=2e-2)
 def attention_paged(query: Tensor, kv: PagedKV, rows: DeviceRows, scale: float, window: int | None) -> Tensor:
     """[T, heads, head_dim] of queries over their rows' stored keys and values, causal, within `window` if given."""
     attended = torch.zeros_like(query)
@@ -41,7 +21,7 @@ def attention_paged(query: Tensor, kv: PagedKV, rows: DeviceRows, scale: float, 
     return attended
 
 
-@op(_inputs, tolerance=2e-2)
+@op(tolerance=2e-2)
 def attention_paged_invariant(query: Tensor, kv: PagedKV, rows: DeviceRows, scale: float, window: int | None) -> Tensor:
     """`attention_paged`; a version of it promises that a query's bits depend on its own row's tokens alone."""
     return attention_paged.reference(query, kv, rows, scale, window)

@@ -5,8 +5,6 @@ round them: `silu` rounds differently in the tail of a vector loop, and the sum 
 threads. Knows nothing of layers.
 """
 
-from collections.abc import Iterator
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -14,19 +12,13 @@ from torch import Tensor
 from ..registry import op
 
 
-def _norm_inputs(seed: int) -> Iterator[tuple[Tensor, Tensor, float]]:
-    generator = torch.Generator().manual_seed(seed)
-    for shape, weight_shape in (((1, 56), (56,)), ((7, 64), (64,)), ((5, 3, 24), (3, 24))):
-        yield torch.randn(shape, generator=generator), torch.rand(weight_shape, generator=generator), 1e-6
-
-
-@op(_norm_inputs)
+@op()
 def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
     """x / sqrt(mean(x²) + ε) × weight over the last dimension; the weight may differ per head."""
     return (F.rms_norm(x.float(), x.shape[-1:], None, epsilon).to(x.dtype)).mul_(weight)
 
 
-@op(_norm_inputs)
+@op()
 def rms_norm_invariant(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
     """`rms_norm`, a lone row in the company of its double."""
     if x.shape[0] > 1:
@@ -34,53 +26,34 @@ def rms_norm_invariant(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
     return rms_norm.reference(x.repeat(2, *[1] * (x.dim() - 1)), weight, epsilon)[:1]
 
 
-def _rotate_inputs(seed: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    generator = torch.Generator().manual_seed(seed)
-    for tokens, heads, head_dim in ((1, 3, 8), (9, 5, 24)):
-        angles = torch.rand(tokens, 1, head_dim, generator=generator)
-        yield torch.randn(tokens, heads, head_dim, generator=generator), angles.cos(), angles.sin()
-
-
-@op(_rotate_inputs)
+@op()
 def rotate_halves(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Rotate element i of each head against element i + half; `sin` carries the sign: [-sin, sin]."""
     return torch.roll(heads, heads.shape[-1] // 2, -1).mul_(sin).add_(heads * cos)
 
 
-@op(_rotate_inputs)
+@op()
 def rotate_pairs(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Rotate neighbours 2i and 2i + 1 of each head against one another; `sin` carries the sign: -sin, sin, -sin, …"""
     partners = heads.unflatten(-1, (-1, 2)).flip(-1).flatten(-2)
     return partners.mul_(sin).add_(heads * cos)
 
 
-def _gate_inputs(seed: int) -> Iterator[tuple[Tensor]]:
-    generator = torch.Generator().manual_seed(seed)
-    for shape in ((1, 34), (33, 352)):
-        yield (torch.randn(shape, generator=generator) * 4,)
-
-
-@op(_gate_inputs)
+@op()
 def silu_mul(gate_up: Tensor) -> Tensor:
     """silu(first half) × second half."""
     gate, up = gate_up.chunk(2, -1)
     return F.silu(gate).mul_(up)
 
 
-@op(_gate_inputs)
+@op()
 def silu_mul_invariant(gate_up: Tensor) -> Tensor:
     """`silu_mul` from `exp` and exactly rounded steps, which have one result in every lane."""
     gate, up = gate_up.chunk(2, -1)
     return (gate / gate.neg().exp_().add_(1)).mul_(up)
 
 
-def _embedding_inputs(seed: int) -> Iterator[tuple[Tensor, Tensor, int]]:
-    generator = torch.Generator().manual_seed(seed)
-    for first in (0, 10, 40):
-        yield torch.randint(0, 60, (13,), generator=generator), torch.randn(20, 24, generator=generator), first
-
-
-@op(_embedding_inputs)
+@op()
 def embedding(token_ids: Tensor, table: Tensor, first: int) -> Tensor:
     """Rows of a table that holds the ids from `first` on; ids outside of it give zeros."""
     local = token_ids - first
@@ -88,13 +61,7 @@ def embedding(token_ids: Tensor, table: Tensor, first: int) -> Tensor:
     return F.embedding(local.masked_fill(is_outside, 0), table).masked_fill_(is_outside[:, None], 0)
 
 
-def _logit_inputs(seed: int) -> Iterator[tuple[Tensor]]:
-    generator = torch.Generator().manual_seed(seed)
-    for shape in ((1, 515), (5, 131)):
-        yield (torch.randn(shape, generator=generator) * 3,)
-
-
-@op(_logit_inputs)
+@op()
 def log_softmax(logits: Tensor) -> Tensor:
     """Logarithms of the distribution, in float32. torch sums each row by itself, so one form serves both sets."""
     return torch.log_softmax(logits.float(), -1)

@@ -3,39 +3,18 @@
 Knows nothing of who owns a block.
 """
 
-from collections.abc import Iterator
-
-import torch
 from torch import Tensor
 
 from ..heads import HeadForm
-from ..kv_layout import KV_FORMATS
 from ..paged import DeviceRows, PagedKV, Rotation
 from ..registry import op
 from .kv_packing import codes_of, key_codes, packed_keys, packed_values, value_codes
-from .paged_inputs import empty_memory, paged_step
 from .pointwise import rotate_halves, rotate_pairs
 
 _INT8_KEY_ZERO = 128
 
 
-def _inputs(seed: int) -> Iterator[tuple[Tensor, HeadForm, Rotation, PagedKV, DeviceRows]]:
-    generator = torch.Generator().manual_seed(seed)
-    shape = [(3, 3), (1, 18), (12, 21)]
-    for number, kind in enumerate(KV_FORMATS):
-        dtype = (torch.float32, torch.float16, torch.bfloat16)[(number + seed) % 3]
-        head_dim, block_size = (24, 16) if number % 2 else (48, 32)
-        rows, num_blocks = paged_step(shape, block_size, seed)
-        norms = tuple(torch.rand(2, head_dim, generator=generator) + 0.5) if number % 2 else None
-        form = HeadForm(4, 2, head_dim, rotates_pairs=number < 3, norms=norms, epsilon=1e-6)  # type: ignore[arg-type]
-        heads = torch.randn(16, 8 * head_dim, generator=generator).to(dtype)
-        angles = torch.rand(32, head_dim, generator=generator) * 6
-        positions = torch.cat([torch.arange(context - queries, context) for queries, context in shape])
-        kv = empty_memory(kind, num_blocks, 2, block_size, head_dim)
-        yield heads, form, Rotation(angles.cos(), angles.sin(), positions), kv, rows
-
-
-@op(_inputs, tolerance=1e-2)
+@op(tolerance=1e-2)
 def store_heads_paged(heads: Tensor, form: HeadForm, rotation: Rotation, kv: PagedKV, rows: DeviceRows) -> Tensor:
     """Norms and rotates query and key heads of [T, (queries + 2 × keys) × head_dim], stores keys and values.
 

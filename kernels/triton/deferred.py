@@ -13,11 +13,11 @@ from typing import Any
 
 from torch import Tensor
 
+from ..gpu_weights import GpuWeight
 from ..norm import Norm
 from ..paged import Rotation
 from ..peer_memory import PeerMemory
 from .products.few_rows import multiply_few
-from .products.weights import GpuWeight
 from .rms_norm import add_rms_norm
 
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from ..forms import DTYPES, WeightForm
+from ..gpu_weights import GpuWeight, pack
 from ..heads import HeadForm
 from ..lora import DeviceAdapted, LoraForm
 from ..operations import TensorOperations
@@ -24,7 +25,6 @@ from .interpreter import mend
 from .products.linear import linear, linear_int8, linear_invariant, linear_wint8
 from .products.linear_int4 import linear_wint4, linear_wint4_invariant
 from .products.lora import TritonLora, add_lora
-from .products.weights import GpuWeight, pack
 from .rms_norm import add_rms_norm
 from .sampling import adjust, logprobs  # noqa: F401  register what is called by device
 from .silu_mul import silu_mul

@@ -63,7 +63,7 @@ def _by_torch(setting: Setting, form: str, product: TorchProduct) -> Iterator[Fi
 
 def _of_form(setting: Setting, form: str) -> Iterator[Figure]:
     from penstock.kernels import WeightForm
-    from penstock.kernels.triton.products.weights import pack
+    from penstock.kernels.gpu_weights import pack
 
     op, kind, group_size = _FORMS[form]
     multiply, device = version(op), torch.device(setting.device)
@@ -84,8 +84,8 @@ def _of_form(setting: Setting, form: str) -> Iterator[Figure]:
 
 def _with_their_surroundings(setting: Setting, form: str) -> Iterator[Figure]:
     from penstock.kernels import WeightForm
+    from penstock.kernels.gpu_weights import pack
     from penstock.kernels.norm import Norm
-    from penstock.kernels.triton.products.weights import pack
 
     kind, group_size = _FEW_ROWS_FORMS[form]
     multiply, device = version("linear_few_rows"), torch.device(setting.device)

@@ -41,7 +41,7 @@ def answers(setting: Setting) -> Callable[[], object]:
 def product(setting: Setting, operation: str, kind: str, group_size: int, rows: int) -> Callable[[], object]:
     """Of some rows with what makes gate and up."""
     from penstock.kernels import WeightForm
-    from penstock.kernels.triton.products.weights import pack
+    from penstock.kernels.gpu_weights import pack
 
     multiply = version(operation)
     outputs, inputs = setting.sized((24576, 4096), (80, 96))

@@ -4,10 +4,10 @@ import torch
 from torch import Tensor
 
 from penstock.kernels.forms import WeightForm
+from penstock.kernels.gpu_weights import GpuWeight, pack
 from penstock.kernels.norm import Norm
 from penstock.kernels.quantized_part import QuantizedPart
 from penstock.kernels.registry import Op
-from penstock.kernels.triton.products.weights import GpuWeight, pack
 
 CPU = torch.device("cpu")
 # What a number may be off by, of the largest.

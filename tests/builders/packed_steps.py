@@ -6,10 +6,10 @@ Memory is NaN, or integers with scales that are, wherever nothing is said to be 
 from dataclasses import dataclass, field
 
 import torch
+from builders.operation_examples.paged_inputs import packed_memory
 from torch import Tensor
 
 from penstock.kernels.paged import DeviceRows, PagedKV, Prompts
-from penstock.kernels.reference.paged_inputs import packed_memory
 
 _DTYPES = {"fp32": torch.float32, "fp16": torch.float16}  # of queries; those of other formats are bfloat16
 

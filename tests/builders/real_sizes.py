@@ -35,7 +35,7 @@ class Sizes:
 
 def products(sizes: Sizes) -> Iterator[Case]:
     from penstock.kernels import WeightForm
-    from penstock.kernels.triton.products.weights import pack
+    from penstock.kernels.gpu_weights import pack
 
     forms = {
         "linear_gpu": ("bf16", 0), "linear_gpu_invariant": ("bf16", 0), "linear_int8": ("int8", 0),
@@ -55,7 +55,7 @@ def products(sizes: Sizes) -> Iterator[Case]:
 
 def _dequantized(sizes: Sizes) -> Iterator[Case]:
     from penstock.kernels import WeightForm
-    from penstock.kernels.triton.products.weights import pack
+    from penstock.kernels.gpu_weights import pack
 
     rows, outputs, inputs = sizes.sized((1100, 6144, 4096), (5, 40, 96))
     for kind, group_size in (("int8", 0), ("int4", 64), ("int4", 128)):
@@ -67,8 +67,8 @@ def _dequantized(sizes: Sizes) -> Iterator[Case]:
 def few_rows(sizes: Sizes) -> Iterator[Case]:
     """A layer's products, each with what stands around it."""
     from penstock.kernels import WeightForm
+    from penstock.kernels.gpu_weights import pack
     from penstock.kernels.norm import Norm
-    from penstock.kernels.triton.products.weights import pack
 
     shapes = sizes.sized(
         {"normed": (6144, 4096), "added": (4096, 12288), "normed, gated": (24576, 4096), "alone": (151_936, 1024)},
@@ -90,8 +90,8 @@ def few_rows(sizes: Sizes) -> Iterator[Case]:
 def one_row(sizes: Sizes) -> Iterator[Case]:
     """In every format, also where lines or inputs fill no tile."""
     from penstock.kernels import WeightForm
+    from penstock.kernels.gpu_weights import pack
     from penstock.kernels.norm import Norm
-    from penstock.kernels.triton.products.weights import pack
 
     shapes = sizes.sized([(6144, 4096), (1024, 3072), (4864, 896), (50_257, 768)], [(40, 96)])
     for kind, group in (("fp32", 0), ("fp16", 0), ("bf16", 0), ("int8", 0), ("int4", 32), ("int4", 64), ("int4", 128)):

@@ -75,12 +75,11 @@ def test_the_widest_instructions_that_a_processor_has_come_first(features, wante
     assert variants.executable_variants(features) == wanted
 
 
-@pytest.mark.parametrize("may_use_tiles", [True, False])
-def test_tiles_are_used_only_if_the_system_allows_them(may_use_tiles, monkeypatch):
-    monkeypatch.setattr(variants, "may_use_tiles", lambda: may_use_tiles)
+def test_a_processor_with_tiles_uses_the_widest_variant_that_has_code(monkeypatch):
     monkeypatch.setattr(variants, "is_known_machine", lambda: True)
-    everything = frozenset(variants.VARIANTS["amx"].features)
-    assert ("amx" in variants.executable_variants(everything)) == may_use_tiles
+    tiles = {"amx_tile", "amx_int8", "amx_bf16"}
+    everything = frozenset(variants.VARIANTS["avx512_bf16"].features) | tiles
+    assert variants.executable_variants(everything)[0] == "avx512_bf16"
 
 
 def test_features_are_read_from_the_kernels_list(tmp_path):
@@ -91,7 +90,8 @@ def test_features_are_read_from_the_kernels_list(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "wanted, sentence", [("none", "switched off"), ("sse2", "there is no such variant"), ("amx", "cannot execute it")]
+    "wanted, sentence",
+    [("none", "switched off"), ("sse2", "there is no such variant"), ("avx512_bf16", "cannot execute it")],
 )
 def test_a_variant_that_cannot_be_had_is_refused_with_the_reason(wanted, sentence, monkeypatch):
     monkeypatch.setenv("PENSTOCK_CPU_VARIANT", wanted)

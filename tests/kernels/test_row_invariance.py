@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from builders.operation_examples.attention_inputs import paged_rows
 
 from penstock.kernels import FAST, INVARIANT, Rows, pack
-from penstock.kernels.reference.attention_inputs import paged_rows
 
 # Every small number and both sides of the borders at which products change their tiling; `-m long` has all of them.
 COMPANY = (*range(1, 18), 31, 32, 33, 47, 48, 49, 63, 64, 65, 70, 71)

@@ -1,12 +1,21 @@
 """Every operation's version for processors agrees with its reference; those for GPUs: triton/test_versions.py."""
 
+from importlib import import_module
+from pkgutil import iter_modules
+
 import pytest
 import torch
+from builders.elsewhere import tensors_in
+from builders.operation_examples.table import EXAMPLES
+from builders.recorded_layers import RECORDED, is_recorded
 
 import penstock.kernels.sampling  # noqa: F401  registers its operations
-from penstock.kernels import FAST, INVARIANT
+from penstock.kernels import FAST, INVARIANT, reference
+from penstock.kernels.cpu.library import available_variants
 from penstock.kernels.registry import OPS, op
 
+for module in iter_modules(reference.__path__):
+    import_module(f"{reference.__name__}.{module.name}")
 TWINS = ["linear", "rms_norm", "silu_mul", "attention"]
 
 
@@ -14,27 +23,52 @@ def _agree(found, expected, tolerance):
     torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance, equal_nan=True)
 
 
-@pytest.mark.parametrize("name", OPS)
-def test_every_version_of_an_operation_agrees_with_its_reference(name):
-    found = OPS[name]
-    ours = [version for backend, version in found.versions.items() if backend == "cpu"]
-    for version in (found.reference, *ours):
-        for seed in range(3):
-            # Made twice, because an operation may write into what it is given.
-            for arguments, again in zip(found.inputs(seed), found.inputs(seed), strict=True):
+@pytest.mark.parametrize(
+    ("name", "backend"),
+    [(name, backend) for name, found in OPS.items() for backend in ("cpu", "torch") if backend in found.versions],
+)
+def test_every_version_of_an_operation_agrees_with_its_reference(name, backend):
+    _holds(name, OPS[name].versions[backend])
+
+
+@pytest.mark.skipif(not available_variants(), reason="no native kernels here")
+@pytest.mark.parametrize("name", RECORDED)
+def test_every_kernel_of_a_recorded_step_agrees_with_its_reference(name):
+    _holds(name, RECORDED[name], is_recorded)
+
+
+def _holds(name, version, is_done=lambda arguments: True):
+    found, num_done = OPS[name], 0
+    for seed in range(3):
+        # Made twice, because an operation may write into what it is given.
+        for arguments, again in zip(EXAMPLES[name](seed), EXAMPLES[name](seed), strict=True):
+            if is_done(arguments):
+                num_done += 1
                 _agree(version(*arguments), found.reference(*again), found.tolerance)
+                if name in RECORDED:  # of the others some may overwrite what they are given
+                    _agree(_floats_in(arguments), _floats_in(again), found.tolerance)
+    assert num_done
+
+
+def _floats_in(arguments):
+    return [tensor for tensor in tensors_in(arguments) if tensor.is_floating_point()]
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_every_operation_has_examples(name):
+    assert list(EXAMPLES[name](0))
 
 
 @pytest.mark.parametrize("name", TWINS)
 def test_the_invariant_form_agrees_with_the_fast_one(name):
     fast, invariant = getattr(FAST, name), getattr(INVARIANT, name)
     for seed in range(3):
-        for arguments, again in zip(fast.inputs(seed), fast.inputs(seed), strict=True):
+        for arguments, again in zip(EXAMPLES[fast.name](seed), EXAMPLES[fast.name](seed), strict=True):
             _agree(invariant(*arguments), fast(*again), fast.tolerance)
 
 
 def test_a_call_goes_to_the_version_of_its_device_if_that_can_run():
-    @op(lambda seed: iter([(torch.ones(2),)]))
+    @op()
     def doubled(x):
         return x * 2
 

@@ -40,9 +40,12 @@ class Attention:
         self.output = RowLinear(weights.at("o_proj"), width, config.hidden_size, granularity=config.head_dim)
 
     def __call__(self, x: Any, batch: Batch) -> Any:
+        """`x` and what comes back are [T, hidden]; heads are those of this rank."""
         kv = batch.kv.of_layer(self.layer)
-        query = self.ops.store_heads(self.qkv(x, batch.adapted), self.form, batch.rotation, kv, batch.rows)
-        return self.output(self.ops.attention(query, self.form, kv, batch.rows, self.window), batch.adapted)
+        heads = self.qkv(x, batch.adapted)  # [T, (heads + 2 × kv_heads) × head_dim]: queries, keys, values
+        query = self.ops.store_heads(heads, self.form, batch.rotation, kv, batch.rows)  # [T, heads, head_dim]
+        attended = self.ops.attention(query, self.form, kv, batch.rows, self.window)  # [T, heads × head_dim]
+        return self.output(attended, batch.adapted)  # [T, hidden]
 
 
 def _head_norms(weights: Weights, head_dim: int) -> tuple[Any, Any]:

@@ -25,7 +25,7 @@ class Linear:
         self.lora = lora
 
     def __call__(self, x: Any, adapted: Any | None = None) -> Any:
-        product = self.ops.linear(x, self.weight, self.bias)
+        product = self.ops.linear(x, self.weight, self.bias)  # [T, in] × [out, in]ᵀ + [out] = [T, out]
         return product if self.lora is None else self.ops.add_lora(product, x, self.lora, adapted)
 
 
@@ -86,7 +86,8 @@ class RowLinear:
         self.own = Linear(weights.packed(pieces), biases, weights, weights.adapters_of(pieces))
 
     def __call__(self, x: Any, adapted: Any | None = None) -> Any:
-        return self.own.ops.all_reduce(self.own(x, adapted))
+        part = self.own(x, adapted)  # [T, out], of this rank's inputs [T, in / ranks]
+        return self.own.ops.all_reduce(part)  # [T, out]
 
 
 def local_kv_heads(rank: int, size: int, num_kv_heads: int) -> tuple[int, int]:

@@ -13,4 +13,6 @@ class MLP:
         self.down = RowLinear(weights.at("down_proj"), intermediate_size, hidden_size)
 
     def __call__(self, x: Any, adapted: Any | None = None) -> Any:
-        return self.down(self.ops.silu_mul(self.gate_up(x, adapted)), adapted)
+        gate_up = self.gate_up(x, adapted)  # [T, 2 × intermediate], of this rank's share
+        activated = self.ops.silu_mul(gate_up)  # [T, intermediate]
+        return self.down(activated, adapted)  # [T, hidden]

@@ -10,8 +10,8 @@ class RMSNorm:
 
     def __init__(self, weights: Weights, size: int, epsilon: float) -> None:
         self.ops = weights.placement.ops
-        self.weight = weights.vector("weight", (size,))
+        self.weight = weights.vector("weight", (size,))  # [hidden]
         self.epsilon = epsilon
 
     def __call__(self, stream: Any, update: Any | None = None) -> Any:
-        return self.ops.add_rms_norm(stream, update, self.weight, self.epsilon)
+        return self.ops.add_rms_norm(stream, update, self.weight, self.epsilon)  # [T, hidden]

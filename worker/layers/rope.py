@@ -28,7 +28,7 @@ class Rope:
         self.starts = torch.tensor([0, *config.stretches[:-1]]).cumsum(0)  # the row of each stretch's position 0
         self.rotates_pairs = rotates_pairs
         self.device = device
-        self.cos = self.sin = torch.empty(0, config.head_dim, device=device)
+        self.cos = self.sin = torch.empty(0, config.head_dim, device=device)  # [positions, head_dim]
 
     def at(self, rows: Tensor, end: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """[T, 1, head_dim] each; no row reaches `end`. The sine carries the rotation's sign."""
@@ -47,8 +47,9 @@ class Rope:
         rows = torch.arange(len(self.cos), len(self.cos) + CHUNK)
         stretch = torch.searchsorted(self.starts, rows, right=True) - 1
         positions = (rows - self.starts[stretch]).float()
-        angles = positions[:, None] * self.frequencies[stretch]
+        angles = positions[:, None] * self.frequencies[stretch]  # [CHUNK, head_dim / 2]
         cos, sin = angles.cos() * self.magnitude, angles.sin() * self.magnitude
+        # [CHUNK, head_dim], as each form of rotation pairs the elements.
         if self.rotates_pairs:
             cos, sin = cos.repeat_interleave(2, -1), torch.stack((-sin, sin), -1).flatten(-2)
         else:

@@ -22,7 +22,8 @@ class Embedding:
         self.table = weights.table(piece, placement.form if is_tied else placement.table_form)
 
     def __call__(self, token_ids: Any) -> Any:
-        return self.ops.all_reduce(self.ops.embedding(token_ids, self.table, self.first))
+        rows = self.ops.embedding(token_ids, self.table, self.first)  # [T, hidden], zeros for other ranks' tokens
+        return self.ops.all_reduce(rows)  # [T, hidden]
 
 
 class Head:
@@ -41,4 +42,5 @@ class Head:
         self.own = Linear(weight, biases, weights)
 
     def __call__(self, hidden: Any) -> Any:
-        return self.own.ops.all_gather(self.own(hidden), self.vocab_size)
+        share = self.own(hidden)  # [S, vocabulary / ranks]
+        return self.own.ops.all_gather(share, self.vocab_size)  # [S, vocabulary]

@@ -167,12 +167,13 @@ def apply_own_steps(logits: Tensor, rows: SamplingRows, indices: numpy.ndarray) 
             logits[index] = -torch.inf
 
 
+# Which rows each one changes, and what it does to the logit x of a token.
 ADJUSTMENTS = (
-    Adjustment(_wanting(parameters.BIASES), add_biases),
-    Adjustment(_wanting(parameters.BAD_SEQUENCES), ban_bad_sequences),
-    Adjustment(_wanting(parameters.NGRAMS), ban_repeated_runs),
-    Adjustment(before_first_end, ban_ends),
-    Adjustment(_wanting(parameters.REPETITION), penalize_repetition),
-    Adjustment(_wanting(parameters.GENERATED), penalize_generated),
-    Adjustment(_wanting(parameters.OWN_STEPS), apply_own_steps),
+    Adjustment(_wanting(parameters.BIASES), add_biases),  # x + bias; -∞ for a bad word of one token
+    Adjustment(_wanting(parameters.BAD_SEQUENCES), ban_bad_sequences),  # -∞ if it would complete a bad sequence
+    Adjustment(_wanting(parameters.NGRAMS), ban_repeated_runs),  # -∞ if it would complete a run for the second time
+    Adjustment(before_first_end, ban_ends),  # -∞ for EOS and stop tokens, before the least length
+    Adjustment(_wanting(parameters.REPETITION), penalize_repetition),  # x > 0: x / penalty; else x × penalty
+    Adjustment(_wanting(parameters.GENERATED), penalize_generated),  # x - count × frequency - (count > 0) × presence
+    Adjustment(_wanting(parameters.OWN_STEPS), apply_own_steps),  # whatever the user's step does
 )

@@ -17,12 +17,12 @@ import triton.language as tl
 from torch import Tensor
 
 from ...forms import Kind, WeightForm
+from ...gpu_weights import GpuWeight, half_block, pack
 from ...reference import products
 from ..compiled import Example
 from ..dependent import dependent_options, let_later_begin, wait_for_earlier
 from ..switches import DEQUANTIZED_PRODUCTS
 from ..tuning import Choice, Tuning
-from .weights import GpuWeight, half_block, pack
 
 _CPU = torch.device("cpu")
 _LOG = logging.getLogger(__name__)

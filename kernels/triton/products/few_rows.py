@@ -15,6 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from ...forms import DTYPES
+from ...gpu_weights import GpuWeight, half_block
 from ...norm import Norm
 from ...reference.few_rows import linear_few_rows
 from ..compiled import Example
@@ -29,7 +30,6 @@ from .one_row_choice import TUNINGS as ROW_TUNINGS
 from .part_sums import sum_of_part
 from .part_sums_int4 import sum_of_int4_part
 from .parts import room_for
-from .weights import GpuWeight, half_block
 
 
 @triton.jit(do_not_specialize=["num_rows"])

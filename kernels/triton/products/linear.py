@@ -14,6 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from ...gpu_weights import GpuWeight
 from ...reference import products
 from ..compiled import Example
 from ..tuning import Choice, Key, Tuning, architecture
@@ -22,7 +23,6 @@ from .few_rows import multiply_few
 from .part_sums import sum_of_part
 from .quantize_rows import quantize_rows
 from .tiles import FEW_ROWS, corner, finish, finishing_types, launch, lines, num_parts, row_bucket
-from .weights import GpuWeight
 
 _LIBRARY = Choice.of(LIBRARY=1)
 _INTERPRETED = Choice.of(BLOCK_M=64, BLOCK_N=64, BLOCK_K=128, PARTS=2)

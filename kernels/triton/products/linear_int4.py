@@ -11,6 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from ...gpu_weights import GpuWeight, half_block
 from ...reference import products
 from ..compiled import Example
 from ..tuning import Choice, Key, Tuning, architecture
@@ -18,7 +19,6 @@ from .dequantized import faster_of_both
 from .few_rows import multiply_few
 from .part_sums_int4 import sum_of_int4_part
 from .tiles import FEW_ROWS, corner, finish, finishing_types, launch, lines, num_parts, row_bucket
-from .weights import GpuWeight, half_block
 
 _INTERPRETED = Choice.of(BLOCK_M=64, BLOCK_N=64, PARTS=2)
 

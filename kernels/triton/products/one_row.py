@@ -12,6 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from ...gpu_weights import GpuWeight, half_block
 from ...norm import Norm
 from ..compiled import Example
 from ..dependent import begin_early, dependent_options
@@ -22,7 +23,6 @@ from .one_row_choice import PER_WORD, TUNINGS
 from .parts import room_for
 from .row_sums import sum_of_row
 from .row_sums_int4 import sum_of_int4_row
-from .weights import GpuWeight, half_block
 
 
 @triton.jit

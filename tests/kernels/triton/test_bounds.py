@@ -14,10 +14,11 @@ import sys
 from builders import interpreted
 from builders.elsewhere import with_tensors
 from builders.guarded_memory import guarded
+from builders.operation_examples.table import EXAMPLES
 from penstock.kernels.registry import OPS
 for name, op in OPS.items():
     if "triton" in op.versions:
-        for number, arguments in enumerate(op.inputs(0)):
+        for number, arguments in enumerate(EXAMPLES[name](0)):
             print(f"{name}, inputs {number}", flush=True)
             op.versions["triton"](*with_tensors(arguments, lambda tensor: guarded(tensor, sys.argv[1])))
 print("all", flush=True)

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from penstock.kernels import WeightForm
+from penstock.kernels.gpu_weights import pack
 from penstock.kernels.reference import products as reference
 from penstock.kernels.triton.products import dequantized
 from penstock.kernels.triton.products.linear import linear_wint8
 from penstock.kernels.triton.products.linear_int4 import linear_wint4
-from penstock.kernels.triton.products.weights import pack
 
 CPU = torch.device("cpu")
 PRODUCTS = {"int8": linear_wint8, "int4": linear_wint4}

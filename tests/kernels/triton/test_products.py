@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from penstock.kernels.forms import WeightForm
+from penstock.kernels.gpu_weights import GpuWeight, pack
 from penstock.kernels.quantized_part import QuantizedPart
 from penstock.kernels.reference import products
 from penstock.kernels.triton.products import linear, linear_int4
-from penstock.kernels.triton.products.weights import GpuWeight, pack
 from penstock.kernels.triton.tuning import Choice
 
 pytestmark = pytest.mark.long  # test_versions.py and test_compiled.py look at every kernel in every run

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from builders.operation_examples.paged_inputs import empty_memory
 from builders.packed_steps import Form, Requests
 from torch import Tensor
 
@@ -16,7 +17,6 @@ from penstock.kernels.cpu.library import available_variants, load
 from penstock.kernels.heads import HeadForm
 from penstock.kernels.kv_layout import KV_FORMATS
 from penstock.kernels.paged import PagedKV, Rotation
-from penstock.kernels.reference.paged_inputs import empty_memory
 from penstock.kernels.reference.store_heads import store_heads_paged
 from penstock.worker.kv.kv_cache import KVShape, NativeKVCache
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from penstock.kernels.forms import WeightForm
+from penstock.kernels.gpu_weights import GpuWeight, pack, unpacked
 from penstock.kernels.quantized_part import QuantizedPart
 from penstock.kernels.reference.quantized import quantize_int4, quantize_int8
-from penstock.kernels.triton.products.weights import GpuWeight, pack, unpacked
 
 
 def packed(*parts: QuantizedPart | Tensor, form: WeightForm = WeightForm("bf16")) -> GpuWeight:  # noqa: B008

@@ -4,12 +4,12 @@ Knows nothing of how any version computes.
 """
 
 import torch
+from builders.operation_examples.attention_inputs import paged_rows
 from torch import Tensor
 
-from ..kv_layout import KV_FORMATS
-from ..paged import DeviceRows, PagedKV
-from .attention_inputs import paged_rows
-from .kv_packing import codes_of, packed_keys, packed_values
+from penstock.kernels.kv_layout import KV_FORMATS
+from penstock.kernels.paged import DeviceRows, PagedKV
+from penstock.kernels.reference.kv_packing import codes_of, packed_keys, packed_values
 
 
 def paged_step(shape: list[tuple[int, int]], block_size: int, seed: int) -> tuple[DeviceRows, int]:

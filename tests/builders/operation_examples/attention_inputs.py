@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from ..rows import Rows
+from penstock.kernels.rows import Rows
 
 # (queries, context) of each row, query heads, key heads, head_dim, block size, window
 _CASES: tuple[tuple[list[tuple[int, int]], int, int, int, int, int | None], ...] = (

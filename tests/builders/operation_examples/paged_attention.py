@@ -1,0 +1,27 @@
+"""Examples for kernels/reference/paged_attention.py, made from a seed."""
+
+from collections.abc import Iterator
+
+import torch
+from builders.operation_examples.paged_inputs import packed_memory, paged_step
+from torch import Tensor
+
+from penstock.kernels.kv_layout import KV_FORMATS
+from penstock.kernels.paged import DeviceRows, PagedKV
+
+# (queries, context) of each row, query heads, key heads, head_dim, block size, window
+_CASES: tuple[tuple[list[tuple[int, int]], int, int, int, int, int | None], ...] = (
+    ([(1, 33), (1, 40), (1, 300), (1, 1)], 7, 1, 48, 32, None),
+    ([(17, 17), (5, 70), (1, 9)], 4, 2, 32, 16, 11),
+)
+
+
+def inputs(seed: int) -> Iterator[tuple[Tensor, PagedKV, DeviceRows, float, int | None]]:
+    generator = torch.Generator().manual_seed(seed)
+    for number, kind in enumerate(KV_FORMATS):
+        shape, num_heads, num_kv_heads, head_dim, block_size, window = _CASES[(number + seed) % len(_CASES)]
+        rows, num_blocks = paged_step(shape, block_size, seed)
+        keys, values = torch.randn(2, num_blocks, num_kv_heads, block_size, head_dim, generator=generator)
+        query = torch.randn(len(rows.kv_slots), num_heads, head_dim, generator=generator)
+        dtype = {"fp32": torch.float32, "fp16": torch.float16}.get(kind, torch.bfloat16)
+        yield query.to(dtype), packed_memory(keys, values, kind), rows, head_dim**-0.5, window

@@ -1,0 +1,68 @@
+"""The examples of each operation, by its name: `EXAMPLES[name](seed)` makes tuples of arguments, on the CPU.
+
+An operation may write into what it is given, so a second call makes the same examples anew.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from builders.operation_examples import (
+    adjust,
+    answers,
+    attention_inputs,
+    choice,
+    few_rows,
+    linear,
+    logprobs,
+    order,
+    paged_attention,
+    pointwise,
+    products,
+    quantized,
+    race,
+    step_inputs,
+    store_heads,
+    stream,
+    sum_of_ranks,
+)
+
+EXAMPLES: dict[str, Callable[[int], Iterator[tuple[Any, ...]]]] = {
+    "adjust.penalize_repetition": adjust.repetition_inputs,
+    "adjust.penalize_generated": adjust.generated_inputs,
+    "adjust.apply_mask": adjust.mask_inputs,
+    "answers.attention_answers": answers.inputs,
+    "attention.write_kv": attention_inputs.write_inputs,
+    "attention.attention": attention_inputs.attention_inputs,
+    "attention_invariant.attention_invariant": attention_inputs.attention_inputs,
+    "choice.choose": choice.draw_inputs,
+    "few_rows.linear_few_rows": few_rows.inputs,
+    "linear.linear": linear.inputs,
+    "linear.linear_invariant": linear.inputs,
+    "logprobs.ranked_logprobs": logprobs.inputs,
+    "order.scan": order.logit_inputs,
+    "order.most_likely": order.most_likely_inputs,
+    "paged_attention.attention_paged": paged_attention.inputs,
+    "paged_attention.attention_paged_invariant": paged_attention.inputs,
+    "pointwise.rms_norm": pointwise.norm_inputs,
+    "pointwise.rms_norm_invariant": pointwise.norm_inputs,
+    "pointwise.rotate_halves": pointwise.rotate_inputs,
+    "pointwise.rotate_pairs": pointwise.rotate_inputs,
+    "pointwise.silu_mul": pointwise.gate_inputs,
+    "pointwise.silu_mul_invariant": pointwise.gate_inputs,
+    "pointwise.embedding": pointwise.embedding_inputs,
+    "pointwise.log_softmax": pointwise.logit_inputs,
+    "products.linear_gpu": products.float_inputs,
+    "products.linear_gpu_invariant": products.float_inputs,
+    "products.linear_wint8": products.int8_inputs,
+    "products.linear_wint8_invariant": products.int8_inputs,
+    "products.linear_wint4": products.int4_inputs,
+    "products.linear_wint4_invariant": products.int4_inputs,
+    "products.linear_dequantized": products.integer_inputs,
+    "products.linear_int8": products.int8_inputs,
+    "quantized.quantize_rows": quantized.row_inputs,
+    "race.choose_on_device": race.inputs,
+    "step_inputs.step_inputs": step_inputs.inputs,
+    "store_heads.store_heads_paged": store_heads.inputs,
+    "stream.add_rms_norm": stream.inputs,
+    "sum_of_ranks.add_norm_of_ranks": sum_of_ranks.inputs,
+}
