@@ -7,6 +7,7 @@ Knows nothing of slots, blocks and steps.
 
 from array import array
 from heapq import nlargest
+from math import inf
 from typing import NamedTuple
 
 from ..protocol.beams import BeamSearchParams
@@ -25,10 +26,15 @@ class Continuation(NamedTuple):
 class Answer(NamedTuple):
     """Tokens that nothing follows."""
 
-    output: array
+    output: "array[int]"
     score: Score | None
     finish_reason: FinishReason
     stop_reason: int | None
+
+    @property
+    def value(self) -> float:
+        """What answers are ordered by; one that was never weighed is worth least."""
+        return -inf if self.score is None else self.score.score
 
 
 class BeamSearch:
@@ -93,7 +99,7 @@ class BeamSearch:
         reason: FinishReason = "stop" if found.token in endings else "length"
         output = found.parent.output + array("i", (found.token,))
         self.answers.append(Answer(output, self._score(found.total, length), reason, endings.get(found.token)))
-        self.answers.sort(key=lambda answer: -answer.score.score)
+        self.answers.sort(key=lambda answer: -answer.value)
         del self.answers[self.params.beam_width :]
 
     def _score(self, total: float, length: int) -> Score:
@@ -108,4 +114,4 @@ class BeamSearch:
         if self.params.early_stopping == "never" and self.params.length_penalty > 0:
             # A sum falls with every token, and the longest answer is divided by most.
             length = self.request.max_total - self.request.num_prompt
-        return self._score(best_total, length).score > self.answers[-1].score.score
+        return self._score(best_total, length).score > self.answers[-1].value

@@ -66,6 +66,8 @@ class Client:
         if not (including_long and self.lanes[True]):
             return short
         long = self.lanes[True].first()
+        if long is None:
+            return short
         return long if short is None or long.rank < short.rank else short
 
     def place(self, sequence: Sequence) -> Place:

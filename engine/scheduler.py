@@ -89,13 +89,13 @@ class Scheduler:
 
     def _sequences_of(self, request: Request, is_long: bool) -> Iterator[Sequence]:
         """One for each sample, or the first beam of a search."""
-        is_search = request.prompt.beams is not None
-        for sample in range(1 if is_search else request.prompt.params.n):
+        beams = request.prompt.beams
+        for sample in range(request.prompt.params.n if beams is None else 1):
             self._arrivals += 1
-            if is_search:
-                yield self.searches.begin(request, self._arrivals, is_long)
-            else:
+            if beams is None:
                 yield Sequence(request, sample, self._arrivals, is_long)
+            else:
+                yield self.searches.begin(request, beams, self._arrivals, is_long)
 
     def abort(self, sequence_ids: Iterable[int]) -> None:
         """End these; those that have ended already are unknown here and ignored."""

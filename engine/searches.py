@@ -11,6 +11,7 @@ from array import array
 
 import msgspec
 
+from ..protocol.beams import BeamSearchParams
 from ..protocol.messages import Candidates, Ended, request_and_sample
 from .beams import Answer, BeamSearch, Continuation
 from .cache import Cache
@@ -43,9 +44,9 @@ class Searches:
         self._continued: list[Sequence] = []
         self._unborn: dict[Sequence, Sequence] = {}
 
-    def begin(self, request: Request, arrival: int, is_long: bool) -> Sequence:
+    def begin(self, request: Request, params: BeamSearchParams, arrival: int, is_long: bool) -> Sequence:
         """The sequence that computes the prompt: the only beam until its candidates are here."""
-        search = BeamSearch(request, request.prompt.beams)
+        search = BeamSearch(request, params)
         self._searches[request.prompt.request_id] = search
         beam = Sequence(request, 0, arrival, is_long)
         beam.search, search.rank = search, beam.rank
@@ -92,7 +93,7 @@ class Searches:
         for parent, _, total in continuations:
             beam = parent
             if parent in following:
-                beam = _copy(parent, next(unused))
+                beam = _copy(search, parent, next(unused))
                 self._sequences[beam.id] = beam
                 self._unborn[beam] = parent
             following[beam] = total
@@ -158,9 +159,8 @@ class Searches:
             self._waiting.leave(beam)
 
 
-def _copy(parent: Sequence, sample: int) -> Sequence:
+def _copy(search: BeamSearch, parent: Sequence, sample: int) -> Sequence:
     """A beam with the parent's history, and no slot and blocks yet."""
-    search = parent.search
     beam = Sequence(parent.request, sample, 0, parent.is_long)
     beam.search = search
     # Behind the request's first beam, before any later request, and unique though samples' numbers are used again.

@@ -6,7 +6,7 @@ Knows nothing of what a step computes.
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import msgspec
 
@@ -15,6 +15,9 @@ from ..protocol.config import EngineConfig
 from ..protocol.messages import Allocate, Allocated, Loaded, MaskFrame, MemoryPlan, StepPlan, StepResult, Stop
 from ..protocol.recording import Recorder
 from ..protocol.sockets import Inbox, Outbox
+
+Answer = TypeVar("Answer", Loaded, Allocated)
+Value = TypeVar("Value")
 
 
 class Stopped(Exception):
@@ -46,8 +49,8 @@ class Workers:
         if self._recorder is not None:
             self._recorder.write(result, is_answer=True)
 
-    def _one_from_each(self, inbox: Inbox, kind: type, value: Callable[[Any], Any]) -> list[Any]:
-        found: dict[int, Any] = {}
+    def _one_from_each(self, inbox: Inbox, kind: type[Answer], value: Callable[[Answer], Value]) -> list[Value]:
+        found: dict[int, Value] = {}
         while len(found) < len(self._outboxes):
             message = inbox.receive()
             if isinstance(message, Stop):
