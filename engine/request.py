@@ -19,6 +19,7 @@ from ..protocol.sampling import SamplingParams
 if TYPE_CHECKING:
     from .beams import BeamSearch
     from .client import Client
+    from .decoding import Decoding
     from .grammar.apart import GuideApart
     from .grammar.guide import Guide
 
@@ -81,6 +82,7 @@ class Sequence:
         "horizon",
         "max_total",
         "endings",
+        "decoding",
         "search",
         "guide",
         "is_held",
@@ -102,6 +104,8 @@ class Sequence:
         "prompt_logprobs_sent",
         "prompt_logprobs_to_skip",
     )
+
+    decoding: "Decoding"  # set by the scheduler, for as long as it is one of its sequences
 
     def __init__(self, request: Request, sample: int, arrival: int, is_long: bool) -> None:
         params = request.prompt.params

@@ -15,17 +15,18 @@ from ..protocol.messages import Ended, FailedRow, MaskFrame, Prompt, StepPlan, S
 from ..protocol.stats import Stats
 from .adapters import Adapters
 from .admission import Admission
+from .beam_decoding import BeamDecoding
 from .cache import Cache, Found
+from .decoding import PlainDecoding, end_at
 from .grammar.guide import Busy
 from .grammar.guides import Guides
-from .guided_rows import GuidedRows
+from .guided_decoding import GuidedDecoding
 from .limits import Limits, Load
 from .publisher import Publisher
 from .queue import WaitingQueue, victim
 from .repetition import repetitive
 from .request import Request, Sequence
 from .running import Running
-from .searches import Searches
 from .stats import Counters
 from .step import Step, new_slot
 
@@ -56,8 +57,11 @@ class Scheduler:
         self.in_flight: deque[Step] = deque()
         self.publisher = Publisher()
         self.counters = Counters()
-        self.searches = Searches(self.sequences, self.cache, self.running, self.waiting, self.publisher, self.counters)
-        self.guided = GuidedRows(self.guides, self.running, self.waiting, self.in_flight, self._end)
+        self.plain = PlainDecoding(self.sequences, self.running, self.waiting, self.publisher)
+        self.guided = GuidedDecoding(
+            self.guides, self.plain, self.running, self.waiting, self.in_flight, self.publisher, self.counters
+        )
+        self.beams = BeamDecoding(self.sequences, self.cache, self.running, self.waiting, self.publisher, self.counters)
         self._arrivals = 0
 
     # --- requests come and go ---------------------------------------------------------------------------------------
@@ -77,7 +81,7 @@ class Scheduler:
     def _let_in(self, sequence: Sequence, refusal: Busy | str | None) -> None:
         if refusal is not None:
             code, why = (429, refusal.why) if isinstance(refusal, Busy) else (400, refusal)
-            self._end(sequence, Ended(sequence.id, "error", error_code=code, error_msg=why))
+            sequence.decoding.end(sequence, Ended(sequence.id, "error", error_code=code, error_msg=why))
         elif not sequence.is_held:
             self.waiting.push(sequence)
 
@@ -89,19 +93,25 @@ class Scheduler:
 
     def _sequences_of(self, request: Request, is_long: bool) -> Iterator[Sequence]:
         """One for each sample, or the first beam of a search."""
-        beams = request.prompt.beams
-        for sample in range(request.prompt.params.n if beams is None else 1):
+        prompt = request.prompt
+        if prompt.beams is not None:
             self._arrivals += 1
-            if beams is None:
-                yield Sequence(request, sample, self._arrivals, is_long)
-            else:
-                yield self.searches.begin(request, beams, self._arrivals, is_long)
+            yield self.beams.begin(request, prompt.beams, self._arrivals, is_long)
+            return
+        is_free = prompt.grammar is None and prompt.params.reasoning_max_tokens is None
+        for sample in range(prompt.params.n):
+            self._arrivals += 1
+            sequence = Sequence(request, sample, self._arrivals, is_long)
+            sequence.decoding = self.plain if is_free else self.guided
+            yield sequence
 
     def abort(self, sequence_ids: Iterable[int]) -> None:
         """End these; those that have ended already are unknown here and ignored."""
         for sequence_id in sequence_ids:
-            if (sequence := self.searches.beam_for(sequence_id) or self.sequences.get(sequence_id)) is not None:
-                self._end(sequence, Ended(sequence.id, "abort", error_code=499, error_msg="The request was aborted."))
+            if (sequence := self.beams.beam_for(sequence_id) or self.sequences.get(sequence_id)) is not None:
+                sequence.decoding.end(
+                    sequence, Ended(sequence.id, "abort", error_code=499, error_msg="The request was aborted.")
+                )
 
     def take_ends(self) -> Tokens | None:
         """Word of sequences that have ended without a step, if there are any."""
@@ -138,7 +148,7 @@ class Scheduler:
         self.running.settle()
         self._make_place(step)
         new_blocks = self._make_room()
-        self.searches.plan(step)
+        self.beams.plan(step)
         self._plan_decodes(step, new_blocks)
         load = self.admission.load(step)
         self._plan_prefills(step, load)
@@ -209,12 +219,7 @@ class Scheduler:
         sequence.untold_preemptions += 1
         sequence.has_news = True
         self.counters.preemptions += 1
-        if sequence.search is not None:
-            sequence.search.preemptions += 1
-        if sequence.guide is not None and sequence.guide.is_awaited:
-            sequence.is_held = True
-        elif not self.searches.is_idle(sequence):
-            self.waiting.push(sequence)
+        sequence.decoding.give_way(sequence)
 
     def _plan_decodes(self, step: Step, new_blocks: dict[Sequence, int]) -> None:
         rows = [
@@ -302,33 +307,21 @@ class Scheduler:
                 continue
             if sequence.has_news:
                 self.publisher.news(sequence)
-            if sequence.guide is not None:
-                self._take_guided(step, sequence, token)
+            if (take := sequence.decoding.take) is not None:
+                take(step, sequence, token)
                 continue
             sequence_ids.append(sequence.id)
             tokens.append(token)
             sequence.output.append(token)
             sequence.num_known = num_known = sequence.num_known + 1
-            if token in sequence.endings or num_known >= sequence.max_total:
-                self._end_at(sequence, token)
+            if (token in sequence.endings or num_known >= sequence.max_total) and (ended := end_at(sequence, token)):
+                sequence.decoding.end(sequence, ended)
         for entry in result.candidates:
-            self.searches.hear(step.rows[entry.row], entry, result.forward_time)
+            self.beams.hear(step.rows[entry.row], entry, result.forward_time)
         for sequence in repetitive(step, result):
-            self._end(sequence, Ended(sequence.id, "stop", "repetition"))
+            sequence.decoding.end(sequence, Ended(sequence.id, "stop", "repetition"))
         self.counters.generated_tokens += len(tokens)
         return self.publisher.take(sequence_ids, tokens, result.forward_time)
-
-    def _take_guided(self, step: Step, sequence: Sequence, token: int) -> None:
-        """Of one that isn't free in what it says: with the token that was sampled come those that were certain."""
-        tokens = step.forced.get(sequence, array("i")) + array("i", (token,))
-        self.publisher.run(sequence, tokens)
-        self.counters.generated_tokens += len(tokens)
-        sequence.output.extend(tokens)
-        sequence.num_known += len(tokens)
-        if token in sequence.endings or sequence.num_known >= sequence.max_total:
-            self._end_at(sequence, token)
-        if not sequence.has_ended:
-            self.guided.follow(sequence, tokens)
 
     def take_mask(self) -> MaskFrame | None:
         """Which tokens the oldest step in flight may sample, once that is known and if it isn't all."""
@@ -346,38 +339,18 @@ class Scheduler:
             self.cache.forget(sequence)
             if sequence.is_running:
                 self.running.leave(sequence, 0)
-            self._end(sequence, Ended(sequence.id, "error", error_code=failed.error_code, error_msg=failed.message))
+            sequence.decoding.end(
+                sequence, Ended(sequence.id, "error", error_code=failed.error_code, error_msg=failed.message)
+            )
 
     # --- ends -------------------------------------------------------------------------------------------------------
-
-    def _end_at(self, sequence: Sequence, token: int) -> None:
-        """Its newest token may end it: by what it is, or because it is the last that may be."""
-        if token in sequence.endings and sequence.num_known >= sequence.request.min_total:
-            self._end(sequence, Ended(sequence.id, "stop", sequence.endings[token]))
-        elif sequence.num_known >= sequence.max_total:
-            self._end(sequence, Ended(sequence.id, "length"))
 
     def _end_outgrown(self, sequence: Sequence) -> None:
         """Alone it fills the whole pool. What is in flight still counts, so that its end does not depend on timing."""
         if self._is_awaited(sequence):
             return
         message = self.cache.outgrown(sequence.num_known)
-        self._end(sequence, Ended(sequence.id, "error", error_code=429, error_msg=message))
-
-    def _end(self, sequence: Sequence, ended: Ended) -> None:
-        """The one way out, whatever it was doing."""
-        if sequence.search is not None:
-            self.searches.end(sequence.search, ended)
-            return
-        sequence.has_ended = True
-        del self.sequences[sequence.id]
-        self.guides.forget(sequence)
-        if sequence.is_running:
-            # Its last token was sampled and never computed on purpose: surplus positions are not to be found.
-            self.running.leave(sequence, min(sequence.num_computed, sequence.num_known - 1))
-        elif sequence.is_waiting:
-            self.waiting.leave(sequence)
-        self.publisher.end(sequence, ended)
+        sequence.decoding.end(sequence, Ended(sequence.id, "error", error_code=429, error_msg=message))
 
     def check(self) -> None:
         """Raise unless blocks are conserved and every sequence is in exactly one place; the tests ask after steps."""
@@ -388,6 +361,6 @@ class Scheduler:
         if len(waiting) != len(self.waiting):
             raise RuntimeError(f"{len(self.waiting)} sequences are counted as waiting, and {len(waiting)} are.")
         for sequence in self.sequences.values():
-            is_somewhere = self._is_awaited(sequence) or self.searches.is_idle(sequence)
+            is_somewhere = self._is_awaited(sequence) or self.beams.is_idle(sequence)
             if sequence.is_running == sequence.is_waiting and not is_somewhere and not sequence.is_held:
                 raise RuntimeError(f"Sequence {sequence.id} is nowhere: {sequence.num_known} tokens are known.")

@@ -23,7 +23,9 @@ from .stats import Counters
 from .step import Step
 
 
-class Searches:
+class BeamDecoding:
+    take = None  # beams sample nothing
+
     def __init__(
         self,
         sequences: dict[int, Sequence],
@@ -49,6 +51,7 @@ class Searches:
         search = BeamSearch(request, params)
         self._searches[request.prompt.request_id] = search
         beam = Sequence(request, 0, arrival, is_long)
+        beam.decoding = self
         beam.search, search.rank = search, beam.rank
         search.beams[beam] = 0.0
         return beam
@@ -61,6 +64,12 @@ class Searches:
     def is_idle(self, beam: Sequence) -> bool:
         """It has brought its candidates, or is to be forked by the next plan: it needs neither slot nor blocks."""
         return beam.search is not None and (beam.search.has_heard(beam) or beam in self._unborn)
+
+    def give_way(self, beam: Sequence) -> None:
+        if beam.search is not None:
+            beam.search.preemptions += 1
+        if not self.is_idle(beam):
+            self._waiting.push(beam)
 
     # --- results ----------------------------------------------------------------------------------------------------
 
@@ -127,9 +136,10 @@ class Searches:
 
     # --- ends -------------------------------------------------------------------------------------------------------
 
-    def end(self, search: BeamSearch, ended: Ended) -> None:
-        """It is aborted, or one of its beams went wrong; the samples keep what there is."""
-        self._publish(search, 0.0, ended)
+    def end(self, beam: Sequence, ended: Ended) -> None:
+        """Its search is aborted, or one of its beams went wrong; the samples keep what there is."""
+        if beam.search is not None:
+            self._publish(beam.search, 0.0, ended)
 
     def _publish(self, search: BeamSearch, forward_time: float, ended: Ended | None) -> None:
         """All samples come and end together; `forward_time` is of the step that they are told with."""
@@ -162,7 +172,7 @@ class Searches:
 def _copy(search: BeamSearch, parent: Sequence, sample: int) -> Sequence:
     """A beam with the parent's history, and no slot and blocks yet."""
     beam = Sequence(parent.request, sample, 0, parent.is_long)
-    beam.search = search
+    beam.decoding, beam.search = parent.decoding, search
     # Behind the request's first beam, before any later request, and unique though samples' numbers are used again.
     search.num_born += 1
     beam.rank = (*search.rank, search.num_born)
