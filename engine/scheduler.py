@@ -6,7 +6,6 @@ out to be surplus is dropped in `finish`, and there only.
 Knows nothing of tensors, text and sockets.
 """
 
-import time
 from array import array
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -16,7 +15,7 @@ from ..protocol.stats import Stats
 from .adapters import Adapters
 from .admission import Admission
 from .beam_decoding import BeamDecoding
-from .cache import Cache, Found
+from .cache import Cache
 from .decoding import PlainDecoding, end_at
 from .grammar.guide import Busy
 from .grammar.guides import Guides
@@ -28,7 +27,7 @@ from .repetition import repetitive
 from .request import Request, Sequence
 from .running import Running
 from .stats import Counters
-from .step import Step, new_slot
+from .step import Step
 
 
 class Scheduler:
@@ -53,10 +52,10 @@ class Scheduler:
         self.sequences: dict[int, Sequence] = {}  # all that have not ended
         self.waiting = WaitingQueue()
         self.running = Running(self.cache, limits.num_slots)
-        self.admission = Admission(limits, self.waiting, self.running, self.cache)
         self.in_flight: deque[Step] = deque()
         self.publisher = Publisher()
         self.counters = Counters()
+        self.admission = Admission(limits, self.waiting, self.running, self.cache, self.in_flight, self.counters)
         self.plain = PlainDecoding(self.sequences, self.running, self.waiting, self.publisher)
         self.guided = GuidedDecoding(
             self.guides, self.plain, self.running, self.waiting, self.in_flight, self.publisher, self.counters
@@ -152,7 +151,7 @@ class Scheduler:
         self._plan_decodes(step, new_blocks)
         load = self.admission.load(step)
         self._plan_prefills(step, load)
-        self._admit(step, load)
+        self.admission.admit(step, load)
         self.guides.mark(step)
         self.running.settle()
         return step
@@ -160,7 +159,7 @@ class Scheduler:
     def _make_place(self, step: Step) -> None:
         """A client that has waited long with nothing running gets a slot, or blocks, of the one that has most."""
         sequence = self.admission.overdue(step)
-        if sequence is None or self._is_in_flight(sequence):
+        if sequence is None or self.admission.is_in_flight(sequence):
             return
         if (loser := self.admission.to_give_way(sequence)) is not None:
             self.waiting.end_turn(loser.client)
@@ -196,7 +195,7 @@ class Scheduler:
             if self.cache.has_outgrown_its_stretch(sequence):
                 self._preempt(sequence)
             elif len(sequence.block_ids) == self.cache.num_blocks:
-                self._end_outgrown(sequence)
+                self.admission.end_outgrown(sequence)
             else:
                 self._grow(sequence, new_blocks)
         self.running.settle()
@@ -238,49 +237,6 @@ class Scheduler:
                 num_tokens = self.running.advance(sequence, load.tokens_left)
                 load.tokens_left -= num_tokens
                 step.add(sequence, num_tokens)
-
-    # --- admission --------------------------------------------------------------------------------------------------
-
-    def _admit(self, step: Step, load: Load) -> None:
-        """Let in who is next, until one must wait: nobody passes it, so nobody starves."""
-        while self.waiting and load.tokens_left and self.running.has_free_slot:
-            sequence = self.admission.next(load)
-            if sequence is None or self._is_in_flight(sequence):
-                return
-            if self.cache.blocks_for(sequence.num_known) > self.cache.num_blocks:
-                self._end_outgrown(sequence)  # the token that is too much was in flight when it gave way
-                continue
-            found = self.cache.match(sequence)
-            candidate = self.admission.candidate(sequence, found)
-            if not self.admission.admits(candidate, load):
-                return
-            self.waiting.pop(sequence)
-            load.take(candidate, self._enter(sequence, found, step, load.tokens_left))
-
-    def _is_in_flight(self, sequence: Sequence) -> bool:
-        """A preempted sequence is told to a slot again only when all its tokens are here."""
-        return sequence.was_preempted and self._is_awaited(sequence)
-
-    def _is_awaited(self, sequence: Sequence) -> bool:
-        return any(sequence in step.rows for step in self.in_flight)
-
-    def _enter(self, sequence: Sequence, found: Found, step: Step, budget: int) -> int:
-        """Admit it and plan its first chunk; how many tokens that has."""
-        if sequence.start_time is None:
-            self._count_start(sequence, len(found) * self.cache.block_size)
-        sequence.prompt_logprobs_to_skip = sequence.prompt_logprobs_sent
-        self.running.enter(sequence, found)
-        new = new_slot(sequence, self.cache.rotation_start(sequence))
-        num_tokens = self.running.advance(sequence, budget)
-        step.add_new(sequence, num_tokens, new)
-        return num_tokens
-
-    def _count_start(self, sequence: Sequence, num_cached: int) -> None:
-        sequence.start_time = time.time()
-        if sequence.request.num_cached is None:  # what later samples find is their own siblings'
-            sequence.request.num_cached = num_cached
-        self.counters.prompt_tokens += sequence.num_prompt
-        self.counters.cached_tokens += num_cached
 
     # --- results ----------------------------------------------------------------------------------------------------
 
@@ -343,15 +299,6 @@ class Scheduler:
                 sequence, Ended(sequence.id, "error", error_code=failed.error_code, error_msg=failed.message)
             )
 
-    # --- ends -------------------------------------------------------------------------------------------------------
-
-    def _end_outgrown(self, sequence: Sequence) -> None:
-        """Alone it fills the whole pool. What is in flight still counts, so that its end does not depend on timing."""
-        if self._is_awaited(sequence):
-            return
-        message = self.cache.outgrown(sequence.num_known)
-        sequence.decoding.end(sequence, Ended(sequence.id, "error", error_code=429, error_msg=message))
-
     def check(self) -> None:
         """Raise unless blocks are conserved and every sequence is in exactly one place; the tests ask after steps."""
         running = [each for each in self.sequences.values() if each.is_running]
@@ -361,6 +308,6 @@ class Scheduler:
         if len(waiting) != len(self.waiting):
             raise RuntimeError(f"{len(self.waiting)} sequences are counted as waiting, and {len(waiting)} are.")
         for sequence in self.sequences.values():
-            is_somewhere = self._is_awaited(sequence) or self.beams.is_idle(sequence)
+            is_somewhere = self.admission.is_awaited(sequence) or self.beams.is_idle(sequence)
             if sequence.is_running == sequence.is_waiting and not is_somewhere and not sequence.is_held:
                 raise RuntimeError(f"Sequence {sequence.id} is nowhere: {sequence.num_known} tokens are known.")
