@@ -122,6 +122,6 @@ class Admission:
         running = [
             sequence
             for sequence in self._running.decoding + self._running.prefilling
-            if sequence.is_running and sequence.client.num_running > 1 and sequence.rank[0] >= waiting.rank[0]
+            if sequence.is_running and sequence.client.num_running > 1 and sequence.order[0] >= waiting.order[0]
         ]
         return victim(running) if running else None

@@ -4,7 +4,7 @@ A beam is a sequence like any other to the scheduler; what is different is here.
 beams of its search have brought candidates, so it isn't planned ahead, and until then it can give up slot and blocks
 without losing anything. Beams that go on from one parent share its full blocks and copy the last; where no slot or
 block is free for that, the new beam waits like a sequence that was preempted, and computes anew what isn't cached.
-Knows nothing of how beams are chosen.
+`beams.py` chooses them.
 """
 
 from array import array
@@ -52,7 +52,7 @@ class BeamDecoding:
         self._searches[request.prompt.request_id] = search
         beam = Sequence(request, 0, arrival, is_long)
         beam.decoding = self
-        beam.search, search.rank = search, beam.rank
+        beam.search, search.order = search, beam.order
         search.beams[beam] = 0.0
         return beam
 
@@ -175,7 +175,7 @@ def _copy(search: BeamSearch, parent: Sequence, sample: int) -> Sequence:
     beam.decoding, beam.search = parent.decoding, search
     # Behind the request's first beam, before any later request, and unique though samples' numbers are used again.
     search.num_born += 1
-    beam.rank = (*search.rank, search.num_born)
+    beam.order = (*search.order, search.num_born)
     beam.output = array("i", parent.output)
     beam.num_known = parent.num_known
     beam.output_keys, beam.stretch = list(parent.output_keys), parent.stretch

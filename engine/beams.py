@@ -2,7 +2,6 @@
 
 The search is transformers' `generate(num_beams=…)`, step for step. A beam is a sequence of the engine whose row samples
 nothing; each brings candidates for its next token, and when the last beam has brought them, all are weighed together.
-Knows nothing of slots, blocks and steps.
 """
 
 from array import array
@@ -47,7 +46,7 @@ class BeamSearch:
         self.length = request.num_prompt  # tokens of every beam, the prompt's among them
         self.is_over = False
         self.preemptions = 0
-        self.rank: tuple[int, ...] = ()  # of the first beam
+        self.order: tuple[int, ...] = ()  # of the first beam
         self.num_born = 0  # beams that were forked
         self._heard: dict[Sequence, Candidates] = {}
 

@@ -1,7 +1,7 @@
 """What the detokenizer is told: who opened, who got which token, who ended, gathered into one `Tokens` per step.
 
 Every accepted sequence is opened once, before its first token or with its end, and ended once.
-Knows nothing of sockets; the loop sends what `take` returns.
+The loop sends what `take` returns.
 """
 
 from array import array

@@ -1,7 +1,7 @@
 """Answers that have fallen into a loop (`early_stop`): so many tokens in a row that the model had no doubt of.
 
 The worker says of each token whether it was as likely as its request's threshold; here is counted, token by token as
-results come, so that neither company nor steps in flight matter. Knows nothing of probabilities.
+results come, so that neither company nor steps in flight matter.
 """
 
 from collections.abc import Iterator

@@ -3,7 +3,6 @@
 A step is filled within its token budget: first a token for every sequence that is caught up, then the running ones
 that are not, then whoever waits and passes the gates. A plan counts on tokens that are still in flight; what turns
 out to be surplus is dropped in `finish`, and there only.
-Knows nothing of tensors, text and sockets.
 """
 
 from array import array
@@ -167,7 +166,7 @@ class Scheduler:
             self.running.settle()
 
     def _unblock(self) -> bool:
-        """Where all that run are beams that wait for others of theirs, the youngest makes room for who is next."""
+        """If every running sequence is waiting for its siblings, or for its grammar, preempt the youngest."""
         idle = [sequence for sequence in self.running.decoding if sequence.waits_for_host]
         if self.in_flight or not idle or not self.waiting:
             return False

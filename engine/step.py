@@ -1,7 +1,4 @@
-"""One step: its rows while they are gathered, the `StepPlan` made of them, and the record to match its result with.
-
-Knows nothing of why a row is in it.
-"""
+"""One step: its rows while they are gathered, the `StepPlan` made of them, and the record to match its result with."""
 
 from array import array
 from collections.abc import Sequence as Columns

@@ -1,7 +1,6 @@
 """The workers as the engine sees them: it agrees with all ranks on a memory plan, then sends them step after step.
 
 Every rank gets the same stream; only rank 0 answers. What is sent and answered can be recorded for a replay.
-Knows nothing of what a step computes.
 """
 
 from collections.abc import Callable
