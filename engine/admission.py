@@ -1,23 +1,35 @@
-"""Who is admitted to a step next, what that takes, and who gives up a place where one has waited too long for it.
+"""Admits waiting sequences to a step, and says who gives up a place where one has waited too long for it."""
 
-Knows nothing of what is done with who is admitted.
-"""
+import time
+from collections import deque
 
+from ..protocol.messages import Ended
 from .cache import Cache, Found
 from .limits import Candidate, FreeBlocks, Limits, Load, gates
 from .queue import WaitingQueue, victim
 from .request import Sequence
 from .running import Running
-from .step import Step
+from .stats import Counters
+from .step import Step, new_slot
 
 
 class Admission:
-    def __init__(self, limits: Limits, waiting: WaitingQueue, running: Running, cache: Cache) -> None:
+    def __init__(
+        self,
+        limits: Limits,
+        waiting: WaitingQueue,
+        running: Running,
+        cache: Cache,
+        in_flight: deque[Step],
+        counters: Counters,
+    ) -> None:
         self._max_num_batched_tokens = limits.max_num_batched_tokens
         self._most_long = limits.max_long
         self._waiting = waiting
         self._running = running
         self._cache = cache
+        self._in_flight = in_flight
+        self._counters = counters
         self._gates = gates(limits)
         self._free_blocks = FreeBlocks(limits.static_decode_blocks)
 
@@ -31,6 +43,54 @@ class Admission:
             num_long=sum(sequence.is_long for sequence in prompts),
             prompt_blocks=sum(len(sequence.block_ids) for sequence in prompts),
         )
+
+    def admit(self, step: Step, load: Load) -> None:
+        """Let in who is next, until one must wait: nobody passes it, so nobody starves."""
+        while self._waiting and load.tokens_left and self._running.has_free_slot:
+            sequence = self.next(load)
+            if sequence is None or self.is_in_flight(sequence):
+                return
+            if self._cache.blocks_for(sequence.num_known) > self._cache.num_blocks:
+                self.end_outgrown(sequence)  # the token that is too much was in flight when it gave way
+                continue
+            found = self._cache.match(sequence)
+            candidate = self.candidate(sequence, found)
+            if not self.admits(candidate, load):
+                return
+            self._waiting.pop(sequence)
+            load.take(candidate, self._enter(sequence, found, step, load.tokens_left))
+
+    def is_in_flight(self, sequence: Sequence) -> bool:
+        """A preempted sequence is told to a slot again only when all its tokens are here."""
+        return sequence.was_preempted and self.is_awaited(sequence)
+
+    def is_awaited(self, sequence: Sequence) -> bool:
+        return any(sequence in step.rows for step in self._in_flight)
+
+    def _enter(self, sequence: Sequence, found: Found, step: Step, budget: int) -> int:
+        """Admit it and plan its first chunk; how many tokens that has."""
+        if sequence.start_time is None:
+            self._count_start(sequence, len(found) * self._cache.block_size)
+        sequence.prompt_logprobs_to_skip = sequence.prompt_logprobs_sent
+        self._running.enter(sequence, found)
+        new = new_slot(sequence, self._cache.rotation_start(sequence))
+        num_tokens = self._running.advance(sequence, budget)
+        step.add_new(sequence, num_tokens, new)
+        return num_tokens
+
+    def _count_start(self, sequence: Sequence, num_cached: int) -> None:
+        sequence.start_time = time.time()
+        if sequence.request.num_cached is None:  # what later samples find is their own siblings'
+            sequence.request.num_cached = num_cached
+        self._counters.prompt_tokens += sequence.num_prompt
+        self._counters.cached_tokens += num_cached
+
+    def end_outgrown(self, sequence: Sequence) -> None:
+        """Alone it fills the whole pool. What is in flight still counts, so that its end does not depend on timing."""
+        if self.is_awaited(sequence):
+            return
+        message = self._cache.outgrown(sequence.num_known)
+        sequence.decoding.end(sequence, Ended(sequence.id, "error", error_code=429, error_msg=message))
 
     def next(self, load: Load) -> Sequence | None:
         """Stays in the queue."""
@@ -62,6 +122,6 @@ class Admission:
         running = [
             sequence
             for sequence in self._running.decoding + self._running.prefilling
-            if sequence.is_running and sequence.client.num_running > 1 and sequence.rank[0] >= waiting.rank[0]
+            if sequence.is_running and sequence.client.num_running > 1 and sequence.order[0] >= waiting.order[0]
         ]
         return victim(running) if running else None

@@ -2,11 +2,11 @@
 
 The search is transformers' `generate(num_beams=…)`, step for step. A beam is a sequence of the engine whose row samples
 nothing; each brings candidates for its next token, and when the last beam has brought them, all are weighed together.
-Knows nothing of slots, blocks and steps.
 """
 
 from array import array
 from heapq import nlargest
+from math import inf
 from typing import NamedTuple
 
 from ..protocol.beams import BeamSearchParams
@@ -25,10 +25,15 @@ class Continuation(NamedTuple):
 class Answer(NamedTuple):
     """Tokens that nothing follows."""
 
-    output: array
+    output: "array[int]"
     score: Score | None
     finish_reason: FinishReason
     stop_reason: int | None
+
+    @property
+    def value(self) -> float:
+        """What answers are ordered by; one that was never weighed is worth least."""
+        return -inf if self.score is None else self.score.score
 
 
 class BeamSearch:
@@ -41,7 +46,7 @@ class BeamSearch:
         self.length = request.num_prompt  # tokens of every beam, the prompt's among them
         self.is_over = False
         self.preemptions = 0
-        self.rank: tuple[int, ...] = ()  # of the first beam
+        self.order: tuple[int, ...] = ()  # of the first beam
         self.num_born = 0  # beams that were forked
         self._heard: dict[Sequence, Candidates] = {}
 
@@ -93,7 +98,7 @@ class BeamSearch:
         reason: FinishReason = "stop" if found.token in endings else "length"
         output = found.parent.output + array("i", (found.token,))
         self.answers.append(Answer(output, self._score(found.total, length), reason, endings.get(found.token)))
-        self.answers.sort(key=lambda answer: -answer.score.score)
+        self.answers.sort(key=lambda answer: -answer.value)
         del self.answers[self.params.beam_width :]
 
     def _score(self, total: float, length: int) -> Score:
@@ -108,4 +113,4 @@ class BeamSearch:
         if self.params.early_stopping == "never" and self.params.length_penalty > 0:
             # A sum falls with every token, and the longest answer is divided by most.
             length = self.request.max_total - self.request.num_prompt
-        return self._score(best_total, length).score > self.answers[-1].score.score
+        return self._score(best_total, length).score > self.answers[-1].value

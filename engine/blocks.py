@@ -88,7 +88,8 @@ class BlockPool:
 
     def free_blocks(self) -> list[int]:
         """In the order in which they are reused."""
-        blocks, block = [], self._next[self._end]
+        blocks: list[int] = []
+        block = self._next[self._end]
         while block != self._end and len(blocks) <= self.num_blocks:
             blocks.append(block)
             block = self._next[block]

@@ -1,8 +1,8 @@
 """One of those who ask, as the engine sees them: what of theirs waits, how much of it runs, and when their turn was.
 
-Within a client the order is by rank: by priority, and within one first come, first served. A preempted sequence keeps
-its rank, so it comes back before all that are younger. Long prompts stand in a lane of their own, so that short ones
-can pass them while the gate for long ones is shut. Knows nothing of other clients.
+Within a client the order is by priority, and within one first come, first served. A preempted sequence keeps
+its place, so it comes back before all that are younger. Long prompts stand in a lane of their own, so that short ones
+can pass them while the gate for long ones is shut.
 """
 
 import heapq
@@ -16,11 +16,11 @@ _ADMISSIONS_A_PLACE = 64
 # A lane is swept when more of it has left than waits, and not for fewer than that.
 _FEW = 16
 
-Place = tuple[int, int, tuple[int, ...]]  # priority, turn, rank: unique
+Place = tuple[int, int, tuple[int, ...]]  # priority, turn, order: unique
 
 
 class Lane:
-    """Sequences of one client that wait, by rank."""
+    """Sequences of one client that wait, in order."""
 
     __slots__ = ("_heap", "_num_waiting")
 
@@ -32,7 +32,7 @@ class Lane:
         return self._num_waiting > 0
 
     def push(self, sequence: Sequence) -> None:
-        heapq.heappush(self._heap, (sequence.rank, sequence))
+        heapq.heappush(self._heap, (sequence.order, sequence))
         self._num_waiting += 1
 
     def first(self) -> Sequence | None:
@@ -66,14 +66,16 @@ class Client:
         if not (including_long and self.lanes[True]):
             return short
         long = self.lanes[True].first()
-        return long if short is None or long.rank < short.rank else short
+        if long is None:
+            return short
+        return long if short is None or long.order < short.order else short
 
     def place(self, sequence: Sequence) -> Place:
         """Where a sequence that is first in its lane stands among those of other clients; the least is next."""
         # Beams of a search wait for one another: those that run don't go on before this one does.
         is_awaited = sequence.search is not None and sequence.search.num_born > 0
         set_back = 0 if is_awaited else 2 * _ADMISSIONS_A_PLACE * self.num_running
-        return sequence.rank[0], self.turn + set_back, sequence.rank
+        return sequence.order[0], self.turn + set_back, sequence.order
 
     def take_place(self) -> None:
         self.num_running += 1

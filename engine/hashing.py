@@ -2,7 +2,6 @@
 
 Equal keys mean equal keys and values, so a block may be used by whoever finds it. Cryptographic, because with
 `cache_salt` the key is all that keeps one tenant from reading another's prefix.
-Knows nothing of blocks and sequences.
 """
 
 from hashlib import blake2b

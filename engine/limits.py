@@ -2,7 +2,6 @@
 
 A gate is a small class with one question; each stands for one option and is in the list only when that option is set.
 Refusals at the door are a table likewise: a row per thing that can never work.
-Knows nothing of queues and blocks beyond the figures it is shown.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,7 @@
 """What the detokenizer is told: who opened, who got which token, who ended, gathered into one `Tokens` per step.
 
 Every accepted sequence is opened once, before its first token or with its end, and ended once.
-Knows nothing of sockets; the loop sends what `take` returns.
+The loop sends what `take` returns.
 """
 
 from array import array
@@ -20,7 +20,7 @@ class Publisher:
         self._resumed: list[Resumed] = []
         self._ended: list[Ended] = []
         self._logprobs: list[Logprobs] = []
-        self._runs: dict[int, array] = {}
+        self._runs: dict[int, array[int]] = {}
 
     @property
     def has_ends(self) -> bool:
@@ -38,7 +38,7 @@ class Publisher:
         sequence.untold_preemptions = 0
         sequence.has_news = False
 
-    def run(self, sequence: Sequence, token_ids: array) -> None:
+    def run(self, sequence: Sequence, token_ids: "array[int]") -> None:
         """All the tokens of a sequence at once."""
         self._runs[sequence.id] = token_ids
 
@@ -61,7 +61,7 @@ class Publisher:
                     self.news(sequence)
                 self._logprobs.append(rest)
 
-    def take(self, sequence_ids: list[int], token_ids: array, forward_time: float) -> Tokens:
+    def take(self, sequence_ids: list[int], token_ids: "array[int]", forward_time: float) -> Tokens:
         """All that was gathered, with one token for each of the sequences listed."""
         runs, self._runs = self._runs, {}
         message = Tokens(

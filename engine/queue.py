@@ -3,7 +3,7 @@
 The next place belongs to the client with the fewest running sequences; among equals to the one whose last turn is
 longest ago. Who comes anew stands behind all that wait but the one who was served last. So a client with one request
 waits for no more than one admission of each other client, however many requests those have, and all have an equal
-share of the places. With one client, it is first come, first served. Knows nothing of blocks and steps.
+share of the places. With one client, it is first come, first served.
 """
 
 from collections.abc import Iterable
@@ -116,4 +116,4 @@ class WaitingQueue:
 
 def victim(running: Iterable[Sequence]) -> Sequence:
     """Who gives way: of the lowest priority, of the client with most of them running, the youngest."""
-    return max(running, key=lambda sequence: (sequence.rank[0], sequence.client.num_running, sequence.rank))
+    return max(running, key=lambda sequence: (sequence.order[0], sequence.client.num_running, sequence.order))

@@ -1,7 +1,7 @@
 """Answers that have fallen into a loop (`early_stop`): so many tokens in a row that the model had no doubt of.
 
 The worker says of each token whether it was as likely as its request's threshold; here is counted, token by token as
-results come, so that neither company nor steps in flight matter. Knows nothing of probabilities.
+results come, so that neither company nor steps in flight matter.
 """
 
 from collections.abc import Iterator
@@ -16,8 +16,9 @@ def repetitive(step: Step, result: StepResult) -> Iterator[Sequence]:
     certainty = values(result.certainty)
     for row, is_certain in zip(certainty[::2], certainty[1::2], strict=True):
         sequence = step.rows[row]
-        if sequence.has_ended or sequence in step.dropped:
+        early_stop = sequence.params.early_stop
+        if early_stop is None or sequence.has_ended or sequence in step.dropped:
             continue
         sequence.num_certain = sequence.num_certain + 1 if is_certain else 0
-        if sequence.num_certain >= sequence.params.early_stop.window_size:
+        if sequence.num_certain >= early_stop.window_size:
             yield sequence

@@ -3,7 +3,7 @@
 One counter chases another: `num_computed` positions are planned (their keys and values stand in blocks once the plans
 in flight have run), `num_tokens` exist, the last of them perhaps still on its way from the worker. Prefill, decode,
 prefix hits and preemption are all that difference.
-Knows nothing of policy; `scheduler.py` moves the counters.
+`scheduler.py` moves the counters.
 """
 
 from array import array
@@ -19,6 +19,7 @@ from ..protocol.sampling import SamplingParams
 if TYPE_CHECKING:
     from .beams import BeamSearch
     from .client import Client
+    from .decoding import Decoding
     from .grammar.apart import GuideApart
     from .grammar.guide import Guide
 
@@ -73,7 +74,7 @@ class Sequence:
         "id",
         "request",
         "sample",
-        "rank",
+        "order",
         "is_long",
         "output",
         "num_known",
@@ -81,6 +82,7 @@ class Sequence:
         "horizon",
         "max_total",
         "endings",
+        "decoding",
         "search",
         "guide",
         "is_held",
@@ -103,12 +105,14 @@ class Sequence:
         "prompt_logprobs_to_skip",
     )
 
+    decoding: "Decoding"  # set by the scheduler, for as long as it is one of its sequences
+
     def __init__(self, request: Request, sample: int, arrival: int, is_long: bool) -> None:
         params = request.prompt.params
         self.id = sequence_id(request.prompt.request_id, sample)
         self.request = request
         self.sample = sample
-        self.rank: tuple[int, ...] = (params.priority, arrival)  # lower goes first; unique
+        self.order: tuple[int, ...] = (params.priority, arrival)  # lower goes first; unique
         self.is_long = is_long
         self.output = array("i")
         self.num_known = request.num_prompt  # tokens whose value is here

@@ -1,7 +1,7 @@
 """Who runs: the sequences that hold a slot and blocks, in the order of their rows.
 
 Those behind their known tokens are prefilling, those caught up with them are decoding; both lists may name sequences
-that have left until `settle` is called. Knows nothing of waiting, budgets and results.
+that have left until `settle` is called.
 """
 
 from .cache import Cache, Found

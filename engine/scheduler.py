@@ -3,10 +3,8 @@
 A step is filled within its token budget: first a token for every sequence that is caught up, then the running ones
 that are not, then whoever waits and passes the gates. A plan counts on tokens that are still in flight; what turns
 out to be surplus is dropped in `finish`, and there only.
-Knows nothing of tensors, text and sockets.
 """
 
-import time
 from array import array
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -15,19 +13,20 @@ from ..protocol.messages import Ended, FailedRow, MaskFrame, Prompt, StepPlan, S
 from ..protocol.stats import Stats
 from .adapters import Adapters
 from .admission import Admission
-from .cache import Cache, Found
+from .beam_decoding import BeamDecoding
+from .cache import Cache
+from .decoding import PlainDecoding, end_at
 from .grammar.guide import Busy
 from .grammar.guides import Guides
-from .guided_rows import GuidedRows
+from .guided_decoding import GuidedDecoding
 from .limits import Limits, Load
 from .publisher import Publisher
 from .queue import WaitingQueue, victim
 from .repetition import repetitive
 from .request import Request, Sequence
 from .running import Running
-from .searches import Searches
 from .stats import Counters
-from .step import Step, new_slot
+from .step import Step
 
 
 class Scheduler:
@@ -52,12 +51,15 @@ class Scheduler:
         self.sequences: dict[int, Sequence] = {}  # all that have not ended
         self.waiting = WaitingQueue()
         self.running = Running(self.cache, limits.num_slots)
-        self.admission = Admission(limits, self.waiting, self.running, self.cache)
         self.in_flight: deque[Step] = deque()
         self.publisher = Publisher()
         self.counters = Counters()
-        self.searches = Searches(self.sequences, self.cache, self.running, self.waiting, self.publisher, self.counters)
-        self.guided = GuidedRows(self.guides, self.running, self.waiting, self.in_flight, self._end)
+        self.admission = Admission(limits, self.waiting, self.running, self.cache, self.in_flight, self.counters)
+        self.plain = PlainDecoding(self.sequences, self.running, self.waiting, self.publisher)
+        self.guided = GuidedDecoding(
+            self.guides, self.plain, self.running, self.waiting, self.in_flight, self.publisher, self.counters
+        )
+        self.beams = BeamDecoding(self.sequences, self.cache, self.running, self.waiting, self.publisher, self.counters)
         self._arrivals = 0
 
     # --- requests come and go ---------------------------------------------------------------------------------------
@@ -77,7 +79,7 @@ class Scheduler:
     def _let_in(self, sequence: Sequence, refusal: Busy | str | None) -> None:
         if refusal is not None:
             code, why = (429, refusal.why) if isinstance(refusal, Busy) else (400, refusal)
-            self._end(sequence, Ended(sequence.id, "error", error_code=code, error_msg=why))
+            sequence.decoding.end(sequence, Ended(sequence.id, "error", error_code=code, error_msg=why))
         elif not sequence.is_held:
             self.waiting.push(sequence)
 
@@ -89,19 +91,25 @@ class Scheduler:
 
     def _sequences_of(self, request: Request, is_long: bool) -> Iterator[Sequence]:
         """One for each sample, or the first beam of a search."""
-        is_search = request.prompt.beams is not None
-        for sample in range(1 if is_search else request.prompt.params.n):
+        prompt = request.prompt
+        if prompt.beams is not None:
             self._arrivals += 1
-            if is_search:
-                yield self.searches.begin(request, self._arrivals, is_long)
-            else:
-                yield Sequence(request, sample, self._arrivals, is_long)
+            yield self.beams.begin(request, prompt.beams, self._arrivals, is_long)
+            return
+        is_free = prompt.grammar is None and prompt.params.reasoning_max_tokens is None
+        for sample in range(prompt.params.n):
+            self._arrivals += 1
+            sequence = Sequence(request, sample, self._arrivals, is_long)
+            sequence.decoding = self.plain if is_free else self.guided
+            yield sequence
 
     def abort(self, sequence_ids: Iterable[int]) -> None:
         """End these; those that have ended already are unknown here and ignored."""
         for sequence_id in sequence_ids:
-            if (sequence := self.searches.beam_for(sequence_id) or self.sequences.get(sequence_id)) is not None:
-                self._end(sequence, Ended(sequence.id, "abort", error_code=499, error_msg="The request was aborted."))
+            if (sequence := self.beams.beam_for(sequence_id) or self.sequences.get(sequence_id)) is not None:
+                sequence.decoding.end(
+                    sequence, Ended(sequence.id, "abort", error_code=499, error_msg="The request was aborted.")
+                )
 
     def take_ends(self) -> Tokens | None:
         """Word of sequences that have ended without a step, if there are any."""
@@ -138,11 +146,11 @@ class Scheduler:
         self.running.settle()
         self._make_place(step)
         new_blocks = self._make_room()
-        self.searches.plan(step)
+        self.beams.plan(step)
         self._plan_decodes(step, new_blocks)
         load = self.admission.load(step)
         self._plan_prefills(step, load)
-        self._admit(step, load)
+        self.admission.admit(step, load)
         self.guides.mark(step)
         self.running.settle()
         return step
@@ -150,7 +158,7 @@ class Scheduler:
     def _make_place(self, step: Step) -> None:
         """A client that has waited long with nothing running gets a slot, or blocks, of the one that has most."""
         sequence = self.admission.overdue(step)
-        if sequence is None or self._is_in_flight(sequence):
+        if sequence is None or self.admission.is_in_flight(sequence):
             return
         if (loser := self.admission.to_give_way(sequence)) is not None:
             self.waiting.end_turn(loser.client)
@@ -158,7 +166,7 @@ class Scheduler:
             self.running.settle()
 
     def _unblock(self) -> bool:
-        """Where all that run are beams that wait for others of theirs, the youngest makes room for who is next."""
+        """If every running sequence is waiting for its siblings, or for its grammar, preempt the youngest."""
         idle = [sequence for sequence in self.running.decoding if sequence.waits_for_host]
         if self.in_flight or not idle or not self.waiting:
             return False
@@ -186,7 +194,7 @@ class Scheduler:
             if self.cache.has_outgrown_its_stretch(sequence):
                 self._preempt(sequence)
             elif len(sequence.block_ids) == self.cache.num_blocks:
-                self._end_outgrown(sequence)
+                self.admission.end_outgrown(sequence)
             else:
                 self._grow(sequence, new_blocks)
         self.running.settle()
@@ -209,12 +217,7 @@ class Scheduler:
         sequence.untold_preemptions += 1
         sequence.has_news = True
         self.counters.preemptions += 1
-        if sequence.search is not None:
-            sequence.search.preemptions += 1
-        if sequence.guide is not None and sequence.guide.is_awaited:
-            sequence.is_held = True
-        elif not self.searches.is_idle(sequence):
-            self.waiting.push(sequence)
+        sequence.decoding.give_way(sequence)
 
     def _plan_decodes(self, step: Step, new_blocks: dict[Sequence, int]) -> None:
         rows = [
@@ -233,49 +236,6 @@ class Scheduler:
                 num_tokens = self.running.advance(sequence, load.tokens_left)
                 load.tokens_left -= num_tokens
                 step.add(sequence, num_tokens)
-
-    # --- admission --------------------------------------------------------------------------------------------------
-
-    def _admit(self, step: Step, load: Load) -> None:
-        """Let in who is next, until one must wait: nobody passes it, so nobody starves."""
-        while self.waiting and load.tokens_left and self.running.has_free_slot:
-            sequence = self.admission.next(load)
-            if sequence is None or self._is_in_flight(sequence):
-                return
-            if self.cache.blocks_for(sequence.num_known) > self.cache.num_blocks:
-                self._end_outgrown(sequence)  # the token that is too much was in flight when it gave way
-                continue
-            found = self.cache.match(sequence)
-            candidate = self.admission.candidate(sequence, found)
-            if not self.admission.admits(candidate, load):
-                return
-            self.waiting.pop(sequence)
-            load.take(candidate, self._enter(sequence, found, step, load.tokens_left))
-
-    def _is_in_flight(self, sequence: Sequence) -> bool:
-        """A preempted sequence is told to a slot again only when all its tokens are here."""
-        return sequence.was_preempted and self._is_awaited(sequence)
-
-    def _is_awaited(self, sequence: Sequence) -> bool:
-        return any(sequence in step.rows for step in self.in_flight)
-
-    def _enter(self, sequence: Sequence, found: Found, step: Step, budget: int) -> int:
-        """Admit it and plan its first chunk; how many tokens that has."""
-        if sequence.start_time is None:
-            self._count_start(sequence, len(found) * self.cache.block_size)
-        sequence.prompt_logprobs_to_skip = sequence.prompt_logprobs_sent
-        self.running.enter(sequence, found)
-        new = new_slot(sequence, self.cache.rotation_start(sequence))
-        num_tokens = self.running.advance(sequence, budget)
-        step.add_new(sequence, num_tokens, new)
-        return num_tokens
-
-    def _count_start(self, sequence: Sequence, num_cached: int) -> None:
-        sequence.start_time = time.time()
-        if sequence.request.num_cached is None:  # what later samples find is their own siblings'
-            sequence.request.num_cached = num_cached
-        self.counters.prompt_tokens += sequence.num_prompt
-        self.counters.cached_tokens += num_cached
 
     # --- results ----------------------------------------------------------------------------------------------------
 
@@ -302,33 +262,21 @@ class Scheduler:
                 continue
             if sequence.has_news:
                 self.publisher.news(sequence)
-            if sequence.guide is not None:
-                self._take_guided(step, sequence, token)
+            if (take := sequence.decoding.take) is not None:
+                take(step, sequence, token)
                 continue
             sequence_ids.append(sequence.id)
             tokens.append(token)
             sequence.output.append(token)
             sequence.num_known = num_known = sequence.num_known + 1
-            if token in sequence.endings or num_known >= sequence.max_total:
-                self._end_at(sequence, token)
+            if (token in sequence.endings or num_known >= sequence.max_total) and (ended := end_at(sequence, token)):
+                sequence.decoding.end(sequence, ended)
         for entry in result.candidates:
-            self.searches.hear(step.rows[entry.row], entry, result.forward_time)
+            self.beams.hear(step.rows[entry.row], entry, result.forward_time)
         for sequence in repetitive(step, result):
-            self._end(sequence, Ended(sequence.id, "stop", "repetition"))
+            sequence.decoding.end(sequence, Ended(sequence.id, "stop", "repetition"))
         self.counters.generated_tokens += len(tokens)
         return self.publisher.take(sequence_ids, tokens, result.forward_time)
-
-    def _take_guided(self, step: Step, sequence: Sequence, token: int) -> None:
-        """Of one that isn't free in what it says: with the token that was sampled come those that were certain."""
-        tokens = step.forced.get(sequence, array("i")) + array("i", (token,))
-        self.publisher.run(sequence, tokens)
-        self.counters.generated_tokens += len(tokens)
-        sequence.output.extend(tokens)
-        sequence.num_known += len(tokens)
-        if token in sequence.endings or sequence.num_known >= sequence.max_total:
-            self._end_at(sequence, token)
-        if not sequence.has_ended:
-            self.guided.follow(sequence, tokens)
 
     def take_mask(self) -> MaskFrame | None:
         """Which tokens the oldest step in flight may sample, once that is known and if it isn't all."""
@@ -346,38 +294,9 @@ class Scheduler:
             self.cache.forget(sequence)
             if sequence.is_running:
                 self.running.leave(sequence, 0)
-            self._end(sequence, Ended(sequence.id, "error", error_code=failed.error_code, error_msg=failed.message))
-
-    # --- ends -------------------------------------------------------------------------------------------------------
-
-    def _end_at(self, sequence: Sequence, token: int) -> None:
-        """Its newest token may end it: by what it is, or because it is the last that may be."""
-        if token in sequence.endings and sequence.num_known >= sequence.request.min_total:
-            self._end(sequence, Ended(sequence.id, "stop", sequence.endings[token]))
-        elif sequence.num_known >= sequence.max_total:
-            self._end(sequence, Ended(sequence.id, "length"))
-
-    def _end_outgrown(self, sequence: Sequence) -> None:
-        """Alone it fills the whole pool. What is in flight still counts, so that its end does not depend on timing."""
-        if self._is_awaited(sequence):
-            return
-        message = self.cache.outgrown(sequence.num_known)
-        self._end(sequence, Ended(sequence.id, "error", error_code=429, error_msg=message))
-
-    def _end(self, sequence: Sequence, ended: Ended) -> None:
-        """The one way out, whatever it was doing."""
-        if sequence.search is not None:
-            self.searches.end(sequence.search, ended)
-            return
-        sequence.has_ended = True
-        del self.sequences[sequence.id]
-        self.guides.forget(sequence)
-        if sequence.is_running:
-            # Its last token was sampled and never computed on purpose: surplus positions are not to be found.
-            self.running.leave(sequence, min(sequence.num_computed, sequence.num_known - 1))
-        elif sequence.is_waiting:
-            self.waiting.leave(sequence)
-        self.publisher.end(sequence, ended)
+            sequence.decoding.end(
+                sequence, Ended(sequence.id, "error", error_code=failed.error_code, error_msg=failed.message)
+            )
 
     def check(self) -> None:
         """Raise unless blocks are conserved and every sequence is in exactly one place; the tests ask after steps."""
@@ -388,6 +307,6 @@ class Scheduler:
         if len(waiting) != len(self.waiting):
             raise RuntimeError(f"{len(self.waiting)} sequences are counted as waiting, and {len(waiting)} are.")
         for sequence in self.sequences.values():
-            is_somewhere = self._is_awaited(sequence) or self.searches.is_idle(sequence)
+            is_somewhere = self.admission.is_awaited(sequence) or self.beams.is_idle(sequence)
             if sequence.is_running == sequence.is_waiting and not is_somewhere and not sequence.is_held:
                 raise RuntimeError(f"Sequence {sequence.id} is nowhere: {sequence.num_known} tokens are known.")

@@ -1,7 +1,4 @@
-"""One step: its rows while they are gathered, the `StepPlan` made of them, and the record to match its result with.
-
-Knows nothing of why a row is in it.
-"""
+"""One step: its rows while they are gathered, the `StepPlan` made of them, and the record to match its result with."""
 
 from array import array
 from collections.abc import Sequence as Columns
@@ -27,7 +24,7 @@ class Step:
         self.forks: list[Fork] = []
         self.copies: list[int] = []  # pairs of source block, target block
         self.decided: list[Forced] = []  # tokens that no worker samples
-        self.forced: dict[Sequence, array] = {}  # those among them that come with this step's result
+        self.forced: dict[Sequence, array[int]] = {}  # those among them that come with this step's result
         self.masked: list[int] = []  # rows
         self.dropped: set[Sequence] = set()  # whose results don't count: nobody knew in time what they may say
         self._added: list[tuple[int, Columns[int]]] = []  # (row, blocks appended to its table), by row
@@ -60,7 +57,7 @@ class Step:
         """Tell the worker its newest token, which was chosen here."""
         self.decided.append(Forced(sequence.slot, column(sequence.output[-1:])))
 
-    def force(self, row: int, token_ids: array) -> None:
+    def force(self, row: int, token_ids: "array[int]") -> None:
         """A row computes these, too, before it samples."""
         self.forced[self.rows[row]] = token_ids
         self.decided.append(Forced(self.slots[row], token_ids.tobytes()))

@@ -1,4 +1,4 @@
-"""Clients that have a sequence in one lane, in the order of their turns. Knows nothing of when a turn is over."""
+"""Clients that have a sequence in one lane, in the order of their turns."""
 
 import heapq
 

@@ -1,12 +1,11 @@
 """The workers as the engine sees them: it agrees with all ranks on a memory plan, then sends them step after step.
 
 Every rank gets the same stream; only rank 0 answers. What is sent and answered can be recorded for a replay.
-Knows nothing of what a step computes.
 """
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import msgspec
 
@@ -15,6 +14,9 @@ from ..protocol.config import EngineConfig
 from ..protocol.messages import Allocate, Allocated, Loaded, MaskFrame, MemoryPlan, StepPlan, StepResult, Stop
 from ..protocol.recording import Recorder
 from ..protocol.sockets import Inbox, Outbox
+
+Answer = TypeVar("Answer", Loaded, Allocated)
+Value = TypeVar("Value")
 
 
 class Stopped(Exception):
@@ -46,8 +48,8 @@ class Workers:
         if self._recorder is not None:
             self._recorder.write(result, is_answer=True)
 
-    def _one_from_each(self, inbox: Inbox, kind: type, value: Callable[[Any], Any]) -> list[Any]:
-        found: dict[int, Any] = {}
+    def _one_from_each(self, inbox: Inbox, kind: type[Answer], value: Callable[[Answer], Value]) -> list[Value]:
+        found: dict[int, Value] = {}
         while len(found) < len(self._outboxes):
             message = inbox.receive()
             if isinstance(message, Stop):

@@ -65,13 +65,13 @@ class Failure(Part):
 
     def error(self) -> PenstockError:
         kind = _KINDS.get(self.kind, PenstockError)
-        error = kind(self.message, self.reason) if kind is AdapterError else kind(self.message)
+        error = AdapterError(self.message, self.reason) if kind is AdapterError else kind(self.message)
         if self.cause:
             error.__cause__ = ChildTraceback(self.cause)
         return error
 
 
-_KINDS: dict[str, type[Any]] = {
+_KINDS: dict[str, type[PenstockError]] = {
     kind.__name__: kind
     for kind in (
         AdapterError,
@@ -309,7 +309,7 @@ def frame(message: Message) -> bytes:
 
 def frame_length(header: bytes, longest: int) -> int:
     """Of the body; raises for one that nobody would send."""
-    (length,) = _HEADER.unpack(header)
+    length: int = _HEADER.unpack(header)[0]
     if length > longest:
         raise PenstockError(f"A message of {length:,} bytes was announced, and {longest:,} are the most here.")
     return length

@@ -216,7 +216,7 @@ def _flag(value: Any) -> bool:
 
 
 def _text(value: Any) -> str:
-    text = os.fspath(value)
+    text: str = os.fspath(value)
     str.encode(text)  # raises: other processes are told of it in UTF-8
     if "\0" in text:
         raise ValueError
@@ -240,7 +240,7 @@ def _one_of(*choices: Any) -> Check:
 
 
 def _connect(value: Any) -> str:
-    text = os.fspath(value)
+    text: str = os.fspath(value)
     if text not in CONNECTS and os.sep not in text:
         raise ValueError
     return text

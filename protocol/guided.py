@@ -41,12 +41,17 @@ class GuidedDecodingParams(NamedFields, kw_only=True, omit_defaults=True, forbid
             if not isinstance(getattr(self, name), (str, type(None))):
                 raise RequestError(f"guided_decoding: {name} must be a string.")
         if self.choice is not None:
-            several = isinstance(self.choice, Iterable) and not isinstance(self.choice, str)
-            self.choice = list(self.choice) if several else [self.choice]
-            if not all(isinstance(item, str) for item in self.choice):
-                raise RequestError("guided_decoding: choice must be a list of strings.")
+            self.choice = _texts(self.choice)
         for name in ("json", "structural_tag"):
             setattr(self, name, _plain(name, getattr(self, name)))
+
+
+def _texts(choice: object) -> list[str]:
+    items = list(choice) if isinstance(choice, Iterable) and not isinstance(choice, str) else [choice]
+    texts = [item for item in items if isinstance(item, str)]
+    if len(texts) < len(items):
+        raise RequestError("guided_decoding: choice must be a list of strings.")
+    return texts
 
 
 class Grammar(msgspec.Struct, array_like=True, frozen=True, gc=False):

@@ -59,15 +59,19 @@ class Helper:
 
     def start(self) -> None:
         """Get ready for the first job; returns at once."""
+        self._ready()
+
+    def _ready(self) -> tuple[ChildProcess, socket.socket]:
         with self._at_work:
             if self._is_closed:
                 raise HelperDiedError(_CLOSED)
-            if self._process is None or self._process.has_ended:
+            if self._process is None or self._line is None or self._process.has_ended:
                 self._release()
                 self._process, self._line = _started(self.role, self.module, self.bounds)
                 self.generation += 1
                 if self._is_closed:  # meanwhile, by another thread
                     self._process.send(signal.SIGKILL)
+            return self._process, self._line
 
     def ask(self, job: bytes) -> bytes:
         """What the process makes of the job; raises `HelperDiedError` where the job ends the process."""
@@ -77,19 +81,19 @@ class Helper:
         """The same for a job that goes on from others: it is made for the process, of that generation, that gets it."""
         with self._at_work:
             try:
-                self.start()
-                return self._ask(job_for(self.generation))
+                return self._ask(job_for)
             except _KilledError:
-                self.start()
-                return self._ask(job_for(self.generation))
+                return self._ask(job_for)
 
-    def _ask(self, job: bytes) -> bytes:
+    def _ask(self, job_for: Callable[[int], bytes]) -> bytes:
+        process, line = self._ready()
+        job = job_for(self.generation)
         deadline = time.monotonic() + self.bounds.wall_seconds
         try:
-            _send(self._line, job, deadline)
-            answer = _received(self._line, deadline)
+            _send(line, job, deadline)
+            answer = _received(line, deadline)
         except TimeoutError:
-            self._process.send(signal.SIGKILL)
+            process.send(signal.SIGKILL)
             self._release()
             raise HelperDiedError(f"takes more than {self.bounds.wall_seconds:g} s") from None
         except OSError:
@@ -119,7 +123,7 @@ class Helper:
 
     def _release(self) -> int | None:
         """How the process has ended."""
-        if self._process is None:
+        if self._process is None or self._line is None:
             return None
         process, line, self._process, self._line = self._process, self._line, None, None
         line.close()

@@ -33,19 +33,19 @@ def wide_column(values: Iterable[int]) -> bytes:
     return array("q", values).tobytes()
 
 
-def values(packed: bytes) -> array:
+def values(packed: bytes) -> "array[int]":
     unpacked = array("i")
     unpacked.frombytes(packed)
     return unpacked
 
 
-def float_values(packed: bytes) -> array:
+def float_values(packed: bytes) -> "array[float]":
     unpacked = array("f")
     unpacked.frombytes(packed)
     return unpacked
 
 
-def wide_values(packed: bytes) -> array:
+def wide_values(packed: bytes) -> "array[int]":
     unpacked = array("q")
     unpacked.frombytes(packed)
     return unpacked

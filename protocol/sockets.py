@@ -40,7 +40,7 @@ class Inbox:
         self.socket = _context().socket(zmq.PULL)
         self.socket.setsockopt(zmq.RCVHWM, 0)
         self.socket.setsockopt(zmq.MAXMSGSIZE, LONGEST_FRAME)
-        self.socket.bind(_address(directory, name))
+        self.socket.bind(_address(directory, name))  # type: ignore[arg-type]  # pyzmq takes bytes, too, and is typed for str
         self._poller: zmq.Poller | None = None  # of the socket and the descriptors last watched with it
         self._watched: list[int] = []
 
@@ -96,7 +96,7 @@ class Inbox:
 
     def _has_message(self) -> bool:
         # Asked for, not tried: a receive that fails raises, which costs more than the message.
-        return bool(self.socket.get(zmq.EVENTS) & zmq.POLLIN)
+        return bool(int(self.socket.get(zmq.EVENTS)) & zmq.POLLIN)
 
     def close(self) -> None:
         self.socket.close(linger=0)
@@ -110,7 +110,7 @@ class Outbox:
         self.socket.setsockopt(zmq.SNDHWM, 0)
         # A sender that exits waits that long for its last words (a failure, the last delta) to leave.
         self.socket.setsockopt(zmq.LINGER, 500)
-        self.socket.connect(_address(directory, name))
+        self.socket.connect(_address(directory, name))  # type: ignore[arg-type]  # as above
         self._lock = threading.Lock()
 
     def send(self, message: Any) -> None:

@@ -3,10 +3,10 @@
 The front end, which has the tokenizer and the parsers' table, fills it in; the engine compares integers.
 """
 
-from .wire import Part
+import msgspec
 
 
-class Thought(Part, frozen=True):
+class Thought(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """One request's, where its model's way of thinking is known."""
 
     is_open: bool  # the prompt ends within the thought, so the answer's first token belongs to it

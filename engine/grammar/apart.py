@@ -64,7 +64,7 @@ class GuideApart:
     is_apart = True
     is_over = False
 
-    def __init__(self, start: Start, history: array, *, may_force: bool, client: str = "") -> None:
+    def __init__(self, start: Start, history: "array[int]", *, may_force: bool, client: str = "") -> None:
         self.start = start
         self.client = client
         self.history = history  # all tokens that have come; the sequence's own
@@ -129,9 +129,11 @@ class Apart:
         self._numbers: dict[GuideApart, int] = {}  # of those that it knows
         self._count = itertools.count()
 
-    def guide(self, prompt: Prompt, endings: list[int], history: array, *, may_force: bool) -> GuideApart:
+    def guide(
+        self, grammar: Grammar, prompt: Prompt, endings: list[int], history: "array[int]", *, may_force: bool
+    ) -> GuideApart:
         limit = prompt.params.reasoning_max_tokens
-        start = Start(self._folder, self._vocab_size, prompt.grammar, prompt.thought, limit, endings)
+        start = Start(self._folder, self._vocab_size, grammar, prompt.thought, limit, endings)
         return GuideApart(start, history, may_force=may_force, client=prompt.client)
 
     def follow(self, guide: GuideApart) -> None:

@@ -34,6 +34,12 @@ class Result(NamedTuple):
     is_kept: bool = True
 
 
+class _Own(threading.local):
+    """What each thread has of its own."""
+
+    trial: Trial | None = None
+
+
 class Compiler:
     def __init__(self, tokenizer_folder: Path, vocab_size: int, wake: Callable[[], None]) -> None:
         self._folder = tokenizer_folder
@@ -45,7 +51,7 @@ class Compiler:
         self._pool = Pool(self._compile, self._tell, self._refuse)
         self._vocabulary: Vocabulary | None = None
         self._loading = threading.Lock()
-        self._own = threading.local()  # each thread's trial
+        self._own = _Own()
 
     def find(self, grammar: Grammar, client: str = "") -> Outcome | Busy | None:
         """What came of it; None: it is being compiled, and `collect` will give it."""
@@ -108,7 +114,7 @@ class Compiler:
         self._wake()
 
     def _outcome(self, grammar: Grammar) -> Outcome:
-        if not hasattr(self._own, "trial"):
+        if self._own.trial is None:
             self._own.trial = Trial()
         if (fault := self._own.trial.fault(grammar)) is not None:
             return fault

@@ -42,7 +42,9 @@ class Compiling(Protocol):
 class FollowingApart(Protocol):
     """And of `apart.py`."""
 
-    def guide(self, prompt: Prompt, endings: list[int], history: array, *, may_force: bool) -> GuideApart: ...
+    def guide(
+        self, grammar: Grammar, prompt: Prompt, endings: list[int], history: "array[int]", *, may_force: bool
+    ) -> GuideApart: ...
 
     def follow(self, guide: GuideApart) -> None: ...
 
@@ -61,7 +63,9 @@ class _NoGrammars:
 
 
 class _Nobody:
-    def guide(self, prompt: Prompt, endings: list[int], history: array, *, may_force: bool) -> GuideApart:
+    def guide(
+        self, grammar: Grammar, prompt: Prompt, endings: list[int], history: "array[int]", *, may_force: bool
+    ) -> GuideApart:
         raise NotImplementedError("without grammars nobody needs to be followed")
 
     def follow(self, guide: GuideApart) -> None:
@@ -109,7 +113,7 @@ class Guides:
             self._held.setdefault(grammar, {}).setdefault(prompt.client, {})[sequence] = None
             sequence.is_held = True
         else:
-            self._give_guide(sequence, outcome)
+            self._give_guide(sequence, grammar, outcome)
         return None
 
     def ready(self) -> Iterable[tuple[Sequence, Busy | str | None]]:
@@ -122,7 +126,7 @@ class Guides:
                 if isinstance(outcome, (Busy, str)):
                     yield sequence, outcome
                 else:
-                    self._give_guide(sequence, outcome)
+                    self._give_guide(sequence, grammar, outcome)
                     yield sequence, None
 
     def _let_go(self, grammar: Grammar, outcome: Outcome) -> list[Sequence]:
@@ -140,14 +144,14 @@ class Guides:
         held = [sequence for clients in self._held.values() for held in clients.values() for sequence in held]
         return sum(not each.has_ended for each in held) + sum(each.is_held for each in self._followed.values())
 
-    def _give_guide(self, sequence: Sequence, outcome: Matching | TooDear | None) -> None:
-        if isinstance(outcome, TooDear):
-            self._move_apart(sequence)
+    def _give_guide(self, sequence: Sequence, grammar: Grammar | None, outcome: Matching | TooDear | None) -> None:
+        if grammar is not None and isinstance(outcome, TooDear):
+            self._move_apart(sequence, grammar)
             sequence.is_held = True
             return
         request = sequence.request
         thought = ThoughtState(request.prompt.thought, request.prompt.params.reasoning_max_tokens)
-        own = outcome.fork() if outcome is not None else None
+        own = None if outcome is None or isinstance(outcome, TooDear) else outcome.fork()
         guide = Guide(own, thought, list(request.endings), self._vocab_size, may_force=self._forces(request))
         sequence.guide = None if guide.is_over else guide
 
@@ -162,33 +166,34 @@ class Guides:
             if (sequence := self._followed.pop(guide, None)) is not None and not sequence.has_ended:
                 yield sequence
 
-    def _may_go_on(self, sequence: Sequence) -> bool:
+    def _may_go_on(self, grammar: Grammar | None, guide: Guide) -> bool:
         """In the engine's loop. A thought's limit alone takes no time."""
-        return sequence.request.prompt.grammar is None or self._pace.allows(sequence.guide)
+        return grammar is None or self._pace.allows(guide)
 
-    def _move_apart(self, sequence: Sequence) -> None:
+    def _move_apart(self, sequence: Sequence, grammar: Grammar) -> None:
         """What its grammar allows is found out elsewhere from here on."""
         request = sequence.request
-        sequence.guide = self._apart.guide(
-            request.prompt, list(request.endings), sequence.output, may_force=self._forces(request)
+        sequence.guide = guide = self._apart.guide(
+            grammar, request.prompt, list(request.endings), sequence.output, may_force=self._forces(request)
         )
-        self._follow_apart(sequence)
+        self._follow_apart(sequence, guide)
 
-    def _follow_apart(self, sequence: Sequence) -> None:
-        self._followed[sequence.guide] = sequence
-        self._apart.follow(sequence.guide)
+    def _follow_apart(self, sequence: Sequence, guide: GuideApart) -> None:
+        self._followed[guide] = sequence
+        self._apart.follow(guide)
 
     def forget(self, sequence: Sequence) -> None:
         """It has ended."""
-        if sequence.guide is None and sequence.is_held:
-            self._leave(sequence)
-        elif sequence.guide is not None and sequence.guide.is_apart:
-            sequence.guide.is_gone = True
-            self._followed.pop(sequence.guide, None)
+        grammar, guide = sequence.request.prompt.grammar, sequence.guide
+        if guide is None and grammar is not None and sequence.is_held:
+            self._leave(sequence, grammar)
+        elif isinstance(guide, GuideApart):
+            guide.is_gone = True
+            self._followed.pop(guide, None)
 
-    def _leave(self, sequence: Sequence) -> None:
+    def _leave(self, sequence: Sequence, grammar: Grammar) -> None:
         """What no sequence of its client waits for any more is not compiled for that one."""
-        grammar, client = sequence.request.prompt.grammar, sequence.request.prompt.client
+        client = sequence.request.prompt.client
         clients = self._held.get(grammar, {})
         if sequence in (held := clients.get(client, {})):
             del held[sequence]
@@ -203,11 +208,12 @@ class Guides:
     def force(self, step: Step, budget: int) -> None:
         """Give the step's rows, each of which computes one token, those behind it that are certain."""
         for row, sequence in enumerate(step.rows):
-            if sequence.guide is None or not sequence.guide.may_force or not budget:
+            guide = sequence.guide
+            if guide is None or not guide.may_force or not budget:
                 continue
             start = sequence.num_computed - sequence.num_known  # those before it, steps in flight bring
             room = min(budget, sequence.horizon - sequence.num_computed)
-            tokens = array("i", islice(sequence.guide.certain, start, min(start + room, _num_forcible(sequence))))
+            tokens = array("i", islice(guide.certain, start, min(start + room, _num_forcible(sequence, guide))))
             if tokens:
                 step.force(row, tokens)
                 sequence.num_computed += len(tokens)
@@ -229,21 +235,24 @@ class Guides:
             sequence = step.rows[row]
             mask = None
             # Of one that has ended, or is awaited, any token will do: it is surplus.
-            if sequence.guide is not None and not sequence.has_ended and sequence not in step.dropped:
-                mask = self._mask(sequence, len(step.forced.get(sequence, ())))
+            if (guide := sequence.guide) is not None and not sequence.has_ended and sequence not in step.dropped:
+                mask = self._mask(sequence, guide, len(step.forced.get(sequence, ())))
             bits += self._anything if mask is None else mask
         return MaskFrame(step.number, column(step.masked), bytes(bits))
 
-    def _mask(self, sequence: Sequence, num_given: int) -> bytes | bytearray | None:
-        guide = sequence.guide
-        if guide.is_apart:
+    def _mask(self, sequence: Sequence, guide: Guide | GuideApart, num_given: int) -> bytes | bytearray | None:
+        if isinstance(guide, GuideApart):
             return guide.mask(num_given)
-        if self._may_go_on(sequence):
+        grammar = sequence.request.prompt.grammar
+        mask = None
+        if self._may_go_on(grammar, guide):
             mask = self._pace.timed(guide, guide.mask, num_given)
-            if guide.error is None or sequence.request.prompt.grammar is None:
+            if guide.error is None:
                 return mask
-        self._move_apart(sequence)
-        return None
+        if grammar is not None:
+            self._move_apart(sequence, grammar)
+            return None
+        return mask
 
     @property
     def _anything(self) -> bytes:
@@ -257,19 +266,20 @@ class Guides:
 
     def follow(self, sequence: Sequence, tokens: Iterable[int]) -> None:
         """Its next tokens have come."""
-        guide = sequence.guide
-        if guide.is_apart:
+        guide, grammar = sequence.guide, sequence.request.prompt.grammar
+        if isinstance(guide, GuideApart):
             _take(guide, tokens)
             if guide.is_awaited:
-                self._follow_apart(sequence)
-            return
-        if self._may_go_on(sequence):
-            self._pace.timed(guide, _take, guide, tokens)
-            if guide.is_over:
-                sequence.guide = None
-            if guide.error is None or sequence.request.prompt.grammar is None:
-                return
-        self._move_apart(sequence)
+                self._follow_apart(sequence, guide)
+        elif guide is not None:
+            if self._may_go_on(grammar, guide):
+                self._pace.timed(guide, _take, guide, tokens)
+                if guide.is_over:
+                    sequence.guide = None
+                if guide.error is None:
+                    return
+            if grammar is not None:
+                self._move_apart(sequence, grammar)
 
 
 def _take(guide: Guide | GuideApart, tokens: Iterable[int]) -> None:
@@ -277,10 +287,9 @@ def _take(guide: Guide | GuideApart, tokens: Iterable[int]) -> None:
         guide.take(token)
 
 
-def _num_forcible(sequence: Sequence) -> int:
+def _num_forcible(sequence: Sequence, guide: Guide | GuideApart) -> int:
     """How many of its certain tokens may be given. A row samples behind them: so one that ends the answer is left for
     it to sample, and so is the last where nothing may follow, not even an ending."""
-    guide = sequence.guide
     num_certain = len(guide.certain)
     may_end = sequence.endings and sequence.num_known + num_certain >= sequence.request.min_total
     most = num_certain - (guide.completes and not may_end)

@@ -96,7 +96,11 @@ class Pool(Generic[Result]):
         with self._changed:
             while True:
                 now = time.monotonic()
-                waits = [(since + PATIENCE_SECONDS - now, *rest) for since, *rest in self._turns.oldest() if rest[0]]
+                waits = [
+                    (since + PATIENCE_SECONDS - now, client, grammar)
+                    for since, client, grammar in self._turns.oldest()
+                    if client
+                ]
                 overdue = [(client, grammar) for seconds, client, grammar in waits if seconds <= 0]
                 for client, grammar in overdue:
                     self._turns.drop(client, grammar)

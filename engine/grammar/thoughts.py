@@ -7,6 +7,7 @@ and ends with a closing mark. Knows nothing of grammars, text and masks.
 from ...protocol.thought import Thought
 
 _LONGEST_MARK = 64  # in tokens
+_NO_MARKS = Thought(is_open=False, openings=[], closings=[], forced=[])
 
 
 class ThoughtState:
@@ -14,12 +15,12 @@ class ThoughtState:
 
     def __init__(self, marks: Thought | None, limit: int | None) -> None:
         """`limit` is of the thought's tokens; without marks there is no thought."""
-        self._marks = marks
+        self._marks = marks = marks or _NO_MARKS
         self._limit = limit
         self._begun: list[int] = []  # the answer so far, while it may be an opening mark
         self._recent: list[int] = []
-        self.is_open = marks is not None and marks.is_open
-        self.may_begin = marks is not None and not marks.is_open and bool(marks.openings)
+        self.is_open = marks.is_open
+        self.may_begin = not marks.is_open and bool(marks.openings)
         self.count = 0
 
     @property

@@ -118,8 +118,10 @@ class ScriptApart:
         self._asked: list[tuple[GuideApart, list[int]]] = []
         self.num_asked = 0
 
-    def guide(self, prompt: Prompt, endings: list[int], history: array, *, may_force: bool) -> GuideApart:
-        start = Start("", VOCABULARY, prompt.grammar, prompt.thought, prompt.params.reasoning_max_tokens, endings)
+    def guide(
+        self, grammar: Grammar, prompt: Prompt, endings: list[int], history: array, *, may_force: bool
+    ) -> GuideApart:
+        start = Start("", VOCABULARY, grammar, prompt.thought, prompt.params.reasoning_max_tokens, endings)
         return GuideApart(start, history, may_force=may_force)
 
     def follow(self, guide: GuideApart) -> None:

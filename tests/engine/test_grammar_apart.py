@@ -37,7 +37,7 @@ class Waiting:
 
     def begun(self, text: str, tokens=(), *, kind="lark", **given):
         asked = msgspec.structs.replace(prompt(0, [1]), grammar=Grammar(kind, text), **given)
-        guide = self.apart.guide(asked, [2], array("i", tokens), may_force=True)
+        guide = self.apart.guide(asked.grammar, asked, [2], array("i", tokens), may_force=True)
         return self.heard(guide)
 
     def took(self, guide, token):

@@ -34,7 +34,7 @@ class Queue(WaitingQueue):
         order = []
         while (first := self.admit(**options)) is not None:
             first.client.leave_place()
-            order.append(first.rank[1])
+            order.append(first.order[1])
         return order
 
 
@@ -56,7 +56,7 @@ def test_short_prompts_pass_long_ones_only_while_the_gate_for_those_is_shut():
     queue = Queue()
     for arrival in (1, 2, 3):
         queue.add(arrival, is_long=arrival != 2)
-    assert queue.first().rank[1] == 1
+    assert queue.first().order[1] == 1
     assert queue.order(including_long=False) == [2]
     assert queue.order() == [1, 3]
 
@@ -88,7 +88,7 @@ def test_the_next_place_is_of_who_comes_while_all_are_one_clients():
     running = [queue.admit() for _ in range(4)]
     queue.add(1000, client="other")
     running[2].client.leave_place()
-    assert queue.admit().rank[1] == 1000
+    assert queue.admit().order[1] == 1000
 
 
 def test_places_are_shared_out_evenly_however_long_the_answers_of_one_client_are():
@@ -122,7 +122,7 @@ def test_who_comes_anew_again_and_again_does_not_pass_those_that_wait():
     admitted = []
     for arrival in range(2, 20):
         queue.add(arrival, client=f"new {arrival}")
-        admitted.append(queue.admit().rank[1])
+        admitted.append(queue.admit().order[1])
     assert admitted[:3] == [0, 1, 2]
 
 
@@ -143,7 +143,7 @@ def test_what_has_left_a_queue_that_goes_on_is_not_kept():
 def test_the_lowest_priority_gives_way_and_among_those_the_youngest():
     queue = Queue()
     sequences = [queue.made(1, 3), queue.made(2, 9), queue.made(3, 9), queue.made(4, 0)]
-    assert victim(sequences).rank == (9, 3)
+    assert victim(sequences).order == (9, 3)
 
 
 def test_the_client_with_most_of_them_gives_way_and_its_oldest_last():
@@ -151,7 +151,7 @@ def test_the_client_with_most_of_them_gives_way_and_its_oldest_last():
     sequences = [queue.made(arrival, client="many") for arrival in (1, 2, 3)] + [queue.made(4, client="one")]
     for sequence in sequences:
         sequence.client.take_place()
-    assert [victim(sequences[: 1 + count] + sequences[3:]).rank[1] for count in (2, 1)] == [3, 2]
+    assert [victim(sequences[: 1 + count] + sequences[3:]).order[1] for count in (2, 1)] == [3, 2]
 
 
 NAMES = ["a", "b", "c", "d", "e"]
@@ -211,11 +211,11 @@ class Model:
         self.passed[self.names[sequence]].clear()
 
     def check(self, admitted: Sequence) -> None:
-        name, priority = self.names[admitted], admitted.rank[0]
+        name, priority = self.names[admitted], admitted.order[0]
         for each in self.waiting:
-            assert each.rank[0] >= priority, "a lower priority value goes first"
-            assert self.names[each] != name or each.rank > admitted.rank, "a client's own go in their order"
-        idle = {self.names[each] for each in self.waiting if each.rank[0] == priority} - {name}
+            assert each.order[0] >= priority, "a lower priority value goes first"
+            assert self.names[each] != name or each.order > admitted.order, "a client's own go in their order"
+        idle = {self.names[each] for each in self.waiting if each.order[0] == priority} - {name}
         for other in idle:
             if not self.queue.client(other).num_running:
                 self.passed[other][name] += 1

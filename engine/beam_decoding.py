@@ -4,13 +4,14 @@ A beam is a sequence like any other to the scheduler; what is different is here.
 beams of its search have brought candidates, so it isn't planned ahead, and until then it can give up slot and blocks
 without losing anything. Beams that go on from one parent share its full blocks and copy the last; where no slot or
 block is free for that, the new beam waits like a sequence that was preempted, and computes anew what isn't cached.
-Knows nothing of how beams are chosen.
+`beams.py` chooses them.
 """
 
 from array import array
 
 import msgspec
 
+from ..protocol.beams import BeamSearchParams
 from ..protocol.messages import Candidates, Ended, request_and_sample
 from .beams import Answer, BeamSearch, Continuation
 from .cache import Cache
@@ -22,7 +23,9 @@ from .stats import Counters
 from .step import Step
 
 
-class Searches:
+class BeamDecoding:
+    take = None  # beams sample nothing
+
     def __init__(
         self,
         sequences: dict[int, Sequence],
@@ -43,12 +46,13 @@ class Searches:
         self._continued: list[Sequence] = []
         self._unborn: dict[Sequence, Sequence] = {}
 
-    def begin(self, request: Request, arrival: int, is_long: bool) -> Sequence:
+    def begin(self, request: Request, params: BeamSearchParams, arrival: int, is_long: bool) -> Sequence:
         """The sequence that computes the prompt: the only beam until its candidates are here."""
-        search = BeamSearch(request, request.prompt.beams)
+        search = BeamSearch(request, params)
         self._searches[request.prompt.request_id] = search
         beam = Sequence(request, 0, arrival, is_long)
-        beam.search, search.rank = search, beam.rank
+        beam.decoding = self
+        beam.search, search.order = search, beam.order
         search.beams[beam] = 0.0
         return beam
 
@@ -60,6 +64,12 @@ class Searches:
     def is_idle(self, beam: Sequence) -> bool:
         """It has brought its candidates, or is to be forked by the next plan: it needs neither slot nor blocks."""
         return beam.search is not None and (beam.search.has_heard(beam) or beam in self._unborn)
+
+    def give_way(self, beam: Sequence) -> None:
+        if beam.search is not None:
+            beam.search.preemptions += 1
+        if not self.is_idle(beam):
+            self._waiting.push(beam)
 
     # --- results ----------------------------------------------------------------------------------------------------
 
@@ -92,7 +102,7 @@ class Searches:
         for parent, _, total in continuations:
             beam = parent
             if parent in following:
-                beam = _copy(parent, next(unused))
+                beam = _copy(search, parent, next(unused))
                 self._sequences[beam.id] = beam
                 self._unborn[beam] = parent
             following[beam] = total
@@ -126,9 +136,10 @@ class Searches:
 
     # --- ends -------------------------------------------------------------------------------------------------------
 
-    def end(self, search: BeamSearch, ended: Ended) -> None:
-        """It is aborted, or one of its beams went wrong; the samples keep what there is."""
-        self._publish(search, 0.0, ended)
+    def end(self, beam: Sequence, ended: Ended) -> None:
+        """Its search is aborted, or one of its beams went wrong; the samples keep what there is."""
+        if beam.search is not None:
+            self._publish(beam.search, 0.0, ended)
 
     def _publish(self, search: BeamSearch, forward_time: float, ended: Ended | None) -> None:
         """All samples come and end together; `forward_time` is of the step that they are told with."""
@@ -158,14 +169,13 @@ class Searches:
             self._waiting.leave(beam)
 
 
-def _copy(parent: Sequence, sample: int) -> Sequence:
+def _copy(search: BeamSearch, parent: Sequence, sample: int) -> Sequence:
     """A beam with the parent's history, and no slot and blocks yet."""
-    search = parent.search
     beam = Sequence(parent.request, sample, 0, parent.is_long)
-    beam.search = search
+    beam.decoding, beam.search = parent.decoding, search
     # Behind the request's first beam, before any later request, and unique though samples' numbers are used again.
     search.num_born += 1
-    beam.rank = (*search.rank, search.num_born)
+    beam.order = (*search.order, search.num_born)
     beam.output = array("i", parent.output)
     beam.num_known = parent.num_known
     beam.output_keys, beam.stretch = list(parent.output_keys), parent.stretch

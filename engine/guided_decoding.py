@@ -5,36 +5,61 @@ sequence is followed elsewhere (`grammar/apart.py`), what is planned of it is dr
 comes back when it is known what it may say. From then on it keeps both, and isn't planned before that is known.
 """
 
+from array import array
 from collections import deque
-from collections.abc import Callable, Iterable
 
 from ..protocol.messages import Ended, MaskFrame
+from .decoding import PlainDecoding, end_at
 from .grammar.guides import Guides
+from .publisher import Publisher
 from .queue import WaitingQueue
 from .request import Sequence
 from .running import Running
+from .stats import Counters
 from .step import Step
 
 
-class GuidedRows:
+class GuidedDecoding:
     def __init__(
         self,
         guides: Guides,
+        plain: PlainDecoding,
         running: Running,
         waiting: WaitingQueue,
         in_flight: deque[Step],
-        end: Callable[[Sequence, Ended], None],
+        publisher: Publisher,
+        counters: Counters,
     ) -> None:
         self._guides = guides
+        self._plain = plain
+        self._publisher = publisher
+        self._counters = counters
         self._running = running
         self._waiting = waiting
         self._in_flight = in_flight
-        self._end = end
 
-    def follow(self, sequence: Sequence, tokens: Iterable[int]) -> None:
-        """Its next tokens have come."""
+    def take(self, step: Step, sequence: Sequence, token: int) -> None:
+        """Append the sampled token and, before it, the tokens that the grammar forced."""
+        tokens = step.forced.get(sequence, array("i")) + array("i", (token,))
+        self._publisher.run(sequence, tokens)
+        self._counters.generated_tokens += len(tokens)
+        sequence.output.extend(tokens)
+        sequence.num_known += len(tokens)
+        if (ended := end_at(sequence, token)) is not None:
+            self.end(sequence, ended)
+            return
         self._guides.follow(sequence, tokens)
         self._settle(sequence)
+
+    def give_way(self, sequence: Sequence) -> None:
+        if sequence.guide is not None and sequence.guide.is_awaited:
+            sequence.is_held = True
+        else:
+            self._plain.give_way(sequence)
+
+    def end(self, sequence: Sequence, ended: Ended) -> None:
+        self._guides.forget(sequence)
+        self._plain.end(sequence, ended)
 
     def take_mask(self) -> MaskFrame | None:
         """Which tokens the oldest step in flight may sample, once that is known and if it isn't all."""
@@ -60,13 +85,13 @@ class GuidedRows:
         """Its grammar may leave nothing to say, or have become too much to follow, or not be known yet."""
         guide = sequence.guide
         if guide is None:
-            return
-        if guide.is_awaited:
+            sequence.decoding = self._plain  # it is free from here on
+        elif guide.is_awaited:
             self._hold(sequence)
         elif guide.error is not None:
-            self._end(sequence, Ended(sequence.id, "error", error_code=400, error_msg=guide.error))
+            self.end(sequence, Ended(sequence.id, "error", error_code=400, error_msg=guide.error))
         elif guide.is_complete and (not sequence.endings or sequence.num_known < sequence.request.min_total):
-            self._end(sequence, Ended(sequence.id, "stop"))  # no token says so
+            self.end(sequence, Ended(sequence.id, "stop"))  # no token says so
 
     def _hold(self, sequence: Sequence) -> None:
         """Nobody knows yet what it may say next. Where nothing of it is planned it may keep what it has."""

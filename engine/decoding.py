@@ -1,0 +1,63 @@
+"""How a sequence gets its tokens: freely, within a grammar (`guided_decoding.py`), or as a beam (`beam_decoding.py`).
+
+The scheduler plans every sequence alike, and asks its strategy only where they differ. A further one, such as drafts
+that are verified or prompts with media, is another class behind the same three methods.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from ..protocol.messages import Ended
+from .publisher import Publisher
+from .queue import WaitingQueue
+from .request import Sequence
+from .running import Running
+from .step import Step
+
+Take = Callable[[Step, Sequence, int], None]
+
+
+class Decoding(Protocol):
+    @property
+    def take(self) -> Take | None:
+        """Append the token that a step has sampled; None where that is all, which the scheduler does by itself."""
+
+    def give_way(self, sequence: Sequence) -> None:
+        """It was preempted: it joins the queue, unless it has to wait for something else first."""
+
+    def end(self, sequence: Sequence, ended: Ended) -> None:
+        """The one way out, whatever it was doing."""
+
+
+class PlainDecoding:
+    take = None
+
+    def __init__(
+        self, sequences: dict[int, Sequence], running: Running, waiting: WaitingQueue, publisher: Publisher
+    ) -> None:
+        self._sequences = sequences
+        self._running = running
+        self._waiting = waiting
+        self._publisher = publisher
+
+    def give_way(self, sequence: Sequence) -> None:
+        self._waiting.push(sequence)
+
+    def end(self, sequence: Sequence, ended: Ended) -> None:
+        sequence.has_ended = True
+        del self._sequences[sequence.id]
+        if sequence.is_running:
+            # Its last token was sampled and never computed on purpose: surplus positions are not to be found.
+            self._running.leave(sequence, min(sequence.num_computed, sequence.num_known - 1))
+        elif sequence.is_waiting:
+            self._waiting.leave(sequence)
+        self._publisher.end(sequence, ended)
+
+
+def end_at(sequence: Sequence, token: int) -> Ended | None:
+    """Its newest token may end it: by what it is, or because it is the last that may be."""
+    if token in sequence.endings and sequence.num_known >= sequence.request.min_total:
+        return Ended(sequence.id, "stop", sequence.endings[token])
+    if sequence.num_known >= sequence.max_total:
+        return Ended(sequence.id, "length")
+    return None
