@@ -96,7 +96,8 @@ def _command(words: list[str]) -> str:
     if not words:
         parser.print_help(sys.stderr)
         parser.exit(2)
-    return parser.parse_args(words).command
+    command: str = parser.parse_args(words).command
+    return command
 
 
 def _run(name: str, words: list[str]) -> int:
@@ -114,7 +115,8 @@ def _run(name: str, words: list[str]) -> int:
         # Intermixed: a prompt may stand before, between and after the options.
         arguments = parser.parse_intermixed_args(_with_hyphens(words))
         arguments.words = words  # as they were typed, for who hands them on
-        return command.run(arguments, parser)
+        status: int = command.run(arguments, parser)
+        return status
     except PenstockError as error:
         write_line(f"penstock: {error}")
         return 1

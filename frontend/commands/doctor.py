@@ -135,8 +135,8 @@ def _torch_and_cards(survey: Survey) -> Iterator[Line]:
 
 def _cards(torch: TorchSurvey) -> Line:
     if torch.cards:
-        names = [f"{card.name} ({size(card.free_bytes)} free of {size(card.total_bytes)})" for card in torch.cards]
-        return Line(OK, "GPU", ", ".join(names))
+        found = [f"{card.name} ({size(card.free_bytes)} free of {size(card.total_bytes)})" for card in torch.cards]
+        return Line(OK, "GPU", ", ".join(found))
     seen = machine.cards()
     if not seen:
         advice = "its driver is loaded and no card answers; see nvidia-smi" if machine.has_driver() else ""

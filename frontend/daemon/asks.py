@@ -93,7 +93,8 @@ class Ask:
     def measure(self) -> None:
         """What each part will take. Counting takes time, too, so a message is read no further than any client needs."""
         left = _MOST_VALUES
-        for one in (self._beams, *self.requests, *self._params):
+        parts: tuple[_Shared | Arrived, ...] = (self._beams, *self.requests, *self._params)
+        for one in parts:
             try:
                 if left <= 0:
                     raise RequestError(f"A message may hold {_MOST_VALUES:,} values, and this one holds more.")

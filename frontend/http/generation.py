@@ -6,7 +6,7 @@ the tally that counts tokens. Knows nothing of the form in which an endpoint tel
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
@@ -100,13 +100,13 @@ def _piece(number: int, news: News, is_streamed: bool) -> Piece:
     return Piece(number, news.output, answers, of_samples, of_prompt, news.num_bytes)
 
 
-async def _one(asked: Generation, number: int, is_streamed: bool) -> AsyncIterator[tuple[int, News]]:
+async def _one(asked: Generation, number: int, is_streamed: bool) -> AsyncGenerator[tuple[int, News]]:
     watch = asked.call.server.metrics.watch(asked.model.name)
     call, prompt = asked.call, asked.prompts[number]
     source = asked.model.stream(
         prompt, asked.params, call.charge, is_streamed=is_streamed, on_submit=call.running.prompts.append
     )
-    async with aclosing(source) as stream:  # type: ignore[type-var]
+    async with aclosing(source) as stream:
         async for news in stream:
             output = check(news.output)
             if is_streamed:
@@ -115,7 +115,7 @@ async def _one(asked: Generation, number: int, is_streamed: bool) -> AsyncIterat
     watch.end()
 
 
-async def _merged(asked: Generation, is_streamed: bool) -> AsyncIterator[tuple[int, News]]:
+async def _merged(asked: Generation, is_streamed: bool) -> AsyncGenerator[tuple[int, News]]:
     arrived: asyncio.Queue[tuple[int, News] | BaseException | None] = asyncio.Queue(maxsize=len(asked.prompts))
 
     async def feed(number: int) -> None:

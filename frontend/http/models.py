@@ -5,7 +5,7 @@ The daemon brings another one, with several models that come and go. Knows nothi
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -60,10 +60,19 @@ class Model(Protocol):
     """A loaded model, as long as it is leased."""
 
     name: str
-    max_model_len: int
-    tokenizer: Tokenizer
-    defaults: SamplingParams  # what the model's own files ask for
-    threads: ModelThreads
+
+    @property
+    def max_model_len(self) -> int: ...
+
+    @property
+    def tokenizer(self) -> Tokenizer: ...
+
+    @property
+    def defaults(self) -> SamplingParams:
+        """What the model's own files ask for."""
+
+    @property
+    def threads(self) -> ModelThreads: ...
 
     def adapter(self, asked: str | None) -> str | None:
         """The one that a request uses: the one it asks for, else the one whose name it gave as the model's."""
@@ -86,7 +95,7 @@ class Model(Protocol):
         *,
         is_streamed: bool,
         on_submit: Callable[[Submitted], None],
-    ) -> AsyncIterator[News]:
+    ) -> AsyncGenerator[News]:
         """What is new, as it comes; only the whole, at the end, unless `is_streamed`. Closing it aborts the request.
 
         `on_submit` is told when the engine gets it. All that is held for it is charged, and given back by whoever takes
@@ -169,7 +178,7 @@ class LoadedModel:
         *,
         is_streamed: bool,
         on_submit: Callable[[Submitted], None],
-    ) -> AsyncIterator[News]:
+    ) -> AsyncGenerator[News]:
         """A prompt is cut into tokens in a thread: a tokenizer comes from a stranger, and other streams go on."""
         session, arrival = self.llm._session, Arrival()
 

@@ -31,7 +31,8 @@ class Note:
 
 
 def note_of(scope: Scope) -> Note:
-    return scope["state"].setdefault(_NOTE, Note())
+    note: Note = scope["state"].setdefault(_NOTE, Note())
+    return note
 
 
 class RequestLog:

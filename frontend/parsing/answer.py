@@ -13,6 +13,7 @@ Knows nothing of tokens or requests, and of a call's inside only that a `CallRea
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from ...protocol.outputs import FunctionCall, ToolCall
 from .growing_text import GrowingText
@@ -76,7 +77,7 @@ class AnswerReader:
         *,
         is_thinking: bool = False,  # the answer begins within its thought
     ) -> None:
-        self._thoughts = thoughts
+        self._thoughts = thoughts or _NO_THOUGHTS
         self._calls = calls or _NO_CALLS
         self._tools = tools
         self._call_id = call_id
@@ -90,7 +91,6 @@ class AnswerReader:
         self._text = Trimmed()
         self._is_line_blank = True  # what the text's last line has so far
         self._answer_end = ""  # a mark that is left out of the text
-        self._call: _Call | None = None  # in progress
         self._num_calls = 0
         self._num_broken = 0
         self._forms = {form.opening: form for form in self._calls.forms}
@@ -185,19 +185,19 @@ class AnswerReader:
         self._rest = self._rest.removeprefix(opening)
         return self._begin_call(opening, wrapper + blanks.take() + opening)
 
-    def _in_call(self) -> bool:
-        call, reader = self._call, self._call.reader
+    def _in_call(self, call: _Call) -> bool:
+        reader = call.reader
         inside, closing = self._inside_of(call)
         if not call.is_told:
             call.inside.add(inside)
-        self._give(reader.feed(inside))
+        self._give(call, reader.feed(inside))
         is_over = call.form.closing is None and reader.is_over
         if not is_over and (closing or (self._is_complete and not self._rest)):
-            self._give(reader.close(is_cut=not closing))
+            self._give(call, reader.close(is_cut=not closing))
             is_over = True
         if is_over:
-            return self._end_call() if call.is_told else self._take_back(closing)
-        return self._take_back("") if reader.is_text else bool(inside and self._rest)
+            return self._end_call(call) if call.is_told else self._take_back(call, closing)
+        return self._take_back(call, "") if reader.is_text else bool(inside and self._rest)
 
     def _behind_call(self) -> bool:
         """Another call may follow at once, or the row of calls be closed."""
@@ -285,30 +285,28 @@ class AnswerReader:
         form = self._forms[opening]
         if form.is_bare:
             self._rest = opening + self._rest
-        self._call = _Call(form, form.reader(self._tools), before)
-        return self._go_on(self._in_call)
+        return self._go_on(partial(self._in_call, _Call(form, form.reader(self._tools), before)))
 
-    def _give(self, pieces: list[CallPiece]) -> None:
+    def _give(self, call: _Call, pieces: list[CallPiece]) -> None:
         for piece in pieces:
             self._num_calls += piece.name is not None
             index = self._num_calls - 1
             self._parts.add(index, self._call_id(index), piece)
-            self._call.is_told = True
+            call.is_told = True
 
-    def _end_call(self) -> bool:
-        reader = self._call.reader
+    def _end_call(self, call: _Call) -> bool:
+        reader = call.reader
         self._num_broken += not reader.is_whole
         if reader.text.strip():
             self._show(reader.text)
-        if self._call.form.closing is None:
+        if call.form.closing is None:
             self._rest = reader.rest + self._rest
         self._text.drop_what_follows()
         self._is_line_blank = True
         return self._go_on(self._behind_call)
 
-    def _take_back(self, closing: str) -> bool:
+    def _take_back(self, call: _Call, closing: str) -> bool:
         """No call after all: its marks are text, and what followed is read again, for a call may stand in it."""
-        call = self._call
         self._show(call.before)
         inside = call.inside.take()
         rest, self._rest = self._rest, ""
@@ -317,5 +315,6 @@ class AnswerReader:
         return self._go_on(self._in_text)
 
 
+_NO_THOUGHTS = ThoughtMarks("", "")
 _NO_CALLS = CallMarks(())
 _PIECE = 128  # characters

@@ -1,14 +1,14 @@
 """A call that is written in one of several ways: which one is seen by its first character. Knows none of them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
-from .marks import CallPiece, CallReader, Tools
+from .marks import CallPiece, CallReader, ReaderOf, Tools
 
 
 class Choice:
     """A `CallReader` that hands everything on to the one whose key the inside begins with; "" is for all others."""
 
-    def __init__(self, tools: Tools, readers: Mapping[str, Callable[[Tools], CallReader]]) -> None:
+    def __init__(self, tools: Tools, readers: Mapping[str, ReaderOf]) -> None:
         self._tools = tools
         self._readers = readers
         self._chosen: CallReader | None = None

@@ -60,7 +60,7 @@ class _Choice(Generic[Row]):
         return None if name is None else self.rows[name]
 
     def settled(self, config: EngineConfig, template: str, special_tokens: Callable[[], str]) -> str | None:
-        name = getattr(config, self.option)
+        name: str | None = getattr(config, self.option)
         if name is None or plain_name(name) != "auto":
             return name
         return automatic(self.signs, template) or automatic(self.signs, special_tokens())

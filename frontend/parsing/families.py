@@ -10,7 +10,7 @@ from functools import partial
 
 from .choice import Choice
 from .json_call import BareJsonCall, HeadedCall, JsonCall, JsonCalls
-from .marks import CallForm, CallMarks, Marks, ThoughtMarks
+from .marks import CallForm, CallMarks, Marks, ReaderOf, ThoughtMarks
 from .pythonic_calls import PythonicCalls
 from .tagged_call import TaggedCall, Tags
 
@@ -59,7 +59,7 @@ _DEEPSEEK = re.compile(
 )
 _KIMI = re.compile(r"(?:functions\.)?" + _NAME + r"(?::\d+)?\s*<\|tool_call_argument_begin\|>\s*(?=\{)")
 
-_JSON_LIST = {"[": JsonCalls, "{": BareJsonCall}
+_JSON_LIST: dict[str, ReaderOf] = {"[": JsonCalls, "{": BareJsonCall}
 
 
 def _xml(wrapper: Marks) -> CallMarks:

@@ -61,31 +61,32 @@ class HeadedCall:
 
     @property
     def is_whole(self) -> bool:
-        is_complete = self._arguments is not None and self._arguments.is_complete
-        return is_complete and isinstance(json_value(self._arguments.text), dict)
+        arguments = self._arguments
+        return arguments is not None and arguments.is_complete and isinstance(json_value(arguments.text), dict)
 
     def feed(self, text: str) -> list[CallPiece]:
         if self._arguments is not None:
-            new = self._more(text)
+            new = self._more(self._arguments, text)
             return [CallPiece(None, new)] if new else []
         may_have_head = self._inside.length < self._head_length and _HEAD_ENDS.search(text) is not None
         self._inside.add(text if self._inside else text.lstrip())
         head = self._head.match(str(self._inside), 0, self._head_length) if may_have_head else None
-        name = self._name(head) if head else None
-        return [self._begun(name, str(self._inside)[head.end() :])] if name else []
+        if head is None or not (name := self._name(head)):
+            return []
+        return [self._begun(name, str(self._inside)[head.end() :])]
 
     def close(self, *, is_cut: bool) -> list[CallPiece]:
         return []
 
-    def _name(self, head: re.Match[str]) -> str | None:
+    def _name(self, head: re.Match[str]) -> str:
         return head["name"]
 
     def _begun(self, name: str, arguments: str) -> CallPiece:
         self._arguments = JsonObject()
-        return CallPiece(name, self._more(arguments))
+        return CallPiece(name, self._more(self._arguments, arguments))
 
-    def _more(self, text: str) -> str:
-        new = self._arguments.feed(text)
+    def _more(self, arguments: JsonObject, text: str) -> str:
+        new = arguments.feed(text)
         self._rest.add(text[len(new) :])
         return new
 
@@ -118,8 +119,9 @@ class JsonCall(HeadedCall):
             return []
         return [self._begun(call[0], call[1])]
 
-    def _name(self, head: re.Match[str]) -> str | None:
-        return json_value(head["name"])
+    def _name(self, head: re.Match[str]) -> str:
+        name = json_value(head["name"])  # None for one that a control character spoils
+        return name if isinstance(name, str) else ""
 
 
 class BareJsonCall(JsonCall):
@@ -188,7 +190,7 @@ class JsonCalls:
             return []
         self._unread += text
         pieces: list[CallPiece] = []
-        while not self.is_over and (self._in_object(pieces) if self._call else self._between_objects()):
+        while not self.is_over and (self._in_object(self._call, pieces) if self._call else self._between_objects()):
             pass
         return pieces
 
@@ -212,8 +214,7 @@ class JsonCalls:
             self.is_over = mark == "]"
         return not self.is_over
 
-    def _in_object(self, pieces: list[CallPiece]) -> bool:
-        call = self._call
+    def _in_object(self, call: BareJsonCall, pieces: list[CallPiece]) -> bool:
         pieces += call.feed(self._unread)
         self._has_calls = self._has_calls or call.is_told
         self.is_over = call.is_text

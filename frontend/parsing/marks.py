@@ -52,6 +52,9 @@ class CallReader(Protocol):
         """What is left to tell now that the closing mark stands there, or that the answer has ended (`is_cut`)."""
 
 
+ReaderOf = Callable[[Tools], CallReader]  # makes the reader of one call
+
+
 @dataclass(frozen=True, slots=True)
 class Marks:
     opening: str
@@ -90,7 +93,7 @@ class CallForm:
     """One way to write a call, or several in a row."""
 
     opening: str
-    reader: Callable[[Tools], CallReader]
+    reader: ReaderOf
     closing: str | None = None  # None: the reader finds the end by itself
     inner: tuple[str, ...] = ()  # marks that the reader looks for
     # The opening is part of what the reader reads, and no mark unless it begins a line: "{", say.

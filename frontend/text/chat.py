@@ -117,7 +117,7 @@ def _mark_end(chat: list[dict[str, Any]]) -> str:
         return content
     if isinstance(content, list) and content:
         content[-1] = {**content[-1], "text": content[-1]["text"] + _CONTINUE_MARK}
-        return content[-1]["text"].removesuffix(_CONTINUE_MARK)
+        return str(content[-1]["text"]).removesuffix(_CONTINUE_MARK)
     raise RequestError("continue_final_message: the last message has no text to continue.")
 
 

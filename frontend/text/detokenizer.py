@@ -183,7 +183,7 @@ class _Sequence:
             return False
         return self.token_ids[-1] in params.ending_ids
 
-    def _checked_text(self, new: array) -> str:
+    def _checked_text(self, new: "array[int]") -> str:
         """Token by token up to a stop string; the tokens behind it were never part of the answer."""
         pieces: list[str] = []
         for position, token_id in enumerate(new):

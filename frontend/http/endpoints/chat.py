@@ -1,7 +1,7 @@
 """/v1/chat/completions: one conversation, answered by one message or several, whole or in pieces."""
 
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -62,7 +62,7 @@ class _Chat:
         """Of the model, as it was asked for."""
         return self.request.model or self.asked.model.name
 
-    async def answers(self, *, is_streamed: bool) -> AsyncIterator[_Answer]:
+    async def answers(self, *, is_streamed: bool) -> AsyncGenerator[_Answer]:
         """Pieces of answers, each with its sample's number."""
         async with aclosing(pieces(self.asked, is_streamed=is_streamed)) as stream:
             async for piece in stream:

@@ -2,7 +2,7 @@
 
 import itertools
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field
 from typing import Any
@@ -50,7 +50,7 @@ class _Asked:
     response: Response
     items: Items = field(default_factory=Items)
 
-    async def answers(self, *, is_streamed: bool) -> AsyncIterator[CompletionOutput]:
+    async def answers(self, *, is_streamed: bool) -> AsyncGenerator[CompletionOutput]:
         async with aclosing(pieces(self.asked, is_streamed=is_streamed)) as stream:
             async for piece in stream:
                 for answer in piece.answers:

@@ -156,4 +156,5 @@ class ChatChunk(msgspec.Struct, kw_only=True):
 
 
 def plain_message(message: ChatMessage) -> dict[str, Any]:
-    return msgspec.to_builtins(message)
+    plain: dict[str, Any] = msgspec.to_builtins(message)
+    return plain

@@ -19,7 +19,8 @@ def expression(found: tuple[str, ...], not_found: tuple[str, ...]) -> str:
         return all(accepted[: len(found)]) and not any(accepted[len(found) :])
 
     begin = tuple(each.closure(frozenset([0]), "^") for each in automata)
-    numbers, steps, todo, visits = {begin: 0}, {}, [begin], 0
+    numbers, todo, visits = {begin: 0}, [begin], 0
+    steps: dict[tuple[int, int], list[tuple[int, int]]] = {}
     while todo:
         states = todo.pop()
         for first, last in _pieces(automata, states):

@@ -49,7 +49,7 @@ class PieceLattice:
         return _way(text, starts)
 
 
-def _raise(sums: array, starts: list[int], first: int, last: int) -> None:
+def _raise(sums: "array[float]", starts: list[int], first: int, last: int) -> None:
     """Count the sums of all positions that were reached already from that of the first."""
     lowest = sums[first]
     for position in range(first, min(last, len(sums) - 1) + 1):
