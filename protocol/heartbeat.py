@@ -80,6 +80,11 @@ class Heartbeats:
         """Once the children have theirs."""
         self._file.close()
 
+    def close(self) -> None:
+        """Nobody writes any more. What stands in the page is kept; the page goes now, not when garbage is collected."""
+        self.close_descriptor()
+        self._cells = memoryview(bytes(self._cells)).cast("q")
+
 
 class Heartbeat:
     """A child's own line. Steps may be ended by another thread than begins them: each cell has one writer."""

@@ -69,3 +69,13 @@ def test_without_a_page_nothing_is_written_anywhere():
     beat.taken()
     beat.begin_step(1)
     beat.end_step()
+
+
+def test_a_closed_page_still_says_what_stood_there_and_holds_no_descriptor():
+    before = len(os.listdir("/proc/self/fd"))
+    page = Heartbeats(1)
+    Heartbeat.of("engine", os.dup(page.descriptor)).answer(7)
+    page.close()
+    page.close()
+    assert page.read("engine").answered == 7
+    assert len(os.listdir("/proc/self/fd")) == before

@@ -12,7 +12,8 @@ from builders.watching import wait_until
 from penstock import LLM, AsyncLLM, ConfigError, PenstockError, SamplingParams
 from penstock.frontend.cli import main
 from penstock.frontend.models.generation_config import default_params
-from penstock.frontend.session import client, session
+from penstock.frontend.session import private
+from penstock.frontend.session.tree import transport
 from penstock.protocol import process
 from penstock.protocol.runtime_directory import runtime_base
 
@@ -86,7 +87,7 @@ def test_a_generation_config_that_is_a_folder_is_named(tmp_path):
 
 
 def test_an_invalid_generation_config_is_an_error_before_anything_starts(invalid_model, monkeypatch, capsys):
-    monkeypatch.setattr(session, "Client", lambda *_: pytest.fail("started"))
+    monkeypatch.setattr(private, "TreeTransport", lambda *_: pytest.fail("started"))
     for _ in range(3):
         with pytest.raises(ConfigError, match="generation_config.json cannot be used: temperature=-1"):
             LLM(invalid_model, **STAND_IN, quiet=True)
@@ -111,11 +112,11 @@ def fails(*_: object, **__: object) -> None:
 
 # Where a start may fail once children run, and the error that is made there.
 PLACES = {
-    "the table": (session, "start_table"),
-    "the door": (session, "Door"),
-    "the tokenizer": (session, "Tokenizer"),
-    "the adapters": (session, "Adapters"),
-    "the wake-up pipe": (client.os, "pipe"),
+    "the table": (private, "start_table"),
+    "the door": (private, "Door"),
+    "the tokenizer": (private, "Tokenizer"),
+    "the adapters": (private, "Adapters"),
+    "the wake-up pipe": (transport.os, "pipe"),
     "a child's descriptor": (process.os, "pidfd_open"),
     "the reading thread": (threading.Thread, "start"),
 }

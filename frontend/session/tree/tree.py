@@ -194,7 +194,7 @@ class Tree:
         try:
             end_children(self.children, (lambda: self.engine.send(Stop())) if can_ask else None)
         finally:  # after a Ctrl-C while waiting, too
-            self.heartbeats.close_descriptor()
+            self.heartbeats.close()
             for each in opened:
                 each.close()
             self.directory.remove()
