@@ -124,7 +124,8 @@ def _items(node: nodes.Node | None) -> list[nodes.Node]:
         return node.items
     while isinstance(node, nodes.Filter):
         if node.name == "map":
-            return [nodes.Getattr(node.node, key.value.value, "load") for key in node.kwargs if key.key == "attribute"]
+            names = [key.value for key in node.kwargs if key.key == "attribute"]
+            return [nodes.Getattr(node.node, name.value, "load") for name in names if isinstance(name, nodes.Const)]
         node = node.node
     return []
 

@@ -202,6 +202,16 @@ def test_of_one_revision_only_what_no_other_needs_goes(cache, capsys):
     assert models_in(cache) == ["models--owner--tiny-2"]
 
 
+def test_another_model_with_a_revision_of_that_name_keeps_all(cache, capsys):
+    assert cli.main(["pull", "owner/tiny@v2", "--quiet"]) == 0
+    twin = cache / "models--older--name"
+    shutil.copytree(cache / "models--owner--tiny", twin, symlinks=True)
+    before = sorted(twin.rglob("*"))
+    assert cli.main(["rm", "owner/tiny@v2", "--yes"]) == 0
+    assert sorted(twin.rglob("*")) == before
+    assert len(list((cache / "models--owner--tiny" / "snapshots").iterdir())) == 1
+
+
 def test_nothing_else_is_removed(cache, capsys):
     sentences = {
         "pocket": "comes with Penstock",

@@ -147,6 +147,11 @@ def test_whatever_way_a_template_takes_to_the_parts_it_finds_them(way):
     assert text in ("[one][two]", "[two][one]")
 
 
+def test_a_template_may_reckon_what_it_takes_from_each_part():
+    way = "{% set k = 'te' ~ 'xt' %}{% for p in messages[0].content | map(attribute=k) %}[{{ p }}]{% endfor %}"
+    assert render(way, [message("user", "one", "two")])
+
+
 TEXT_ONLY = {
     "text or nothing": "{% if messages[0].content is string %}{{ messages[0].content }}{% endif %}",
     "JSON of what isn't text": "{% if messages[0].content is mapping or messages[0].content is sequence %}"

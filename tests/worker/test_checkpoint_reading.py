@@ -173,6 +173,17 @@ def test_a_damaged_file_is_named(tmp_path):
         load_model(tmp_path)
 
 
+def test_a_tensor_that_the_index_names_and_its_file_lacks_is_named(tmp_path):
+    tiny_model(tmp_path, "llama", shards=2)
+    index = tmp_path / "model.safetensors.index.json"
+    content = json.loads(index.read_text())
+    files = sorted(set(content["weight_map"].values()))
+    content["weight_map"] = {name: files[files[0] == file] for name, file in content["weight_map"].items()}
+    index.write_text(json.dumps(content))
+    with pytest.raises(ConfigError, match=r"model-\d+-of-\d+\.safetensors holds no tensor .*which its index names"):
+        load_model(tmp_path)
+
+
 def test_a_file_that_the_index_names_and_is_missing_is_named(tmp_path):
     tiny_model(tmp_path, "llama", shards=3)
     (tmp_path / "model-00002-of-00003.safetensors").unlink()

@@ -67,7 +67,7 @@ def memory_plan(config: EngineConfig, size: Size, found: Found) -> MemoryPlan:
     if holds < wanted_len:
         notes.append(
             f"max_model_len is cut from {wanted_len:,} to {holds:,}, which is what {num_blocks:,} KV blocks hold; "
-            f"kv_cache_memory={-(-wanted_len // config.block_size) * found.block_bytes:,} holds it all."
+            f"kv_cache_memory={-(-wanted_len // config.block_size) * found.block_bytes} holds it all."
         )
     max_model_len = min(wanted_len, holds)
     if found.stretches and max_model_len > found.stretches[0]:
@@ -189,8 +189,8 @@ def _too_many_blocks(config: EngineConfig, found: Found, asked: int) -> OutOfMem
 
 def _too_few_bytes(config: EngineConfig, found: Found) -> ConfigError:
     return ConfigError(
-        f"kv_cache_memory={config.kv_cache_memory:,} holds no KV block: one of {config.block_size} tokens needs "
-        f"{exact_size(found.block_bytes)}. Use {found.block_bytes:,} or more, or leave it out."
+        f"kv_cache_memory={config.kv_cache_memory} holds no KV block: one of {config.block_size} tokens needs "
+        f"{exact_size(found.block_bytes)}. Use {found.block_bytes} or more, or leave it out."
     )
 
 

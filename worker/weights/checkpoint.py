@@ -178,7 +178,11 @@ class Checkpoint:
             raise ConfigError(f"{self.folder} holds no tensor {name}, which this model's config.json asks for.")
         self._used.add(name)
         stored = self._stored_name[name]
-        return self._handle(self._file_of[stored]).get_slice(stored)
+        file = self._file_of[stored]
+        try:
+            return self._handle(file).get_slice(stored)
+        except SafetensorError as error:  # an index of other files than these
+            raise ConfigError(f"{self.folder / file} holds no tensor {stored}, which its index names.") from error
 
     def leftovers(self) -> list[str]:
         """What no layer asked for."""

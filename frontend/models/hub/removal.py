@@ -100,10 +100,17 @@ def _of_revision(model: HubName) -> Removal:
     snapshot = cached_snapshot(model)
     if snapshot is None:
         raise ConfigError(f"{model} is not in the cache {cache_root()}. `penstock models` lists what is.")
-    plan = scan_cache_dir(cache_root()).delete_revisions(snapshot.name)
-    if plan.repos:  # there is no other
-        return _everything(model, repository_folder(model.id))
-    return Removal(model, [snapshot], [*plan.refs, *plan.blobs], *_made_from([snapshot]))
+    folder = repository_folder(model.id)
+    # By its folder: another repository may have a revision of the same name.
+    found = next(each for each in scan_cache_dir(cache_root()).repos if each.repo_path == folder.resolve())
+    others = [each for each in found.revisions if each.commit_hash != snapshot.name]
+    if not others:
+        return _everything(model, folder)
+    [own] = [each for each in found.revisions if each.commit_hash == snapshot.name]
+    needed = {file.blob_path for other in others for file in other.files}
+    refs = [folder / "refs" / name for name in sorted(own.refs)]
+    blobs = sorted({file.blob_path for file in own.files} - needed)
+    return Removal(model, [snapshot], [*refs, *blobs], *_made_from([snapshot]))
 
 
 def _made_from(snapshots: list[Path]) -> tuple[list[Path], list[Path]]:
