@@ -38,8 +38,11 @@ class GuidedDecodingParams(NamedFields, kw_only=True, omit_defaults=True, forbid
                 f"guided_decoding takes exactly one of {', '.join(FORMS)}; given: {' and '.join(given) or 'none'}."
             )
         for name in ("regex", "grammar"):
-            if not isinstance(getattr(self, name), (str, type(None))):
+            if (text := getattr(self, name)) is None:
+                continue
+            if not isinstance(text, str):
                 raise RequestError(f"guided_decoding: {name} must be a string.")
+            setattr(self, name, str.__str__(text))  # no class of the caller's own, which no message can carry
         if self.choice is not None:
             self.choice = _texts(self.choice)
         for name in ("json", "structural_tag"):
@@ -48,7 +51,7 @@ class GuidedDecodingParams(NamedFields, kw_only=True, omit_defaults=True, forbid
 
 def _texts(choice: object) -> list[str]:
     items = list(choice) if isinstance(choice, Iterable) and not isinstance(choice, str) else [choice]
-    texts = [item for item in items if isinstance(item, str)]
+    texts = [str.__str__(item) for item in items if isinstance(item, str)]
     if len(texts) < len(items):
         raise RequestError("guided_decoding: choice must be a list of strings.")
     return texts

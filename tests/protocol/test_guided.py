@@ -78,3 +78,15 @@ def test_a_pydantic_model_is_its_schema():
 
 def test_the_thoughts_limit_has_two_names():
     assert SamplingParams(max_thinking_tokens=3).reasoning_max_tokens == 3
+
+
+class Text(str):
+    """As numpy's strings are."""
+
+
+@pytest.mark.parametrize("form", ["regex", "grammar", "choice"])
+def test_a_text_of_the_callers_own_class_becomes_a_plain_one(form):
+    params = GuidedDecodingParams(**{form: [Text("a")] if form == "choice" else Text("a")})
+    assert msgspec.json.decode(msgspec.json.encode(params), type=GuidedDecodingParams) == params
+    value = getattr(params, form)
+    assert type(value[0] if form == "choice" else value) is str
