@@ -149,7 +149,7 @@ def test_an_abort_leaves_what_there_is(daemon):
     async def cut():
         async with AsyncLLM("pocket", connect=str(daemon.address), quiet=True) as llm:
             pieces = []
-            async for piece in llm.stream("Count", SamplingParams(max_tokens=400, ignore_eos=True, n=8)):
+            async for piece in llm.stream("Count", SamplingParams(max_tokens=400, ignore_eos=True, n=32)):
                 pieces.append(piece)
                 if len(pieces) == 1:
                     await llm.abort(piece.request_id)
