@@ -81,7 +81,7 @@ def main(child: Child) -> None:
         engine.send(Allocated(child.rank))
         start.begin_background_work(runner)
         adapters = start.adapter_thread(engine.send)
-        results = Results(engine.send, child.fail, beside=start.device.type == "cuda")
+        results = Results(engine.send, child.fail, beside=start.is_asynchronous)
         # What was imported and loaded lives as long as the process: no collection need look at it again.
         gc.freeze()
         while True:

@@ -1,13 +1,33 @@
-"""Which device a rank computes on, and how what the host knows gets there.
+"""Which device a rank computes on, how its kind behaves, and how what the host knows gets there.
 
-Knows nothing of models or memory.
+What differs between a processor and a card, whatever kernels compute on it, is a row of `_KINDS`; all else that differs
+is a backend's business.
 """
+
+from dataclasses import dataclass
 
 import numpy
 import torch
 
 from ..protocol.config import EngineConfig
 from ..protocol.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class DeviceKind:
+    collectives: str  # what torch.distributed calls those that it adds up and gathers with
+    is_asynchronous: bool  # it computes beside the host, which copies what it needs and waits for it
+    has_cheap_order: bool  # sums over ranks in the order of the ranks cost nothing
+
+
+_KINDS = {
+    "cpu": DeviceKind("gloo", is_asynchronous=False, has_cheap_order=True),
+    "cuda": DeviceKind("nccl", is_asynchronous=True, has_cheap_order=False),
+}
+
+
+def kind_of(device: torch.device) -> DeviceKind:
+    return _KINDS[device.type]
 
 
 def chosen_device(config: EngineConfig, rank: int) -> torch.device:
@@ -53,7 +73,7 @@ def device_name(device: torch.device) -> str:
 def on_device(array: numpy.ndarray, device: torch.device) -> torch.Tensor:
     """The array as a tensor: in place on a CPU, else a copy that the host does not wait for."""
     tensor = torch.from_numpy(array)
-    return tensor if device.type == "cpu" else pinned(tensor).to(device, non_blocking=True)
+    return pinned(tensor).to(device, non_blocking=True) if kind_of(device).is_asynchronous else tensor
 
 
 def pinned(tensor: torch.Tensor) -> torch.Tensor:

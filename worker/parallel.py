@@ -18,6 +18,7 @@ from ..kernels.cpu.library import Library
 from ..kernels.cpu.shared import Board
 from ..kernels.peer_memory import PeerMemory
 from .backends.triton.peer_memory import peer_memory
+from .device import kind_of
 
 _TIMEOUT = timedelta(minutes=10)
 _HOST = torch.device("cpu")
@@ -40,18 +41,16 @@ class Parallel:
         ranks = cls(rank, size, is_ordered=is_ordered, device=device)
         if size > 1:
             ranks.meet(rendezvous)
-            if device.type == "cuda" and not is_ordered:
-                return replace(ranks, peers=peer_memory(rank, device, ranks.exchange))
+            return ranks if is_ordered else replace(ranks, peers=peer_memory(rank, device, ranks.exchange))
         return ranks
 
     def meet(self, rendezvous: Path) -> None:
         # The only sockets of a tree that are not ipc://; never on another interface than the loopback.
         os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = "lo"
         options = dict(store=dist.FileStore(str(rendezvous), self.size), rank=self.rank, world_size=self.size)
-        if self.device.type == "cuda":
-            dist.init_process_group("nccl", device_id=self.device, timeout=_TIMEOUT, **options)
-        else:
-            dist.init_process_group("gloo", timeout=_TIMEOUT, **options)
+        kind = kind_of(self.device)
+        device = self.device if kind.is_asynchronous else None
+        dist.init_process_group(kind.collectives, device_id=device, timeout=_TIMEOUT, **options)
 
     def through_memory(self, library: Library) -> "Parallel":
         """The same ranks, talking through memory that they share."""

@@ -55,7 +55,8 @@ class Drive:
         table = SlotTable(sizes.rows, length, num_blocks, _BLOCK_SIZE, model.vocab_size, device)
         kv, ranks, trace = model.kv_memory(num_blocks, _BLOCK_SIZE), Parallel(), Trace(None, "bench")
         fast = model.fast_decode(kv, table, ranks, trace)
-        self.runner = Runner(model, kv, table, ranks, trace=trace, fast_decode=fast, sample=model.sample)
+        ways = dict(fast_decode=fast, batch=model.backend.batch, sample=model.sample)
+        self.runner = Runner(model, kv, table, ranks, trace=trace, **ways)
         self.scheduler = Scheduler(
             Limits(
                 num_blocks=num_blocks,

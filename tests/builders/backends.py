@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from penstock.kernels.cpu import library
+from penstock.worker.backends.backend import BackendOptions
 from penstock.worker.models.load import Model, load_model
 
 # Native kernels, and torch's operations in their row-invariant and in their fast form.
@@ -27,7 +28,7 @@ def load_on(backend: str, folder: Path, **options: Any) -> Model:
     os.environ["PENSTOCK_CPU_VARIANT"] = "none"
     library.load.cache_clear()
     try:
-        return load_model(folder, deterministic=backend == "invariant", **options)
+        return load_model(folder, options=BackendOptions(deterministic=backend == "invariant"), **options)
     finally:
         os.environ.pop("PENSTOCK_CPU_VARIANT")
         if before is not None:

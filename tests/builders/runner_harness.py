@@ -57,7 +57,17 @@ def slotted_runner(
     )
     ranks, trace = Parallel(), Trace(None, "test")
     fast, cells = model.fast_decode(kv, table, ranks, trace), second_tier(kv, num_cells)
-    return Runner(model, kv, table, ranks, trace=trace, fast_decode=fast, second_tier=cells, sample=model.sample)
+    return Runner(
+        model,
+        kv,
+        table,
+        ranks,
+        trace=trace,
+        fast_decode=fast,
+        second_tier=cells,
+        batch=model.backend.batch,
+        sample=model.sample,
+    )
 
 
 def prompt(request_id: int, token_ids: Sequence[int], seed: int = 0, **params) -> Prompt:

@@ -13,7 +13,7 @@ def prompts(counts: list[int], starts: list[int]) -> Prompts:
     num_tokens, first = numpy.array(counts), numpy.array(starts)
     nowhere = numpy.zeros(len(counts), bool)
     rows = StepRows(numpy.arange(len(counts)), num_tokens, first, first + num_tokens, nowhere, nowhere)
-    return DeviceBatch(rows, table, kv=None)._prompts()
+    return DeviceBatch(table, rows, kv=None)._prompts()
 
 
 def test_prompts_are_the_rows_of_several_tokens():

@@ -20,7 +20,7 @@ from penstock.kernels.triton.step_inputs import prepare
 from penstock.protocol.messages import MaskFrame, StepPlan, column, mask_bytes, values
 from penstock.protocol.trace import Trace
 from penstock.worker.backends.triton.choice import GraphedChoice, Kind
-from penstock.worker.backends.triton.decoder import GraphedDecoder, GraphOptions
+from penstock.worker.backends.triton.decoder import GraphedDecoder
 from penstock.worker.backends.triton.device_batch import DeviceBatch
 from penstock.worker.kv.kv_cache import DeviceKVCache, KVShape
 from penstock.worker.parallel import Parallel
@@ -72,15 +72,16 @@ class TableDecoder:
 def runner_on(runs: GraphedDecoder) -> Runner:
     kv = DeviceKVCache.allocate(KVShape(1, 1, 16), 16, 16, "bf16", HOST)
     table = SlotTable(SPARE + 1, 16, 16, 16, VOCABULARY, HOST)
-    return Runner(runs, kv, table, Parallel(), trace=Trace(None, "test"), sample=GraphedChoice(runs, choose))
+    sample = GraphedChoice(runs, choose)
+    return Runner(runs, kv, table, Parallel(), trace=Trace(None, "test"), batch=DeviceBatch, sample=sample)
 
 
 def captured(sizes: tuple[int, ...] = (SIZE,)) -> GraphedDecoder:
-    return GraphedDecoder(TableDecoder(), GraphOptions(sizes=sizes))
+    return GraphedDecoder(TableDecoder(), True, sizes)
 
 
 def launched() -> GraphedDecoder:
-    return GraphedDecoder(TableDecoder(), GraphOptions(is_on=False))
+    return GraphedDecoder(TableDecoder(), False)
 
 
 def allowing(step: int, rows: list[int], vocab_size: int) -> MaskFrame:

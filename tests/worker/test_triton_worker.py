@@ -20,7 +20,7 @@ from builders.tiny_model import tiny_model
 from triton.runtime.interpreter import GridExecutor
 
 from penstock.protocol.messages import Prompt
-from penstock.worker.backends.triton.decoder import GraphOptions
+from penstock.worker.backends.backend import BackendOptions
 from penstock.worker.models.load import Model, load_model
 
 SAMPLED = ({}, {"temperature": 1.0, "top_p": 0.9}, {"temperature": 0.8, "top_k": 20, "repetition_penalty": 1.2})
@@ -69,7 +69,7 @@ def test_its_greedy_answers_are_the_processors(tmp_path, family):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("options", [{}, {"graphs": GraphOptions(is_on=False)}])
+@pytest.mark.parametrize("options", [{}, {"options": BackendOptions(captures_steps=False)}])
 def test_requests_that_outgrow_the_trained_context_are_rotated_as_on_the_processor(tmp_path, options):
     rope = {"rope_type": "dynamic", "factor": 4.0}
     folder = tiny_model(tmp_path, "llama", num_hidden_layers=1, max_position_embeddings=20, rope=rope)
@@ -79,10 +79,10 @@ def test_requests_that_outgrow_the_trained_context_are_rotated_as_on_the_process
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("options", [{}, {"graphs": GraphOptions(is_on=False)}])
+@pytest.mark.parametrize("options", [{}, {"options": BackendOptions(captures_steps=False)}])
 def test_captured_steps_and_others_give_the_same(tmp_path, options):
     folder, asked = tiny_model(tmp_path, "llama", num_hidden_layers=1), requests(2, sampled=True)
-    captured = answers(on_triton(folder, graphs=GraphOptions(sizes=(5,))), asked)
+    captured = answers(on_triton(folder, options=BackendOptions(captured_rows=(5,))), asked)
     assert answers(on_triton(folder, **options), asked) == captured
 
 
@@ -91,7 +91,7 @@ def test_captured_steps_and_others_give_the_same(tmp_path, options):
 def test_in_the_deterministic_form_company_changes_no_bit(tmp_path, form):
     kv_kind, loaded = FORMATS[form]
     folder = tiny_model(tmp_path, "qwen3", dtype="bfloat16")
-    model = replace(on_triton(folder, deterministic=True, **loaded), kv_default=kv_kind)
+    model = replace(on_triton(folder, options=BackendOptions(deterministic=True), **loaded), kv_default=kv_kind)
     asked = requests(4, sampled=True)
     alone = [answer for each in asked for answer in answers(model, [each])]
     assert answers(model, asked) == alone

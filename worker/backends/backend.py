@@ -1,9 +1,10 @@
 """What a model asks of whatever computes it. Knows nothing of layers, and not which ones there are."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
@@ -17,8 +18,14 @@ from ..parallel import Parallel
 from ..sampler import Sample, sample
 from ..steps.batch import Batch
 from ..steps.fast_decode import FastDecode
-from ..steps.slots import SlotTable
+from ..steps.slots import SlotTable, StepRows
+from ..steps.step_batch import step_batch
 from ..weights.packed_cache import PackedCache
+
+if TYPE_CHECKING:
+    from ..models.load import Model
+
+Tell = Callable[[int, int], None]  # how many steps are captured, and of how many
 
 
 class Runs(Protocol):
@@ -27,6 +34,15 @@ class Runs(Protocol):
     def forward(self, batch: Batch) -> Tensor: ...
 
     def logits(self, hidden: Tensor, rows: Tensor) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class BackendOptions:
+    """What a user may say of the way a model is computed."""
+
+    deterministic: bool = False  # None and False: where it is free; native kernels always are, others never
+    captures_steps: bool = True  # where the backend can, and replays them
+    captured_rows: tuple[int, ...] = ()  # numbers of rows; empty: those that the backend finds fitting
 
 
 @dataclass(frozen=True)
@@ -76,9 +92,19 @@ class Backend(ABC):
         """What computes batches of this model."""
         return decoder
 
+    def batch(self, table: SlotTable, rows: StepRows, kv: AnyKVCache) -> Batch:
+        """What a forward pass reads of a step."""
+        return step_batch(table, rows, kv)
+
     def sample(self, runs: Runs) -> Sample:
         """How tokens are chosen from the logits that `runs` gives."""
         return sample
+
+    def capture(
+        self, model: "Model", table: SlotTable, kv: AnyKVCache, ranks: Parallel, most_bytes: int, tell: Tell
+    ) -> None:
+        """Capture steps before the first request, within so many bytes, where steps are captured at all."""
+        return
 
     def fast_decode(
         self, runs: Runs, sample: Sample, kv: AnyKVCache, table: SlotTable, ranks: Parallel, trace: Trace

@@ -6,10 +6,9 @@ from ...kernels import triton
 from ...kernels.cpu.library import LibraryError, load
 from ..models.config import ModelConfig
 from ..parallel import Parallel
-from .backend import Backend
+from .backend import Backend, BackendOptions
 from .native.backend import NativeBackend
 from .torch.backend import TorchBackend
-from .triton.decoder import GraphOptions
 
 
 def chosen_backend(
@@ -17,18 +16,17 @@ def chosen_backend(
     device: torch.device,
     dtype: torch.dtype,
     ranks: Parallel,
-    deterministic: bool,
-    graphs: GraphOptions,
+    options: BackendOptions,
 ) -> Backend:
     missing = ""
     if device.type == "cuda" or triton.is_interpreted():
         if not (missing := triton.lack()):
             from .triton.backend import TritonBackend  # its kernels import triton
 
-            return TritonBackend.made(device, dtype, ranks, deterministic, graphs)
+            return TritonBackend.made(device, dtype, ranks, options)
     else:
         try:
             return NativeBackend.made(load(), config, device, dtype, ranks)
         except LibraryError as error:
             missing = str(error)
-    return TorchBackend.made(device, dtype, ranks, deterministic, missing)
+    return TorchBackend.made(device, dtype, ranks, options.deterministic, missing)

@@ -13,7 +13,7 @@ import numpy
 import torch
 from torch import Tensor
 
-from ..device import on_device
+from ..device import kind_of, on_device
 from .host_memory import fresh_zeros, pinned_zeros
 from .kv_cache import Blocks
 
@@ -26,7 +26,8 @@ def second_tier(kv: Blocks, num_cells: int) -> "SecondTier | None":
     """None where there are to be no cells."""
     if not num_cells:
         return None
-    return StreamedTier(kv, num_cells) if kv.tensors[0].is_cuda else SecondTier(kv, num_cells)
+    streams = kind_of(kv.tensors[0].device).is_asynchronous
+    return (StreamedTier if streams else SecondTier)(kv, num_cells)
 
 
 class SecondTier:

@@ -13,9 +13,8 @@ from torch import Tensor
 from ...kernels import DTYPES, LoraForm, WeightForm
 from ...protocol.errors import ConfigError
 from ...protocol.trace import Trace
-from ..backends.backend import Backend, Runs
+from ..backends.backend import Backend, BackendOptions, Runs
 from ..backends.choice import chosen_backend
-from ..backends.triton.decoder import GraphOptions
 from ..kv.kv_cache import AnyKVCache, KVShape
 from ..layers.linear import local_kv_heads
 from ..lora.adapters import AdapterBank
@@ -108,12 +107,11 @@ def load_model(
     dtype: torch.dtype | str = "auto",
     ranks: Parallel | None = None,
     load_format: str = "auto",
-    deterministic: bool = False,
+    options: BackendOptions | None = None,
     quantization: str | None = None,
     num_threads: int | None = None,
     max_loras: int = 0,
     max_lora_rank: int = 64,
-    graphs: GraphOptions | None = None,
     check_room: CheckRoom | None = None,
 ) -> Model:
     """Read this rank's share of the model in `model_folder`; `dtype` "auto" is the checkpoint's.
@@ -126,7 +124,7 @@ def load_model(
     check_split(config, ranks.size)
     device = torch.device(device)
     number = resolve_dtype(dtype, config)
-    backend = chosen_backend(config, device, number, ranks, deterministic, graphs or GraphOptions())
+    backend = chosen_backend(config, device, number, ranks, options or BackendOptions())
     if num_threads is not None:
         backend.use_threads(num_threads)
     form = backend.quantized(quantization) if quantization else backend.form

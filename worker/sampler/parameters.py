@@ -12,6 +12,7 @@ import torch
 
 from ...kernels.sampling import BEST, OF_ALL, OF_TOP_K, OF_TOP_P, DeviceDraws, Draws
 from ...protocol.sampling import SamplingParams
+from ..device import kind_of
 from .processors import OwnStep, Processors
 
 # What a row wants of a step, as bits of the column `wants`.
@@ -155,7 +156,7 @@ class ParameterTable:
         return [*self.reals.T[: len(_DRAW_REALS)], *self.wholes.T]
 
     def _to_device(self, slot: int) -> None:
-        if self.device.type != "cpu":
+        if kind_of(self.device).is_asynchronous:  # else the same memory
             self.device_reals[slot].copy_(torch.from_numpy(self.reals[slot]), non_blocking=True)
             self.device_wholes[slot].copy_(torch.from_numpy(self.wholes[slot]), non_blocking=True)
             self.device_kinds[slot] = int(self.kinds[slot])

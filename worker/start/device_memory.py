@@ -1,7 +1,7 @@
-"""Where a model lives, the memory of a CPU or of a card: what is used there, what is free, what is set aside.
+"""The memory that a model lives in, a CPU's or a card's: what is used there, what is free, what is set aside.
 
-A place makes the memory plan of its rank, tells others what of it is not taken yet, and does what may be done in the
-background once it is. Knows nothing of requests and steps beyond how large they may be.
+It makes the memory plan of its rank, tells other processes what of it is not taken yet, and does what may be done in
+the background once it is.
 """
 
 from abc import ABC, abstractmethod
@@ -30,7 +30,7 @@ _LIBRARIES = 256 << 20  # what a GPU's libraries take when they are first used
 _HEAD_START = 1.0  # seconds in which a first request has the memory's bandwidth to itself
 
 
-class Place(ABC):
+class DeviceMemory(ABC):
     def __init__(self, config: EngineConfig, device: torch.device, ranks: Parallel, directory: Path) -> None:
         self.config = config
         self.device = device
@@ -112,8 +112,8 @@ class Place(ABC):
         return self.config.max_model_len or model.max_position
 
 
-class Host(Place):
-    """A CPU, whose memory is touched long after it was planned."""
+class HostMemory(DeviceMemory):
+    """A CPU's, which is touched long after it was planned."""
 
     def __init__(self, config: EngineConfig, device: torch.device, ranks: Parallel, directory: Path) -> None:
         super().__init__(config, device, ranks, directory)
@@ -154,8 +154,8 @@ class Host(Place):
         super().close()
 
 
-class Card(Place):
-    """A GPU; rank 0 holds the right to take memory of all the tree's cards until it is taken."""
+class CardMemory(DeviceMemory):
+    """A GPU's; rank 0 holds the right to take memory of all the tree's cards until it is taken."""
 
     def __init__(self, config: EngineConfig, device: torch.device, ranks: Parallel, directory: Path) -> None:
         super().__init__(config, device, ranks, directory)
@@ -204,8 +204,11 @@ class Card(Place):
         pass  # a card's memory is touched when it is taken
 
 
-def place_of(config: EngineConfig, device: torch.device, ranks: Parallel, directory: Path) -> Place:
-    return (Host if device.type == "cpu" else Card)(config, device, ranks, directory)
+_MEMORIES: dict[str, type[DeviceMemory]] = {"cpu": HostMemory, "cuda": CardMemory}
+
+
+def memory_of(config: EngineConfig, device: torch.device, ranks: Parallel, directory: Path) -> DeviceMemory:
+    return _MEMORIES[device.type](config, device, ranks, directory)
 
 
 def _mapped_bytes(model: Model) -> int:

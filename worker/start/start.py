@@ -7,16 +7,14 @@ whether the memory is a CPU's or a card's.
 from collections.abc import Callable
 from pathlib import Path
 
-from ...kernels.triton.switches import GRAPHS
 from ...protocol.adapter_messages import AdapterLoaded
 from ...protocol.errors import OutOfMemoryError
 from ...protocol.faults import point
 from ...protocol.launch import Launch
 from ...protocol.messages import Allocate, MemoryPlan
 from ...protocol.trace import Trace
-from ..backends.triton.captures import Captures, Tell
-from ..backends.triton.decoder import GraphOptions
-from ..device import chosen_device
+from ..backends.backend import BackendOptions, Tell
+from ..device import chosen_device, kind_of
 from ..kv.kv_cache import AnyKVCache
 from ..kv.second_tier import SecondTier, second_tier
 from ..lora.lora_thread import AdapterThread
@@ -25,7 +23,7 @@ from ..parallel import Parallel
 from ..sampler import Processors
 from ..steps.runner import Runner
 from ..steps.slots import SlotTable
-from .device_memory import place_of
+from .device_memory import memory_of
 
 
 class Start:
@@ -35,15 +33,14 @@ class Start:
         self.config = launch.config
         self.rank = rank
         self.device = chosen_device(self.config, rank)
-        # NCCL adds up faster than in the order of the ranks.
-        is_ordered = self.device.type == "cpu" or bool(self.config.deterministic)
+        is_ordered = kind_of(self.device).has_cheap_order or bool(self.config.deterministic)
         self.ranks = Parallel.join(rank, self.config.tensor_parallel_size, directory / "ranks", self.device, is_ordered)
-        self.place = place_of(self.config, self.device, self.ranks, directory)
+        self.memory = memory_of(self.config, self.device, self.ranks, directory)
         # Rank 0 samples for all.
         self.processors = Processors.load(self.config.logits_processors) if rank == 0 else Processors()
-        before = self.place.used_bytes()
+        before = self.memory.used_bytes()
         self.model = self._loaded(launch)
-        self.weight_bytes = max(0, self.place.used_bytes() - before)
+        self.weight_bytes = max(0, self.memory.used_bytes() - before)
         if (library := self.model.backend.library) is not None:
             self.ranks = self.ranks.through_memory(library)
         self.kv_kind = self.model.kv_kind(self.config.kv_cache_dtype)
@@ -55,26 +52,31 @@ class Start:
             dtype=self.config.dtype,
             ranks=self.ranks,
             load_format=self.config.load_format,
-            # None asks for it where it is free: native kernels always are so, others never.
-            deterministic=bool(self.config.deterministic),
+            options=BackendOptions(
+                deterministic=bool(self.config.deterministic),
+                captures_steps=not self.config.enforce_eager,
+                captured_rows=tuple(self.config.graph_batch_sizes or ()),
+            ),
             quantization=self.config.quantization,
             num_threads=launch.threads_per_rank,
             max_loras=self.config.max_loras if self.config.enable_lora else 0,
             max_lora_rank=self.config.max_lora_rank,
-            check_room=self.place.check_room,
-            graphs=GraphOptions(
-                GRAPHS.is_on and not self.config.enforce_eager, tuple(self.config.graph_batch_sizes or ())
-            ),
+            check_room=self.memory.check_room,
         )
+
+    @property
+    def is_asynchronous(self) -> bool:
+        """Whether steps are computed beside the host, which waits for them."""
+        return kind_of(self.device).is_asynchronous
 
     def plan(self) -> MemoryPlan:
         """What this rank intends to take."""
-        return self.place.plan(self.model, self.weight_bytes)
+        return self.memory.plan(self.model, self.weight_bytes)
 
     def allocated(self, allocate: Allocate, trace: Trace, tell: Tell = lambda number, total: None) -> Runner:
         """`tell` hears how many of the steps that are captured before the first request are so."""
         table = SlotTable(
-            num_slots=self.place.size.num_slots,
+            num_slots=self.memory.size.num_slots,
             max_model_len=allocate.max_model_len,
             num_blocks=allocate.num_blocks,
             block_size=self.config.block_size,
@@ -84,9 +86,9 @@ class Start:
             stretches=bool(self.model.stretches),
         )
         kv, cells = self._kv_memory(allocate)
-        if self.place.graph_bytes is not None:
-            Captures(self.model, table, kv, self.ranks).all(self.place.graph_bytes, tell)
-        self.place.taken()
+        if self.memory.graph_bytes is not None:
+            self.model.backend.capture(self.model, table, kv, self.ranks, self.memory.graph_bytes, tell)
+        self.memory.taken()
         return Runner(
             self.model,
             kv,
@@ -95,12 +97,13 @@ class Start:
             trace=trace,
             fast_decode=self.model.fast_decode(kv, table, self.ranks, trace),
             second_tier=cells,
+            batch=self.model.backend.batch,
             sample=self.model.sample,
         )
 
     def begin_background_work(self, runner: Runner) -> None:
         """What may as well be done while the first requests are served."""
-        self.place.begin_background_work(self.model, runner)
+        self.memory.begin_background_work(self.model, runner)
         if self.model.cache is not None:
             self.model.cache.write_in_background()
 
@@ -111,7 +114,7 @@ class Start:
     def close(self) -> None:
         if self.model.cache is not None:
             self.model.cache.close()
-        self.place.close()
+        self.memory.close()
         self.ranks.leave()
 
     def _kv_memory(self, allocate: Allocate) -> tuple[AnyKVCache, SecondTier | None]:

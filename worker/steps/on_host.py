@@ -1,13 +1,12 @@
-"""What a step has computed, on its way to the host. A GPU copies it beside the next step; whoever reads it waits.
-
-Knows nothing of what it is.
-"""
+"""What a step has computed, on its way to the host. A GPU copies it beside the next step; whoever reads it waits."""
 
 from functools import cache
 
 import numpy
 import torch
 from torch import Tensor
+
+from ..device import kind_of
 
 
 class OnHost:
@@ -16,7 +15,7 @@ class OnHost:
     def __init__(self, tensor: Tensor) -> None:
         self._arrived: torch.cuda.Event | None = None
         self._tensor = tensor
-        if tensor.is_cuda:
+        if kind_of(tensor.device).is_asynchronous:
             self._copy_beside(tensor)
 
     def _copy_beside(self, tensor: Tensor) -> None:
@@ -38,7 +37,7 @@ class OnHost:
 
 def departed(device: torch.device) -> None:
     """What is launched from here on runs when all that was sent has been read: it may write where that lay."""
-    if device.type == "cuda":
+    if kind_of(device).is_asynchronous:
         torch.cuda.current_stream(device).wait_stream(_side_stream(device))
 
 

@@ -30,7 +30,7 @@ from .logprobs import TokenLogprobs, certainty, logprobs_of_prompt, logprobs_of_
 from .on_host import OnHost
 from .outcome import Outcome
 from .slots import PlanError, SlotTable, StepRows
-from .step_batch import batch_of
+from .step_batch import MakeBatch, step_batch
 
 AwaitMask = Callable[[int], MaskFrame]
 
@@ -56,6 +56,7 @@ class Runner:
         trace: Trace,
         fast_decode: FastDecode | None = None,
         second_tier: SecondTier | None = None,
+        batch: MakeBatch = step_batch,
         sample: Sample = sample,
     ) -> None:
         self.model = model
@@ -65,6 +66,7 @@ class Runner:
         self.trace = trace
         self.fast_decode = fast_decode  # take those that they can
         self.second_tier = second_tier
+        self._batch = batch
         self._sampled = sample
         self._last_end = 0.0
 
@@ -72,7 +74,7 @@ class Runner:
         return self.launch(plan, await_mask)()
 
     def launch(self, plan: StepPlan, await_mask: AwaitMask) -> Callable[[], StepResult]:
-        """Set the step going; what is given waits for it and says what it brought. On a CPU it is done already."""
+        """Set the step going; what is given waits for it and says what it brought."""
         point("worker.step")
         if plan.saves or plan.loads:  # of blocks alone, so that it can be done before anyone takes the step
             self._move_blocks(plan)
@@ -80,9 +82,6 @@ class Runner:
         arriving = None if self.fast_decode is None else self.fast_decode.launch(plan)
         if arriving is None:
             arriving = partial(self._outcome(plan, await_mask).result, plan.step)
-        if self.table.device.type == "cpu":
-            result = self._timed(arriving(), start)
-            return lambda: result
         return lambda: self._timed(arriving(), start)
 
     def _timed(self, result: StepResult, start: float) -> StepResult:
@@ -104,7 +103,7 @@ class Runner:
 
     def _compute(self, plan: StepPlan, outcome: Outcome, await_mask: AwaitMask) -> None:
         rows = outcome.rows
-        batch = batch_of(self.table, rows, self.kv)
+        batch = self._batch(self.table, rows, self.kv)
         with self.trace.span("forward", step=plan.step, rows=len(rows), tokens=batch.num_tokens):
             hidden = self.model.forward(batch)
         outcome.logprobs += self._prompt_logprobs(rows, batch, hidden)

@@ -4,22 +4,20 @@ All rows at once: counts come from the host, tokens and block ids are gathered o
 Knows nothing of plans, parameters or models.
 """
 
+from collections.abc import Callable
+
 import numpy
 
 from ...kernels import Adapted
-from ..backends.triton.device_batch import DeviceBatch
 from ..device import on_device
-from ..kv.kv_cache import AnyKVCache, DeviceKVCache, KVCache, NativeKVCache
+from ..kv.kv_cache import AnyKVCache
 from .batch import Batch
 from .slots import SlotTable, StepRows
 
-
-def batch_of(table: SlotTable, rows: StepRows, kv: AnyKVCache) -> Batch | DeviceBatch:
-    """As those want it who read this memory."""
-    return DeviceBatch(rows, table, kv) if isinstance(kv, DeviceKVCache) else step_batch(table, rows, kv)
+MakeBatch = Callable[[SlotTable, StepRows, AnyKVCache], Batch]
 
 
-def step_batch(table: SlotTable, rows: StepRows, kv: KVCache | NativeKVCache) -> Batch:
+def step_batch(table: SlotTable, rows: StepRows, kv: AnyKVCache) -> Batch:
     query_starts = numpy.concatenate(([0], numpy.cumsum(rows.num_tokens)))
     row_of_token = numpy.repeat(numpy.arange(len(rows)), rows.num_tokens)
     positions = numpy.arange(query_starts[-1]) - query_starts[row_of_token] + rows.starts[row_of_token]

@@ -9,16 +9,19 @@ from ....kernels.triton import is_interpreted
 from ....kernels.triton.fused_operations import FusedOperations
 from ....kernels.triton.operations import TritonOperations
 from ....kernels.triton.sampling.race import choose
-from ....kernels.triton.switches import FUSED_PRODUCTS
+from ....kernels.triton.switches import FUSED_PRODUCTS, GRAPHS
 from ....protocol.trace import Trace
 from ...kv.kv_cache import DeviceKVCache, KVShape
 from ...models.decoder import Decoder
+from ...models.load import Model
 from ...parallel import Parallel
 from ...sampler import Sample
-from ...steps.slots import SlotTable
-from ..backend import Backend
+from ...steps.slots import SlotTable, StepRows
+from ..backend import Backend, BackendOptions, Tell
+from .captures import Captures
 from .choice import GraphedChoice
-from .decoder import GraphedDecoder, GraphOptions
+from .decoder import GraphedDecoder
+from .device_batch import DeviceBatch
 from .fast_decode import GraphedFastDecode
 
 _GROUP_SIZE = 64
@@ -34,20 +37,19 @@ _QUANTIZED = {
 @dataclass(frozen=True)
 class TritonBackend(Backend):
     ops: TritonOperations
-    graphs: GraphOptions = field(default_factory=GraphOptions)
+    options: BackendOptions = field(default_factory=BackendOptions)
 
     @classmethod
     def made(
-        cls,
-        device: torch.device,
-        dtype: torch.dtype,
-        ranks: Parallel,
-        deterministic: bool,
-        graphs: GraphOptions,
+        cls, device: torch.device, dtype: torch.dtype, ranks: Parallel, options: BackendOptions
     ) -> "TritonBackend":
-        is_plain = deterministic or not FUSED_PRODUCTS.is_on
-        ops = (TritonOperations if is_plain else FusedOperations)(device, dtype, ranks, deterministic)
-        return cls(device, ops, WeightForm.of(dtype), dtype, graphs=graphs)
+        is_plain = options.deterministic or not FUSED_PRODUCTS.is_on
+        ops = (TritonOperations if is_plain else FusedOperations)(device, dtype, ranks, options.deterministic)
+        return cls(device, ops, WeightForm.of(dtype), dtype, options=options)
+
+    @property
+    def captures_steps(self) -> bool:
+        return self.options.captures_steps and GRAPHS.is_on
 
     @property
     def kernels(self) -> str:
@@ -70,7 +72,15 @@ class TritonBackend(Backend):
         return DeviceKVCache.allocate(shape, num_blocks, block_size, kind, self.device)
 
     def runs(self, decoder: Decoder) -> GraphedDecoder:
-        return GraphedDecoder(decoder, self.graphs)
+        return GraphedDecoder(decoder, self.captures_steps, self.options.captured_rows)
+
+    def batch(self, table: SlotTable, rows: StepRows, kv: DeviceKVCache) -> DeviceBatch:  # type: ignore[override]
+        return DeviceBatch(table, rows, kv)
+
+    def capture(
+        self, model: Model, table: SlotTable, kv: DeviceKVCache, ranks: Parallel, most_bytes: int, tell: Tell
+    ) -> None:  # type: ignore[override]
+        Captures(model, table, kv, ranks).all(most_bytes, tell)
 
     def sample(self, runs: GraphedDecoder) -> Sample:  # type: ignore[override]  # what `runs` has made
         return GraphedChoice(runs, choose)
@@ -84,4 +94,4 @@ class TritonBackend(Backend):
         ranks: Parallel,
         trace: Trace,
     ) -> GraphedFastDecode | None:
-        return GraphedFastDecode(runs, sample, kv, table, trace) if self.graphs.is_on and ranks.size == 1 else None
+        return GraphedFastDecode(runs, sample, kv, table, trace) if self.captures_steps and ranks.size == 1 else None

@@ -7,7 +7,6 @@ Knows nothing of what a graph computes.
 
 import logging
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import product
 
@@ -17,14 +16,13 @@ from ...kv.kv_cache import AnyKVCache
 from ...models.load import Model
 from ...parallel import Parallel
 from ...steps.slots import SlotTable
+from ..backend import Tell
 from .choice import GraphedChoice, Kind
 from .decoder import Graph, GraphedDecoder, Key
 
 _LOG = logging.getLogger(__name__)
 _MEASURED = 4  # graphs after the largest, whose mean stands for the rest
 _KINDS = [Kind(*of) for of in product((False, True), repeat=2)]
-
-Tell = Callable[[int, int], None]  # how many are captured, and of how many
 
 
 @dataclass(frozen=True)
@@ -39,7 +37,7 @@ class Captures:
     def all(self, most_bytes: int, tell: Tell) -> None:
         """Captured within this memory; the largest in any case."""
         runs = self.model.runs
-        if not isinstance(runs, GraphedDecoder) or not runs.options.is_on:
+        if not isinstance(runs, GraphedDecoder) or not runs.captures_steps:
             return
         start, taken = time.perf_counter(), Taken(self.table.device)
         keys = runs.keys(self.table)
@@ -60,7 +58,7 @@ class Captures:
     def measured(self) -> int:
         """Bytes that all will take, by the largest and some after it; nothing stays captured."""
         runs = self.model.runs
-        if not isinstance(runs, GraphedDecoder) or not runs.options.is_on:
+        if not isinstance(runs, GraphedDecoder) or not runs.captures_steps:
             return 0
         taken, (largest, *others) = Taken(self.table.device), runs.keys(self.table)
         self._capture(runs, largest)

@@ -66,7 +66,7 @@ class GraphedChoice:
         self._room_for(rows.parameters).take(*(pinned(torch.from_numpy(part)) for part in (lines, mask.bits)))
 
     def _room_for(self, parameters: ParameterTable) -> DeviceMask:
-        most = max(len(parameters.kinds), *self.runs.options.sizes, 0)
+        most = max(len(parameters.kinds), *self.runs.sizes, 0)
         if self._room is None or len(self._room.lines) != most:  # the graphs for another table are forgotten by now
             self._room = DeviceMask.room(most, parameters.vocab_size, parameters.device)
         return self._room

@@ -28,12 +28,6 @@ _LOG = logging.getLogger(__name__)
 _SHORTEST_CONTEXT, _CONTEXT_STEP = 1024, 4
 
 
-@dataclass(frozen=True)
-class GraphOptions:
-    is_on: bool = True
-    sizes: tuple[int, ...] = ()  # numbers of rows; empty: those of `fitting_size`
-
-
 class Key(NamedTuple):
     """What a graph is for."""
 
@@ -74,7 +68,8 @@ class GraphedDecoder:
     """Stands in for the decoder that it captures."""
 
     decoder: Decoder
-    options: GraphOptions
+    captures_steps: bool
+    sizes: tuple[int, ...] = ()  # numbers of rows that are captured; empty: those of `fitting_size`
     capture: Capture = field(default_factory=captures)
     # The logits that a step leaves are borrowed: in the step's pool whatever is captured next may lie where they are.
     # So what reads them has a pool of its own.
@@ -87,7 +82,7 @@ class GraphedDecoder:
     def forward(self, batch: DeviceBatch) -> Tensor:
         """[T, hidden]: the stream behind the last layer, until the next step overwrites it."""
         self._last = None
-        if not self.options.is_on or not batch.only_decodes:
+        if not self.captures_steps or not batch.only_decodes:
             return self._stream(batch.inputs(self.decoder.placement.ops), batch)
         self.replayed(batch)
         self._last = self._last._replace(rows=batch.logit_rows)
@@ -116,7 +111,7 @@ class GraphedDecoder:
     def keys(self, table: SlotTable) -> list[Key]:
         """All that steps of these slots may take, the largest first: it holds every step."""
         most, longest = len(table.is_taken), table.max_model_len
-        sizes, contexts = all_sizes(most, self.options.sizes), all_contexts(longest)
+        sizes, contexts = all_sizes(most, self.sizes), all_contexts(longest)
         adapted = (True, False) if self.decoder.placement.adapters is not None else (False,)
         return [Key(size, context, has) for size in sizes for context in contexts for has in adapted]
 
@@ -147,7 +142,7 @@ class GraphedDecoder:
 
     def _graph_for(self, batch: DeviceBatch) -> tuple[Graph, int]:
         most, longest = len(batch.table.is_taken), batch.table.max_model_len
-        size = fitting_size(batch.num_tokens, most, self.options.sizes)
+        size = fitting_size(batch.num_tokens, most, self.sizes)
         key = Key(size, fitting_context(max(batch.context_lengths), longest), batch.adapters is not None)
         if self._serving is None or self._kv is not batch.kv:
             graph = self.captured(key, batch.table, batch.kv)
@@ -161,7 +156,7 @@ class GraphedDecoder:
         start, size, placement = time.perf_counter(), key.rows, self.decoder.placement
         device, dtype = table.device, placement.activations
         # Of no rows: its inputs are made of the columns, whatever they say when the graph is replayed.
-        blank = DeviceBatch(StepRows.none(), table, kv)
+        blank = DeviceBatch(table, StepRows.none(), kv)
         columns = packed(blank.step_rows, size).to(device)
         hidden = torch.empty(size, self.decoder.hidden_size, dtype=dtype, device=device)
         adapted = None

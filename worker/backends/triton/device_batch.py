@@ -111,7 +111,7 @@ class DeviceBatch:
     rotation: Rotation
     adapted: DeviceAdapted | None
 
-    def __init__(self, step_rows: StepRows, table: SlotTable, kv: DeviceKVCache) -> None:
+    def __init__(self, table: SlotTable, step_rows: StepRows, kv: DeviceKVCache) -> None:
         self.step_rows = step_rows
         self.table = table
         self.kv = kv

@@ -54,7 +54,7 @@ class GraphedFastDecode:
 
     @torch.inference_mode()
     def _launched(self, rows: StepRows) -> OnHost:
-        logits = self.graphed.replayed(DeviceBatch(rows, self.table, self.kv))
+        logits = self.graphed.replayed(DeviceBatch(self.table, rows, self.kv))
         if point("worker.logits") == "nan":
             logits[0] = torch.nan
         table = self.table

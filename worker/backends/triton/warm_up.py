@@ -25,7 +25,6 @@ from ...sampler import Mask, SamplingRows
 from ...start.memory import Size
 from ...steps.logprobs import piece_length, token_logprobs
 from ...steps.slots import SlotTable, StepRows
-from ...steps.step_batch import batch_of
 from .captures import Captures
 
 _LOG = logging.getLogger(__name__)
@@ -116,7 +115,7 @@ def _peak(model: Model, size: Size, kv: AnyKVCache, table: SlotTable) -> int:
 
 def _computed(model: Model, rows: StepRows, kv: AnyKVCache, table: SlotTable, mask: Mask | None = None) -> torch.Tensor:
     """The logits, of which tokens were chosen too."""
-    batch = batch_of(table, rows, kv)
+    batch = model.backend.batch(table, rows, kv)
     logits = model.logits(model.forward(batch), batch.logit_rows)
     sampling = SamplingRows(table.parameters, rows.slots, rows.ends, table.num_prompt[rows.slots], table.histories)
     model.sample(logits, sampling, mask)
@@ -125,7 +124,7 @@ def _computed(model: Model, rows: StepRows, kv: AnyKVCache, table: SlotTable, ma
 
 def _computed_with_all_logits(model: Model, rows: StepRows, kv: AnyKVCache, table: SlotTable) -> None:
     """Also of a prompt's other tokens, as many as are done at once where their log-probabilities are asked for."""
-    batch = batch_of(table, rows, kv)
+    batch = model.backend.batch(table, rows, kv)
     hidden = model.forward(batch)
     model.logits(hidden, torch.arange(min(len(hidden), piece_length(model.vocab_size)), device=table.device))
 
