@@ -15,6 +15,7 @@ from ..protocol.beams import BeamSearchParams
 from ..protocol.messages import Candidates, Ended, request_and_sample
 from .beams import Answer, BeamSearch, Continuation
 from .cache import Cache
+from .decoding import Decoding
 from .publisher import Publisher
 from .queue import WaitingQueue
 from .request import Request, Sequence
@@ -23,8 +24,7 @@ from .stats import Counters
 from .step import Step
 
 
-class BeamDecoding:
-    take = None  # beams sample nothing
+class BeamDecoding(Decoding):
 
     def __init__(
         self,
@@ -60,6 +60,16 @@ class BeamDecoding:
         """Any beam of the search that gives this sample of a request."""
         search = self._searches.get(request_and_sample(sample)[0])
         return next(iter(search.beams)) if search is not None else None
+
+    def waits(self, beam: Sequence) -> bool:
+        return beam.num_computed >= beam.num_known
+
+    def num_candidates(self, beam: Sequence) -> int:
+        return 0 if beam.search is None else beam.search.num_candidates
+
+    def holds_others(self, beam: Sequence) -> bool:
+        """Beams of a search wait for one another."""
+        return beam.search is not None and beam.search.num_born > 0
 
     def is_idle(self, beam: Sequence) -> bool:
         """It has brought its candidates, or is to be forked by the next plan: it needs neither slot nor blocks."""

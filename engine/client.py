@@ -72,9 +72,7 @@ class Client:
 
     def place(self, sequence: Sequence) -> Place:
         """Where a sequence that is first in its lane stands among those of other clients; the least is next."""
-        # Beams of a search wait for one another: those that run don't go on before this one does.
-        is_awaited = sequence.search is not None and sequence.search.num_born > 0
-        set_back = 0 if is_awaited else 2 * _ADMISSIONS_A_PLACE * self.num_running
+        set_back = 0 if sequence.decoding.holds_others(sequence) else 2 * _ADMISSIONS_A_PLACE * self.num_running
         return sequence.order[0], self.turn + set_back, sequence.order
 
     def take_place(self) -> None:

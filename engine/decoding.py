@@ -1,11 +1,11 @@
 """How a sequence gets its tokens: freely, within a grammar (`guided_decoding.py`), or as a beam (`beam_decoding.py`).
 
 The scheduler plans every sequence alike, and asks its strategy only where they differ. A further one, such as drafts
-that are verified or prompts with media, is another class behind the same three methods.
+that are verified or prompts with media, is another class behind the same few methods.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Protocol
 
 from ..protocol.messages import Ended
 from .publisher import Publisher
@@ -15,23 +15,33 @@ from .running import Running
 from .step import Step
 
 Take = Callable[[Step, Sequence, int], None]
+Waits = Callable[[Sequence], bool]
 
 
-class Decoding(Protocol):
-    @property
-    def take(self) -> Take | None:
-        """Append the token that a step has sampled; None where that is all, which the scheduler does by itself."""
+class Decoding(ABC):
+    # Append the token that a step has sampled; None where that is all, which the scheduler does by itself.
+    take: Take | None = None
+    # Whether the next step depends on what nobody knows yet; None where it never does.
+    waits: Waits | None = None
 
+    @abstractmethod
     def give_way(self, sequence: Sequence) -> None:
         """It was preempted: it joins the queue, unless it has to wait for something else first."""
 
+    @abstractmethod
     def end(self, sequence: Sequence, ended: Ended) -> None:
         """The one way out, whatever it was doing."""
 
+    def num_candidates(self, sequence: Sequence) -> int:
+        """Next tokens of which its worker tells the probabilities, instead of sampling one."""
+        return 0
 
-class PlainDecoding:
-    take = None
+    def holds_others(self, sequence: Sequence) -> bool:
+        """Running sequences can't go on before this one does."""
+        return False
 
+
+class PlainDecoding(Decoding):
     def __init__(
         self, sequences: dict[int, Sequence], running: Running, waiting: WaitingQueue, publisher: Publisher
     ) -> None:

@@ -9,7 +9,7 @@ from array import array
 from collections import deque
 
 from ..protocol.messages import Ended, MaskFrame
-from .decoding import PlainDecoding, end_at
+from .decoding import Decoding, PlainDecoding, end_at
 from .grammar.guides import Guides
 from .publisher import Publisher
 from .queue import WaitingQueue
@@ -19,7 +19,7 @@ from .stats import Counters
 from .step import Step
 
 
-class GuidedDecoding:
+class GuidedDecoding(Decoding):
     def __init__(
         self,
         guides: Guides,
@@ -50,6 +50,12 @@ class GuidedDecoding:
             return
         self._guides.follow(sequence, tokens)
         self._settle(sequence)
+
+    def waits(self, sequence: Sequence) -> bool:
+        guide = sequence.guide
+        if guide is None or not guide.is_apart:
+            return False
+        return guide.is_awaited or sequence.num_computed >= sequence.num_known
 
     def give_way(self, sequence: Sequence) -> None:
         if sequence.guide is not None and sequence.guide.is_awaited:

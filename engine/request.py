@@ -168,10 +168,8 @@ class Sequence:
     @property
     def waits_for_host(self) -> bool:
         """Its next step depends on what nobody knows yet, so it is not planned ahead."""
-        guide = self.guide
-        if guide is not None and guide.is_apart:
-            return guide.is_awaited or self.num_computed >= self.num_known
-        return self.search is not None and self.num_computed >= self.num_known
+        waits = self.decoding.waits
+        return waits is not None and waits(self)
 
     @property
     def is_running(self) -> bool:

@@ -20,8 +20,9 @@ from .grammar.guide import Busy
 from .grammar.guides import Guides
 from .guided_decoding import GuidedDecoding
 from .limits import Limits, Load
+from .preemption import Preemption
 from .publisher import Publisher
-from .queue import WaitingQueue, victim
+from .queue import WaitingQueue
 from .repetition import repetitive
 from .request import Request, Sequence
 from .running import Running
@@ -55,6 +56,7 @@ class Scheduler:
         self.publisher = Publisher()
         self.counters = Counters()
         self.admission = Admission(limits, self.waiting, self.running, self.cache, self.in_flight, self.counters)
+        self.preemption = Preemption(self.admission, self.waiting, self.running, self.cache, self.counters)
         self.plain = PlainDecoding(self.sequences, self.running, self.waiting, self.publisher)
         self.guided = GuidedDecoding(
             self.guides, self.plain, self.running, self.waiting, self.in_flight, self.publisher, self.counters
@@ -144,8 +146,8 @@ class Scheduler:
     def _gathered(self) -> Step:
         step = Step(self.counters.steps)
         self.running.settle()
-        self._make_place(step)
-        new_blocks = self._make_room()
+        self.preemption.make_place(step)
+        new_blocks = self.preemption.make_room()
         self.beams.plan(step)
         self._plan_decodes(step, new_blocks)
         load = self.admission.load(step)
@@ -155,69 +157,10 @@ class Scheduler:
         self.running.settle()
         return step
 
-    def _make_place(self, step: Step) -> None:
-        """A client that has waited long with nothing running gets a slot, or blocks, of the one that has most."""
-        sequence = self.admission.overdue(step)
-        if sequence is None or self.admission.is_in_flight(sequence):
-            return
-        if (loser := self.admission.to_give_way(sequence)) is not None:
-            self.waiting.end_turn(loser.client)
-            self._preempt(loser)
-            self.running.settle()
-
     def _unblock(self) -> bool:
-        """If every running sequence is waiting for its siblings, or for its grammar, preempt the youngest."""
+        """Preempt a sequence where none of those that run can be planned and no result will change that."""
         idle = [sequence for sequence in self.running.decoding if sequence.waits_for_host]
-        if self.in_flight or not idle or not self.waiting:
-            return False
-        self._preempt(victim(idle))
-        return True
-
-    def _make_room(self) -> dict[Sequence, int]:
-        """A block for each sequence whose table is full, others preempted if need be.
-
-        Told by sequence and not by slot: one that got its block may give way to the next, and a beam take its slot.
-        """
-        new_blocks: dict[Sequence, int] = {}
-        at_horizon = [
-            sequence
-            for sequence in self.running.decoding
-            if sequence.num_computed == sequence.horizon and not sequence.waits_for_host
-        ]
-        for sequence in at_horizon:
-            if sequence.num_tokens >= sequence.max_total:
-                # Its last token is in flight: it needs slot and blocks no more.
-                self.running.leave(sequence, sequence.num_findable_tokens)
-        for sequence in at_horizon:
-            if not sequence.is_running:  # it has left, or gave way to one before it
-                continue
-            if self.cache.has_outgrown_its_stretch(sequence):
-                self._preempt(sequence)
-            elif len(sequence.block_ids) == self.cache.num_blocks:
-                self.admission.end_outgrown(sequence)
-            else:
-                self._grow(sequence, new_blocks)
-        self.running.settle()
-        return new_blocks
-
-    def _grow(self, sequence: Sequence, new_blocks: dict[Sequence, int]) -> None:
-        self.cache.publish(sequence, sequence.num_findable_tokens)
-        while not self.cache.num_free:
-            loser = self.running.first_to_give_way()
-            self._preempt(loser)
-            if loser is sequence:
-                return
-        new_blocks[sequence] = self.cache.grow(sequence)
-
-    def _preempt(self, sequence: Sequence) -> None:
-        """It gives up slot and blocks and computes anew later; what is in flight for it still counts."""
-        self.running.leave(sequence, sequence.num_findable_tokens)
-        sequence.num_computed = 0
-        sequence.was_preempted = True
-        sequence.untold_preemptions += 1
-        sequence.has_news = True
-        self.counters.preemptions += 1
-        sequence.decoding.give_way(sequence)
+        return not self.in_flight and self.preemption.unblock(idle)
 
     def _plan_decodes(self, step: Step, new_blocks: dict[Sequence, int]) -> None:
         rows = [

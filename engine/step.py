@@ -104,5 +104,5 @@ def new_slot(sequence: Sequence, rotation_start: int) -> NewSlot:
         sample=sequence.sample,
         adapter=sequence.request.adapter,
         rotation_start=rotation_start,
-        num_candidates=0 if sequence.search is None else sequence.search.num_candidates,
+        num_candidates=sequence.decoding.num_candidates(sequence),
     )

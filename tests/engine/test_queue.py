@@ -6,8 +6,11 @@ from builders.engine_harness import prompt
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.engine.decoding import PlainDecoding
 from penstock.engine.queue import WaitingQueue, victim
 from penstock.engine.request import Request, Sequence
+
+_PLAIN = PlainDecoding({}, None, None, None)  # type: ignore[arg-type]  # which is asked, and ends nothing here
 
 
 class Queue(WaitingQueue):
@@ -15,7 +18,9 @@ class Queue(WaitingQueue):
 
     def made(self, arrival: int, priority: int = 0, client: str = "", *, is_long: bool = False) -> Sequence:
         request = Request(prompt(arrival, [1, 2], priority=priority), 128, b"", self.client(client))
-        return Sequence(request, 0, arrival, is_long)
+        sequence = Sequence(request, 0, arrival, is_long)
+        sequence.decoding = _PLAIN
+        return sequence
 
     def add(self, *given, **options) -> Sequence:
         sequence = self.made(*given, **options)

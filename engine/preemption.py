@@ -1,0 +1,90 @@
+"""Which running sequence gives up its slot and its blocks, and when: preemption by recomputation.
+
+There are three reasons: a sequence needs a block and none is free, a client has waited too long with nothing running,
+or all that run wait for what only a sequence in the queue can bring. What a preempted sequence has in flight still
+counts; the rest is computed anew, or found again under its blocks' keys.
+"""
+
+from collections.abc import Sequence as Many
+
+from .admission import Admission
+from .cache import Cache
+from .queue import WaitingQueue, victim
+from .request import Sequence
+from .running import Running
+from .stats import Counters
+from .step import Step
+
+
+class Preemption:
+    def __init__(
+        self, admission: Admission, waiting: WaitingQueue, running: Running, cache: Cache, counters: Counters
+    ) -> None:
+        self._admission = admission
+        self._waiting = waiting
+        self._running = running
+        self._cache = cache
+        self._counters = counters
+
+    def preempt(self, sequence: Sequence) -> None:
+        """It gives up slot and blocks and computes anew later; what is in flight for it still counts."""
+        self._running.leave(sequence, sequence.num_findable_tokens)
+        sequence.num_computed = 0
+        sequence.was_preempted = True
+        sequence.untold_preemptions += 1
+        sequence.has_news = True
+        self._counters.preemptions += 1
+        sequence.decoding.give_way(sequence)
+
+    def make_place(self, step: Step) -> None:
+        """A client that has waited long with nothing running gets a slot, or blocks, of the one that has most."""
+        sequence = self._admission.overdue(step)
+        if sequence is None or self._admission.is_in_flight(sequence):
+            return
+        if (loser := self._admission.to_give_way(sequence)) is not None:
+            self._waiting.end_turn(loser.client)
+            self.preempt(loser)
+            self._running.settle()
+
+    def unblock(self, idle: Many[Sequence]) -> bool:
+        """If every running sequence is waiting for its siblings, or for its grammar, preempt the youngest."""
+        if not idle or not self._waiting:
+            return False
+        self.preempt(victim(idle))
+        return True
+
+    def make_room(self) -> dict[Sequence, int]:
+        """A block for each sequence whose table is full, others preempted if need be.
+
+        Told by sequence and not by slot: one that got its block may give way to the next, and a beam take its slot.
+        """
+        new_blocks: dict[Sequence, int] = {}
+        at_horizon = [
+            sequence
+            for sequence in self._running.decoding
+            if sequence.num_computed == sequence.horizon and not sequence.waits_for_host
+        ]
+        for sequence in at_horizon:
+            if sequence.num_tokens >= sequence.max_total:
+                # Its last token is in flight: it needs slot and blocks no more.
+                self._running.leave(sequence, sequence.num_findable_tokens)
+        for sequence in at_horizon:
+            if not sequence.is_running:  # it has left, or gave way to one before it
+                continue
+            if self._cache.has_outgrown_its_stretch(sequence):
+                self.preempt(sequence)
+            elif len(sequence.block_ids) == self._cache.num_blocks:
+                self._admission.end_outgrown(sequence)
+            else:
+                self._grow(sequence, new_blocks)
+        self._running.settle()
+        return new_blocks
+
+    def _grow(self, sequence: Sequence, new_blocks: dict[Sequence, int]) -> None:
+        self._cache.publish(sequence, sequence.num_findable_tokens)
+        while not self._cache.num_free:
+            loser = self._running.first_to_give_way()
+            self.preempt(loser)
+            if loser is sequence:
+                return
+        new_blocks[sequence] = self._cache.grow(sequence)
