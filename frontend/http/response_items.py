@@ -5,9 +5,10 @@ Gives the events that OpenAI's clients expect around each, and the finished item
 
 import secrets
 from collections.abc import Iterator
+from typing import Any, Literal
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from ...protocol.outputs import CompletionOutput, ToolCall
 from .schemas.responses import OutputItem, ResponseEvent, TextPart
@@ -21,7 +22,7 @@ class Items:
 
     @property
     def thought(self) -> str:
-        return "".join(part.text for item in self.done if item.type == "reasoning" for part in item.content or ())
+        return "".join(_part(item).text for item in self.done if item.type == "reasoning")
 
     def feed(self, answer: CompletionOutput) -> Iterator[ResponseEvent]:
         """What this much more of the answer tells."""
@@ -32,65 +33,68 @@ class Items:
         for call in answer.tool_calls or ():
             yield from self._call(call)
 
-    def close(self, status: str = "completed") -> Iterator[ResponseEvent]:
+    def close(self, status: Literal["completed", "incomplete"] = "completed") -> Iterator[ResponseEvent]:
         """End the item that is open."""
         item, self._open = self._open, None
         if item is None:
             return
-        item.status = status  # type: ignore[assignment]
-        place = {"item_id": item.id, "output_index": len(self.done)}
+        item.status = status
         if item.type == "function_call":
-            yield ResponseEvent(
-                type="response.function_call_arguments.done", name=item.name, arguments=item.arguments, **place
-            )
+            yield self._event("function_call_arguments.done", item, name=item.name, arguments=item.arguments)
         else:
-            part = item.content[0]
-            kind = f"response.{part.type}.done"
-            logprobs = [] if item.type == "message" else UNSET
-            yield ResponseEvent(type=kind, text=part.text, content_index=0, logprobs=logprobs, **place)
-            yield ResponseEvent(type="response.content_part.done", part=part, content_index=0, **place)
+            part = _part(item)
+            yield self._event(f"{part.type}.done", item, text=part.text, content_index=0, logprobs=_logprobs(item))
+            yield self._event("content_part.done", item, part=part, content_index=0)
         yield ResponseEvent(type="response.output_item.done", item=item, output_index=len(self.done))
         self.done.append(item)
 
     def _text(self, kind: str, text: str) -> Iterator[ResponseEvent]:
-        if self._open is None or self._open.type != kind:
+        item = self._open
+        if item is None or item.type != kind:
             yield from self.close()
-            yield from self._opened(_empty(kind))
-            part = self._open.content[0]
-            place = {"item_id": self._open.id, "output_index": len(self.done)}
-            yield ResponseEvent(type="response.content_part.added", part=_copy(part), content_index=0, **place)
-        part = self._open.content[0]
+            item = _empty(kind)
+            yield self._opened(item)
+            part = msgspec.structs.replace(_part(item))
+            yield self._event("content_part.added", item, part=part, content_index=0)
+        part = _part(item)
         part.text += text
-        place = {"item_id": self._open.id, "output_index": len(self.done)}
-        logprobs = [] if kind == "message" else UNSET
-        yield ResponseEvent(
-            type=f"response.{part.type}.delta", delta=text, content_index=0, logprobs=logprobs, **place
-        )
+        yield self._event(f"{part.type}.delta", item, delta=text, content_index=0, logprobs=_logprobs(item))
 
     def _call(self, call: ToolCall) -> Iterator[ResponseEvent]:
-        if self._open is None or self._open.type != "function_call" or call.index != self._call_index:
+        item = self._open
+        if item is None or item.type != "function_call" or call.index != self._call_index:
             yield from self.close()
             self._call_index = call.index
             item = OutputItem(
                 id=_id("fc"), type="function_call", status="in_progress", call_id=call.id or _id("call"),
                 name=call.function.name or "", arguments="",
             )  # fmt: skip
-            yield from self._opened(item)
-        self._open.arguments += call.function.arguments
-        if call.function.arguments:
-            yield ResponseEvent(
-                type="response.function_call_arguments.delta",
-                delta=call.function.arguments,
-                item_id=self._open.id,
-                output_index=len(self.done),
-            )
+            yield self._opened(item)
+        more = call.function.arguments
+        item.arguments = (item.arguments or "") + more
+        if more:
+            yield self._event("function_call_arguments.delta", item, delta=more)
 
-    def _opened(self, item: OutputItem) -> Iterator[ResponseEvent]:
+    def _opened(self, item: OutputItem) -> ResponseEvent:
         self._open = item
         shown = msgspec.structs.replace(item)
         if item.type != "function_call":
             shown.content = []
-        yield ResponseEvent(type="response.output_item.added", item=shown, output_index=len(self.done))
+        return ResponseEvent(type="response.output_item.added", item=shown, output_index=len(self.done))
+
+    def _event(self, kind: str, item: OutputItem, **fields: Any) -> ResponseEvent:
+        """Of the item that is open."""
+        return ResponseEvent(type=f"response.{kind}", item_id=item.id, output_index=len(self.done), **fields)
+
+
+def _part(item: OutputItem) -> TextPart:
+    """The one part of a thought or a message."""
+    [part] = item.content or []
+    return part
+
+
+def _logprobs(item: OutputItem) -> list[Any] | UnsetType:
+    return [] if item.type == "message" else UNSET
 
 
 def _empty(kind: str) -> OutputItem:
@@ -99,10 +103,6 @@ def _empty(kind: str) -> OutputItem:
         return OutputItem(id=_id("rs"), type="reasoning", status="in_progress", summary=[], content=content)
     content = [TextPart(text="", type="output_text", annotations=[], logprobs=[])]
     return OutputItem(id=_id("msg"), type="message", status="in_progress", role="assistant", content=content)
-
-
-def _copy(part: TextPart) -> TextPart:
-    return msgspec.structs.replace(part)
 
 
 def _id(kind: str) -> str:
