@@ -75,9 +75,9 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     graph_batch_sizes: Annotated[list[int] | None, Meta(description="rows of captured steps; unset: many")] = (
         None
     )
-    lm_head_fp32: Annotated[bool, Meta(description="compute logits in float32")] = False
+    lm_head_fp32: Annotated[bool, Meta(description="keep the head's weights in float32")] = False
     enable_logprob: Annotated[bool, Meta(description="accepted; log-probabilities are always available")] = True
-    disable_custom_all_reduce: Annotated[bool, Meta(description="accepted; collectives are the library's")] = False
+    disable_custom_all_reduce: Annotated[bool, Meta(description="let NCCL add up all that ranks add")] = False
     watchdog_timeout: Annotated[float, Meta(description="seconds until a silent process has hung; 0: never")] = 120.0
     limit_prompt_chars: Annotated[int | None, Meta(description="characters a prompt; unset: 16 x context")] = None
     limit_stop_strings: Annotated[int, Meta(description="stop strings a request")] = 64
@@ -132,17 +132,26 @@ _STEP_LIMITS = {"cpu": (64, 512), "cuda": (256, 8192)}
 
 # Another spelling of an option.
 _ALIASES = {"tool_parser": "tool_call_parser"}
+# The same said the other way round.
+_OPPOSITES = {"use_cudagraph": "enforce_eager"}
 
 
 def _under_own_names(options: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     for alias, name in _ALIASES.items():
         if options.get(alias) is not None and options.get(name) not in (None, options[alias]):
             raise ConfigError(f"{alias} is another name of {name}; give one of them.")
-    return ((_ALIASES.get(name, name), value) for name, value in options.items())
+    for name, value in options.items():
+        if (opposite := _OPPOSITES.get(name)) is None:
+            yield _ALIASES.get(name, name), value
+        elif value is not None:
+            is_on = not _told(name, value, _FLAG)
+            if options.get(opposite) not in (None, is_on):
+                raise ConfigError(f"{name}={value!r} means {opposite}={is_on}; give one of them.")
+            yield opposite, is_on
 
 
 def _unknown(name: str, known: set[str]) -> str:
-    hint = suggestion(name, known | set(_ACCEPTED) | set(_REFUSED) | set(_ALIASES))
+    hint = suggestion(name, known | set(_ACCEPTED) | set(_REFUSED) | set(_ALIASES) | set(_OPPOSITES))
     return f"There is no option {name!r}.{hint or ' See `penstock generate --help` for all options.'}"
 
 
@@ -153,7 +162,10 @@ def _refuse(name: str, value: Any) -> None:
 
 
 def _checked(name: str, value: Any) -> Any:
-    check = _CHECKS[name]
+    return _told(name, value, _CHECKS[name])
+
+
+def _told(name: str, value: Any, check: "Check") -> Any:
     try:
         return check.convert(value)
     except (AttributeError, TypeError, ValueError, OverflowError, RecursionError):
@@ -336,7 +348,6 @@ _ACCEPTED: dict[str, str] = {
     "cache_queue_port": _PRIVATE,
     "max_waiting_time": _PRIVATE,
     "max_concurrency": _PRIVATE,
-    "use_cudagraph": "",
     "graph_optimization_config": "",
     "guided_decoding_backend": "",
 }

@@ -81,6 +81,8 @@ OTHERS = """\
 So that scripts written for them run, these are accepted and have no effect here:
 {accepted}
 
+`use_cudagraph=False` is another way to write `enforce_eager=True`.
+
 These are refused with a sentence unless they ask for nothing:
 """
 

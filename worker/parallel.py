@@ -36,12 +36,24 @@ class Parallel:
     peers: PeerMemory | None = None  # where cards see one another's
 
     @classmethod
-    def join(cls, rank: int, size: int, rendezvous: Path, device: torch.device, is_ordered: bool = True) -> "Parallel":
-        """Meet the other ranks, if there are any, at a file in a folder that only this tree can write."""
+    def join(
+        cls,
+        rank: int,
+        size: int,
+        rendezvous: Path,
+        device: torch.device,
+        is_ordered: bool = True,
+        sees_peers: bool = False,
+    ) -> "Parallel":
+        """Meet the other ranks, if there are any, at a file in a folder that only this tree can write.
+
+        `sees_peers`: they may add up in one another's memory, where they can.
+        """
         ranks = cls(rank, size, is_ordered=is_ordered, device=device)
         if size > 1:
             ranks.meet(rendezvous)
-            return ranks if is_ordered else replace(ranks, peers=peer_memory(rank, device, ranks.exchange))
+            if sees_peers:
+                return replace(ranks, peers=peer_memory(rank, device, ranks.exchange))
         return ranks
 
     def meet(self, rendezvous: Path) -> None:

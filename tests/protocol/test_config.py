@@ -54,10 +54,21 @@ def test_minus_one_is_the_models_own_context():
 
 
 def test_server_options_are_accepted_with_a_notice_each():
-    options = {"port": 8000, "use_cudagraph": True}
+    options = {"port": 8000, "graph_optimization_config": {}}
     EngineConfig.from_options("m", **options)
     [notice] = EngineConfig.notices(options)
     assert notice.startswith("port has no effect")
+
+
+@pytest.mark.parametrize("written", [True, False, 1, 0])
+def test_cudagraphs_are_the_opposite_of_eager_steps(written):
+    assert EngineConfig.from_options("m", use_cudagraph=written).enforce_eager is not bool(written)
+    assert EngineConfig.given({"use_cudagraph": written, "quiet": None}) == {"enforce_eager": not written}
+    assert EngineConfig.from_options("m", use_cudagraph=None, enforce_eager=True).enforce_eager
+    with pytest.raises(ConfigError, match="use_cudagraph"):
+        EngineConfig.from_options("m", use_cudagraph=written, enforce_eager=bool(written))
+    with pytest.raises(ConfigError, match="use_cudagraph"):
+        EngineConfig.from_options("m", use_cudagraph="maybe")
 
 
 @pytest.mark.parametrize("option", [{"speculative_config": {"method": "ngram"}}, {"enable_mm": True}])

@@ -21,7 +21,7 @@ CPU = torch.device("cpu")
 
 def _weights(source):
     form, ops = WeightForm("fp32"), TorchOperations(CPU, torch.float32, Parallel(), FAST)
-    return Weights(source, Placement(CPU, form, form, torch.float32, ops))
+    return Weights(source, Placement(CPU, form, form, form, torch.float32, ops))
 
 
 @pytest.mark.parametrize("part", [None, (0, 10, 20), (1, 5, 6)])

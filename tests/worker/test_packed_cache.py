@@ -118,7 +118,7 @@ def test_what_was_kept_is_not_read_again_and_counts_as_asked_for(model):
     found, form = [], WeightForm("fp32")
     for _ in range(2):
         source, cache = Checkpoint(model), opened(model)
-        place = Weights(source, Placement(torch.device("cpu"), form, form, torch.float32, Packing(), cache=cache))
+        place = Weights(source, Placement(torch.device("cpu"), form, form, form, torch.float32, Packing(), cache=cache))
         made = [
             place.at("model").at("norm").packed([Piece("weight", (64,))]),
             place.at("model").at("embed_tokens").table(Piece("weight", (307, 64), (0, 5, 9)), form),

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ...kernels import Operations, WeightForm
 from ...kernels.cpu.library import Library
+from ...protocol.errors import ConfigError
 from ...protocol.trace import Trace
 from ..kv.kv_cache import AnyKVCache, KVShape
 from ..models.decoder import Decoder
@@ -74,7 +75,16 @@ class Backend(ABC):
     def quantized(self, name: str) -> WeightForm:
         """How matrices are kept with this value of the option `quantization`."""
 
-    def cache(self, model_folder: Path, form: WeightForm, ranks: Parallel) -> PackedCache | None:
+    def float32_head(self) -> WeightForm:
+        """How the matrix that gives the logits is kept where it is to be float32."""
+        if self.activations != torch.float32:
+            raise ConfigError(
+                f"lm_head_fp32=True needs activations in float32, and here they are {self.activations}, as they are on "
+                "a GPU. Leave it out, or use dtype='float32'."
+            )
+        return WeightForm("fp32")
+
+    def cache(self, model_folder: Path, forms: tuple[WeightForm, ...], ranks: Parallel) -> PackedCache | None:
         """Where packed weights of this model are kept, if that saves more than it takes."""
         return None
 

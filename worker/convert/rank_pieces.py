@@ -34,7 +34,7 @@ def rank_pieces(folder: Path, config: ModelConfig, size: int) -> list[dict[str, 
 def _pulled(checkpoint: Checkpoint, config: ModelConfig, ranks: Parallel) -> dict[str, Piece]:
     source, form = _NotingSource(checkpoint), WeightForm("fp32")
     ops = TorchOperations(_NOWHERE, torch.float32, ranks, FAST)
-    Decoder(Weights(source, Placement(_NOWHERE, form, form, torch.float32, ops, ranks)), config)
+    Decoder(Weights(source, Placement(_NOWHERE, form, form, form, torch.float32, ops, ranks)), config)
     return source.pieces
 
 

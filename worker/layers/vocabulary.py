@@ -19,7 +19,7 @@ class Embedding:
         self.first, last = placement.ranks.span(vocab_size)
         piece = Piece("weight", (vocab_size, hidden_size), (0, self.first, last))
         # A tied table is multiplied with, too; a table of its own keeps the model's number format.
-        self.table = weights.table(piece, placement.form if is_tied else placement.table_form)
+        self.table = weights.table(piece, placement.head_form if is_tied else placement.table_form)
 
     def __call__(self, token_ids: Any) -> Any:
         rows = self.ops.embedding(token_ids, self.table, self.first)  # [T, hidden], zeros for other ranks' tokens
@@ -35,9 +35,10 @@ class Head:
         self.vocab_size = vocab_size
         first, last = placement.ranks.span(vocab_size)
         if tied:
-            weight, biases = placement.ops.tied_weight(tied.table, placement.form), []
+            weight, biases = placement.ops.tied_weight(tied.table, placement.head_form), []
         else:
-            weight = weights.packed([Piece("weight", (vocab_size, hidden_size), (0, first, last))])
+            piece = Piece("weight", (vocab_size, hidden_size), (0, first, last))
+            weight = weights.packed([piece], placement.head_form)
             biases = [weights.vector("bias", (vocab_size,), (0, first, last))] if weights.has("bias") else []
         self.own = Linear(weight, biases, weights)
 

@@ -109,6 +109,7 @@ def load_model(
     load_format: str = "auto",
     options: BackendOptions | None = None,
     quantization: str | None = None,
+    lm_head_fp32: bool = False,
     num_threads: int | None = None,
     max_loras: int = 0,
     max_lora_rank: int = 64,
@@ -128,15 +129,18 @@ def load_model(
     if num_threads is not None:
         backend.use_threads(num_threads)
     form = backend.quantized(quantization) if quantization else backend.form
+    head_form = backend.float32_head() if lm_head_fp32 else form
     if check_room is not None:
-        check_room(reckoned_weights(config, form, backend.form, ranks.size), form.kind)
+        check_room(reckoned_weights(config, form, backend.form, head_form, ranks.size), form.kind)
     if load_format != "dummy":
         check_weight_files(model_folder)
-    cache = None if load_format == "dummy" else backend.cache(model_folder, form, ranks)
+    cache = None if load_format == "dummy" else backend.cache(model_folder, (form, head_form), ranks)
     # Kept as the model's own weights would be, were they not quantized.
     lora = LoraForm(DTYPES[backend.form.kind], max_loras, max_lora_rank)
     adapters = AdapterBank(lora, backend.ops) if max_loras else None
-    placement = Placement(device, form, backend.form, backend.activations, backend.ops, ranks, cache, adapters)
+    placement = Placement(
+        device, form, backend.form, head_form, backend.activations, backend.ops, ranks, cache, adapters
+    )
     source: Source = DummySource(device, _absent(config))
     if load_format != "dummy":
         source = _opened(model_folder, config, ranks)

@@ -34,7 +34,14 @@ class Start:
         self.rank = rank
         self.device = chosen_device(self.config, rank)
         is_ordered = kind_of(self.device).has_cheap_order or bool(self.config.deterministic)
-        self.ranks = Parallel.join(rank, self.config.tensor_parallel_size, directory / "ranks", self.device, is_ordered)
+        self.ranks = Parallel.join(
+            rank,
+            self.config.tensor_parallel_size,
+            directory / "ranks",
+            self.device,
+            is_ordered,
+            sees_peers=not is_ordered and not self.config.disable_custom_all_reduce,
+        )
         self.memory = memory_of(self.config, self.device, self.ranks, directory)
         # Rank 0 samples for all.
         self.processors = Processors.load(self.config.logits_processors) if rank == 0 else Processors()
@@ -58,6 +65,7 @@ class Start:
                 captured_rows=tuple(self.config.graph_batch_sizes or ()),
             ),
             quantization=self.config.quantization,
+            lm_head_fp32=self.config.lm_head_fp32,
             num_threads=launch.threads_per_rank,
             max_loras=self.config.max_loras if self.config.enable_lora else 0,
             max_lora_rank=self.config.max_lora_rank,

@@ -58,6 +58,7 @@ class Placement:
     device: torch.device
     form: WeightForm  # of the matrices that are multiplied with
     table_form: WeightForm  # of an embedding's table
+    head_form: WeightForm  # of the matrix that gives the logits
     activations: torch.dtype  # between the products
     ops: Operations
     ranks: Parallel = field(default_factory=Parallel)
@@ -87,9 +88,9 @@ class Weights:
         """A tensor for products, [its part of] `shape`, as it is stored. It may be a view of the file: pack it."""
         return self.source.matrix(self.prefix + name, shape, part)
 
-    def packed(self, pieces: list[Piece]) -> Any:
+    def packed(self, pieces: list[Piece], form: WeightForm | None = None) -> Any:
         """The weight of products whose outputs are those of all pieces, one after the other."""
-        ops, form = self.placement.ops, self.placement.form
+        ops, form = self.placement.ops, form or self.placement.form
         return self._kept("weight", form, pieces, lambda: ops.pack([self.matrix(*piece) for piece in pieces], form))
 
     def adapters_of(self, pieces: list[Piece]) -> Any | None:

@@ -9,13 +9,16 @@ from ..models.config import ModelConfig
 BITS = {"fp32": 32, "fp16": 16, "bf16": 16, "int8": 8, "int4": 4}
 
 
-def reckoned_weights(config: ModelConfig, form: WeightForm, table_form: WeightForm, ranks: int) -> int:
+def reckoned_weights(
+    config: ModelConfig, form: WeightForm, table_form: WeightForm, head_form: WeightForm, ranks: int
+) -> int:
     """Bytes on each of so many ranks."""
     heads = config.num_heads + max(config.num_kv_heads, ranks) * 2  # ranks that share a head have a copy each
     attention = (heads + config.num_heads) * config.head_dim * config.hidden_size
     projections = config.num_layers * (attention + 3 * config.hidden_size * config.intermediate_size)
     bits = BITS[form.kind] if config.quantization is None else min(config.quantization.bits, BITS[form.kind])
     table = config.vocab_size * config.hidden_size
-    # A tied head multiplies with the table, which then has the format of products.
-    tables = table * (BITS[form.kind] if config.tie_word_embeddings else BITS[table_form.kind] + bits)
+    head_bits = bits if head_form == form else BITS[head_form.kind]
+    # A tied head multiplies with the table, which then has the head's format.
+    tables = table * (BITS[head_form.kind] if config.tie_word_embeddings else BITS[table_form.kind] + head_bits)
     return (projections * bits + tables) // 8 // ranks

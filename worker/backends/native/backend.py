@@ -64,12 +64,12 @@ class NativeBackend(Backend):
     def quantized(self, name: str) -> WeightForm:
         return _QUANTIZED[name]
 
-    def cache(self, model_folder: Path, form: WeightForm, ranks: Parallel) -> PackedCache | None:
+    def cache(self, model_folder: Path, forms: tuple[WeightForm, ...], ranks: Parallel) -> PackedCache | None:
         stored = sum(path.stat().st_size for path in weight_files(model_folder))
         if stored < _WORTH_KEEPING:
             return None
         try:
-            return PackedCache.of(model_folder, self.library.identity, form, ranks.rank, ranks.size)
+            return PackedCache.of(model_folder, self.library.identity, forms, ranks.rank, ranks.size)
         except (ConfigError, OSError) as error:
             _LOG.info("Packed weights are not kept for the next start: %s", error)
             return None
