@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, Protocol
 import tokenizers
 
 from ...protocol.errors import RequestError
+from .byte_level import BYTE_OF_CHARACTER
 from .panics import panics_as
 
 _REPLACEMENT = "\ufffd"
@@ -219,19 +220,11 @@ class _Replacing:
 
 def _byte_level(token: str) -> bytes:
     try:
-        return bytes([_BYTE_OF_CHARACTER[character] for character in token])
+        return bytes([BYTE_OF_CHARACTER[character] for character in token])
     except KeyError:  # an added token, written as it is
         return token.encode()
 
 
-def _printable_bytes() -> dict[str, int]:
-    """The characters by which byte-level tokenizers write bytes: printable ones are themselves, others moved up."""
-    plain = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)}
-    moved = [byte for byte in range(256) if byte not in plain]
-    return {chr(byte): byte for byte in plain} | {chr(256 + index): byte for index, byte in enumerate(moved)}
-
-
-_BYTE_OF_CHARACTER = _printable_bytes()
 _BYTE_TOKEN = re.compile("<0x([0-9A-Fa-f]{2})>")
 
 

@@ -16,6 +16,7 @@ from tokenizers.models import BPE
 
 from ....protocol.errors import ConfigError
 from ....protocol.model_file import read_model_file
+from ..byte_level import CHARACTER_OF_BYTE
 from .merges import merges
 from .piece_length import check_length
 
@@ -162,14 +163,4 @@ def _special_tokens(first: int, scheme: Scheme, settings: Mapping[str, Any]) -> 
 
 
 def _written(token: bytes) -> str:
-    return "".join([_CHARACTER_OF_BYTE[byte] for byte in token])
-
-
-def _characters() -> list[str]:
-    """How byte-level tokenizers write bytes: printable ones as themselves, the others from U+0100 on."""
-    plain = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)}
-    moved = iter(range(0x100, 0x200))
-    return [chr(byte) if byte in plain else chr(next(moved)) for byte in range(256)]
-
-
-_CHARACTER_OF_BYTE = _characters()
+    return "".join([CHARACTER_OF_BYTE[byte] for byte in token])
