@@ -74,7 +74,7 @@ def _read(path: Path, settings: Mapping[str, Any], target: Path) -> tuple[tokeni
         end = scheme_of(path, settings).end
         return backend, {"eos_token": end} if end and backend.token_to_id(end) is not None else {}
     model = read_sentencepiece(path, settings)
-    refuse_what_differs(model)
+    refuse_what_differs(model, path)
     if needs_segmenter(model):
         shutil.copyfile(path, target / SEGMENTER_FILE)
     return sentencepiece_tokenizer(model, settings), model.special_tokens()
