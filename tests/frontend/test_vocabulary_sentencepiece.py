@@ -300,7 +300,7 @@ def damaged(draw, content):
 def test_any_damage_is_told_of_the_file_that_has_it(algorithm, tmp_path):
     pieces = [("▁", -1.0, NORMAL), ("a", -2.0, NORMAL), ("b", -3.0, NORMAL), ("ab", -4.0, NORMAL)]
     model = written(pieces, algorithm=algorithm, remove_extra_whitespaces=True)
-    for seed in range(1500):
+    for seed in range(1000):
         try:
             read(tmp_path, damaged(random.Random(seed), model)).encode("a ab")
         except ConfigError as error:
