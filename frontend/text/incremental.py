@@ -195,7 +195,7 @@ class _Replacing:
                 self._is_fused = True
             case {"type": "Strip", "content": " ", "start": most, "stop": 0} if self._is_fused:
                 self._most_stripped = most
-                return most == 1 or most >= ALL_SPACES
+                return bool(most == 1 or most >= ALL_SPACES)
             case _ if self._is_fused:
                 return False
             case {"type": "ByteFallback"}:

@@ -124,7 +124,7 @@ def _bits(bits: Any, method: str, path: Path) -> int:
     if type(bits) is not int or bits not in _BITS:
         kind = ", written as numbers" if isinstance(bits, str) else ""
         _refuse(path, f"{method}, {shown(bits)} bits", f"4 and 8 bits are read{kind}")
-    return bits
+    return int(bits)
 
 
 def _group_size(size: Any) -> int:
