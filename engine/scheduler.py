@@ -212,6 +212,7 @@ class Scheduler:
             tokens.append(token)
             sequence.output.append(token)
             sequence.num_known = num_known = sequence.num_known + 1
+            # `end_at` asks the same again: tested here first, it is called at ends only and not for every token.
             if (token in sequence.endings or num_known >= sequence.max_total) and (ended := end_at(sequence, token)):
                 sequence.decoding.end(sequence, ended)
         for entry in result.candidates:

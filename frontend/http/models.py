@@ -200,8 +200,8 @@ class LoadedModel:
                 await arrival.wait()
                 if not is_streamed and not request.is_finished and request.error is None:
                     continue
-                news = session.packed_news(request)
-                if news is not None:
+                # Until there is no more: an error behind the last words is told no second time.
+                while not is_finished and (news := session.news(request, Pending.take_packed)) is not None:
                     is_finished = news.output.finished
                     yield news
         finally:

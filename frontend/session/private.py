@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from ...protocol.config import EngineConfig
-from ...protocol.errors import PenstockError, RequestError, same_error
+from ...protocol.errors import PenstockError, RequestError
 from ...protocol.outputs import RequestOutput
 from ...protocol.plugins import LOGITS_PROCESSORS, require_installed
 from ..console import logs
@@ -20,7 +20,7 @@ from ..models.model_files import find_model
 from ..parsing import Parsings, settled
 from ..requests.conversation_checks import check_conversation
 from ..requests.door import Door
-from ..requests.pending import News, Pending
+from ..requests.pending import Pending
 from ..requests.prompts import Messages, Rendered, check_template_options, check_tools
 from ..requests.tool_schemas import argument_schemas
 from ..text import end_tokens
@@ -176,12 +176,6 @@ class PrivateSession(Session[Pending]):
 
     def is_fresh(self, request: Pending) -> bool:
         return request.is_fresh
-
-    def packed_news(self, request: Pending) -> News | None:
-        """What has come since the last look, log-probabilities as they came; raises what ended its tree."""
-        if request.error is not None:
-            raise same_error(request.error)
-        return request.take_packed() if request.is_fresh else None
 
     def decode_token(self, token: int) -> str:
         return self.tokenizer.decode_token(token)

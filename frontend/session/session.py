@@ -6,8 +6,8 @@ transport, hands out windows of many and streams of one, and leaves waiting to i
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from ...protocol.config import EngineConfig
 from ...protocol.errors import same_error
@@ -21,6 +21,8 @@ from .window import Window
 
 if TYPE_CHECKING:
     from ..text.tokenizer import Tokenizer
+
+Taken = TypeVar("Taken")
 
 
 class Loras(Protocol):
@@ -71,6 +73,16 @@ class Session(ABC, Generic[RequestT]):
     def is_fresh(self, request: RequestT) -> bool:
         """Whether anything has come since."""
 
+    def news(self, request: RequestT, take: Callable[[RequestT], Taken]) -> Taken | None:
+        """What `take` finds that has come since the last look; raises what ended the request once there is no more."""
+        # Looked at first: all that came before an error is there when it is.
+        error = request.error
+        if self.is_fresh(request):
+            return take(request)
+        if error is not None:
+            raise same_error(error)
+        return None
+
     def window(self, prompts: Iterable[Any], params: Params, notify: Notify, *, ordered: bool) -> Window[RequestT]:
         """Of many requests; `notify` hears of each that has ended."""
         self.client.check()
@@ -117,13 +129,9 @@ class Stream(Generic[RequestT]):
 
     def news(self) -> RequestOutput | None:
         """What has come since the last look; raises what ended the request from without."""
-        if self._session.is_fresh(self._request):
-            output = self._session.take(self._request)
-            self.is_over = output.finished
-            return output
-        if self._request.error is not None:
-            raise same_error(self._request.error)
-        return None
+        output = self._session.news(self._request, self._session.take)
+        self.is_over = output is not None and output.finished
+        return output
 
     def __exit__(self, *exception: object) -> None:
         if self.has_to_wait:

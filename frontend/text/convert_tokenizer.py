@@ -33,7 +33,7 @@ VOCABULARY_FILES = [
 _SMALL_FILES = ["*.json", "*.jinja", *VOCABULARY_FILES]
 _NOT_READ = ["*.index.json"]
 _MADE = "converted tokenizer"  # the mark of a folder that is complete
-_FORMAT = b"2"  # of the cache; a new number converts everything again
+_FORMAT = b"3"  # of the cache; a new number converts everything again
 _KEPT = 32
 # What transformers converts with: module → distribution.
 _NEEDED = {"transformers": "transformers"}

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, Protocol
 import tokenizers
 
 from ...protocol.errors import RequestError
+from .byte_level import BYTE_OF_CHARACTER
 from .panics import panics_as
 
 _REPLACEMENT = "\ufffd"
@@ -28,6 +29,8 @@ _REPLACEMENT = "\ufffd"
 _MOST_UNFINISHED = 8
 # So many tokens that say nothing (ids without a token, say) will not be told apart from none by those behind them.
 _MOST_SILENT = 32
+# A decoder that strips so many spaces from a text's beginning leaves none there.
+ALL_SPACES = 1 << 20
 
 
 class IncrementalDecoder(Protocol):
@@ -95,6 +98,7 @@ class ByteRule(NamedTuple):
 
     token: Callable[[str], bytes]
     first: Callable[[str], bytes]
+    strips_all: bool = False  # the next token is a text's first as well where nothing is left of the one before
 
 
 class TokenBytes(dict[int, bytes]):
@@ -139,12 +143,14 @@ class BytesDecoder:
     def _begin(self, token_ids: Iterable[int]) -> str:
         for token_id in token_ids:
             if piece := self._bytes_of(token_id):
+                if not self._has_context:
+                    piece = self._table.first(token_id)
+                    if not piece and self._table.rule.strips_all:
+                        continue
                 self._has_begun = True
                 # The bytes of a broken character at the prompt's end are shown only if the answer continues them.
                 if self._unfinished and not 0x80 <= piece[0] < 0xC0:
                     self._utf8.reset()
-                if not self._has_context:
-                    piece = self._table.first(token_id)
                 return self._utf8.decode(piece + self._joined(token_ids))
         return ""
 
@@ -180,15 +186,16 @@ class _Replacing:
         self._mark = ""  # that the first token is shown without
         self._is_fused = False
         self._has_bytes = False
-        self._strips_space = False
+        self._most_stripped = 0  # spaces that begin a text: none, one or all
 
     def takes(self, step: dict[str, Any]) -> bool:
         """False for a step that is no function of single tokens."""
         match step:
             case {"type": "Fuse"}:
                 self._is_fused = True
-            case {"type": "Strip", "content": " ", "start": 1, "stop": 0} if self._is_fused:
-                self._strips_space = True
+            case {"type": "Strip", "content": " ", "start": most, "stop": 0} if self._is_fused:
+                self._most_stripped = most
+                return bool(most == 1 or most >= ALL_SPACES)
             case _ if self._is_fused:
                 return False
             case {"type": "ByteFallback"}:
@@ -203,7 +210,7 @@ class _Replacing:
         return True
 
     def made(self) -> ByteRule:
-        return ByteRule(self._plain, self._first)
+        return ByteRule(self._plain, self._first, self._most_stripped >= ALL_SPACES)
 
     def _plain(self, token: str) -> bytes:
         if self._has_bytes and (byte := _BYTE_TOKEN.fullmatch(token)):
@@ -214,24 +221,18 @@ class _Replacing:
 
     def _first(self, token: str) -> bytes:
         found = self._plain(token.replace(self._mark, "") if self._mark else token)
-        return found.removeprefix(b" ") if self._strips_space else found
+        if self._most_stripped >= ALL_SPACES:
+            return found.lstrip(b" ")
+        return found.removeprefix(b" ") if self._most_stripped else found
 
 
 def _byte_level(token: str) -> bytes:
     try:
-        return bytes([_BYTE_OF_CHARACTER[character] for character in token])
+        return bytes([BYTE_OF_CHARACTER[character] for character in token])
     except KeyError:  # an added token, written as it is
         return token.encode()
 
 
-def _printable_bytes() -> dict[str, int]:
-    """The characters by which byte-level tokenizers write bytes: printable ones are themselves, others moved up."""
-    plain = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)}
-    moved = [byte for byte in range(256) if byte not in plain]
-    return {chr(byte): byte for byte in plain} | {chr(256 + index): byte for index, byte in enumerate(moved)}
-
-
-_BYTE_OF_CHARACTER = _printable_bytes()
 _BYTE_TOKEN = re.compile("<0x([0-9A-Fa-f]{2})>")
 
 

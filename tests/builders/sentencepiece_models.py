@@ -10,7 +10,7 @@ import sentencepiece
 from builders.tokenizer_kinds import CORPUS
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
-_UNIGRAM, _BPE = 1, 2
+UNIGRAM, BPE, _, CHAR = range(1, 5)
 # How Llama 2, Mistral and most other models for text generation are trained.
 AS_LLAMA = dict(
     model_type="bpe",
@@ -37,7 +37,7 @@ def trained(sentences: Iterable[str] = CORPUS * 20, **options: Any) -> bytes:
 def written(
     pieces: Iterable[tuple[str, float, int]],
     *,
-    is_bpe: bool = True,
+    algorithm: int = BPE,
     byte_fallback: bool = False,
     add_dummy_prefix: bool = True,
     remove_extra_whitespaces: bool = False,
@@ -48,7 +48,7 @@ def written(
     first = [("<unk>", 0.0, UNKNOWN), ("<s>", 0.0, CONTROL), ("</s>", 0.0, CONTROL)]
     bytes_ = [(f"<0x{byte:02X}>", 0.0, BYTE) for byte in range(256)] if byte_fallback else []
     model = b"".join(_field(1, _piece(*piece)) for piece in (*first, *bytes_, *pieces))
-    spec = {3: _BPE if is_bpe else _UNIGRAM, 35: byte_fallback}
+    spec = {3: algorithm, 35: byte_fallback}
     model += _field(2, b"".join(_number(number, int(value)) for number, value in spec.items()))
     normalizer = {3: add_dummy_prefix, 4: remove_extra_whitespaces, 5: escape_whitespaces}
     flags = b"".join(_number(number, int(value)) for number, value in normalizer.items())

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import venv
 from collections.abc import Callable
 from pathlib import Path
 
@@ -82,3 +83,15 @@ def test_that_script_uses_every_name_of_the_package():
 def test_the_package_says_that_it_is_typed():
     assert importlib.util.find_spec("penstock").submodule_search_locations
     assert (Path(penstock.__file__).parent / "py.typed").exists()
+
+
+def test_an_editable_installation_is_followed_too(tmp_path):
+    """As scripts/setup makes it: found from the environment alone."""
+    venv.create(tmp_path / "environment", symlinks=True)
+    subprocess.run([FOLDER.parents[1] / "scripts" / "link_package", tmp_path / "environment"], check=True)
+    script = tmp_path / "script.py"
+    script.write_text('from penstock import SamplingParams\nSamplingParams(temperature="hot")\n')
+    options = ["--strict", "--follow-imports=silent", f"--cache-dir={tmp_path}"]
+    python = f"--python-executable={tmp_path / 'environment' / 'bin' / 'python'}"
+    found = _run([sys.executable, "-m", "mypy", *options, python, str(script)], MYPYPATH="", PYTHONPATH="")
+    assert re.findall(r"script.py:(\d+): error", found) == ["2"], found

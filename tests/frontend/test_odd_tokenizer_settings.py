@@ -49,6 +49,7 @@ VOCABULARIES = {
 @pytest.mark.parametrize("vocabulary", VOCABULARIES)
 def test_beside_another_librarys_vocabulary_too(tmp_path, vocabulary):
     (path := tmp_path / "tokenizer.model").write_bytes(VOCABULARIES[vocabulary])
+    (tmp_path / "config.json").write_text('{"model_type": "llama"}')
     (target := tmp_path / "target").mkdir()
     read = ("eos_token", "bos_token", "added_tokens_decoder", "tokenizer_class")
     cases = [("added_tokens.json", "x"), *(("tokenizer_config.json", key) for key in read)]

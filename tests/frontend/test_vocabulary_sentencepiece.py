@@ -5,13 +5,25 @@ import random
 import subprocess
 import sys
 from functools import cache
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
 import sentencepiece
 from builders.random_texts import random_text
-from builders.sentencepiece_models import AS_LLAMA, BYTE, NORMAL, UNUSED, USER_DEFINED, trained, written
+from builders.sentencepiece_models import (
+    AS_LLAMA,
+    BPE,
+    BYTE,
+    CHAR,
+    NORMAL,
+    UNIGRAM,
+    UNUSED,
+    USER_DEFINED,
+    trained,
+    written,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -98,7 +110,8 @@ def test_any_scores_and_kinds_of_pieces_give_the_ids_of_sentencepiece(scores, ki
         chosen = SCORES[scores](draw, len(longer))
         pieces = [(letter, -2000.0 - at, NORMAL) for at, letter in enumerate("ab▁")]
         pieces += [(piece, float(score), draw.choice(kinds)) for piece, score in zip(longer, chosen, strict=True)]
-        model = written(pieces, is_bpe=is_bpe, byte_fallback=draw.random() < 0.5, add_dummy_prefix=draw.random() < 0.5)
+        options = dict(byte_fallback=draw.random() < 0.5, add_dummy_prefix=draw.random() < 0.5)
+        model = written(pieces, algorithm=BPE if is_bpe else UNIGRAM, **options)
         check(tmp_path, model, ["".join(draw.choices("ab x", (9, 9, 2, 1), k=draw.randint(0, 25))) for _ in range(40)])
 
 
@@ -117,7 +130,7 @@ def test_merges_go_by_score_and_not_by_id(tmp_path):
 def test_sums_of_a_long_text_are_as_fine_as_those_of_a_short_one(tmp_path):
     """SentencePiece counts from zero again before float32 gets too coarse."""
     scores = {"▁": -5.0, "a": -1.1, "b": -1.3, "ab": -2.4004, "ba": -2.3996, "x": -3.7}
-    model = written([(piece, score, NORMAL) for piece, score in scores.items()], is_bpe=False)
+    model = written([(piece, score, NORMAL) for piece, score in scores.items()], algorithm=UNIGRAM)
     draw = random.Random(1)
     check(tmp_path, model, ["".join(draw.choices("abx", k=60_000))])
 
@@ -127,6 +140,30 @@ def test_any_text_comes_back(text):
     tokenizer = as_llama()
     text = text.replace("▁", "").replace("\ufffd", "")
     assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_text_comes_back_as_sentencepiece_shows_it(name, tmp_path):
+    """Above all the spaces that begin it."""
+    reference = sentencepiece.SentencePieceProcessor(model_proto=model_of(name))
+    tokenizer = read(tmp_path, model_of(name))
+    [space, begin] = map(reference.piece_to_id, ("▁", "<s>"))
+    for text in ("The fox", "a  fox ", "fox"):
+        ids = reference.encode(text)
+        for first in ([], [space], [space] * 3, [begin, space], [space, begin, space]):
+            expected = reference.decode([*first, *ids])
+            assert tokenizer.decode([*first, *ids]) == expected, (first, text)
+            stream = tokenizer.decoding.decoder()
+            assert "".join([stream.feed([token]) for token in (*first, *ids)]) + stream.flush() == expected
+
+
+def test_scores_are_what_sentencepiece_takes(tmp_path):
+    """Any for characters, which aren't merged whatever the model has, and infinite ones for BPE."""
+    scores = (float("-inf"), float("inf"), float("nan"))
+    for algorithm, score in (*product((CHAR, BPE), scores[:2]), (CHAR, scores[2])):
+        pieces = [("▁", -1.0, NORMAL), ("a", score, NORMAL), ("b", -2.0, NORMAL), ("ab", score, NORMAL)]
+        model = written(pieces, algorithm=algorithm)
+        check(tmp_path, model, ["a b ab xa", "abab", "ba", " b"])
 
 
 def pieces_of(tokenizer, text):
@@ -216,6 +253,17 @@ UNREADABLE = {
     "text": lambda: (b"hello world\n" * 50, "can't be read"),
     "a piece twice": lambda: (written([("a", 0.0, NORMAL)] * 2), "'a' once more"),
     "no score": lambda: (written([("a", float("nan"), NORMAL)]), "has the score nan"),
+    "an endless score": lambda: (written([("a", float("inf"), NORMAL)], algorithm=UNIGRAM), "has the score inf"),
+    "a number for a text": lambda: (b"\x0a\x02\x08\x05", "in piece 0, its field 1 is a whole number where a text"),
+    "a text for a number": lambda: (b"\x12\x05\xca\x02\x02ab", "trainer.*field 41 is a text.*whole number belongs"),
+    "a number for rules": lambda: (b"\x1a\x02\x10\x05", "normalizer.*its field 2 is a whole number"),
+    "a text for a truth": lambda: (b"\x1a\x03\x1a\x01\x01", "normalizer.*its field 3 is a text or a message where"),
+    "four bytes for a text": lambda: (b"\x0a\x05\x0dabcd", "in piece 0, its field 1 is four bytes where a text"),
+    "eight bytes for a score": lambda: (b"\x0a\x09\x11abcdefgh", "in piece 0, its field 2 is eight bytes where four"),
+    "an unknown kind": lambda: (b"\x0a\x02\x18\x09", "in piece 0, its kind is 9"),
+    "an unknown algorithm": lambda: (b"\x12\x02\x18\x09", "by the algorithm 9"),
+    "an endless number": lambda: (b"\x12\x0b\x18" + b"\xff" * 9 + b"\x7f", "no whole number at byte 1"),
+    "a field without a number": lambda: (b"\x02\x00", "byte 0 begins a field without a number"),
     "bytes without fallback": lambda: (written(BYTES_AS_PIECES), "pieces for bytes"),
     "an endless piece": lambda: (written([("a" * 2000, 0.0, NORMAL)]), "has the length 2,000"),
     "rules cut short": lambda: (written([("a", 0.0, NORMAL)], charsmap=b"\x08\0\0\0abcd"), "rules for characters"),
@@ -229,9 +277,37 @@ def test_a_file_that_cannot_be_read_is_refused_in_a_sentence(name, tmp_path, mon
     monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
     content, reason = UNREADABLE[name]()
     (tmp_path / "tokenizer.model").write_bytes(content)
-    with pytest.raises(ConfigError, match=f"(?s)({reason}).*tokenizer="):
+    with pytest.raises(ConfigError, match=f"(?s)tokenizer.model .*({reason}).*tokenizer="):
         find_tokenizer(tmp_path)
     assert list((tmp_path / "cache" / "penstock" / "tokenizers").iterdir()) == [], "nothing half made is left"
+
+
+def damaged(draw, content):
+    """With bytes changed, put in and taken out."""
+    content = bytearray(content)
+    for _ in range(draw.randint(1, 4)):
+        at, kind = draw.randrange(len(content)), draw.random()
+        if kind < 0.7:
+            content[at] = draw.randrange(256)
+        elif kind < 0.85:
+            content.insert(at, draw.randrange(256))
+        else:
+            del content[max(at, 1) : at + draw.choice((1, 2, len(content)))]
+    return bytes(content)
+
+
+@pytest.mark.parametrize("algorithm", [UNIGRAM, BPE, CHAR])
+def test_any_damage_is_told_of_the_file_that_has_it(algorithm, tmp_path):
+    pieces = [("▁", -1.0, NORMAL), ("a", -2.0, NORMAL), ("b", -3.0, NORMAL), ("ab", -4.0, NORMAL)]
+    model = written(pieces, algorithm=algorithm, remove_extra_whitespaces=True)
+    for seed in range(1000):
+        try:
+            read(tmp_path, damaged(random.Random(seed), model)).encode("a ab")
+        except ConfigError as error:
+            told = str(error)
+        else:
+            continue
+        assert told.startswith(f"{tmp_path / 'tokenizer.model'} "), (seed, told)
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -14,11 +14,11 @@ from tokenizers import models, pre_tokenizers, trainers
 
 from penstock.frontend.models.model_files import find_tokenizer
 from penstock.frontend.text.tokenizer import Tokenizer
-from penstock.frontend.text.vocabulary import write_tokenizer
+from penstock.frontend.text.vocabulary import tiktoken_tokenizer, write_tokenizer
 from penstock.frontend.text.vocabulary.tiktoken_tokenizer import SCHEMES
 from penstock.protocol.errors import ConfigError
 
-ONE_NAME_EACH = ("", "QWenTokenizer", "ChatGLM4Tokenizer", "TikTokenTokenizer")
+ONE_NAME_EACH = ("LlamaTokenizer", "QWenTokenizer", "ChatGLM4Tokenizer", "TikTokenTokenizer")
 
 
 @cache
@@ -88,7 +88,8 @@ def test_special_tokens_have_the_ids_that_the_settings_give_them(tmp_path):
     size = len(drawn())
     special = {"content": "<|eot|>", "special": True, "lstrip": False, "normalized": False}
     named = {str(size + 3): special, str(size): {"content": "<think>", "special": False}}
-    tokenizer = read(tmp_path, drawn(), added_tokens_decoder=named, eos_token="<|eot|>")
+    settings = dict(tokenizer_class="ChatGLM4Tokenizer", eos_token="<|eot|>")
+    tokenizer = read(tmp_path, drawn(), added_tokens_decoder=named, **settings)
     assert tokenizer.encode("<think><|eot|>") == [size, size + 3]
     assert tokenizer.token_to_id(f"<|reserved_token_{size + 1}|>") == size + 1
     assert (len(tokenizer), tokenizer.eos_token_id) == (size + 4, size + 3)
@@ -108,7 +109,9 @@ LLAMA_3 = {"<|begin_of_text|>": 128_000, "<|eot_id|>": 128_009, "<|reserved_spec
 QWEN = {"<|endoftext|>": 151_643, "<|im_start|>": 151_644, "<|extra_204|>": 151_850}
 
 
-@pytest.mark.parametrize("scheme, special, end", [("", LLAMA_3, None), ("QWenTokenizer", QWEN, "<|endoftext|>")])
+@pytest.mark.parametrize(
+    "scheme, special, end", [("LlamaTokenizer", LLAMA_3, None), ("QWenTokenizer", QWEN, "<|endoftext|>")]
+)
 def test_a_file_of_a_known_size_has_the_special_tokens_of_its_model(scheme, special, end, tmp_path, monkeypatch):
     first = SCHEMES[scheme].first_special
     assert first == min(special.values())
@@ -119,6 +122,34 @@ def test_a_file_of_a_known_size_has_the_special_tokens_of_its_model(scheme, spec
     assert (len(tokenizer), tokenizer.eos_token) == (max(special.values()) + 1 - first + len(drawn()), end)
 
 
+ALL_BYTES = b"".join(base64.b64encode(bytes([byte])) + b" %d\n" % byte for byte in range(256))
+DIGITS = "12345"  # which Qwen cuts one by one, and the others in threes
+
+
+@pytest.mark.parametrize("own_class", [None, "PreTrainedTokenizerFast", "TokenizersBackend"])
+@pytest.mark.parametrize("model_type, scheme", [("llama", "LlamaTokenizer"), ("qwen", "QWenTokenizer")])
+def test_a_model_without_a_class_of_its_own_is_known_by_its_type(model_type, scheme, own_class, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type}))
+    ranks = {**{bytes([byte]): byte for byte in range(256)}, b"12": 256, b"123": 257, b"45": 258}
+    tokens = read(tmp_path, ranks, tokenizer_class=own_class).encode(DIGITS)
+    reference = tiktoken.Encoding("made", pat_str=SCHEMES[scheme].words, mergeable_ranks=ranks, special_tokens={})
+    assert tokens == reference.encode_ordinary(DIGITS)
+    assert (len(tokens) == len(DIGITS)) == (model_type == "qwen")
+
+
+def test_a_file_with_as_many_tokens_as_llama_3_has_is_its_own(tmp_path, monkeypatch):
+    own = SCHEMES["LlamaTokenizer"]._replace(first_special=256)
+    monkeypatch.setattr(tiktoken_tokenizer, "_SCHEME_OF_LLAMA_3", own)
+    ranks = {bytes([byte]): byte for byte in range(256)}
+    assert read(tmp_path, ranks).token_to_id("<|begin_of_text|>") == 256
+
+
+def test_a_type_that_is_not_known_is_none_of_llama(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama4"}))
+    with pytest.raises(ConfigError, match="model_type='llama4', known are llama, mllama"):
+        read(tmp_path, drawn())
+
+
 @pytest.mark.parametrize(
     "content, settings, reason",
     [
@@ -126,12 +157,15 @@ def test_a_file_of_a_known_size_has_the_special_tokens_of_its_model(scheme, spec
         (b"IQ== 0\n%%%% 1\n", {}, "line 2 is not a token"),
         (b"IQ== 0\nIg== 2\n", {}, "ranks are not the numbers"),
         (b"IQ== 0\nIg== 1\n", {}, "the byte 0 is none of its tokens"),
-        (b"IQ== 0\n", {"tokenizer_class": "NewTokenizer"}, "the code of NewTokenizer, which is not known"),
+        (b"%b", {}, "tokenizer_class=None.*model_type=None"),
+        (b"%b", {"tokenizer_class": "PreTrainedTokenizerFast"}, "tokenizer_class='PreTrainedTokenizerFast'"),
+        (b"%b", {"tokenizer_class": ["LlamaTokenizer"]}, r"tokenizer_class=\['LlamaTokenizer'\]"),
+        (b"%b", {"tokenizer_class": "NewTokenizer"}, "code, which is not known.*tokenizer_class='NewTokenizer'"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_refused_in_a_sentence(content, settings, reason, tmp_path, monkeypatch):
     monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
-    (tmp_path / "new.tiktoken").write_bytes(content)
+    (tmp_path / "new.tiktoken").write_bytes(content.replace(b"%b", ALL_BYTES))
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
     with pytest.raises(ConfigError, match=f"new.tiktoken.*{reason}.*tokenizer="):
         find_tokenizer(tmp_path)

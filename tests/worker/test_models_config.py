@@ -1,6 +1,7 @@
 """A config.json becomes a description, or an error that says what is wrong with it."""
 
 import json
+import math
 import subprocess
 import sys
 from typing import Any
@@ -56,9 +57,71 @@ def test_windows_follow_the_layers_that_have_one(tmp_path):
     assert mixed.windows == (7, None, 7, None)
 
 
+LINEAR = {"rope_type": "linear", "factor": 2.0}
+DYNAMIC = {"rope_type": "dynamic", "factor": 2.0}
+LLAMA_3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 512}
+SENSELESS = {  # of each figure
+    **{name: [0, -1.0, 0.5, math.nan, math.inf, 1e300, "2.0", True, []] for name in ("factor", "rope_theta")},
+    **{
+        name: [0, -1.0, math.nan, math.inf, 1e300, "2.0", True, []]
+        for name in ("low_freq_factor", "high_freq_factor", "beta_fast", "beta_slow", "attention_factor")
+    },
+    **{name: [-1.0, math.nan, math.inf, "1", False] for name in ("mscale", "mscale_all_dim")},
+    "original_max_position_embeddings": [0, -4, 0.5, 512.5, math.nan, "512", True],
+    "truncate": ["no", 1, 0.0],
+}
+COMMON = ("rope_theta", "original_max_position_embeddings")
+FIGURES = [
+    ({"rope_type": "default"}, COMMON),
+    (LINEAR, (*COMMON, "factor")),
+    (DYNAMIC, (*COMMON, "factor")),
+    (LLAMA_3, (*COMMON, "factor", "low_freq_factor", "high_freq_factor")),
+    (YARN, (*COMMON, "factor", "beta_fast", "beta_slow", "attention_factor", "mscale", "mscale_all_dim", "truncate")),
+]
+
+
+@pytest.mark.parametrize(("rope", "names"), FIGURES, ids=[rope["rope_type"] for rope, _ in FIGURES])
+def test_a_senseless_figure_of_rotary_positions_is_refused_with_its_name_and_value(tmp_path, rope, names):
+    folder = tiny_model(tmp_path, "llama")
+    for name in names:
+        for value in (*SENSELESS[name], *([1, 1.0] if name == "rope_theta" else [])):
+            with pytest.raises(ConfigError) as raised:
+                read_config(_changed(folder, rope_parameters={"rope_theta": 1e4, **rope, name: value}))
+            assert f"{name} must be " in str(raised.value), (name, value)
+            assert f"is {value!r}." in str(raised.value), (name, value)
+
+
+@pytest.mark.parametrize(
+    ("rope", "figures"),
+    [
+        (YARN, {"factor": 40, "beta_fast": 32, "beta_slow": 1, "mscale": 1.0, "mscale_all_dim": 1.0}),  # DeepSeek-V3
+        (YARN, {"factor": 32.0, "beta_fast": 1.0, "beta_slow": 1.0}),  # Kimi-K2
+        (YARN, {"factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False}),  # gpt-oss
+        (YARN, {"attention_factor": None, "beta_fast": None, "truncate": None, "mscale": 0, "mscale_all_dim": 0}),
+        (YARN, {"attention_factor": 1, "factor": 1.0, "type": "yarn", "low_freq_factor": "of another"}),
+        (LLAMA_3, {"factor": 32.0, "original_max_position_embeddings": 8192, "rope_theta": None}),  # Llama 3.2
+        (DYNAMIC, {"factor": 1, "original_max_position_embeddings": 512.0}),
+        (LINEAR, {"beta_fast": 0, "mrope_section": [16, 24, 24]}),
+    ],
+)
+def test_figures_that_are_published_are_taken(tmp_path, rope, figures):
+    read = read_config(_changed(tiny_model(tmp_path, "llama"), rope_parameters={**rope, **figures}, rope_theta=1e4))
+    assert read.rope.factor == {**rope, **figures}["factor"]
+
+
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
+        (
+            {"rope_parameters": LLAMA_3 | {"high_freq_factor": 1.0}},
+            "high_freq_factor must be above low_freq_factor, and is 1.0",
+        ),
+        ({"rope_parameters": YARN | {"beta_slow": 33}}, "beta_fast must not be below beta_slow, and is 32"),
+        ({"rope_parameters": DYNAMIC, "head_dim": 2}, "heads of 2 of which 100% rotate"),
+        ({"partial_rotary_factor": "half"}, "of which 'half' rotate"),
+        ({"partial_rotary_factor": 0}, "of which 0 rotate"),
+        ({"rope_theta": 1, "rope_parameters": None}, "rope_theta must be a number above 1, and is 1"),
         ({"architectures": ["MambaForCausalLM"]}, r"MambaForCausalLM; supported are LlamaForCausalLM, .*Ernie4_5"),
         ({"architectures": "absent"}, "names the architecture none"),
         ({"hidden_size": None}, "hidden_size must be a positive whole number, and is None"),

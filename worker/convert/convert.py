@@ -1,8 +1,7 @@
 """Writes a model with its projections as integers, in the layout of compressed-tensors, which other engines read too.
 
-Weights are read, quantized and written some rows at a time, whole or cut
-for the ranks. The target appears under its name when it is complete. The head, the embedding and the norms stay as
-they are.
+Weights are read, quantized and written some rows at a time, whole or cut for the ranks. The target appears under its
+name when it is complete. The head, the embedding and the norms stay as they are.
 """
 
 import os

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from ...protocol.errors import ConfigError
 from ...protocol.model_file import read_model_json
+from ...protocol.rules import shown
 
 Layout = Literal["gptq", "gptq_v2", "awq", "compressed-tensors"]
 
@@ -46,21 +47,23 @@ def read_quantization(config: dict[str, Any], path: Path) -> Quantization | None
         given = _beside(path.with_name("quantize_config.json"))
     if given is None:
         return None
+    if not isinstance(given, dict):
+        raise ConfigError(f"{path}: its quantization_config must be an object, and is {shown(given)}.")
     method = given.get("quant_method", "an unnamed method")
-    if method not in _METHODS:
-        _refuse(path, f"{method}", f"its methods are not among {', '.join(_METHODS)}")
+    if not isinstance(method, str) or method not in _METHODS:
+        _refuse(path, _name(method), f"its methods are not among {', '.join(_METHODS)}")
     try:
         return _METHODS[method](given, path)
     except ConfigError:
         raise
     except (AttributeError, IndexError, KeyError, TypeError, ValueError, re.error) as error:
-        raise ConfigError(f"{path}: its quantization_config is not as {method} writes it ({error!r}).") from error
+        raise ConfigError(f"{path}: its quantization_config is not as {method} writes it: {_told(error)}.") from error
 
 
 def _gptq(given: dict[str, Any], path: Path) -> Quantization:
     layout = given.get("checkpoint_format") or "gptq"
     if layout not in ("gptq", "gptq_v2") or given.get("is_marlin_format"):
-        _refuse(path, f"gptq, {layout}", "that layout is made for one kernel of GPUs")
+        _refuse(path, f"gptq, {_name(layout)}", "that layout is made for one kernel of GPUs")
     bits, group_size = _bits(given["bits"], "gptq", path), _group_size(given.get("group_size"))
     return Quantization(layout, bits, group_size, tuple(_dynamic(given.get("dynamic") or {}, group_size, path)))
 
@@ -87,9 +90,9 @@ def _beside(path: Path) -> dict[str, Any] | None:
 
 
 def _awq(given: dict[str, Any], path: Path) -> Quantization:
-    version = str(given.get("version", "gemm")).lower()
-    if version != "gemm":
-        _refuse(path, f"awq, version {version}", "only version gemm is read")
+    version = given.get("version", "gemm")
+    if not isinstance(version, str) or version.lower() != "gemm":
+        _refuse(path, f"awq, version {_name(version)}", "only version gemm is read")
     bits = _bits(given["bits"] if "bits" in given else given["w_bit"], "awq", path)
     if bits != 4:
         _refuse(path, f"awq, {bits} bits", "awq is read with 4 bits")
@@ -99,7 +102,8 @@ def _awq(given: dict[str, Any], path: Path) -> Quantization:
 def _compressed_tensors(given: dict[str, Any], path: Path) -> Quantization:
     form = given.get("format")
     if form not in _COMPRESSED_FORMATS:
-        _refuse(path, f"compressed-tensors, {form}", f"its formats that are read are {', '.join(_COMPRESSED_FORMATS)}")
+        read = ", ".join(_COMPRESSED_FORMATS)
+        _refuse(path, f"compressed-tensors, {_name(form)}", f"its formats that are read are {read}")
     if (given.get("sparsity_config") or {}).get("format", "dense") != "dense":
         _refuse(path, "compressed-tensors, sparse", "sparse weights are not read")
     if given.get("transform_config"):
@@ -107,7 +111,8 @@ def _compressed_tensors(given: dict[str, Any], path: Path) -> Quantization:
     groups = [group["weights"] for group in given["config_groups"].values()]
     for weights in groups:
         if weights.get("type", "int") != "int":
-            _refuse(path, f"compressed-tensors, {weights['type']}{weights.get('num_bits', '')}", "only int is read")
+            form = f"{_name(weights['type'])}{weights.get('num_bits', '')}"
+            _refuse(path, f"compressed-tensors, {form}", "only int is read")
         _bits(weights["num_bits"], "compressed-tensors", path)
     return Quantization("compressed-tensors", groups[0]["num_bits"], _group_size(groups[0].get("group_size")))
 
@@ -116,15 +121,26 @@ _METHODS = {"gptq": _gptq, "awq": _awq, "compressed-tensors": _compressed_tensor
 
 
 def _bits(bits: Any, method: str, path: Path) -> int:
-    if bits not in _BITS:
-        _refuse(path, f"{method}, {bits} bits", "4 and 8 bits are read")
+    if type(bits) is not int or bits not in _BITS:
+        kind = ", written as numbers" if isinstance(bits, str) else ""
+        _refuse(path, f"{method}, {shown(bits)} bits", f"4 and 8 bits are read{kind}")
     return int(bits)
 
 
 def _group_size(size: Any) -> int:
     """-1 and None are written for a whole row."""
-    size = int(size or 0)
-    return max(size, 0)
+    if size is not None and type(size) is not int:
+        raise TypeError(f"group_size must be a whole number, and is {shown(size)}")
+    return max(size or 0, 0)
+
+
+def _told(error: Exception) -> str:
+    return f"it has no {error}" if isinstance(error, KeyError) else str(error)
+
+
+def _name(value: Any) -> str:
+    """A plain name as it is; what could be taken for one, or for a number, as it is written."""
+    return value if isinstance(value, str) and value[:1].isalpha() and len(value) <= 40 else shown(value)
 
 
 def _refuse(path: Path, what: str, why: str) -> None:

@@ -5,9 +5,10 @@ Knows nothing of torch; the angles are computed in `worker/layers/rope.py`.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...protocol.errors import ConfigError
 from ...protocol.rules import shown
@@ -21,7 +22,27 @@ _NEEDED = {
     "yarn": ("factor",),
 }
 # Those that it may have.
-_FURTHER = ("beta_fast", "beta_slow", "mscale", "mscale_all_dim", "attention_factor")
+_FURTHER = {"yarn": ("beta_fast", "beta_slow", "mscale", "mscale_all_dim", "attention_factor")}
+
+
+class _Bound(NamedTuple):
+    holds: Callable[[float], bool]
+    sentence: str
+
+
+_POSITIVE = _Bound(lambda value: value > 0, "a number above 0")
+# transformers takes an mscale of 0 as one that isn't given, and so do those who write it.
+_POSITIVE_OR_NONE = _Bound(lambda value: value >= 0, "a number, 0 or more")
+_STRETCH = _Bound(lambda value: value >= 1, "a number, 1 or more")
+_BASE = _Bound(lambda value: value > 1, "a number above 1")
+_CONTEXT = _Bound(lambda value: value >= 1 and value == int(value), "a positive whole number")
+_BOUNDS = {
+    **dict.fromkeys(("low_freq_factor", "high_freq_factor", "beta_fast", "beta_slow", "attention_factor"), _POSITIVE),
+    **dict.fromkeys(("mscale", "mscale_all_dim"), _POSITIVE_OR_NONE),
+    **dict(factor=_STRETCH, rope_theta=_BASE, original_max_position_embeddings=_CONTEXT),
+}
+# Angles are computed in float32, which holds nothing larger.
+_LARGEST = 1e38
 
 
 @dataclass(frozen=True)
@@ -66,30 +87,52 @@ def read_rope(config: dict[str, Any], head_dim: int, context: int, theta: float,
     if any(isinstance(figure, dict) for figure in figures.values()):
         raise ConfigError(f"{path}: rotary positions that differ by layer ({', '.join(figures)}) are not supported.")
     kind = figures.get("rope_type") or figures.get("type") or "default"
-    if kind not in _NEEDED:
-        raise ConfigError(f"{path}: rope type {kind!r} is not supported; supported are {', '.join(_NEEDED)}.")
-    known = (*_NEEDED[kind], *_FURTHER)
-    missing = [name for name in _NEEDED[kind] if not is_positive(figures.get(name))]
-    if missing:
-        raise ConfigError(f"{path}: rope type {kind!r} needs {', '.join(missing)}, above 0.")
-    if odd := [name for name in _FURTHER if figures.get(name) not in (None, 0) and not is_positive(figures[name])]:
-        raise ConfigError(f"{path}: {odd[0]} must be a positive number, and is {shown(figures[odd[0]])}.")
-    partial = figures.get("partial_rotary_factor") or config.get("partial_rotary_factor") or 1.0
-    if partial != 1.0 or head_dim % 2:
-        raise ConfigError(f"{path}: heads of {head_dim} of which {partial:.0%} rotate are not supported.")
-    original = config.get("original_max_position_embeddings") or figures.get("original_max_position_embeddings")
-    theta = figures.get("rope_theta") or config.get("rope_theta") or theta
-    if not is_positive(theta):
-        raise ConfigError(f"{path}: rope_theta must be a positive number, and is {shown(theta)}.")
+    if not isinstance(kind, str) or kind not in _NEEDED:
+        raise ConfigError(f"{path}: rope type {shown(kind)} is not supported; supported are {', '.join(_NEEDED)}.")
+    own = _own_figures(kind, figures, path)
+    partial = _first_given(figures.get("partial_rotary_factor"), config.get("partial_rotary_factor"), 1.0)
+    if partial != 1.0 or head_dim % 2 or (kind == "dynamic" and head_dim == 2):
+        rotating = f"{partial:.0%}" if is_positive(partial) else shown(partial)
+        raise ConfigError(f"{path}: heads of {head_dim} of which {rotating} rotate are not supported.")
+    name = "original_max_position_embeddings"
+    original = _first_given(config.get(name), figures.get(name), context)
     return RopeConfig(
         kind=kind,
-        theta=float(theta),
+        theta=_bounded("rope_theta", _first_given(figures.get("rope_theta"), config.get("rope_theta"), theta), path),
         head_dim=head_dim,
-        factor=float(figures.get("factor") or 1.0),
+        factor=own.get("factor", 1.0),
         trained_context=context,
-        original_context=int(original or context),
-        figures=figures | {name: float(figures[name]) for name in known if is_positive(figures.get(name))},
+        original_context=int(_bounded(name, original, path)),
+        figures=figures | own,
     )
+
+
+def _own_figures(kind: str, figures: dict[str, Any], path: Path) -> dict[str, float]:
+    """Those that the variant computes with; what others would is left unread."""
+    if missing := [name for name in _NEEDED[kind] if figures.get(name) is None]:
+        raise ConfigError(f"{path}: rope type {kind!r} needs {', '.join(missing)}.")
+    names = (*_NEEDED[kind], *_FURTHER.get(kind, ()))
+    found = {name: _bounded(name, figures[name], path) for name in names if figures.get(name) is not None}
+    if kind == "llama3" and found["high_freq_factor"] <= found["low_freq_factor"]:
+        high = shown(figures["high_freq_factor"])
+        raise ConfigError(f"{path}: high_freq_factor must be above low_freq_factor, and is {high}.")
+    # Some models have both alike.
+    if kind == "yarn" and found.get("beta_fast", 32) < found.get("beta_slow", 1):
+        raise ConfigError(f"{path}: beta_fast must not be below beta_slow, and is {figures.get('beta_fast', 32)}.")
+    if kind == "yarn" and not isinstance(figures.get("truncate", True), (bool, type(None))):
+        raise ConfigError(f"{path}: truncate must be true or false, and is {shown(figures['truncate'])}.")
+    return found
+
+
+def _bounded(name: str, value: Any, path: Path) -> float:
+    bound = _BOUNDS[name]
+    if type(value) not in (int, float) or not abs(value) < _LARGEST or not bound.holds(value):
+        raise ConfigError(f"{path}: {name} must be {bound.sentence}, and is {shown(value)}.")
+    return float(value)
+
+
+def _first_given(*values: Any) -> Any:
+    return next(value for value in values if value is not None)
 
 
 def is_positive(value: Any) -> bool:

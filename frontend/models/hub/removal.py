@@ -4,13 +4,13 @@ By the cache's layout that is the repository's own folder and its locks, and of 
 weights that were made from it. Links are removed, what they lead to elsewhere is not. Knows nothing of who asks.
 """
 
+import dataclasses
 import fcntl
 import os
 import shutil
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from ....protocol.cache_folder import cache_folder
@@ -33,15 +33,15 @@ from .cache import (
 _PACKED = "packed weights"
 
 
-@dataclass
+@dataclasses.dataclass
 class Removal:
     """Everything that is to go."""
 
     model: HubName
     folders: list[Path]
     files: list[Path]
-    tokenizers: list[Path] = field(default_factory=list)
-    packed: list[Path] = field(default_factory=list)
+    tokenizers: list[Path] = dataclasses.field(default_factory=list)
+    packed: list[Path] = dataclasses.field(default_factory=list)
 
     @property
     def num_bytes(self) -> int:
@@ -101,16 +101,13 @@ def _of_revision(model: HubName) -> Removal:
     if snapshot is None:
         raise ConfigError(f"{model} is not in the cache {cache_root()}. `penstock models` lists what is.")
     folder = repository_folder(model.id)
+    cache = scan_cache_dir(cache_root())
     # By its folder: another repository may have a revision of the same name.
-    found = next(each for each in scan_cache_dir(cache_root()).repos if each.repo_path == folder.resolve())
-    others = [each for each in found.revisions if each.commit_hash != snapshot.name]
-    if not others:
+    found = next(each for each in cache.repos if each.repo_path == folder.resolve())
+    plan = dataclasses.replace(cache, repos=frozenset({found})).delete_revisions(snapshot.name)
+    if plan.repos:  # no other revision of it is there
         return _everything(model, folder)
-    [own] = [each for each in found.revisions if each.commit_hash == snapshot.name]
-    needed = {file.blob_path for other in others for file in other.files}
-    refs = [folder / "refs" / name for name in sorted(own.refs)]
-    blobs = sorted({file.blob_path for file in own.files} - needed)
-    return Removal(model, [snapshot], [*refs, *blobs], *_made_from([snapshot]))
+    return Removal(model, [snapshot], sorted(plan.refs | plan.blobs), *_made_from([snapshot]))
 
 
 def _made_from(snapshots: list[Path]) -> tuple[list[Path], list[Path]]:

@@ -17,7 +17,7 @@ from ....protocol.model_file import read_model_settings, values_of
 from .segmenter import SEGMENTER_FILE
 from .sentencepiece_model import read_sentencepiece
 from .sentencepiece_tokenizer import needs_segmenter, refuse_what_differs, sentencepiece_tokenizer
-from .tiktoken_tokenizer import is_tiktoken, scheme_of, tiktoken_tokenizer
+from .tiktoken_tokenizer import is_tiktoken, tiktoken_tokenizer
 
 # Files that may be either, the usual name first.
 NAMES = ("tokenizer.model", "tiktoken.model", "*.tiktoken", "tokenizer.model*", "spiece.model", "*.spm")
@@ -70,11 +70,10 @@ def write_tokenizer(path: Path, target: Path) -> None:
 def _read(path: Path, settings: Mapping[str, Any], target: Path) -> tuple[tokenizers.Tokenizer, dict[str, str]]:
     """With the special tokens that hold where the settings name none."""
     if is_tiktoken(path):
-        backend = tiktoken_tokenizer(path, settings)
-        end = scheme_of(path, settings).end
+        backend, end = tiktoken_tokenizer(path, settings)
         return backend, {"eos_token": end} if end and backend.token_to_id(end) is not None else {}
     model = read_sentencepiece(path, settings)
-    refuse_what_differs(model)
+    refuse_what_differs(model, path)
     if needs_segmenter(model):
         shutil.copyfile(path, target / SEGMENTER_FILE)
     return sentencepiece_tokenizer(model, settings), model.special_tokens()

@@ -5,14 +5,16 @@ of several. Unused pieces take part, and fall apart again at the end.
 from heapq import heapify, heappop, heappush
 
 from .piece_index import PieceIndex
-from .sentencepiece_model import Kind, SentencePieceModel
+from .sentencepiece_model import Algorithm, Kind, SentencePieceModel
 
 _MERGED = (Kind.NORMAL, Kind.USER_DEFINED, Kind.UNUSED)
 
 
 class PieceMerger:
     def __init__(self, model: SentencePieceModel) -> None:
-        self._scores = {piece.text: piece.score for piece in model.pieces if piece.kind in _MERGED}
+        # Models of characters have a cut and no merges.
+        merged = () if model.algorithm == Algorithm.CHAR else _MERGED
+        self._scores = {piece.text: piece.score for piece in model.pieces if piece.kind in merged}
         self._unused = frozenset(model.texts(Kind.UNUSED))
         self._user_defined = PieceIndex(model.texts(Kind.USER_DEFINED))
 

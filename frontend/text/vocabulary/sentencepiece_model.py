@@ -4,8 +4,8 @@ Field numbers and defaults are those of `sentencepiece_model.proto`. Knows nothi
 """
 
 import math
-import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
@@ -16,7 +16,7 @@ from ....protocol.model_file import read_model_file
 from ....protocol.rules import shown
 from .charsmap import Charsmap
 from .piece_length import check_length
-from .wire_format import fields
+from .wire_format import Field, fields
 
 SPACE = "▁"  # how pieces write a space
 
@@ -84,7 +84,7 @@ def read_sentencepiece(path: Path, settings: Mapping[str, Any]) -> SentencePiece
         model = _parsed(content)
         _check(model)
         _rename(model, names)
-    except (ValueError, struct.error) as error:
+    except ValueError as error:
         raise ConfigError(
             f"{path} can't be read as a SentencePiece model: {error}. Download it again, or give a folder with a "
             "tokenizer.json with tokenizer=…"
@@ -116,53 +116,74 @@ _TRAINER = {3: "algorithm", 24: "whitespace_is_suffix", 35: "byte_fallback", 41:
 _NORMALIZER = {2: "charsmap", 3: "add_dummy_prefix", 4: "remove_extra_whitespaces", 5: "escape_whitespaces"}
 
 
-def _signed(value: int) -> int:
-    """Negative numbers are written as unsigned ones of 64 bits."""
-    return value - (1 << 64) if value >= 1 << 63 else value
+def _algorithm(found: Field) -> Algorithm:
+    if (value := found.whole_number()) not in list(Algorithm):
+        raise ValueError(f"it cuts text by the algorithm {value}, which SentencePiece doesn't have")
+    return Algorithm(value)
 
 
-_AS_TYPE: dict[str, Callable[[Any], Any]] = {
-    **dict(algorithm=Algorithm, charsmap=bytes),
-    **dict.fromkeys(("bos_id", "eos_id", "pad_id"), _signed),
+def _truth(found: Field) -> bool:
+    return bool(found.whole_number())
+
+
+_AS_TYPE: dict[str, Callable[[Field], Any]] = {
+    **dict(algorithm=_algorithm, charsmap=Field.content),
+    **dict.fromkeys(("bos_id", "eos_id", "pad_id"), Field.signed),
 }
 
 
 def _parsed(content: bytes) -> SentencePieceModel:
     model = SentencePieceModel()
-    for number, value in fields(content):
-        if number == 1:
-            model.pieces.append(_piece(_message(value)))
-        elif number == 2:
-            _fill(model, _message(value), _TRAINER)
-        elif number == 3:
-            _fill(model, _message(value), _NORMALIZER)
-        elif number == 5:
-            model.changes_decoded_text = any(number == 2 and rules for number, rules in fields(_message(value)))
+    for found in fields(content):
+        if found.number == 1:
+            with _said_of(f"piece {len(model.pieces)}"):
+                model.pieces.append(_piece(found.content()))
+        elif found.number == 2:
+            with _said_of("the trainer's description"):
+                _fill(model, found.content(), _TRAINER)
+        elif found.number == 3:
+            with _said_of("the normalizer's description"):
+                _fill(model, found.content(), _NORMALIZER)
+        elif found.number == 5:
+            with _said_of("the denormalizer's description"):
+                rules = [each.content() for each in fields(found.content()) if each.number == 2]
+                model.changes_decoded_text = any(rules)
     return model
 
 
+@contextmanager
+def _said_of(part: str) -> Iterator[None]:
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"in {part}, {error}") from error
+
+
 def _fill(model: SentencePieceModel, message: bytes, names: Mapping[int, str]) -> None:
-    for number, value in fields(message):
-        if name := names.get(number):
-            setattr(model, name, _AS_TYPE.get(name, bool)(value))
+    for found in fields(message):
+        if name := names.get(found.number):
+            setattr(model, name, _AS_TYPE.get(name, _truth)(found))
 
 
 def _piece(message: bytes) -> Piece:
     text, score, kind = "", 0.0, Kind.NORMAL
-    for number, value in fields(message):
-        if number == 1:
-            text = _message(value).decode()
-        elif number == 2:
-            [score] = struct.unpack("<f", _message(value))
-        elif number == 3:
+    for found in fields(message):
+        if found.number == 1:
+            text = found.content().decode()
+        elif found.number == 2:
+            score = found.real()
+        elif found.number == 3:
+            if (value := found.whole_number()) not in list(Kind):
+                raise ValueError(f"its kind is {value}, which SentencePiece doesn't have")
             kind = Kind(value)
     return Piece(text, score, kind)
 
 
-def _message(value: int | bytes) -> bytes:
-    if isinstance(value, int):
-        raise ValueError("a number stands where a message or a text belongs")
-    return value
+def _is_usable(score: float, algorithm: Algorithm) -> bool:
+    """Scores are summed by unigram models, put in an order by BPE, and nothing to the others."""
+    if algorithm == Algorithm.UNIGRAM:
+        return math.isfinite(score)
+    return algorithm != Algorithm.BPE or not math.isnan(score)
 
 
 def _check(model: SentencePieceModel) -> None:
@@ -176,7 +197,7 @@ def _check(model: SentencePieceModel) -> None:
         if not piece.text or piece.text in seen:
             raise ValueError(f"piece {token_id} is {f'{piece.text!r} once more' if piece.text else 'empty'}")
         check_length(piece.text, f"piece {token_id}")
-        if not math.isfinite(piece.score):
+        if not _is_usable(piece.score, model.algorithm):
             raise ValueError(f"piece {token_id}, {piece.text!r}, has the score {piece.score}")
         seen.add(piece.text)
     if model.charsmap:

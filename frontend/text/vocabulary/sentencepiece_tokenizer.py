@@ -5,6 +5,7 @@ the library applies itself. For the others a `Segmenter` cuts the text, and the 
 """
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import tokenizers
@@ -12,12 +13,13 @@ from tokenizers import AddedToken, decoders, normalizers, pre_tokenizers
 from tokenizers.models import BPE
 
 from ....protocol.errors import ConfigError
+from ..incremental import ALL_SPACES
 from .merges import merges
 from .prefix import DummyPrefix, dummy_prefix
 from .sentencepiece_model import SPACE, Algorithm, Kind, SentencePieceModel, added_tokens
 
 
-def refuse_what_differs(model: SentencePieceModel) -> None:
+def refuse_what_differs(model: SentencePieceModel, path: Path) -> None:
     """Raises ConfigError for models whose ids or text would not be the same here."""
     if model.algorithm == Algorithm.WORD:
         reason = "cuts text into words only"
@@ -28,8 +30,8 @@ def refuse_what_differs(model: SentencePieceModel) -> None:
     else:
         return
     raise ConfigError(
-        f"This SentencePiece model {reason}; such models are not read here. Give a folder with a tokenizer.json with "
-        "tokenizer=…"
+        f"{path} is a SentencePiece model that {reason}; such models are not read here. Give a folder with a "
+        "tokenizer.json with tokenizer=…"
     )
 
 
@@ -40,6 +42,7 @@ def needs_segmenter(model: SentencePieceModel) -> bool:
     others = {piece.kind for piece in model.pieces} & {Kind.USER_DEFINED, Kind.UNUSED}
     return bool(
         model.algorithm == Algorithm.UNIGRAM
+        or (model.algorithm == Algorithm.CHAR and merged)
         or model.charsmap
         or model.remove_extra_whitespaces
         or not model.escape_whitespaces
@@ -72,7 +75,7 @@ def sentencepiece_tokenizer(model: SentencePieceModel, settings: Mapping[str, An
             backend.normalizer = normalizers.Sequence([backend.normalizer, normalizers.Prepend(SPACE)])
         elif prefix == "first":
             backend.pre_tokenizer = _first_prefix()
-    backend.decoder = _decoder(prefix)
+    backend.decoder = _decoder(model, prefix)
     # Those that the settings list are added when they are read, with the options that they have there.
     listed = set(added_tokens(settings).values())
     control = [text for text in model.texts(Kind.CONTROL) if text not in listed]
@@ -94,9 +97,14 @@ def _first_prefix() -> pre_tokenizers.PreTokenizer:
     )
 
 
-def _decoder(prefix: DummyPrefix) -> decoders.Decoder:
-    """Bytes are read in any case: in this form everybody knows that ▁ is a space, and other models have none."""
+def _decoder(model: SentencePieceModel, prefix: DummyPrefix) -> decoders.Decoder:
+    """Bytes are read in any case: in this form everybody knows that ▁ is a space, and other models have none.
+
+    A model that removes extra spaces from text shows none at the beginning of an answer either.
+    """
     steps: list[decoders.Decoder] = [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
-    if prefix != "never":
+    if model.escape_whitespaces and model.remove_extra_whitespaces:
+        steps.append(decoders.Strip(" ", ALL_SPACES, 0))
+    elif model.escape_whitespaces and prefix != "never":
         steps.append(decoders.Strip(" ", 1, 0))
     return decoders.Sequence(steps)

@@ -1,7 +1,8 @@
 """A tiktoken file (a token in base64 and its rank on each line) as a `tokenizers` object that gives the same ids.
 
 The file doesn't say how text is cut into words before its bytes are merged, nor which special tokens follow: that is
-the model's own code. `SCHEMES` knows it by the class that tokenizer_config.json names.
+the model's own code. `SCHEMES` knows it by the class that tokenizer_config.json names. Where that is none or any's,
+the model_type of config.json tells, or as many tokens as Llama 3 has; what nothing tells is refused.
 """
 
 import base64
@@ -15,12 +16,15 @@ from tokenizers import AddedToken, Regex, decoders, normalizers, pre_tokenizers
 from tokenizers.models import BPE
 
 from ....protocol.errors import ConfigError
-from ....protocol.model_file import read_model_file
+from ....protocol.model_file import read_model_file, read_model_settings
+from ....protocol.rules import shown
+from ..byte_level import CHARACTER_OF_BYTE
 from .merges import merges
 from .piece_length import check_length
 
 _LINE = re.compile(rb"[A-Za-z0-9+/]+={0,2} \d+\s*(\n|\Z)")
-_PLAIN_CLASSES = ("", "PreTrainedTokenizerFast", "TokenizersBackend", "LlamaTokenizer", "LlamaTokenizerFast")
+# Classes of any model, which say nothing of its words.
+_PLAIN_CLASSES = ("", "PreTrainedTokenizer", "PreTrainedTokenizerFast", "TokenizersBackend")
 
 _DIGITS = r"\p{N}"
 _UP_TO_THREE_DIGITS = r"\p{N}{1,3}"
@@ -67,11 +71,18 @@ _LLAMA_3 = (
 )
 _QWEN = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", *(f"<|extra_{at}|>" for at in range(205)))
 
+_SCHEME_OF_LLAMA_3 = Scheme(_words(_UP_TO_THREE_DIGITS), _LLAMA_3, 128_000)
 SCHEMES = {
-    **dict.fromkeys(_PLAIN_CLASSES, Scheme(_words(_UP_TO_THREE_DIGITS), _LLAMA_3, 128_000)),
+    **dict.fromkeys(("LlamaTokenizer", "LlamaTokenizerFast"), _SCHEME_OF_LLAMA_3),
     "QWenTokenizer": Scheme(_words(_DIGITS), _QWEN, 151_643, is_composed=True, end="<|endoftext|>"),
     "ChatGLM4Tokenizer": Scheme(_words(_UP_TO_THREE_DIGITS)),
     "TikTokenTokenizer": Scheme(_KIMI, reserved=256),
+}
+# Of models whose files are tiktoken's: earlier ones of the same type have SentencePiece models.
+_CLASS_OF_TYPE = {
+    **dict.fromkeys(("llama", "mllama"), "LlamaTokenizer"),
+    **dict.fromkeys(("kimi_k2", "kimi_k25", "kimi_linear", "kimi_vl"), "TikTokenTokenizer"),
+    **dict(qwen="QWenTokenizer", chatglm="ChatGLM4Tokenizer"),
 }
 
 
@@ -80,21 +91,27 @@ def is_tiktoken(path: Path) -> bool:
         return _LINE.match(file.read(1 << 16)) is not None
 
 
-def scheme_of(path: Path, settings: Mapping[str, Any]) -> Scheme:
+def _scheme(path: Path, settings: Mapping[str, Any], num_ranks: int) -> Scheme:
     name = settings.get("tokenizer_class") or ""
+    model_type = read_model_settings(path.with_name("config.json")).get("model_type")
+    if name in _PLAIN_CLASSES and isinstance(model_type, str):
+        name = _CLASS_OF_TYPE.get(model_type, "")
+    elif name in _PLAIN_CLASSES and num_ranks == _SCHEME_OF_LLAMA_3.first_special:
+        return _SCHEME_OF_LLAMA_3
     if isinstance(name, str) and name in SCHEMES:
         return SCHEMES[name]
-    known = ", ".join(name for name in SCHEMES if name not in _PLAIN_CLASSES)
     raise ConfigError(
-        f"{path} is a tiktoken file, and how text is cut into words stands in the code of {name}, which is not known "
-        f"here (known are {known}, and Llama 3's), and is what tokenizer_config.json names. Give a folder with a "
-        "tokenizer.json with tokenizer=…"
+        f"{path} is a tiktoken file, and how text is cut into words stands in the model's own code, which is not known "
+        f"here: tokenizer_config.json has tokenizer_class={shown(settings.get('tokenizer_class'))}, known are "
+        f"{', '.join(SCHEMES)}; config.json has model_type={shown(model_type)}, known are {', '.join(_CLASS_OF_TYPE)}. "
+        "Give a folder with a tokenizer.json with tokenizer=…"
     )
 
 
-def tiktoken_tokenizer(path: Path, settings: Mapping[str, Any]) -> tokenizers.Tokenizer:
-    scheme = scheme_of(path, settings)
+def tiktoken_tokenizer(path: Path, settings: Mapping[str, Any]) -> tuple[tokenizers.Tokenizer, str | None]:
+    """With the token that ends a text where the settings name none."""
     ranks = _ranks(path)
+    scheme = _scheme(path, settings, len(ranks))
     backend = tokenizers.Tokenizer(
         BPE(
             {_written(token): rank for token, rank in ranks.items()},
@@ -112,7 +129,7 @@ def tiktoken_tokenizer(path: Path, settings: Mapping[str, Any]) -> tokenizers.To
     )
     backend.decoder = decoders.ByteLevel()
     backend.add_tokens(list(_special_tokens(len(ranks), scheme, settings)))
-    return backend
+    return backend, scheme.end
 
 
 def _ranks(path: Path) -> dict[bytes, int]:
@@ -162,14 +179,4 @@ def _special_tokens(first: int, scheme: Scheme, settings: Mapping[str, Any]) -> 
 
 
 def _written(token: bytes) -> str:
-    return "".join([_CHARACTER_OF_BYTE[byte] for byte in token])
-
-
-def _characters() -> list[str]:
-    """How byte-level tokenizers write bytes: printable ones as themselves, the others from U+0100 on."""
-    plain = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)}
-    moved = iter(range(0x100, 0x200))
-    return [chr(byte) if byte in plain else chr(next(moved)) for byte in range(256)]
-
-
-_CHARACTER_OF_BYTE = _characters()
+    return "".join([CHARACTER_OF_BYTE[byte] for byte in token])

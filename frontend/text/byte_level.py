@@ -1,0 +1,11 @@
+"""How byte-level tokenizers write bytes as characters: printable ones as themselves, the others from U+0100 on."""
+
+
+def _characters() -> list[str]:
+    plain = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)}
+    moved = iter(range(0x100, 0x200))
+    return [chr(byte) if byte in plain else chr(next(moved)) for byte in range(256)]
+
+
+CHARACTER_OF_BYTE = _characters()
+BYTE_OF_CHARACTER = {character: byte for byte, character in enumerate(CHARACTER_OF_BYTE)}
