@@ -6,11 +6,12 @@ The daemon brings another one, with several models that come and go. Knows nothi
 import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from concurrent.futures import Future
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from ...protocol.errors import ModelNotFoundError, RequestError
+from ...protocol.errors import ModelNotFoundError, PenstockError, RequestError
 from ...protocol.sampling import SamplingParams
 from ...protocol.stats import Stats
 from ...protocol.suggestion import suggestion
@@ -49,11 +50,22 @@ class ModelState(NamedTuple):
     reason: str = ""  # why it has failed, or is started again
 
 
-class Submitted(NamedTuple):
+@dataclass(slots=True, eq=False)
+class Submitted:
     """A prompt that has gone to an engine, and the way to that."""
 
     request: Pending
     client: TreeTransport
+    # Of one that was left before its end: the engine's answer how many tokens each of its samples had by then. Those
+    # of a whole answer come to this process at its end alone.
+    last_stats: "Future[Stats] | None" = None
+
+    def leave(self) -> None:
+        """Nobody waits for it any more: it is ended, if it still runs."""
+        if not (self.request.is_finished or self.request.prompt.is_streamed):
+            with suppress(PenstockError):  # the engine has died, or is closed
+                self.last_stats = self.client.ask_stats(self.request.sequence_ids)
+        self.client.abort([self.request])
 
 
 class Model(Protocol):
@@ -192,9 +204,10 @@ class LoadedModel:
             return
         charge.grow(request.own_bytes)
         request.charge = charge
+        submitted = Submitted(request, session.client)
         try:
             session.client.submit([request])
-            on_submit(Submitted(request, session.client))
+            on_submit(submitted)
             is_finished = False
             while not is_finished:
                 await arrival.wait()
@@ -205,7 +218,7 @@ class LoadedModel:
                     is_finished = news.output.finished
                     yield news
         finally:
-            session.client.abort([request])
+            submitted.leave()
 
 
 class OneModel:
