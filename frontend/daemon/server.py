@@ -18,7 +18,7 @@ from ... import __version__
 from ...protocol.attach import DaemonStatus, is_own_user
 from ...protocol.errors import PenstockError
 from ...protocol.utf8 import shown
-from ..console import logs
+from ..console import logs, standard_error
 from ..requests.budget import Budget
 from ..requests.heap import give_large_blocks_back
 from ..session.threads import in_own_thread
@@ -143,10 +143,11 @@ class Daemon:
             self._http.address,
             sum(client.model is not None for client in self._clients),
             self.models.is_draining,
-            shown(logs.daemon_log()),
+            "" if self._is_foreground else shown(logs.daemon_log()),
             await self.models.figures(),
             self._num_running,
             self._drain,
+            standard_error.target(),
         )
 
     @property

@@ -48,6 +48,8 @@ class Card:
 class ModelState(NamedTuple):
     state: str  # ready, loading, restarting, failed, unloading, or unloaded: loaded when it is asked
     reason: str = ""  # why it has failed, or is started again
+    last_error: str = ""  # the same, also after it has come back
+    last_error_time: float = 0.0  # Unix seconds
 
 
 @dataclass(slots=True, eq=False)
@@ -130,7 +132,8 @@ class Models(Protocol):
     def states(self) -> dict[str, ModelState]: ...
 
     async def silent(self, seconds: float) -> dict[str, list[str]]:
-        """Of each loaded model the processes that don't answer now, each asked itself; raises what has ended one."""
+        """Of each loaded model the processes that don't answer now, each asked itself; none of those that have ended,
+        which `states` says by then."""
 
 
 @dataclass(slots=True)
@@ -251,11 +254,15 @@ class OneModel:
         return {self._names[0]: await asked}
 
     def states(self) -> dict[str, ModelState]:
-        return {self._names[0]: ModelState("ready")}
+        error = self._llm._session.client.error
+        why = str(error) if error is not None else ""
+        return {self._names[0]: ModelState("ready" if error is None else "failed", why, why)}
 
     async def silent(self, seconds: float) -> dict[str, list[str]]:
-        await self._llm.ready()
-        return {self._names[0]: await self._llm._session.client.silent(seconds)}
+        with suppress(PenstockError):
+            await self._llm.ready()
+            return {self._names[0]: await self._llm._session.client.silent(seconds)}
+        return {}
 
     async def _adapters(self) -> list[str]:
         return await self._llm.list_loras() if self._llm._session.config.enable_lora else []

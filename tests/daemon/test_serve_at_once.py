@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from pathlib import Path
 import pexpect
 import psutil
 import pytest
-from builders.daemon import RunningDaemon, models, wait_for
+from builders.daemon import RunningDaemon, models, wait_for, worker_of
 from builders.watching import is_running
 
 from penstock.frontend import cli
@@ -137,7 +138,7 @@ def test_health_tells_loading_from_ready_and_the_server_is_alive_all_the_while(s
     assert ask(http, "/health")[1] == {"status": "ok", "models": {"a": "ok"}}
 
 
-def test_why_a_model_failed_is_told_by_health_ps_status_and_logs(start, broken, capsys):
+def test_why_a_model_failed_or_died_is_told_by_health_ps_status_and_logs(start, broken, capsys):
     more = f'[models.b]\nmodel = "{broken}"\npreload = true\n'
     daemon = start(models("a", more="preload = true") + more, *HTTP)
     wait_for(lambda: [daemon.model(name).state for name in "ab"] == ["ready", "failed"], "both were tried", 60.0)
@@ -151,6 +152,19 @@ def test_why_a_model_failed_is_told_by_health_ps_status_and_logs(start, broken, 
         lines = said(capsys, command, "--socket", daemon.address)[1].splitlines()
         assert any(line.split()[0].startswith("b") and why in line for line in lines), command
     assert "b could not be loaded" in (told := said(capsys, "logs", "-n", "50")[1]) and why in told
+    assert list(body["last_errors"]) == ["b"]
+    os.kill(worker_of(daemon), signal.SIGKILL)
+    bodies = [body]
+    while bodies[-1]["models"]["a"] != "ok" or "a" not in bodies[-1]["last_errors"]:
+        bodies.append(ask(daemon.status().http, "/health")[1])
+        assert bodies[-1]["status"] in ("failed", "silent") and len(bodies) < 5000
+    coming = [body["reasons"].get("a", "") for body in bodies if body["models"]["a"] in ("loading", "restarting")]
+    assert coming and all("worker 0 process" in reason for reason in coming), "it is told all the while that it loads"
+    last = bodies[-1]["last_errors"]["a"]
+    assert "worker 0 process" in last["message"] and abs(last["time"] - time.time()) < 120
+    assert "a" not in bodies[-1]["reasons"]
+    for command in ("ps", "status"):
+        assert "worker 0 process" in said(capsys, command, "--socket", daemon.address)[1], command
 
 
 @pytest.mark.long
