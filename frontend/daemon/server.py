@@ -24,6 +24,7 @@ from ..requests.heap import give_large_blocks_back
 from ..session.threads import in_own_thread
 from .address import Address
 from .http_face import HttpFace
+from .judgement import require_models
 from .message_threads import MessageThreads
 from .models import Models
 from .questions import Answers
@@ -74,6 +75,7 @@ class Daemon:
         self._answers = Answers(self)
         self._http = HttpFace(self.models, self.budget, is_foreground=self._is_foreground)
         with Address(self.address) as address:
+            await require_models(self.settings.models.values())
             server = await asyncio.start_unix_server(self._serve, sock=address.listen())
             try:
                 self.models.preload()  # first: who asks from now on hears that they are loading

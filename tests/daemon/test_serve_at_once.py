@@ -1,10 +1,12 @@
 """`penstock serve` loads what it is told to and ends where it can't; /health, ps, status and logs tell how it does."""
 
+import asyncio
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -21,7 +23,10 @@ from builders.watching import is_running
 
 from penstock.frontend import cli
 from penstock.frontend.console import logs
+from penstock.frontend.daemon import judgement
 from penstock.frontend.daemon.background import stop_daemon
+from penstock.frontend.daemon.settings import read_settings
+from penstock.protocol.errors import ModelNotFoundError
 
 STAND_IN = ["--load-format", "stand-in", "--max-model-len", "256", "--num-gpu-blocks-override", "32"]
 HTTP = ["--http", "127.0.0.1:0"]
@@ -81,7 +86,31 @@ def test_what_cannot_be_loaded_is_a_sentence_and_no_daemon(command, words, sente
     done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=120)
     last = " ".join(done.stderr.partition("penstock: ")[2].split())
     assert done.returncode == 1 and sentence in last and "Traceback" not in done.stderr, done.stderr
+    assert "penstock serves" not in done.stderr, "it never said that it would"
     assert not address.exists() and cli.main(["status", "--socket", str(address)]) == 3
+
+
+def test_a_hub_that_says_nothing_keeps_no_daemon_from_its_start_and_a_wrong_name_waits_for_none(monkeypatch):
+    asked, over = [], threading.Event()
+
+    def require_known(model: str, revision: str | None) -> None:
+        asked.append(model)
+        if model == "wrong":
+            raise ModelNotFoundError("No model was found.")
+        over.wait(60)
+
+    monkeypatch.setattr(judgement, "require_known", require_known)
+    settings = read_settings(None, ["far/away", "pocket"], {"preload": True}, {}, None)
+    monkeypatch.setattr(judgement, "_SECONDS", 0.01)
+    asyncio.run(judgement.require_models(settings.models.values()))
+    assert sorted(asked) == ["far/away", "pocket"]
+    settings = read_settings(None, ["far/away", "desk=wrong"], {"preload": True}, {}, None)
+    monkeypatch.setattr(judgement, "_SECONDS", 60)
+    with pytest.raises(ModelNotFoundError, match="desk could not be loaded: No model was found"):
+        asyncio.run(judgement.require_models(settings.models.values()))
+    settings = read_settings(None, ["desk=wrong"], {"preload": False}, {}, None)
+    asyncio.run(judgement.require_models(settings.models.values()))  # nothing is looked for before it is used
+    over.set()
 
 
 @pytest.mark.long
