@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from ..protocol.beams import BeamSearchParams, beams_of
 from ..protocol.config import EngineConfig
+from ..protocol.errors import RequestError
 from ..protocol.options import EngineOptions, explain_options
 from ..protocol.outputs import RequestOutput
+from ..protocol.rules import shown
 from ..protocol.sampling import SamplingParams
 from ..protocol.stats import Stats
 from .console.shown_model import shown_model
@@ -35,9 +37,9 @@ class AsyncLLM:
     """Options that cannot work raise here; what goes wrong while the tree starts is raised by the first `await`."""
 
     def __init__(self, model: str | os.PathLike[str], **options: Unpack[EngineOptions]) -> None:
-        self._model = str(model)
         given: dict[str, Any] = {**options}
         EngineConfig.from_options(model, **given)
+        self._model = str(model)
         self._opened: Future[Session[Any]] = Future()
         self._start: Future[None] = Future()
         self._threads = _threads()
@@ -127,6 +129,10 @@ class AsyncLLM:
 
     async def abort(self, request_id: str) -> None:
         """End a running request; whoever waits for it gets what it has, with `error_code` 499."""
+        if not isinstance(request_id, str):
+            raise RequestError(
+                f"request_id={shown(request_id)}: must be that of an output, which is text: abort(output.request_id)."
+            )
         await self.ready()
         if request_id.isdecimal():
             self._session.cancel(int(request_id))

@@ -37,8 +37,8 @@ class LLM:
     """Starts the tree and returns when it is ready. `close()`, `with`, garbage collection and exit end it."""
 
     def __init__(self, model: str | os.PathLike[str], **options: Unpack[EngineOptions]) -> None:
-        self._model = str(model)
         self._session = open_model(model, {**options})
+        self._model = str(model)
         # Before waiting: a Ctrl-C during the start must find someone who ends the children.
         self._finalizer = weakref.finalize(self, self._session.client.close)
         self._session.wait_until_ready()

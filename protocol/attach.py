@@ -266,7 +266,9 @@ class ModelStatus(Part):
     resident_bytes: int = 0  # of all its processes
     plan: MemoryPlan | None = None
     stats: Stats | None = None
-    error: str = ""
+    error: str = ""  # why it isn't there, or is loaded again
+    last_error: str = ""  # the same, also after it has come back
+    last_error_time: float = 0.0  # Unix seconds
 
 
 class DaemonStatus(Part):
@@ -277,10 +279,11 @@ class DaemonStatus(Part):
     http: str
     clients: int
     is_draining: bool
-    log: str
+    log: str  # a file; empty in the foreground, where all is said to `said_to`
     models: list[ModelStatus]
     num_running: int = 0  # requests
     drain: float = 0.0  # seconds that these have when it ends
+    said_to: str = ""  # what its standard error is, as far as the system tells
 
 
 class Answer(Message):

@@ -6,6 +6,7 @@ Knows nothing of the messages' meaning.
 """
 
 import logging
+import os
 import struct
 import time
 from collections.abc import Iterator
@@ -14,8 +15,24 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from .places import reason
+
 _LOG = logging.getLogger(__name__)
 _LENGTH = struct.Struct("<Id?")
+
+
+def write_all(descriptor: int, content: bytes) -> None:
+    """A disk that is nearly full takes a part, and says so at the next one alone."""
+    while content:
+        content = content[os.write(descriptor, content) :]
+
+
+def ended(option: str, error: OSError) -> str:
+    """What is said where no more can be written of the file that an option names."""
+    return (
+        f"What {option}= writes ends here, and everything else goes on: {reason(error)}. What is in the file can be "
+        "read. For all of it make room, or name a file on another disk, and begin anew."
+    )
 
 
 class Recorded(NamedTuple):
@@ -36,10 +53,10 @@ class Recorder:
             return
         body = self._encoder.encode(message)
         try:
-            self._file.write(_LENGTH.pack(len(body), time.monotonic(), is_answer) + body)
+            write_all(self._file.fileno(), _LENGTH.pack(len(body), time.monotonic(), is_answer) + body)
         except OSError as error:
             self._has_ended = True
-            _LOG.warning("The recording ends here: %s", error)
+            _LOG.warning("%s", ended("record", error))
 
 
 def read_recording(path: str | Path, messages: Any) -> Iterator[Recorded]:

@@ -6,12 +6,17 @@ Knows nothing of what the spans mean.
 """
 
 import json
+import logging
 import os
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
+
+from .recording import ended, write_all
+
+_LOG = logging.getLogger(__name__)
 
 _FLUSH_EVENTS = 200
 _FLUSH_NANOSECONDS = 500_000_000
@@ -53,7 +58,11 @@ class Trace:
 
     def flush(self) -> None:
         if self._file is not None and self._events:
-            with suppress(OSError):  # a full disk costs the timeline, not the steps
-                os.write(self._file, "".join(line + ",\n" for line in self._events).encode())
+            try:
+                write_all(self._file, "".join(line + ",\n" for line in self._events).encode())
+            except OSError as error:  # a full disk costs the timeline, not the steps
+                _LOG.warning("%s", ended("trace", error))
+                os.close(self._file)
+                self._file = None
             self._events.clear()
             self._flushed = time.monotonic_ns()

@@ -19,7 +19,7 @@ from typing import Any
 from penstock.kernels.triton.switches import KERNEL_TUNING, SWITCHES
 
 _AT_ONCE = 4
-_SECONDS = 120
+_SECONDS, _SECONDS_INTERPRETED = 120, 1200
 _APART = 0.3  # of log-probabilities in the mean; a wrong kernel is off by more than 1
 _MODEL = {"max_model_len": 2048, "max_num_seqs": 8, "kv_cache_memory": "256MiB", "quiet": True}
 _FORMS: dict[str, dict[str, Any]] = {
@@ -49,14 +49,14 @@ def answers(device: str, form: str, is_small: bool) -> dict[str, Any]:
 
 def found(device: str, form: str, is_small: bool, environment: dict[str, str]) -> dict[str, Any] | str:
     """The same by a process with these variables; a sentence if it failed."""
+    seconds = _SECONDS_INTERPRETED if is_small else _SECONDS
     words = [sys.executable, __file__, "--device", device, "--answers", form, *["--small"] * is_small]
     try:
         told = subprocess.run(
-            words, capture_output=True, text=True, timeout=_SECONDS * (10 if is_small else 1),
-            env={**os.environ, **environment}, check=False,
-        )  # fmt: skip
+            words, capture_output=True, text=True, timeout=seconds, env={**os.environ, **environment}, check=False
+        )
     except subprocess.TimeoutExpired:
-        return f"no answer within {_SECONDS} s"
+        return f"no answer within {seconds} s"
     if told.returncode:
         return (told.stderr.strip().splitlines() or ["it ended without a word"])[-1][:120]
     return json.loads(told.stdout.splitlines()[-1])

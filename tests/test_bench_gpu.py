@@ -1,10 +1,14 @@
 """The GPU's benchmark: the least work that it holds times against, how it reads a profile, and what a failure costs."""
 
 import json
+import subprocess
+from contextlib import contextmanager
 
 import bench_gpu
+import bisect_gpu
 import pytest
 from bench_models import SHAPES
+from gpu_figures import trees
 from gpu_figures.idle import busy_seconds
 from gpu_figures.setting import Figure, Part, Setting
 from gpu_figures.work import Work, attention_operations
@@ -67,3 +71,38 @@ def test_every_section_has_its_parts(tmp_path):
     for section in bench_gpu.SECTIONS:
         if section not in ("peer", "start"):  # the first imports transformers, the second sets the environment
             assert next(bench_gpu.parts_of(section, Setting("cpu", True, {}, tmp_path))).name
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_figure_beside_a_plain_one_is_there_only_where_the_plain_one_is(fails, tmp_path, monkeypatch):
+    @contextmanager
+    def opened(setting, shape, **options):
+        if fails and (options.get("quantization", "none") is None or options == {"max_num_seqs": trees.NUM_FEW}):
+            raise RuntimeError("it doesn't start")
+        yield None, SMALL
+
+    monkeypatch.setattr(trees, "opened", opened)
+    monkeypatch.setattr(trees, "_step_seconds", lambda *given: (1.0, 1.0))
+    monkeypatch.setattr(trees, "_prompts", lambda *given: ())
+    monkeypatch.setattr(trees, "_rounds", lambda name, *given: [Figure(name, 1.0, "tokens/s")])
+    for section, words in ((trees.decode, "beside bf16"), (trees.price, "of the rate without")):
+        setting, names = Setting("cpu", True, {}, tmp_path), []
+        for part in section(setting):
+            try:
+                names += [figure.name for figure in part.figures()]
+            except RuntimeError:
+                names.append("failed")
+        assert ("failed" in names) is fails
+        assert any(words in name for name in names) is not fails, names
+
+
+@pytest.mark.parametrize("is_small", [True, False])
+def test_the_search_for_a_fault_names_the_time_that_it_has_waited(is_small, monkeypatch):
+    waited = []
+
+    def run(words, timeout, **more):
+        waited.append(timeout)
+        raise subprocess.TimeoutExpired(words, timeout)
+
+    monkeypatch.setattr(bisect_gpu.subprocess, "run", run)
+    assert bisect_gpu.found("cpu", "float32", is_small, {}) == f"no answer within {waited[0]} s"

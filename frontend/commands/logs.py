@@ -1,14 +1,20 @@
 """Show the last lines of what the daemon in the background has said; with --follow, what it says from now on, too.
 
-Knows nothing of what the lines mean.
+One in the foreground has no log: where its lines go is said instead. Knows nothing of what the lines mean.
 """
 
 import argparse
 import time
+from contextlib import suppress
 from pathlib import Path
 
+from ...protocol.attach import DaemonStatus
 from ...protocol.errors import PenstockError
+from ...protocol.utf8 import shown
 from ..console.logs import daemon_log
+from ..daemon.background import line_to, status_of
+from .socket_option import add_socket, socket_of
+from .status import foreground_words
 
 USAGE = "[options]"
 
@@ -17,30 +23,68 @@ _TAIL_BYTES = 1 << 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-n", "--lines", metavar="N", type=int, default=40, help="how many of the last lines (40)")
+    parser.add_argument("-n", "--lines", metavar="N", type=_count, default=40, help="how many of the last lines (40)")
     parser.add_argument("-f", "--follow", action="store_true", help="go on until Ctrl-C")
+    add_socket(parser)
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number of lines, 0 or more")
+    return int(text[:18])
 
 
 def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
-    log = daemon_log()
-    if not log.exists():
-        raise PenstockError(f"No daemon has been in the background here: there is no {log}.")
-    end = _show_tail(log, max(0, arguments.lines))
+    log = _log_of(_running(arguments))
+    end = _show_tail(log, arguments.lines)
     while arguments.follow:
         time.sleep(_LOOK_SECONDS)
         end = _show_from(log, end)
     return 0
 
 
+def _running(arguments: argparse.Namespace) -> DaemonStatus | None:
+    """None where no daemon runs, and where it says nothing: then its log is what one wants to see."""
+    with suppress(PenstockError):
+        line = line_to(socket_of(arguments))
+        try:
+            return status_of(line)
+        finally:
+            line.close()
+    return None
+
+
+def _log_of(running: DaemonStatus | None) -> Path:
+    log = daemon_log()
+    if running is not None and not running.log:
+        earlier = f" What daemons in the background have said before lies in {log}." if log.is_file() else ""
+        raise PenstockError(
+            f"The daemon that runs here (process {running.pid}) has no log: {foreground_words(running)}.{earlier}"
+        )
+    if running is not None and running.log != shown(log):  # it was started with other folders
+        log = Path(running.log)
+    if not log.exists():
+        raise PenstockError(f"No daemon has been in the background here: there is no {log}.")
+    if not log.is_file():
+        raise PenstockError(
+            "The daemon has no log: no folder for it could be written to. Name one in PENSTOCK_LOG_DIR, and start the "
+            "daemon again."
+        )
+    return log
+
+
 def _show_tail(log: Path, count: int) -> int:
     """Returns how far it was read."""
     with open(log, "rb") as file:
-        start = max(0, file.seek(0, 2) - _TAIL_BYTES)
-        file.seek(start)
-        found = file.read()
-    lines = found.decode(errors="replace").splitlines()
-    print("\n".join(lines[len(lines) - min(count, len(lines)) :]), flush=True)
-    return start + len(found)
+        end = file.seek(0, 2)
+        start, found = end, b""
+        while start > 0 and found.count(b"\n") <= count:
+            start = max(0, end - max(_TAIL_BYTES, 2 * (end - start)))
+            file.seek(start)
+            found = file.read(end - start)
+    lines = found.decode(errors="replace").splitlines(keepends=True)
+    print("".join(lines[max(0, len(lines) - count) :]), end="", flush=True)
+    return end
 
 
 def _show_from(log: Path, start: int) -> int:

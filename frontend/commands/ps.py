@@ -11,7 +11,7 @@ from ...protocol.sizes import size
 from ..console.printable import on_one_line
 from ..daemon.background import line_to, status_of
 from .socket_option import add_socket, socket_of
-from .status import span, why_not_ready
+from .status import last_error, span
 
 USAGE = "[options]"
 
@@ -40,7 +40,7 @@ def table(before: DaemonStatus, after: DaemonStatus, seconds: float, now: float)
     rows = [_HEADINGS, *(_row(earlier.get(model.name), model, seconds, now) for model in after.models)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
-    return lines + [on_one_line(f"{model.name}: {why}") for model in after.models if (why := why_not_ready(model))]
+    return lines + [on_one_line(f"{model.name}: {why}") for model in after.models if (why := last_error(model, now))]
 
 
 def _row(earlier: ModelStatus | None, model: ModelStatus, seconds: float, now: float) -> tuple[str, ...]:

@@ -42,16 +42,24 @@ def lines_of(status: DaemonStatus, now: float) -> list[str]:
         ("HTTP", status.http or "none"),
         ("models", ", ".join(models) or "none"),
         ("clients", str(status.clients)),
-        ("log", status.log),
+        ("log", status.log or f"none: {foreground_words(status)}"),
     ]
-    rows += [(model.name, reason) for model in status.models if (reason := why_not_ready(model))]
+    rows += [(model.name, words) for model in status.models if (words := last_error(model, now))]
     state = "The daemon is shutting down" if status.is_draining else "A daemon runs"
     return [state, *(on_one_line(f"  {name:<8} {text}") for name, text in rows)]
 
 
-def why_not_ready(model: ModelStatus) -> str:
-    """What went wrong with a model that isn't there, on one line."""
-    return " ".join(model.error.split()) if model.state != "ready" else ""
+def foreground_words(status: DaemonStatus) -> str:
+    """Where a daemon without a log says what it has to say."""
+    where = f"standard error, {status.said_to}" if status.said_to else "standard error"
+    return f"it is in the foreground, and says everything to its {where}"
+
+
+def last_error(model: ModelStatus, now: float) -> str:
+    """What went wrong with a model, also where it is there again, on one line."""
+    if not model.last_error:
+        return ""
+    return f"last error {span(now - model.last_error_time)} ago: {' '.join(model.last_error.split())}"
 
 
 def span(seconds: float) -> str:

@@ -15,6 +15,7 @@ import threading
 from contextlib import suppress
 from typing import Any
 
+from ...protocol.utf8 import shown
 from .printable import printable
 
 _PIECE = select.PIPE_BUF  # what a pipe takes at once if it takes anything
@@ -107,6 +108,13 @@ class StandardError:
 
     def fileno(self) -> int:
         return sys.stderr.fileno()
+
+
+def target() -> str:
+    """What it is, in the system's words: a terminal's or a file's path, or a pipe."""
+    with suppress(OSError):
+        return shown(os.readlink("/proc/self/fd/2"))
+    return ""
 
 
 def fill_closed_descriptors() -> None:

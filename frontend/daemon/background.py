@@ -60,7 +60,7 @@ def start_daemon(words: Sequence[str], address: Path, say: Callable[[str], None]
             say(f"The daemon loads what it is to serve, also where nobody waits for it. Its log is {log}.")
         # Loading takes as long as it takes; where the daemon ends over it, so does the pipe.
         if not (is_ours and os.read(read_end, 1)) and (is_ours or not listens(address)):
-            raise PenstockError(f"The daemon did not start: {_last_words(log, said)} Its log is {log}.")
+            raise PenstockError(f"The daemon did not start: {_last_words(log, said).rstrip('.')}. Its log is {log}.")
     finally:
         for end in (read_end, write_end):
             if end >= 0:

@@ -34,6 +34,7 @@ class Model:
         self.is_stale = False  # its settings have changed: another takes its name as soon as nobody uses it
         self.leases = 0
         self.restarts = 0
+        self.last_error, self.last_error_time = "", 0.0  # of a load that failed or a tree that died, Unix seconds
         self.last_used = time.monotonic()
         self.session: PrivateSession | None = None
         self.on_change: Callable[[], None] = lambda: None
@@ -46,6 +47,7 @@ class Model:
         self._ready_since = -math.inf
         self._deaths_in_a_row = 0
         self._has_died = False  # and is to come back
+        self._is_at_fault = False  # it has not been there since its last error
         self._become("unloaded")
 
     @property
@@ -72,8 +74,16 @@ class Model:
         """Somebody uses it, or its processes have still to end."""
         return self.leases > 0 or self.is_held
 
-    def _become(self, state: str, error: str = "") -> None:
-        self.state, self.since, self.error = state, time.time(), error
+    @property
+    def error(self) -> str:
+        """Why it isn't there, or is loaded again; empty once it is."""
+        return self.last_error if self._is_at_fault else ""
+
+    def _become(self, state: str) -> None:
+        self.state, self.since = state, time.time()
+
+    def _note_fault(self, error: BaseException) -> None:
+        self.last_error, self.last_error_time, self._is_at_fault = str(error), time.time(), True
 
     # --- leases ----------------------------------------------------------------------------------------------------
 
@@ -133,7 +143,7 @@ class Model:
 
     def _come_back(self) -> None:
         if self._is_wanted:
-            self._become("restarting", self.error)
+            self._become("restarting")
             self._begin_load()
 
     @property
@@ -155,11 +165,12 @@ class Model:
             # as one is that is to be there from the start. Any other is only tried when somebody asks.
             self._has_died |= isinstance(error, EngineDeadError) and self.settings.preload
             self._deaths_in_a_row += self._has_died or isinstance(error, EngineDeadError)
-            self._become("failed", str(error))
+            self._become("failed")
+            self._note_fault(error)
             raise
         finally:
             self._loading = None
-        self.session, self._has_died = session, False
+        self.session, self._has_died, self._is_at_fault = session, False, False
         self._ready_since = time.monotonic()
         self._become("ready")
         self._hear_of_death(session.client)
@@ -190,7 +201,8 @@ class Model:
         self._has_died = True
         self.restarts += 1
         self._deaths_in_a_row += 1
-        self._become("unloaded", str(error))
+        self._become("unloaded")
+        self._note_fault(error)
         when = f"in {self._pause():.1f} s" if self._is_wanted else "when it is next used"
         logs.say(f"{self.name}: {error} It is started again {when}.", quiet=False)
         self._closing = asyncio.create_task(self._close(client))
@@ -246,8 +258,17 @@ class Model:
         return None
 
     async def silent(self, seconds: float) -> list[str]:
-        """Of its processes those that don't answer now; raises what has ended them."""
-        return [] if self.session is None else await self.session.client.silent(seconds)
+        """Of its processes those that don't answer now; none of those that have ended, which its state then says."""
+        if self.session is None:
+            return []
+        client = self.session.client
+        try:
+            return await client.silent(seconds)
+        except ClosedError:
+            pass
+        except PenstockError as error:
+            self._died(client, error)  # we may be the first to hear of it
+        return []
 
     def status(self) -> ModelStatus:
         client = self.session.client if self.session is not None else None
@@ -262,6 +283,8 @@ class Model:
             sum(map(_resident, pids)),
             self.session.plan if self.session is not None else None,
             error=self.error,
+            last_error=self.last_error,
+            last_error_time=self.last_error_time,
         )
 
 

@@ -135,7 +135,7 @@ class Models:
         return await self._models[name].stats() if name in self._models else None
 
     async def silent(self, name: str, seconds: float) -> list[str]:
-        """Its processes that don't answer now."""
+        """Its processes that don't answer now; none of those that have ended, which its state says by then."""
         return await self._models[name].silent(seconds) if name in self._models else []
 
     def listing(self) -> list[ModelStatus]:

@@ -217,7 +217,7 @@ class Served:
         self._outbox.say(
             Attached(
                 model.name,
-                session.plan,
+                session.door.plan,
                 session.door.defaults,
                 str(files.folder),
                 str(files.tokenizer_folder),
@@ -240,7 +240,7 @@ class Served:
         self.model = model
         try:
             session = await model.ready()
-            if words := disagreement(model.settings.config, session.config, session.plan, message.options):
+            if words := disagreement(model.settings.config, session.config, session.door.plan, message.options):
                 raise _Disagreement(words)
         except BaseException:  # it is a stranger again
             self.model = None

@@ -18,12 +18,13 @@ from ... import __version__
 from ...protocol.attach import DaemonStatus, is_own_user
 from ...protocol.errors import PenstockError
 from ...protocol.utf8 import shown
-from ..console import logs
+from ..console import logs, standard_error
 from ..requests.budget import Budget
 from ..requests.heap import give_large_blocks_back
 from ..session.threads import in_own_thread
 from .address import Address
 from .http_face import HttpFace
+from .judgement import require_models
 from .message_threads import MessageThreads
 from .models import Models
 from .questions import Answers
@@ -74,6 +75,7 @@ class Daemon:
         self._answers = Answers(self)
         self._http = HttpFace(self.models, self.budget, is_foreground=self._is_foreground)
         with Address(self.address) as address:
+            await require_models(self.settings.models.values())
             server = await asyncio.start_unix_server(self._serve, sock=address.listen())
             try:
                 self.models.preload()  # first: who asks from now on hears that they are loading
@@ -143,10 +145,11 @@ class Daemon:
             self._http.address,
             sum(client.model is not None for client in self._clients),
             self.models.is_draining,
-            shown(logs.daemon_log()),
+            "" if self._is_foreground else shown(logs.daemon_log()),
             await self.models.figures(),
             self._num_running,
             self._drain,
+            standard_error.target(),
         )
 
     @property

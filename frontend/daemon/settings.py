@@ -139,11 +139,14 @@ def _http(table: Any, given: dict[str, Any], path: Path | None) -> HttpOptions:
             f"{suggestion(unknown[0], names)}"
         )
     if "address" in table:
-        table = {**table, "http": table["address"]}
+        address = table["address"]
+        table = {**table, "http": str(address) if type(address) is int else address}  # a port alone
         del table["address"]
     try:
         return msgspec.convert({**table, **given}, HttpOptions)
     except msgspec.ValidationError as error:
+        if isinstance(error.__cause__, ConfigError):  # our own sentence
+            raise ConfigError(f"HTTP: {error.__cause__}") from error
         fault = DecodingFault.of(error, HttpOptions, whole="[http]")
         raise ConfigError(f"HTTP: {fault.field}: {fault.sentence.partition(' - at ')[0]}.") from error
 

@@ -4,6 +4,7 @@ What decoding would take, in time and in memory, is told from the bytes before i
 around values, outside of texts. Knows nothing of what the fields mean.
 """
 
+import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple, TypeVar
 
@@ -120,12 +121,29 @@ def decoded(body: bytes | bytearray, kind: type[Body]) -> Body:
     except msgspec.ValidationError as error:
         fault = DecodingFault.of(error, kind, whole="The body")
         raise ApiError(400, fault.sentence, param=fault.field or None) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ApiError(400, f"The body is not JSON that can be read: {error}.") from None
+    except UnicodeDecodeError as error:
+        byte = error.object[error.start]
+        raise ApiError(400, f"The body is not UTF-8, as JSON has to be: a text in it has the byte 0x{byte:02x} "
+                            f"({error.reason}). Encode it as UTF-8.") from None  # fmt: skip
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ApiError(400, _half_a_pair(body) or f"The body is not JSON that can be read: {error}.") from None
     for name in kind.__struct_fields__:
         if isinstance(value := getattr(request, name), (dict, list)):
             check_levels(name, value)
     return request
+
+
+def _half_a_pair(body: bytes | bytearray) -> str:
+    """What to say where the decoder stumbled over that, which it may take for the end of the body; empty where there is
+    none. Of so much of it as is looked through while nothing else runs."""
+    place = whole.end() if (whole := _WHOLE_CHARACTERS.match(body, 0, _LOOKED_THROUGH)) else 0
+    if not _HALF.match(body, place, _LOOKED_THROUGH):
+        return ""
+    escape = body[place : place + 6].decode()
+    return (
+        f"The body holds half a surrogate pair, {escape} at byte {place:,}, which is no character. Cut texts between "
+        r"characters, or send \ufffd in its place."
+    )
 
 
 def check_levels(name: str, value: Any) -> None:
@@ -151,4 +169,11 @@ def _nested(value: Any) -> Iterable[Any]:
     return ()
 
 
+# Up to the first escape that is half a surrogate pair. Escapes that are none of JSON's are passed over.
+_WHOLE_CHARACTERS = re.compile(
+    rb"(?:[^\\]++|\\u[dD][89aAbB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?!\\u[dD][89a-fA-F][0-9a-fA-F]{2})\\.)*+",
+    re.DOTALL,
+)
+_LOOKED_THROUGH = 2**19
+_HALF = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 _WITH_PARTS = (dict, list, msgspec.Struct)

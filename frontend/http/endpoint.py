@@ -125,6 +125,7 @@ class Endpoint:
                 body = await self._server.bodies.read(scope, receive, charge)
             salt, named = scope["state"].get("salt"), scope["path_params"].get("named", "")
             running = Running((self._answer_ids or "") + secrets.token_hex(12), self._path, owner_of(scope))
+            note_of(scope).prompts = running.prompts
             call = Call(self._server, salt, client, charge, len(body), running, named, note_of(scope))
             with self._server.running.one(running) if self._answer_ids else nullcontext():
                 await while_there(receive, self._answer(call, body, told), running)

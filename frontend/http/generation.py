@@ -79,7 +79,6 @@ class Generation:
 
 async def pieces(asked: Generation, *, is_streamed: bool) -> AsyncGenerator[Piece]:
     """Closing it aborts what still runs. Who has told a piece gives its bytes back, unless it keeps some of it."""
-    asked.call.note.tally = asked.tally
     source = _one(asked, 0, is_streamed) if len(asked.prompts) == 1 else _merged(asked, is_streamed)
     async with aclosing(source) as stream:
         async for number, news in stream:

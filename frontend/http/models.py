@@ -6,11 +6,12 @@ The daemon brings another one, with several models that come and go. Knows nothi
 import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from concurrent.futures import Future
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from ...protocol.errors import ModelNotFoundError, RequestError
+from ...protocol.errors import ModelNotFoundError, PenstockError, RequestError
 from ...protocol.sampling import SamplingParams
 from ...protocol.stats import Stats
 from ...protocol.suggestion import suggestion
@@ -47,13 +48,26 @@ class Card:
 class ModelState(NamedTuple):
     state: str  # ready, loading, restarting, failed, unloading, or unloaded: loaded when it is asked
     reason: str = ""  # why it has failed, or is started again
+    last_error: str = ""  # the same, also after it has come back
+    last_error_time: float = 0.0  # Unix seconds
 
 
-class Submitted(NamedTuple):
+@dataclass(slots=True, eq=False)
+class Submitted:
     """A prompt that has gone to an engine, and the way to that."""
 
     request: Pending
     client: TreeTransport
+    # Of one that was left before its end: the engine's answer how many tokens each of its samples had by then. Those
+    # of a whole answer come to this process at its end alone.
+    last_stats: "Future[Stats] | None" = None
+
+    def leave(self) -> None:
+        """Nobody waits for it any more: it is ended, if it still runs."""
+        if not (self.request.is_finished or self.request.prompt.is_streamed):
+            with suppress(PenstockError):  # the engine has died, or is closed
+                self.last_stats = self.client.ask_stats(self.request.sequence_ids)
+        self.client.abort([self.request])
 
 
 class Model(Protocol):
@@ -118,7 +132,8 @@ class Models(Protocol):
     def states(self) -> dict[str, ModelState]: ...
 
     async def silent(self, seconds: float) -> dict[str, list[str]]:
-        """Of each loaded model the processes that don't answer now, each asked itself; raises what has ended one."""
+        """Of each loaded model the processes that don't answer now, each asked itself; none of those that have ended,
+        which `states` says by then."""
 
 
 @dataclass(slots=True)
@@ -192,9 +207,10 @@ class LoadedModel:
             return
         charge.grow(request.own_bytes)
         request.charge = charge
+        submitted = Submitted(request, session.client)
         try:
             session.client.submit([request])
-            on_submit(Submitted(request, session.client))
+            on_submit(submitted)
             is_finished = False
             while not is_finished:
                 await arrival.wait()
@@ -205,7 +221,7 @@ class LoadedModel:
                     is_finished = news.output.finished
                     yield news
         finally:
-            session.client.abort([request])
+            submitted.leave()
 
 
 class OneModel:
@@ -238,11 +254,15 @@ class OneModel:
         return {self._names[0]: await asked}
 
     def states(self) -> dict[str, ModelState]:
-        return {self._names[0]: ModelState("ready")}
+        error = self._llm._session.client.error
+        why = str(error) if error is not None else ""
+        return {self._names[0]: ModelState("ready" if error is None else "failed", why, why)}
 
     async def silent(self, seconds: float) -> dict[str, list[str]]:
-        await self._llm.ready()
-        return {self._names[0]: await self._llm._session.client.silent(seconds)}
+        with suppress(PenstockError):
+            await self._llm.ready()
+            return {self._names[0]: await self._llm._session.client.silent(seconds)}
+        return {}
 
     async def _adapters(self) -> list[str]:
         return await self._llm.list_loras() if self._llm._session.config.enable_lora else []

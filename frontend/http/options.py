@@ -12,8 +12,10 @@ from msgspec import Meta
 
 from ...protocol.errors import ConfigError
 from ...protocol.owner_file import read_owner_file
+from ...protocol.rules import shown
 
 DEFAULT_ADDRESS = "127.0.0.1:8000"
+_LAST_PORT = 65535
 _LOG_REQUESTS = ("auto", "on", "off")
 
 
@@ -65,11 +67,23 @@ class HttpOptions(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fiel
 
     @property
     def address(self) -> tuple[str, int]:
+        if "://" in self.http:
+            raise self._unusable("the scheme is left out; with tls_certificate and tls_key it is https")
         host, colon, port = self.http.rpartition(":")
-        host = host.strip("[]") or ("" if colon else "127.0.0.1")
-        if not host or not port.isdecimal() or int(port) > 65535:
-            raise ConfigError(f"http={self.http!r} must be HOST:PORT such as {DEFAULT_ADDRESS}, or a port.")
-        return host, int(port)
+        host = host.removeprefix("[").removesuffix("]")
+        if colon and not host:
+            raise self._unusable("HOST is missing; 0.0.0.0 is every IPv4 address of this machine")
+        if ":" in host and not _is_ipv6(host):
+            raise self._unusable(f"{shown(host)} is no address")
+        if not (port.isascii() and port.isdecimal()):
+            raise self._unusable(f"{shown(port)} is no port")
+        if len(port) > 5 or int(port) > _LAST_PORT:
+            raise self._unusable(f"ports end at {_LAST_PORT}; 0 is any that is free")
+        return host or "127.0.0.1", int(port)
+
+    def _unusable(self, why: str) -> ConfigError:
+        words = f"must be HOST:PORT such as {DEFAULT_ADDRESS}, or a port"
+        return ConfigError(f"http={shown(self.http)} {words}: {why}.")
 
     @property
     def is_local(self) -> bool:
@@ -92,3 +106,11 @@ class HttpOptions(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fiel
         if not keys:
             raise ConfigError(f"api_key_file={self.api_key_file!r} holds no key; write one a line.")
         return [key.encode() for key in keys]
+
+
+def _is_ipv6(host: str) -> bool:
+    try:
+        ipaddress.IPv6Address(host)
+    except ValueError:
+        return False
+    return True

@@ -4,19 +4,24 @@ Around everything else, so that refusals are told, too. Of what clients write th
 alone, cut, and with everything escaped that could look like a line of its own; never a prompt, an answer or a key.
 """
 
+import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ...protocol.errors import PenstockError
 from .body import Receive, Scope, Send
 
 if TYPE_CHECKING:
-    from .generation import Tally
+    from .models import Submitted
 
 _NOTE = "note"  # where it lies in a request's state
 _LONGEST_METHOD, _LONGEST_PATH = 16, 200
 _GONE = 499  # the client left before it had an answer
+# How long an engine has to say how far a request was that was stopped.
+_COUNT_SECONDS = 1.0
 # Asked again and again by whoever watches a server, such as the open page: what went well there would fill the log.
 _WATCHED = {"/health", "/ping", "/metrics", "/v1/requests"}
 
@@ -26,8 +31,8 @@ class Note:
     """What those who answer a request know of it."""
 
     model: str = ""  # by its own name, not as the client wrote it
-    tally: "Tally | None" = None
     status: int = 0  # where it ended otherwise than its first line said
+    prompts: "Sequence[Submitted]" = ()  # that have gone to an engine
 
 
 def note_of(scope: Scope) -> Note:
@@ -54,20 +59,44 @@ class RequestLog:
         try:
             await self._inner(scope, receive, noted)
         finally:
-            note = note_of(scope)
+            note, seconds = note_of(scope), time.perf_counter() - begun
             status = note.status or told
             if status != 200 or scope["path"] not in _WATCHED:
-                self._say(line_of(scope, note, status, time.perf_counter() - begun))
+                self._say(line_of(scope, note.model, await _counted(note), status, seconds))
 
 
-def line_of(scope: Scope, note: Note, status: int, seconds: float) -> str:
+class Counts(NamedTuple):
+    """Tokens of a request: of its prompts, and of all that was made of them, told or not."""
+
+    prompt_tokens: int
+    generated_tokens: int
+
+
+async def _counted(note: Note) -> Counts | None:
+    """None where no engine was asked anything."""
+    requests = [each.request for each in note.prompts]
+    last_stats = [each.last_stats for each in note.prompts if each.last_stats is not None]
+    note.prompts = ()  # what they hold is charged to nobody any more
+    if not requests:
+        return None
+    prompt_tokens = sum(len(request.prompt.token_ids) // 4 for request in requests)
+    generated_tokens = sum(request.num_generated for request in requests)
+    del requests
+    with suppress(PenstockError, TimeoutError):
+        async with asyncio.timeout(_COUNT_SECONDS):
+            for asked in last_stats:
+                generated_tokens += sum((await asyncio.wrap_future(asked)).generated)
+    return Counts(prompt_tokens, generated_tokens)
+
+
+def line_of(scope: Scope, model: str, counts: Counts | None, status: int, seconds: float) -> str:
     method = _escaped(scope["method"], _LONGEST_METHOD)
     path = _escaped((scope.get("raw_path") or scope["path"].encode()).decode("latin-1"), _LONGEST_PATH)
     words = [method, path, str(status)]
-    if note.model:
-        words.append(f"model={_escaped(note.model, _LONGEST_PATH)}")
-    if note.tally is not None:
-        words.append(f"in={note.tally.prompt_tokens} out={note.tally.completion_tokens}")
+    if model:
+        words.append(f"model={_escaped(model, _LONGEST_PATH)}")
+    if counts is not None:
+        words.append(f"in={counts.prompt_tokens} out={counts.generated_tokens}")
     return " ".join([*words, f"{seconds:.3f} s"])
 
 

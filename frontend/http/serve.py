@@ -86,7 +86,10 @@ class ServedModels:
     def states(self) -> "dict[str, ModelState]":
         from .models import ModelState
 
-        return {status.name: ModelState(status.state, status.error) for status in self._served()}
+        return {
+            status.name: ModelState(status.state, status.error, status.last_error, status.last_error_time)
+            for status in self._served()
+        }
 
     async def silent(self, seconds: float) -> dict[str, list[str]]:
         names = self._ready()

@@ -4,6 +4,7 @@ Runs in the event loop of whoever starts it and leaves signals alone. Knows noth
 """
 
 import asyncio
+import errno
 import socket
 import ssl
 from collections.abc import Callable
@@ -21,6 +22,11 @@ from .options import HttpOptions
 _BACKLOG = 512
 # What the kernel takes for a client that reads nothing, which would otherwise be several megabytes for each.
 _SEND_BUFFER = 128 << 10
+_HOSTS = "HOST is an address of this machine: 127.0.0.1 is for its own programs, 0.0.0.0 for all who reach it."
+_REMEDIES = {
+    errno.EADDRNOTAVAIL: _HOSTS,
+    errno.EACCES: "Ports below 1024 may be for the administrator alone: choose a higher one.",
+}
 # For what is cut off to notice it.
 _LAST_SECONDS = 1.0
 
@@ -99,8 +105,9 @@ def listening_socket(host: str, port: int) -> socket.socket:
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listening = socket.socket(family, kind, protocol)
-    except OSError as error:
-        raise ConfigError(f"http={host}:{port}: {error.strerror or error}.") from error
+    except (OSError, UnicodeError) as error:  # the latter of a name that can be none
+        why = getattr(error, "strerror", None) or "this can be no name"
+        raise ConfigError(f"http={host}:{port} has no address: {why}. {_HOSTS}") from error
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
@@ -109,7 +116,8 @@ def listening_socket(host: str, port: int) -> socket.socket:
         listening.setblocking(False)
     except OSError as error:
         listening.close()
-        raise ConfigError(f"http={host}:{port} can't be listened on: {error.strerror}. Choose another port.") from error
+        remedy = _REMEDIES.get(error.errno or 0, "Choose another port.")
+        raise ConfigError(f"http={host}:{port} can't be listened on: {error.strerror}. {remedy}") from error
     return listening
 
 

@@ -5,8 +5,11 @@ gets a converted tokenizer in Penstock's cache. Knows nothing of what stands in 
 """
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from ...protocol.errors import ConfigError, ModelNotFoundError
 from ...protocol.git_lfs import is_pointer, pointer_refusal
@@ -14,9 +17,11 @@ from ...protocol.model_file import require_regular
 from ...protocol.paddle import paddle_refusal
 from ..text.convert_tokenizer import converted
 from .hub.cache import cache_root
-from .hub.snapshot import NotOnHub, Wanted, snapshot
+from .hub.snapshot import NotOnHub, Wanted, require_listed, snapshot
 from .known_models import nearest_model
 from .model_names import BUNDLED, HubName, hub_name
+
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +43,21 @@ def find_model(
     """Find a model, and its tokenizer if that lies elsewhere, downloading what is missing."""
     name = os.fspath(model)
     folder = _find_folder(name, revision, Wanted(tokenizer=tokenizer is None), is_quiet=is_quiet)
+    _require_config(folder)
+    for path in (*folder.glob("*.json"), *folder.glob("*.safetensors"), *folder.glob("tokenizer.model*")):
+        if is_pointer(path):
+            raise ConfigError(pointer_refusal(path))
+    return ModelFiles(name, folder, _with_tokenizer(folder) if tokenizer is None else find_tokenizer(tokenizer))
+
+
+def require_known(model: str, revision: str | None = None) -> None:
+    """Raise where there is no such model, as far as that can be told without a download."""
+    folder = _found(model, revision, require_listed)
+    if folder is not None:
+        _require_config(folder)
+
+
+def _require_config(folder: Path) -> None:
     try:
         require_regular(folder / "config.json")
     except FileNotFoundError:
@@ -45,10 +65,6 @@ def find_model(
             f"{folder} has no config.json, so it is not a model's folder. Give the folder that holds config.json and "
             "the *.safetensors files."
         ) from None
-    for path in (*folder.glob("*.json"), *folder.glob("*.safetensors"), *folder.glob("tokenizer.model*")):
-        if is_pointer(path):
-            raise ConfigError(pointer_refusal(path))
-    return ModelFiles(name, folder, _with_tokenizer(folder) if tokenizer is None else find_tokenizer(tokenizer))
 
 
 def find_tokenizer(tokenizer: str | os.PathLike[str], revision: str | None = None) -> Path:
@@ -62,6 +78,10 @@ def find_tokenizer(tokenizer: str | os.PathLike[str], revision: str | None = Non
 
 def _find_folder(name: str, revision: str | None, wanted: Wanted, *, is_quiet: bool = False) -> Path:
     """The folder of a bundled name, a path, or a hub id; from the hub only what is wanted."""
+    return _found(name, revision, partial(snapshot, wanted=wanted, is_quiet=is_quiet))
+
+
+def _found(name: str, revision: str | None, from_hub: Callable[[HubName], Found]) -> Path | Found:
     _refuse_paddle(name)
     bundled = BUNDLED.get(name)
     if bundled is not None and bundled.is_dir():
@@ -78,7 +98,7 @@ def _find_folder(name: str, revision: str | None, wanted: Wanted, *, is_quiet: b
     if on_hub is None or os.path.exists(path):
         raise _not_found(name, [*tried, "the hub (this is not a hub id)"])
     try:
-        return snapshot(on_hub, wanted, is_quiet=is_quiet)
+        return from_hub(on_hub)
     except NotOnHub as error:
         raise _not_found(name, [*tried, f"the hub: {error}"]) from error
 

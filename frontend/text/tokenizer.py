@@ -17,6 +17,7 @@ from ...protocol.errors import ConfigError, ModelNotFoundError, RequestError
 from ...protocol.model_file import read_model_file, read_model_settings, read_model_text, values_of
 from ...protocol.rules import shown
 from ..models.model_files import find_tokenizer
+from .argument_checks import check_flag, check_text, check_texts, token_ids_only, well_formed
 from .end_tokens import listed
 from .incremental import Decoding
 from .panics import panics_as
@@ -30,9 +31,10 @@ _TOKEN_OPTIONS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 class Tokenizer:
     """`from_pretrained` takes a bundled name, a folder or a hub id."""
 
-    def __init__(self, folder: Path, model_folder: Path | None = None) -> None:
+    def __init__(self, folder: str | os.PathLike[str], model_folder: str | os.PathLike[str] | None = None) -> None:
         """`folder` holds tokenizer.json; `model_folder` the model's own JSON files, if they lie elsewhere."""
-        model_folder = model_folder or folder
+        folder = Path(folder)
+        model_folder = Path(model_folder or folder)
         settings = read_model_settings(folder / "special_tokens_map.json")
         settings |= read_model_settings(folder / "tokenizer_config.json")
         self.backend = _backend(folder)
@@ -91,7 +93,8 @@ class Tokenizer:
         return own if own is not None else next(iter(self.eos_token_ids), None)
 
     def token_to_id(self, token: str) -> int | None:
-        return self.backend.token_to_id(token)
+        check_text("token", token)
+        return self.backend.token_to_id(well_formed(token))
 
     def _named_id(self, name: str) -> int | None:
         token = self.special_tokens.get(name)
@@ -121,13 +124,13 @@ class Tokenizer:
 
     def encode_batch(self, texts: Sequence[str], add_special_tokens: bool = True) -> list[list[int]]:
         """Many texts at once, on as many threads as the process may use."""
+        check_texts(texts)
+        check_flag("add_special_tokens", add_special_tokens)
         with panics_as(RequestError, "The text can't be tokenized"):
             try:
                 encodings = self.backend.encode_batch_fast(texts, add_special_tokens=add_special_tokens)
             except TypeError:
-                if not all(isinstance(text, str) for text in texts):
-                    raise
-                texts = [_well_formed(text) for text in texts]
+                texts = [well_formed(text) for text in texts]
                 encodings = self.backend.encode_batch_fast(texts, add_special_tokens=add_special_tokens)
         if not add_special_tokens or self.bos_token_id is None:
             return [encoding.ids for encoding in encodings]
@@ -148,8 +151,8 @@ class Tokenizer:
         skip_special_tokens: bool = True,
         spaces_between_special_tokens: bool = True,
     ) -> str:
-        ids = [ids] if isinstance(ids, int) else list(ids)
-        with panics_as(RequestError, "The tokens have no text"):
+        with token_ids_only(), panics_as(RequestError, "The tokens have no text"):
+            ids = [ids] if isinstance(ids, int) else list(ids)
             if spaces_between_special_tokens:
                 return self.decoding.text(ids, skip_special_tokens=skip_special_tokens)
             decoder = self.decoding.decoder(
@@ -159,7 +162,8 @@ class Tokenizer:
 
     def decode_token(self, token_id: int) -> str:
         """One token by itself, with its space and special ones shown; a part of a character is U+FFFD."""
-        return self.decoding.token(token_id)
+        with token_ids_only():
+            return self.decoding.token(token_id)
 
     # --- conversations -------------------------------------------------------------------------------------------
 
@@ -191,7 +195,7 @@ class Tokenizer:
             )
             return self.encode(text, add_special_tokens=False) if tokenize else text
 
-        if len(messages) and isinstance(messages[0], (list, tuple)):
+        if isinstance(messages, (list, tuple)) and messages and isinstance(messages[0], (list, tuple)):
             return [rendered(conversation) for conversation in messages]
         return rendered(messages)
 
@@ -201,6 +205,7 @@ class Tokenizer:
 
         named = self.chat_template if isinstance(self.chat_template, dict) else {"default": self.chat_template}
         if chosen is not None:
+            check_text("chat_template", chosen)
             return named.get(chosen) or template_text(chosen)
         own = (named.get("tool_use") if has_tools else None) or named.get("default")
         if own is not None:
@@ -294,8 +299,3 @@ def special_tokens(folder: Path) -> str:
     settings = read_model_settings(folder / "tokenizer_config.json").get("added_tokens_decoder") or {}
     with values_of(folder / "tokenizer_config.json"):
         return "\n".join(token["content"] for token in (*added, *settings.values()))
-
-
-def _well_formed(text: str) -> str:
-    """Surrogates, which JSON and file names let through: a pair is its character, a single one U+FFFD."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

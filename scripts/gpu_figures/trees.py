@@ -50,10 +50,11 @@ def _alone(setting: Setting, shape: str, form: str) -> Iterator[Figure]:
         rate = (work.weight_bytes(form) + context * work.kv_bytes()) / seconds / 1e9
         name = f"decode alone, {shape} {form}"
         yield Figure(name, 1 / seconds, "tokens/s", setting.share(rate, BANDWIDTH), BANDWIDTH)
-        plain = setting.rates.setdefault(shape, seconds)
-        if form != "bf16":
-            yield Figure(f"{name}, beside bf16", plain / seconds, "x")
-        elif shape == "8b":
+        if form == "bf16":
+            setting.rates[shape] = seconds
+        elif shape in setting.rates:  # else the plain one failed, and nothing stands beside it
+            yield Figure(f"{name}, beside bf16", setting.rates[shape] / seconds, "x")
+        if (shape, form) == ("8b", "bf16"):
             yield from _prompts(llm, work, setting)
 
 
@@ -110,9 +111,10 @@ def _priced(setting: Setting, option: str, given: dict[str, Any]) -> Iterator[Fi
     with opened(setting, "0.6b", max_num_seqs=NUM_FEW, **given) as (llm, work):
         for figure in _rounds(name, llm, work, setting, NUM_FEW, "bf16"):
             yield figure
-            plain = setting.rates.setdefault("plain", figure.value)
-            if given:
-                yield Figure(f"{name}: of the rate without", figure.value / plain, "x")
+            if not given:
+                setting.rates["plain"] = figure.value
+            elif "plain" in setting.rates:  # else that tree failed
+                yield Figure(f"{name}: of the rate without", figure.value / setting.rates["plain"], "x")
 
 
 def _rounds(name: str, llm: LLM, work: Work, setting: Setting, number: int, kind: str) -> Iterator[Figure]:

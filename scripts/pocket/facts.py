@@ -295,7 +295,6 @@ _ORDINALS = [
     "eleventh",
     "twelfth",
 ]
-_IN_ORDER = [1, 2, 3, 5, 7, 8, 10, 12, 15, 20, 30, 50, 100]
 
 
 def _numbered(names: Sequence[str]) -> list[tuple[str, str]]:

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -37,16 +37,21 @@ class Served:
 
 @contextmanager
 def served(
-    llm: AsyncLLM, loop: asyncio.AbstractEventLoop, budget: Budget | None = None, **options: Any
+    llm: AsyncLLM,
+    loop: asyncio.AbstractEventLoop,
+    budget: Budget | None = None,
+    say: Callable[[str], None] | None = None,
+    **options: Any,
 ) -> Iterator[Served]:
-    """A server on a free port for as long as the context is open; several may stand before one model."""
+    """A server on a free port for as long as the context is open; several may stand before one model. `say` is told of
+    each request."""
 
     def run(work: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(work, loop).result(_BOUND)
 
     async def start() -> HttpServer:
         models = OneModel(llm, "pocket", "another-name")
-        server = HttpServer(models, HttpOptions(http="127.0.0.1:0", **options), budget)
+        server = HttpServer(models, HttpOptions(http="127.0.0.1:0", **options), budget, say)
         await server.start()
         return server
 

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -67,6 +68,27 @@ def test_logs_are_followed_by_whole_lines_and_into_the_next_file(tmp_path, monke
     assert said(capsys, "logs", "--follow") == (130, "before\nat once\nlater é\nanew\n")
 
 
+def test_logs_shows_as_many_lines_as_it_is_asked_for(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("PENSTOCK_LOG_DIR", str(tmp_path))
+    lines = [f"{number} " + "x" * 1000 + "\n" for number in range(2500)]
+    logs.daemon_log().write_text("".join(lines))
+    for count in (0, 1, 1500, 2499, 9999, 10**30):
+        assert said(capsys, "logs", "-n", str(count)) == (0, "".join(lines[max(0, 2500 - count) :])), count
+    for wrong in ("-5", "5k", "", "1.5", "+5", "²"):
+        with pytest.raises(SystemExit):
+            cli.main(["logs", "-n", wrong])
+        assert f"{wrong!r} must be a whole number of lines, 0 or more" in capsys.readouterr().err
+
+
+def test_logs_says_where_there_is_none(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("PENSTOCK_LOG_DIR", str(tmp_path))
+    status, text = said(capsys, "logs")
+    assert status == 1 and "No daemon has been in the background here" in text
+    monkeypatch.setattr("penstock.frontend.commands.logs.daemon_log", lambda: Path(os.devnull))
+    status, text = said(capsys, "logs")
+    assert status == 1 and "Name one in PENSTOCK_LOG_DIR" in text
+
+
 def test_what_cannot_work_is_said_before_anything_starts(address, tmp_path, capsys):
     config = tmp_path / "c.toml"
     for text, sentence in {
@@ -90,7 +112,7 @@ def test_a_unit_for_systemd_names_this_command_line(capsys):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
-def test_in_the_foreground_a_signal_ends_it(address, number):
+def test_in_the_foreground_a_signal_ends_it_and_there_is_no_log_of_it(address, number, capsys):
     daemon = subprocess.Popen(
         [sys.executable, "-m", "penstock", "serve", "pocket", "--socket", address, *STAND_IN, "--no-http"],
         stderr=subprocess.PIPE,
@@ -102,6 +124,10 @@ def test_in_the_foreground_a_signal_ends_it(address, number):
         while b"was read again" not in (line := daemon.stderr.readline()):
             assert line
         assert line.endswith(b" The configuration was read again: nothing changed.\n")
+        status, text = said(capsys, "status", "--socket", address)
+        assert status == 0 and "log      none: it is in the foreground, and says everything to its standard err" in text
+        status, text = said(capsys, "logs", "--socket", address)
+        assert status == 1 and f"(process {daemon.pid}) has no log: it is in the foreground" in text
         daemon.send_signal(number)
         assert daemon.wait(10) == 0
     finally:

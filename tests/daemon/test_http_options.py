@@ -31,6 +31,7 @@ def test_the_command_line_goes_before_the_table(tmp_path):
     assert settings("http = false", tmp_path).http is None
     config = tmp_path / "c.toml"
     assert read_settings(config, [], {}, {}, None).http is None
+    assert settings("[http]\naddress = 9000\n", tmp_path).http.address == ("127.0.0.1", 9000)
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,13 @@
 """`penstock serve` loads what it is told to and ends where it can't; /health, ps, status and logs tell how it does."""
 
+import asyncio
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -15,12 +18,15 @@ from pathlib import Path
 import pexpect
 import psutil
 import pytest
-from builders.daemon import RunningDaemon, models, wait_for
+from builders.daemon import RunningDaemon, models, wait_for, worker_of
 from builders.watching import is_running
 
 from penstock.frontend import cli
 from penstock.frontend.console import logs
+from penstock.frontend.daemon import judgement
 from penstock.frontend.daemon.background import stop_daemon
+from penstock.frontend.daemon.settings import read_settings
+from penstock.protocol.errors import ModelNotFoundError
 
 STAND_IN = ["--load-format", "stand-in", "--max-model-len", "256", "--num-gpu-blocks-override", "32"]
 HTTP = ["--http", "127.0.0.1:0"]
@@ -80,7 +86,31 @@ def test_what_cannot_be_loaded_is_a_sentence_and_no_daemon(command, words, sente
     done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=120)
     last = " ".join(done.stderr.partition("penstock: ")[2].split())
     assert done.returncode == 1 and sentence in last and "Traceback" not in done.stderr, done.stderr
+    assert "penstock serves" not in done.stderr, "it never said that it would"
     assert not address.exists() and cli.main(["status", "--socket", str(address)]) == 3
+
+
+def test_a_hub_that_says_nothing_keeps_no_daemon_from_its_start_and_a_wrong_name_waits_for_none(monkeypatch):
+    asked, over = [], threading.Event()
+
+    def require_known(model: str, revision: str | None) -> None:
+        asked.append(model)
+        if model == "wrong":
+            raise ModelNotFoundError("No model was found.")
+        over.wait(60)
+
+    monkeypatch.setattr(judgement, "require_known", require_known)
+    settings = read_settings(None, ["far/away", "pocket"], {"preload": True}, {}, None)
+    monkeypatch.setattr(judgement, "_SECONDS", 0.01)
+    asyncio.run(judgement.require_models(settings.models.values()))
+    assert sorted(asked) == ["far/away", "pocket"]
+    settings = read_settings(None, ["far/away", "desk=wrong"], {"preload": True}, {}, None)
+    monkeypatch.setattr(judgement, "_SECONDS", 60)
+    with pytest.raises(ModelNotFoundError, match="desk could not be loaded: No model was found"):
+        asyncio.run(judgement.require_models(settings.models.values()))
+    settings = read_settings(None, ["desk=wrong"], {"preload": False}, {}, None)
+    asyncio.run(judgement.require_models(settings.models.values()))  # nothing is looked for before it is used
+    over.set()
 
 
 @pytest.mark.long
@@ -137,7 +167,7 @@ def test_health_tells_loading_from_ready_and_the_server_is_alive_all_the_while(s
     assert ask(http, "/health")[1] == {"status": "ok", "models": {"a": "ok"}}
 
 
-def test_why_a_model_failed_is_told_by_health_ps_status_and_logs(start, broken, capsys):
+def test_why_a_model_failed_or_died_is_told_by_health_ps_status_and_logs(start, broken, capsys):
     more = f'[models.b]\nmodel = "{broken}"\npreload = true\n'
     daemon = start(models("a", more="preload = true") + more, *HTTP)
     wait_for(lambda: [daemon.model(name).state for name in "ab"] == ["ready", "failed"], "both were tried", 60.0)
@@ -151,6 +181,19 @@ def test_why_a_model_failed_is_told_by_health_ps_status_and_logs(start, broken, 
         lines = said(capsys, command, "--socket", daemon.address)[1].splitlines()
         assert any(line.split()[0].startswith("b") and why in line for line in lines), command
     assert "b could not be loaded" in (told := said(capsys, "logs", "-n", "50")[1]) and why in told
+    assert list(body["last_errors"]) == ["b"]
+    os.kill(worker_of(daemon), signal.SIGKILL)
+    bodies = [body]
+    while bodies[-1]["models"]["a"] != "ok" or "a" not in bodies[-1]["last_errors"]:
+        bodies.append(ask(daemon.status().http, "/health")[1])
+        assert bodies[-1]["status"] in ("failed", "silent") and len(bodies) < 5000
+    coming = [body["reasons"].get("a", "") for body in bodies if body["models"]["a"] in ("loading", "restarting")]
+    assert coming and all("worker 0 process" in reason for reason in coming), "it is told all the while that it loads"
+    last = bodies[-1]["last_errors"]["a"]
+    assert "worker 0 process" in last["message"] and abs(last["time"] - time.time()) < 120
+    assert "a" not in bodies[-1]["reasons"]
+    for command in ("ps", "status"):
+        assert "worker 0 process" in said(capsys, command, "--socket", daemon.address)[1], command
 
 
 @pytest.mark.long

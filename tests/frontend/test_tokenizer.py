@@ -8,7 +8,7 @@ import pytest
 from builders.tokenizer_kinds import KINDS, TEXTS, write_tokenizer
 
 from penstock.frontend.text.tokenizer import Tokenizer
-from penstock.protocol.errors import ConfigError, ModelNotFoundError
+from penstock.protocol.errors import ConfigError, ModelNotFoundError, RequestError
 
 
 @pytest.fixture(scope="module")
@@ -202,3 +202,37 @@ def test_a_broken_file_is_named(tmp_path):
 def test_a_folder_without_a_tokenizer_is_named(tmp_path):
     with pytest.raises(ModelNotFoundError, match="holds no tokenizer"):
         Tokenizer.from_pretrained(tmp_path)
+
+
+MESSAGES = [{"role": "user", "content": "hi"}]
+OF_WRONG_TYPES = [None, 5, -1, 1.5, 10**40, float("nan"), b"x", {"a": 1}, {1}, [[]], [{}], [None], [1.5], object(), len]
+CALLS = {
+    "encode": (lambda tokenizer, value: tokenizer.encode(value), ()),
+    "encode_batch": (lambda tokenizer, value: tokenizer.encode_batch(value), ()),
+    "add_special_tokens": (lambda tokenizer, value: tokenizer.encode("x", value), ()),
+    "decode": (lambda tokenizer, value: tokenizer.decode(value), (5, b"x", {1})),
+    "decode_token": (lambda tokenizer, value: tokenizer.decode_token(value), (5,)),
+    "token_to_id": (lambda tokenizer, value: tokenizer.token_to_id(value), ()),
+    "messages": (lambda tokenizer, value: tokenizer.apply_chat_template(value), ()),
+    "tools": (lambda tokenizer, value: tokenizer.apply_chat_template(MESSAGES, tools=value), (None, [{}])),
+    "chat_template": (lambda tokenizer, value: tokenizer.apply_chat_template(MESSAGES, chat_template=value), (None,)),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_values_of_wrong_types_are_refused_in_a_sentence(name):
+    call, right = CALLS[name]
+    tokenizer = Tokenizer.from_pretrained("pocket")
+    for value in OF_WRONG_TYPES:
+        if any(value is each or value == each for each in right):
+            call(tokenizer, value)
+            continue
+        with pytest.raises(RequestError) as raised:
+            call(tokenizer, value)
+        told = str(raised.value)
+        assert told[0].isupper() or " must be " in told, (value, told)
+
+
+def test_half_a_surrogate_pair_is_no_token_and_a_folder_may_be_text(folders):
+    tokenizer = Tokenizer(str(next(iter(folders.values()))))
+    assert tokenizer.token_to_id("\ud800") == tokenizer.token_to_id("\ufffd")

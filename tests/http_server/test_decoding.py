@@ -108,3 +108,31 @@ def test_long_lists_of_plain_values_are_not_gone_through_one_by_one():
         for _ in range(70):
             value = [1, "a", {"b": value}]
         check_levels("prompt", value)
+
+
+HALVES = [
+    *(rb"\ud800", rb"a\ud800b", rb"\udc00", rb"\uD800\uD800"),
+    *(rb"\ud83d\u0041", rb"\\\ud83d\ude00\udFFF", rb"\n\"\ud800"),
+]
+
+
+@pytest.mark.parametrize("half", HALVES)
+def test_half_a_surrogate_pair_is_told_with_its_place(half):
+    for body in (b'{"prompt": "' + half + b'"}', b'{"prompt": "a", "' + half + b'": 1}'):
+        with pytest.raises(ApiError, match="half a surrogate pair") as raised:
+            decoded(body, CompletionRequest)
+        place = int(str(raised.value).partition("at byte ")[2].partition(",")[0])
+        assert body[place : place + 6].decode() in str(raised.value) and body[place : place + 3].lower() == rb"\ud"
+
+
+@given(st.text(max_size=40))
+def test_no_whole_character_is_taken_for_a_half(text):
+    whole = json.dumps(text.encode("utf-8", "ignore").decode())[1:-1]
+    for body in (f'{{"prompt": "{whole}', f'{{"prompt": "{whole}" nonsense'):
+        with pytest.raises(ApiError, match="not JSON"):
+            decoded(body.encode(), CompletionRequest)
+
+
+def test_a_body_in_another_encoding_is_told_so():
+    with pytest.raises(ApiError, match=r"not UTF-8, .* the byte 0xe9 .* Encode it as UTF-8"):
+        decoded('{"prompt": "é, "}'.encode("latin-1"), CompletionRequest)

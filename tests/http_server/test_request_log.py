@@ -1,21 +1,25 @@
 """A line for each request on standard error: what was asked of which model, how it ended; never what users wrote."""
 
 import asyncio
+import json
 import os
 import re
 import signal
 import string
 import subprocess
 import sys
-from types import SimpleNamespace
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
+from builders.raw_http import connected
+from builders.served import served
+from builders.watching import wait_until
 from hypothesis import given
 from hypothesis import strategies as some
 
 from penstock.frontend.http.options import HttpOptions
-from penstock.frontend.http.request_log import Note, RequestLog, line_of
+from penstock.frontend.http.request_log import Counts, RequestLog, line_of
 from penstock.protocol.errors import ConfigError
 
 STAMP = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}[+-]\d\d:\d\d"
@@ -88,7 +92,7 @@ def test_what_log_requests_may_be():
 @given(some.text(max_size=300), some.binary(max_size=300), some.text(max_size=50))
 def test_whatever_a_client_writes_stays_one_line_of_plain_words(method, path, model):
     scope = {"method": method, "raw_path": path, "path": ""}
-    line = line_of(scope, Note(model, SimpleNamespace(prompt_tokens=1, completion_tokens=2)), 200, 0.5)
+    line = line_of(scope, model, Counts(1, 2), 200, 0.5)
     assert set(line) <= set(string.printable[:95]) | {"…"} and len(line) < 4000
     assert len(line.split(" ")) == (8 if model else 7)
 
@@ -103,6 +107,33 @@ def test_a_client_that_leaves_before_the_answer_is_told_as_such():
     with pytest.raises(ConnectionError):
         asyncio.run(log({"type": "http", "method": "GET", "path": "/", "state": {}}, None, None))
     assert lines[0].startswith("GET / 499 ")
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+@pytest.mark.parametrize("prompts", [[1, 2, 3], [[1, 2, 3], [4, 5]]])
+def test_what_a_request_took_is_told_also_where_nobody_waited_for_its_end(pocket, prompts, is_streamed):
+    lines, body = [], {"model": "pocket", "prompt": prompts, "max_tokens": 1900, "ignore_eos": True, "n": 2}
+    with served(*pocket, say=lines.append) as server, httpx.Client(base_url=server.address, timeout=30) as client:
+
+        def running() -> list[dict]:
+            return [each for each in client.get("/v1/requests").json()["data"] if each["generated_tokens"] > 8]
+
+        with connected(server.port) as leaving:
+            sent = json.dumps({**body, "stream": is_streamed}).encode()
+            head = f"Host: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(sent)}"
+            leaving.sendall(f"POST /v1/completions HTTP/1.1\r\n{head}\r\n\r\n".encode() + sent)
+            wait_until(running, 30, "it is being answered")
+        wait_until(lambda: lines, 10, "its line is there")
+        with ThreadPoolExecutor(1) as thread:
+            reply = thread.submit(client.post, "/v1/completions", json={**body, "stream": is_streamed})
+            wait_until(running, 30, "the next one is being answered")
+            client.delete("/v1/requests/" + running()[0]["id"])
+            reply.result(30)
+        wait_until(lambda: [line for line in lines if "POST" in line][1:], 10, "its line is there, too")
+    num_prompt = 3 if prompts[0] == 1 else 5
+    for line in (line for line in lines if "POST" in line):
+        counts = re.fullmatch(rf"POST /v1/completions 499 model=pocket in={num_prompt} out=(\d+) .* s", line)
+        assert counts and int(counts[1]) > 8, line
 
 
 def test_nothing_is_said_by_a_server_in_a_program_of_its_own(http, capfd):

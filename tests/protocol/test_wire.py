@@ -126,6 +126,18 @@ def test_a_trace_is_a_list_of_events_with_their_process(tmp_path):
     assert events[1]["args"] == {"step": 1}
 
 
+def test_a_full_disk_ends_a_recording_and_a_trace_with_a_sentence_each_and_nothing_else(caplog):
+    recorder, trace = Recorder("/dev/full"), Trace("/dev/full", "engine")
+    for _ in range(3):
+        recorder.write(Abort([1]), is_answer=False)
+        with trace.span("plan"):
+            pass
+        trace.flush()
+    assert len(caplog.messages) == 2
+    for option, told in zip(("record", "trace"), caplog.messages):
+        assert f"What {option}= writes ends here" in told and "no space left on device" in told and "make room" in told
+
+
 def test_the_folder_of_a_dead_tree_is_swept_by_the_next_start(directory):
     dead = RuntimeDirectory()
     (dead.path / "engine").write_text("")

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from penstock import AsyncLLM, EngineDeadError, SamplingParams
+from penstock import AsyncLLM, EngineDeadError, RequestError, SamplingParams
 
 GREEDY = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
 STAND_IN = {"load_format": "stand-in", "max_model_len": 1024, "num_gpu_blocks_override": 256, "quiet": True}
@@ -38,6 +38,9 @@ def test_an_aborted_request_keeps_what_it_has_with_code_499(model_folder, monkey
             async for delta in llm.stream([1, 2], SamplingParams(max_tokens=900, ignore_eos=True)):
                 deltas.append(delta)
                 if len(deltas) == 2:
+                    for wrong in (5, None, b"1", [delta.request_id]):
+                        with pytest.raises(RequestError, match="must be that of an output"):
+                            await llm.abort(wrong)
                     await llm.abort(delta.request_id)
             return deltas
 

@@ -6,15 +6,15 @@ from contextlib import suppress
 from typing import Literal
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from ....protocol.errors import PenstockError
 from ....protocol.stats import Stats
 from ..endpoint import Call
-from ..errors import ApiError, without_paths
+from ..errors import without_paths
 from ..models import Card, ModelState, UnknownModel, unknown_model
 from ..reply import Reply
-from ..schemas.others import Alive, Fault, Health, ModelCard, ModelList
+from ..schemas.others import Alive, Fault, Health, LastError, ModelCard, ModelList
 
 # How long processes have to answer whether they are there, and engines to tell their figures.
 _ANSWER_SECONDS, _FIGURES_SECONDS = 5.0, 2.0
@@ -55,20 +55,19 @@ async def health(call: Call, body: None) -> Reply:
     try:
         found = await asyncio.wait_for(models.silent(_ANSWER_SECONDS), 2 * _ANSWER_SECONDS)
     except TimeoutError:
-        raise ApiError(503, "A model's processes don't answer.", retry_after=2) from None
-    except PenstockError:
-        raise ApiError(503, "A model's processes have ended; the log says why.", retry_after=2) from None
+        ready = [name for name, each in models.states().items() if each.state == "ready"]
+        found = {name: ["its processes"] for name in ready}
     states = models.states()
     silent = {name: roles for name, roles in found.items() if roles}
     if silent:
         words = "; ".join(f"{name}: {', '.join(roles)}" for name, roles in silent.items())
         return _unwell("silent", f"Processes do not answer: {words}.", states, silent)
     if failed := [name for name, each in states.items() if each.state == "failed"]:
-        words = " ".join(f"{name} could not be loaded: {_reason(states[name])}" for name in failed)
+        words = " ".join(f"{name} could not be loaded: {_told(states[name].reason)}" for name in failed)
         return _unwell("failed", words, states)
     if loading := [name for name, each in states.items() if each.state in _COMING]:
         return _unwell("loading", f"Loading {', '.join(loading)}.", states)
-    return Reply.of(Health(status="ok", models=_words(states)))
+    return Reply.of(Health(status="ok", models=_words(states), last_errors=_last_errors(states)))
 
 
 def _unwell(
@@ -82,7 +81,8 @@ def _unwell(
     body = Health(
         status=status,
         models=_words(states, silent),
-        reasons={name: _reason(each) for name, each in told.items()} or UNSET,
+        reasons={name: _told(each.reason) for name, each in told.items()} or UNSET,
+        last_errors=_last_errors(states),
         error=Fault(message=words, type="server_error", code=503),
     )
     return Reply(msgspec.json.encode(body), status=503, headers=[(b"retry-after", b"2")])
@@ -93,9 +93,16 @@ def _words(states: Mapping[str, ModelState], silent: Collection[str] = ()) -> di
     return {name: "silent" if name in silent else names.get(each.state, each.state) for name, each in states.items()}
 
 
-def _reason(state: ModelState) -> str:
+def _last_errors(states: Mapping[str, ModelState]) -> dict[str, LastError] | UnsetType:
+    found = {name: each for name, each in states.items() if each.last_error}
+    return {
+        name: LastError(message=_told(each.last_error), time=int(each.last_error_time)) for name, each in found.items()
+    } or UNSET
+
+
+def _told(reason: str) -> str:
     """No reply tells where a model lies."""
-    return " ".join(without_paths(state.reason).split())
+    return " ".join(without_paths(reason).split())
 
 
 async def metrics(call: Call, body: None) -> Reply:

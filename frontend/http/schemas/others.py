@@ -94,12 +94,20 @@ class StoppedRequest(msgspec.Struct, kw_only=True):
     object: Literal["request"] = "request"
 
 
+class LastError(msgspec.Struct, kw_only=True):
+    """Why a model could not be loaded the last time that it couldn't, or what ended its processes."""
+
+    message: str
+    time: int  # Unix seconds
+
+
 class Health(msgspec.Struct, kw_only=True):
     """With `ok` every loaded model's processes have answered; else it comes with status 503."""
 
     status: Literal["ok", "loading", "failed", "silent"]
     models: dict[str, str]  # ok, loading, restarting, failed, silent, unloading, or unloaded: loaded when it is asked
     reasons: dict[str, str] | UnsetType = UNSET  # by model, where there is one
+    last_errors: dict[str, LastError] | UnsetType = UNSET  # by model, also of those that are there again
     error: Fault | UnsetType = UNSET
 
 

@@ -52,6 +52,14 @@ def snapshot(model: HubName, wanted: Wanted, *, is_quiet: bool = False) -> Path:
     return folder
 
 
+def require_listed(model: HubName) -> None:
+    """Raises `NotOnHub` where the hub knows no such model, or can't be asked, and nothing of it is cached."""
+    try:
+        listing_of(model)
+    except hub_errors() as error:
+        _cached(model, Wanted(), reason_of(error, model))
+
+
 class _Parts(NamedTuple):
     descriptions: list[HubFile]
     weights: list[HubFile]
