@@ -144,8 +144,8 @@ def _http(table: Any, given: dict[str, Any], path: Path | None) -> HttpOptions:
     try:
         return msgspec.convert({**table, **given}, HttpOptions)
     except msgspec.ValidationError as error:
-        fault = DecodingFault.of(error, HttpOptions, whole="[http]")
-        raise ConfigError(f"HTTP: {fault.field}: {fault.sentence.partition(' - at ')[0]}.") from error
+        fault = DecodingFault.of(error, HttpOptions, whole="[http]", given={**table, **given})
+        raise ConfigError(f"HTTP: {fault.sentence}") from error
 
 
 def _model(name: str, table: Mapping[str, Any], keep_alive: float) -> ModelSettings:

@@ -137,6 +137,7 @@ LINES = [
         tool_choice={"type": "function", "function": {"name": "weather"}},
     ),
     line("unknown", messages=QUESTION, colour=1),
+    line("wrong", messages=QUESTION, max_tokens="5"),
     line("text", "/v1/completions", prompt=[5, 6], logprobs=1),
     line("elsewhere", "/v1/embeddings", input="x"),
     line("got", method="GET", messages=QUESTION),
@@ -153,7 +154,8 @@ def test_conversations_and_lines_of_openais_batches_are_answered_each_in_its_for
     batch = {name: record for name, record in found.items() if "custom_id" in record}
     assert all(record["error"] is None and record["id"].startswith("batch_req_") for record in batch.values())
     status = {name: record["response"]["status_code"] for name, record in batch.items()}
-    assert status == {"called": 200, "elsewhere": 404, "got": 405, "one": 200, "text": 200, "unknown": 400}
+    refused = {"elsewhere": 404, "got": 405, "unknown": 400, "wrong": 400}
+    assert status == {"called": 200, "one": 200, "text": 200, **refused}
     body = {name: record["response"]["body"] for name, record in batch.items()}
     one, text, called = body["one"], body["text"], body["called"]["choices"][0]["message"]
     assert (one["object"], one["model"], len(one["choices"])) == ("chat.completion", "some", 2)
@@ -163,6 +165,8 @@ def test_conversations_and_lines_of_openais_batches_are_answered_each_in_its_for
     assert len(text["choices"][0]["logprobs"]["token_logprobs"]) == text["usage"]["completion_tokens"] == 4
     assert called["content"] is None and called["tool_calls"][0]["function"]["name"] == "weather"
     assert "colour" in body["unknown"]["error"]["message"]
+    wrong = body["wrong"]["error"]
+    assert wrong["message"] == "max_tokens='5': must be a whole number, 1 or more." and wrong["param"] == "max_tokens"
 
 
 # --- as it comes ------------------------------------------------------------------------------------------------------
