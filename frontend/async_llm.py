@@ -20,6 +20,7 @@ from ..protocol.outputs import RequestOutput
 from ..protocol.rules import shown
 from ..protocol.sampling import SamplingParams
 from ..protocol.stats import Stats
+from .call_arguments import named_arguments
 from .console.shown_model import shown_model
 from .requests.prompts import Messages, Params, as_batch, as_conversations
 from .requests.request import Notify, Request
@@ -75,6 +76,7 @@ class AsyncLLM:
         # A caller that is cancelled takes the start away from nobody else.
         await asyncio.shield(asyncio.wrap_future(self._start))
 
+    @named_arguments
     async def generate(self, prompts: Any, sampling_params: Params = None) -> list[RequestOutput]:
         """Complete prompts; results stand in the order of the prompts. Cancelling aborts what runs."""
         await self.ready()
@@ -91,6 +93,7 @@ class AsyncLLM:
             window.abandon()
         return outputs
 
+    @named_arguments
     async def chat(
         self,
         messages: Any,
@@ -106,6 +109,7 @@ class AsyncLLM:
         )
         return await self.generate(texts, sampling_params)
 
+    @named_arguments
     async def stream(
         self,
         prompt: Any,
@@ -123,6 +127,7 @@ class AsyncLLM:
                 if (output := stream.news()) is not None:
                     yield output
 
+    @named_arguments
     async def beam_search(self, prompts: Any, params: BeamSearchParams) -> list[RequestOutput]:
         """Each prompt's likeliest answers: `outputs` are `beam_width` of them, best first, with their `score`."""
         return await self.generate(prompts, beams_of(params))

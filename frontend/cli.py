@@ -14,7 +14,9 @@ from contextlib import contextmanager
 from importlib import import_module
 
 from .. import __version__
+from ..protocol.suggestion import suggestion
 from .console.command_line import CommandLine
+from .console.other_commands import ADVICE
 from .console.standard_error import fill_closed_descriptors, settle_at_exit, write_line
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
@@ -96,8 +98,19 @@ def _command(words: list[str]) -> str:
     if not words:
         parser.print_help(sys.stderr)
         parser.exit(2)
+    _refuse_unknown(words[0], parser)
     command: str = parser.parse_args(words).command
     return command
+
+
+def _refuse_unknown(word: str, parser: CommandLine) -> None:
+    """argparse would miss a command where a flag is misspelt."""
+    flags = [flag for action in parser._actions for flag in action.option_strings]
+    if word.startswith("-") and not any(flag.startswith(word) for flag in flags):
+        hint = suggestion(word.partition("=")[0], flags) or " The options of a command stand behind it."
+        parser.error(f"penstock itself has {', '.join(flags)}, and not {word}.{hint}")
+    if word not in COMMANDS and word in ADVICE:
+        parser.error(f"{word!r} is no command. {ADVICE[word]}")
 
 
 def _run(name: str, words: list[str]) -> int:

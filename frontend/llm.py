@@ -21,6 +21,7 @@ from ..protocol.options import EngineOptions, explain_options
 from ..protocol.outputs import RequestOutput
 from ..protocol.sampling import SamplingParams
 from ..protocol.stats import Stats
+from .call_arguments import named_arguments
 from .console.progress import progress_of
 from .console.shown_model import shown_model
 from .requests.prompts import Messages, Params, as_batch, as_conversations
@@ -43,6 +44,7 @@ class LLM:
         self._finalizer = weakref.finalize(self, self._session.client.close)
         self._session.wait_until_ready()
 
+    @named_arguments
     def generate(self, prompts: Any, sampling_params: Params = None, use_tqdm: bool = True) -> list[RequestOutput]:
         """Complete prompts; results stand in the order of the prompts.
 
@@ -62,6 +64,7 @@ class LLM:
         """What holds where a call gives none: the model's own files say it."""
         return msgspec.structs.replace(self._session.door.defaults)
 
+    @named_arguments
     def generate_iter(
         self, prompts: Iterable[Any], sampling_params: Params = None, use_tqdm: bool = False, ordered: bool = True
     ) -> Iterator[RequestOutput]:
@@ -73,6 +76,7 @@ class LLM:
         run = self._run(as_batch(prompts), sampling_params, use_tqdm, ordered)
         return (output for _, output in run)
 
+    @named_arguments
     def chat(
         self,
         messages: Any,
@@ -92,6 +96,7 @@ class LLM:
         )
         return self.generate(texts, sampling_params, use_tqdm)
 
+    @named_arguments
     def stream(
         self,
         prompt: Any,
@@ -112,6 +117,7 @@ class LLM:
                 if (output := stream.news()) is not None:
                     yield output
 
+    @named_arguments
     def beam_search(self, prompts: Any, params: BeamSearchParams, use_tqdm: bool = True) -> list[RequestOutput]:
         """Search each prompt's likeliest answers: `outputs` are `beam_width` of them, best first, with their `score`.
 

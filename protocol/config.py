@@ -16,7 +16,8 @@ from msgspec import Meta
 from .early_stop import SENTENCE as EARLY_STOP_SENTENCE
 from .early_stop import EarlyStop, as_early_stop
 from .errors import ConfigError
-from .rules import shown
+from .rules import shown, written_out
+from .sampling import SamplingParams
 from .suggestion import suggestion
 
 BLOCK_SIZES = (16, 32, 64, 128)
@@ -151,6 +152,8 @@ def _under_own_names(options: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _unknown(name: str, known: set[str]) -> str:
+    if name in SamplingParams.__struct_fields__:
+        return f"There is no option {name!r}. It is a field of SamplingParams, which a call is given."
     hint = suggestion(name, known | set(_ACCEPTED) | set(_REFUSED) | set(_ALIASES) | set(_OPPOSITES))
     return f"There is no option {name!r}.{hint or ' See `penstock generate --help` for all options.'}"
 
@@ -169,7 +172,7 @@ def _told(name: str, value: Any, check: "Check") -> Any:
     try:
         return check.convert(value)
     except (AttributeError, TypeError, ValueError, OverflowError, RecursionError):
-        hint = suggestion(value, check.choices)
+        hint = suggestion(value, check.choices) + written_out(value, check.convert)
         raise ConfigError(f"{name}={shown(value)}: {check.sentence}.{hint}") from None
 
 

@@ -4,11 +4,14 @@ Knows no parameter.
 """
 
 import operator
+import re
 from collections.abc import Callable
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
 from .errors import RequestError
+
+_IN_THOUSANDS = re.compile(r"\s*(\d{1,9}(?:\.\d{1,9})?)\s*([kKmM])\s*", re.ASCII)
 
 
 class Rule(NamedTuple):
@@ -25,7 +28,10 @@ class Rule(NamedTuple):
                 return converted
         except (AttributeError, TypeError, ValueError, OverflowError, RecursionError):
             pass
-        raise RequestError(f"{name}={shown(value)}: {self.sentence}.")
+        raise RequestError(f"{name}={shown(value)}: {self.sentence}.{written_out(value, self.accepts)}")
+
+    def accepts(self, value: Any) -> bool:
+        return self.holds(self.convert(value))
 
 
 def shown(value: Any) -> str:
@@ -35,6 +41,21 @@ def shown(value: Any) -> str:
     except Exception:  # a number of thousands of digits, a nesting as deep, or a value's own fault
         return f"<{type(value).__name__}>"
     return text if len(text) <= 80 else f"{text[:38]}...{text[-39:]}"
+
+
+def written_out(value: Any, holds: Callable[[int], Any]) -> str:
+    """A sentence to append for "32k" in the place of a whole number, where that number would be right."""
+    found = _IN_THOUSANDS.fullmatch(value) if isinstance(value, str) else None
+    if found is None:
+        return ""
+    power = " km".index(found[2].lower())
+    numbers = [round(float(found[1]) * base**power) for base in (1024, 1000)]
+    try:
+        if any(holds(number) is False for number in numbers):
+            return ""
+    except (AttributeError, TypeError, ValueError, OverflowError):
+        return ""
+    return f" Written out, {value.strip()} is {numbers[0]} (or {numbers[1]})."
 
 
 def real(value: Any) -> float:

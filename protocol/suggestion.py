@@ -1,4 +1,5 @@
-"""The one place that says "Did you mean …?": the name that is nearest to one which nothing has.
+"""The one place that says "Did you mean …?": the name that is nearest to one which nothing has, or what another
+engine means by it (`other_names.py`).
 
 Whoever refuses a name (an option, a field, a command, a model) appends `suggestion` to its sentence. Knows nothing of
 what the names are for.
@@ -7,6 +8,8 @@ what the names are for.
 import difflib
 from collections.abc import Iterable
 from typing import Any
+
+from .other_names import ADVICE, NAMES
 
 # Longer words are no slips of the hand, and comparing them takes long.
 _MOST_CHARACTERS = 80
@@ -19,6 +22,8 @@ def nearest(word: Any, names: Iterable[Any]) -> str | None:
         return None
     by_letters = {_letters(name): name for name in map(str, names)}
     letters = _letters(word)
+    if (known := _known(letters, by_letters)) is not None:
+        return known
     begun = [name for name in by_letters if len(letters) >= _LEAST_PREFIX and name.startswith(letters)]
     near = begun if len(begun) == 1 else difflib.get_close_matches(letters, by_letters, n=1)
     return by_letters[near[0]] if near else None
@@ -26,8 +31,17 @@ def nearest(word: Any, names: Iterable[Any]) -> str | None:
 
 def suggestion(word: Any, names: Iterable[Any]) -> str:
     """A sentence to append, with the space before it; empty where no name is near."""
+    names = list(map(str, names))
+    letters = _letters(word) if isinstance(word, str) else ""
+    if letters in ADVICE and _known(letters, {_letters(name): name for name in names}) is None:
+        return f" {ADVICE[letters]}"
     name = nearest(word, names)
     return "" if name is None else f" Did you mean {name}?"
+
+
+def _known(letters: str, by_letters: dict[str, str]) -> str | None:
+    """What an engine elsewhere means by it."""
+    return next((by_letters[name] for name in NAMES.get(letters, ()) if name in by_letters), None)
 
 
 def _letters(name: str) -> str:

@@ -27,11 +27,17 @@ def headed(number: int, row: Row, output: RequestOutput, *, is_alone: bool) -> I
         heading = ""
         if not is_alone or len(output.outputs) > 1:
             sample = f", answer {answer.index}" if len(output.outputs) > 1 else ""
-            heading = f"==> {title(number, row)}{sample} <==\n"
+            heading = heading_of(number, row, sample)
         yield Headed(heading, Piece.of(answer))
 
 
+def heading_of(number: int, row: Row, sample: str = "") -> str:
+    return f"==> {title(number, row)}{sample} <==\n"
+
+
 def title(number: int, row: Row) -> str | float:
+    if row.batch is not None:
+        return row.batch.custom_id
     return number if row.name is None else row.name
 
 

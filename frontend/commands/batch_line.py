@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from ...protocol.decoding_fault import DecodingFault
 from ...protocol.errors import RequestError
 from ...protocol.outputs import CompletionOutput, LogprobsByToken, RequestOutput
 from ...protocol.rules import shown
@@ -186,7 +187,8 @@ def _body(value: Mapping[str, Any]) -> Sampling:
     try:
         return msgspec.convert(value.get("body"), kind)
     except msgspec.ValidationError as error:
-        raise ApiError(400, f"body: {error}") from None
+        fault = DecodingFault.of(error, kind, whole="body", given=value.get("body"))
+        raise ApiError(400, fault.sentence, param=fault.field or None) from None
 
 
 def _prompt(body: Any, params: SamplingParams) -> tuple[Any, SamplingParams]:

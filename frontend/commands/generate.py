@@ -9,7 +9,7 @@ Options are made from the fields of `EngineConfig` and `SamplingParams`. Knows n
 """
 
 import argparse
-import itertools
+import io
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -26,13 +26,13 @@ from ..console import logs
 from ..models.model_names import BUNDLED, name_of
 from ..session.tree.tree_files import OPTIONS, is_read
 from .chosen import checked_options, require_model, with_defaults
-from .endings import USUAL_TOKENS, Endings
+from .endings import USUAL_TOKENS, Endings, with_usual_limit
 from .job import Job
 from .lines import read_lines
 from .loading import load
 from .options import add_options
 from .output import Replacement, Stream, is_same_file, output_to
-from .prompts import STANDARD_INPUT, Row, from_arguments, from_json_lines, from_lines
+from .prompts import STANDARD_INPUT, Row, from_arguments, from_json_lines, from_lines, require_prompt
 from .rendering import Rendering
 from .resumption import Resumption
 from .termination import orderly_termination
@@ -85,7 +85,6 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         parser.error("--raw leaves prompts as they are; give it or --system, not both")
     config, options, chosen = checked_options(arguments, parser)
     _require_model_first(config, parser)
-    usual = None if {"max_tokens", "max_length"} & chosen.keys() else max(USUAL_TOKENS, chosen.get("min_tokens", 0))
     with orderly_termination(), ExitStack() as files:
         source, output = _files(arguments, config, parser, files)
         done = _resumption(arguments, parser, output)
@@ -96,11 +95,11 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
             notice = f"Answers gather in {output.partial}, which becomes {output.name} when all are complete."
             logs.say(notice, quiet=logs.is_quiet(config.quiet))
         with load(config.model, options) as llm:
-            params = with_defaults(llm, chosen if usual is None else {**chosen, "max_tokens": usual})
+            params = with_defaults(llm, chosen)
             rendering = Rendering(llm, is_raw=arguments.raw, system=arguments.system)
             is_json, model = arguments.format == "jsonl", config.served_model_name or name_of(config.model)
-            job = Job(llm, rendering, output, is_json, model, Endings(usual, failed=done.failed), done)
-            job.run(rows(params))
+            job = Job(llm, rendering, output, is_json, model, Endings(failed=done.failed), done)
+            job.run(map(with_usual_limit, rows(params)))
         _say_endings(job.endings, len(done), is_json=is_json, is_quiet=logs.is_quiet(config.quiet))
         return 1 if job.endings.failed else 0
 
@@ -113,14 +112,19 @@ def _require_model_first(config: EngineConfig, parser: argparse.ArgumentParser) 
 
 
 def _rows(arguments: argparse.Namespace, source: BinaryIO | None) -> Callable[[SamplingParams], Iterator[Row]]:
-    """What can't be read is refused before a model is loaded."""
+    """What can't be read is refused before a model is loaded, and so is nothing."""
     if source is not None and source.isatty():
         _say_what_is_awaited(arguments)
-    if arguments.prompts or source is None:
-        return partial(from_arguments, arguments.prompts, standard_input=source)
-    lines = read_lines(source, arguments.input or "Standard input")
-    first = list(itertools.islice(lines, 1))
-    return partial(from_json_lines if arguments.input else from_lines, itertools.chain(first, lines))
+    if source is None:
+        return partial(from_arguments, arguments.prompts)
+    if arguments.prompts:
+        content = source.read()
+        require_prompt([content.decode(errors="replace")], "Standard input", is_json=False)
+        return partial(from_arguments, arguments.prompts, standard_input=io.BytesIO(content))
+    is_json = arguments.input is not None
+    name = arguments.input if is_json and arguments.input != STANDARD_INPUT else "Standard input"
+    lines = require_prompt(read_lines(source, name), name, is_json=is_json)
+    return partial(from_json_lines if is_json else from_lines, lines)
 
 
 def _say_what_is_awaited(arguments: argparse.Namespace) -> None:

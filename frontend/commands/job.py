@@ -16,7 +16,7 @@ from ...protocol.outputs import RequestOutput
 from ..console import logs
 from ..llm import LLM
 from ..requests.seeds import counted_seed
-from .answers import Headed, as_json, as_text, headed, title
+from .answers import Headed, as_json, as_text, headed, heading_of, title
 from .endings import Endings
 from .output import Replacement, Stream
 from .prompts import Row
@@ -36,16 +36,18 @@ class Job:
     endings: Endings
     done: Resumption
     _asked: dict[int, tuple[int, Row]] = field(default_factory=dict)  # by the number of the request
+    _has_text: bool = False  # an answer that is text stands among those of batches, or is about to
 
     def run(self, rows: Iterator[Row]) -> None:
         numbered = self._unanswered(rows) if len(self.done) else enumerate(rows)
         first = list(itertools.islice(numbered, 2))
         is_alone = len(first) == 1 and first[0][0] == 0
+        self._has_text = any(row.batch is None for _, row in first)
         if is_alone and self._can_stream(first[0][1]):
             self._stream(first[0][1])
             return
         for number, row, output in self._answered(itertools.chain(first, numbered)):
-            self.endings.add(row.params, output)
+            self.endings.add(row, output)
             self._write(number, row, output, is_alone=is_alone)
 
     def _unanswered(self, rows: Iterator[Row]) -> Iterator[tuple[int, Row]]:
@@ -72,7 +74,7 @@ class Job:
             logs.say(f"penstock: {answer.error}", quiet=False)
         else:
             self.endings.count += 1
-            self.endings.add_answer(row.params, answer.finish_reason, answer.num_output)
+            self.endings.add_answer(row, answer.finish_reason, answer.num_output)
 
     def _show(self, pieces: Iterator[Piece]) -> None:
         """Thoughts are for people, who see them dimmed; a pipe gets the answer alone."""
@@ -116,12 +118,14 @@ class Job:
 
     def _write(self, number: int, row: Row, output: RequestOutput, *, is_alone: bool) -> None:
         if row.batch is not None:
-            self.output.write(row.batch.answer(output, self.model))
+            heading = heading_of(number, row) if self._has_text and not self.is_json else ""
+            self.output.write(heading + row.batch.answer(output, self.model))
         elif self.is_json:
             self.output.write(as_json(number, row, output))
         elif output.error_code != 200:
             logs.say(f"penstock: prompt {title(number, row)}: {output.error_msg}", quiet=False)
         else:
+            self._has_text = True
             self._write_text(headed(number, row, output, is_alone=is_alone))
 
     def _write_text(self, answers: Iterator[Headed]) -> None:

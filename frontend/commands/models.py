@@ -1,10 +1,11 @@
-"""List models: those that come with Penstock, those in the hub's cache, and those in folders given as arguments. Of
+"""List models: those that come with Penstock and those in the hub's cache, or the names and folders that are given. Of
 each its size, whether its family is supported, and whether it fits into the memory that is free now.
 
 Knows nothing of how models are loaded: a worker's survey says what it could load and what that would take.
 """
 
 import argparse
+import itertools
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,12 +14,15 @@ from typing import NamedTuple
 from ...protocol.sizes import size
 from ...protocol.survey import ModelSurvey, Survey
 from ..console.printable import on_one_line
+from ..models.hub.cache import cache_root
+from ..models.known_models import nearest_model
+from ..models.model_names import BUNDLED
 from ..text.convert_tokenizer import has_tokenizer
 from .cached_models import Found, bundled_models, cached_models, models_in
 from .machine import cards
 from .survey import ask_survey
 
-USAGE = "[FOLDER ...]"
+USAGE = "[MODEL ...]"
 
 # A model that holds a conversation of that length fits; less context is no use.
 _TOKENS = 2048
@@ -26,12 +30,13 @@ _SHARE_OF_CARD = 0.9  # the default of gpu_memory_utilization
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folders", metavar="FOLDER", nargs="*", help="a model's folder, or one that holds several")
+    words = "a model's name, its folder, or a folder that holds several; without any, all that are known"
+    parser.add_argument("models", metavar="MODEL", nargs="*", help=words)
 
 
 def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     """Exit status 1 if there is no model that would run."""
-    found = list(_found(arguments.folders, parser))
+    found = list(_found(arguments.models, parser))
     if not found:
         print("There are no models: none is bundled or in the hub's cache. Give a folder, or `penstock pull` one.")
         return 1
@@ -45,15 +50,24 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     return 0 if any(place.holds(each) and has_tokenizer(model.folder) for model, each in pairs) else 1
 
 
-def _found(folders: list[str], parser: argparse.ArgumentParser) -> Iterator[Found]:
+def _named(name: str, parser: argparse.ArgumentParser) -> Found:
+    named = (model for model in itertools.chain(bundled_models(), cached_models()) if model.name == name)
+    if (found := next(named, None)) is None:
+        hint = nearest_model(name, BUNDLED, str(cache_root()))
+        parser.error(f"{name} is no folder, no bundled model and none in the hub's cache.{hint}")
+    return found
+
+
+def _found(names: list[str], parser: argparse.ArgumentParser) -> Iterator[Found]:
     """What was asked for; with no argument all that is known."""
-    if not folders:
+    if not names:
         yield from bundled_models()
         yield from cached_models()
-    for name in folders:
+    for name in names:
         folder = Path(os.path.expanduser(name))
         if not os.path.isdir(folder):
-            parser.error(f"{name} is no folder")
+            yield _named(name, parser)
+            continue
         models = list(models_in(folder))
         if not models:
             parser.error(f"{name} holds no model: there is no config.json in it or in a folder directly below")

@@ -4,6 +4,7 @@ Read one by one as they are wanted, so a file may be larger than memory. A line 
 refusal and ends alone. A conversation is still to be rendered. Knows nothing of models.
 """
 
+import itertools
 import json
 import math
 from collections import Counter
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import msgspec
 
-from ...protocol.errors import RequestError
+from ...protocol.errors import ConfigError, RequestError
 from ...protocol.rules import shown
 from ...protocol.sampling import SamplingParams
 from ...protocol.suggestion import suggestion
@@ -35,6 +36,7 @@ class Row(NamedTuple):
     params: SamplingParams
     name: str | float | None = None
     batch: "BatchLine | None" = None  # it came in OpenAI's form, and so goes its answer
+    has_usual_limit: bool = False  # nobody said how long its answer may be
 
 
 def from_arguments(
@@ -66,6 +68,16 @@ def from_json_lines(lines: Iterable[Line], params: SamplingParams) -> Iterator[R
             yield Row(line, params)
         elif line.strip():
             yield _row(number, line, params)
+
+
+def require_prompt(lines: Iterable[Line], name: str, *, is_json: bool) -> Iterator[Line]:
+    """The same lines, once there is a prompt among them; `name` is what they are read from."""
+    remaining = iter(lines)
+    for num_empty, line in enumerate(remaining):
+        if not isinstance(line, str) or (line.strip() if is_json else line.strip("\r\n")):
+            return itertools.chain(itertools.repeat("\n", num_empty), [line], remaining)
+    form = "JSON, one prompt a line" if is_json else 'prompts there, one a line, or give them as arguments: "…"'
+    raise ConfigError(f"{name} is empty, so there is no prompt to answer. Write {form}.")
 
 
 def _row(number: int, line: str, params: SamplingParams) -> Row:

@@ -147,8 +147,8 @@ def _http(table: Any, given: dict[str, Any], path: Path | None) -> HttpOptions:
     except msgspec.ValidationError as error:
         if isinstance(error.__cause__, ConfigError):  # our own sentence
             raise ConfigError(f"HTTP: {error.__cause__}") from error
-        fault = DecodingFault.of(error, HttpOptions, whole="[http]")
-        raise ConfigError(f"HTTP: {fault.field}: {fault.sentence.partition(' - at ')[0]}.") from error
+        fault = DecodingFault.of(error, HttpOptions, whole="[http]", given={**table, **given})
+        raise ConfigError(f"HTTP: {fault.sentence}") from error
 
 
 def _model(name: str, table: Mapping[str, Any], keep_alive: float) -> ModelSettings:

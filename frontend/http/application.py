@@ -14,7 +14,6 @@ from starlette.requests import Request
 from starlette.routing import Route
 
 from ... import __version__
-from ...protocol.suggestion import suggestion
 from ..requests.budget import Budget
 from .body import BodyReader, Receive, Scope, Send
 from .endpoint import Call, Endpoint, Server
@@ -25,6 +24,7 @@ from .models import Models
 from .openapi import document
 from .operations import OPERATIONS
 from .options import HttpOptions
+from .other_paths import advice
 from .page import page
 from .places import Places
 from .reply import Reply, send_error
@@ -82,5 +82,5 @@ def _refused(request: Request, error: Exception) -> _Sent:
         return _Sent(as_api_error(error))
     if error.status_code == 405:
         return _Sent(ApiError(405, "This endpoint has another method; /openapi.json lists them."))
-    hint = suggestion(request.url.path, [row.path for row in OPERATIONS])
+    hint = advice(request.url.path, [row.path for row in OPERATIONS])
     return _Sent(ApiError(404, f"There is no such endpoint; /openapi.json lists them.{hint}"))

@@ -19,6 +19,8 @@ Body = TypeVar("Body", bound=msgspec.Struct)
 MOST_LEVELS = 64
 # Nothing else runs while a body is decoded: what these bounds leave takes a tenth of a second at most.
 MOST_CONTAINERS, MOST_STRINGS, MOST_NUMBERS, MOST_LONG_NUMBERS = 2**16, 2**16, 2**20, 2**11
+# Of a longer body that is refused no value is shown: that would be to decode it twice.
+MOST_SHOWN_BYTES = 2**15
 _LONG_NUMBER = 17  # characters
 
 # Bytes that a value takes beside its text, at most: a dict with its first entry, an empty list and the room that it has
@@ -119,7 +121,7 @@ def decoded(body: bytes | bytearray, kind: type[Body]) -> Body:
     try:
         request = msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as error:
-        fault = DecodingFault.of(error, kind, whole="The body")
+        fault = DecodingFault.of(error, kind, whole="The body", given=_plain(body))
         raise ApiError(400, fault.sentence, param=fault.field or None) from None
     except UnicodeDecodeError as error:
         byte = error.object[error.start]
@@ -144,6 +146,16 @@ def _half_a_pair(body: bytes | bytearray) -> str:
         f"The body holds half a surrogate pair, {escape} at byte {place:,}, which is no character. Cut texts between "
         r"characters, or send \ufffd in its place."
     )
+
+
+def _plain(body: bytes | bytearray) -> Any:
+    """What it holds, for the sentence that shows one value of it; of a long one nothing."""
+    if len(body) > MOST_SHOWN_BYTES:
+        return None
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
 
 
 def check_levels(name: str, value: Any) -> None:

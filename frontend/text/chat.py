@@ -25,6 +25,7 @@ from ..requests.conversation_checks import REASONING, check_conversation
 from ..requests.plain_types import plain
 from ..requests.prompts import check_tools
 from ..requests.tool_schemas import tool_schema
+from .roles import check_roles, with_hint
 
 Message = Mapping[str, Any]
 # The template's own names, which further arguments must not replace.
@@ -64,7 +65,11 @@ def render(
         "documents": plain(documents),
         "add_generation_prompt": add_generation_prompt,
     }
-    text = _rendered(compiled.template, variables)
+    try:
+        text = _rendered(compiled.template, variables)
+    except RequestError as error:
+        raise RequestError(with_hint(str(error), chat)) from error
+    check_roles(chat, lambda other: _rendered(compiled.template, {**variables, "messages": other}))
     return _cut_at_mark(text, last) if continue_final_message else text
 
 

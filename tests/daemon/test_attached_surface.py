@@ -51,6 +51,9 @@ CALLS = {
     ),
     "the model's own defaults": lambda llm: llm.generate(["2 + 2 is"], use_tqdm=False),
     "a conversation": lambda llm: llm.chat(TALK, GREEDY, use_tqdm=False),
+    "a role that no template knows": lambda llm: llm.chat(
+        [TALK, [{**TALK[0], "role": "usr"}], TALK], GREEDY, use_tqdm=False
+    ),
     "beams": lambda llm: llm.beam_search(["The"], BeamSearchParams(beam_width=3, max_tokens=6), use_tqdm=False),
     "an iterator out of order": lambda llm: sorted(
         llm.generate_iter(iter(PROMPTS), GREEDY, ordered=False), key=lambda output: int(output.request_id)

@@ -42,7 +42,7 @@ def test_the_command_line_goes_before_the_table(tmp_path):
         "keep_alife = 3": "no setting 'keep_alife'.* Did you mean keep_alive?",
         "[models.a]\nmodel = 'pocket'\ndtyp = 'auto'": "a: There is no option 'dtyp'. Did you mean dtype?",
         "a = " + "[" * 20_000: "is not valid TOML",
-        "[http]\nmax_requests = 'x'": "Expected `int`",
+        "[http]\nmax_requests = 'x'": "HTTP: max_requests='x': must be a whole number.",
         "[http]\nmax_requests = 0": "max_requests=0 must be a whole number",
         "[http]\naddress = 'nowhere'": "must be HOST:PORT",
         "http = 3": "http is a table",

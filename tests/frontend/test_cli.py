@@ -87,6 +87,16 @@ def test_no_such_command_is_a_wrong_command_line(words, capsys):
         (["generate", "pocket", "hi", "--kv-cache-memory", "-4GiB"], "that begins with - is written --option=VALUE"),
         (["logs", "--lines", "ten"], "must be a whole number, not 'ten'"),
         (["help", "genrate"], "Did you mean generate?"),
+        (["--verson"], "and not --verson. Did you mean --version?"),
+        (["--model", "pocket"], "The options of a command stand behind it."),
+        (["ls"], "'ls' is no command. `penstock models` lists"),
+        (["run", "pocket"], "`penstock chat MODEL` talks with a model, `penstock generate MODEL"),
+        (["help", "list"], "`penstock models` lists"),
+        (["generate", "pocket", "hi", "--num-predict", "3"], "Did you mean --max-tokens?"),
+        (["generate", "pocket", "hi", "--ctx-size", "3"], "Did you mean --max-model-len?"),
+        (["generate", "pocket", "hi", "--max-model-len", "32k"], "Written out, 32k is 32768 (or 32000)."),
+        (["generate", "pocket", "hi", "--max-tokens", "1.5k"], "Written out, 1.5k is 1536 (or 1500)."),
+        (["models", "pokt"], "pokt is no folder, no bundled model and none in the hub's cache. Did you mean pocket?"),
     ],
 )
 def test_a_slip_of_the_hand_is_a_sentence_that_says_what_was_meant(words, sentence, capsys):

@@ -17,15 +17,15 @@ from builders.person import Person
 from builders.tiny_model import tiny_model
 from builders.watching import wait_until
 
-from penstock.frontend.commands import loading
-from penstock.frontend.commands.endings import USUAL_TOKENS, Endings
+from penstock.frontend import cli
+from penstock.frontend.commands import generate, loading
+from penstock.frontend.commands.endings import USUAL_TOKENS
 from penstock.frontend.commands.output import output_to
 from penstock.frontend.commands.prompts import Row, from_arguments
 from penstock.frontend.commands.rendering import Rendering
 from penstock.frontend.commands.resumption import Resumption
 from penstock.frontend.console import standard_error
 from penstock.protocol.errors import ConfigError, PenstockError, RequestError
-from penstock.protocol.outputs import CompletionOutput, RequestOutput, Samples
 from penstock.protocol.sampling import SamplingParams
 
 BOUND = 180  # seconds; a wait never ends a test that passes
@@ -95,6 +95,15 @@ def test_a_hyphen_is_all_of_standard_input_as_one_prompt(content, prompt):
     assert row.prompt == prompt or (prompt is None and isinstance(row.prompt, RequestError))
 
 
+@pytest.mark.parametrize("more", [["pocket"], ["pocket", "-"], ["pocket", "--input", "-"]])
+def test_an_empty_pipe_is_refused_before_a_model_is_loaded(more, monkeypatch, capsys):
+    monkeypatch.setattr(generate, "load", lambda *arguments: pytest.fail("a model was loaded"))
+    with open(os.devnull) as nothing:
+        monkeypatch.setattr(sys, "stdin", nothing)
+        assert cli.main(["generate", *more]) == 1
+    assert "Standard input is empty, so there is no prompt to answer. Write " in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "more, sentence",
     [
@@ -128,6 +137,7 @@ LINES = [
         tool_choice={"type": "function", "function": {"name": "weather"}},
     ),
     line("unknown", messages=QUESTION, colour=1),
+    line("wrong", messages=QUESTION, max_tokens="5"),
     line("text", "/v1/completions", prompt=[5, 6], logprobs=1),
     line("elsewhere", "/v1/embeddings", input="x"),
     line("got", method="GET", messages=QUESTION),
@@ -144,7 +154,8 @@ def test_conversations_and_lines_of_openais_batches_are_answered_each_in_its_for
     batch = {name: record for name, record in found.items() if "custom_id" in record}
     assert all(record["error"] is None and record["id"].startswith("batch_req_") for record in batch.values())
     status = {name: record["response"]["status_code"] for name, record in batch.items()}
-    assert status == {"called": 200, "elsewhere": 404, "got": 405, "one": 200, "text": 200, "unknown": 400}
+    refused = {"elsewhere": 404, "got": 405, "unknown": 400, "wrong": 400}
+    assert status == {"called": 200, "one": 200, "text": 200, **refused}
     body = {name: record["response"]["body"] for name, record in batch.items()}
     one, text, called = body["one"], body["text"], body["called"]["choices"][0]["message"]
     assert (one["object"], one["model"], len(one["choices"])) == ("chat.completion", "some", 2)
@@ -154,6 +165,8 @@ def test_conversations_and_lines_of_openais_batches_are_answered_each_in_its_for
     assert len(text["choices"][0]["logprobs"]["token_logprobs"]) == text["usage"]["completion_tokens"] == 4
     assert called["content"] is None and called["tool_calls"][0]["function"]["name"] == "weather"
     assert "colour" in body["unknown"]["error"]["message"]
+    wrong = body["wrong"]["error"]
+    assert wrong["message"] == "max_tokens='5': must be a whole number, 1 or more." and wrong["param"] == "max_tokens"
 
 
 # --- as it comes ------------------------------------------------------------------------------------------------------
@@ -169,37 +182,23 @@ def test_a_pipe_gets_one_answer_as_it_is_made(model):
         assert running.wait(BOUND) == 128 + signal.SIGTERM
 
 
-def test_several_answers_stand_in_the_order_of_their_prompts_and_one_that_was_cut_is_told(model):
+def test_several_answers_stand_in_the_order_of_their_prompts_and_each_that_was_cut_is_told(model):
     lines = [json.dumps({"prompt": "one", "max_tokens": number}) for number in (90, 9)]
+    longer = [{"prompt": "one", "max_length": 540}, {"prompt": "one", "min_tokens": 530}]
+    lines += ['"two"', line("mine", "/v1/completions", prompt=[5], max_tokens=2), *map(json.dumps, longer)]
     done = subprocess.run(
         [sys.executable, *words(model, "--input", "-")],
-        input="\n".join([*lines, '"two"']),
+        input="\n".join(lines),
         capture_output=True,
         text=True,
         timeout=BOUND,
     )
-    assert [line for line in done.stdout.splitlines() if line.startswith("==>")] == [f"==> {n} <==" for n in range(3)]
-    assert f"1 of 3 answers was cut at {USUAL_TOKENS} tokens; --max-tokens allows more." in done.stderr
+    headings = [line for line in done.stdout.splitlines() if line.startswith("==>")]
+    assert headings == [f"==> {title} <==" for title in (0, 1, 2, "mine", 4, 5)]
+    assert f"2 of 6 answers were cut at {USUAL_TOKENS} to 530 tokens; --max-tokens allows more." in done.stderr
+    assert "3 of 6 answers were cut at 2 to 90 tokens, the max_tokens that were given." in done.stderr
+    assert "1 of 6 answers was cut at the max_length that was given." in done.stderr
     assert done.returncode == 0
-
-
-@pytest.mark.parametrize(
-    "params, usual, reason, num_tokens, remark",
-    [
-        ({"max_tokens": 512}, 512, "length", 512, "the answer was cut at 512 tokens; --max-tokens allows more."),
-        ({"max_tokens": 512}, 512, "length", 90, "the answer was cut: the context is full; a larger --max-model-len"),
-        ({"max_tokens": 512}, 512, "stop", 512, None),
-        ({"max_tokens": 90}, None, "length", 90, None),  # as somebody wanted it
-        ({"max_length": 90}, None, "length", 80, None),
-        ({}, None, "length", 80, "the answer was cut: the context is full"),
-    ],
-)
-def test_a_cut_is_told_where_nobody_asked_for_it(params, usual, reason, num_tokens, remark):
-    endings = Endings(usual)
-    answer = CompletionOutput(token_ids=[1] * num_tokens, finish_reason=reason)
-    endings.add(SamplingParams(**params), RequestOutput("0", None, [1], Samples([answer])))
-    remarks = list(endings.remarks())
-    assert [remark] == [None] if not remarks else remarks[0].startswith(remark)
 
 
 def test_a_terminal_is_told_what_is_awaited_and_keeps_words_whole(model):

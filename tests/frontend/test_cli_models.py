@@ -106,7 +106,15 @@ def test_with_a_card_its_free_memory_counts_and_the_weights_as_stored(capsys, tm
     assert lines[-1].startswith("2.0 GiB are free on A card.")
 
 
-@pytest.mark.parametrize("name, sentence", [("nowhere", "is no folder"), ("empty", "holds no model")])
+def test_a_model_is_listed_by_its_name_alone(capsys, own_places, monkeypatch):
+    cached(own_places, "owner/one")
+    cached(own_places, "owner/other")
+    answered(monkeypatch, FITS)
+    status, lines = listed(capsys, "owner/one")
+    assert status == 0 and [line.split()[0] for line in lines[1:-2]] == ["owner/one"]
+
+
+@pytest.mark.parametrize("name, sentence", [("nowhere", "is no folder, no bundled model"), ("empty", "holds no model")])
 def test_a_folder_that_is_none_or_holds_none_is_a_wrong_command_line(name, sentence, capsys, tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(SystemExit) as end:

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.frontend.commands.prompts import from_arguments, from_json_lines, from_lines
-from penstock.protocol.errors import RequestError
+from penstock.frontend.commands.prompts import from_arguments, from_json_lines, from_lines, require_prompt
+from penstock.protocol.errors import ConfigError, RequestError
 from penstock.protocol.sampling import SamplingParams
 
 PARAMS = SamplingParams(max_tokens=7)
@@ -72,3 +72,13 @@ def test_lines_are_read_as_they_are_wanted():
         raise RuntimeError("the second line was read too early")
 
     assert next(from_json_lines(lines(), PARAMS)).prompt == "first"
+
+
+@pytest.mark.parametrize("lines", [[], ["\n", "\r\n"]])
+@pytest.mark.parametrize("is_json", [True, False])
+def test_lines_without_a_prompt_are_refused_and_others_are_all_there(lines, is_json):
+    with pytest.raises(ConfigError, match="prompts.jsonl is empty, so there is no prompt to answer. Write "):
+        require_prompt(lines, "prompts.jsonl", is_json=is_json)
+    assert list(require_prompt([*lines, "one\n", "\n"], "-", is_json=is_json)) == ["\n"] * len(lines) + ["one\n", "\n"]
+    refusal = RequestError("This line is not UTF-8.")
+    assert list(require_prompt([refusal], "-", is_json=is_json)) == [refusal]

@@ -217,6 +217,7 @@ def test_nothing_else_is_removed(cache, capsys):
         "pocket": "comes with Penstock",
         "owner/missing": "is not in the cache",
         "owner/tiny@v9": "is not in the cache",
+        "owner/tinny": "Did you mean owner/tiny?",
         "../hub": "is no id of a model",
         "/": "is no id of a model",
         "owner/..": "is no id of a model",

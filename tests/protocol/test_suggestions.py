@@ -12,10 +12,14 @@ from hypothesis import strategies as st
 
 import penstock
 from penstock import BeamSearchParams, GuidedDecodingParams, RequestError, SamplingParams
+from penstock.frontend import cli
+from penstock.frontend.console import other_commands
 from penstock.frontend.http.decoding import decoded
 from penstock.frontend.http.errors import ApiError
 from penstock.frontend.http.schemas.chat import ChatRequest
-from penstock.protocol import faults
+from penstock.frontend.http.schemas.responses import ResponsesRequest
+from penstock.frontend.text import roles
+from penstock.protocol import faults, other_names
 from penstock.protocol.config import EngineConfig
 from penstock.protocol.errors import ConfigError
 from penstock.protocol.suggestion import nearest, suggestion
@@ -43,6 +47,31 @@ def test_so_is_the_beginning_of_a_name_and_another_spelling(word, name):
 @pytest.mark.parametrize("word", ["", "zzzzzz", "n" * 10**6, 3, None, b"stop", ["stop"], "🦙", "\0"])
 def test_what_is_near_to_nothing_gets_no_suggestion(word):
     assert suggestion(word, FIELDS) == ""
+
+
+@pytest.mark.parametrize(
+    "kind, word, sentence",
+    [
+        (SamplingParams, "num_predict", "Did you mean max_tokens?"),
+        (SamplingParams, "topPSampling", "Did you mean top_p?"),
+        (SamplingParams, "num_ctx", "The context's length is set where the model is loaded: max_model_len."),
+        (EngineConfig, "num_ctx", "Did you mean max_model_len?"),
+        (ChatRequest, "max_completion_tokns", "Did you mean max_completion_tokens?"),
+        (ChatRequest, "functions", "Functions are given as `tools`."),
+        (ResponsesRequest, "max_tokens", "Did you mean max_output_tokens?"),
+    ],
+)
+def test_a_name_of_another_engine_is_told_with_ours(kind, word, sentence):
+    assert suggestion(word, kind.__struct_fields__) == f" {sentence}"
+
+
+def test_each_name_of_another_engine_leads_to_one_that_is_there():
+    kinds = (SamplingParams, BeamSearchParams, EngineConfig, ChatRequest, ResponsesRequest)
+    known = {name for kind in kinds for name in kind.__struct_fields__} | set(roles.KNOWN)
+    assert {name for names in other_names.NAMES.values() for name in names} <= known
+    written = [*other_names.NAMES, *other_names.ADVICE, *other_commands.ADVICE]
+    assert all(word == word.casefold().replace("-", "_") for word in written if word != "run-batch")
+    assert not set(other_commands.ADVICE) & set(cli.COMMANDS)
 
 
 @given(st.text(max_size=90), st.lists(st.text(max_size=20), max_size=5))
@@ -120,13 +149,52 @@ def test_a_value_that_is_not_allowed_names_the_nearest_that_is(options, right):
             "tool_choice",
         ),
         ('"nonsense": 1', "The body has no field 'nonsense'.", "nonsense"),
-        ('"max_tokens": "x"', "Expected `int | null`, got `str` - at `$.max_tokens`", "max_tokens"),
+        ('"max_tokens": "x"', "max_tokens='x': must be a whole number, 1 or more.", "max_tokens"),
     ],
 )
 def test_a_request_over_http_is_refused_in_the_same_words(body, sentence, field):
     with pytest.raises(ApiError) as refused:
         decoded(f'{{"messages": [{{"role": "user", "content": "x"}}], {body}}}'.encode(), ChatRequest)
     assert (str(refused.value), refused.value.param) == (sentence, field)
+
+
+class Calls:
+    """The surfaces without a model: what is refused never reaches one."""
+
+    llm, asynchronous = object.__new__(penstock.LLM), object.__new__(penstock.AsyncLLM)
+
+
+@pytest.mark.parametrize("llm", [Calls.llm, Calls.asynchronous], ids=["LLM", "AsyncLLM"])
+@pytest.mark.parametrize(
+    "call, name, sentence",
+    [
+        ("chat", "max_tokens", "It is a field of SamplingParams: chat(…, SamplingParams(max_tokens=…))."),
+        ("generate", "num_predict", "It is a field of SamplingParams: generate(…, SamplingParams(max_tokens=…))."),
+        ("stream", "temprature", "It is a field of SamplingParams: stream(…, SamplingParams(temperature=…))."),
+        ("beam_search", "width", "It is a field of BeamSearchParams: beam_search(…, BeamSearchParams(beam_width=…))."),
+        ("chat", "chat_template_kwarg", "Did you mean chat_template_kwargs?"),
+        ("generate", "zzzzzz", ""),
+    ],
+)
+def test_an_argument_that_a_call_does_not_have_is_told_where_it_belongs(llm, call, name, sentence):
+    with pytest.raises(TypeError) as refused:
+        getattr(llm, call)([], **{name: 3})
+    words = f"{type(llm).__name__}.{call}() has no argument '{name}'. {sentence}".strip()
+    assert str(refused.value) == words
+
+
+def test_a_sampling_parameter_among_engine_options_is_told_as_one():
+    with pytest.raises(TypeError, match="no option 'temperature'. It is a field of SamplingParams"):
+        EngineConfig.from_options("m", temperature=0)
+
+
+@pytest.mark.parametrize("value", ["32k", " 32K "])
+def test_a_number_in_thousands_is_written_out_where_one_would_do(value):
+    for make in (lambda: EngineConfig.from_options("m", max_model_len=value), lambda: SamplingParams(max_tokens=value)):
+        with pytest.raises((ConfigError, RequestError), match="Written out, 32[kK] is 32768 \\(or 32000\\)."):
+            make()
+    with pytest.raises(RequestError, match="more than 0 and at most 1.$"):
+        SamplingParams(top_p=value)
 
 
 # --- fault points -----------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from ....protocol.errors import ConfigError, PenstockError
 from ....protocol.own_folder import own_folders
 from ...commands.survey import ask_survey
 from ...text.convert_tokenizer import converted_before, remove_converted
+from ..known_models import nearest_model
 from ..model_names import HubName, hub_name
 from .cache import (
     cache_root,
@@ -72,7 +73,8 @@ def removal_of(model: HubName) -> Removal:
     except OSError:
         is_folder = False
     if not is_folder:
-        raise ConfigError(f"{model.id} is not in the cache {cache_root()}. `penstock models` lists what is.")
+        hint = nearest_model(model.id, (), str(cache_root()), has_folders=False)
+        raise ConfigError(f"{model.id} is not in the cache {cache_root()}.{hint} `penstock models` lists what is.")
     if any(map(is_being_written, unfinished_blobs(model.id))):
         raise ConfigError(f"{model.id} is being downloaded by another process. Stop that first.")
     removal = _everything(model, repository) if model.revision is None else _of_revision(model)
