@@ -26,6 +26,7 @@ _LOG = "log of a process tree"
 _DAEMON_LOG, _DAEMON_LOG_NAME = "log of a daemon", "daemon.txt"
 _KEPT_LOGS = 40
 _DAEMON_LOG_BYTES = 4 << 20
+_INDENT = "  "  # of lines that belong to a dated one
 _is_dated = False  # whether lines begin with a time
 _NAME = re.compile(r"\d{8}-\d{6}-\d{6}-\d+\.log")
 
@@ -38,6 +39,12 @@ def say(text: str, *, quiet: bool) -> None:
     """A table, a notice, a warning; `quiet` silences it."""
     if not quiet:
         standard_error.write_line(_dated(text) if _is_dated else text)
+
+
+def columns() -> int | None:
+    """How wide a line that goes on below another may be; None where no terminal shows it."""
+    found = standard_error.columns()
+    return found - len(_INDENT) if found is not None and _is_dated else found
 
 
 def begin_dates() -> None:
@@ -55,7 +62,7 @@ class _Said(logging.Handler):
 def _dated(text: str) -> str:
     """By the clock on the wall, and how far it is from UTC. What goes on over several lines is one thing, and none of
     them looks like another: a name may have lines."""
-    indented = text.replace("\n", "\n  ")
+    indented = text.replace("\n", f"\n{_INDENT}")
     return f"{datetime.now().astimezone().isoformat(timespec='milliseconds')} {indented}"
 
 

@@ -36,6 +36,13 @@ def write(text: str) -> None:
         _write(text)
 
 
+def columns() -> int | None:
+    """How wide the terminal is that shows what is written; None where none does."""
+    with suppress(OSError, ValueError, AttributeError):
+        return os.get_terminal_size(sys.stderr.fileno()).columns or None
+    return None
+
+
 def takes_status() -> bool:
     """Whether standard error is a terminal that can clear a line."""
     return StandardError().isatty() and os.environ.get("TERM", "dumb") != "dumb"

@@ -3,12 +3,15 @@
 Knows nothing of how the plan came about.
 """
 
+import textwrap
+
 from ...protocol.config import EngineConfig
 from ...protocol.messages import MemoryPlan
 from ...protocol.sizes import size
 
 
-def start_table(config: EngineConfig, plan: MemoryPlan) -> str:
+def start_table(config: EngineConfig, plan: MemoryPlan, columns: int | None = None) -> str:
+    """In a terminal of so many columns what is longer goes on below itself, broken between words."""
     ranks = config.tensor_parallel_size
     tokens = plan.num_blocks * config.block_size
     rows = [
@@ -24,8 +27,17 @@ def start_table(config: EngineConfig, plan: MemoryPlan) -> str:
         ("memory", f"{size(plan.available_bytes)} were free, {size(plan.activation_bytes)} for activations"),
     ]  # fmt: skip
     width = max(len(name) for name, _ in rows)
-    lines = [f"  {name:<{width}}  {text}" for name, text in rows]
-    return "\n".join(["penstock is ready", *lines, *(f"  {note}" for note in plan.notes)])
+    lines = [_fitted(f"  {name:<{width}}  ", text, columns) for name, text in rows]
+    return "\n".join(["penstock is ready", *lines, *(_fitted("  ", note, columns) for note in plan.notes)])
+
+
+def _fitted(before: str, text: str, columns: int | None) -> str:
+    if columns is None or len(before + text) <= columns:
+        return before + text
+    return textwrap.fill(
+        text, columns, initial_indent=before, subsequent_indent=" " * len(before),
+        break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip
 
 
 def _swap(config: EngineConfig, plan: MemoryPlan) -> list[tuple[str, str]]:

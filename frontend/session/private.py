@@ -87,7 +87,7 @@ class PrivateSession(Session[Pending]):
         with self._closed_by_errors():
             plan = self.plan = self.client.wait_until_ready()
             self.door = Door(self.config, self.tokenizer, plan, self.default_params, self.parsings)
-            logs.say(start_table(self.config, plan), quiet=self.is_quiet)
+            logs.say(start_table(self.config, plan, logs.columns()), quiet=self.is_quiet)
             if (words := end_tokens.notice(self.tokenizer.end_tokens, plan.vocab_size)) is not None:
                 logs.say(words, quiet=self.is_quiet)
 

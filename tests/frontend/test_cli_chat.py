@@ -184,27 +184,51 @@ def test_a_stopped_answer_is_ended_and_kept_as_far_as_it_came():
     assert chat.remark() == "stopped"
 
 
-def test_an_answer_stopped_before_it_was_asked_for_leaves_no_turn_either():
-    chat = conversation(END)
+def test_a_question_stopped_before_it_was_asked_waits_for_retry():
+    chat = conversation(TEXT, END)
     chat.ask("2+2?").close()
-    assert (chat.turns, chat.llm.asked) == ([], [])
-    assert chat.remark() == "stopped; the message was not kept"
+    assert (chat.turns, chat.llm.asked, chat.messages) == ([], [], [QUESTION])
+    assert chat.remark() == "stopped; /retry asks the message again"
+    list(chat.retry())
+    assert chat.messages == [QUESTION, {"role": "assistant", "content": "It is 4."}]
+    chat.retry().close()
+    assert chat.remark() == "stopped; the answer before stays"
 
 
-def test_an_answer_stopped_in_its_thoughts_leaves_no_turn():
+def test_an_answer_stopped_in_its_thoughts_leaves_its_question():
     chat = conversation(THOUGHT, TEXT, END)
     pieces = chat.ask("2+2?")
     next(pieces)
     pieces.close()
-    assert chat.turns == []
-    assert chat.remark() == "stopped; the message was not kept"
+    assert (chat.turns, chat.messages) == ([], [QUESTION])
+    assert chat.remark() == "stopped within its thoughts; /retry asks the message again"
+
+
+CUT = "cut within its thoughts at 1 tokens (--max-tokens); /set max_tokens allows more; /retry asks the message again"
+
+
+@pytest.mark.parametrize(
+    "thought, max_tokens, reason, remark",
+    [
+        ("Two", 1, "length", CUT),
+        ("Two", 9, "length", "cut within its thoughts: the context is full with 4 tokens; /reset starts a new"),
+        ("", 1, "length", "cut at 1 tokens (--max-tokens); /retry asks the message again"),
+        ("Two", 9, "stop", "ended within its thoughts without an answer"),
+        ("", 9, "stop", "ended without an answer"),
+    ],
+)
+def test_an_answer_without_text_says_how_it_ended_and_what_to_do(thought, max_tokens, reason, remark):
+    end = CompletionOutput(reasoning_content=thought, token_ids=[5], finish_reason=reason)
+    chat = Conversation(Model(end), SamplingParams(max_tokens=max_tokens))
+    list(chat.ask("2+2?"))
+    assert chat.remark().startswith(remark)
 
 
 def test_a_conversation_that_its_template_refuses_says_so_and_goes_on():
     chat = conversation(refusal="The chat template refuses this conversation: no.")
     assert list(chat.ask("2+2?")) == []
     assert chat.turns == []
-    assert chat.remark().startswith("The chat template refuses this conversation: no. The message was not kept")
+    assert chat.remark().startswith("The chat template refuses this conversation: no. The message has no answer: /re")
 
 
 # --- through pipes ----------------------------------------------------------------------------------------------------
@@ -257,7 +281,7 @@ def test_a_turn_that_would_not_fit_is_refused_with_figures_and_the_conversation_
     done = piped(model, "\n".join(lines), "--max-model-len", 64, "--max-tokens", 4)
     assert done.returncode == 1
     assert "max_model_len=64" in done.stderr
-    assert "The message was not kept; /reset starts a new conversation." in done.stderr
+    assert "The message has no answer: /retry asks it again, /reset starts a new conversation." in done.stderr
     assert json.loads((tmp_path / "saved.json").read_text())[0]["content"] == "short"
 
 

@@ -147,7 +147,7 @@ def test_retry_asks_the_last_message_again_in_the_place_of_its_answer(talk, say)
 
 def test_a_message_without_an_answer_is_asked_again_by_retry(talk, say):
     say("one"), say("nothing")
-    assert contents(talk) == ["one", "first 1 1"] and talk.conversation.unanswered == "nothing"
+    assert contents(talk) == ["one", "first 1 1", "nothing"] and talk.conversation.unanswered == "nothing"
     say("/retry")
     assert talk.conversation.unanswered == "nothing"
     assert len(talk.model.llm.params) == 3
@@ -192,8 +192,16 @@ def test_a_name_may_stand_in_quotes(talk, say, tmp_path, quote):
 
 def test_a_last_message_without_an_answer_waits_for_retry(talk, say, tmp_path):
     (tmp_path / "file").write_text(json.dumps([{"role": "user", "content": "one"}]))
-    assert "the last one has no answer yet, and /retry asks for it" in say(f"/load {tmp_path}/file")
+    assert say(f"/load {tmp_path}/file").startswith("1 message is there; the last one has no answer yet: /retry")
+    assert say(f"/save {tmp_path}/again").startswith("1 message is in")
+    say("/reset"), say(f"/load {tmp_path}/again")
     assert say("/retry") == "first 1 1" and contents(talk) == ["one", "first 1 1"]
+
+
+def test_undo_forgets_a_message_without_an_answer_and_leaves_the_turn_before(talk, say):
+    say("one"), say("nothing")
+    assert say("/undo") == "Forgotten: 'nothing'. 2 messages are left."
+    assert contents(talk) == ["one", "first 1 1"]
 
 
 @pytest.mark.parametrize(

@@ -120,6 +120,26 @@ def test_a_ctrl_c_between_a_message_and_its_answer_is_not_lost(monkeypatch, caps
     assert capsys.readouterr().out == ""
 
 
+def test_a_ctrl_c_behind_a_complete_line_drops_no_question(monkeypatch, capsys, tmp_path):
+    """It comes when readline has the line already, and Python's `input` has not returned."""
+    monkeypatch.setattr(terminal, "_silent_keyboard", nullcontext)
+    screen = terminal.Terminal(lambda line: [])
+    screen.history = tmp_path / "history"
+
+    def completed(mark: str) -> str:
+        monkeypatch.setattr("builtins.input", lambda mark: "asked once more")
+        terminal.readline.add_history("A question")
+        screen._interrupt(signal.SIGINT, None)
+        raise AssertionError("no signal came")
+
+    monkeypatch.setattr("builtins.input", completed)
+    before = terminal.readline.get_current_history_length()
+    assert screen.read().text == "A question"
+    assert terminal.readline.get_current_history_length() == before + 1
+    screen.show(Piece("", "an answer") for _ in range(3))
+    assert capsys.readouterr().out == ""
+
+
 def test_a_pasted_block_of_several_lines_is_one_message(chat, tmp_path):
     person = chat("--max-tokens", "2")
     person.sees_prompt()

@@ -1,6 +1,9 @@
 """The table at the start names what memory is taken for, and nothing that nobody asked for."""
 
+import re
+
 import msgspec
+import pytest
 
 from penstock.frontend.console.start_table import start_table
 from penstock.protocol.config import EngineConfig
@@ -14,3 +17,15 @@ def test_a_second_tier_has_a_row_where_there_is_one():
     table = start_table(config, msgspec.structs.replace(PLAN, num_cpu_blocks=256))
     assert "swap      256 MiB of CPU memory, 8,192 tokens" in table
     assert "swap" not in start_table(config, PLAN)
+
+
+@pytest.mark.parametrize("columns", [60, 40, 24])
+def test_in_a_narrow_window_rows_are_broken_between_words(columns):
+    config = EngineConfig.from_options("m", max_model_len=512)
+    plan = msgspec.structs.replace(PLAN, notes=("A note that is longer than a narrow window, too.",))
+    whole, narrow = start_table(config, plan), start_table(config, plan, columns)
+    assert narrow.split() == whole.split()  # each word, and each number, whole
+    longest = max(len(word) for word in whole.split())
+    assert all(len(line) <= max(columns, 12 + longest) for line in narrow.splitlines())
+    assert re.search(r"\n  KV cache  .*\n {12}\S", narrow)
+    assert start_table(config, plan, 400) == whole

@@ -1,4 +1,4 @@
-"""Conversations on the page in a real Chromium: shown, edited, tried again, kept, searched, exported; and what fails.
+"""Conversations on the page in a real Chromium: shown, edited, tried again, kept, searched; and what fails.
 
 The answers are the test's own, so that nothing depends on what a model says.
 """
@@ -224,33 +224,6 @@ def test_a_browser_without_room_says_so(page):
     page.value("keepSettings()")
     assert "keeps no settings" in texts(page, "#toast")[0]
     assert texts(page, ANSWERS) == ["First"]
-
-
-def test_conversations_are_exported_and_imported_again(page):
-    page.value("window.saved = []; save = (name, kind, text) => saved.push([name, text]); 0")
-    ask(page, "What, then?")
-    ask(page, "And now?")
-    page.click("#export-markdown")
-    page.click("#export-json")
-    (name, markdown), (_, exported) = page.value("saved")
-    assert name == "What-then.md"
-    assert markdown.startswith("# What, then?\n\n## Question\n\nWhat, then?\n\n## Answer (pocket)\n\nFirst\n")
-    own = json.loads(exported)["conversations"][0]["openai"]
-    assert [message["content"] for message in own] == ["What, then?", "First", "And now?", "Second"]
-    bring = "bringIn([new File([{}], 'some.json')])"
-    page.value(bring.format(json.dumps(exported)))
-    in_parts = {"role": "user", "content": [{"type": "text", "text": "In"}, {"type": "text", "text": "parts"}]}
-    page.value(bring.format(json.dumps(json.dumps([in_parts, own[1]]))))
-    assert page.value("conversations.size") == 3
-    assert page.value("[...conversations.values()].at(-1).messages[0].content") == "In\nparts"
-    odd = '{"penstock": 1, "conversations": [{"messages": [{"role": "x"}]}]}'
-    ring = [{"role": "user", "id": "1", "parent": "2"}, {"role": "assistant", "id": "2", "parent": "1"}]
-    rings = json.dumps({"penstock": 1, "conversations": [{"leaf": "2", "messages": ring}]})
-    for wrong in ("{", "{}", '{"penstock": 1}', odd, rings, "[]"):
-        page.value("$('toast').replaceChildren()")
-        page.value(bring.format(json.dumps(wrong)))
-        assert "holds no conversations" in texts(page, "#toast")[0], wrong
-    assert page.value("conversations.size") == 3
 
 
 def test_text_files_are_put_into_the_prompt_and_others_are_refused(page):

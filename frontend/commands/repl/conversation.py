@@ -1,6 +1,7 @@
 """A conversation with one model: the messages so far, and what the last answer was and took.
 
-A turn is kept once some of its answer is there, also when it was stopped; one that the model refused leaves no trace.
+A turn is kept once some of its answer is there, also when it was stopped. A message without an answer waits behind the
+turns until it is asked again, forgotten, or another takes its place: the model isn't told of it.
 Knows nothing of screens and commands.
 """
 
@@ -58,6 +59,14 @@ class Answer:
         self.finish_reason, self.error = new.finish_reason, output.error_msg
         return piece
 
+    @property
+    def within(self) -> str:
+        """Where it is before its text."""
+        return " within its thoughts" if self.thought and not self.text else ""
+
+    def ending(self) -> str:
+        return f"stopped{self.within}" if self.finish_reason is None else f"ended: {self.finish_reason}"
+
     def message(self) -> dict[str, str]:
         thought = {"reasoning_content": self.thought} if self.thought else {}
         return {"role": "assistant", "content": self.text, **thought}
@@ -71,10 +80,14 @@ class Conversation:
         self.turns: list[dict[str, Any]] = []
         self.template_options: dict[str, Any] = {}
         self.answer: Answer | None = None  # the last one
-        self.unanswered: str | None = None  # the last message, if it was not kept
+        self.unanswered: str | None = None  # the last message, if no answer came
 
     @property
     def messages(self) -> list[dict[str, Any]]:
+        """All, the last one also where it has no answer."""
+        return self._told() + ([_question(self.unanswered)] if self.unanswered is not None else [])
+
+    def _told(self) -> list[dict[str, Any]]:
         return ([{"role": "system", "content": self.system}] if self.system else []) + self.turns
 
     def reset(self) -> None:
@@ -83,8 +96,9 @@ class Conversation:
         self.answer = self.unanswered = None
 
     def ask(self, text: str) -> Iterator[Piece]:
-        """The answer, piece by piece; closing the iterator stops it."""
+        """The answer, piece by piece; closing the iterator stops it, also before its first piece was asked for."""
         self.answer = Answer()
+        self.unanswered = text
         return self._answered(text, self.answer, replaces=False)
 
     def retry(self) -> Iterator[Piece] | None:
@@ -99,10 +113,12 @@ class Conversation:
 
     def undo(self) -> str | None:
         """Forget the last message and what followed it; its text."""
-        last = self._last_turn()
-        del self.turns[len(self.turns) - len(last) :]
+        text = self.unanswered
+        if text is None and (last := self._last_turn()):
+            text = last[0]["content"]
+            del self.turns[len(self.turns) - len(last) :]
         self.answer = self.unanswered = None
-        return last[0]["content"] if last else None
+        return text
 
     def _last_turn(self) -> list[dict[str, Any]]:
         """From the last message of the person's on."""
@@ -112,10 +128,10 @@ class Conversation:
     def _answered(self, text: str, answer: Answer, *, replaces: bool) -> Iterator[Piece]:
         replaced = self._last_turn() if replaces else []
         del self.turns[len(self.turns) - len(replaced) :]
-        question = {"role": "user", "content": text}
+        question = _question(text)
         try:
             outputs = self.llm.stream(
-                [*self.messages, question], self.params, chat_template_kwargs=self.template_options
+                [*self._told(), question], self.params, chat_template_kwargs=self.template_options
             )
             with closing(outputs):
                 for output in outputs:
@@ -130,21 +146,27 @@ class Conversation:
     def remark(self) -> str | None:
         """What should be said about how the last answer ended, if anything."""
         answer = self.answer
-        if answer is None or answer.finish_reason == "stop":
+        if answer is None:
             return None
         if answer.error is not None:
-            kept = "" if answer.text else " The message was not kept; /reset starts a new conversation."
-            return f"{answer.error}{kept}"
-        if answer.finish_reason is None:
-            return "stopped" if answer.text else "stopped; the message was not kept"
-        if answer.finish_reason == "length":
-            return self._length_remark(answer)
-        return f"ended: {answer.finish_reason}"
+            waits = " The message has no answer: /retry asks it again, /reset starts a new conversation."
+            return f"{answer.error}{waits if self.unanswered is not None else ''}"
+        if answer.finish_reason == "stop":
+            return None if answer.text else f"ended{answer.within} without an answer"
+        ended = self._cut(answer) if answer.finish_reason == "length" else answer.ending()
+        if answer.text:
+            return ended
+        return f"{ended}; {'the answer before stays' if self.unanswered is None else '/retry asks the message again'}"
 
-    def _length_remark(self, answer: Answer) -> str:
+    def _cut(self, answer: Answer) -> str:
         if self.params.max_tokens is not None and answer.num_output >= self.params.max_tokens:
-            return f"cut at {answer.num_output:,} tokens (--max-tokens)"
+            more = "; /set max_tokens allows more" if answer.within else ""
+            return f"cut{answer.within} at {answer.num_output:,} tokens (--max-tokens){more}"
         return (
-            f"cut: the context is full with {answer.num_prompt + answer.num_output:,} tokens; /reset starts a new "
-            "conversation, a larger --max-model-len holds a longer one"
+            f"cut{answer.within}: the context is full with {answer.num_prompt + answer.num_output:,} tokens; /reset "
+            "starts a new conversation, a larger --max-model-len holds a longer one"
         )
+
+
+def _question(text: str) -> dict[str, Any]:
+    return {"role": "user", "content": text}

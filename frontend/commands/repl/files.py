@@ -60,7 +60,7 @@ def _taken(conversation: Conversation, messages: list[dict[str, Any]]) -> str:
     asks = ""
     if rest and rest[-1]["role"] == "user":
         conversation.unanswered = rest.pop()["content"]
-        asks = "; the last one has no answer yet, and /retry asks for it"
+        asks = "; the last one has no answer yet: /retry asks for it, another message takes its place"
     return f"{messages_are(len(messages))} there{asks}."
 
 

@@ -108,10 +108,12 @@ def _retry(talk: Talk, argument: str) -> str | Iterator[Piece]:
 
 
 def _undo(talk: Talk, argument: str) -> str:
+    had_answer = talk.conversation.unanswered is None
     text = talk.conversation.undo()
     if text is None:
         return "There is no message to forget."
-    return f"Forgotten with its answer: {shown(text)}. {files.messages_are(len(talk.conversation.messages))} left."
+    left = files.messages_are(len(talk.conversation.messages))
+    return f"Forgotten{' with its answer' if had_answer else ''}: {shown(text)}. {left} left."
 
 
 def _set(talk: Talk, argument: str) -> str:

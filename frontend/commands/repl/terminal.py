@@ -35,7 +35,7 @@ class Terminal:
 
     def __enter__(self) -> "Terminal":
         self._handlers[signal.SIGINT] = signal.signal(signal.SIGINT, self._interrupt)
-        readline.set_auto_history(False)
+        readline.set_auto_history(True)
         for entry in read_history(self.history):
             readline.add_history(entry)
         # On by default since GNU readline 8.1: a pasted block is one message, not one for each of its lines.
@@ -78,11 +78,25 @@ class Terminal:
                 return typed
 
     def _read(self) -> Typed:
-        self._may_interrupt, self._was_interrupted = True, False
+        self._was_interrupted = False
+        return read_typed(self._line)
+
+    def _line(self, is_continued: bool) -> str:
+        # Readline puts a line into its history as soon as it is complete: a Ctrl-C that comes then, and before `input`
+        # has returned, stops the answer and doesn't drop the question. A whole message gets its entry later.
+        count = readline.get_current_history_length()
         try:
-            return read_typed(lambda is_continued: input(self._mark("… " if is_continued else "> ")))
+            self._may_interrupt = True
+            line = input(self._mark("… " if is_continued else "> "))
+        except KeyboardInterrupt:
+            if readline.get_current_history_length() == count:
+                raise
+            line = readline.get_history_item(count + 1)
         finally:
             self._may_interrupt = False
+        if readline.get_current_history_length() > count:
+            readline.remove_history_item(count)
+        return line
 
     def _mark(self, mark: str) -> str:
         # Between \1 and \2 stands what takes no room on the screen.

@@ -6,9 +6,13 @@ function historyOf(conversation, last) {
     if (hasFailed(message)) while (told.length && told.at(-1).role !== "assistant") told.pop();
     else told.push(message);
   }
-  const system = $("system").value.trim();
-  return [...(system ? [{ role: "system", content: system }] : []), ...told.map(asTold)];
+  return [...systemMessages(conversation), ...told.map(asTold)];
 }
+
+// The one that a conversation was imported with, else that of the settings.
+const systemOf = (conversation) => conversation.system ?? $("system").value.trim();
+
+const systemMessages = (conversation) => [systemOf(conversation)].filter(Boolean).map((content) => ({ role: "system", content }));
 
 function asTold({ role, content, files, calls, call }) {
   if (role === "tool") return { role, content, tool_call_id: call };

@@ -4,7 +4,7 @@ const shown = new Map(); // elements by message
 
 function showConversation() {
   shown.clear();
-  $("messages").replaceChildren(...way(current).map(element));
+  $("messages").replaceChildren(...(current.system ? [systemPart()] : []), ...way(current).map(element));
   if (!current.leaf) $("messages").append(welcome());
   showBar();
   $("messages").scrollTop = $("messages").scrollHeight;
@@ -46,6 +46,17 @@ function fill(made, message) {
   const parts = { user: userParts, assistant: answerParts, tool: resultParts }[message.role](message);
   made.setAttribute("aria-busy", String(Boolean(message.isRunning)));
   made.replaceChildren(...parts.filter(Boolean));
+}
+
+// Of a conversation that has one of its own.
+function systemPart() {
+  const leave = () => {
+    delete current.system;
+    keep(current);
+    showConversation();
+  };
+  return make("details", { class: "message system" }, make("summary", {}, "System prompt of this conversation"), make("pre", {}, current.system),
+    make("button", { type: "button", onclick: leave }, "Use that of the settings instead"));
 }
 
 function userParts(message) {
@@ -129,7 +140,7 @@ function progress(message) {
   return make("p", { class: "progress" }, make("span", { class: "bar" }), make("span", { class: "words" }, message.phase ?? ""));
 }
 
-function summary({ usage, firstToken, answerSeconds, ending, model }) {
+function summary({ content, thought, calls, usage, firstToken, answerSeconds, ending, model }) {
   const parts = [];
   if (model && cards.length > 1) parts.push(model);
   if (usage) {
@@ -137,8 +148,8 @@ function summary({ usage, firstToken, answerSeconds, ending, model }) {
     if (usage.completion_tokens > 4 && answerSeconds > 0.02) parts.push(`${((usage.completion_tokens - 1) / answerSeconds).toFixed(0)} tokens/s`);
   }
   if (firstToken !== undefined) parts.push(`first token after ${seconds(firstToken)}`);
-  const words = { stop: "", error: "", length: "cut at the most tokens", tool_calls: "calls a tool", left: "the page was left" };
-  parts.push(words[ending] ?? ending ?? "");
+  const words = { stop: "", error: "", length: thought && !content && !calls?.length ? "cut within its thoughts, at the most tokens" : "cut at the most tokens", tool_calls: "calls a tool", left: "the page was left" };
+  parts.push(Object.hasOwn(words, ending) ? words[ending] : ending ?? "");
   return parts.filter(Boolean).join(" · ");
 }
 

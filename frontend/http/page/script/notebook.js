@@ -62,4 +62,4 @@ $("page-text").addEventListener("keydown", (event) => {
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) writeOn();
 });
 $("page-text").addEventListener("change", () => store(KEPT_TEXT, $("page-text").value));
-$("page-text").value = stored(KEPT_TEXT) ?? "";
+$("page-text").value = asText(stored(KEPT_TEXT)) ?? "";

@@ -64,8 +64,16 @@ function makeSettings() {
   });
   const reset = make("button", { type: "button", onclick: resetSettings }, icon("retry"), " All as at first");
   $("settings").append(make("div", { class: "row head" }, make("h2", {}, "Settings"), close), ...sections, make("div", { class: "row" }, reset));
-  for (const [name, value] of Object.entries(stored(KEPT_SETTINGS) ?? {})) if (SETTINGS.includes(name)) $(name).value = value;
+  const kept = stored(KEPT_SETTINGS);
+  if (isObject(kept)) for (const name of SETTINGS) fillIn(name, kept[name]);
   showTheme();
+}
+
+// Left as it is by what is no value of it.
+function fillIn(name, value) {
+  const field = $(name);
+  field.value = asText(value) ?? "";
+  if (field.selectedIndex === -1) field.value = "";
 }
 
 function stored(name) {

@@ -16,25 +16,14 @@ async function start() {
   look();
 }
 
-// What an earlier page was still being told when it was left has ended there.
 async function readAll() {
-  for (const each of await readConversations()) {
-    if (answering.has(each.id)) continue;
-    for (const message of each.messages) {
-      if (!message.isRunning) continue;
-      delete message.isRunning;
-      delete message.phase;
-      if (message.content || message.thought) message.ending = "left";
-      else Object.assign(message, { ending: "error", error: "The page was left before an answer came." });
-    }
-    conversations.set(each.id, each);
-  }
+  for (const each of await readConversations()) if (!answering.has(each.id)) conversations.set(each.id, endRunning(each));
 }
 
 // Another tab has changed something. One that is answered there is shown when it is complete.
 pagesOfOurs.onmessage = async ({ data }) => {
   if (answering.has(data)) return;
-  const found = database ? await settled(records("readonly").get(data)) : undefined;
+  const found = await readConversation(data);
   if (found) conversations.set(data, found);
   else conversations.delete(data);
   showSidebar();

@@ -23,18 +23,29 @@ async function openStorage() {
 const records = (mode) => database.transaction("conversations", mode).objectStore("conversations");
 
 async function readConversations() {
-  return database ? settled(records("readonly").getAll()) : [];
+  if (!database) return [];
+  try {
+    return (await settled(records("readonly").getAll())).map(asConversation).filter(Boolean);
+  } catch {
+    toast("This browser can't read the conversations that it keeps for this page. Reload it to try again.");
+    return [];
+  }
 }
 
+const readConversation = async (id) => database ? asConversation(await settled(records("readonly").get(id))) : undefined;
+
+// Whether it is kept; else a person is told.
 async function keep(conversation) {
-  if (!database || !conversations.has(conversation.id)) return; // it has been deleted meanwhile
+  if (!database || !conversations.has(conversation.id)) return true; // it has been deleted meanwhile
   try {
     await settled(records("readwrite").put(conversation));
     pagesOfOurs.postMessage(conversation.id);
+    return true;
   } catch (error) {
     toast(error.name === "QuotaExceededError"
       ? "The browser has no room left for this conversation. Export and delete older ones."
       : "The browser could not keep this conversation. Export it, so that it isn't lost.");
+    return false;
   }
 }
 

@@ -1,7 +1,10 @@
 // Conversations as files: Markdown to read, JSON to keep, to import again and for other programs.
 
+const MOST_IMPORT_BYTES = 1 << 28;
+const MOST_MESSAGES = 10000; // of a conversation: more can't be shown at once
+
 function asMarkdown(conversation) {
-  const parts = [`# ${conversation.title}`];
+  const parts = [`# ${conversation.title}`, ...systemMessages(conversation).flatMap(({ content }) => ["## System prompt", content])];
   for (const message of way(conversation)) {
     if (message.role === "user") parts.push("## Question", asTold(message).content);
     else if (message.role === "tool") parts.push(`## Result of ${message.name}`, asBlock({ name: "Result", text: message.content }));
@@ -15,10 +18,12 @@ function asMarkdown(conversation) {
   return `${parts.filter(Boolean).join("\n\n")}\n`;
 }
 
-// With the shown messages in OpenAI's form beside the whole tree.
-const exported = (conversation) => ({ ...conversation, openai: way(conversation).filter((message) => !hasFailed(message)).map(asTold) });
+const inOpenAiForm = (conversation) => [...systemMessages(conversation), ...way(conversation).filter((message) => !hasFailed(message)).map(asTold)];
 
-const asJson = (list) => JSON.stringify({ penstock: 1, system: $("system").value, conversations: list.map(exported) }, null, 1);
+// With the shown messages in OpenAI's form beside the whole tree.
+const exported = (conversation) => ({ ...conversation, system: systemOf(conversation), openai: inOpenAiForm(conversation) });
+
+const asJson = (list) => JSON.stringify({ penstock: 1, conversations: list.map(exported) }, null, 1);
 
 function save(name, kind, text) {
   const address = URL.createObjectURL(new Blob([text], { type: kind }));
@@ -29,53 +34,79 @@ function save(name, kind, text) {
 const fileName = (conversation, ending) =>
   `${conversation.title.replace(/[^\p{L}\p{N}]+/gu, "-").replace(/^-|-$/g, "").slice(0, 50) || "conversation"}.${ending}`;
 
+// What came of all files is told at the end.
 async function bringIn(files) {
-  let number = 0;
+  const failures = [], found = [];
+  const leftOut = { conversations: 0, messages: 0 };
   for (const file of files) {
     try {
-      for (const each of read(JSON.parse(await file.text()))) {
-        conversations.set(each.id, each);
-        await keep(each);
-        number++;
-      }
-    } catch {
-      toast(`${file.name} holds no conversations that this page has exported, nor messages in OpenAI's form.`);
+      for (const each of takenFrom(await contentOf(file), file.name, leftOut)) found.push(each);
+    } catch (error) {
+      failures.push(sentenceOf(error));
     }
   }
-  if (number) toast(`${count(number, "conversation")} imported.`);
+  found.sort((one, other) => other.updated - one.updated);
+  leftOut.conversations += found.splice(MOST_CONVERSATIONS).length;
+  for (const each of found) conversations.set(each.id, each);
+  const areKept = await Promise.all(found.map(keep));
+  if (areKept.every(Boolean)) toast([...importedWords(found.length, leftOut), ...failures].join(" "));
   forgetOldest();
   showSidebar();
 }
 
-// What this page has written, or a list of messages as OpenAI's clients keep them.
-function read(body) {
-  if (body?.penstock) return body.conversations.map(checked);
-  const messages = Array.isArray(body) ? body : body.messages;
-  const conversation = begun();
-  for (const { role, content } of messages) if (["user", "assistant"].includes(role)) add(conversation, { role, content: contentText(content) });
-  if (!conversation.leaf) throw new Failure("It is empty.");
-  return [conversation];
+function importedWords(number, leftOut) {
+  const words = number ? [`${count(number, "conversation")} imported.`] : [];
+  const parts = [leftOut.conversations && count(leftOut.conversations, "conversation"), leftOut.messages && count(leftOut.messages, "message")].filter(Boolean);
+  return parts.length ? [...words, `Left out: ${parts.join(" and ")} that this page can't show or keep.`] : words;
 }
 
-// A content in parts is their text.
-const contentText = (content) => Array.isArray(content) ? content.map((part) => part?.text ?? "").join("\n") : String(content ?? "");
+async function contentOf(file) {
+  if (file.size > MOST_IMPORT_BYTES) throw new Failure(`${file.name} is larger than 256 MiB. Import its conversations one by one.`);
+  const text = await file.text().catch(() => { throw new Failure(`${file.name} could not be read.`); });
+  try {
+    return JSON.parse(text);
+  } catch {
+    throw new Failure(`${file.name} is no JSON, which exported conversations are.`);
+  }
+}
 
-// Only what this page knows, of the kinds that it expects. Each message stands behind the one that it follows: a ring has no
-// first, and would never be shown.
-function checked({ title, isNamed, created, updated, leaf, messages }) {
-  const conversation = { ...begun(), title: String(title ?? ""), isNamed: isNamed === true, created: Number(created), updated: Number(updated), leaf: String(leaf) };
-  const before = new Set([null]);
-  conversation.messages = messages.map((message) => {
-    if (!["user", "assistant", "tool"].includes(message.role)) throw new Failure("A message has no role.");
-    if (!before.has(message.parent) || before.has(String(message.id))) throw new Failure("A message follows none.");
-    before.add(String(message.id));
-    const { isRunning, phase, tokens, usage, ...kept } = message;
-    const files = Array.isArray(kept.files) ? { files: kept.files.map(({ name, text }) => ({ name: String(name), text: String(text) })) } : {};
-    const calls = Array.isArray(kept.calls) ? { calls: kept.calls.map(({ id, name, text }) => ({ id: String(id), name: String(name), text: String(text) })) } : {};
-    return { ...kept, ...files, ...calls, ...(usage?.prompt_tokens ? { usage } : {}), id: String(kept.id), content: String(kept.content ?? "") };
+function takenFrom(body, name, leftOut) {
+  const found = [], all = conversationsIn(body);
+  for (const each of all) {
+    const conversation = asConversation(each);
+    if (!conversation || conversation.messages.length > MOST_MESSAGES) continue;
+    leftOut.messages += each.messages.length - conversation.messages.length;
+    if (conversation.system === $("system").value.trim()) delete conversation.system;
+    found.push({ ...endRunning(conversation), id: newId() });
+  }
+  if (!found.length) throw new Failure(`${name} holds no conversations that this page has exported and can show, nor messages in OpenAI's form.`);
+  leftOut.conversations += all.length - found.length;
+  return found;
+}
+
+// What this page has written, or a list of messages as OpenAI's clients keep them. Nothing in it is known to be of its kind.
+function conversationsIn(body) {
+  if (isObject(body) && body.penstock) {
+    const all = Array.isArray(body.conversations) ? body.conversations : [];
+    return all.map((each) => isObject(each) ? { system: body.system, ...each } : each);
+  }
+  const list = isObject(body) ? body.messages : body;
+  return Array.isArray(list) ? [fromOpenAi(list.map((each) => isObject(each) ? each : {}))] : [];
+}
+
+// The system prompt stands before a conversation, wherever it stood in the list.
+function fromOpenAi(list) {
+  const isSystem = ({ role }) => ["system", "developer"].includes(role);
+  const names = new Map(); // of the tools, by the ids of their calls
+  const messages = list.filter((each) => !isSystem(each)).map((each, number) => {
+    const calls = (Array.isArray(each.tool_calls) ? each.tool_calls : []).map((call) => ({ id: call?.id, name: call?.function?.name, text: call?.function?.arguments }));
+    for (const call of calls) names.set(call.id, call.name);
+    return {
+      id: number, parent: number ? number - 1 : null, role: each.role, content: each.content, thought: each.reasoning_content, calls,
+      call: each.tool_call_id, name: each.name ?? names.get(each.tool_call_id),
+    };
   });
-  if (!byId(conversation, conversation.leaf)) throw new Failure("It has no newest message.");
-  return conversation;
+  return { system: list.filter(isSystem).map(({ content }) => asContent(content)).filter(Boolean).join("\n\n"), messages };
 }
 
 $("export-markdown").onclick = () => save(fileName(current, "md"), "text/markdown", asMarkdown(current));
