@@ -15,7 +15,7 @@ from .adapters import Adapters
 from .admission import Admission
 from .beam_decoding import BeamDecoding
 from .cache import Cache
-from .decoding import PlainDecoding, end_at
+from .decoding import PlainDecoding, end_at, repetitive
 from .grammar.constraint import Busy
 from .grammar.constraints import Constraints
 from .guided_decoding import GuidedDecoding
@@ -23,7 +23,6 @@ from .limits import Limits, Load
 from .preemption import Preemption
 from .publisher import Publisher
 from .queue import WaitingQueue
-from .repetition import repetitive
 from .request import Request, Sequence
 from .running import Running
 from .stats import Counters
