@@ -125,6 +125,11 @@ class Model:
             await asyncio.shield(self._loading or self._begin_load())
         return self.session
 
+    async def load_once(self) -> None:
+        """Load it if need be, for nobody yet: without a `keep_alive` it is gone again as soon as it is there."""
+        if self.session is None:
+            await asyncio.shield(self._loading or self._begin_load())
+
     def _begin_load(self) -> "asyncio.Task[None]":
         if self.state != "restarting":
             self._become("loading")

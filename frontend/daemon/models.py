@@ -163,7 +163,7 @@ class Models:
         """Start loading what is to be loaded from the start."""
         for model in self._models.values():
             if model.settings.preload:
-                asyncio.create_task(model.ready()).add_done_callback(_forgotten)
+                asyncio.create_task(model.load_once()).add_done_callback(_forgotten)
 
     async def load_required(self) -> None:
         """Raises why one of those can't be loaded without which there is no daemon."""
@@ -180,7 +180,7 @@ class Models:
     async def _load_required(self, model: Model) -> None:
         model.says_failures = False
         try:
-            await model.ready()
+            await model.load_once()
         except PenstockError as error:
             raise type(error)(f"{model.name} could not be loaded: {error}") from error
         finally:
