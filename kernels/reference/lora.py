@@ -23,7 +23,8 @@ def add_lora(product: Tensor, x: Tensor, lora: AdapterParts, adapted: Adapted) -
     for adapter, tokens in adapted.groups:
         for first, down, up in lora.parts_of(adapter):
             added = x[tokens].double() @ down.plain().double().T @ up.plain().double().T  # [tokens, out of the part]
-            product[tokens, first : first + up.out_features] += added.to(product.dtype)
+            columns = slice(first, first + up.out_features)
+            product[tokens, columns] = (product[tokens, columns] + added).to(product.dtype)
     return product
 
 

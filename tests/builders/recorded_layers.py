@@ -111,9 +111,10 @@ def _adapters(call: OneCall, lora: TorchLora) -> NativeLora:
     product = call.buffers["product"]
     product.writer = Linear(output=product.address, output_stride=product.width)
     native = NativeLora(call.buffers["x"].width, lora.outputs, lora.form)
+    parts = {sum(lora.outputs[:part]): part for part in range(len(lora.outputs))}  # by their first output
     for adapter in range(lora.form.max_adapters):
         for first, down, up in lora.parts_of(adapter):
-            native.put(adapter, [sum(lora.outputs[:part]) for part in range(9)].index(first), down.plain(), up.plain())
+            native.put(adapter, parts[first], down.plain(), up.plain())
     return native
 
 
