@@ -11,18 +11,14 @@ from .operations import LayerKV, Operations
 from .packed_weight import PackedWeight, multiplies_bfloat16, pack
 from .rows import Rows, Scratch
 from .torch.operations import TorchOperations
-from .torch.opset import FAST, INVARIANT, OpSet
 
 __all__ = [
     "DTYPES",
-    "FAST",
-    "INVARIANT",
     "Adapted",
     "HeadForm",
     "LayerKV",
     "LoraForm",
     "LoraWeights",
-    "OpSet",
     "Operations",
     "PackedWeight",
     "Rows",

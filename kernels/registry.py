@@ -28,6 +28,7 @@ class Op:
     reference: Callable[..., Any]
     tolerance: float
     versions: dict[str, Callable[..., Any]] = field(default_factory=dict)  # by backend
+    row_invariant: "Op | None" = None  # where some version's rows depend on their company
     _chosen: dict[str, Callable[..., Any]] = field(default_factory=dict)  # by device type
 
     def __call__(self, first: Tensor, *rest: Any) -> Any:
@@ -55,7 +56,8 @@ class Op:
 
     def invariant(self) -> "Op":
         """The same formula, whose versions promise that a row's bits depend on that row alone, not on its company."""
-        return _registered(Op(f"{self.name}_invariant", self.reference, self.tolerance))
+        self.row_invariant = _registered(Op(f"{self.name}_invariant", self.reference, self.tolerance))
+        return self.row_invariant
 
 
 def op(tolerance: float = 1e-5) -> Callable[[Callable[..., Any]], Op]:

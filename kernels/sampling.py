@@ -1,6 +1,6 @@
 """Operations on logits: mask, penalize, find the best, order the most likely, choose a token, weigh chosen ones.
 
-Importing this file registers their versions in torch and the native ones. Knows nothing of requests.
+Importing this file registers their native versions too. Knows nothing of requests.
 """
 
 from .cpu import adjust as _native_adjust  # noqa: F401  registers
@@ -11,9 +11,6 @@ from .reference.logprobs import RankedLogprobs, ranked_logprobs
 from .reference.order import Scan, most_likely, scan
 from .reference.race import choose_on_device
 from .sampling_columns import NO_ROW, NOT_FINITE, NOTHING_LEFT, DeviceDraws, DeviceMask
-from .torch import choice as _choice  # noqa: F401  registers
-from .torch import logprobs as _logprobs  # noqa: F401  registers
-from .torch import order as _order  # noqa: F401  registers
 
 __all__ = [
     "BEST",

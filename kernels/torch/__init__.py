@@ -1,4 +1,6 @@
 """Fast forms in torch's own operations: versions of the formulas in `reference/`, used where no kernels are better.
 
-`FAST` and `INVARIANT` (`opset.py`) are two sets of them, and `operations.py` is the face that layers call.
+Importing this room registers them; `operations.py` is the face that layers call.
 """
+
+from . import attention, attention_invariant, choice, linear, logprobs, lora, order, pointwise

@@ -1,4 +1,8 @@
-"""What layers call, computed at once with torch's own operations. Knows the shapes of a decoder's layers, no model."""
+"""What layers call, computed at once with torch's own operations. Knows the shapes of a decoder's layers, no model.
+
+In the invariant form the bits of a row depend on that row alone, never on the company that it is computed in. A tree
+picks one form when it starts and keeps it for prompt and answer rows alike.
+"""
 
 from dataclasses import dataclass
 
@@ -10,16 +14,22 @@ from ..heads import HeadForm
 from ..lora import Adapted, LoraForm
 from ..operations import LayerKV, TensorOperations
 from ..packed_weight import PackedWeight, pack
+from ..reference.attention import attention, write_kv
+from ..reference.linear import linear
+from ..reference.lora import add_lora
+from ..reference.pointwise import embedding, rms_norm, rotate_halves, rotate_pairs, silu_mul
+from ..registry import Op
 from ..rows import Rows
 from .lora import TorchLora
-from .opset import OpSet
 
 
 @dataclass(frozen=True)
 class TorchOperations(TensorOperations):
-    """With torch's own operations."""
+    is_invariant: bool = False
 
-    set: OpSet
+    def form(self, operation: Op) -> Op:
+        """The one that this tree computes."""
+        return operation.row_invariant if self.is_invariant and operation.row_invariant else operation
 
     def pack(self, parts: list[Tensor], form: WeightForm) -> PackedWeight:
         placed = [part.to(self.device, DTYPES[form.kind]) for part in parts]
@@ -35,16 +45,16 @@ class TorchOperations(TensorOperations):
         return TorchLora(in_features, outputs, form, self.device)
 
     def embedding(self, token_ids: Tensor, table: Tensor, first: int) -> Tensor:
-        return self.set.embedding(token_ids, table, first).to(self.activations)
+        return embedding(token_ids, table, first).to(self.activations)
 
     def linear(self, x: Tensor, weight: PackedWeight, bias: Tensor | None) -> Tensor:
-        return self.set.linear(x, weight, bias)
+        return self.form(linear)(x, weight, bias)
 
     def add_lora(self, product: Tensor, x: Tensor, lora: TorchLora, adapted: Adapted | None) -> Tensor:
-        return product if adapted is None else self.set.add_lora(product, x, lora, adapted)
+        return product if adapted is None else self.form(add_lora)(product, x, lora, adapted)
 
     def add_rms_norm(self, stream: Tensor, update: Tensor | None, weight: Tensor, epsilon: float) -> Tensor:
-        return self.set.rms_norm(stream if update is None else stream.add_(update), weight, epsilon)
+        return self.form(rms_norm)(stream if update is None else stream.add_(update), weight, epsilon)
 
     def store_heads(
         self, heads: Tensor, form: HeadForm, rotation: tuple[Tensor, Tensor], kv: LayerKV, rows: Rows
@@ -52,15 +62,15 @@ class TorchOperations(TensorOperations):
         by_head = heads.view(heads.shape[0], -1, form.head_dim)
         query, key, value = by_head.split((form.num_queries, form.num_keys, form.num_keys), 1)
         if form.norms is not None:
-            query = self.set.rms_norm(query, form.norms[0], form.epsilon)
-            key = self.set.rms_norm(key, form.norms[1], form.epsilon)
-        rotate = self.set.rotate_pairs if form.rotates_pairs else self.set.rotate_halves
+            norm = self.form(rms_norm)
+            query, key = (norm(x, weight, form.epsilon) for x, weight in zip((query, key), form.norms, strict=True))
+        rotate = rotate_pairs if form.rotates_pairs else rotate_halves
         # Every row's keys and values are stored before any row attends: rows may share blocks within a step.
-        self.set.write_kv(rotate(key, *rotation), value, kv.keys, kv.values, rows)
+        write_kv(rotate(key, *rotation), value, kv.keys, kv.values, rows)
         return rotate(query, *rotation)
 
     def attention(self, query: Tensor, form: HeadForm, kv: LayerKV, rows: Rows, window: int | None) -> Tensor:
-        return self.set.attention(query, kv.keys, kv.values, rows, form.head_dim**-0.5, window).flatten(1)
+        return self.form(attention)(query, kv.keys, kv.values, rows, form.head_dim**-0.5, window).flatten(1)
 
     def silu_mul(self, gate_up: Tensor) -> Tensor:
-        return self.set.silu_mul(gate_up)
+        return self.form(silu_mul)(gate_up)

@@ -67,11 +67,11 @@ class OneCall:
             return place(self, argument)
         if not isinstance(argument, Tensor):
             return argument
-        if parameter.annotation is int:
+        if _is_field(parameter, argument):
             return self.point(**{_FIELDS.get(parameter.name, parameter.name): argument})
         if parameter.annotation is NativeWeight:
             return pack([argument], "fp32")
-        if Buffer in (parameter.annotation, *get_args(parameter.annotation)):
+        if _is_buffer(parameter, argument):
             return self.buffer(parameter.name, argument)
         return argument
 
@@ -153,16 +153,42 @@ _PLACED: dict[type, Callable[[OneCall, Any], Any]] = {
 }
 
 
+def only_rows(name: str, arguments: tuple[Any, ...], rows: slice) -> tuple[Any, ...]:
+    """The arguments of an operation on rows, for some of them; copied, since it may write into what it is given."""
+    pairs = list(zip(_parameters(_method(name)), arguments, strict=True))
+    has_field = any(_is_field(*pair) for pair in pairs)
+    is_of_rows = _is_field if has_field else _is_buffer
+    return tuple(x[rows].clone() if is_of_rows(parameter, x) else x for parameter, x in pairs)
+
+
+def _is_field(parameter: inspect.Parameter, argument: Any) -> bool:
+    """Whether a field of the step points to it."""
+    return parameter.annotation is int and isinstance(argument, Tensor)
+
+
+def _is_buffer(parameter: inspect.Parameter, argument: Any) -> bool:
+    return isinstance(argument, Tensor) and Buffer in (parameter.annotation, *get_args(parameter.annotation))
+
+
+def _parameters(method: str) -> list[inspect.Parameter]:
+    return list(inspect.signature(getattr(NativeOperations, method)).parameters.values())[1:]
+
+
+def _method(name: str) -> str:
+    formula = name.removesuffix("_invariant")
+    return _METHODS.get(formula, formula.partition(".")[2])
+
+
 def version(method: str, *arguments: Any) -> Tensor:
     """What the native method gives of an operation's arguments."""
-    parameters = list(inspect.signature(getattr(NativeOperations, method)).parameters.values())[1:]
+    parameters = _parameters(method)
     if method == "attention":
         query, kv, rows, _, window = arguments
         form = HeadForm(query.shape[1], kv.num_heads, kv.head_dim, rotates_pairs=False)
         arguments = query, form, kv, rows, window
     pairs = list(zip(parameters, arguments, strict=True))
     tensors = [argument for argument in arguments if isinstance(argument, Tensor)]
-    [of_rows] = [x for parameter, x in pairs if parameter.annotation is int and isinstance(x, Tensor)] or tensors[:1]
+    [of_rows] = [x for parameter, x in pairs if _is_field(parameter, x)] or tensors[:1]
     call = OneCall(len(of_rows), max(map(len, tensors)))
     found = call.given(method, [call.placed(*pair) for pair in pairs])
     for parameter, argument in pairs:
@@ -174,19 +200,12 @@ def version(method: str, *arguments: Any) -> Tensor:
     return found.to(arguments[0].dtype) if arguments[0].is_floating_point() else found
 
 
-def _recorded() -> dict[str, Callable[..., Tensor]]:
-    found = {}
-    for name in EXAMPLES:
-        formula = name.removesuffix("_invariant")
-        method = _METHODS.get(formula, formula.partition(".")[2])
-        # Its own memory for keys and values is packed.
-        if hasattr(NativeOperations, method) and formula != "attention.attention":
-            found[name] = partial(version, method)
-    return found
-
-
-# By the names of the operations whose formula they have.
-RECORDED = _recorded()
+# By the names of the operations whose formula they have; the plain memory of keys and values is torch's alone.
+RECORDED: dict[str, Callable[..., Tensor]] = {
+    name: partial(version, _method(name))
+    for name in EXAMPLES
+    if hasattr(NativeOperations, _method(name)) and not name.startswith("attention.")
+}
 
 
 def is_recorded(arguments: tuple[Any, ...]) -> bool:

@@ -4,11 +4,13 @@ import pytest
 import torch
 from builders.elsewhere import tensors_in
 from builders.operation_examples.table import EXAMPLES
-from builders.recorded_layers import RECORDED, is_recorded
+from builders.recorded_layers import RECORDED, is_recorded, only_rows
 
 import penstock.kernels.sampling  # noqa: F401  registers its operations
-from penstock.kernels.cpu.library import available_variants
+from penstock.kernels.cpu.library import available_variants, load
 from penstock.kernels.registry import OPS, op
+
+OF_WHOLE_STEPS = ("store_heads.", "paged_attention.", "lora.")  # test_cpu_attention.py and test_cpu_lora.py cut those
 
 
 def _agree(found, expected, tolerance):
@@ -27,6 +29,24 @@ def test_every_version_of_an_operation_agrees_with_its_formula(name, backend):
 @pytest.mark.parametrize("name", RECORDED)
 def test_every_kernel_of_a_recorded_step_agrees_with_its_formula(name):
     _holds(name, RECORDED[name], is_recorded)
+
+
+@pytest.mark.skipif(not available_variants(), reason="no native kernels here")
+@pytest.mark.parametrize(
+    "name", [name for name in RECORDED if not name.startswith(("store_heads.", "paged_", "lora."))]
+)
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_a_row_of_a_recorded_step_has_the_same_bits_alone_and_in_company(name, threads):
+    version, whole = RECORDED[name], slice(None)
+    try:
+        load().set_threads(threads)
+        for arguments in filter(is_recorded, EXAMPLES[name](0)):
+            together = version(*only_rows(name, arguments, whole))
+            for row in {0, len(together) // 2, len(together) - 1}:
+                alone = version(*only_rows(name, arguments, slice(row, row + 1)))
+                assert torch.equal(alone[0], together[row]), f"row {row} of {len(together)}"
+    finally:
+        load().set_threads(1)
 
 
 def _holds(name, version, is_done=lambda arguments: True):
