@@ -1,7 +1,7 @@
 """The special ways of a GPU's path, each with a switch in the environment: 0 is the plain way, 1 the special one.
 
 So where an answer is wrong on a card, one run for each row of this table tells whose fault it is
-(`scripts/bisect_gpu.py` makes them). The two that lean most on how a card behaves are off until one has agreed.
+(`scripts/bisect_gpu.py` makes them). The one that leans most on how a card behaves is off until one has agreed.
 Knows nothing of the ways.
 """
 
@@ -26,9 +26,6 @@ class Switch:
 
 
 GRAPHS = Switch("PENSTOCK_GRAPHS", True, "steps that only decode are captured once and replayed")
-DEPENDENT_LAUNCHES = Switch(
-    "PENSTOCK_DEPENDENT_LAUNCHES", False, "kernels begin while the one before them ends (Hopper and later)"
-)
 FUSED_PRODUCTS = Switch(
     "PENSTOCK_FUSED_PRODUCTS", True, "products of few rows take the norm before them and what comes after them along"
 )
@@ -42,6 +39,6 @@ PEER_MEMORY = Switch("PENSTOCK_PEER_MEMORY", True, "several cards add up few row
 KERNEL_TUNING = Switch("PENSTOCK_KERNEL_TUNING", True, "a first start measures which blocks of a kernel are fastest")
 
 SWITCHES = (
-    GRAPHS, DEPENDENT_LAUNCHES, FUSED_PRODUCTS, ONE_ROW_PRODUCTS, STORING_ANSWERS, LIBRARY_ATTENTION,
+    GRAPHS, FUSED_PRODUCTS, ONE_ROW_PRODUCTS, STORING_ANSWERS, LIBRARY_ATTENTION,
     DEQUANTIZED_PRODUCTS, PEER_MEMORY, KERNEL_TUNING,
 )  # fmt: skip

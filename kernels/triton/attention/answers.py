@@ -20,7 +20,6 @@ from ...paged import DeviceRows, PagedKV, Rotation
 from ...reference.answers import attention_answers
 from ..arrival import MOST, counters, is_last
 from ..compiled import Example
-from ..dependent import dependent_options, let_later_begin, wait_for_earlier
 from ..switches import STORING_ANSWERS
 from .packed_memory import memory_of
 from .paged import LOG2_E, choice_of_few
@@ -88,11 +87,9 @@ def answer_kernel(
     block_tables, keys, values, key_words, value_words, table_width, stride, splits_at_most, shortest_split, window,
     scale, epsilon, GROUP: tl.constexpr, SHARED: tl.constexpr, NUM_KEYS: tl.constexpr, KEYS: tl.constexpr,
     HEAD_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr, KIND: tl.constexpr, PER_WORD: tl.constexpr,
-    HAS_NORM: tl.constexpr, PAIRS: tl.constexpr, IS_DEPENDENT: tl.constexpr,
+    HAS_NORM: tl.constexpr, PAIRS: tl.constexpr,
 ):  # fmt: skip
     """A program: one row, one head of keys, and one split or all of them."""
-    let_later_begin(IS_DEPENDENT)
-    wait_for_earlier(IS_DEPENDENT)
     row, head, split, has_one = tl.program_id(0), tl.program_id(1), tl.program_id(2), tl.num_programs(2) > 1
     context = tl.load(context_lengths + row)
     position = context - 1
@@ -171,7 +168,6 @@ def attend_answers(
         read[0].stride(0), tiles.splits_at_most, tiles.split, window or 0, scale * LOG2_E, form.epsilon, tiles.group,
         shared, form.num_keys, choice["KEYS"], form.head_dim, kv.block_size, kv.kind, KV_FORMATS[kv.kind].per_unit,
         form.norms is not None, form.rotates_pairs, num_warps=choice.num_warps, num_stages=choice.num_stages,
-        **dependent_options(),
     )  # fmt: skip
     return output
 

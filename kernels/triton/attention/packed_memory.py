@@ -80,7 +80,7 @@ def value_words(
 
 @triton.jit
 def scales_of(
-    scales, memory, start, context, PART: tl.constexpr, KEYS: tl.constexpr, BLOCK_SIZE: tl.constexpr
+    scales, memory, start, context, PART: tl.constexpr, KEYS: tl.constexpr, BLOCK_SIZE: tl.constexpr,
 ):  # fmt: skip
     """float32 [KEYS], zeros beyond the context. Read in pairs: only whole words are copied ahead of the products."""
     pairs = start // 2 + tl.arange(0, KEYS // 2)

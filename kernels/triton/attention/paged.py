@@ -25,7 +25,6 @@ from ...paged import DeviceRows, PagedKV
 from ...reference.paged_attention import attention_paged, attention_paged_invariant
 from ..arrival import MOST, counters, is_last
 from ..compiled import Example
-from ..dependent import dependent_options, let_later_begin, wait_for_earlier
 from ..tuning import Choice
 from .library import attend_by_library, library, serves
 from .packed_memory import memory_of
@@ -58,11 +57,9 @@ def attention_kernel(
     value_scales, table_width, stride, scale_stride, num_rows, tiles_a_row, least_queries, most_queries,
     splits_at_most, shortest_split, window, scale, POSITIONS: tl.constexpr, GROUP: tl.constexpr, SHARED: tl.constexpr,
     KEYS: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr, KIND: tl.constexpr, PER_WORD: tl.constexpr,
-    ADDS_SPLITS: tl.constexpr, IS_DEPENDENT: tl.constexpr,
+    ADDS_SPLITS: tl.constexpr,
 ):  # fmt: skip
     """A program: one tile, one head, and one split or all of them."""
-    let_later_begin(IS_DEPENDENT)
-    wait_for_earlier(IS_DEPENDENT)
     head, split, has_one = tl.program_id(1), tl.program_id(2), tl.num_programs(2) > 1
     number = tl.num_programs(0) - 1 - tl.program_id(0)  # late tiles see the most keys, so they begin first
     rows = StepRows(query_starts, context_lengths, num_rows, tiles_a_row, least_queries, most_queries)
@@ -191,7 +188,6 @@ def _launch(
         *counts, tiles.splits_at_most, tiles.split, window or 0, scale * LOG2_E, tiles.positions, tiles.group,
         query.shape[1] // num_heads, choice["KEYS"], kv.head_dim, kv.block_size, kv.kind,
         KV_FORMATS[kv.kind].per_unit, tiles.adds_splits, num_warps=choice.num_warps, num_stages=choice.num_stages,
-        **dependent_options(),
     )  # fmt: skip
 
 

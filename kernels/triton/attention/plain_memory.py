@@ -16,7 +16,6 @@ from torch import Tensor
 from ...kv_layout import KV_FORMATS
 from ...paged import DeviceRows, PagedKV
 from ..compiled import Example
-from ..dependent import dependent_options, let_later_begin, wait_for_earlier
 from ..packed_numbers import UINT4_ZERO, in_one, numbers
 from .packed_memory import key_words, memory_of, scales_of, value_words
 
@@ -96,11 +95,8 @@ def plain_memory_kernel(
     plain_keys, plain_values, starts, query_starts, context_lengths, block_tables, keys, values, key_scales,
     value_scales, table_width, stride, scale_stride, num_rows, pieces_a_row, least_queries, window,
     TOKENS: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr, KIND: tl.constexpr, PER_WORD: tl.constexpr,
-    IS_DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     """A program: one head of TOKENS neighbouring tokens of a row, of keys or of values."""
-    let_later_begin(IS_DEPENDENT)
-    wait_for_earlier(IS_DEPENDENT)
     row, piece, head = tl.program_id(0) // pieces_a_row, tl.program_id(0) % pieces_a_row, tl.program_id(1)
     kept = _kept(query_starts, context_lengths, row, row < num_rows, least_queries, window)
     context = tl.load(context_lengths + row)
@@ -162,7 +158,7 @@ def plain_memory(
         keys, values, starts, rows.query_starts, rows.context_lengths, rows.block_tables, *packed, *scales,
         rows.block_tables.shape[1], packed[0].stride(0), scales[0].stride(0), rows.num_rows, pieces,
         least_queries, window or 0, _TOKENS, kv.head_dim, kv.block_size, kv.kind, KV_FORMATS[kv.kind].per_unit,
-        num_warps=_WARPS, **dependent_options(),
+        num_warps=_WARPS,
     )  # fmt: skip
     return starts
 

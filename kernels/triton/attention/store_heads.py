@@ -20,7 +20,6 @@ from ...kv_layout import KV_FORMATS
 from ...paged import DeviceRows, PagedKV, Rotation
 from ...reference.store_heads import store_heads_paged
 from ..compiled import Example
-from ..dependent import dependent_options, let_later_begin, wait_for_earlier
 from ..packed_numbers import bytes_of, rounded_down, rounded_up
 from ..tuning import Choice, Key, Tuning
 from .ready_heads import Turned, ready
@@ -146,10 +145,8 @@ def store_heads_kernel(
     heads, query, query_weight, key_weight, cosines, sines, positions, slots, keys, values, key_scales, value_scales,
     num_tokens, epsilon, TOKENS: tl.constexpr, NUM_QUERIES: tl.constexpr, NUM_KEYS: tl.constexpr,
     HEAD_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr, KIND: tl.constexpr, PER_WORD: tl.constexpr,
-    HAS_NORM: tl.constexpr, PAIRS: tl.constexpr, IS_DEPENDENT: tl.constexpr,
+    HAS_NORM: tl.constexpr, PAIRS: tl.constexpr,
 ):  # fmt: skip
-    let_later_begin(IS_DEPENDENT)
-    wait_for_earlier(IS_DEPENDENT)
     head = tl.program_id(1)
     tokens = tl.program_id(0) * TOKENS + tl.arange(0, TOKENS)
     is_there = tokens < num_tokens
@@ -204,7 +201,6 @@ def _launch(heads: Tensor, form: HeadForm, rotation: Rotation, kv: PagedKV, rows
         heads, query, *weights, rotation.cos, rotation.sin, rotation.positions, rows.kv_slots, keys, values, *scales,
         len(heads), form.epsilon, choice["TOKENS"], form.num_queries, form.num_keys, form.head_dim, kv.block_size,
         kv.kind, KV_FORMATS[kv.kind].per_unit, form.norms is not None, form.rotates_pairs, num_warps=choice.num_warps,
-        **dependent_options(),
     )  # fmt: skip
     return query
 

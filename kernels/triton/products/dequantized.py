@@ -20,7 +20,6 @@ from ...forms import Kind, WeightForm
 from ...gpu_weights import GpuWeight, half_block, pack
 from ...reference import products
 from ..compiled import Example
-from ..dependent import dependent_options, let_later_begin, wait_for_earlier
 from ..switches import DEQUANTIZED_PRODUCTS
 from ..tuning import Choice, Tuning
 
@@ -34,9 +33,7 @@ _TUNING = Tuning("dequantized", lambda architecture, key: _PACKED, [_PACKED, _FL
 
 
 @triton.jit
-def _floats_of_int8(values, scales, output, inputs, BLOCK: tl.constexpr, IS_DEPENDENT: tl.constexpr):
-    let_later_begin(IS_DEPENDENT)
-    wait_for_earlier(IS_DEPENDENT)
+def _floats_of_int8(values, scales, output, inputs, BLOCK: tl.constexpr):
     line, places = tl.program_id(0).to(tl.int64), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     numbers = tl.load(values + line * inputs + places, mask=places < inputs, other=0).to(tl.float32)
     floats = numbers * tl.load(scales + line)
@@ -46,10 +43,7 @@ def _floats_of_int8(values, scales, output, inputs, BLOCK: tl.constexpr, IS_DEPE
 @triton.jit
 def _floats_of_int4(
     values, scales, zeros, output, inputs, groups, GROUP: tl.constexpr, HALF: tl.constexpr, BLOCK: tl.constexpr,
-    IS_DEPENDENT: tl.constexpr,
 ):  # fmt: skip
-    let_later_begin(IS_DEPENDENT)
-    wait_for_earlier(IS_DEPENDENT)
     line, places = tl.program_id(0).to(tl.int64), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     octets = tl.cdiv(inputs, 2 * HALF) * HALF
     bytes = tl.load(values + line * octets + places, mask=places < octets, other=0).to(tl.int32)
@@ -69,7 +63,7 @@ def _floats_of_int4(
 def linear_dequantized(x: Tensor, weight: GpuWeight, bias: Tensor | None) -> Tensor:
     floats = torch.empty(weight.out_features, weight.in_features, dtype=x.dtype, device=x.device)
     grid = (weight.out_features, triton.cdiv(weight.values.shape[1], _BLOCK))
-    options = {"BLOCK": _BLOCK, **dependent_options()}
+    options = {"BLOCK": _BLOCK}
     if weight.kind == "int4":
         sizes = (weight.in_features, weight.scales.shape[1], weight.group_size, weight.half)
         _floats_of_int4[grid](weight.values, weight.scales, weight.zeros, floats, *sizes, **options)

@@ -19,7 +19,6 @@ from ...gpu_weights import GpuWeight, half_block
 from ...norm import Norm
 from ...reference.few_rows import linear_few_rows
 from ..compiled import Example
-from ..dependent import begin_early, dependent_options
 from ..rms_norm import rms_norm
 from ..switches import ONE_ROW_PRODUCTS
 from ..tuning import Choice, Key
@@ -36,14 +35,13 @@ from .parts import room_for
 def multiply_few_rows(
     x, values, scales, bias, norm_weight, output, partial, counters, epsilon, num_rows, num_outputs, num_inputs,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, PARTS: tl.constexpr, IS_GATED: tl.constexpr,
-    ADDS: tl.constexpr, IS_EVEN: tl.constexpr, IS_DEPENDENT: tl.constexpr,
+    ADDS: tl.constexpr, IS_EVEN: tl.constexpr,
 ):  # fmt: skip
     HAS_NORM: tl.constexpr = norm_weight is not None
     first_output = tl.program_id(0) * (BLOCK_N // 2 if IS_GATED else BLOCK_N)
     lines = lines_of_tile(first_output, num_outputs, BLOCK_N, IS_GATED).to(tl.int64)
     weight_lines, part = values + lines * num_inputs, tl.program_id(1)
-    first = part * tl.cdiv(tl.cdiv(num_inputs, BLOCK_K), PARTS) * BLOCK_K
-    begin_early(weight_lines, first, num_inputs, IS_DEPENDENT)
+    part * tl.cdiv(tl.cdiv(num_inputs, BLOCK_K), PARTS) * BLOCK_K
     x_rows = x + tl.minimum(tl.arange(0, BLOCK_M), num_rows - 1) * num_inputs
     met_type: tl.constexpr = x.dtype.element_ty if values.dtype.element_ty == tl.int8 else values.dtype.element_ty
     sums, squares = sum_of_part(
@@ -60,14 +58,13 @@ def multiply_few_rows(
 def multiply_few_rows_int4(
     x, values, group_scales, zeros, bias, norm_weight, output, partial, counters, epsilon, num_rows, num_outputs,
     num_inputs, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, GROUP: tl.constexpr, HALF: tl.constexpr,
-    PARTS: tl.constexpr, IS_GATED: tl.constexpr, ADDS: tl.constexpr, IS_EVEN: tl.constexpr, IS_DEPENDENT: tl.constexpr,
+    PARTS: tl.constexpr, IS_GATED: tl.constexpr, ADDS: tl.constexpr, IS_EVEN: tl.constexpr,
 ):  # fmt: skip
     HAS_NORM: tl.constexpr = norm_weight is not None
     first_output = tl.program_id(0) * (BLOCK_N // 2 if IS_GATED else BLOCK_N)
     lines = lines_of_tile(first_output, num_outputs, BLOCK_N, IS_GATED).to(tl.int64)
     blocks, part = tl.cdiv(num_inputs, 2 * HALF), tl.program_id(1)
     octet_lines = values + lines * (blocks * HALF)
-    begin_early(octet_lines, part * tl.cdiv(blocks, PARTS) * HALF, blocks * HALF, IS_DEPENDENT)
     groups = tl.cdiv(blocks * 2 * HALF, GROUP)
     if zeros is not None:
         zeros += lines * groups
@@ -131,7 +128,6 @@ def _launch(
     norm_weight, epsilon = norm or (None, 0.0)
     common = (bias, norm_weight, output, *joined, epsilon, rows, outputs, inputs)
     options = {"BLOCK_M": row_block(rows), "IS_GATED": is_gated, "ADDS": stream is not None, **choice.options}
-    options |= dependent_options()
     if weight.kind == "int4":
         kernel, weights = multiply_few_rows_int4, (weight.values, weight.scales, weight.zeros)
         options |= {"GROUP": weight.group_size, "HALF": weight.half, "IS_EVEN": inputs % (2 * weight.half) == 0}

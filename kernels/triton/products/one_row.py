@@ -15,7 +15,6 @@ from torch import Tensor
 from ...gpu_weights import GpuWeight, half_block
 from ...norm import Norm
 from ..compiled import Example
-from ..dependent import begin_early, dependent_options
 from ..tuning import Choice
 from .few_rows_ending import Ending, join_and_end, lines_of_tile
 from .norm_on_the_way import SMALLER
@@ -40,14 +39,13 @@ def _lines(first_output, OUTPUTS: tl.constexpr, BLOCK_N: tl.constexpr, IS_GATED:
 def multiply_row(
     x, words, scales, bias, norm_weight, output, partial, counters, epsilon, OUTPUTS: tl.constexpr,
     INPUTS: tl.constexpr, KIND: tl.constexpr, PER_WORD: tl.constexpr, BLOCK_N: tl.constexpr, WORDS: tl.constexpr,
-    PARTS: tl.constexpr, IS_GATED: tl.constexpr, ADDS: tl.constexpr, IS_DEPENDENT: tl.constexpr,
+    PARTS: tl.constexpr, IS_GATED: tl.constexpr, ADDS: tl.constexpr,
 ):  # fmt: skip
     HAS_NORM: tl.constexpr = norm_weight is not None
     first_output = tl.program_id(0) * (BLOCK_N // 2 if IS_GATED else BLOCK_N)
     lines = _lines(first_output, OUTPUTS, BLOCK_N, IS_GATED).to(tl.int64)
     count, part = INPUTS // PER_WORD, tl.program_id(1)
     word_lines = words + lines * count
-    begin_early(word_lines, part * tl.cdiv(tl.cdiv(count, WORDS), PARTS) * WORDS, count, IS_DEPENDENT)
     sums, squares = sum_of_row(x, word_lines, norm_weight, part, INPUTS, KIND, PER_WORD, WORDS, PARTS)
     if HAS_NORM:
         sums *= SMALLER
@@ -61,7 +59,7 @@ def multiply_row(
 def multiply_row_int4(
     x, words, group_scales, zeros, bias, norm_weight, output, partial, counters, epsilon, OUTPUTS: tl.constexpr,
     INPUTS: tl.constexpr, BLOCK_N: tl.constexpr, WORDS: tl.constexpr, GROUP: tl.constexpr, HALF: tl.constexpr,
-    PARTS: tl.constexpr, IS_GATED: tl.constexpr, ADDS: tl.constexpr, IS_DEPENDENT: tl.constexpr,
+    PARTS: tl.constexpr, IS_GATED: tl.constexpr, ADDS: tl.constexpr,
 ):  # fmt: skip
     HAS_NORM: tl.constexpr = norm_weight is not None
     first_output = tl.program_id(0) * (BLOCK_N // 2 if IS_GATED else BLOCK_N)
@@ -69,7 +67,6 @@ def multiply_row_int4(
     blocks, part = tl.cdiv(INPUTS, 2 * HALF), tl.program_id(1)
     count, groups = blocks * (HALF // 4), tl.cdiv(blocks * 2 * HALF, GROUP)
     word_lines = words + lines * count
-    begin_early(word_lines, part * tl.cdiv(tl.cdiv(count, WORDS), PARTS) * WORDS, count, IS_DEPENDENT)
     if zeros is not None:
         zeros += lines * groups
     sums, squares = sum_of_int4_row(
@@ -105,7 +102,6 @@ def launch_row(
     norm_weight, epsilon = norm or (None, 0.0)
     common = (bias, norm_weight, output, *joined, epsilon, outputs, weight.in_features)
     options = {"IS_GATED": is_gated, "ADDS": stream is not None, **choice.options}
-    options |= dependent_options()
     words = weight.values.view(torch.int32)
     if weight.kind == "int4":
         options |= {"GROUP": weight.group_size, "HALF": weight.half}
