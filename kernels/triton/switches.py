@@ -1,8 +1,7 @@
 """The special ways of a GPU's path, each with a switch in the environment: 0 is the plain way, 1 the special one.
 
 So where an answer is wrong on a card, one run for each row of this table tells whose fault it is
-(`scripts/bisect_gpu.py` makes them). The one that leans most on how a card behaves is off until one has agreed.
-Knows nothing of the ways.
+(`scripts/bisect_gpu.py` makes them). Knows nothing of the ways.
 """
 
 import os
@@ -29,7 +28,6 @@ GRAPHS = Switch("PENSTOCK_GRAPHS", True, "steps that only decode are captured on
 FUSED_PRODUCTS = Switch(
     "PENSTOCK_FUSED_PRODUCTS", True, "products of few rows take the norm before them and what comes after them along"
 )
-ONE_ROW_PRODUCTS = Switch("PENSTOCK_ONE_ROW_PRODUCTS", False, "a row alone has a product of its own")
 STORING_ANSWERS = Switch("PENSTOCK_STORING_ANSWERS", True, "attention of answers stores their keys and values")
 LIBRARY_ATTENTION = Switch("PENSTOCK_LIBRARY_ATTENTION", True, "a library (FlashAttention) may attend to prompts")
 DEQUANTIZED_PRODUCTS = Switch(
@@ -39,6 +37,5 @@ PEER_MEMORY = Switch("PENSTOCK_PEER_MEMORY", True, "several cards add up few row
 KERNEL_TUNING = Switch("PENSTOCK_KERNEL_TUNING", True, "a first start measures which blocks of a kernel are fastest")
 
 SWITCHES = (
-    GRAPHS, FUSED_PRODUCTS, ONE_ROW_PRODUCTS, STORING_ANSWERS, LIBRARY_ATTENTION,
-    DEQUANTIZED_PRODUCTS, PEER_MEMORY, KERNEL_TUNING,
+    GRAPHS, FUSED_PRODUCTS, STORING_ANSWERS, LIBRARY_ATTENTION, DEQUANTIZED_PRODUCTS, PEER_MEMORY, KERNEL_TUNING,
 )  # fmt: skip

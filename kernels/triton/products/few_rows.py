@@ -3,7 +3,6 @@
 A decode step of few rows waits for the weights' way from memory: narrow tiles, deeply pipelined. Where there are few
 outputs the inputs are cut into parts, and the last of the programs that share a tile ends it. All rows are in every
 tile. A gated product's tile takes lines of the gate and of its partner in turn, so that both sums meet in one program.
-A row alone is one_row.py's.
 Knows nothing of layers.
 """
 
@@ -20,12 +19,9 @@ from ...norm import Norm
 from ...reference.few_rows import linear_few_rows
 from ..compiled import Example
 from ..rms_norm import rms_norm
-from ..switches import ONE_ROW_PRODUCTS
 from ..tuning import Choice, Key
 from .few_rows_choice import NORMED_ROWS, NORMED_ROWS_OF_INT4, TUNINGS, row_block
 from .few_rows_ending import Ending, join_and_end, lines_of_tile
-from .one_row import is_in_words, launch_row
-from .one_row_choice import TUNINGS as ROW_TUNINGS
 from .part_sums import sum_of_part
 from .part_sums_int4 import sum_of_int4_part
 from .parts import room_for
@@ -89,18 +85,16 @@ def multiply_few(
     is_gated: bool = False,
 ) -> Tensor:
     """[rows, outputs] in x's dtype; with `stream` the product is added to it in place, and it is what is given."""
-    is_row = len(x) == 1 and ONE_ROW_PRODUCTS.is_on and is_in_words(weight)
-    way, tunings = (launch_row, ROW_TUNINGS) if is_row else (_launch, TUNINGS)
     most_normed = NORMED_ROWS_OF_INT4 if weight.kind == "int4" else NORMED_ROWS
     if norm is not None and (len(x) > most_normed or weight.order is not None):
         x, norm = rms_norm(x, norm.weight, norm.epsilon), None
     x = x.contiguous() if weight.order is None else x.index_select(1, weight.order)
-    launch = partial(way, x, weight, bias, norm, is_gated)
+    launch = partial(_launch, x, weight, bias, norm, is_gated)
 
     def tried(choice: Choice) -> None:
         launch(None if stream is None else stream.clone(), choice)
 
-    return launch(stream, tunings[weight.kind].choice(_key(x, weight, is_gated), tried))
+    return launch(stream, TUNINGS[weight.kind].choice(_key(x, weight, is_gated), tried))
 
 
 def _key(x: Tensor, weight: GpuWeight, is_gated: bool) -> Key:

@@ -1,4 +1,4 @@
-"""Every special way can be switched off or on by itself; what leans on one is off until a card has agreed with them."""
+"""Every special way can be switched off or on by itself."""
 
 from builders import interpreted  # noqa: F401  isort: skip  before anything that imports triton
 
@@ -22,12 +22,6 @@ def test_a_switch_is_what_its_variable_says(monkeypatch, switch):
     assert switched(monkeypatch, switch, "").is_on == switch.is_on_unasked
     with pytest.raises(ValueError, match=f"{switch.variable}='yes' is neither 0"):
         assert switched(monkeypatch, switch, "yes").is_on
-
-
-def test_what_leans_most_on_a_card_is_off():
-    assert {switch.variable for switch in SWITCHES if not switch.is_on_unasked} == {
-        "PENSTOCK_ONE_ROW_PRODUCTS",
-    }
 
 
 def test_every_row_of_the_table_is_a_switch_of_the_file():
