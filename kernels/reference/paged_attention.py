@@ -1,9 +1,8 @@
-"""Attention over packed KV memory, row by row. Knows nothing of layers or who owns a block."""
+"""Attention over KV memory in blocks, row by row. Knows nothing of layers or who owns a block."""
 
 import torch
 from torch import Tensor
 
-from ..kv_layout import plain_keys, plain_values
 from ..paged import DeviceRows, PagedKV
 from ..registry import op
 
@@ -30,10 +29,8 @@ def attention_paged_invariant(query: Tensor, kv: PagedKV, rows: DeviceRows, scal
 def _stored(kv: PagedKV, table: Tensor, context: int) -> tuple[Tensor, Tensor]:
     """Keys and values [context, heads, head_dim] of one row."""
     blocks = table[: -(-context // kv.block_size)].long()
-    scales = [None if found is None else found[blocks] for found in (kv.key_scales, kv.value_scales)]
-    keys = plain_keys(kv.keys[blocks], scales[0], kv.kind, kv.block_size)
-    values = plain_values(kv.values[blocks], scales[1], kv.kind, kv.head_dim)
-    return tuple(found.transpose(1, 2).flatten(0, 1)[:context] for found in (keys, values))  # type: ignore[return-value]
+    of_row = (None if each is None else each[blocks] for each in (kv.keys, kv.values, kv.key_scales, kv.value_scales))
+    return tuple(found.flatten(0, 1)[:context] for found in PagedKV(*of_row).plain)  # type: ignore[return-value]
 
 
 def _attend(query: Tensor, keys: Tensor, values: Tensor, scale: float, window: int | None) -> Tensor:

@@ -13,7 +13,7 @@ from .setting import Figure, Part, Setting
 from .work import attention_operations
 
 _ANSWERS = ((64, 4096), (256, 1024), (1, 8192))  # rows, context
-_KINDS = ("bf16", "int8", "uint4")
+_KINDS = ("bf16", "int8")
 
 
 def parts(setting: Setting) -> Iterator[Part]:
@@ -85,12 +85,14 @@ def _prompt(setting: Setting, op: str) -> Iterator[Figure]:
 
 def _by_library(setting: Setting) -> Iterator[Figure]:
     """Whatever tuning chose for the figure above; the formula stands in where there is no card."""
-    from penstock.kernels.triton.attention.library import attend_by_library, formula, library
+    from penstock.kernels.reference.paged_attention import attention_paged
+    from penstock.kernels.triton.attention.library import library
 
     query, kv, step, operations = _prompts_step(setting)
-    attend = formula if setting.device == "cpu" else library(query.device, query.dtype, query.shape[2])
+    at_hand = library(query.device, query.dtype, kv.head_dim, kv.block_size)
+    attend = attention_paged.reference if setting.device == "cpu" else at_hand
     if attend is not None:
-        call = partial(attend_by_library, attend, query, kv, step, query.shape[2] ** -0.5, None, 1)
+        call = partial(attend, query, kv, step, query.shape[2] ** -0.5, None)
         seconds = setting.clock().seconds([call] * 2)
         yield setting.operations_figure("attention by a library, a prompt of 8,192", operations, seconds)
 

@@ -95,7 +95,7 @@ def attention(sizes: Sizes) -> Iterator[Case]:
         [([40, 64], 1, None), ([33, 40], 9, 16)],
     )
     for operation in ("attention_paged", "attention_paged_invariant"):
-        for kind in ("bf16", "fp16", "int8", "uint4"):
+        for kind in ("bf16", "fp16", "int8"):
             for contexts, queries, window in steps:
                 tokens = sum(-(-context // 32) * 32 for context in contexts)
                 kv = filled_memory(tokens, num_kv_heads, head_dim, kind, sizes.device).of_layer(0)
@@ -111,7 +111,7 @@ def heads(sizes: Sizes) -> Iterator[Case]:
     from penstock.kernels.paged import Rotation
 
     queries, keys, length = sizes.sized((32, 8, 128), (4, 2, 32))
-    for kind in ("bf16", "fp16", "int8", "uint4"):
+    for kind in ("bf16", "fp16", "int8"):
         for contexts, count in sizes.sized([([512] * 16, 1), ([600, 300, 257], 257)], [([40, 33], 1), ([40], 7)]):
             norms = (sizes.random(length) + 1, sizes.random(length) + 1)
             form = HeadForm(queries, keys, length, rotates_pairs=False, norms=norms, epsilon=1e-6)

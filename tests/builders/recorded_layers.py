@@ -95,8 +95,9 @@ def store_heads(heads: Tensor, form: HeadForm, rotation: Rotation, kv: PagedKV, 
     cos, sin = (table.float().contiguous() for table in (rotation.cos, rotation.sin))
     call.step.cosines, call.step.sines = cos.data_ptr(), sin.data_ptr()
     call.step.rotations = rotation.positions.data_ptr()
-    x = call.buffer(heads)
-    found = call.given(lambda: call.ops.store_heads(x, form, None, memory_of(kv), None))
+    x, memory = call.buffer(heads), NativeMemory(kv)
+    found = call.given(lambda: call.ops.store_heads(x, form, None, memory.told, None))
+    memory.give_back()
     return found.view(len(heads), -1, form.head_dim)[:, : form.num_queries].to(heads.dtype)
 
 
@@ -106,9 +107,9 @@ def attention(query: Tensor, kv: PagedKV, rows: DeviceRows, scale: float, window
     place_rows(call.step, rows)
     positions = positions_of(rows)
     call.step.positions = positions.data_ptr()
-    form = HeadForm(num_heads, kv.keys.shape[1], head_dim, rotates_pairs=False, norms=None, epsilon=0.0)
-    x = call.buffer(query)
-    found = call.given(lambda: call.ops.attention(x, form, memory_of(kv), None, window))
+    form = HeadForm(num_heads, kv.num_heads, head_dim, rotates_pairs=False, norms=None, epsilon=0.0)
+    x, memory = call.buffer(query), NativeMemory(kv)
+    found = call.given(lambda: call.ops.attention(x, form, memory.told, None, window))
     return found.view(query.shape).to(query.dtype)
 
 
@@ -125,11 +126,31 @@ def positions_of(rows: DeviceRows) -> Tensor:
     return torch.cat([torch.arange(end - count, end) for count, end in zip(queries, ends, strict=True)])
 
 
-def memory_of(kv: PagedKV) -> KVMemory:
-    pointers = [
-        None if part is None else part.data_ptr() for part in (kv.keys, kv.values, kv.key_scales, kv.value_scales)
-    ]
-    return KVMemory(*pointers, KV_FORMATS[kv.kind].number, kv.block_size, kv.keys.shape[1], kv.head_dim)
+class NativeMemory:
+    """A copy of a GPU's memory in the layout of the native kernels."""
+
+    def __init__(self, kv: PagedKV) -> None:
+        per_word = KV_FORMATS[kv.kind].per_unit
+        self.kv = kv
+        # [blocks, heads, words of a head, tokens, per word], and [blocks, heads, words of tokens, head_dim, per word]
+        keys = kv.keys.permute(0, 2, 3, 1).unflatten(2, (-1, per_word)).transpose(3, 4).contiguous()
+        values = kv.values.transpose(1, 2).unflatten(2, (-1, per_word)).transpose(3, 4).contiguous()
+        self.parts = [keys, values]
+        if kv.kind == "int8":  # keys are 128 too high there
+            keys.view(torch.uint8).bitwise_xor_(128)
+            self.parts += [scales.transpose(1, 2).contiguous() for scales in (kv.key_scales, kv.value_scales)]
+        pointers = [part.data_ptr() for part in self.parts] + [None] * (4 - len(self.parts))
+        self.told = KVMemory(*pointers, KV_FORMATS[kv.kind].number, kv.block_size, kv.num_heads, kv.head_dim)
+
+    def give_back(self) -> None:
+        """What was stored."""
+        keys, values, *scales = self.parts
+        if self.kv.kind == "int8":
+            keys.view(torch.uint8).bitwise_xor_(128)
+        self.kv.keys.copy_(keys.transpose(3, 4).flatten(2, 3).permute(0, 3, 1, 2))
+        self.kv.values.copy_(values.transpose(3, 4).flatten(2, 3).transpose(1, 2))
+        for held, found in zip((self.kv.key_scales, self.kv.value_scales), scales, strict=False):
+            held.copy_(found.transpose(1, 2))
 
 
 # By the names of the operations whose formula they have.

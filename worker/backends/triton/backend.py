@@ -5,11 +5,13 @@ from dataclasses import dataclass, field
 import torch
 
 from ....kernels import WeightForm
+from ....kernels.paged import KV_DTYPES
 from ....kernels.triton import is_interpreted
 from ....kernels.triton.fused_operations import FusedOperations
 from ....kernels.triton.operations import TritonOperations
 from ....kernels.triton.sampling.race import choose
 from ....kernels.triton.switches import FUSED_PRODUCTS
+from ....protocol.errors import ConfigError
 from ....protocol.trace import Trace
 from ...kv.kv_cache import DeviceKVCache, KVShape
 from ...models.decoder import Decoder
@@ -61,6 +63,8 @@ class TritonBackend(Backend):
         return _QUANTIZED[name]
 
     def kv_kind(self, kind: str) -> str:
+        if kind not in KV_DTYPES:
+            raise ConfigError(f"kv_cache_dtype={kind!r} is for processors; a GPU has {', '.join(KV_DTYPES)}.")
         return kind
 
     def kv_bytes_per_token(self, shape: KVShape, kind: str) -> int:
