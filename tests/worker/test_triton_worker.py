@@ -126,8 +126,8 @@ def test_rows_have_their_own_adapters_in_prompts_and_in_captured_steps(tmp_path)
     assert any(first != second for first, second in found[0])
 
 
-def test_a_layer_of_an_answer_is_five_launches(tmp_path, monkeypatch):
-    """The norms, the activation, the sums with the stream and the storing of heads have none of their own."""
+def test_a_layer_of_an_answer_is_six_launches(tmp_path, monkeypatch):
+    """The norms, the activation and the sums with the stream have none of their own."""
     launched: list[str] = []
     launch = GridExecutor.__call__
 
@@ -144,4 +144,4 @@ def test_a_layer_of_an_answer_is_five_launches(tmp_path, monkeypatch):
         launched.clear()
         step(runner, 2, [(0, 1, [4])])
         counts.append(len(launched))
-    assert counts[1] - counts[0] == 5, launched
+    assert counts[1] - counts[0] == 6, launched

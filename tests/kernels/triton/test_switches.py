@@ -24,6 +24,10 @@ def test_a_switch_is_what_its_variable_says(monkeypatch, switch):
         assert switched(monkeypatch, switch, "yes").is_on
 
 
+def test_what_only_a_measurement_can_justify_is_off_and_nothing_else():
+    assert [switch for switch in SWITCHES if not switch.is_on_unasked] == list(switches.UNPROVEN)
+
+
 def test_every_row_of_the_table_is_a_switch_of_the_file():
     assert [each for each in vars(switches).values() if isinstance(each, Switch)] == list(SWITCHES)
 

@@ -10,7 +10,8 @@ from ....kernels.triton import is_interpreted
 from ....kernels.triton.fused_operations import FusedOperations
 from ....kernels.triton.operations import TritonOperations
 from ....kernels.triton.sampling.race import choose
-from ....kernels.triton.switches import FUSED_PRODUCTS
+from ....kernels.triton.switches import FUSED_PRODUCTS, UNPROVEN
+from ....kernels.triton.unproven.operations import UnprovenOperations
 from ....protocol.errors import ConfigError
 from ....protocol.trace import Trace
 from ...kv.kv_cache import DeviceKVCache, KVShape
@@ -47,8 +48,7 @@ class TritonBackend(Backend):
         deterministic: bool,
         graphs: GraphOptions,
     ) -> "TritonBackend":
-        is_plain = deterministic or not FUSED_PRODUCTS.is_on
-        ops = (TritonOperations if is_plain else FusedOperations)(device, dtype, ranks, deterministic)
+        ops = _operations(deterministic)(device, dtype, ranks, deterministic)
         return cls(device, ops, WeightForm.of(dtype), dtype, graphs=graphs)
 
     @property
@@ -89,3 +89,9 @@ class TritonBackend(Backend):
         trace: Trace,
     ) -> GraphedFastDecode | None:
         return GraphedFastDecode(runs, sample, kv, table, trace) if self.graphs.is_on and ranks.size == 1 else None
+
+
+def _operations(deterministic: bool) -> type[TritonOperations]:
+    if deterministic or not FUSED_PRODUCTS.is_on:
+        return TritonOperations
+    return UnprovenOperations if any(switch.is_on for switch in UNPROVEN) else FusedOperations

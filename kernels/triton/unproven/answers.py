@@ -1,9 +1,9 @@
 """Attention of answers straight from their projected heads: each row has one query, and its newest key is its own.
 
-One launch does what `store_heads.py` and `paged.py` do in two. Every program makes its row's queries ready; the one
-with a row's last split makes the newest key ready too, stores it with its value, and adds both to its softmax without
-reading them back. So no row may read what another one stores in the same step: rows of answers don't. Formats with
-scales go the longer way. Knows nothing of who owns a block.
+One launch does what `attention/store_heads.py` and `attention/paged.py` do in two. Every program makes its row's
+queries ready; the one with a row's last split makes the newest key ready too, stores it with its value, and adds both
+to its softmax without reading them back. So no row may read what another one stores in the same step: rows of answers
+don't. Formats with scales go the longer way. Knows nothing of who owns a block.
 """
 
 from collections.abc import Iterator
@@ -18,14 +18,14 @@ from ...heads import HeadForm
 from ...paged import DeviceRows, PagedKV, Rotation
 from ...reference.answers import attention_answers
 from ..arrival import MOST, counters, is_last
+from ..attention.memory import memory_of
+from ..attention.paged import LOG2_E, choice_of_few
+from ..attention.ready_heads import Turned, ready
+from ..attention.shape import FEW, tiles_of_few
+from ..attention.split import add_splits, store_rows, store_split
+from ..attention.tile import added, attend, first_key, split_length
 from ..compiled import Example
 from ..switches import STORING_ANSWERS
-from .memory import memory_of
-from .paged import LOG2_E, choice_of_few
-from .ready_heads import Turned, ready
-from .shape import FEW, tiles_of_few
-from .split import add_splits, store_rows, store_split
-from .tile import added, attend, first_key, split_length
 
 _COUNTS = ["splits_at_most", "shortest_split", "window", "table_width"]
 
