@@ -30,7 +30,7 @@ FUSED_PRODUCTS = Switch(
 )
 LIBRARY_ATTENTION = Switch("PENSTOCK_LIBRARY_ATTENTION", True, "a library (FlashAttention) may attend to prompts")
 DEQUANTIZED_PRODUCTS = Switch(
-    "PENSTOCK_DEQUANTIZED_PRODUCTS", True, "many rows may meet 8-bit and 4-bit weights as floats, by cuBLAS"
+    "PENSTOCK_DEQUANTIZED_PRODUCTS", True, "a thousand rows or more meet 8-bit and 4-bit weights as floats, by cuBLAS"
 )
 KERNEL_TUNING = Switch("PENSTOCK_KERNEL_TUNING", True, "a first start measures which blocks of a kernel are fastest")
 # Of `unproven/`.
