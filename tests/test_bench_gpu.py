@@ -7,6 +7,7 @@ import pytest
 from bench_models import SHAPES
 from gpu_figures.idle import busy_seconds
 from gpu_figures.setting import Figure, Part, Setting
+from gpu_figures.ways import verdict
 from gpu_figures.work import Work, attention_operations
 
 SMALL = Work(hidden=8, inner=16, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=4, vocabulary=10)
@@ -67,3 +68,8 @@ def test_every_section_has_its_parts(tmp_path):
     for section in bench_gpu.SECTIONS:
         if section not in ("peer", "start"):  # the first imports transformers, the second sets the environment
             assert next(bench_gpu.parts_of(section, Setting("cpu", True, {}, tmp_path))).name
+
+
+def test_a_way_that_gains_nothing_is_not_kept():
+    said = [verdict(gain) for gain in (1.3, 0.8, 1.01, 0.99)]
+    assert said == ["keep it on", "keep it off", *["no difference: the plain way is enough"] * 2]

@@ -21,8 +21,6 @@ def parts(setting: Setting) -> Iterator[Part]:
         for kind in _KINDS:
             name = f"attention, {rows} × {context:,}, {kind} KV"
             yield Part(name, partial(_answers, setting, name, rows, context, kind))
-        name = f"attention with what is before it, {rows} × {context:,}, bf16 KV"
-        yield Part(name, partial(_whole_answers, setting, name, rows, context))
     for op in ("attention_paged", "attention_paged_invariant"):
         yield Part(f"{op}, a prompt of 8,192", partial(_prompt, setting, op))
     yield Part("attention by a library, a prompt of 8,192", partial(_by_library, setting))
@@ -48,30 +46,6 @@ def _answers(setting: Setting, name: str, rows: int, context: int, kind: str) ->
     def call() -> Callable[[], object]:
         kv = filled_memory(rows * context, num_kv_heads, head_dim, kind, setting.device).of_layer(0)
         return partial(attend, query, kv, step, head_dim**-0.5, None)
-
-    yield setting.bytes_figure(name, num_bytes, setting.clock().seconds(setting.calls(num_bytes, call)))
-
-
-def _whole_answers(setting: Setting, name: str, rows: int, context: int) -> Iterator[Figure]:
-    """From projected heads on, as a step of answers has it: normed, rotated, stored and attended to."""
-    from penstock.kernels import HeadForm
-    from penstock.kernels.paged import Rotation
-
-    num_heads, num_kv_heads, head_dim = _heads(setting)
-    rows, context = setting.sized((rows, context), (2, 64))
-    attend, device = version("attention_answers"), setting.device
-    heads = torch.randn(rows, (num_heads + 2 * num_kv_heads) * head_dim, device=device).bfloat16()
-    norms = (torch.ones(head_dim, device=device), torch.ones(head_dim, device=device))
-    form = HeadForm(num_heads, num_kv_heads, head_dim, rotates_pairs=False, norms=norms, epsilon=1e-6)
-    angles = torch.rand(context, head_dim, device=device)
-    rotation = Rotation(angles.cos(), angles.sin(), torch.full((rows,), context - 1, device=device))
-    step = steps_rows([context] * rows, 1, device)
-    step.are_answers = True
-    num_bytes = layer_bytes(rows * context, num_kv_heads, head_dim, "bf16") + 2 * heads.nbytes
-
-    def call() -> Callable[[], object]:
-        kv = filled_memory(rows * context, num_kv_heads, head_dim, "bf16", device).of_layer(0)
-        return partial(attend, heads, form, rotation, kv, step, None)
 
     yield setting.bytes_figure(name, num_bytes, setting.clock().seconds(setting.calls(num_bytes, call)))
 
