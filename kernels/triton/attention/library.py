@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
-from inspect import signature
 
 import torch
 from torch import Tensor
@@ -48,16 +47,19 @@ def library(device: torch.device, dtype: torch.dtype, head_dim: int, block_size:
                 return attend
             _LOG.warning("attention by %s differs from the formula here; it is not used", name)
         except (AttributeError, ImportError, RuntimeError, TypeError, ValueError) as error:
-            _LOG.warning("attention by %s is not used: %s", name, error)
+            _LOG.info("attention by %s is not used: %s", name, error)
     return None
 
 
 def _libraries() -> Iterator[tuple[str, Attend]]:
-    """By the names of their modules. FlashAttention 2 is none of them: its blocks have 256 tokens or a multiple."""
+    """By the names of their modules, which are imported when they are called: there it may fail.
+
+    FlashAttention 2 is none of them: its blocks have 256 tokens or a multiple. Neither is torch's function where it
+    takes no block table yet, or where FlashAttention 3 or 4 was not activated in it: it refuses.
+    """
     if find_spec(_FLASH_ATTENTION_3):
         yield _FLASH_ATTENTION_3, _by_flash_attention_3
-    # Not in every torch that will do; and it refuses where FlashAttention 3 or 4 was not activated there.
-    if find_spec(_TORCH) and "block_table" in signature(import_module(_TORCH).varlen_attn).parameters:
+    if find_spec(_TORCH):
         yield _TORCH, _by_torch
 
 

@@ -87,8 +87,7 @@ def test_there_is_no_library_for_a_processor_or_for_float32() -> None:
 
 
 @pytest.mark.long  # imports what takes a second
-@pytest.mark.parametrize("has_blocks", [True, False])
-def test_torchs_function_is_called_as_its_signature_says(monkeypatch: pytest.MonkeyPatch, has_blocks: bool) -> None:
+def test_torchs_function_is_called_as_its_signature_says(monkeypatch: pytest.MonkeyPatch) -> None:
     varlen = pytest.importorskip("torch.nn.attention.varlen")
     signature = inspect.signature(varlen.varlen_attn)
     if "block_table" not in signature.parameters:
@@ -103,8 +102,18 @@ def test_torchs_function_is_called_as_its_signature_says(monkeypatch: pytest.Mon
         window = None if before < 0 else before + 1
         return formula(bound["query"], PagedKV(bound["key"], bound["value"]), rows, bound["scale"], window)
 
-    without = [each for name, each in signature.parameters.items() if name != "block_table"]
-    called.__signature__ = signature if has_blocks else signature.replace(parameters=without)
     monkeypatch.setattr(varlen, "varlen_attn", called)
-    assert (library._TORCH in dict(library._libraries())) == has_blocks
     assert is_right(library._by_torch, CPU, torch.bfloat16, 64, 16)
+
+
+@pytest.mark.long  # likewise
+@pytest.mark.usefixtures("_on_a_processor")
+def test_a_torch_whose_function_takes_no_blocks_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    varlen = pytest.importorskip("torch.nn.attention.varlen")
+
+    def older(query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, is_causal=False, return_aux=None) -> Tensor:
+        raise AssertionError("it was called")
+
+    monkeypatch.setattr(varlen, "varlen_attn", older)
+    assert library._TORCH in dict(library._libraries())
+    assert library.library(CPU, torch.bfloat16, 64, 16) is None
