@@ -41,7 +41,7 @@ def _tokens(tokens, longest_possible, slots, lengths, row, BLOCK: tl.constexpr):
 
 @triton.jit(do_not_specialize=["longest_possible"])
 def _repetition(
-    logits, stride, rows, tokens, longest_possible, slots, lengths, penalties, seen, words, BLOCK: tl.constexpr,
+    logits, stride, rows, tokens, longest_possible, slots, lengths, penalties, seen, words, BLOCK: tl.constexpr
 ):
     row = tl.program_id(0)
     _, ids, is_there = _tokens(tokens, longest_possible, slots, lengths, row, BLOCK)

@@ -42,7 +42,7 @@ def _flipped(bits):
 
 @triton.jit
 def _weigh(
-    logits, stride, chosen, peaks, sums, ahead, firsts, WIDTH: tl.constexpr, CHUNK: tl.constexpr, TOP: tl.constexpr,
+    logits, stride, chosen, peaks, sums, ahead, firsts, WIDTH: tl.constexpr, CHUNK: tl.constexpr, TOP: tl.constexpr
 ):
     row, chunk = tl.program_id(0), tl.program_id(1)
     slot = row * tl.num_programs(1) + chunk

@@ -36,4 +36,3 @@ def test_the_page_has_the_table_as_it_is():
     page = (Path(switches.__file__).parents[2] / "docs" / "gpu.md").read_text(encoding="utf-8")
     rows = [f"| `{switch.variable}` | {int(switch.is_on_unasked)} | {switch.what} |" for switch in SWITCHES]
     assert "\n".join(rows) in page
-
