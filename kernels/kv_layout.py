@@ -1,8 +1,8 @@
-"""How packed KV memory keeps keys and values: sizes of each format, and the way back to plain tensors.
+"""How a processor's KV memory keeps keys and values: sizes of each format, and the way back to plain tensors.
 
-All tokens of one block and one head lie together, interleaved as cpu/source/kv_layout.hpp shows; processors and GPUs
-read the same bytes. Integer formats keep float16 scales beside them: [blocks, heads, parts, block_size] with the scale
-first and uint4's minimum second. Knows nothing of requests or attention.
+All tokens of one block and one head lie together, interleaved as cpu/source/kv_layout.hpp shows; a GPU's
+are plain (`paged.py`). Integer formats keep float16 scales beside them: [blocks, heads, parts, block_size] with the
+scale first and uint4's minimum second. Knows nothing of requests or attention.
 """
 
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""Packed KV memory and the shape of a step, as kernels see them that know only tensors of their own device.
+"""KV memory and the shape of a step, as kernels see them that know only tensors of their own device.
 
 Unlike `rows.Rows`, nothing here is a list: a captured step is replayed with other numbers in the same tensors. So there
 may be room to spare: a row whose context is 0 is not there, and a token whose slot is below 0 is stored nowhere; what
@@ -8,31 +8,50 @@ is computed for them is never read. Knows nothing of requests.
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
+
+KV_DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16, "int8": torch.int8}
 
 
 @dataclass(frozen=True, eq=False)
 class PagedKV:
-    """One layer's memory in a format of `kv_layout.KV_FORMATS`."""
+    """One layer's memory, laid out as libraries for attention read theirs."""
 
-    keys: Tensor  # uint8 [num_blocks, num_kv_heads, bytes of a block and head]
+    keys: Tensor  # [num_blocks, block_size, num_kv_heads, head_dim]: floats, or int8 around 0
     values: Tensor
-    key_scales: Tensor | None  # float16 [num_blocks, num_kv_heads, parts, block_size]
-    value_scales: Tensor | None
-    kind: str
-    block_size: int
-    head_dim: int
+    key_scales: Tensor | None = None  # of int8: float16 [num_blocks, block_size, num_kv_heads]
+    value_scales: Tensor | None = None
+
+    @property
+    def kind(self) -> str:
+        return next(kind for kind, dtype in KV_DTYPES.items() if dtype == self.keys.dtype)
+
+    @property
+    def block_size(self) -> int:
+        return self.keys.shape[1]
 
     @property
     def num_heads(self) -> int:
-        return self.keys.shape[1]
+        return self.keys.shape[2]
+
+    @property
+    def head_dim(self) -> int:
+        return self.keys.shape[3]
+
+    @property
+    def plain(self) -> tuple[Tensor, Tensor]:
+        """Keys and values in float32, of the same shape."""
+        if self.key_scales is None or self.value_scales is None:
+            return self.keys.float(), self.values.float()
+        return self.keys * self.key_scales[..., None].float(), self.values * self.value_scales[..., None].float()
 
 
 class Prompts(NamedTuple):
     """Of a step's rows with several queries, what the host knows."""
 
     first: int  # every row before this one has one query
-    lengths: tuple[tuple[int, int], ...]  # of each such row: its queries, and its context
+    count: int
 
 
 @dataclass(eq=False)
@@ -55,7 +74,7 @@ class DeviceRows:
     @property
     def may_have_answers(self) -> bool:
         """Whether any row may have one query."""
-        return self.prompts is None or len(self.prompts.lengths) < self.num_rows
+        return self.prompts is None or self.prompts.count < self.num_rows
 
     def from_first_prompt(self) -> "DeviceRows":
         """Without the rows before it; tokens keep their numbers, so that the first row's need not begin at 0."""

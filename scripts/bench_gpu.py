@@ -36,6 +36,7 @@ SECTIONS: dict[str, tuple[str, str, int]] = {
     "products": ("products", "parts", 100),
     "rows": ("rows", "parts", 45),
     "idle": ("idle", "parts", 60),
+    "ways": ("ways", "parts", 480),
     "price": ("trees", "price", 90),
     "peer": ("peer", "parts", 150),
     "start": ("start", "parts", 200),

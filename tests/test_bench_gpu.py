@@ -11,6 +11,7 @@ from bench_models import SHAPES
 from gpu_figures import trees
 from gpu_figures.idle import busy_seconds
 from gpu_figures.setting import Figure, Part, Setting
+from gpu_figures.ways import verdict
 from gpu_figures.work import Work, attention_operations
 
 SMALL = Work(hidden=8, inner=16, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=4, vocabulary=10)
@@ -82,7 +83,7 @@ def test_a_figure_beside_a_plain_one_is_there_only_where_the_plain_one_is(fails,
         yield None, SMALL
 
     monkeypatch.setattr(trees, "opened", opened)
-    monkeypatch.setattr(trees, "_step_seconds", lambda *given: (1.0, 1.0))
+    monkeypatch.setattr(trees, "step_seconds", lambda *given: (1.0, 1.0))
     monkeypatch.setattr(trees, "_prompts", lambda *given: ())
     monkeypatch.setattr(trees, "_rounds", lambda name, *given: [Figure(name, 1.0, "tokens/s")])
     for section, words in ((trees.decode, "beside bf16"), (trees.price, "of the rate without")):
@@ -106,3 +107,8 @@ def test_the_search_for_a_fault_names_the_time_that_it_has_waited(is_small, monk
 
     monkeypatch.setattr(bisect_gpu.subprocess, "run", run)
     assert bisect_gpu.found("cpu", "float32", is_small, {}) == f"no answer within {waited[0]} s"
+
+
+def test_a_way_that_gains_nothing_is_not_kept():
+    said = [verdict(gain) for gain in (1.3, 0.8, 1.01, 0.99)]
+    assert said == ["keep it on", "keep it off", *["no difference: the plain way is enough"] * 2]

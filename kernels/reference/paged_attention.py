@@ -1,12 +1,11 @@
-"""Attention over packed KV memory, row by row. Knows nothing of layers or who owns a block."""
+"""Attention over KV memory in blocks, row by row. Knows nothing of layers or who owns a block."""
 
 import torch
 from torch import Tensor
 
-from ..kv_layout import plain_keys, plain_values
 from ..paged import DeviceRows, PagedKV
 from ..registry import op
-from .attention import attend, of_context
+from .attention import attend
 
 
 @op(tolerance=2e-2)
@@ -28,7 +27,6 @@ attention_paged_invariant = attention_paged.invariant()
 def _stored(kv: PagedKV, table: Tensor, context: int) -> tuple[Tensor, Tensor]:
     """Keys and values [context, heads, head_dim] of one row."""
     blocks = table[: -(-context // kv.block_size)].long()
-    scales = [None if found is None else found[blocks] for found in (kv.key_scales, kv.value_scales)]
-    keys = plain_keys(kv.keys[blocks], scales[0], kv.kind, kv.block_size)
-    values = plain_values(kv.values[blocks], scales[1], kv.kind, kv.head_dim)
-    return of_context(keys, context), of_context(values, context)
+    parts = (None if part is None else part[blocks] for part in (kv.keys, kv.values, kv.key_scales, kv.value_scales))
+    keys, values = PagedKV(*parts).plain  # type: ignore[arg-type]  # [blocks, block_size, heads, head_dim]
+    return keys.flatten(0, 1)[:context], values.flatten(0, 1)[:context]

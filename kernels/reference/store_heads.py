@@ -3,15 +3,13 @@
 Knows nothing of who owns a block.
 """
 
+import torch
 from torch import Tensor
 
 from ..heads import HeadForm
 from ..paged import DeviceRows, PagedKV, Rotation
 from ..registry import op
-from .kv_packing import codes_of, key_codes, packed_keys, packed_values, value_codes
 from .pointwise import rotate_halves, rotate_pairs
-
-_INT8_KEY_ZERO = 128
 
 
 @op(tolerance=1e-2)
@@ -37,15 +35,25 @@ def _normed(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
 def _store(key: Tensor, value: Tensor, kv: PagedKV, kv_slots: Tensor) -> None:
     """Writes the tokens' keys and values [T, heads, head_dim] where their slots are not below 0."""
     is_stored = kv_slots >= 0
-    blocks, offsets = kv_slots[is_stored] // kv.block_size, kv_slots[is_stored] % kv.block_size
-    codes, key_scales = codes_of(key[is_stored], kv.kind)
-    held = key_codes(kv.keys, kv.kind, kv.block_size).clone()
-    held[blocks, :, offsets] = codes + _INT8_KEY_ZERO if kv.kind == "int8" else codes
-    kv.keys.copy_(packed_keys(held, kv.kind))
-    codes, value_scales = codes_of(value[is_stored], kv.kind)
-    held = value_codes(kv.values, kv.kind, kv.head_dim).clone()
-    held[blocks, :, offsets] = codes
-    kv.values.copy_(packed_values(held, kv.kind))
-    for memory, scales in ((kv.key_scales, key_scales), (kv.value_scales, value_scales)):
-        if memory is not None:
-            memory[blocks, :, :, offsets] = scales
+    place = (kv_slots[is_stored] // kv.block_size, kv_slots[is_stored] % kv.block_size)
+    for x, held, held_scales in ((key, kv.keys, kv.key_scales), (value, kv.values, kv.value_scales)):
+        numbers = x[is_stored]
+        if held_scales is not None:
+            numbers, held_scales[place] = in_8_bits(numbers)
+        held[place] = numbers.to(held.dtype)
+
+
+def in_8_bits(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Each head of float32 [..., head_dim] as whole numbers, and its float16 scale [...]."""
+    # What isn't finite must not be hidden by an integer: the scale becomes NaN.
+    scale = _rounded_up((x.abs().amax(-1) + (x * 0).sum(-1)) / 127)
+    whole = (x * (1 / scale.float())[..., None]).clamp(-127, 127).round()
+    return whole.where((scale > 0)[..., None], 0.0).to(torch.int8), scale
+
+
+def _rounded_up(x: Tensor) -> Tensor:
+    """The smallest float16 that is not below."""
+    nearest = x.half()
+    bits = nearest.view(torch.int16)
+    above = (bits + torch.where(bits >= 0, 1, -1)).to(torch.int16).view(torch.float16)
+    return torch.where(nearest.float() < x, above, nearest)

@@ -66,18 +66,10 @@ def code(example: Example, target: int) -> Any:
     names = example.kernel.arg_names
     signature = {name: example.types.get(name, "constexpr") for name in names}
     attributes = {(names.index(name),): [["tt.divisibility", 16]] for name in example.aligned}
-    constants = {(names.index(name),): value for name, value in _constants(example, target).items()}
+    constants = {(names.index(name),): value for name, value in example.constants.items()}
     source = ASTSource(example.kernel, signature, constants, attributes)
     options = {"num_warps": example.num_warps, "num_stages": example.num_stages}
     return triton.compile(source, target=GPUTarget("cuda", target, 32), options=options)
-
-
-def _constants(example: Example, target: int) -> dict[str, Any]:
-    """Its own, and the one that depends on the target alone."""
-    from .dependent import is_dependent
-
-    dependent = {"IS_DEPENDENT": is_dependent(target)} if "IS_DEPENDENT" in example.kernel.arg_names else {}
-    return {**example.constants, **dependent}
 
 
 def _registers(cubin: bytes, target: int) -> tuple[int, int]:

@@ -1,12 +1,10 @@
-"""Norms, products and heads that wait for what is done with them, so that a step launches both at once.
+"""Norms and products that wait for what is done with them, so that a step launches both at once.
 
 A norm waits for the product behind it, which computes it on the way. A product waits until it is added to the stream,
-gated, or taken as it is; heads of answers wait for their attention, sums over ranks for the norm behind them. Whoever
-needs a tensor asks `plain` for it. Nothing is computed twice, and nothing may change the stream while a norm of it
-waits. Knows nothing of layers.
+gated, or taken as it is. Whoever needs a tensor asks `plain` for it. Nothing is computed twice, and nothing may change
+the stream while a norm of it waits. Knows nothing of layers.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -15,14 +13,20 @@ from torch import Tensor
 
 from ..gpu_weights import GpuWeight
 from ..norm import Norm
-from ..paged import Rotation
-from ..peer_memory import PeerMemory
 from .products.few_rows import multiply_few
 from .rms_norm import add_rms_norm
 
 
+class Deferred:
+    """What is computed when it is asked for."""
+
+    @property
+    def tensor(self) -> Tensor:
+        raise NotImplementedError
+
+
 @dataclass(frozen=True, eq=False)
-class Normed:
+class Normed(Deferred):
     """The norm of the stream as it is."""
 
     stream: Tensor
@@ -38,7 +42,7 @@ class Normed:
 
 
 @dataclass(frozen=True, eq=False)
-class Product:
+class Product(Deferred):
     """Of few rows."""
 
     x: Tensor | Normed
@@ -61,27 +65,6 @@ class Product:
         return multiply_few(self.x, self.weight, self.bias, None, **ending)
 
 
-@dataclass(frozen=True, eq=False)
-class Heads:
-    """Queries, keys and values of answers as they were projected: none is stored yet."""
-
-    projected: Tensor
-    rotation: Rotation
-
-
-@dataclass(frozen=True, eq=False)
-class Part:
-    """This rank's part of a sum over all of them."""
-
-    x: Tensor
-    peers: PeerMemory
-    all_reduce: Callable[[Tensor], Tensor]
-
-    @cached_property
-    def tensor(self) -> Tensor:
-        return self.all_reduce(self.x)
-
-
 def plain(x: Any) -> Tensor:
     """What is known by now, computed if it was not yet."""
-    return x.tensor if isinstance(x, Normed | Product | Part) else x
+    return x.tensor if isinstance(x, Deferred) else x

@@ -9,16 +9,13 @@ from torch import Tensor
 
 from ..reference import pointwise
 from .compiled import Example
-from .dependent import dependent_options, let_later_begin, wait_for_earlier
 from .rows import block_of
 
 _LARGEST_BLOCK = 1024
 
 
 @triton.jit
-def _embedding(token_ids, table, output, first, num_ids, width, BLOCK: tl.constexpr, IS_DEPENDENT: tl.constexpr):
-    let_later_begin(IS_DEPENDENT)
-    wait_for_earlier(IS_DEPENDENT)
+def _embedding(token_ids, table, output, first, num_ids, width, BLOCK: tl.constexpr):
     token, columns = tl.program_id(0).to(tl.int64), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     local = tl.load(token_ids + token).to(tl.int64) - first
     is_there = (local >= 0) & (local < num_ids)
@@ -34,7 +31,7 @@ def embedding(token_ids: Tensor, table: Tensor, first: int) -> Tensor:
         block = min(block_of(width), _LARGEST_BLOCK)
         grid = (tokens, triton.cdiv(width, block))
         arguments = (token_ids, table.contiguous(), output, first, num_ids, width)
-        _embedding[grid](*arguments, BLOCK=block, **dependent_options())
+        _embedding[grid](*arguments, BLOCK=block)
     return output
 
 

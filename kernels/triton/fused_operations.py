@@ -1,9 +1,8 @@
 """What layers call, where rows may be few: norms and products wait for what is done with them (`deferred.py`).
 
-A layer of few answers is five launches: a product with the norm before it, attention that stores its heads, a product
-added to the stream, a gated product with the norm before it, a product added to the stream. Of several ranks, sums of
-few rows are made with the norm behind them where cards share memory. Steps of many rows go as in `TritonOperations`. A
-row's bits depend on the number of rows, so this is no invariant form.
+A layer of few answers is six launches: a product with the norm before it, the storing of heads, attention, a product
+added to the stream, a gated product with the norm before it, a product added to the stream. Steps of many rows go as in
+`TritonOperations`. A row's bits depend on the number of rows, so this is no invariant form.
 Knows the shapes of a decoder's layers, nothing of models.
 """
 
@@ -13,15 +12,13 @@ from ..heads import HeadForm
 from ..lora import DeviceAdapted
 from ..norm import Norm
 from ..paged import DeviceRows, PagedKV, Rotation
-from .attention.answers import attend_answers, serves
-from .deferred import Heads, Normed, Part, Product, plain
+from .deferred import Deferred, Normed, Product, plain
 from .operations import Multiplier, TritonOperations
 from .products.few_rows_choice import NORMED_ROWS
 from .products.lora import TritonLora
 from .products.tiles import FEW_ROWS
-from .sum_of_ranks import sum_and_norm
 
-Value = Tensor | Normed | Product | Part
+Value = Tensor | Deferred
 
 
 class FusedOperations(TritonOperations):
@@ -37,8 +34,6 @@ class FusedOperations(TritonOperations):
 
     def add_rms_norm(self, stream: Value, update: Value | None, weight: Tensor, epsilon: float) -> Value:
         stream = plain(stream)
-        if isinstance(update, Part):
-            return sum_and_norm(update.x, update.peers, stream, weight, epsilon)
         if isinstance(update, Product):
             update.added_to(stream)
             update = None
@@ -46,19 +41,8 @@ class FusedOperations(TritonOperations):
             return Normed(stream, Norm(weight, epsilon))
         return super().add_rms_norm(stream, update, weight, epsilon)
 
-    def store_heads(
-        self, heads: Value, form: HeadForm, rotation: Rotation, kv: PagedKV, rows: DeviceRows
-    ) -> Tensor | Heads:
-        if serves(kv, rows):
-            return Heads(plain(heads), rotation)
+    def store_heads(self, heads: Value, form: HeadForm, rotation: Rotation, kv: PagedKV, rows: DeviceRows) -> Tensor:
         return super().store_heads(plain(heads), form, rotation, kv, rows)
-
-    def attention(
-        self, query: Tensor | Heads, form: HeadForm, kv: PagedKV, rows: DeviceRows, window: int | None
-    ) -> Tensor:
-        if isinstance(query, Heads):
-            return attend_answers(query.projected, form, query.rotation, kv, rows, window).flatten(1)
-        return super().attention(query, form, kv, rows, window)
 
     def silu_mul(self, gate_up: Value) -> Tensor:
         return gate_up.gated() if isinstance(gate_up, Product) else super().silu_mul(gate_up)
@@ -68,10 +52,7 @@ class FusedOperations(TritonOperations):
         return update.added_to(stream) if isinstance(update, Product) else super().add(stream, plain(update))
 
     def all_reduce(self, x: Value) -> Value:
-        if self.ranks.size == 1:
-            return x
-        x, peers = plain(x), self.ranks.peers
-        return super().all_reduce(x) if peers is None or not peers.holds(x) else Part(x, peers, super().all_reduce)
+        return x if self.ranks.size == 1 else super().all_reduce(plain(x))
 
     def all_gather(self, x: Value, total: int) -> Tensor:
         return super().all_gather(plain(x), total)

@@ -14,7 +14,6 @@ from torch import Tensor
 from ..reference import pointwise
 from ..reference import stream as stream_reference
 from .compiled import Example
-from .dependent import dependent_options, let_later_begin, wait_for_earlier
 from .rows import block_of, warps_of
 
 
@@ -27,14 +26,10 @@ def normed(numbers, factors, width, epsilon):
 
 
 @triton.jit
-def _norm(
-    stream, update, weight, output, width, weight_rows, epsilon, BLOCK: tl.constexpr, IS_DEPENDENT: tl.constexpr
-):  # fmt: skip
-    let_later_begin(IS_DEPENDENT)
+def _norm(stream, update, weight, output, width, weight_rows, epsilon, BLOCK: tl.constexpr):
     row, columns = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK)
     is_inside = columns < width
     factors = tl.load(weight + row % weight_rows * width + columns, mask=is_inside, other=0)
-    wait_for_earlier(IS_DEPENDENT)
     numbers = tl.load(stream + row * width + columns, mask=is_inside, other=0)
     if update is not None:
         added = tl.load(update + row * width + columns, mask=is_inside, other=0).to(tl.float32)
@@ -53,7 +48,7 @@ def add_rms_norm(stream: Tensor, update: Tensor | None, weight: Tensor, epsilon:
         update = None if update is None else update.contiguous()
         arguments = (stream, update, weight, output, width, weight.numel() // width, epsilon)
         grid = (stream.numel() // width,)
-        _norm[grid](*arguments, BLOCK=block, num_warps=warps_of(block), **dependent_options())
+        _norm[grid](*arguments, BLOCK=block, num_warps=warps_of(block))
     return output
 
 

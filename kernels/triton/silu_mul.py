@@ -9,7 +9,6 @@ from torch import Tensor
 
 from ..reference import pointwise
 from .compiled import Example
-from .dependent import dependent_options, let_later_begin, wait_for_earlier
 from .rows import block_of
 
 _LARGEST_BLOCK = 1024
@@ -24,9 +23,7 @@ def gated(gate, up):
 
 
 @triton.jit
-def _silu_mul(gate_up, output, width, BLOCK: tl.constexpr, IS_DEPENDENT: tl.constexpr):
-    let_later_begin(IS_DEPENDENT)
-    wait_for_earlier(IS_DEPENDENT)
+def _silu_mul(gate_up, output, width, BLOCK: tl.constexpr):
     row, columns = tl.program_id(0).to(tl.int64), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     is_inside = columns < width
     gate = tl.load(gate_up + row * 2 * width + columns, mask=is_inside, other=0)
@@ -42,7 +39,7 @@ def silu_mul(gate_up: Tensor) -> Tensor:
     if rows:
         block = min(block_of(width), _LARGEST_BLOCK)
         grid = (rows, triton.cdiv(width, block))
-        _silu_mul[grid](gate_up.contiguous(), output, width, BLOCK=block, **dependent_options())
+        _silu_mul[grid](gate_up.contiguous(), output, width, BLOCK=block)
     return output
 
 

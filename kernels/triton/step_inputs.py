@@ -13,7 +13,6 @@ from torch import Tensor
 
 from ..reference.step_inputs import StepInputs, step_inputs
 from .compiled import Example
-from .dependent import dependent_options, let_later_begin, wait_for_earlier
 
 _BLOCK = 512  # tokens, or places in a block table, of a program
 _STEPS = 16  # of a bisection, whatever the step: as many as it takes among the most rows
@@ -26,10 +25,8 @@ _COUNTS = ["rows", "max_length", "max_blocks", "num_tokens", "width", "token_pro
 def _prepare(
     slots, starts, query_starts, rows, histories, max_length, tables, max_blocks, block_size, num_tokens, width,
     token_ids, positions, kv_slots, context_lengths, block_tables,
-    token_programs, table_programs, STEPS: tl.constexpr, BLOCK: tl.constexpr, IS_DEPENDENT: tl.constexpr,
+    token_programs, table_programs, STEPS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    let_later_begin(IS_DEPENDENT)
-    wait_for_earlier(IS_DEPENDENT)
     program = tl.program_id(0)
     if program < token_programs:
         _prepare_tokens(
@@ -103,7 +100,6 @@ def prepare(
     _prepare[token_programs + rows * table_programs,](
         slots, starts, query_starts, rows, histories, histories.stride(0), tables, tables.stride(0), block_size,
         num_tokens, width, *inputs, token_programs, table_programs, STEPS=_STEPS, BLOCK=_BLOCK,
-        **dependent_options(),
     )  # fmt: skip
     return inputs
 

@@ -1,8 +1,7 @@
 """The special ways of a GPU's path, each with a switch in the environment: 0 is the plain way, 1 the special one.
 
 So where an answer is wrong on a card, one run for each row of this table tells whose fault it is
-(`scripts/bisect_gpu.py` makes them). The two that lean most on how a card behaves are off until one has agreed.
-Knows nothing of the ways.
+(`scripts/bisect_gpu.py` makes them). What no card has justified yet is off. Knows nothing of the ways.
 """
 
 import os
@@ -26,22 +25,17 @@ class Switch:
 
 
 GRAPHS = Switch("PENSTOCK_GRAPHS", True, "steps that only decode are captured once and replayed")
-DEPENDENT_LAUNCHES = Switch(
-    "PENSTOCK_DEPENDENT_LAUNCHES", False, "kernels begin while the one before them ends (Hopper and later)"
-)
 FUSED_PRODUCTS = Switch(
     "PENSTOCK_FUSED_PRODUCTS", True, "products of few rows take the norm before them and what comes after them along"
 )
-ONE_ROW_PRODUCTS = Switch("PENSTOCK_ONE_ROW_PRODUCTS", False, "a row alone has a product of its own")
-STORING_ANSWERS = Switch("PENSTOCK_STORING_ANSWERS", True, "attention of answers stores their keys and values")
 LIBRARY_ATTENTION = Switch("PENSTOCK_LIBRARY_ATTENTION", True, "a library (FlashAttention) may attend to prompts")
 DEQUANTIZED_PRODUCTS = Switch(
-    "PENSTOCK_DEQUANTIZED_PRODUCTS", True, "many rows may meet 8-bit and 4-bit weights as floats, by cuBLAS"
+    "PENSTOCK_DEQUANTIZED_PRODUCTS", True, "a thousand rows or more meet 8-bit and 4-bit weights as floats, by cuBLAS"
 )
-PEER_MEMORY = Switch("PENSTOCK_PEER_MEMORY", True, "several cards add up few rows in one another's memory")
 KERNEL_TUNING = Switch("PENSTOCK_KERNEL_TUNING", True, "a first start measures which blocks of a kernel are fastest")
+# Of `unproven/`.
+STORING_ANSWERS = Switch("PENSTOCK_STORING_ANSWERS", False, "attention of answers stores their keys and values")
+PEER_MEMORY = Switch("PENSTOCK_PEER_MEMORY", False, "several cards add up few rows in one another's memory")
+UNPROVEN = (STORING_ANSWERS, PEER_MEMORY)
 
-SWITCHES = (
-    GRAPHS, DEPENDENT_LAUNCHES, FUSED_PRODUCTS, ONE_ROW_PRODUCTS, STORING_ANSWERS, LIBRARY_ATTENTION,
-    DEQUANTIZED_PRODUCTS, PEER_MEMORY, KERNEL_TUNING,
-)  # fmt: skip
+SWITCHES = (GRAPHS, FUSED_PRODUCTS, LIBRARY_ATTENTION, DEQUANTIZED_PRODUCTS, KERNEL_TUNING, *UNPROVEN)

@@ -13,7 +13,7 @@ from .setting import Figure, Part, Setting
 from .work import attention_operations
 
 _ANSWERS = ((64, 4096), (256, 1024), (1, 8192))  # rows, context
-_KINDS = ("bf16", "int8", "uint4")
+_KINDS = ("bf16", "int8")
 
 
 def parts(setting: Setting) -> Iterator[Part]:
@@ -21,8 +21,6 @@ def parts(setting: Setting) -> Iterator[Part]:
         for kind in _KINDS:
             name = f"attention, {rows} × {context:,}, {kind} KV"
             yield Part(name, partial(_answers, setting, name, rows, context, kind))
-        name = f"attention with what is before it, {rows} × {context:,}, bf16 KV"
-        yield Part(name, partial(_whole_answers, setting, name, rows, context))
     for op in ("attention_paged", "attention_paged_invariant"):
         yield Part(f"{op}, a prompt of 8,192", partial(_prompt, setting, op))
     yield Part("attention by a library, a prompt of 8,192", partial(_by_library, setting))
@@ -52,30 +50,6 @@ def _answers(setting: Setting, name: str, rows: int, context: int, kind: str) ->
     yield setting.bytes_figure(name, num_bytes, setting.clock().seconds(setting.calls(num_bytes, call)))
 
 
-def _whole_answers(setting: Setting, name: str, rows: int, context: int) -> Iterator[Figure]:
-    """From projected heads on, as a step of answers has it: normed, rotated, stored and attended to."""
-    from penstock.kernels import HeadForm
-    from penstock.kernels.paged import Rotation
-
-    num_heads, num_kv_heads, head_dim = _heads(setting)
-    rows, context = setting.sized((rows, context), (2, 64))
-    attend, device = version("attention_answers"), setting.device
-    heads = torch.randn(rows, (num_heads + 2 * num_kv_heads) * head_dim, device=device).bfloat16()
-    norms = (torch.ones(head_dim, device=device), torch.ones(head_dim, device=device))
-    form = HeadForm(num_heads, num_kv_heads, head_dim, rotates_pairs=False, norms=norms, epsilon=1e-6)
-    angles = torch.rand(context, head_dim, device=device)
-    rotation = Rotation(angles.cos(), angles.sin(), torch.full((rows,), context - 1, device=device))
-    step = steps_rows([context] * rows, 1, device)
-    step.are_answers = True
-    num_bytes = layer_bytes(rows * context, num_kv_heads, head_dim, "bf16") + 2 * heads.nbytes
-
-    def call() -> Callable[[], object]:
-        kv = filled_memory(rows * context, num_kv_heads, head_dim, "bf16", device).of_layer(0)
-        return partial(attend, heads, form, rotation, kv, step, None)
-
-    yield setting.bytes_figure(name, num_bytes, setting.clock().seconds(setting.calls(num_bytes, call)))
-
-
 def _prompt(setting: Setting, op: str) -> Iterator[Figure]:
     query, kv, step, operations = _prompts_step(setting)
     attend = version(op)
@@ -85,12 +59,14 @@ def _prompt(setting: Setting, op: str) -> Iterator[Figure]:
 
 def _by_library(setting: Setting) -> Iterator[Figure]:
     """Whatever tuning chose for the figure above; the formula stands in where there is no card."""
-    from penstock.kernels.triton.attention.library import attend_by_library, formula, library
+    from penstock.kernels.reference.paged_attention import attention_paged
+    from penstock.kernels.triton.attention.library import library
 
     query, kv, step, operations = _prompts_step(setting)
-    attend = formula if setting.device == "cpu" else library(query.device, query.dtype, query.shape[2])
+    at_hand = library(query.device, query.dtype, kv.head_dim, kv.block_size)
+    attend = attention_paged.reference if setting.device == "cpu" else at_hand
     if attend is not None:
-        call = partial(attend_by_library, attend, query, kv, step, query.shape[2] ** -0.5, None, 1)
+        call = partial(attend, query, kv, step, query.shape[2] ** -0.5, None)
         seconds = setting.clock().seconds([call] * 2)
         yield setting.operations_figure("attention by a library, a prompt of 8,192", operations, seconds)
 

@@ -33,12 +33,10 @@ def version(name: str) -> Callable[..., Any]:
 def filled_memory(num_tokens: int, num_heads: int, head_dim: int, kind: str, device: str) -> DeviceKVCache:
     """One layer's keys and values of so many tokens, in numbers of usual size."""
     kv = DeviceKVCache.allocate(KVShape(1, num_heads, head_dim), num_tokens // BLOCK_SIZE, BLOCK_SIZE, kind, device)
-    floats = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}.get(kind)
-    for numbers in (kv.keys, kv.values):
-        numbers.random_(0, 256) if floats is None else numbers.view(floats).normal_()
-    for scales in (kv.key_scales, kv.value_scales):
-        if scales is not None:
-            scales.uniform_(0.005, 0.01)
+    for numbers in kv.tensors[:2]:
+        numbers.random_(-127, 128) if kind == "int8" else numbers.normal_()
+    for scales in kv.tensors[2:]:
+        scales.uniform_(0.005, 0.01)
     return kv
 
 

@@ -23,19 +23,11 @@ _LAUNCHES = 4
 
 def answers(setting: Setting) -> Callable[[], object]:
     """64 answers after 4,096 tokens each."""
-    from penstock.kernels import HeadForm
-    from penstock.kernels.paged import Rotation
-
     (queries, keys, length), (rows, context) = setting.sized(((32, 8, 128), (64, 4096)), ((4, 2, 32), (2, 64)))
-    norms = (torch.ones(length, device=setting.device), torch.ones(length, device=setting.device))
-    form = HeadForm(queries, keys, length, rotates_pairs=False, norms=norms, epsilon=1e-6)
-    angles = torch.rand(context, length, device=setting.device)
-    rotation = Rotation(angles.cos(), angles.sin(), torch.full((rows,), context - 1, device=setting.device))
-    step = steps_rows([context] * rows, 1, setting.device)
-    step.are_answers = True
     kv = filled_memory(rows * context, keys, length, "bf16", setting.device).of_layer(0)
-    heads = torch.randn(rows, (queries + 2 * keys) * length, device=setting.device).bfloat16()
-    return partial(version("attention_answers"), heads, form, rotation, kv, step, None)
+    query = torch.randn(rows, queries, length, device=setting.device).bfloat16()
+    step = steps_rows([context] * rows, 1, setting.device)
+    return partial(version("attention_paged"), query, kv, step, length**-0.5, None)
 
 
 def product(setting: Setting, operation: str, kind: str, group_size: int, rows: int) -> Callable[[], object]:
@@ -51,7 +43,7 @@ def product(setting: Setting, operation: str, kind: str, group_size: int, rows: 
 
 
 KERNELS: dict[str, Callable[[Setting], Callable[[], object]]] = {
-    "answer_kernel": answers,
+    "attention_kernel": answers,
     "multiply_few_rows_int4": lambda setting: product(setting, "linear_wint4", "int4", 64, 16),
     "multiply": lambda setting: product(setting, "linear_int8", "int8", 0, setting.sized(4096, 70)),
 }

@@ -46,7 +46,7 @@ def decode(setting: Setting) -> Iterator[Part]:
 def _alone(setting: Setting, shape: str, form: str) -> Iterator[Figure]:
     quantization = None if form == "bf16" else form
     with opened(setting, shape, quantization=quantization, max_num_seqs=16) as (llm, work):
-        seconds, context = _step_seconds(llm, work, setting)
+        seconds, context = step_seconds(llm, work, setting)
         rate = (work.weight_bytes(form) + context * work.kv_bytes()) / seconds / 1e9
         name = f"decode alone, {shape} {form}"
         yield Figure(name, 1 / seconds, "tokens/s", setting.share(rate, BANDWIDTH), BANDWIDTH)
@@ -58,14 +58,14 @@ def _alone(setting: Setting, shape: str, form: str) -> Iterator[Figure]:
             yield from _prompts(llm, work, setting)
 
 
-def _step_seconds(llm: LLM, work: Work, setting: Setting) -> tuple[float, float]:
+def step_seconds(llm: LLM, work: Work, setting: Setting) -> tuple[float, float]:
     """Of one step at batch 1, and the mean context."""
     length, answer = setting.sized((384, 256), (24, 8))
     chance = random.Random(1)
-    _timed(llm, requests(chance, work, [(length, answer)]))
+    timed(llm, requests(chance, work, [(length, answer)]))
     taken = []
     for _ in range(3):
-        whole, first = (_timed(llm, requests(chance, work, [(length, count)])) for count in (answer, 1))
+        whole, first = (timed(llm, requests(chance, work, [(length, count)])) for count in (answer, 1))
         taken.append((whole - first) / (answer - 1))
     return statistics.median(taken), length + answer / 2
 
@@ -73,7 +73,7 @@ def _step_seconds(llm: LLM, work: Work, setting: Setting) -> tuple[float, float]
 def _prompts(llm: LLM, work: Work, setting: Setting) -> Iterator[Figure]:
     number, length = setting.sized((8, 2048), (3, 40))
     chance = random.Random(2)
-    seconds = min(_timed(llm, requests(chance, work, [(length, 1)] * number)) for _ in range(4))
+    seconds = min(timed(llm, requests(chance, work, [(length, 1)] * number)) for _ in range(4))
     rate = work.prompt_operations([length] * number) / seconds / 1e12
     share = setting.share(rate, MATRIX_RATE)
     yield Figure(f"{number} prompts of {length:,}, 8b bf16", number * length / seconds, "tokens/s", share, MATRIX_RATE)
@@ -97,7 +97,7 @@ def _together(setting: Setting, kind: str) -> Iterator[Figure]:
 def _cold(name: str, llm: LLM, work: Work, setting: Setting) -> Figure:
     """The first round after a start."""
     lengths = mixed(setting.sized(NUM_TOGETHER, 6), *setting.sized((100, 1024), (8, 24)))
-    seconds = _timed(llm, requests(random.Random(2), work, lengths))
+    seconds = timed(llm, requests(random.Random(2), work, lengths))
     return Figure(f"{name}, cold", sum(answer for _, answer in lengths) / seconds, "tokens/s")
 
 
@@ -121,7 +121,7 @@ def _rounds(name: str, llm: LLM, work: Work, setting: Setting, number: int, kind
     """The better of two rounds, not the first after a start."""
     number = min(number, setting.sized(number, 6))
     lengths = mixed(number, *setting.sized((100, 1024), (8, 24)))
-    seconds = min(_timed(llm, requests(random.Random(seed), work, lengths)) for seed in range(3, 5))
+    seconds = min(timed(llm, requests(random.Random(seed), work, lengths)) for seed in range(3, 5))
     rate = sum(answer for _, answer in lengths) / seconds
     least = work.answering_bytes(lengths, kind) / 1e9  # GB, so that least / bandwidth are seconds
     yield Figure(name, rate, "tokens/s", setting.share(least / seconds, BANDWIDTH), BANDWIDTH)
@@ -154,7 +154,7 @@ def requests(chance: random.Random, work: Work, lengths: list[tuple[int, int]]) 
     return [([chance.randrange(10, work.vocabulary) for _ in range(prompt)], answer) for prompt, answer in lengths]
 
 
-def _timed(llm: LLM, asked: list[Request]) -> float:
+def timed(llm: LLM, asked: list[Request]) -> float:
     params = [SamplingParams(temperature=0, max_tokens=answer, ignore_eos=True) for _, answer in asked]
     start = time.perf_counter()
     outputs = llm.generate([prompt for prompt, _ in asked], params, use_tqdm=False)

@@ -10,7 +10,7 @@ from typing import Any
 # Bytes of one weight, int4's float16 scale for each 64 of them counted in.
 WEIGHT_BYTES = {"bf16": 2.0, "int8": 1.0, "wint8": 1.0, "int4": 0.5 + 2 / 64}
 # Bits of one key's or value's number, and bytes of the scale beside each head of it.
-_KV_BITS = {"bf16": (16, 0), "int8": (8, 2), "uint4": (4, 4)}
+_KV_BITS = {"bf16": (16, 0), "int8": (8, 2)}
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from penstock.kernels.kv_layout import plain_keys, plain_values
 from penstock.kernels.paged import PagedKV
 from penstock.kernels.peer_memory import PeerMemory
 
@@ -52,12 +51,11 @@ def copied_to(value: Any, device: str) -> Any:
 
 
 def tensors_in(value: Any) -> Iterator[Tensor]:
-    """All that a result is made of; packed keys and values as the numbers that they stand for."""
+    """All that a result is made of; keys and values as the numbers that they stand for."""
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, PagedKV):
-        yield plain_keys(value.keys, value.key_scales, value.kind, value.block_size)
-        yield plain_values(value.values, value.value_scales, value.kind, value.head_dim)
+        yield from value.plain
     elif isinstance(value, tuple | list):
         for part in value:
             yield from tensors_in(part)

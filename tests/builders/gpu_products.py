@@ -27,12 +27,12 @@ def weight_of(outputs: int, inputs: int, form: WeightForm) -> GpuWeight:
     return pack([draws(outputs, inputs, seed=7) / inputs**0.5], form, CPU)
 
 
-def grouped(outputs: int, inputs: int, group: int, order: Tensor | None = None) -> GpuWeight:
+def grouped(outputs: int, inputs: int, group: int) -> GpuWeight:
     """As a checkpoint with zeros has it."""
     generator = torch.Generator().manual_seed(group)
     values = torch.randint(0, 16, (outputs, inputs), dtype=torch.uint8, generator=generator)
     zeros = torch.randint(0, 16, (outputs, -(-inputs // group)), dtype=torch.uint8, generator=generator)
-    part = QuantizedPart(values, torch.rand(zeros.shape, generator=generator).half() / 16, zeros, group, order)
+    part = QuantizedPart(values, torch.rand(zeros.shape, generator=generator).half() / 16, zeros, group)
     return pack([part], WeightForm("bf16"), CPU)
 
 

@@ -1,4 +1,4 @@
-"""Requests whose keys and values lie in packed memory, and steps of any shape over them, for tests of GPU kernels.
+"""Requests whose keys and values lie in blocks, and steps of any shape over them, for tests of GPU kernels.
 
 Memory is NaN, or integers with scales that are, wherever nothing is said to be written.
 """
@@ -6,7 +6,7 @@ Memory is NaN, or integers with scales that are, wherever nothing is said to be 
 from dataclasses import dataclass, field
 
 import torch
-from builders.operation_examples.paged_inputs import packed_memory
+from builders.operation_examples.paged_inputs import memory_of
 from torch import Tensor
 
 from penstock.kernels.paged import DeviceRows, PagedKV, Prompts
@@ -49,13 +49,13 @@ class Requests:
     def memory(self, written: list[int] | None = None) -> PagedKV:
         """With so many tokens of each request, or all. What a token's key and value are depends on its slot."""
         size = self.form.block_size
-        shape = (1 + sum(map(len, self.tables)), self.form.heads, size, self.form.head_dim)
+        shape = (1 + sum(map(len, self.tables)), size, self.form.heads, self.form.head_dim)
         plain = torch.randn(2, *shape, generator=torch.Generator().manual_seed(1)) * 1.5
         is_written = torch.zeros(shape[0] * size, dtype=torch.bool)
         for request, count in enumerate(written or self.lengths):
             is_written[self.slots(request, 0, count)] = True
-        keys, values = plain.where(is_written.view(-1, 1, size, 1), torch.nan)
-        return packed_memory(keys, values, self.form.kind)
+        keys, values = plain.where(is_written.view(-1, size, 1, 1), torch.nan)
+        return memory_of(keys, values, self.form.kind)
 
     def step(self, spans: list[tuple[int, int, int]], spare_rows: int = 0, spare_tokens: int = 0):
         """The queries and rows of a step; room to spare is of rows without a context and tokens without a slot."""
@@ -70,7 +70,6 @@ class Requests:
         starts += [starts[-1]] * spare_rows
         lists = (torch.tensor(numbers, dtype=torch.int32) for numbers in (starts, contexts))
         most = max(end - first for _, first, end in spans), max(contexts)
-        lengths = [(end - first, end) for _, first, end in spans]
-        firsts = [row for row, (count, _) in enumerate(lengths) if count > 1]
-        prompts = Prompts(min(firsts, default=len(contexts)), tuple(lengths[row] for row in firsts))
+        firsts = [row for row, (_, first, end) in enumerate(spans) if end - first > 1]
+        prompts = Prompts(min(firsts, default=len(contexts)), len(firsts))
         return query, DeviceRows(*lists, tables, torch.tensor(slots), *most, prompts=prompts)

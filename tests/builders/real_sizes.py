@@ -87,23 +87,6 @@ def few_rows(sizes: Sizes) -> Iterator[Case]:
                 yield Case("linear_few_rows", f"{form.kind}, {rows} × {inputs} → {outputs}, {around}", arguments)
 
 
-def one_row(sizes: Sizes) -> Iterator[Case]:
-    """In every format, also where lines or inputs fill no tile."""
-    from penstock.kernels import WeightForm
-    from penstock.kernels.gpu_weights import pack
-    from penstock.kernels.norm import Norm
-
-    shapes = sizes.sized([(6144, 4096), (1024, 3072), (4864, 896), (50_257, 768)], [(40, 96)])
-    for kind, group in (("fp32", 0), ("fp16", 0), ("bf16", 0), ("int8", 0), ("int4", 32), ("int4", 64), ("int4", 128)):
-        dtype = {"fp32": torch.float32, "fp16": torch.float16}.get(kind, torch.bfloat16)
-        for outputs, inputs in shapes:
-            made = [sizes.random(outputs, inputs) * 0.02]
-            weight = pack(made, WeightForm(kind, group), torch.device(sizes.device))
-            norm = Norm(sizes.random(inputs, dtype=dtype) + 1, 1e-6)
-            arguments = (sizes.random(1, inputs, dtype=dtype), weight, None, norm)
-            yield Case("linear_few_rows", f"a row alone, {kind} {group}, {inputs} → {outputs}", arguments)
-
-
 def attention(sizes: Sizes) -> Iterator[Case]:
     num_heads, num_kv_heads, head_dim = sizes.sized((32, 8, 128), (4, 2, 32))
     # Contexts of the rows, queries of each, window.
@@ -112,7 +95,7 @@ def attention(sizes: Sizes) -> Iterator[Case]:
         [([40, 64], 1, None), ([33, 40], 9, 16)],
     )
     for operation in ("attention_paged", "attention_paged_invariant"):
-        for kind in ("bf16", "fp16", "int8", "uint4"):
+        for kind in ("bf16", "fp16", "int8"):
             for contexts, queries, window in steps:
                 tokens = sum(-(-context // 32) * 32 for context in contexts)
                 kv = filled_memory(tokens, num_kv_heads, head_dim, kind, sizes.device).of_layer(0)
@@ -128,7 +111,7 @@ def heads(sizes: Sizes) -> Iterator[Case]:
     from penstock.kernels.paged import Rotation
 
     queries, keys, length = sizes.sized((32, 8, 128), (4, 2, 32))
-    for kind in ("bf16", "fp16", "int8", "uint4"):
+    for kind in ("bf16", "fp16", "int8"):
         for contexts, count in sizes.sized([([512] * 16, 1), ([600, 300, 257], 257)], [([40, 33], 1), ([40], 7)]):
             norms = (sizes.random(length) + 1, sizes.random(length) + 1)
             form = HeadForm(queries, keys, length, rotates_pairs=False, norms=norms, epsilon=1e-6)
@@ -180,5 +163,5 @@ def logits(sizes: Sizes) -> Iterator[Case]:
 
 
 FAMILIES: dict[str, Callable[[Sizes], Iterator[Case]]] = {
-    family.__name__: family for family in (products, few_rows, one_row, attention, heads, rows, logits)
+    family.__name__: family for family in (products, few_rows, attention, heads, rows, logits)
 }

@@ -60,6 +60,7 @@ class OneCall:
         self.program = Program(load(), capacity, self.step.address_of("num_tokens"))
         self.buffers: dict[str, Buffer] = {}  # by the parameter's name
         self.kept: list[Tensor] = []  # what the step points to
+        self.memories: list[NativeMemory] = []  # of keys and values, which the call may write to
 
     def placed(self, parameter: inspect.Parameter, argument: Any) -> Any:
         """An argument as the native method wants it."""
@@ -95,6 +96,8 @@ class OneCall:
                 if isinstance(buffer.writer, Quantize) and buffer.writer.quantized.values:
                     self.program.call_first("penstock_quantize", buffer.writer)
         self.program.replay()
+        for memory in self.memories if method == "store_heads" else ():
+            memory.give_back()
         return found.rows(self.num_rows).clone()
 
 
@@ -136,10 +139,37 @@ def _rows(call: OneCall, rows: DeviceRows) -> None:
     call.point(block_tables=rows.block_tables, kv_slots=rows.kv_slots)
 
 
+class NativeMemory:
+    """A copy of a GPU's memory in the layout of the native kernels."""
+
+    def __init__(self, kv: PagedKV) -> None:
+        per_word = KV_FORMATS[kv.kind].per_unit
+        self.kv = kv
+        # [blocks, heads, words of a head, tokens, per word], and [blocks, heads, words of tokens, head_dim, per word]
+        keys = kv.keys.permute(0, 2, 3, 1).unflatten(2, (-1, per_word)).transpose(3, 4).contiguous()
+        values = kv.values.transpose(1, 2).unflatten(2, (-1, per_word)).transpose(3, 4).contiguous()
+        self.parts = [keys, values]
+        if kv.kind == "int8":  # keys are 128 too high there
+            keys.view(torch.uint8).bitwise_xor_(128)
+            self.parts += [scales.transpose(1, 2).contiguous() for scales in (kv.key_scales, kv.value_scales)]
+        pointers = [part.data_ptr() for part in self.parts] + [None] * (4 - len(self.parts))
+        self.told = KVMemory(*pointers, KV_FORMATS[kv.kind].number, kv.block_size, kv.num_heads, kv.head_dim)
+
+    def give_back(self) -> None:
+        """What was stored."""
+        keys, values, *scales = self.parts
+        if self.kv.kind == "int8":
+            keys.view(torch.uint8).bitwise_xor_(128)
+        self.kv.keys.copy_(keys.transpose(3, 4).flatten(2, 3).permute(0, 3, 1, 2))
+        self.kv.values.copy_(values.transpose(3, 4).flatten(2, 3).transpose(1, 2))
+        for held, found in zip((self.kv.key_scales, self.kv.value_scales), scales, strict=False):
+            held.copy_(found.transpose(1, 2))
+
+
 def _memory(call: OneCall, kv: PagedKV) -> KVMemory:
-    parts = (kv.keys, kv.values, kv.key_scales, kv.value_scales)
-    pointers = [None if part is None else part.data_ptr() for part in parts]
-    return KVMemory(*pointers, KV_FORMATS[kv.kind].number, kv.block_size, kv.num_heads, kv.head_dim)
+    memory = NativeMemory(kv)
+    call.memories.append(memory)
+    return memory.told
 
 
 _PLACED: dict[type, Callable[[OneCall, Any], Any]] = {

@@ -24,7 +24,7 @@ PARAMS = [
 FORMS = {
     "bfloat16": {"dtype": "bfloat16"},
     "int8": {"dtype": "bfloat16", "quantization": "int8", "kv_cache_dtype": "int8"},
-    "int4": {"dtype": "bfloat16", "quantization": "int4", "kv_cache_dtype": "uint4"},
+    "int4": {"dtype": "bfloat16", "quantization": "int4", "kv_cache_dtype": "int8"},
 }
 
 

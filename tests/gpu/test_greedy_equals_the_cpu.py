@@ -16,7 +16,7 @@ FORMS: dict[str, tuple[dict[str, Any], float]] = {
     "bfloat16": ({"dtype": "bfloat16"}, 0.06),
     "int8": ({"dtype": "bfloat16", "quantization": "int8", "kv_cache_dtype": "int8"}, 0.15),
     "wint8": ({"dtype": "bfloat16", "quantization": "wint8", "kv_cache_dtype": "fp16"}, 0.15),
-    "int4": ({"dtype": "bfloat16", "quantization": "int4", "kv_cache_dtype": "uint4"}, 0.3),
+    "int4": ({"dtype": "bfloat16", "quantization": "int4", "kv_cache_dtype": "int8"}, 0.3),
 }
 
 

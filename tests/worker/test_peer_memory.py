@@ -3,7 +3,10 @@
 import pytest
 import torch
 
+from penstock.kernels.triton.switches import Switch
 from penstock.worker.backends.triton import peer_memory as module
+
+pytestmark = pytest.mark.long  # as of all that is unproven
 
 CARD = torch.device("cuda", 0)
 
@@ -11,6 +14,7 @@ CARD = torch.device("cuda", 0)
 @pytest.fixture(autouse=True)
 def triton_that_computes(monkeypatch):
     monkeypatch.setattr(module.triton, "lack", lambda: "")
+    monkeypatch.setattr(module, "PEER_MEMORY", Switch("PENSTOCK_UNHEARD_OF", True, ""))
 
 
 def met(numbers: list[int]) -> list[list[int]]:

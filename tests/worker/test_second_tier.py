@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.kernels.kv_layout import KV_FORMATS
+from penstock.kernels.paged import KV_DTYPES
 from penstock.protocol.messages import column
-from penstock.worker.kv.kv_cache import Blocks, KVCache, KVShape, NativeKVCache
+from penstock.worker.kv.kv_cache import Blocks, DeviceKVCache, KVCache, KVShape, NativeKVCache
 from penstock.worker.kv.second_tier import SecondTier, StagedTier, StreamedTier, _runs
 from penstock.worker.steps.slots import PlanError
 
@@ -20,6 +21,7 @@ MEMORIES = {
     "torch bfloat16": lambda: KVCache.allocate(SHAPE, BLOCKS, 16, torch.bfloat16, "cpu"),
     "torch, odd bytes": lambda: KVCache.allocate(KVShape(2, 1, 3), BLOCKS, 1, torch.float16, "cpu"),
     **{kind: lambda kind=kind: NativeKVCache.allocate(SHAPE, BLOCKS, 16, kind) for kind in KV_FORMATS},
+    **{f"GPU {kind}": lambda kind=kind: DeviceKVCache.allocate(SHAPE, BLOCKS, 16, kind, "cpu") for kind in KV_DTYPES},
 }
 NONE = numpy.empty((0, 2), numpy.int64)
 

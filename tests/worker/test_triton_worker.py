@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+import torch
 from builders.adapters import adapter
 from builders.backends import load_on
 from builders.hand_planned import new, step
@@ -19,9 +20,12 @@ from builders.runner_harness import Answer, TinyEngine, prompt, slotted_runner
 from builders.tiny_model import tiny_model
 from triton.runtime.interpreter import GridExecutor
 
+from penstock.protocol.errors import ConfigError
 from penstock.protocol.messages import Prompt
 from penstock.worker.backends.backend import BackendOptions
+from penstock.worker.backends.triton.backend import TritonBackend
 from penstock.worker.models.load import Model, load_model
+from penstock.worker.parallel import Parallel
 
 SAMPLED = ({}, {"temperature": 1.0, "top_p": 0.9}, {"temperature": 0.8, "top_k": 20, "repetition_penalty": 1.2})
 
@@ -30,7 +34,7 @@ SAMPLED = ({}, {"temperature": 1.0, "top_p": 0.9}, {"temperature": 0.8, "top_k":
 FORMATS = {
     "bf16": ("bf16", {}),
     "int8": ("int8", {"quantization": "int8"}),
-    "int4": ("uint4", {"quantization": "int4"}),
+    "int4": ("int8", {"quantization": "int4"}),
 }
 
 
@@ -39,6 +43,13 @@ def on_triton(folder: Path, **options) -> Model:
         model = load_model(folder, **options)
     assert type(model.backend).__name__ == "TritonBackend"
     return model
+
+
+def test_a_gpu_has_no_keys_and_values_of_4_bits():
+    backend = TritonBackend.made(torch.device("cpu"), torch.bfloat16, Parallel(), BackendOptions())
+    assert backend.kv_kind("int8") == "int8"
+    with pytest.raises(ConfigError, match="kv_cache_dtype='uint4' is for processors; a GPU has fp32, fp16, bf16, int8"):
+        backend.kv_kind("uint4")
 
 
 def requests(count: int = 3, sampled: bool = False) -> list[Prompt]:
@@ -115,8 +126,8 @@ def test_rows_have_their_own_adapters_in_prompts_and_in_captured_steps(tmp_path)
     assert any(first != second for first, second in found[0])
 
 
-def test_a_layer_of_an_answer_is_five_launches(tmp_path, monkeypatch):
-    """The norms, the activation, the sums with the stream and the storing of heads have none of their own."""
+def test_a_layer_of_an_answer_is_six_launches(tmp_path, monkeypatch):
+    """The norms, the activation and the sums with the stream have none of their own."""
     launched: list[str] = []
     launch = GridExecutor.__call__
 
@@ -133,4 +144,4 @@ def test_a_layer_of_an_answer_is_five_launches(tmp_path, monkeypatch):
         launched.clear()
         step(runner, 2, [(0, 1, [4])])
         counts.append(len(launched))
-    assert counts[1] - counts[0] == 5, launched
+    assert counts[1] - counts[0] == 6, launched

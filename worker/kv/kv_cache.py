@@ -1,4 +1,4 @@
-"""The memory of keys and values: plain tensors for torch's operations, packed bytes for kernels.
+"""The memory of keys and values: plain tensors for torch's operations and a GPU's kernels, packed bytes for a CPU's.
 
 Which block belongs to whom is the engine's business. Fresh memory is zeros, so that the unwritten end of a block
 holds numbers. Knows nothing of requests or attention.
@@ -14,7 +14,7 @@ from torch import Tensor
 from ...kernels import LayerKV, Scratch
 from ...kernels.cpu.kv_memory import KVMemory
 from ...kernels.kv_layout import KV_FORMATS, plain_keys, plain_values
-from ...kernels.paged import PagedKV
+from ...kernels.paged import KV_DTYPES, PagedKV
 from .host_memory import fresh_zeros
 
 
@@ -81,8 +81,8 @@ class KVCache(Blocks):
 
 
 @dataclass
-class PackedKVCache(Blocks):
-    """The blocks of all layers as kernels keep them, on processors and GPUs alike; `kind` names a row of KV_FORMATS."""
+class NativeKVCache(Blocks):
+    """The blocks of all layers as a CPU's native kernels keep them; `kind` names a row of KV_FORMATS."""
 
     kind: str
     block_size: int
@@ -93,17 +93,15 @@ class PackedKVCache(Blocks):
     value_scales: Tensor | None
 
     @classmethod
-    def allocate(
-        cls, shape: KVShape, num_blocks: int, block_size: int, kind: str, device: torch.device | str = "cpu"
-    ) -> Self:
-        """Zeros for `num_blocks`; on a CPU the kernel hands out the pages as they are touched."""
+    def allocate(cls, shape: KVShape, num_blocks: int, block_size: int, kind: str) -> Self:
+        """Zeros for `num_blocks`; the kernel hands out the pages as they are touched."""
         form = KV_FORMATS[kind]
         blocks = (shape.num_layers, num_blocks, shape.num_kv_heads)
         size = (*blocks, block_size * shape.head_dim * form.bits // 8)
-        stored = [_zeros(size, torch.uint8, device) for _ in range(2)]
+        stored = [fresh_zeros(size, torch.uint8) for _ in range(2)]
         scales: list[Tensor | None] = [None, None]
         if form.scale_parts:
-            scales = [_zeros((*blocks, form.scale_parts, block_size), torch.float16, device) for _ in range(2)]
+            scales = [fresh_zeros((*blocks, form.scale_parts, block_size), torch.float16) for _ in range(2)]
         return cls(kind, block_size, shape.head_dim, stored[0], stored[1], scales[0], scales[1])
 
     @property
@@ -121,12 +119,8 @@ class PackedKVCache(Blocks):
             plain_values(self.values[layer, blocks], value_scales, self.kind, self.head_dim),
         )
 
-
-class NativeKVCache(PackedKVCache):
-    """As the native kernels of a CPU are told of it."""
-
     def of_layer(self, layer: int) -> KVMemory:
-        """One layer's blocks; valid while this cache is."""
+        """One layer's blocks as kernels are told of them; valid while this cache is."""
         pointers = [
             None if tensor is None else tensor[layer].data_ptr()
             for tensor in (self.keys, self.values, self.key_scales, self.value_scales)
@@ -135,15 +129,32 @@ class NativeKVCache(PackedKVCache):
         return KVMemory(*pointers, number, self.block_size, num_heads, self.head_dim)
 
 
-class DeviceKVCache(PackedKVCache):
-    """As kernels that take tensors are told of it."""
+@dataclass
+class DeviceKVCache(Blocks):
+    """The blocks of all layers as a GPU's kernels read them, and libraries for attention too."""
+
+    parts: tuple[Tensor, ...]  # those of `PagedKV`, each [layers, num_blocks, …]
+
+    @classmethod
+    def allocate(
+        cls, shape: KVShape, num_blocks: int, block_size: int, kind: str, device: torch.device | str
+    ) -> "DeviceKVCache":
+        """Zeros for `num_blocks`."""
+        heads = (shape.num_layers, num_blocks, block_size, shape.num_kv_heads)
+        stored = [_zeros((*heads, shape.head_dim), KV_DTYPES[kind], device) for _ in range(2)]
+        scales = [_zeros(heads, torch.float16, device) for _ in range(2 * (kind == "int8"))]
+        return cls((*stored, *scales))
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        return self.parts
+
+    @property
+    def block_size(self) -> int:
+        return self.parts[0].shape[2]
 
     def of_layer(self, layer: int) -> PagedKV:
-        parts = (
-            None if tensor is None else tensor[layer]
-            for tensor in (self.keys, self.values, self.key_scales, self.value_scales)
-        )
-        return PagedKV(*parts, self.kind, self.block_size, self.head_dim)  # type: ignore[arg-type]
+        return PagedKV(*(tensor[layer] for tensor in self.parts))
 
 
 def _zeros(size: tuple[int, ...], dtype: torch.dtype, device: torch.device | str) -> Tensor:

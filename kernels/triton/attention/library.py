@@ -1,9 +1,8 @@
-"""Attention of prompts by a library's kernel (FlashAttention), on keys and values copied out of packed memory.
+"""Attention of prompts by a library's kernel, on keys and values where they lie.
 
-Such a kernel is written for one architecture, and knows no packed memory. It serves a step whose longest prompt fills a
-card with tiles, and whose prompts' contexts fit into a bounded memory: it sees the rows from the first prompt on, and
-of answers between them no key. Of a library nothing is believed: it is used where it
-agrees with the formula on a small step, on the card in use. Knows nothing of which way is faster.
+Such a kernel is written for one architecture. It serves a step whose longest prompt fills a card with tiles; it sees
+the rows from the first prompt on. Of a library nothing is believed: it is used where it agrees with the formula on a
+small step with the memory's own blocks, on the card in use. Knows nothing of which way is faster.
 """
 
 import logging
@@ -11,142 +10,93 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
-from inspect import signature
-from itertools import pairwise
-from math import prod
-from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from ...paged import DeviceRows, PagedKV
+from ...reference.paged_attention import attention_paged
 from ..switches import LIBRARY_ATTENTION
-from ..tuning import architecture
-from .plain_memory import kept_at_most, plain_memory
 
 _LOG = logging.getLogger(__name__)
-_BYTES = 256 << 20  # of plain keys and values
 _LEAST_QUERIES = 128 * 64  # of all heads: 64 tiles of the size that such kernels have
 _LARGEST_HEAD = 256
 _DEVICE, _TOLERANCE = "cuda", 3e-2
+_FLASH_ATTENTION_3, _TORCH = "flash_attn_interface", "torch.nn.attention.varlen"
+
+# From query [tokens, heads, head_dim], memory, rows, scale and window; causal.
+Attend = Callable[[Tensor, PagedKV, DeviceRows, float, int | None], Tensor]
 
 
-class Lengths(NamedTuple):
-    """Where the rows' queries and keys begin, and how many a row has at most. The queries are the last of the keys."""
-
-    query_starts: Tensor  # int32 [R + 1]
-    key_starts: Tensor
-    max_queries: int
-    max_keys: int
-
-
-# From query, keys and values, each [tokens, heads, head_dim], lengths, scale and window; causal.
-Attend = Callable[[Tensor, Tensor, Tensor, Lengths, float, int | None], Tensor]
-
-
-def serves(query: Tensor, kv: PagedKV, rows: DeviceRows, window: int | None) -> bool:
-    num_bytes = kept_at_most(rows, window).all_rows * 2 * kv.num_heads * kv.head_dim * query.element_size()
-    return rows.max_queries * query.shape[1] >= _LEAST_QUERIES and num_bytes <= _BYTES
-
-
-def attend_by_library(
-    attend: Attend, query: Tensor, kv: PagedKV, rows: DeviceRows, scale: float, window: int | None, least_queries: int
-) -> Tensor:
-    """The output; of rows with fewer queries than `least_queries` it is anything."""
-    rows, at_most = rows.from_first_prompt(), kept_at_most(rows, window)
-    # As large whatever the step, so that the first steps show what later ones take.
-    room = torch.empty(2, _BYTES // 2 // query.element_size(), dtype=query.dtype, device=query.device)
-    shape = (at_most.all_rows, kv.num_heads, kv.head_dim)
-    keys, values = room[:, : prod(shape)].unflatten(1, shape)
-    starts = plain_memory(kv, rows, window, least_queries, keys, values)
-    lengths = Lengths(rows.query_starts, starts, rows.max_queries, at_most.a_row)
-    return attend(query, keys, values, lengths, scale, window)
+def library_for(query: Tensor, kv: PagedKV, rows: DeviceRows) -> Attend | None:
+    """Which one may attend to this step's prompts."""
+    if rows.max_queries * query.shape[1] < _LEAST_QUERIES or kv.keys.dtype != query.dtype:
+        return None
+    return library(query.device, query.dtype, kv.head_dim, kv.block_size)
 
 
 @cache
-def library(device: torch.device, dtype: torch.dtype, head_dim: int) -> Attend | None:
+def library(device: torch.device, dtype: torch.dtype, head_dim: int, block_size: int) -> Attend | None:
     """The first one that is there and right."""
     is_known = dtype in (torch.float16, torch.bfloat16) and head_dim % 8 == 0 and head_dim <= _LARGEST_HEAD
     if device.type != _DEVICE or not is_known or not LIBRARY_ATTENTION.is_on:
         return None
     for name, attend in _libraries():
         try:
-            if is_right(attend, device, dtype, head_dim):
+            if is_right(attend, device, dtype, head_dim, block_size):
                 return attend
             _LOG.warning("attention by %s differs from the formula here; it is not used", name)
         except (AttributeError, ImportError, RuntimeError, TypeError, ValueError) as error:
-            _LOG.warning("attention by %s is not used: %s", name, error)
+            _LOG.info("attention by %s is not used: %s", name, error)
     return None
 
 
 def _libraries() -> Iterator[tuple[str, Attend]]:
-    """By the names of their modules, the fastest first. They are imported when they are called: there it may fail."""
-    if 90 <= architecture() < 100 and find_spec("flash_attn_interface"):  # FlashAttention 3 is for Hopper
-        yield "flash_attn_interface", _of_package("flash_attn_interface")
-    if find_spec("torch.nn.attention.varlen"):
-        yield "torch.nn.attention.varlen", _of_torch
-    if find_spec("flash_attn"):
-        yield "flash_attn", _of_package("flash_attn")
+    """By the names of their modules, which are imported when they are called: there it may fail.
+
+    FlashAttention 2 is none of them: its blocks have 256 tokens or a multiple. Neither is torch's function where it
+    takes no block table yet, or where FlashAttention 3 or 4 was not activated in it: it refuses.
+    """
+    if find_spec(_FLASH_ATTENTION_3):
+        yield _FLASH_ATTENTION_3, _by_flash_attention_3
+    if find_spec(_TORCH):
+        yield _TORCH, _by_torch
 
 
-def _of_torch(
-    query: Tensor, keys: Tensor, values: Tensor, lengths: Lengths, scale: float, window: int | None
-) -> Tensor:
-    function = import_module("torch.nn.attention.varlen").varlen_attn
-    # Versions of torch differ in whether heads that are shared have to be asked for.
-    named = {"enable_gqa": True} if "enable_gqa" in _parameters(function) else {}
-    reach = (-1 if window is None else window - 1, 0)
-    return function(query, keys, values, *lengths, scale=scale, window_size=reach, **named)
+def _by_torch(query: Tensor, kv: PagedKV, rows: DeviceRows, scale: float, window: int | None) -> Tensor:
+    return import_module(_TORCH).varlen_attn(
+        query, kv.keys, kv.values, rows.query_starts, None, rows.max_queries, rows.max_context, scale=scale,
+        window_size=(_before(window), 0), enable_gqa=True, seqused_k=rows.context_lengths,
+        block_table=rows.block_tables,
+    )  # fmt: skip
 
 
-@cache
-def _parameters(function: Callable[..., Any]) -> frozenset[str]:
-    return frozenset(signature(function).parameters)
+def _by_flash_attention_3(query: Tensor, kv: PagedKV, rows: DeviceRows, scale: float, window: int | None) -> Tensor:
+    found = import_module(_FLASH_ATTENTION_3).flash_attn_with_kvcache(
+        query, kv.keys, kv.values, cache_seqlens=rows.context_lengths, page_table=rows.block_tables,
+        cu_seqlens_q=rows.query_starts, max_seqlen_q=rows.max_queries, softmax_scale=scale, causal=True,
+        window_size=(_before(window), 0 if window else -1),
+    )  # fmt: skip
+    return found[0] if isinstance(found, tuple) else found
 
 
-def _of_package(name: str) -> Attend:
-    def attend(
-        query: Tensor, keys: Tensor, values: Tensor, lengths: Lengths, scale: float, window: int | None
-    ) -> Tensor:
-        named: dict[str, Any] = dict(
-            zip(("cu_seqlens_q", "cu_seqlens_k", "max_seqlen_q", "max_seqlen_k"), lengths, strict=True)
-        )
-        reach = (-1 if window is None else window - 1, 0 if window else -1)
-        function = import_module(name).flash_attn_varlen_func
-        found = function(query, keys, values, **named, softmax_scale=scale, causal=True, window_size=reach)
-        return found[0] if isinstance(found, tuple) else found
-
-    return attend
+def _before(window: int | None) -> int:
+    """Keys that a query sees before its own."""
+    return -1 if window is None else window - 1
 
 
-def is_right(attend: Attend, device: torch.device, dtype: torch.dtype, head_dim: int) -> bool:
-    """Whether it gives what the formula does: heads are shared, a row has no keys, the first query is nobody's."""
+def is_right(attend: Attend, device: torch.device, dtype: torch.dtype, head_dim: int, block_size: int) -> bool:
+    """Whether it gives what the formula does: heads are shared, a row has one query, the first query is nobody's."""
     generator = torch.Generator().manual_seed(0)
-    query, keys, values = torch.randn(3, 10, 4, head_dim, generator=generator).to(device, dtype).unbind()
-    keys, values = keys[:, :2].contiguous(), values[:, :2].contiguous()
-    starts = torch.tensor([[1, 4, 5, 7], [0, 5, 5, 7]], dtype=torch.int32, device=device)
-    lengths = Lengths(*starts, 3, 5)
-    is_meant = torch.tensor([1, 2, 3, 5, 6], device=device)
+    query = torch.randn(14, 4, head_dim, generator=generator).to(device, dtype)
+    keys, values = torch.randn(2, 6, block_size, 2, head_dim, generator=generator).to(device, dtype)
+    contexts = (block_size + 3, 5, 2 * block_size)
+    columns = ([1, 4, 5, 13], contexts, [[4, 1], [2, 0], [5, 3]])
+    starts, lengths, tables = (torch.tensor(numbers, dtype=torch.int32, device=device) for numbers in columns)
+    rows = DeviceRows(starts, lengths, tables, starts.new_empty(0), max_queries=8, max_context=2 * block_size)
     for window in (None, 2):
-        inputs = (query, keys, values, lengths, head_dim**-0.5, window)
-        found, expected = attend(*inputs)[is_meant], formula(*inputs)[is_meant]
+        inputs = (query, PagedKV(keys, values), rows, head_dim**-0.5, window)
+        found, expected = attend(*inputs)[1:13], attention_paged.reference(*inputs)[1:13]
         if not torch.allclose(found, expected, rtol=_TOLERANCE, atol=_TOLERANCE):
             return False
     return True
-
-
-def formula(query: Tensor, keys: Tensor, values: Tensor, lengths: Lengths, scale: float, window: int | None) -> Tensor:
-    """What a library is to compute, row by row; zeros where a row has no keys."""
-    output = torch.zeros_like(query)
-    starts = torch.stack((lengths.query_starts, lengths.key_starts), 1).tolist()
-    for (begin, seen_from), (end, seen_to) in pairwise(starts):
-        if end > begin and seen_to > seen_from:
-            positions = torch.arange(seen_to - seen_from, device=query.device)
-            own = positions[begin - end :, None]
-            is_seen = (positions <= own) & (positions > own - (window or len(positions)))
-            of_row = (query[begin:end], keys[seen_from:seen_to], values[seen_from:seen_to])
-            q, k, v = (found.transpose(0, 1).float() for found in of_row)
-            attended = F.scaled_dot_product_attention(q, k, v, is_seen, scale=scale, enable_gqa=True)
-            output[begin:end] = attended.transpose(0, 1).to(query.dtype)
-    return output

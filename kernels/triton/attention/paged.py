@@ -20,15 +20,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ...kv_layout import KV_FORMATS
 from ...paged import DeviceRows, PagedKV
 from ...reference.paged_attention import attention_paged, attention_paged_invariant
 from ..arrival import MOST, counters, is_last
 from ..compiled import Example
-from ..dependent import dependent_options, let_later_begin, wait_for_earlier
 from ..tuning import Choice
-from .library import attend_by_library, library, serves
-from .packed_memory import memory_of
+from .library import library_for
+from .memory import memory_of
 from .shape import (
     FEW,
     INVARIANT,
@@ -42,27 +40,22 @@ from .shape import (
     tiles_of_many,
 )
 from .split import add_splits, store_rows, store_split
-from .tile import StepRows, attend, attend_split_by_split, first_key, query_parts, split_length, tile_of
+from .tile import StepRows, attend, attend_split_by_split, first_key, queries_at, split_length, tile_of
 from .trial import trial_step
 
 LOG2_E = 1.4426950408889634
 # Counts that differ from step to step: no kernel is compiled anew for one of them.
 _COUNTS = ["num_rows", "tiles_a_row", "least_queries", "most_queries", "splits_at_most", "shortest_split", "window"]
-# How keys and values are read: as numbers, or as words of numbers that lie together.
-_NUMBERS = {"fp32": torch.float32, "fp16": torch.float16}
 
 
 @triton.jit(do_not_specialize=[*_COUNTS, "table_width"])
 def attention_kernel(
     query, output, parts, sums, counters, query_starts, context_lengths, block_tables, keys, values, key_scales,
-    value_scales, table_width, stride, scale_stride, num_rows, tiles_a_row, least_queries, most_queries,
-    splits_at_most, shortest_split, window, scale, POSITIONS: tl.constexpr, GROUP: tl.constexpr, SHARED: tl.constexpr,
-    KEYS: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr, KIND: tl.constexpr, PER_WORD: tl.constexpr,
-    ADDS_SPLITS: tl.constexpr, IS_DEPENDENT: tl.constexpr,
+    value_scales, table_width, num_rows, tiles_a_row, least_queries, most_queries, splits_at_most, shortest_split,
+    window, scale, POSITIONS: tl.constexpr, GROUP: tl.constexpr, SHARED: tl.constexpr, KEYS: tl.constexpr,
+    HEAD_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr, ADDS_SPLITS: tl.constexpr,
 ):  # fmt: skip
     """A program: one tile, one head, and one split or all of them."""
-    let_later_begin(IS_DEPENDENT)
-    wait_for_earlier(IS_DEPENDENT)
     head, split, has_one = tl.program_id(1), tl.program_id(2), tl.num_programs(2) > 1
     number = tl.num_programs(0) - 1 - tl.program_id(0)  # late tiles see the most keys, so they begin first
     rows = StepRows(query_starts, context_lengths, num_rows, tiles_a_row, least_queries, most_queries)
@@ -79,23 +72,20 @@ def attention_kernel(
     is_there = (positions >= tile.first) & (positions < tile.context) & (members < SHARED)
     members += head * SHARED
     heads = (tile.token + own) * (tl.num_programs(1) * SHARED) + members
-    dtype: tl.constexpr = keys.dtype.element_ty if PER_WORD == 1 else tl.bfloat16
-    taken = query_parts(query + heads.to(tl.int64) * HEAD_DIM, is_there, dtype, HEAD_DIM, PER_WORD)
-    memory = memory_of(
-        block_tables + tile.row.to(tl.int64) * table_width, keys, values, key_scales, value_scales, stride,
-        scale_stride, head, HEAD_DIM, BLOCK_SIZE, KIND, PER_WORD,
-    )  # fmt: skip
+    queries = queries_at(query + heads.to(tl.int64) * HEAD_DIM, is_there, keys, HEAD_DIM)
+    table = block_tables + tile.row.to(tl.int64) * table_width
+    memory = memory_of(table, keys, values, key_scales, value_scales, head, tl.num_programs(1), HEAD_DIM)
     reach = tl.where(window > 0, window, end)
     if ADDS_SPLITS:
         low, high = tl.where(has_one, split, first_split), tl.where(has_one, split + 1, beyond)
         weighted, highest, total = attend_split_by_split(
-            taken, positions, low, high, length, begin, end, tile.context, reach, scale, memory, KEYS, HEAD_DIM,
-            BLOCK_SIZE, KIND, PER_WORD,
+            queries, positions, low, high, length, begin, end, tile.context, reach, scale, memory, KEYS, HEAD_DIM,
+            BLOCK_SIZE,
         )  # fmt: skip
     else:
         low, high = tl.maximum(split * length, begin), tl.minimum((split + 1) * length, end)
         weighted, highest, total = attend(
-            taken, positions, low, high, tile.context, reach, scale, memory, KEYS, HEAD_DIM, BLOCK_SIZE, KIND, PER_WORD
+            queries, positions, low, high, tile.context, reach, scale, memory, KEYS, HEAD_DIM, BLOCK_SIZE
         )
 
     if has_one & (beyond - first_split > 1):
@@ -147,7 +137,7 @@ def _attention_of_many(
 
     def attend(choice: Choice) -> Tensor:
         if choice == LIBRARY and theirs is not None:
-            return attend_by_library(theirs, query, kv, rows, scale, window, least)
+            return theirs(query, kv, rows.from_first_prompt(), scale, window)
         output = torch.empty_like(query)
 
         def attend_by_tiles(choice: Choice) -> None:
@@ -157,7 +147,7 @@ def _attention_of_many(
         attend_by_tiles(MANY[kv.kind].choice(key, attend_by_tiles))
         return output
 
-    theirs = library(query.device, query.dtype, kv.head_dim) if serves(query, kv, rows, window) else None
+    theirs = library_for(query, kv, rows)
     return attend(OURS if theirs is None else PROMPTS[kv.kind].choice(key, attend))
 
 
@@ -183,20 +173,18 @@ def _launch(
     places = (num_tiles * tiles.positions if num_splits > 1 else 0, query.shape[1], num_splits)
     parts = query.new_empty((*places, kv.head_dim), dtype=torch.float32)
     sums = query.new_empty((*places, 2), dtype=torch.float32)
-    keys, values = (memory.view(_NUMBERS.get(kv.kind, torch.int32)) for memory in (kv.keys, kv.values))
-    scales = [keys if held is None else held.view(torch.int32) for held in (kv.key_scales, kv.value_scales)]
+    scales = (kv.keys, kv.values) if kv.key_scales is None else (kv.key_scales, kv.value_scales)
     attention_kernel[num_tiles, num_heads, num_splits](
         query, output, parts, sums, counters(query.device), rows.query_starts, rows.context_lengths,
-        rows.block_tables, keys, values, *scales, rows.block_tables.shape[1], keys.stride(0), scales[0].stride(0),
-        *counts, tiles.splits_at_most, tiles.split, window or 0, scale * LOG2_E, tiles.positions, tiles.group,
-        query.shape[1] // num_heads, choice["KEYS"], kv.head_dim, kv.block_size, kv.kind,
-        KV_FORMATS[kv.kind].per_unit, tiles.adds_splits, num_warps=choice.num_warps, num_stages=choice.num_stages,
-        **dependent_options(),
+        rows.block_tables, kv.keys, kv.values, *scales, rows.block_tables.shape[1], *counts, tiles.splits_at_most,
+        tiles.split, window or 0, scale * LOG2_E, tiles.positions, tiles.group, query.shape[1] // num_heads,
+        choice["KEYS"], kv.head_dim, kv.block_size, tiles.adds_splits, num_warps=choice.num_warps,
+        num_stages=choice.num_stages,
     )  # fmt: skip
 
 
 def examples() -> Iterator[Example]:
-    for kind in ("bf16", "uint4"):
+    for kind in ("bf16", "int8"):
         yield _example(kind, 128, FEW[kind].default(90, (128, 16)), 16)
     choice = INVARIANT["bf16"].default(90, (128,))
     yield _example("bf16", 128, choice, choice["ROWS"], adds_splits=True)
@@ -209,20 +197,20 @@ def examples() -> Iterator[Example]:
 def _example(kind: str, head_dim: int, choice: Choice, num_rows: int, adds_splits: bool = False) -> Example:
     """Of a tile that has 4 query heads."""
     constants = dict(
-        POSITIONS=num_rows // 4, GROUP=4, SHARED=4, KEYS=choice["KEYS"], HEAD_DIM=head_dim, BLOCK_SIZE=16, KIND=kind,
-        PER_WORD=KV_FORMATS[kind].per_unit, ADDS_SPLITS=adds_splits,
+        POSITIONS=num_rows // 4, GROUP=4, SHARED=4, KEYS=choice["KEYS"], HEAD_DIM=head_dim, BLOCK_SIZE=16,
+        ADDS_SPLITS=adds_splits,
     )  # fmt: skip
     types = _types(kind)
-    aligned = (*(name for name, kept in types.items() if kept.startswith("*")), "stride", "scale_stride")
+    aligned = tuple(name for name, kept in types.items() if kept.startswith("*"))
     types = {name: types[name] for name in attention_kernel.arg_names if name in types}
     name = f"attention {kind} {head_dim}, {num_rows} rows"
     return Example(name, attention_kernel, types, constants, choice.num_warps, choice.num_stages, aligned)
 
 
 def _types(kind: str) -> dict[str, str]:
-    lists = dict.fromkeys(("query_starts", "context_lengths", "block_tables", "key_scales", "value_scales"), "*i32")
-    counts = dict.fromkeys((*_COUNTS, "table_width", "stride", "scale_stride"), "i32")
-    numbers = {"fp32": "*fp32", "fp16": "*fp16"}
-    memory = dict.fromkeys(("keys", "values"), numbers.get(kind, "*i32"))
-    states = dict.fromkeys(("query", "output"), numbers.get(kind, "*bf16"))
-    return lists | counts | memory | states | {"parts": "*fp32", "sums": "*fp32", "counters": "*i32", "scale": "fp32"}
+    lists = dict.fromkeys(("query_starts", "context_lengths", "block_tables", "counters"), "*i32")
+    numbers, scales = ("*i8", "*fp16") if kind == "int8" else (f"*{kind}", f"*{kind}")
+    memory = dict.fromkeys(("keys", "values"), numbers) | dict.fromkeys(("key_scales", "value_scales"), scales)
+    states = dict.fromkeys(("query", "output"), "*bf16" if kind == "int8" else numbers)
+    sums = {"parts": "*fp32", "sums": "*fp32", "scale": "fp32"}
+    return lists | memory | states | sums | dict.fromkeys((*_COUNTS, "table_width"), "i32")

@@ -19,7 +19,7 @@ _LONGER_AT_MOST = 4  # times as long are the shortest stretches where there are 
 # Programs of one tile and head, at most: partial sums take memory in proportion.
 SPLITS_AT_MOST = 32
 # Rows of a tile (queries × heads that share a key head) up to which a step has few queries, and contexts are split.
-FEW_ROWS = {"fp32": 16, "fp16": 32, "bf16": 32, "int8": 32, "uint4": 32}
+FEW_ROWS = {"fp32": 16, "fp16": 32, "bf16": 32, "int8": 32}
 # Programs up to which a step of many queries leaves a device idle, so that its contexts are split too.
 FEW_PROGRAMS = 64
 SPLITS_OF_MANY = 8
@@ -99,8 +99,7 @@ class Step(NamedTuple):
         return Choice.of(self.num_warps, self.num_stages, ROWS=self.rows, KEYS=self.keys)
 
 
-# A product over keys or tokens takes 16 at once at least, and there is one for each place in a word.
-_KEYS = {"fp32": 32, "fp16": 64, "bf16": 64, "int8": 64, "uint4": 128}
+_KEYS = {"fp32": 32, "fp16": 64, "bf16": 64, "int8": 64}
 _SHORT = Step(16, 32, 4, 2)
 _INTERPRETED = Step(16, 128, 4, 2)  # few rows, so that small tests have many tiles
 # Of many queries, by the architecture from which on it serves: for head dimensions up to 128, and beyond.
@@ -116,7 +115,6 @@ _MANY = {
         90: (Step(128, 64, 8, 3), Step(32, 64, 8, 2)),
         100: (Step(32, 64, 4, 2), Step(32, 64, 8, 2)),
     },
-    "uint4": {80: (Step(32, 128, 8, 2), Step(16, 128, 4, 2))},
 }
 _MANY_TRIED = {
     "fp32": [_SHORT],
@@ -127,7 +125,6 @@ _MANY_TRIED = {
         Step(128, 128, 8, 3),
     ],
     "int8": [Step(32, 64, 4, 2), Step(64, 64, 4, 2), Step(64, 64, 8, 2), Step(64, 64, 4, 3), Step(128, 64, 8, 3)],
-    "uint4": [Step(16, 128, 4, 2), Step(32, 128, 4, 2), Step(32, 128, 8, 2), Step(64, 128, 8, 2)],
 }
 
 
@@ -136,7 +133,7 @@ def _few(kind: str, architecture: int, key: Key) -> Choice:
         return _INTERPRETED.choice
     head_dim, num_rows = key
     is_long = head_dim > 128
-    is_tight = num_rows > LEAST_ROWS and (kind == "uint4" or is_long)
+    is_tight = num_rows > LEAST_ROWS and is_long
     keys = 32 if is_tight and kind in ("fp16", "bf16") else _KEYS[kind]
     return Choice.of(8 if is_tight else 4, 2 if is_long else 3, KEYS=keys)
 
@@ -149,8 +146,8 @@ def _many(kind: str, architecture: int, key: Key) -> Choice:
 
 def _invariant(kind: str, architecture: int, key: Key) -> Choice:
     """One choice for each format and head dimension, whatever the card; two sums of values take registers."""
-    rows = LEAST_ROWS if key[0] > 128 or kind in ("fp32", "uint4") else 32
-    return Step(rows, _KEYS[kind], 4, 2).choice
+    rows, warps = (LEAST_ROWS, 4) if key[0] > 128 or kind == "fp32" else (32, 8)
+    return Step(rows, _KEYS[kind], warps, 2).choice
 
 
 def _few_tried(kind: str) -> list[Choice]:

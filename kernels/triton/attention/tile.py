@@ -10,8 +10,7 @@ from typing import NamedTuple
 import triton
 import triton.language as tl
 
-from ..packed_numbers import UINT4_ZERO, in_parts, numbers
-from .packed_memory import key_words, scales_of, value_words
+from .memory import keys_at, places_of, scales_at, values_at
 
 
 class StepRows(NamedTuple):
@@ -95,86 +94,56 @@ def added(weighted, highest, total, more_weighted, more_highest, more_total):
 
 
 @triton.jit
-def query_parts(rows, is_there, DTYPE: tl.constexpr, HEAD_DIM: tl.constexpr, PER_WORD: tl.constexpr):
-    """A tile's queries by their place in a word of keys: PER_WORD tiles [rows, words], from pointers to the rows.
-
-    Each is loaded by itself, since only what comes from a load without detour is multiplied out of shared memory, where
-    it takes no registers.
-    """
-    first = tl.arange(0, max(triton.next_power_of_2(HEAD_DIM) // PER_WORD, 16)) * PER_WORD
-    is_column = is_there[:, None] & (first < HEAD_DIM)[None, :]
-    parts = (tl.load(rows[:, None] + first[None, :], mask=is_column, other=0).to(DTYPE),)
-    for place in tl.static_range(1, PER_WORD):
-        parts = parts + (tl.load(rows[:, None] + first[None, :] + place, mask=is_column, other=0).to(DTYPE),)
-    return parts
+def queries_at(heads, is_there, keys, HEAD_DIM: tl.constexpr):
+    """A tile's queries [rows, columns], from pointers to the rows, as they meet keys like these."""
+    stored: tl.constexpr = keys.dtype.element_ty
+    columns = tl.arange(0, triton.next_power_of_2(HEAD_DIM))
+    is_number = is_there[:, None] & (columns < HEAD_DIM)[None, :]
+    queries = tl.load(heads[:, None] + columns[None, :], mask=is_number, other=0)
+    return queries.to(tl.bfloat16 if stored == tl.int8 else stored)
 
 
 @triton.jit
 def attend(
-    parts, positions, first, last, context, reach, scale, memory, KEYS: tl.constexpr, HEAD_DIM: tl.constexpr,
-    BLOCK_SIZE: tl.constexpr, KIND: tl.constexpr, PER_WORD: tl.constexpr,
+    queries, positions, first, last, context, reach, scale, memory, KEYS: tl.constexpr, HEAD_DIM: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr,
 ):  # fmt: skip
-    """The softmax of queries, given in parts, over the keys first:last, each seeing the last `reach` up to its own.
+    """The softmax of queries over the keys first:last, each seeing the last `reach` up to its own position.
 
     `scale` makes scores powers of 2.
     """
-    ROWS: tl.constexpr = positions.shape[0]
-    UNITS: tl.constexpr = parts[0].shape[1]
-    weighted, highest, total = nothing(ROWS, HEAD_DIM)
-    query_sums = tl.zeros_like(total)
-    if KIND == "uint4":  # what minima add to scores, and to every dimension of the values
-        for place in tl.static_range(PER_WORD):
-            query_sums += tl.sum(parts[place].to(tl.float32), 1)
-    offset = tl.zeros_like(total)
-    # Counted in steps, since the compiler then knows that a step begins at a multiple of KEYS, and copies wide.
+    HAS_SCALES: tl.constexpr = memory.key_heads.dtype.element_ty == tl.int8
+    weighted, highest, total = nothing(positions.shape[0], HEAD_DIM)
     for step in range(first // KEYS, tl.cdiv(last, KEYS)):
-        start = step * KEYS
-        tokens = start + tl.arange(0, KEYS)
-        words = key_words(memory, tokens, context, UNITS, HEAD_DIM, BLOCK_SIZE, KIND, PER_WORD)
-        scores = tl.zeros((ROWS, KEYS), tl.float32)
-        for place in tl.static_range(PER_WORD):
-            scores = tl.dot(parts[place], numbers(words, place, KIND), scores, input_precision="ieee")
-        if KIND == "int8" or KIND == "uint4":
-            scales = scales_of(memory.key_scales, memory, start, context, 0, KEYS, BLOCK_SIZE)
-            scores *= scales[None, :]
-        if KIND == "uint4":
-            minima = scales_of(memory.key_scales, memory, start, context, 1, KEYS, BLOCK_SIZE)
-            scores += query_sums[:, None] * (minima - UINT4_ZERO * scales)[None, :]
+        tokens = step * KEYS + tl.arange(0, KEYS)
+        is_there, places = tokens < context, places_of(memory, tokens, context, BLOCK_SIZE)
+        scores = tl.dot(queries, tl.trans(keys_at(memory, places, HEAD_DIM)), input_precision="ieee")
+        if HAS_SCALES:
+            scores *= scales_at(memory.key_scales, places, is_there)[None, :]
         is_seen = (tokens[None, :] <= positions[:, None]) & (tokens[None, :] > positions[:, None] - reach)
         scores = tl.where(is_seen, scores * scale, float("-inf"))
 
         most = tl.maximum(highest, tl.max(scores, 1))
         kept, weights = weight_of(highest, most), weight_of(scores, most[:, None])
         highest, total = most, total * kept + tl.sum(weights, 1)
-        weighted *= kept[:, None]
-        if KIND == "uint4":
-            minima = scales_of(memory.value_scales, memory, start, context, 1, KEYS, BLOCK_SIZE)
-            of_minima = weights * minima[None, :]
-        if KIND == "int8" or KIND == "uint4":
-            weights *= scales_of(memory.value_scales, memory, start, context, 0, KEYS, BLOCK_SIZE)[None, :]
-        rounded = weights.to(parts[0].dtype)
-        if KIND == "uint4":
-            offset = offset * kept + tl.sum(
-                tl.fma(rounded.to(tl.float32), tl.full(weights.shape, -UINT4_ZERO, tl.float32), of_minima), 1
-            )
-        words = value_words(memory, start, context, KEYS, HEAD_DIM, BLOCK_SIZE, KIND, PER_WORD)
-        weight_parts = in_parts(rounded, PER_WORD)
-        for place in tl.static_range(PER_WORD):
-            weighted = tl.dot(weight_parts[place], numbers(words, place, KIND), weighted, input_precision="ieee")
-    return weighted + offset[:, None], highest, total
+        if HAS_SCALES:
+            weights *= scales_at(memory.value_scales, places, is_there)[None, :]
+        values = values_at(memory, places, is_there, HEAD_DIM)
+        weighted = tl.dot(weights.to(queries.dtype), values, weighted * kept[:, None], input_precision="ieee")
+    return weighted, highest, total
 
 
 @triton.jit
 def attend_split_by_split(
-    parts, positions, split, beyond, length, first, last, context, reach, scale, memory, KEYS: tl.constexpr,
-    HEAD_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr, KIND: tl.constexpr, PER_WORD: tl.constexpr,
+    queries, positions, split, beyond, length, first, last, context, reach, scale, memory, KEYS: tl.constexpr,
+    HEAD_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr,
 ):  # fmt: skip
     """`attend` to each split by itself and add them up: the bits of programs that have one split each."""
     weighted, highest, total = nothing(positions.shape[0], HEAD_DIM)
     while split < beyond:
         low, high = tl.maximum(split * length, first), tl.minimum((split + 1) * length, last)
         more, more_highest, more_total = attend(
-            parts, positions, low, high, context, reach, scale, memory, KEYS, HEAD_DIM, BLOCK_SIZE, KIND, PER_WORD
+            queries, positions, low, high, context, reach, scale, memory, KEYS, HEAD_DIM, BLOCK_SIZE
         )
         weighted, highest, total = added(weighted, highest, total, more, more_highest, more_total)
         split += 1

@@ -7,7 +7,6 @@ nothing of how attention is computed.
 import torch
 from torch import Tensor
 
-from ...kv_layout import KV_FORMATS
 from ...paged import DeviceRows, PagedKV
 
 _BYTES = 128 << 20  # of keys and values, at most: more than caches hold
@@ -17,11 +16,11 @@ _ROWS = 32
 
 def trial_step(query: Tensor, kv: PagedKV) -> tuple[Tensor, PagedKV, DeviceRows]:
     """Rows of one query each and a memory of zeros, with the heads and the format of these."""
-    of_token = 2 * kv.num_heads * KV_FORMATS[kv.kind].bytes_per_token(kv.head_dim)
+    held = [each for each in (kv.keys, kv.values, kv.key_scales, kv.value_scales) if each is not None]
+    of_token = sum(each[0].nbytes for each in held) // kv.block_size
     num_rows = min(max(_BYTES // (of_token * _CONTEXT), 1), _ROWS)
     blocks_a_row = -(-_CONTEXT // kv.block_size)
-    held = (kv.keys, kv.values, kv.key_scales, kv.value_scales)
-    zeros = (None if each is None else each.new_zeros(num_rows * blocks_a_row, *each.shape[1:]) for each in held)
+    memory = PagedKV(*(each.new_zeros(num_rows * blocks_a_row, *each.shape[1:]) for each in held))
     # Neighbouring tokens in blocks far from one another, as they are after some time.
     tables = torch.arange(num_rows * blocks_a_row, dtype=torch.int32, device=query.device).view(blocks_a_row, num_rows)
     rows = DeviceRows(
@@ -32,5 +31,4 @@ def trial_step(query: Tensor, kv: PagedKV) -> tuple[Tensor, PagedKV, DeviceRows]
         max_queries=1,
         max_context=_CONTEXT,
     )
-    memory = PagedKV(*zeros, kv.kind, kv.block_size, kv.head_dim)
     return query.new_zeros(num_rows, *query.shape[1:]), memory, rows

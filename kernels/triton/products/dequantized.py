@@ -1,14 +1,11 @@
 """Products of very many rows with 8-bit or 4-bit weights: the weight becomes floats for a moment, for cuBLAS.
 
-Where rows are a thousand or more, a prompt's product is bound by multiplications, and a library's kernel for floats may
-do more of them in a second than one that unpacks weights on the way. Writing the floats down costs as much as reading
-them once. They are rounded to x's format, which the other products don't. Used where a card measures that it is faster,
-and where it agrees with the formula. Knows nothing of layers.
+Where rows are a thousand or more, a prompt's product is bound by multiplications, of which a library's kernel for
+floats does more in a second than one that unpacks weights on the way. Writing the floats down costs as much as reading
+them once. They are rounded to x's format, which the other products don't. Knows nothing of layers.
 """
 
-import logging
-from collections.abc import Callable, Iterator
-from functools import cache
+from collections.abc import Iterator
 
 import torch
 import torch.nn.functional as F
@@ -16,27 +13,17 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ...forms import Kind, WeightForm
-from ...gpu_weights import GpuWeight, half_block, pack
+from ...gpu_weights import GpuWeight, half_block
 from ...reference import products
 from ..compiled import Example
-from ..dependent import dependent_options, let_later_begin, wait_for_earlier
 from ..switches import DEQUANTIZED_PRODUCTS
-from ..tuning import Choice, Tuning
 
-_CPU = torch.device("cpu")
-_LOG = logging.getLogger(__name__)
-LEAST_ROWS = 1024
+_LEAST_ROWS = 1024
 _BLOCK = 1024  # bytes of a line that a program reads
-_TOLERANCE = 2e-2
-_PACKED, _FLOATS = Choice.of(DEQUANTIZED=0), Choice.of(DEQUANTIZED=1)
-_TUNING = Tuning("dequantized", lambda architecture, key: _PACKED, [_PACKED, _FLOATS])
 
 
 @triton.jit
-def _floats_of_int8(values, scales, output, inputs, BLOCK: tl.constexpr, IS_DEPENDENT: tl.constexpr):
-    let_later_begin(IS_DEPENDENT)
-    wait_for_earlier(IS_DEPENDENT)
+def _floats_of_int8(values, scales, output, inputs, BLOCK: tl.constexpr):
     line, places = tl.program_id(0).to(tl.int64), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     numbers = tl.load(values + line * inputs + places, mask=places < inputs, other=0).to(tl.float32)
     floats = numbers * tl.load(scales + line)
@@ -46,10 +33,7 @@ def _floats_of_int8(values, scales, output, inputs, BLOCK: tl.constexpr, IS_DEPE
 @triton.jit
 def _floats_of_int4(
     values, scales, zeros, output, inputs, groups, GROUP: tl.constexpr, HALF: tl.constexpr, BLOCK: tl.constexpr,
-    IS_DEPENDENT: tl.constexpr,
 ):  # fmt: skip
-    let_later_begin(IS_DEPENDENT)
-    wait_for_earlier(IS_DEPENDENT)
     line, places = tl.program_id(0).to(tl.int64), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     octets = tl.cdiv(inputs, 2 * HALF) * HALF
     bytes = tl.load(values + line * octets + places, mask=places < octets, other=0).to(tl.int32)
@@ -69,7 +53,7 @@ def _floats_of_int4(
 def linear_dequantized(x: Tensor, weight: GpuWeight, bias: Tensor | None) -> Tensor:
     floats = torch.empty(weight.out_features, weight.in_features, dtype=x.dtype, device=x.device)
     grid = (weight.out_features, triton.cdiv(weight.values.shape[1], _BLOCK))
-    options = {"BLOCK": _BLOCK, **dependent_options()}
+    options = {"BLOCK": _BLOCK}
     if weight.kind == "int4":
         sizes = (weight.in_features, weight.scales.shape[1], weight.group_size, weight.half)
         _floats_of_int4[grid](weight.values, weight.scales, weight.zeros, floats, *sizes, **options)
@@ -79,32 +63,9 @@ def linear_dequantized(x: Tensor, weight: GpuWeight, bias: Tensor | None) -> Ten
     return F.linear(x, floats, None if bias is None else bias.to(x.dtype))
 
 
-def faster_of_both(x: Tensor, weight: GpuWeight, bias: Tensor | None, packed: Callable[[], Tensor]) -> Tensor:
-    """The product by way of floats where that is faster, else as `packed` computes it."""
-    if len(x) < LEAST_ROWS or not is_right(weight.kind, weight.group_size, x.dtype, x.device):
-        return packed()
-
-    def launch(choice: Choice) -> Tensor:
-        return linear_dequantized(x, weight, bias) if choice == _FLOATS else packed()
-
-    key = (x.element_size(), weight.out_features, weight.in_features, weight.group_size)
-    return launch(_TUNING.choice(key, launch))
-
-
-@cache
-def is_right(kind: Kind, group_size: int, dtype: torch.dtype, device: torch.device) -> bool:
-    """Whether a small product agrees with the formula here."""
-    if not DEQUANTIZED_PRODUCTS.is_on:
-        return False
-    generator = torch.Generator().manual_seed(0)
-    x, lines = torch.randn(17, 2, 320, generator=generator).to(dtype).unbind(1)
-    ours, plain = (pack([lines.float()], WeightForm(kind, group_size), where) for where in (device, _CPU))
-    found = linear_dequantized(x.to(device), ours, None).float().cpu()
-    expected = products.linear_dequantized.reference(x.float(), plain, None)
-    is_so = bool((found - expected).norm() <= _TOLERANCE * expected.norm())
-    if not is_so:
-        _LOG.warning("%s weights as floats differ from the formula here; their products stay as they are", kind)
-    return is_so
+def serves(x: Tensor) -> bool:
+    """Whether rows are so many that their product is bound by multiplications."""
+    return len(x) >= _LEAST_ROWS and DEQUANTIZED_PRODUCTS.is_on
 
 
 def examples() -> Iterator[Example]:

@@ -3,7 +3,6 @@
 A decode step of few rows waits for the weights' way from memory: narrow tiles, deeply pipelined. Where there are few
 outputs the inputs are cut into parts, and the last of the programs that share a tile ends it. All rows are in every
 tile. A gated product's tile takes lines of the gate and of its partner in turn, so that both sums meet in one program.
-A row alone is one_row.py's.
 Knows nothing of layers.
 """
 
@@ -19,14 +18,10 @@ from ...gpu_weights import GpuWeight, half_block
 from ...norm import Norm
 from ...reference.few_rows import linear_few_rows
 from ..compiled import Example
-from ..dependent import begin_early, dependent_options
 from ..rms_norm import rms_norm
-from ..switches import ONE_ROW_PRODUCTS
 from ..tuning import Choice, Key
 from .few_rows_choice import NORMED_ROWS, NORMED_ROWS_OF_INT4, TUNINGS, row_block
 from .few_rows_ending import Ending, join_and_end, lines_of_tile
-from .one_row import is_in_words, launch_row
-from .one_row_choice import TUNINGS as ROW_TUNINGS
 from .part_sums import sum_of_part
 from .part_sums_int4 import sum_of_int4_part
 from .parts import room_for
@@ -36,14 +31,13 @@ from .parts import room_for
 def multiply_few_rows(
     x, values, scales, bias, norm_weight, output, partial, counters, epsilon, num_rows, num_outputs, num_inputs,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, PARTS: tl.constexpr, IS_GATED: tl.constexpr,
-    ADDS: tl.constexpr, IS_EVEN: tl.constexpr, IS_DEPENDENT: tl.constexpr,
+    ADDS: tl.constexpr, IS_EVEN: tl.constexpr,
 ):  # fmt: skip
     HAS_NORM: tl.constexpr = norm_weight is not None
     first_output = tl.program_id(0) * (BLOCK_N // 2 if IS_GATED else BLOCK_N)
     lines = lines_of_tile(first_output, num_outputs, BLOCK_N, IS_GATED).to(tl.int64)
     weight_lines, part = values + lines * num_inputs, tl.program_id(1)
-    first = part * tl.cdiv(tl.cdiv(num_inputs, BLOCK_K), PARTS) * BLOCK_K
-    begin_early(weight_lines, first, num_inputs, IS_DEPENDENT)
+    part * tl.cdiv(tl.cdiv(num_inputs, BLOCK_K), PARTS) * BLOCK_K
     x_rows = x + tl.minimum(tl.arange(0, BLOCK_M), num_rows - 1) * num_inputs
     met_type: tl.constexpr = x.dtype.element_ty if values.dtype.element_ty == tl.int8 else values.dtype.element_ty
     sums, squares = sum_of_part(
@@ -60,14 +54,13 @@ def multiply_few_rows(
 def multiply_few_rows_int4(
     x, values, group_scales, zeros, bias, norm_weight, output, partial, counters, epsilon, num_rows, num_outputs,
     num_inputs, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, GROUP: tl.constexpr, HALF: tl.constexpr,
-    PARTS: tl.constexpr, IS_GATED: tl.constexpr, ADDS: tl.constexpr, IS_EVEN: tl.constexpr, IS_DEPENDENT: tl.constexpr,
+    PARTS: tl.constexpr, IS_GATED: tl.constexpr, ADDS: tl.constexpr, IS_EVEN: tl.constexpr,
 ):  # fmt: skip
     HAS_NORM: tl.constexpr = norm_weight is not None
     first_output = tl.program_id(0) * (BLOCK_N // 2 if IS_GATED else BLOCK_N)
     lines = lines_of_tile(first_output, num_outputs, BLOCK_N, IS_GATED).to(tl.int64)
     blocks, part = tl.cdiv(num_inputs, 2 * HALF), tl.program_id(1)
     octet_lines = values + lines * (blocks * HALF)
-    begin_early(octet_lines, part * tl.cdiv(blocks, PARTS) * HALF, blocks * HALF, IS_DEPENDENT)
     groups = tl.cdiv(blocks * 2 * HALF, GROUP)
     if zeros is not None:
         zeros += lines * groups
@@ -92,18 +85,16 @@ def multiply_few(
     is_gated: bool = False,
 ) -> Tensor:
     """[rows, outputs] in x's dtype; with `stream` the product is added to it in place, and it is what is given."""
-    is_row = len(x) == 1 and ONE_ROW_PRODUCTS.is_on and is_in_words(weight)
-    way, tunings = (launch_row, ROW_TUNINGS) if is_row else (_launch, TUNINGS)
     most_normed = NORMED_ROWS_OF_INT4 if weight.kind == "int4" else NORMED_ROWS
     if norm is not None and (len(x) > most_normed or weight.order is not None):
         x, norm = rms_norm(x, norm.weight, norm.epsilon), None
     x = x.contiguous() if weight.order is None else x.index_select(1, weight.order)
-    launch = partial(way, x, weight, bias, norm, is_gated)
+    launch = partial(_launch, x, weight, bias, norm, is_gated)
 
     def tried(choice: Choice) -> None:
         launch(None if stream is None else stream.clone(), choice)
 
-    return launch(stream, tunings[weight.kind].choice(_key(x, weight, is_gated), tried))
+    return launch(stream, TUNINGS[weight.kind].choice(_key(x, weight, is_gated), tried))
 
 
 def _key(x: Tensor, weight: GpuWeight, is_gated: bool) -> Key:
@@ -131,7 +122,6 @@ def _launch(
     norm_weight, epsilon = norm or (None, 0.0)
     common = (bias, norm_weight, output, *joined, epsilon, rows, outputs, inputs)
     options = {"BLOCK_M": row_block(rows), "IS_GATED": is_gated, "ADDS": stream is not None, **choice.options}
-    options |= dependent_options()
     if weight.kind == "int4":
         kernel, weights = multiply_few_rows_int4, (weight.values, weight.scales, weight.zeros)
         options |= {"GROUP": weight.group_size, "HALF": weight.half, "IS_EVEN": inputs % (2 * weight.half) == 0}

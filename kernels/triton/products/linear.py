@@ -1,8 +1,8 @@
 """Products with weights of a byte or more each: floats, 8-bit integers, and 8-bit integers on both sides.
 
 One kernel for many rows, for quantized ones, and for those whose bits must not depend on their company; few rows are
-few_rows.py's. What the results are multiplied with (scales of 8-bit values) waits until the sums are complete. Many
-rows of floats are the library's where bits may depend on their number, and so may be very many rows of 8-bit weights.
+few_rows.py's. What the results are multiplied with (scales of 8-bit values) waits until the sums are complete. Where
+bits may depend on the number of rows, many rows meet floats by cuBLAS, and so do very many with 8-bit weights.
 """
 
 from collections.abc import Iterator
@@ -18,13 +18,12 @@ from ...gpu_weights import GpuWeight
 from ...reference import products
 from ..compiled import Example
 from ..tuning import Choice, Key, Tuning, architecture
-from .dequantized import faster_of_both
+from .dequantized import linear_dequantized, serves
 from .few_rows import multiply_few
 from .part_sums import sum_of_part
 from .quantize_rows import quantize_rows
 from .tiles import FEW_ROWS, corner, finish, finishing_types, launch, lines, num_parts, row_bucket
 
-_LIBRARY = Choice.of(LIBRARY=1)
 _INTERPRETED = Choice.of(BLOCK_M=64, BLOCK_N=64, BLOCK_K=128, PARTS=2)
 # An interpreted program takes as long as it has lines, whatever its tile: of a whole model's products few are best.
 _OF_A_MODEL = 80  # outputs at least
@@ -66,18 +65,11 @@ def _computed(
     choice: Choice,
 ) -> Tensor:
     """The product, `x` quantized already if it has scales."""
-    if choice == _LIBRARY:
-        met = weight.values.dtype
-        return F.linear(x.to(met), weight.values, None if bias is None else bias.to(met)).to(dtype)
     shape = (x.shape[0], weight.out_features, weight.in_features)
     is_even = weight.in_features % choice["BLOCK_K"] == 0
     finishing = (weight.scales, row_scales, bias)
     operands = (x.contiguous(), weight.values)
     return launch(multiply, operands, finishing, shape, dtype, choice, IS_EVEN=is_even)
-
-
-def _float_default(architecture: int, key: Key) -> Choice:
-    return _LIBRARY if architecture else _default(architecture, key)
 
 
 def _default(architecture: int, key: Key) -> Choice:
@@ -106,7 +98,6 @@ _MANY_ROWS_CHOICES = [
     Choice.of(BLOCK_M=128, BLOCK_N=128, BLOCK_K=64, PARTS=1, num_warps=8, num_stages=3),
     Choice.of(BLOCK_M=128, BLOCK_N=128, BLOCK_K=128, PARTS=1, num_warps=8, num_stages=3),
 ]
-_FLOATS = Tuning("linear", _float_default, [_LIBRARY, *_MANY_ROWS_CHOICES[:2]])
 _WEIGHT_ONLY = Tuning("linear_wint8", _default, _MANY_ROWS_CHOICES)
 _INTEGERS = Tuning("linear_int8", _default, [*_FEW_ROWS_CHOICES, *_MANY_ROWS_CHOICES])
 
@@ -127,14 +118,17 @@ def _fastest(
 def linear(x: Tensor, weight: GpuWeight, bias: Tensor | None) -> Tensor:
     if len(x) <= FEW_ROWS:
         return multiply_few(x, weight, bias)
-    return _fastest(_FLOATS, x, weight, bias, None, x.dtype)
+    met = weight.values.dtype
+    return F.linear(x.to(met), weight.values, None if bias is None else bias.to(met)).to(x.dtype)
 
 
 @products.linear_wint8.implement("triton")
 def linear_wint8(x: Tensor, weight: GpuWeight, bias: Tensor | None) -> Tensor:
     if len(x) <= FEW_ROWS:
         return multiply_few(x, weight, bias)
-    return faster_of_both(x, weight, bias, partial(_fastest, _WEIGHT_ONLY, x, weight, bias, None, x.dtype))
+    if serves(x):
+        return linear_dequantized(x, weight, bias)
+    return _fastest(_WEIGHT_ONLY, x, weight, bias, None, x.dtype)
 
 
 @products.linear_int8.implement("triton")
@@ -161,12 +155,13 @@ def examples() -> Iterator[Example]:
     ):
         width = 1 if x == "i8" else 2
         few_rows = [("few rows", _default(90, (width, *few)), True)] if width == 1 else []
+        many_rows = [("many rows", _default(90, (width, *many)), False)] if finishing else []  # floats' are cuBLAS's
         invariant = _default(90, (width, FEW_ROWS, *few[1:]))
         for rows, choice, is_spread in (
             *few_rows,
             ("few rows, invariant", invariant, True),
             ("any rows, invariant", invariant, False),
-            ("many rows", _default(90, (width, *many)), False),
+            *many_rows,
         ):
             yield _example(f"{name}, {rows}", choice, is_spread, {"x": f"*{x}", "values": f"*{values}"}, finishing)
     yield _example("fp32", _default(90, (4, *few)), True, {"x": "*fp32", "values": "*fp32"}, {})

@@ -1,7 +1,7 @@
 """Products with 4-bit weights in groups of inputs; the rows stay as they come.
 
 One kernel for many rows, and for those whose bits must not depend on their company; few rows are few_rows.py's,
-very many may be dequantized.py's.
+very many dequantized.py's.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from ...gpu_weights import GpuWeight, half_block
 from ...reference import products
 from ..compiled import Example
 from ..tuning import Choice, Key, Tuning, architecture
-from .dequantized import faster_of_both
+from .dequantized import linear_dequantized, serves
 from .few_rows import multiply_few
 from .part_sums_int4 import sum_of_int4_part
 from .tiles import FEW_ROWS, corner, finish, finishing_types, launch, lines, num_parts, row_bucket
@@ -97,10 +97,8 @@ def _key(x: Tensor, weight: GpuWeight, rows: int) -> Key:
 def linear_wint4(x: Tensor, weight: GpuWeight, bias: Tensor | None) -> Tensor:
     if len(x) <= FEW_ROWS:
         return multiply_few(x, weight, bias)
-    return faster_of_both(x, weight, bias, partial(_fastest, x, weight, bias))
-
-
-def _fastest(x: Tensor, weight: GpuWeight, bias: Tensor | None) -> Tensor:
+    if serves(x):
+        return linear_dequantized(x, weight, bias)
     compute = partial(_computed, x, weight, bias)
     return compute(_TUNING.choice(_key(x, weight, row_bucket(len(x))), compute))
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import torch
-from builders.operation_examples.paged_inputs import packed_memory, paged_step
+from builders.operation_examples.paged_inputs import memory_of, paged_step
 from torch import Tensor
 
 from penstock.kernels.heads import HeadForm
@@ -25,6 +25,6 @@ def inputs(seed: int) -> Iterator[tuple[Tensor, HeadForm, Rotation, PagedKV, Dev
         heads = torch.randn(len(_SHAPE), (_QUERIES + 2 * _KEYS) * head_dim, generator=generator).to(dtype)
         angles = torch.rand(600, head_dim, generator=generator) * 6
         positions = torch.tensor([context - 1 for _, context in _SHAPE])
-        keys, values = torch.randn(2, num_blocks, _KEYS, block_size, head_dim, generator=generator)
-        kv = packed_memory(keys, values, kind)
+        keys, values = torch.randn(2, num_blocks, block_size, _KEYS, head_dim, generator=generator)
+        kv = memory_of(keys, values, kind)
         yield heads, form, Rotation(angles.cos(), angles.sin(), positions), kv, rows, window

@@ -3,11 +3,10 @@
 from collections.abc import Iterator
 
 import torch
-from builders.operation_examples.paged_inputs import packed_memory, paged_step
+from builders.operation_examples.paged_inputs import memory_of, paged_step
 from torch import Tensor
 
-from penstock.kernels.kv_layout import KV_FORMATS
-from penstock.kernels.paged import DeviceRows, PagedKV
+from penstock.kernels.paged import KV_DTYPES, DeviceRows, PagedKV
 
 # (queries, context) of each row, query heads, key heads, head_dim, block size, window
 _CASES: tuple[tuple[list[tuple[int, int]], int, int, int, int, int | None], ...] = (
@@ -18,10 +17,10 @@ _CASES: tuple[tuple[list[tuple[int, int]], int, int, int, int, int | None], ...]
 
 def inputs(seed: int) -> Iterator[tuple[Tensor, PagedKV, DeviceRows, float, int | None]]:
     generator = torch.Generator().manual_seed(seed)
-    for number, kind in enumerate(KV_FORMATS):
+    for number, kind in enumerate(KV_DTYPES):
         shape, num_heads, num_kv_heads, head_dim, block_size, window = _CASES[(number + seed) % len(_CASES)]
         rows, num_blocks = paged_step(shape, block_size, seed)
-        keys, values = torch.randn(2, num_blocks, num_kv_heads, block_size, head_dim, generator=generator)
+        keys, values = torch.randn(2, num_blocks, block_size, num_kv_heads, head_dim, generator=generator)
         query = torch.randn(len(rows.kv_slots), num_heads, head_dim, generator=generator)
         dtype = {"fp32": torch.float32, "fp16": torch.float16}.get(kind, torch.bfloat16)
-        yield query.to(dtype), packed_memory(keys, values, kind), rows, head_dim**-0.5, window
+        yield query.to(dtype), memory_of(keys, values, kind), rows, head_dim**-0.5, window

@@ -1,4 +1,4 @@
-"""Steps over packed memory, made from a seed, on which all versions of an operation must agree.
+"""Steps over KV memory, made from a seed, on which all versions of an operation must agree.
 
 Knows nothing of how any version computes.
 """
@@ -7,9 +7,8 @@ import torch
 from builders.operation_examples.attention_inputs import paged_rows
 from torch import Tensor
 
-from penstock.kernels.kv_layout import KV_FORMATS
-from penstock.kernels.paged import DeviceRows, PagedKV
-from penstock.kernels.reference.kv_packing import codes_of, packed_keys, packed_values
+from penstock.kernels.paged import KV_DTYPES, DeviceRows, PagedKV
+from penstock.kernels.reference.store_heads import in_8_bits
 
 
 def paged_step(shape: list[tuple[int, int]], block_size: int, seed: int) -> tuple[DeviceRows, int]:
@@ -21,23 +20,17 @@ def paged_step(shape: list[tuple[int, int]], block_size: int, seed: int) -> tupl
 
 
 def empty_memory(kind: str, num_blocks: int, num_heads: int, block_size: int, head_dim: int) -> PagedKV:
-    """Full of ones in every bit, which as floating point numbers are NaN."""
-    form, blocks = KV_FORMATS[kind], (num_blocks, num_heads)
-    keys, values = torch.full((2, *blocks, block_size * head_dim * form.bits // 8), 255, dtype=torch.uint8)
-    scales: list[Tensor | None] = [None, None]
-    if form.scale_parts:
-        scales = [torch.full((*blocks, form.scale_parts, block_size), torch.nan, dtype=torch.float16) for _ in range(2)]
-    return PagedKV(keys, values, *scales, kind, block_size, head_dim)
+    """Of NaN, or of scales that are."""
+    heads = (num_blocks, block_size, num_heads)
+    if kind != "int8":
+        return PagedKV(*torch.full((2, *heads, head_dim), torch.nan, dtype=KV_DTYPES[kind]))
+    numbers = torch.full((2, *heads, head_dim), -1, dtype=torch.int8)
+    return PagedKV(*numbers, *torch.full((2, *heads), torch.nan, dtype=torch.float16))
 
 
-def packed_memory(keys: Tensor, values: Tensor, kind: str) -> PagedKV:
-    """From plain keys and values, float32 [blocks, heads, block_size, head_dim] each."""
-    memory = empty_memory(kind, *keys.shape)
-    codes, key_scales = codes_of(keys, kind)
-    memory.keys.copy_(packed_keys(codes + 128 if kind == "int8" else codes, kind))
-    codes, value_scales = codes_of(values, kind)
-    memory.values.copy_(packed_values(codes, kind))
-    for held, scales in ((memory.key_scales, key_scales), (memory.value_scales, value_scales)):
-        if held is not None and scales is not None:
-            held.copy_(scales.transpose(2, 3))
-    return memory
+def memory_of(keys: Tensor, values: Tensor, kind: str) -> PagedKV:
+    """Of float32 [blocks, block_size, heads, head_dim] each."""
+    if kind != "int8":
+        return PagedKV(keys.to(KV_DTYPES[kind]), values.to(KV_DTYPES[kind]))
+    (keys, key_scales), (values, value_scales) = in_8_bits(keys), in_8_bits(values)
+    return PagedKV(keys, values, key_scales, value_scales)

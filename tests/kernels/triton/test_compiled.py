@@ -18,7 +18,8 @@ import json, sys
 from penstock.kernels.triton.compiled import all_examples, compiled
 target, seen = int(sys.argv[1]), set()
 for example in all_examples(target):
-    if sys.argv[2] == "all" or example.kernel.__name__ not in seen:
+    is_first = example.kernel.__name__ not in seen and ".unproven." not in example.kernel.__module__
+    if sys.argv[2] == "all" or is_first:
         print(json.dumps((example.name, compiled(example, target))), flush=True)
     seen.add(example.kernel.__name__)
 """
@@ -32,7 +33,7 @@ QUICK = [pytest.param(target, "first", marks=[] if target == 89 else pytest.mark
     ("target", "which"), [*QUICK, *(pytest.param(target, "all", marks=pytest.mark.long) for target in TARGETS)]
 )
 def test_every_kernel_compiles_and_spills_nothing(target, which):
-    """In the first way that it is launched, or in all."""
+    """In the first way that it is launched, but for what is unproven; or in all."""
     command = [sys.executable, "-P", "-c", _COMPILE, str(target), which]
     told = subprocess.run(command, capture_output=True, text=True, check=False)
     assert told.returncode == 0, told.stderr[-3000:]

@@ -1,55 +1,28 @@
-"""Many rows may meet weights that were made floats: where that was measured to be faster, and agrees."""
+"""Very many rows meet weights of 8 and 4 bits as floats, others meet them as they are."""
 
 from builders import interpreted  # noqa: F401  isort: skip  before anything that imports triton
 
 import pytest
-import torch
+from builders.gpu_products import CPU, draws
 
 from penstock.kernels import WeightForm
 from penstock.kernels.gpu_weights import pack
 from penstock.kernels.reference import products as reference
-from penstock.kernels.triton.products import dequantized
-from penstock.kernels.triton.products.linear import linear_wint8
-from penstock.kernels.triton.products.linear_int4 import linear_wint4
+from penstock.kernels.triton.products import dequantized, linear, linear_int4
+from penstock.kernels.triton.switches import Switch
 
-CPU = torch.device("cpu")
-PRODUCTS = {"int8": linear_wint8, "int4": linear_wint4}
-
-
-@pytest.fixture(params=[("int8", 0), ("int4", 64)], ids=lambda form: form[0])
-def weight(request):
-    return pack([torch.randn(24, 64, generator=torch.Generator().manual_seed(1))], WeightForm(*request.param), CPU)
+MANY = dequantized._LEAST_ROWS
+PRODUCTS = {"int8": (linear, linear.linear_wint8), "int4": (linear_int4, linear_int4.linear_wint4)}
 
 
-def product(monkeypatch, weight, rows: int, choice) -> tuple[torch.Tensor, list[int]]:
-    """And how many rows each product by way of floats had."""
-    seen: list[int] = []
-    by_floats = dequantized.linear_dequantized
-
-    def noting(x, *rest):
-        seen.append(len(x))
-        return by_floats(x, *rest)
-
-    monkeypatch.setattr(dequantized, "linear_dequantized", noting)
-    dequantized.is_right.cache_clear()
-    monkeypatch.setitem(dequantized._TUNING._known, (2, 24, 64, weight.group_size), choice)
-    x = torch.randn(rows, 64, generator=torch.Generator().manual_seed(2)).bfloat16()
-    found = PRODUCTS[weight.kind](x, weight, None)
-    expected = getattr(reference, f"linear_w{weight.kind}").reference(x.float(), weight, None)
-    assert (found.float() - expected).norm() < 1e-2 * expected.norm()
-    return found, [count for count in seen if count == rows]
-
-
-def test_many_rows_go_the_way_that_was_faster(monkeypatch, weight):
-    assert product(monkeypatch, weight, dequantized.LEAST_ROWS, dequantized._FLOATS)[1] == [1024]
-    assert product(monkeypatch, weight, dequantized.LEAST_ROWS, dequantized._PACKED)[1] == []
-
-
-def test_fewer_rows_meet_the_weight_as_it_is(monkeypatch, weight):
-    assert product(monkeypatch, weight, 70, dequantized._FLOATS)[1] == []
-
-
-def test_where_it_does_not_agree_it_is_not_used(monkeypatch, weight):
-    monkeypatch.setattr(dequantized, "_TOLERANCE", -1.0)
-    assert product(monkeypatch, weight, dequantized.LEAST_ROWS, dequantized._FLOATS)[1] == []
-    dequantized.is_right.cache_clear()
+@pytest.mark.parametrize(("rows", "is_on", "are_floats"), [(MANY, True, True), (MANY, False, False), (70, True, False)])
+@pytest.mark.parametrize("form", [WeightForm("int8"), WeightForm("int4", 64)], ids=lambda form: form.kind)
+def test_so_many_rows_go_by_way_of_floats_unless_that_is_switched_off(monkeypatch, form, rows, is_on, are_floats):
+    (module, multiply), seen = PRODUCTS[form.kind], []
+    by_floats = module.linear_dequantized
+    monkeypatch.setattr(module, "linear_dequantized", lambda *given: seen.append(rows) or by_floats(*given))
+    monkeypatch.setattr(dequantized, "DEQUANTIZED_PRODUCTS", Switch("PENSTOCK_UNHEARD_OF", is_on, ""))
+    weight, x = pack([draws(24, 64, seed=1)], form, CPU), draws(rows, 64, seed=2).bfloat16()
+    expected = getattr(reference, f"linear_w{form.kind}").reference(x.float(), weight, None)
+    assert (multiply(x, weight, None).float() - expected).norm() < 1e-2 * expected.norm()
+    assert bool(seen) == are_floats

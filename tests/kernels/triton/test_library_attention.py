@@ -10,103 +10,109 @@ import torch
 from builders.packed_steps import Form, Requests
 from torch import Tensor
 
+from penstock.kernels.paged import DeviceRows, PagedKV
 from penstock.kernels.reference.paged_attention import attention_paged
 from penstock.kernels.triton.attention import library, paged
-from penstock.kernels.triton.attention.library import attend_by_library, formula, is_right, serves
+from penstock.kernels.triton.attention.library import is_right, library_for
 from penstock.kernels.triton.attention.shape import LIBRARY, PROMPTS
 
-QUICK_KINDS = ["bf16", *(pytest.param(kind, marks=pytest.mark.long) for kind in ("fp16", "int8", "uint4"))]
 CPU = torch.device("cpu")
+formula = attention_paged.reference
 
 
-def error_of(requests: Requests, found: Tensor, spans: list[tuple[int, int, int]]) -> float:
-    """Of the output's norm."""
-    query, rows = requests.step(spans)
-    form = requests.form
-    expected = attention_paged.reference(query, requests.memory(), rows, form.head_dim**-0.5, form.window)
-    return ((found[: len(expected)] - expected).norm() / expected.norm()).item()
+@pytest.fixture
+def _on_a_processor(monkeypatch):
+    monkeypatch.setattr(library, "_DEVICE", "cpu")
+    monkeypatch.setattr(library, "_LEAST_QUERIES", 1)
+    library.library.cache_clear()
+    yield
+    library.library.cache_clear()
 
 
-@pytest.mark.parametrize("window", [None, pytest.param(30, marks=pytest.mark.long)])
-@pytest.mark.parametrize("kind", QUICK_KINDS)
-def test_prompts_and_their_chunks_attend_rightly(kind: str, window: int | None) -> None:
-    requests = Requests(Form(kind, window=window), [90, 19])
-    spans = [(0, 50, 90), (1, 0, 19)]
-    query, rows = requests.step(spans, spare_rows=1, spare_tokens=3)
-    scale = requests.form.head_dim**-0.5
-    found = attend_by_library(formula, query, requests.memory(), rows, scale, window, 1)
-    assert error_of(requests, found, spans) < 8e-3
-
-
-def test_answers_among_prompts_are_not_the_librarys(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answers_among_prompts_are_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     requests = Requests(Form("bf16", 2, 1), [90, 41, 70])
-    spans = [(0, 89, 90), (1, 0, 41), (2, 69, 70)]
     seen = []
 
-    def noting(query: Tensor, keys: Tensor, *rest) -> Tensor:
-        seen.append(rest[1].key_starts.tolist())
-        return formula(query, keys, *rest).masked_fill_(query == 0, torch.nan)
+    def noting(query: Tensor, kv: PagedKV, rows: DeviceRows, *rest) -> Tensor:
+        seen.append((rows.query_starts.tolist(), rows.context_lengths.tolist()))
+        attended = formula(query, kv, rows, *rest)
+        attended[: rows.query_starts[0]] = attended[rows.query_starts[1] :] = torch.nan
+        return attended
 
-    monkeypatch.setattr(paged, "library", lambda *asked: noting)
-    monkeypatch.setattr(library, "_LEAST_QUERIES", 1)
+    monkeypatch.setattr(paged, "library_for", lambda *asked: noting)
     monkeypatch.setitem(PROMPTS["bf16"]._known, (64, 2), LIBRARY)
-    query, rows = requests.step(spans)
-    found = paged.attention_by_shape(query, requests.memory(), rows, 0.125, None)
-    assert seen == [[0, 41, 41]], "the answer before the first prompt is not there, the one behind it has no keys"
-    assert error_of(requests, found, spans) < 8e-3
+    query, rows = requests.step([(0, 89, 90), (1, 0, 41), (2, 69, 70)])
+    given = (query, requests.memory(), rows, 0.125, None)
+    found, expected = paged.attention_by_shape(*given), formula(*given)
+    assert seen == [([1, 42, 43], [41, 70])], "the answer before the first prompt is not there"
+    assert (found - expected).norm() < 8e-3 * expected.norm()
 
 
-def test_short_prompts_and_contexts_beyond_the_bound_are_not_served(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("_on_a_processor")
+def test_short_prompts_and_other_formats_are_not_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library, "_libraries", lambda: iter({"right": formula}.items()))
     requests = Requests(Form("bf16", 4, 2), [90])
     query, rows = requests.step([(0, 0, 90)])
-    assert not serves(query, requests.memory(), rows, None)
-    monkeypatch.setattr(library, "_LEAST_QUERIES", 4 * 90)
-    assert serves(query, requests.memory(), rows, None)
-    monkeypatch.setattr(library, "_BYTES", 90 * 2 * 2 * 64 * 2 - 1)
-    assert not serves(query, requests.memory(), rows, None)
+    assert library_for(query, requests.memory(), rows) is formula
+    assert library_for(query, Requests(Form("int8", 4, 2), [90]).memory(), rows) is None
+    monkeypatch.setattr(library, "_LEAST_QUERIES", 4 * 90 + 1)
+    assert library_for(query, requests.memory(), rows) is None
 
 
 def test_a_library_of_another_convention_is_not_believed() -> None:
-    def of_other_mask(query: Tensor, keys: Tensor, values: Tensor, lengths, scale: float, window: int | None) -> Tensor:
-        return formula(query, keys, values, lengths, scale, 3)
+    def of_other_mask(query: Tensor, kv: PagedKV, rows: DeviceRows, scale: float, window: int | None) -> Tensor:
+        return formula(query, kv, rows, scale, 3)
 
-    trial = partial(is_right, device=CPU, dtype=torch.bfloat16, head_dim=64)
+    trial = partial(is_right, device=CPU, dtype=torch.bfloat16, head_dim=64, block_size=16)
     assert trial(formula) and not trial(of_other_mask)
 
 
+@pytest.mark.usefixtures("_on_a_processor")
 def test_the_first_library_that_is_right_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(*inputs) -> Tensor:
-        raise RuntimeError("no kernel image is available")
+        raise RuntimeError("Paged KV cache block size must be divisible by 256")
 
     def wrong(query: Tensor, *inputs) -> Tensor:
         return query
 
-    found = {"another torch's": failing, "wrong": wrong, "right": formula, "second": wrong}
+    found = {"of larger blocks": failing, "wrong": wrong, "right": formula, "second": wrong}
     monkeypatch.setattr(library, "_libraries", lambda: iter(found.items()))
-    monkeypatch.setattr(library, "_DEVICE", "cpu")
-    library.library.cache_clear()
-    assert library.library(CPU, torch.bfloat16, 32) is formula
-    library.library.cache_clear()
+    assert library.library(CPU, torch.bfloat16, 32, 16) is formula
 
 
 def test_there_is_no_library_for_a_processor_or_for_float32() -> None:
-    assert library.library(CPU, torch.bfloat16, 64) is None
-    assert library.library(torch.device("cuda"), torch.float32, 64) is None
+    assert library.library(CPU, torch.bfloat16, 64, 16) is None
+    assert library.library(torch.device("cuda"), torch.float32, 64, 16) is None
 
 
 @pytest.mark.long  # imports what takes a second
 def test_torchs_function_is_called_as_its_signature_says(monkeypatch: pytest.MonkeyPatch) -> None:
     varlen = pytest.importorskip("torch.nn.attention.varlen")
     signature = inspect.signature(varlen.varlen_attn)
+    if "block_table" not in signature.parameters:
+        pytest.skip("this torch's function reads no blocks")
 
     def called(*given, **named) -> Tensor:
         bound = signature.bind(*given, **named).arguments
         before, after = bound["window_size"]
-        assert after == 0 and bound.get("enable_gqa", True)
-        lengths = library.Lengths(*(bound[name] for name in ("cu_seq_q", "cu_seq_k", "max_q", "max_k")))
+        assert after == 0 and bound["enable_gqa"] and bound["cu_seq_k"] is None
+        columns = (bound[name] for name in ("cu_seq_q", "seqused_k", "block_table"))
+        rows = DeviceRows(*columns, torch.empty(0), bound["max_q"], bound["max_k"])
         window = None if before < 0 else before + 1
-        return formula(bound["query"], bound["key"], bound["value"], lengths, bound["scale"], window)
+        return formula(bound["query"], PagedKV(bound["key"], bound["value"]), rows, bound["scale"], window)
 
-    called.__signature__ = signature
     monkeypatch.setattr(varlen, "varlen_attn", called)
-    assert is_right(library._of_torch, CPU, torch.bfloat16, 64)
+    assert is_right(library._by_torch, CPU, torch.bfloat16, 64, 16)
+
+
+@pytest.mark.long  # likewise
+@pytest.mark.usefixtures("_on_a_processor")
+def test_a_torch_whose_function_takes_no_blocks_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    varlen = pytest.importorskip("torch.nn.attention.varlen")
+
+    def older(query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, is_causal=False, return_aux=None) -> Tensor:
+        raise AssertionError("it was called")
+
+    monkeypatch.setattr(varlen, "varlen_attn", older)
+    assert library._TORCH in dict(library._libraries())
+    assert library.library(CPU, torch.bfloat16, 64, 16) is None

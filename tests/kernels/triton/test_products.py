@@ -114,7 +114,6 @@ def test_a_row_has_the_same_bits_in_any_company(op, form):
 @pytest.mark.parametrize(
     ("tuning", "op", "form"),
     [
-        (linear._FLOATS, products.linear_gpu, WeightForm("fp32")),
         (linear._WEIGHT_ONLY, products.linear_wint8, WeightForm("int8")),
         (linear._INTEGERS, products.linear_int8, WeightForm("int8")),
         (linear_int4._TUNING, products.linear_wint4, WeightForm("int4", 64)),

@@ -14,8 +14,10 @@ from builders.operation_examples.table import EXAMPLES
 
 from penstock.kernels.reference.sum_of_ranks import add_norm_of_ranks
 from penstock.kernels.registry import OPS
-from penstock.kernels.triton.fused_operations import FusedOperations
+from penstock.kernels.triton.unproven.operations import UnprovenOperations
 from penstock.worker.parallel import Parallel
+
+pytestmark = pytest.mark.long  # as of all that is unproven
 
 # A rank: many steps of as many rows as chance gives, some of which it comes to late.
 _RANK = """
@@ -55,7 +57,6 @@ for step in range(steps):
 """
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(("size", "steps"), [(2, 150), (3, 150), (4, 150)])
 def test_every_rank_has_the_sum_of_all_step_after_step(tmp_path, size, steps):
     tests = str(Path(__file__).parents[2])
@@ -79,7 +80,7 @@ def test_a_sum_waits_for_the_norm_behind_it_and_joins_the_stream_wherever_it_sta
     """Of two ranks, of which one has all the memory: the sum is its own part."""
     room, flags = torch.empty(1 << 12, dtype=torch.uint8), torch.zeros(4, 1, dtype=torch.int32)
     ranks = Parallel(0, 2, is_ordered=False, peers=memory_of(0, [room], [flags]))
-    ops = FusedOperations(torch.device("cpu"), torch.float32, ranks, False)
+    ops = UnprovenOperations(torch.device("cpu"), torch.float32, ranks, False)
     part, stream, weight = torch.randn(3, 40), torch.randn(3, 40), torch.rand(40)
     expected = add_norm_of_ranks.reference(part, ranks.peers, stream.clone(), weight, 1e-6)
     summed = stream + part
@@ -91,7 +92,7 @@ def test_what_is_large_goes_another_way(monkeypatch):
     room, flags = torch.empty(1 << 12, dtype=torch.uint8), torch.zeros(4, 1, dtype=torch.int32)
     ranks = Parallel(0, 2, is_ordered=False, peers=memory_of(0, [room], [flags]))
     monkeypatch.setattr(Parallel, "all_reduce", lambda self, x: x + 1)
-    ops = FusedOperations(torch.device("cpu"), torch.float32, ranks, False)
+    ops = UnprovenOperations(torch.device("cpu"), torch.float32, ranks, False)
     for rows, width in ((5, 8), (4, 200)):
         assert torch.equal(ops.all_reduce(torch.zeros(rows, width)), torch.ones(rows, width))
 

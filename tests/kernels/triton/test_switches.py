@@ -1,4 +1,4 @@
-"""Every special way can be switched off or on by itself; two are off until a card has agreed with them."""
+"""Every special way can be switched off or on by itself."""
 
 from builders import interpreted  # noqa: F401  isort: skip  before anything that imports triton
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.kernels.triton import dependent, switches
+from penstock.kernels.triton import switches
 from penstock.kernels.triton.switches import SWITCHES, Switch
 
 
@@ -24,11 +24,8 @@ def test_a_switch_is_what_its_variable_says(monkeypatch, switch):
         assert switched(monkeypatch, switch, "yes").is_on
 
 
-def test_what_leans_most_on_a_card_is_off():
-    assert {switch.variable for switch in SWITCHES if not switch.is_on_unasked} == {
-        "PENSTOCK_DEPENDENT_LAUNCHES",
-        "PENSTOCK_ONE_ROW_PRODUCTS",
-    }
+def test_what_only_a_measurement_can_justify_is_off_and_nothing_else():
+    assert [switch for switch in SWITCHES if not switch.is_on_unasked] == list(switches.UNPROVEN)
 
 
 def test_every_row_of_the_table_is_a_switch_of_the_file():
@@ -39,10 +36,3 @@ def test_the_page_has_the_table_as_it_is():
     page = (Path(switches.__file__).parents[2] / "docs" / "gpu.md").read_text(encoding="utf-8")
     rows = [f"| `{switch.variable}` | {int(switch.is_on_unasked)} | {switch.what} |" for switch in SWITCHES]
     assert "\n".join(rows) in page
-
-
-@pytest.mark.parametrize("target, is_on, launched_early", [(90, True, True), (90, False, False), (80, True, False)])
-def test_launches_begin_early_where_the_card_can_and_the_switch_is_on(monkeypatch, target, is_on, launched_early):
-    monkeypatch.setattr(dependent, "architecture", lambda: target)
-    monkeypatch.setattr(dependent, "DEPENDENT_LAUNCHES", Switch("PENSTOCK_UNHEARD_OF", is_on, ""))
-    assert dependent.dependent_options().get("launch_pdl", False) == launched_early

@@ -8,7 +8,11 @@ from builders.operation_examples.table import EXAMPLES
 
 from penstock.kernels.registry import OPS
 
-OURS = [name for name, found in OPS.items() if "triton" in found.versions]
+OURS = [
+    pytest.param(name, marks=[pytest.mark.long] if ".unproven." in found.versions["triton"].__module__ else [])
+    for name, found in OPS.items()
+    if "triton" in found.versions
+]
 
 
 def _agree(found, expected, tolerance: float) -> None:

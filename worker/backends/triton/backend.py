@@ -5,11 +5,14 @@ from dataclasses import dataclass, field
 import torch
 
 from ....kernels import WeightForm
+from ....kernels.paged import KV_DTYPES
 from ....kernels.triton import is_interpreted
 from ....kernels.triton.fused_operations import FusedOperations
 from ....kernels.triton.operations import TritonOperations
 from ....kernels.triton.sampling.race import choose
-from ....kernels.triton.switches import FUSED_PRODUCTS, GRAPHS
+from ....kernels.triton.switches import FUSED_PRODUCTS, GRAPHS, UNPROVEN
+from ....kernels.triton.unproven.operations import UnprovenOperations
+from ....protocol.errors import ConfigError
 from ....protocol.trace import Trace
 from ...kv.kv_cache import DeviceKVCache, KVShape
 from ...models.decoder import Decoder
@@ -43,8 +46,7 @@ class TritonBackend(Backend):
     def made(
         cls, device: torch.device, dtype: torch.dtype, ranks: Parallel, options: BackendOptions
     ) -> "TritonBackend":
-        is_plain = options.deterministic or not FUSED_PRODUCTS.is_on
-        ops = (TritonOperations if is_plain else FusedOperations)(device, dtype, ranks, options.deterministic)
+        ops = _operations(options.deterministic)(device, dtype, ranks, options.deterministic)
         return cls(device, ops, WeightForm.of(dtype), dtype, options=options)
 
     @property
@@ -63,6 +65,8 @@ class TritonBackend(Backend):
         return _QUANTIZED[name]
 
     def kv_kind(self, kind: str) -> str:
+        if kind not in KV_DTYPES:
+            raise ConfigError(f"kv_cache_dtype={kind!r} is for processors; a GPU has {', '.join(KV_DTYPES)}.")
         return kind
 
     def kv_bytes_per_token(self, shape: KVShape, kind: str) -> int:
@@ -95,3 +99,9 @@ class TritonBackend(Backend):
         trace: Trace,
     ) -> GraphedFastDecode | None:
         return GraphedFastDecode(runs, sample, kv, table, trace) if self.captures_steps and ranks.size == 1 else None
+
+
+def _operations(deterministic: bool) -> type[TritonOperations]:
+    if deterministic or not FUSED_PRODUCTS.is_on:
+        return TritonOperations
+    return UnprovenOperations if any(switch.is_on for switch in UNPROVEN) else FusedOperations

@@ -153,8 +153,7 @@ class DeviceBatch:
     def _prompts(self) -> Prompts:
         rows = self.step_rows
         prompts = numpy.flatnonzero(rows.num_tokens > 1)
-        lengths = zip(rows.num_tokens[prompts].tolist(), rows.ends[prompts].tolist(), strict=True)
-        return Prompts(int(prompts[0]) if len(prompts) else len(rows), tuple(lengths))
+        return Prompts(int(prompts[0]) if len(prompts) else len(rows), len(prompts))
 
     def take(self, inputs: Inputs, rotation: Rotation) -> None:
         """What layers will read."""

@@ -58,7 +58,7 @@ def _shared(rank: int, device: torch.device) -> PeerMemory:
 
 def _adds_up(memory: PeerMemory, device: torch.device) -> bool:
     """Whether all ranks' numbers come to their sum, round after round."""
-    from ....kernels.triton.sum_of_ranks import sum_and_norm  # imports triton
+    from ....kernels.triton.unproven.sum_of_ranks import sum_and_norm  # imports triton
 
     own = torch.full((_ROWS, 256), memory.rank + 1.0, dtype=torch.bfloat16, device=device)
     stream, weight = torch.zeros_like(own), torch.ones(256, dtype=torch.bfloat16, device=device)

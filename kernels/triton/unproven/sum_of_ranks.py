@@ -13,12 +13,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ..peer_memory import ROOMS, PeerMemory
-from ..reference.sum_of_ranks import add_norm_of_ranks
-from .compiled import Example
-from .dependent import dependent_options, let_later_begin, wait_for_earlier
-from .rms_norm import normed
-from .rows import block_of, warps_of
+from ...peer_memory import ROOMS, PeerMemory
+from ...reference.sum_of_ranks import add_norm_of_ranks
+from ..compiled import Example
+from ..rms_norm import normed
+from ..rows import block_of, warps_of
 
 _ROOMS = tl.constexpr(ROOMS)
 
@@ -40,10 +39,8 @@ def _told(rooms, flags, row, round, rank, SIZE: tl.constexpr):
 @triton.jit(do_not_specialize=["rank"])
 def _sum_and_norm(
     part, stream, weight, output, rooms, flags, rounds, rank, room_length, width, epsilon, SIZE: tl.constexpr,
-    BLOCK: tl.constexpr, IS_DEPENDENT: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
-    let_later_begin(IS_DEPENDENT)
-    wait_for_earlier(IS_DEPENDENT)
     TYPE: tl.constexpr = stream.dtype.element_ty
     row, columns = tl.program_id(0), tl.arange(0, BLOCK)
     is_inside = columns < width
@@ -72,7 +69,7 @@ def sum_and_norm(part: Tensor, peers: PeerMemory, stream: Tensor, weight: Tensor
     _sum_and_norm[len(stream),](
         part.contiguous(), stream, weight, output, peers.rooms, peers.flags, peers.rounds, peers.rank,
         peers.room_bytes // part.element_size(), width, epsilon, SIZE=peers.size, BLOCK=block,
-        num_warps=warps_of(block), **dependent_options(),
+        num_warps=warps_of(block),
     )  # fmt: skip
     return output
 

@@ -1,0 +1,160 @@
+"""Attention of answers straight from their projected heads: each row has one query, and its newest key is its own.
+
+One launch does what `attention/store_heads.py` and `attention/paged.py` do in two. Every program makes its row's
+queries ready; the one with a row's last split makes the newest key ready too, stores it with its value, and adds both
+to its softmax without reading them back. So no row may read what another one stores in the same step: rows of answers
+don't. Formats with scales go the longer way. Knows nothing of who owns a block.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from ...heads import HeadForm
+from ...paged import DeviceRows, PagedKV, Rotation
+from ...reference.answers import attention_answers
+from ..arrival import MOST, counters, is_last
+from ..attention.memory import memory_of
+from ..attention.paged import LOG2_E, choice_of_few
+from ..attention.ready_heads import Turned, ready
+from ..attention.shape import FEW, tiles_of_few
+from ..attention.split import add_splits, store_rows, store_split
+from ..attention.tile import added, attend, first_key, split_length
+from ..compiled import Example
+from ..switches import STORING_ANSWERS
+
+_COUNTS = ["splits_at_most", "shortest_split", "window", "table_width"]
+
+
+class Newest(NamedTuple):
+    """A row's newest key and value, of one head: where they come from and where they go."""
+
+    key: tl.tensor  # pointers, to the head as it was projected
+    value: tl.tensor
+    to_key: tl.tensor
+    to_value: tl.tensor
+
+
+@triton.jit
+def _with_newest(
+    weighted, highest, total, queries, turned, newest, scale, HEAD_DIM: tl.constexpr, HAS_NORM: tl.constexpr,
+    PAIRS: tl.constexpr,
+):  # fmt: skip
+    """The softmax with the newest key's in it; that key and its value are stored."""
+    one, columns = tl.arange(0, 1), tl.arange(0, triton.next_power_of_2(HEAD_DIM))
+    is_column = columns < HEAD_DIM
+    key = ready(newest.key + one, one == 0, columns, turned, HEAD_DIM, HAS_NORM, PAIRS)
+    key = key.to(newest.to_key.dtype.element_ty)
+    tl.store(newest.to_key + columns[None, :], key, mask=is_column[None, :])
+    value = tl.load(newest.value + columns, mask=is_column, other=0).to(newest.to_value.dtype.element_ty)
+    tl.store(newest.to_value + columns, value, mask=is_column)
+    score = tl.sum(queries.to(tl.float32) * key.to(tl.float32), 1) * scale
+    more = tl.broadcast_to(value.to(tl.float32)[None, :], weighted.shape)
+    return added(weighted, highest, total, more, score, tl.full(total.shape, 1.0, tl.float32))
+
+
+@triton.jit(do_not_specialize=_COUNTS)
+def answer_kernel(
+    heads, output, parts, sums, counters, query_weight, key_weight, cosines, sines, slots, context_lengths,
+    block_tables, keys, values, table_width, splits_at_most, shortest_split, window, scale, epsilon,
+    GROUP: tl.constexpr, SHARED: tl.constexpr, NUM_KEYS: tl.constexpr, KEYS: tl.constexpr, HEAD_DIM: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr, HAS_NORM: tl.constexpr, PAIRS: tl.constexpr,
+):  # fmt: skip
+    """A program: one row, one head of keys, and one split or all of them."""
+    row, head, split, has_one = tl.program_id(0), tl.program_id(1), tl.program_id(2), tl.num_programs(2) > 1
+    context = tl.load(context_lengths + row)
+    position = context - 1
+    begin = first_key(position, window, KEYS)
+    length = split_length(context, splits_at_most, shortest_split)
+    first_split, beyond = begin // length, tl.cdiv(context, length)
+    if (context <= 0) | (has_one & ((split < first_split) | (split >= beyond))):
+        return
+
+    own = heads + row.to(tl.int64) * (NUM_KEYS * (SHARED + 2) * HEAD_DIM)
+    members = tl.arange(0, GROUP)
+    is_there = members < SHARED
+    angles = tl.full((GROUP,), position * HEAD_DIM, tl.int64)
+    turned = Turned(query_weight, epsilon, cosines + angles, sines + angles)
+    columns = tl.arange(0, triton.next_power_of_2(HEAD_DIM))
+    projected = own + (head * SHARED + members) * HEAD_DIM
+    queries = ready(projected, is_there, columns, turned, HEAD_DIM, HAS_NORM, PAIRS)
+    queries = queries.to(heads.dtype.element_ty).to(keys.dtype.element_ty)  # rounded as if they had been stored
+    table = block_tables + row.to(tl.int64) * table_width
+    memory = memory_of(table, keys, values, keys, values, head, NUM_KEYS, HEAD_DIM)
+    # What is stored meanwhile is not looked at: all but the newest key, whoever's memory that is in.
+    low, high = tl.maximum(split * length, begin), tl.minimum((split + 1) * length, position)
+    if not has_one:
+        low, high = begin, position
+    older = tl.full((GROUP,), position - 1, tl.int32)
+    reach = tl.where(window > 0, window - 1, context)
+    weighted, highest, total = attend(
+        queries, older, low, high, position, reach, scale, memory, KEYS, HEAD_DIM, BLOCK_SIZE
+    )
+    if (not has_one) | (split == beyond - 1):
+        place = (tl.load(slots + row) * NUM_KEYS + head) * HEAD_DIM
+        key = own + (NUM_KEYS * SHARED + head) * HEAD_DIM
+        newest = Newest(key, key + NUM_KEYS * HEAD_DIM, keys + place, values + place)
+        angle = tl.full((1,), position * HEAD_DIM, tl.int64)
+        weighted, highest, total = _with_newest(
+            weighted, highest, total, queries, Turned(key_weight, epsilon, cosines + angle, sines + angle), newest,
+            scale, HEAD_DIM, HAS_NORM, PAIRS,
+        )  # fmt: skip
+
+    members = (row * NUM_KEYS + head) * SHARED + members
+    if has_one & (beyond - first_split > 1):
+        places = members.to(tl.int64) * tl.num_programs(2)
+        store_split(parts, sums, places + split, is_there, weighted, highest, total, HEAD_DIM)
+        if is_last(counters, row * NUM_KEYS + head, beyond - first_split):
+            add_splits(output, members, parts, sums, places, is_there, first_split, beyond, HEAD_DIM)
+    else:
+        store_rows(output, weighted / tl.where(is_there, total, 1.0)[:, None], members, is_there, HEAD_DIM)
+
+
+def serves(kv: PagedKV, rows: DeviceRows) -> bool:
+    return STORING_ANSWERS.is_on and rows.are_answers and kv.key_scales is None
+
+
+@attention_answers.implement("triton")
+def attend_answers(
+    heads: Tensor, form: HeadForm, rotation: Rotation, kv: PagedKV, rows: DeviceRows, window: int | None
+) -> Tensor:
+    scale, shared = form.head_dim**-0.5, form.num_queries // form.num_keys
+    output = heads.new_empty(len(heads), form.num_queries, form.head_dim)
+    tiles = tiles_of_few(kv.kind, triton.next_power_of_2(shared), 1, rows, kv.num_heads)
+    choice = choice_of_few(output, kv, scale, tiles)
+    if rows.num_rows * kv.num_heads > MOST:
+        tiles = tiles.unsplit()
+    num_splits = tiles.num_splits(rows)
+    places = (rows.num_rows if num_splits > 1 else 0, form.num_queries, num_splits)
+    parts = heads.new_empty((*places, form.head_dim), dtype=torch.float32)
+    sums = heads.new_empty((*places, 2), dtype=torch.float32)
+    answer_kernel[rows.num_rows, form.num_keys, num_splits](
+        heads, output, parts, sums, counters(heads.device), *(form.norms or (heads, heads)), rotation.cos, rotation.sin,
+        rows.kv_slots, rows.context_lengths, rows.block_tables, kv.keys, kv.values, rows.block_tables.shape[1],
+        tiles.splits_at_most, tiles.split, window or 0, scale * LOG2_E, form.epsilon, tiles.group, shared,
+        form.num_keys, choice["KEYS"], form.head_dim, kv.block_size, form.norms is not None, form.rotates_pairs,
+        num_warps=choice.num_warps, num_stages=choice.num_stages,
+    )  # fmt: skip
+    return output
+
+
+def examples() -> Iterator[Example]:
+    floats = dict.fromkeys(("parts", "sums", "query_weight", "key_weight", "cosines", "sines"), "*fp32")
+    lists = dict.fromkeys(("counters", "context_lengths", "block_tables"), "*i32") | {"slots": "*i64"}
+    numbers = {"scale": "fp32", "epsilon": "fp32"} | dict.fromkeys(_COUNTS, "i32")
+    for kind, head_dim in (("bf16", 128), ("fp16", 64), ("bf16", 256)):
+        states = dict.fromkeys(("heads", "output", "keys", "values"), f"*{kind}")
+        types = states | floats | lists | numbers
+        choice = FEW[kind].default(90, (head_dim, 16))
+        constants = dict(
+            GROUP=16, SHARED=4, NUM_KEYS=8, KEYS=choice["KEYS"], HEAD_DIM=head_dim, BLOCK_SIZE=16,
+            HAS_NORM=True, PAIRS=False,
+        )  # fmt: skip
+        aligned = tuple(name for name, of in types.items() if of.startswith("*"))
+        yield Example(
+            f"answers {kind} {head_dim}", answer_kernel, types, constants, choice.num_warps, choice.num_stages, aligned
+        )

@@ -1,0 +1,69 @@
+"""What layers call where a special way is switched on: heads and sums over ranks wait, too, for what is done with them.
+
+Attention of answers stores their keys and values on the way; sums of few rows are made with the norm behind them, in
+memory that cards share. Knows the shapes of a decoder's layers, nothing of models.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+from torch import Tensor
+
+from ...heads import HeadForm
+from ...paged import DeviceRows, PagedKV, Rotation
+from ...peer_memory import PeerMemory
+from ..deferred import Deferred, plain
+from ..fused_operations import FusedOperations, Value
+from .answers import attend_answers, serves
+from .sum_of_ranks import sum_and_norm
+
+
+@dataclass(frozen=True, eq=False)
+class Heads:
+    """Queries, keys and values of answers as they were projected: none is stored yet."""
+
+    projected: Tensor
+    rotation: Rotation
+
+
+@dataclass(frozen=True, eq=False)
+class Part(Deferred):
+    """This rank's part of a sum over all of them."""
+
+    x: Tensor
+    peers: PeerMemory
+    all_reduce: Callable[[Tensor], Tensor]
+
+    @cached_property
+    def tensor(self) -> Tensor:
+        return self.all_reduce(self.x)
+
+
+class UnprovenOperations(FusedOperations):
+    """With every special way that is switched on."""
+
+    def add_rms_norm(self, stream: Value, update: Value | None, weight: Tensor, epsilon: float) -> Value:
+        if isinstance(update, Part):
+            return sum_and_norm(update.x, update.peers, plain(stream), weight, epsilon)
+        return super().add_rms_norm(stream, update, weight, epsilon)
+
+    def store_heads(
+        self, heads: Value, form: HeadForm, rotation: Rotation, kv: PagedKV, rows: DeviceRows
+    ) -> Tensor | Heads:
+        if serves(kv, rows):
+            return Heads(plain(heads), rotation)
+        return super().store_heads(heads, form, rotation, kv, rows)
+
+    def attention(
+        self, query: Tensor | Heads, form: HeadForm, kv: PagedKV, rows: DeviceRows, window: int | None
+    ) -> Tensor:
+        if isinstance(query, Heads):
+            return attend_answers(query.projected, form, query.rotation, kv, rows, window).flatten(1)
+        return super().attention(query, form, kv, rows, window)
+
+    def all_reduce(self, x: Value) -> Value:
+        peers = self.ranks.peers
+        if self.ranks.size == 1 or peers is None or not peers.holds(plain(x)):
+            return super().all_reduce(x)
+        return Part(plain(x), peers, super().all_reduce)
