@@ -131,7 +131,7 @@ def main() -> int:
 
 
 def page() -> str:
-    engine_takes = {name: check.sentence for name, check in config._CHECKS.items()}
+    engine_takes = {name: rule.sentence for name, rule in rules_of(config.EngineConfig).items()}
     sampling_takes = {name: rule.sentence for name, rule in rules_of(sampling.SamplingParams).items()}
     parts = [
         HEAD,
