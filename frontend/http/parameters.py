@@ -11,12 +11,16 @@ from ...protocol.guided import FORMS, GuidedDecodingParams
 from ...protocol.sampling import SamplingParams
 from ...protocol.suggestion import suggestion
 from .errors import ApiError
-from .schemas.sampling import SAME_NAMES, Sampling
+from .schemas.sampling import TAKEN, TAKEN_WITH_CHOICES, Sampled
+
+# Those with a way of their own into SamplingParams.
+_APART = ("cache_salt", "guided_json")
+_SAME_NAMES = tuple(name for name in (*TAKEN, *TAKEN_WITH_CHOICES) if name not in _APART)
 
 
-def sampling_params(request: Sampling, defaults: SamplingParams, salt: str | None, **further: Any) -> SamplingParams:
+def sampling_params(request: Sampled, defaults: SamplingParams, salt: str | None, **further: Any) -> SamplingParams:
     """`further` are fields that each kind of request writes in its own way; None among them is not given."""
-    chosen = {name: value for name in SAME_NAMES if (value := getattr(request, name)) is not None}
+    chosen = {name: value for name in _SAME_NAMES if (value := getattr(request, name, None)) is not None}
     chosen.update({name: value for name, value in further.items() if value is not None})
     if request.guided_json is not None:
         chosen["guided_decoding"] = GuidedDecodingParams(json=request.guided_json)
