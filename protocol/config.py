@@ -91,7 +91,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     enforce_eager: Annotated[bool, described("no captured graphs on a GPU", FLAG)] = False
     graph_batch_sizes: Annotated[list[int] | None, described("rows of captured steps; unset: many", COUNTS)] = None
     lm_head_fp32: Annotated[bool, described("keep the head's weights in float32", FLAG)] = False
-    enable_logprob: Annotated[bool, described("accepted; log-probabilities are always available", FLAG)] = True
+    enable_logprob: Annotated[bool, described("requests may ask for log-probabilities", FLAG)] = True
     disable_custom_all_reduce: Annotated[bool, described("let NCCL add up all that ranks add", FLAG)] = False
     watchdog_timeout: Annotated[float, described("seconds until a silent process has hung; 0: never", SECONDS)] = 120.0
     limit_prompt_chars: Annotated[int | None, described("characters a prompt; unset: 16 x context", COUNT)] = None
