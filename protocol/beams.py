@@ -6,10 +6,11 @@ are computed.
 
 from typing import Annotated, Any, Literal
 
+from .described import described, rules_of
 from .errors import RequestError
 from .field_help import explain_fields
 from .named_fields import NamedFields
-from .rules import BOOLEAN, FINITE, Rule, at_least, between, described, rules_of, whole
+from .rules import BOOLEAN, FINITE, Rule, at_least, between, whole
 from .sampling import MAX_SAMPLES, SamplingParams
 
 _ENDS = Rule(

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from .described import described, rules_of
 from .early_stop import EarlyStop
 from .errors import ConfigError
 from .option_rules import (
@@ -36,7 +37,6 @@ from .option_rules import (
     SIZE,
     TEXT,
 )
-from .rules import described, rules_of
 from .sampling import SamplingParams
 from .suggestion import suggestion
 

@@ -2,8 +2,7 @@
 
     min_p: Annotated[float, described("drop tokens below this share …", between(0, 1))] = 0.0
 
-A rule says how a value becomes the field's type, and its bounds. From the fields come the checks, the command line,
-HTTP's schemas and docs/configuration.md (docs/adding-a-parameter.md). Knows no parameter.
+A rule says how a value becomes the field's type, and its bounds. Knows no parameter.
 """
 
 import operator
@@ -12,10 +11,7 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import PurePath
 from types import MappingProxyType
-from typing import Annotated, Any, NamedTuple, get_origin
-
-import msgspec
-from msgspec import Meta
+from typing import Any, NamedTuple
 
 from .errors import RequestError
 from .suggestion import suggestion
@@ -47,31 +43,6 @@ class Rule(NamedTuple):
 
     def accepts(self, value: Any) -> bool:
         return self.holds(self.convert(value))
-
-
-def described(meaning: str, rule: Rule | None = None) -> Meta:
-    """What stands on a field. The rule is no bound of `Meta`'s own, of which decoders would speak in their words."""
-    return Meta(description=meaning, extra=None if rule is None else {"rule": rule})
-
-
-def another_name_of(name: str) -> Meta:
-    return Meta(description=f"another name of {name}", extra={"stands_for": name})
-
-
-def rules_of(struct: type[msgspec.Struct]) -> dict[str, Rule]:
-    """By the fields' names, in their order."""
-    return _extra(struct, "rule")
-
-
-def other_names_in(struct: type[msgspec.Struct]) -> dict[str, str]:
-    """Of fields that stand for another one: that one's name."""
-    return _extra(struct, "stands_for")
-
-
-def _extra(struct: type[msgspec.Struct], key: str) -> dict[str, Any]:
-    metas = ((field.name, field.type.__metadata__[0]) for field in msgspec.structs.fields(struct)
-             if get_origin(field.type) is Annotated)  # fmt: skip
-    return {name: meta.extra[key] for name, meta in metas if meta.extra and key in meta.extra}
 
 
 def shown(value: Any) -> str:

@@ -10,23 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
+from .described import another_name_of, described, other_names_in, rules_of
 from .early_stop import EarlyStop
 from .errors import RequestError
 from .field_help import explain_fields
 from .guided import FORMS, GuidedDecodingParams, as_guided, from_response_format
 from .named_fields import NamedFields
-from .rules import (
-    BOOLEAN,
-    FINITE,
-    TEXT,
-    another_name_of,
-    at_least,
-    between,
-    described,
-    other_names_in,
-    rules_of,
-    whole,
-)
+from .rules import BOOLEAN, FINITE, TEXT, at_least, between, whole
 from .sampling_rules import (
     BIASES,
     EARLY_STOP,

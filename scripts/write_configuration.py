@@ -17,7 +17,7 @@ from typing import Any, get_args
 import msgspec
 
 from penstock.protocol import config, sampling
-from penstock.protocol.rules import rules_of
+from penstock.protocol.described import rules_of
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "configuration.md"
 

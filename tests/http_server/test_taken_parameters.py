@@ -7,7 +7,7 @@ import pytest
 
 from penstock.frontend.http.openapi import document
 from penstock.frontend.http.schemas.sampling import _CLOSER, _FORMS, TAKEN, TAKEN_WITH_CHOICES
-from penstock.protocol.rules import rules_of
+from penstock.protocol.described import rules_of
 from penstock.protocol.sampling import SamplingParams
 
 SCHEMAS = document("0")["components"]["schemas"]

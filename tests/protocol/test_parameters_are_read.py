@@ -9,7 +9,7 @@ from builders.readings import Readings, sources
 
 from penstock.protocol import sampling
 from penstock.protocol.config import EngineConfig
-from penstock.protocol.rules import other_names_in
+from penstock.protocol.described import other_names_in
 from penstock.protocol.sampling import SamplingParams
 
 # Here they are declared, or only handed on, shown or compared; the stand-in is a worker for tests.

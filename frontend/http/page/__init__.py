@@ -13,7 +13,8 @@ from typing import Any
 
 import msgspec
 
-from ....protocol.rules import MOST, rules_of
+from ....protocol.described import rules_of
+from ....protocol.rules import MOST
 from ....protocol.sampling import SamplingParams
 from ..reply import Reply
 

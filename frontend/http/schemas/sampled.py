@@ -10,7 +10,7 @@ from typing import Annotated, Any, get_args, get_origin
 import msgspec
 from msgspec import Meta
 
-from ....protocol.rules import other_names_in, rules_of
+from ....protocol.described import other_names_in, rules_of
 from ....protocol.sampling import SamplingParams
 
 _RULES = rules_of(SamplingParams)
