@@ -23,17 +23,23 @@ def sources() -> dict[str, str]:
 
 class _File(NamedTuple):
     annotations: list[tuple[str, set[str]]]  # a name, and those in its annotation
+    narrowed: list[tuple[str, set[str]]]  # by isinstance
+    assigned: list[tuple[str, str]]  # `_options`, `options`
     attributes: list[tuple[str, str]]  # `params`, `min_p`
     looked_up_in: set[str]  # of getattr with a name that isn't written there
     strings: set[str]
 
     @classmethod
     def of(cls, tree: ast.AST) -> "_File":
-        found = cls([], [], set(), set())
+        found = cls([], [], [], [], set(), set())
         for node in ast.walk(tree):
             match node:
                 case ast.Attribute(attr=name, ctx=ast.Load(), value=value):
                     found.attributes.append((_last(value), name))
+                case ast.Assign(targets=[target], value=value):
+                    found.assigned.append((_last(target), _last(value)))
+                case ast.Call(func=ast.Name(id="isinstance"), args=[value, kind]):
+                    found.narrowed.append((_last(value), _names_in(kind)))
                 case ast.Constant(value=str(text)):
                     found.strings.add(text)
                 case ast.Call(func=ast.Name(id="getattr"), args=[_, ast.Constant(), *_]):
@@ -45,7 +51,7 @@ class _File(NamedTuple):
                     | ast.AnnAssign(target=ast.Name(id=name) | ast.Attribute(attr=name), annotation=annotation)
                     | ast.FunctionDef(name=name, returns=ast.AST() as annotation)  # a property, perhaps
                 ):
-                    found.annotations.append((name, {n.id for n in ast.walk(annotation) if isinstance(n, ast.Name)}))
+                    found.annotations.append((name, _names_in(annotation)))
         return found
 
     def annotated(self, struct: str) -> set[str]:
@@ -53,8 +59,9 @@ class _File(NamedTuple):
 
     def reads(self, struct: str, holders: set[str]) -> set[str]:
         """`holders` are those of other files, of which one may hold something else here."""
-        own = self.annotated(struct)
+        own = self.annotated(struct) | {name for name, kinds in self.narrowed if struct in kinds}
         held = own | (holders - {name for name, _ in self.annotations})
+        held |= {name for name, value in self.assigned if value in held}
         named = {name for holder, name in self.attributes if holder in held}
         return named | self.strings if self.looked_up_in & held else named
 
@@ -75,7 +82,7 @@ class Readings:
     def of(self, names: set[str], left_out: tuple[str, ...] = ()) -> dict[str, set[str]]:
         """The files that read each name; those that begin with one of `left_out` are not looked at."""
         found: dict[str, set[str]] = {name: set() for name in names}
-        holds = re.compile(rf"\b({'|'.join(self._holders)})[.,]")
+        holds = re.compile(rf"\b({'|'.join(self._holders)})\b")
         for path, text in self._texts.items():
             if not path.startswith(left_out) and holds.search(text):
                 for name in _file(text).reads(self._struct, self._holders):
@@ -86,7 +93,7 @@ class Readings:
     @cached_property
     def _holders(self) -> set[str]:
         """What holds the struct anywhere, such as the field `params` of a message."""
-        naming = (text for text in self._texts.values() if self._struct in text)
+        naming = (text for text in (self._declared, *self._texts.values()) if self._struct in text)
         return {name for text in naming for name in _file(text).annotated(self._struct)}
 
     @cached_property
@@ -101,6 +108,15 @@ class Readings:
         }
 
 
+def _names_in(annotation: ast.AST) -> set[str]:
+    return {node.id for node in ast.walk(annotation) if isinstance(node, ast.Name)}
+
+
 def _last(node: ast.AST) -> str:
-    """`params` of `self.prompt.params`; empty for what has no name."""
-    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+    """`params` of `self.prompt.params`, `params_of` of `params_of(value)`; empty for what has no name."""
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+        case ast.Call(func=function):
+            return _last(function)
+    return ""

@@ -1,4 +1,4 @@
-"""Every option of `EngineConfig` and every field of `SamplingParams` is read by the code that it is for.
+"""Every option and every parameter is read by the code that it is for.
 
 One that is checked, documented and handed on, and then read by nobody, is a promise that nothing keeps.
 """
@@ -7,14 +7,24 @@ import msgspec
 import pytest
 from builders.readings import Readings, sources
 
+from penstock import BeamSearchParams, GuidedDecodingParams
+from penstock.frontend.daemon.settings import DaemonSettings
+from penstock.frontend.http.options import HttpOptions
 from penstock.protocol import sampling
 from penstock.protocol.config import EngineConfig
 from penstock.protocol.described import other_names_in
 from penstock.protocol.sampling import SamplingParams
 
-# Here they are declared, or only handed on, shown or compared; the stand-in is a worker for tests.
+STRUCTS = {
+    SamplingParams: "protocol/sampling.py",
+    BeamSearchParams: "protocol/beams.py",
+    GuidedDecodingParams: "protocol/guided.py",
+    EngineConfig: "protocol/config.py",
+    HttpOptions: "frontend/http/options.py",
+    DaemonSettings: "frontend/daemon/settings.py",
+}
+# Here they are only handed on, shown or compared; the stand-in is a worker for tests.
 NO_USE = ("protocol/", "frontend/http/", "frontend/commands/", "frontend/daemon/agreement.py", "worker/stand_in/")
-STRUCTS = {SamplingParams: "protocol/sampling.py", EngineConfig: "protocol/config.py"}
 # Other ways to write a field, into which they are folded when the struct is made, as a test below proves.
 FOLDED = {
     "frequence_penalty": 0.5,
@@ -37,7 +47,8 @@ def texts() -> dict[str, str]:
 
 def unread(struct: type[msgspec.Struct], texts: dict[str, str], further: tuple[str, ...] = ()) -> set[str]:
     names = {*struct.__struct_fields__, *further} - FOLDED.keys()
-    found = Readings(struct.__name__, STRUCTS[struct], texts).of(names, left_out=NO_USE)
+    no_use = () if struct in (HttpOptions, DaemonSettings) else NO_USE
+    found = Readings(struct.__name__, STRUCTS[struct], texts).of(names, left_out=no_use)
     return {name for name, files in found.items() if not files}
 
 
@@ -55,6 +66,9 @@ def test_every_field_is_read_by_the_code_that_it_is_for(struct, texts):
         (EngineConfig, "worker/start/start.py", "lm_head_fp32", "config.lm_head_fp32"),
         (EngineConfig, "frontend/parsing/chosen.py", "tool_call_parser", '"tool_call_parser"'),
         (EngineConfig, "protocol/config.py", "max_num_seqs", "self.max_num_seqs"),
+        (BeamSearchParams, "engine/beams.py", "length_penalty", "self.params.length_penalty"),
+        (HttpOptions, "frontend/http/connection.py", "idle_timeout", "self._options.idle_timeout"),
+        (DaemonSettings, "frontend/daemon/models.py", "load_wait", "settings.load_wait"),
     ],
 )
 def test_a_reading_that_is_lost_is_noticed(struct, file, name, reading, texts):
