@@ -5,7 +5,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from penstock import GuidedDecodingParams, RequestError
 from penstock.frontend.http.openapi import document
+from penstock.frontend.http.parameters import sampling_params
+from penstock.frontend.http.schemas.chat import ChatRequest
 from penstock.frontend.http.schemas.sampling import _CLOSER, _FORMS, TAKEN, TAKEN_WITH_CHOICES
 from penstock.protocol.described import rules_of
 from penstock.protocol.sampling import SamplingParams
@@ -56,3 +59,11 @@ def test_items_of_lists_and_tables_are_bounded_as_their_rule_says():
     ids, biases = told("ChatRequest", "stop_token_ids"), told("ChatRequest", "logit_bias")
     assert ids["items"] == {"type": "integer", "minimum": 0, "maximum": 2**31 - 1} and ids["maxItems"] == 1024
     assert biases["additionalProperties"] == {"type": "number", "minimum": -100, "maximum": 100}
+
+
+@pytest.mark.parametrize("schema", [{"type": "integer"}, '{"type": "integer"}'])
+def test_a_schema_beside_the_shape_of_a_call_is_refused_and_not_taken_instead(schema):
+    request, call = ChatRequest(messages=[], guided_json=schema), GuidedDecodingParams(json={"type": "object"})
+    assert sampling_params(request, SamplingParams(), None).guided_decoding == GuidedDecodingParams(json=schema)
+    with pytest.raises(RequestError, match="guided_decoding and guided_json can't be given together"):
+        sampling_params(request, SamplingParams(), None, guided_decoding=call)
