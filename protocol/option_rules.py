@@ -45,6 +45,11 @@ def _whole(low: int) -> Callable[[Any], int]:
 _positive = _whole(1)
 
 
+def _context(value: Any) -> int:
+    """-1 is FastDeploy's way to leave it to the model."""
+    return -1 if value == -1 and not isinstance(value, bool) else _positive(value)
+
+
 def _whole_list(least: int) -> Callable[[Any], list[int]]:
     return lambda value: [_whole(least)(item) for item in ([value] if isinstance(value, int) else value)]
 
@@ -111,7 +116,7 @@ def _among(choices: tuple[Any, ...]) -> str:
 
 COUNT = _rule(_positive, "must be a whole number, 1 or more")
 AMOUNT = _rule(_whole(0), "must be a whole number, 0 or more")
-CONTEXT = _rule(_whole(-1), "must be a whole number; None or -1 is the model's own")
+CONTEXT = _rule(_context, "must be a whole number, 1 or more; None or -1 is the model's own")
 CARDS = _rule(_whole_list(0), "must be a list of card numbers")
 COUNTS = _rule(_whole_list(1), "must be a list of whole numbers, 1 or more")
 SIZE = _rule(size, 'must be bytes, or text such as "4GiB"')

@@ -229,8 +229,15 @@ def _nested(tool: FlatTool) -> dict[str, Any]:
 
 def _response_format(request: ResponsesRequest) -> dict[str, Any] | None:
     form = request.text.format if request.text is not None else None
-    if form is None or form.get("type") == "text":
-        return None
-    if form.get("type") == "json_schema":
-        return {"type": "json_schema", "json_schema": {name: each for name, each in form.items() if name != "type"}}
-    return form
+    match form:
+        case None | {"type": "text"}:
+            return None
+        case {"type": "json_schema", "schema": _}:
+            return {"type": "json_schema", "json_schema": {name: each for name, each in form.items() if name != "type"}}
+        case {"type": "json_object" | "structural_tag"}:
+            return form
+    raise ApiError(
+        400,
+        'text.format must be {"type": "text"}, {"type": "json_object"}, {"type": "json_schema", "schema": …} or '
+        '{"type": "structural_tag", …}.',
+    )
