@@ -4,31 +4,38 @@ Names and meanings are those of transformers' `generate(num_beams=…)`, whose s
 are computed.
 """
 
-import math
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta
-
+from .described import described, rules_of
 from .errors import RequestError
 from .field_help import explain_fields
 from .named_fields import NamedFields
-from .rules import BOOLEAN, Rule, at_least, between, integer, real
+from .rules import BOOLEAN, FINITE, Rule, at_least, between, whole
 from .sampling import MAX_SAMPLES, SamplingParams
+
+_ENDS = Rule(
+    lambda value: value,
+    lambda value: value is True or value is False or value == "never",
+    'must be True, False or "never"',
+)
 
 
 @explain_fields
 class BeamSearchParams(NamedFields, omit_defaults=True, forbid_unknown_fields=True):
     """How wide a search is, how long its answers may be, and what they are ordered by."""
 
-    beam_width: Annotated[int, Meta(description="beams that are followed, and answers that come back")]
-    max_tokens: Annotated[int | None, Meta(description="output tokens at most; unset: to max_model_len")] = None
-    length_penalty: Annotated[float, Meta(description="scores are log-probability / length ** length_penalty")] = 1.0
+    beam_width: Annotated[int, described("beams that are followed, and answers that come back", whole(1, MAX_SAMPLES))]
+    max_tokens: Annotated[int | None, described("output tokens at most; unset: to max_model_len", at_least(1))] = None
+    # Bounded so that no power of a length overflows.
+    length_penalty: Annotated[
+        float, described("scores are log-probability / length ** length_penalty", between(-16, 16))
+    ] = 1.0
     early_stopping: Annotated[
         bool | Literal["never"],
-        Meta(description="True: end with beam_width whole answers; False: when a better one is unlikely; or never"),
+        described("True: end with beam_width whole answers; False: when a better one is unlikely; or never", _ENDS),
     ] = False
-    temperature: Annotated[float, Meta(description="log-probabilities are divided by it; 0 is off")] = 0.0
-    ignore_eos: Annotated[bool, Meta(description="go on after the end-of-sequence token")] = False
+    temperature: Annotated[float, described("log-probabilities are divided by it; 0 is off", FINITE)] = 0.0
+    ignore_eos: Annotated[bool, described("go on after the end-of-sequence token", BOOLEAN)] = False
 
     def __post_init__(self) -> None:
         for name, rule in _RULES.items():
@@ -58,15 +65,4 @@ def beams_of(params: Any) -> BeamSearchParams:
     return params
 
 
-_RULES = {
-    "beam_width": Rule(integer, lambda value: 1 <= value <= MAX_SAMPLES, f"must be 1 to {MAX_SAMPLES}"),
-    "max_tokens": at_least(1),
-    "length_penalty": between(-16, 16),  # so that no power of a length overflows
-    "early_stopping": Rule(
-        lambda value: value,
-        lambda value: value is True or value is False or value == "never",
-        'must be True, False or "never"',
-    ),
-    "temperature": Rule(real, lambda value: 0 <= value < math.inf, "must be a finite number, 0 or more"),
-    "ignore_eos": BOOLEAN,
-}
+_RULES = rules_of(BeamSearchParams)

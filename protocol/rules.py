@@ -1,15 +1,22 @@
-"""What must hold of a parameter that a person wrote, as rows of tables: how it becomes the field's type, and bounds.
+"""What must hold of a parameter that a person wrote, as it stands on the parameter's own field.
 
-Knows no parameter.
+    min_p: Annotated[float, described("drop tokens below this share …", between(0, 1))] = 0.0
+
+A rule says how a value becomes the field's type, and its bounds. Knows no parameter.
 """
 
 import operator
 import re
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
 from pathlib import PurePath
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from .errors import RequestError
+from .suggestion import suggestion
+
+MOST = 2**31 - 1  # of whole numbers, where nothing else bounds them
 
 _IN_THOUSANDS = re.compile(r"\s*(\d{1,9}(?:\.\d{1,9})?)\s*([kKmM])\s*", re.ASCII)
 
@@ -20,15 +27,19 @@ class Rule(NamedTuple):
     convert: Callable[[Any], Any]
     holds: Callable[[Any], bool]
     sentence: str
+    choices: tuple[Any, ...] = ()  # where only these are right
+    # Of a number, or of each in a list or dict, by the names that they have in msgspec.Meta.
+    bounds: Mapping[str, Any] = MappingProxyType({})
 
-    def checked(self, name: str, value: Any) -> Any:
+    def checked(self, name: str, value: Any, error: type[Exception] = RequestError) -> Any:
         try:
             converted = self.convert(value)
             if self.holds(converted):
                 return converted
         except (AttributeError, TypeError, ValueError, OverflowError, RecursionError):
             pass
-        raise RequestError(f"{name}={shown(value)}: {self.sentence}.{written_out(value, self.accepts)}")
+        hint = suggestion(value, self.choices) if self.choices else written_out(value, self.accepts)
+        raise error(f"{name}={shown(value)}: {self.sentence}.{hint}")
 
     def accepts(self, value: Any) -> bool:
         return self.holds(self.convert(value))
@@ -82,13 +93,35 @@ def text(value: Any) -> str:
     return plain
 
 
+def ranged(
+    convert: Callable[[Any], Any],
+    sentence: str,
+    *,
+    ge: float | None = None,
+    gt: float | None = None,
+    le: float | None = None,
+) -> Rule:
+    """A number from `ge` on, or above `gt`, up to `le`; without that it must be finite."""
+    bounds = {name: bound for name, bound in (("ge", ge), ("gt", gt), ("le", le)) if bound is not None}
+    most = sys.float_info.max if le is None else le
+    if gt is not None:
+        return Rule(convert, lambda value: gt < value <= most, sentence, bounds=bounds)
+    least = -sys.float_info.max if ge is None else ge
+    return Rule(convert, lambda value: least <= value <= most, sentence, bounds=bounds)
+
+
 def between(low: float, high: float) -> Rule:
-    return Rule(real, lambda value: low <= value <= high, f"must be a number from {low:g} to {high:g}")
+    return ranged(real, f"must be a number from {low:g} to {high:g}", ge=low, le=high)
+
+
+def whole(low: int, high: int) -> Rule:
+    return ranged(integer, f"must be {low} to {high}", ge=low, le=high)
 
 
 def at_least(low: int) -> Rule:
-    return Rule(integer, lambda value: low <= value < 2**31, f"must be a whole number, {low} or more")
+    return ranged(integer, f"must be a whole number, {low} or more", ge=low, le=MOST)
 
 
 BOOLEAN = Rule(_truth, lambda value: True, "must be True or False")
 TEXT = Rule(text, lambda value: isinstance(value, str), "must be a string of valid Unicode")
+FINITE = ranged(real, "must be a finite number, 0 or more", ge=0)

@@ -1,23 +1,37 @@
 """What a request may ask for (`SamplingParams`), validated where it is written.
 
-One row per field stands in a table of rules; aliases are folded into the field that they stand for.
+A field says all that there is to say of a parameter: type, meaning, rule and default (docs/adding-a-parameter.md).
+Aliases are folded into the field that they stand for.
 Knows nothing of models: what can only be wrong against a model (an unknown token id) is the front end's to say.
 """
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
-from msgspec import Meta
 
-from .early_stop import SENTENCE as EARLY_STOP_SENTENCE
-from .early_stop import EarlyStop, as_early_stop
+from .described import another_name_of, described, other_names_in, rules_of
+from .early_stop import EarlyStop
 from .errors import RequestError
 from .field_help import explain_fields
 from .guided import FORMS, GuidedDecodingParams, as_guided, from_response_format
 from .named_fields import NamedFields
-from .rules import BOOLEAN, TEXT, Rule, at_least, between, integer, real, text
+from .rules import BOOLEAN, FINITE, TEXT, at_least, between, whole
+from .sampling_rules import (
+    BIASES,
+    EARLY_STOP,
+    FACTOR,
+    ID_LISTS,
+    PLAIN,
+    PRIORITY,
+    RANKED,
+    SEED,
+    SHARE,
+    STOP,
+    TOKEN_IDS,
+    TOP_K,
+    WORDS,
+)
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -25,60 +39,63 @@ if TYPE_CHECKING:
     from .sampling_fields import SamplingFields
 
 MAX_SAMPLES = 128
-MAX_LOGPROBS = 20
-_MOST_ITEMS = 1 << 20
 
 
 @explain_fields
 class SamplingParams(NamedFields, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """How tokens are chosen and when a request ends. Every field is given by its name."""
 
-    temperature: Annotated[float, Meta(description="0 is greedy")] = 1.0
-    top_p: Annotated[float, Meta(description="keep the most likely tokens up to this share of probability")] = 1.0
-    top_k: Annotated[int, Meta(description="keep that many most likely tokens; 0 or -1 is off")] = 0
-    min_p: Annotated[float, Meta(description="drop tokens below this share of the most likely one's")] = 0.0
-    presence_penalty: Annotated[float, Meta(description="-2..2, once per token already generated")] = 0.0
-    frequency_penalty: Annotated[float, Meta(description="-2..2, per time that a token was generated")] = 0.0
-    frequence_penalty: Annotated[float | None, Meta(description="another name of frequency_penalty")] = None
-    repetition_penalty: Annotated[float, Meta(description="> 1 discourages tokens of prompt and answer")] = 1.0
-    suppress_repetition_in_generation: Annotated[bool, Meta(description="that counts the answer alone")] = False
-    no_repeat_ngram_size: Annotated[int, Meta(description="no run of that many tokens comes twice; 0 is off")] = 0
-    max_tokens: Annotated[int | None, Meta(description="output tokens at most; unset: to max_model_len")] = None
-    max_length: Annotated[int | None, Meta(description="prompt and output tokens together at most")] = None
-    min_tokens: Annotated[int, Meta(description="no end before that many output tokens")] = 0
-    min_length: Annotated[int, Meta(description="no end before prompt and output have that many tokens")] = 0
-    stop: Annotated[list[str] | None, Meta(description="strings that end the answer")] = None
-    stop_token_ids: Annotated[list[int] | None, Meta(description="token ids that end the answer")] = None
-    ignore_eos: Annotated[bool, Meta(description="go on after the end-of-sequence token")] = False
-    eos_token_id: Annotated[list[int] | None, Meta(description="instead of the model's own")] = None
-    early_stop: Annotated[EarlyStop | None, Meta(description="end an answer that has fallen into a loop")] = None
-    include_stop_str_in_output: Annotated[bool, Meta(description="keep the stop string in the text")] = False
-    bad_words: Annotated[list[str] | None, Meta(description="strings that must not appear")] = None
-    bad_words_ids: Annotated[list[list[int]] | None, Meta(description="token sequences that must not appear")] = None
-    logit_bias: Annotated[dict[int, float] | None, Meta(description="{token id: -100..100} added to logits")] = None
-    logits_processors_args: Annotated[dict[str, Any] | None, Meta(description="{processor: what it is told}")] = None
-    seed: Annotated[int | None, Meta(description="makes a sampled answer repeat")] = None
-    n: Annotated[int, Meta(description="answers per prompt")] = 1
-    logprobs: Annotated[int | None, Meta(description="log-probabilities of the best n tokens; -1: all")] = None
-    prompt_logprobs: Annotated[int | None, Meta(description="the same for the prompt")] = None
-    skip_special_tokens: Annotated[bool, Meta(description="leave special tokens out of the text")] = True
-    spaces_between_special_tokens: Annotated[bool, Meta(description="put spaces between special tokens")] = True
-    detokenize: Annotated[bool, Meta(description="make text, not only token ids")] = True
-    priority: Annotated[int, Meta(description="lower goes first")] = 0
-    cache_salt: Annotated[str | None, Meta(description="share cached prefixes only within this salt")] = None
-    lora_name: Annotated[str | None, Meta(description="adapter to use")] = None
-    reasoning_max_tokens: Annotated[int | None, Meta(description="tokens of thought, which is then closed")] = None
-    max_thinking_tokens: Annotated[int | None, Meta(description="another name of reasoning_max_tokens")] = None
-    guided_decoding: Annotated[GuidedDecodingParams | None, Meta(description="the shape of the answer")] = None
+    temperature: Annotated[float, described("0 is greedy", FINITE)] = 1.0
+    top_p: Annotated[float, described("keep the most likely tokens up to this share of probability", SHARE)] = 1.0
+    top_k: Annotated[int, described("keep that many most likely tokens; 0 or -1 is off", TOP_K)] = 0
+    min_p: Annotated[float, described("drop tokens below this share of the most likely one's", between(0, 1))] = 0.0
+    presence_penalty: Annotated[float, described("-2..2, once per token already generated", between(-2, 2))] = 0.0
+    frequency_penalty: Annotated[float, described("-2..2, per time that a token was generated", between(-2, 2))] = 0.0
+    frequence_penalty: Annotated[float | None, another_name_of("frequency_penalty")] = None
+    repetition_penalty: Annotated[float, described("> 1 discourages tokens of prompt and answer", FACTOR)] = 1.0
+    suppress_repetition_in_generation: Annotated[bool, described("that counts the answer alone", BOOLEAN)] = False
+    # A row of so many comparisons for each token of the history.
+    no_repeat_ngram_size: Annotated[
+        int, described("no run of that many tokens comes twice; 0 is off", whole(0, 1024))
+    ] = 0
+    max_tokens: Annotated[int | None, described("output tokens at most; unset: to max_model_len", at_least(1))] = None
+    max_length: Annotated[int | None, described("prompt and output tokens together at most", at_least(1))] = None
+    min_tokens: Annotated[int, described("no end before that many output tokens", at_least(0))] = 0
+    min_length: Annotated[int, described("no end before prompt and output have that many tokens", at_least(0))] = 0
+    stop: Annotated[list[str] | None, described("strings that end the answer", STOP)] = None
+    stop_token_ids: Annotated[list[int] | None, described("token ids that end the answer", TOKEN_IDS)] = None
+    ignore_eos: Annotated[bool, described("go on after the end-of-sequence token", BOOLEAN)] = False
+    eos_token_id: Annotated[list[int] | None, described("instead of the model's own", TOKEN_IDS)] = None
+    early_stop: Annotated[EarlyStop | None, described("end an answer that has fallen into a loop", EARLY_STOP)] = None
+    include_stop_str_in_output: Annotated[bool, described("keep the stop string in the text", BOOLEAN)] = False
+    bad_words: Annotated[list[str] | None, described("strings that must not appear", WORDS)] = None
+    bad_words_ids: Annotated[list[list[int]] | None, described("token sequences that must not appear", ID_LISTS)] = None
+    logit_bias: Annotated[dict[int, float] | None, described("{token id: -100..100} added to logits", BIASES)] = None
+    logits_processors_args: Annotated[dict[str, Any] | None, described("{processor: what it is told}", PLAIN)] = None
+    seed: Annotated[int | None, described("makes a sampled answer repeat", SEED)] = None
+    n: Annotated[int, described("answers per prompt", whole(1, MAX_SAMPLES))] = 1
+    logprobs: Annotated[int | None, described("log-probabilities of the best n tokens; -1: all", RANKED)] = None
+    prompt_logprobs: Annotated[int | None, described("the same for the prompt", RANKED)] = None
+    skip_special_tokens: Annotated[bool, described("leave special tokens out of the text", BOOLEAN)] = True
+    spaces_between_special_tokens: Annotated[bool, described("put spaces between special tokens", BOOLEAN)] = True
+    detokenize: Annotated[bool, described("make text, not only token ids", BOOLEAN)] = True
+    priority: Annotated[int, described("lower goes first", PRIORITY)] = 0
+    cache_salt: Annotated[str | None, described("share cached prefixes only within this salt", TEXT)] = None
+    lora_name: Annotated[str | None, described("adapter to use", TEXT)] = None
+    reasoning_max_tokens: Annotated[
+        int | None, described("tokens of thought, which is then closed", at_least(0))
+    ] = None
+    max_thinking_tokens: Annotated[int | None, another_name_of("reasoning_max_tokens")] = None
+    guided_decoding: Annotated[GuidedDecodingParams | None, described("the shape of the answer")] = None
     # Other ways to write it, folded into it: at most one may be given.
-    guided_json: Annotated[dict[str, Any] | None, Meta(description="a JSON schema that the answer follows")] = None
-    guided_regex: Annotated[str | None, Meta(description="a regular expression that it matches")] = None
-    guided_choice: Annotated[list[str] | None, Meta(description="the answers that there are")] = None
-    guided_grammar: Annotated[str | None, Meta(description="a grammar that it follows, in EBNF or Lark")] = None
-    guided_json_object: Annotated[bool | None, Meta(description="it is a JSON object")] = None
-    guided_structural_tag: Annotated[dict[str, Any] | None, Meta(description="schemas between tags")] = None
-    structural_tag: Annotated[dict[str, Any] | None, Meta(description="another name of guided_structural_tag")] = None
-    response_format: Annotated[dict[str, Any] | None, Meta(description="OpenAI's way to write one of these")] = None
+    guided_json: Annotated[dict[str, Any] | None, described("a JSON schema that the answer follows")] = None
+    guided_regex: Annotated[str | None, described("a regular expression that it matches")] = None
+    guided_choice: Annotated[list[str] | None, described("the answers that there are")] = None
+    guided_grammar: Annotated[str | None, described("a grammar that it follows, in EBNF or Lark")] = None
+    guided_json_object: Annotated[bool | None, described("it is a JSON object")] = None
+    guided_structural_tag: Annotated[dict[str, Any] | None, described("schemas between tags")] = None
+    structural_tag: Annotated[dict[str, Any] | None, another_name_of("guided_structural_tag")] = None
+    response_format: Annotated[dict[str, Any] | None, described("OpenAI's way to write one of these")] = None
 
     if TYPE_CHECKING:
 
@@ -121,82 +138,6 @@ class SamplingParams(NamedFields, kw_only=True, omit_defaults=True, forbid_unkno
             self.guided_decoding = _GUIDED[name](value)
 
 
-def _strings(value: Any) -> list[str]:
-    return [text(item) for item in ([value] if isinstance(value, str) else _items(value))]
-
-
-def _integers(value: Any) -> list[int]:
-    return [integer(item) for item in _items(value)] if isinstance(value, Sequence) else [integer(value)]
-
-
-def _items(value: Any) -> Any:
-    """Of a list; one that nobody writes, such as `range(10**9)`, isn't gone through."""
-    if len(value) > _MOST_ITEMS:
-        raise ValueError
-    return value
-
-
-def _ranked() -> Rule:
-    sentence = f"must be 0 to {MAX_LOGPROBS}, or -1 for the whole vocabulary"
-    return Rule(integer, lambda value: -1 <= value <= MAX_LOGPROBS, sentence)
-
-
-_TOKEN_IDS = Rule(_integers, lambda ids: all(0 <= item < 2**31 for item in ids), "must be a token id or a list of them")
-
-_RULES: dict[str, Rule] = {
-    "temperature": Rule(real, lambda value: 0 <= value < math.inf, "must be a finite number, 0 or more"),
-    "top_p": Rule(real, lambda value: 0 < value <= 1, "must be more than 0 and at most 1"),
-    "top_k": Rule(integer, lambda value: -1 <= value < 2**31, "must be a whole number; 0 or -1 is off"),
-    "min_p": between(0, 1),
-    "presence_penalty": between(-2, 2),
-    "frequency_penalty": between(-2, 2),
-    "repetition_penalty": Rule(real, lambda value: 0 < value < math.inf, "must be a finite number above 0"),
-    "max_tokens": at_least(1),
-    "max_length": at_least(1),
-    "reasoning_max_tokens": at_least(0),
-    "min_tokens": at_least(0),
-    "min_length": at_least(0),
-    "stop": Rule(_strings, lambda items: all(items), "must be a string or a list of strings, none of them empty"),
-    "stop_token_ids": _TOKEN_IDS,
-    "ignore_eos": BOOLEAN,
-    "eos_token_id": _TOKEN_IDS,
-    "include_stop_str_in_output": BOOLEAN,
-    "bad_words": Rule(_strings, lambda items: all(items), "must be a list of strings, none of them empty"),
-    "bad_words_ids": Rule(
-        lambda value: [_integers(item) for item in _items(value)],
-        lambda words: all(words) and all(0 <= item < 2**31 for word in words for item in word),
-        "must be a list of lists of token ids, none of them empty",
-    ),
-    "logit_bias": Rule(
-        lambda value: {int(item): real(bias) for item, bias in dict(value).items()},
-        lambda bias: all(0 <= item < 2**31 and -100 <= value <= 100 for item, value in bias.items()),
-        "must be {token id: number from -100 to 100}",
-    ),
-    "seed": Rule(integer, lambda value: 0 <= value < 2**63, "must be a whole number from 0 to 2**63 - 1"),
-    "n": Rule(integer, lambda value: 1 <= value <= MAX_SAMPLES, f"must be 1 to {MAX_SAMPLES}"),
-    "logprobs": _ranked(),
-    "prompt_logprobs": _ranked(),
-    "skip_special_tokens": BOOLEAN,
-    "spaces_between_special_tokens": BOOLEAN,
-    "detokenize": BOOLEAN,
-    "priority": Rule(integer, lambda value: abs(value) < 2**31, "must be a whole number"),
-    "cache_salt": TEXT,
-    "lora_name": TEXT,
-    # A row of so many comparisons for each token of the history.
-    "no_repeat_ngram_size": Rule(integer, lambda value: 0 <= value <= 1024, "must be 0 to 1024"),
-    "suppress_repetition_in_generation": BOOLEAN,
-    "early_stop": Rule(as_early_stop, lambda value: True, EARLY_STOP_SENTENCE),
-    "logits_processors_args": Rule(
-        # As it will arrive: a value that no message can carry raises here.
-        lambda value: msgspec.msgpack.decode(msgspec.msgpack.encode(dict(value)), type=dict[str, Any]),
-        lambda value: True,
-        "must be {name: value}, of plain values such as numbers, strings, lists and dicts",
-    ),
-}
-
-_ALIASES = {"frequence_penalty": "frequency_penalty", "max_thinking_tokens": "reasoning_max_tokens"}
-
-
 def _form(name: str) -> Callable[[Any], GuidedDecodingParams]:
     return lambda value: GuidedDecodingParams(**{name: value})
 
@@ -209,6 +150,8 @@ _GUIDED: dict[str, Callable[[Any], GuidedDecodingParams | None]] = {
     "response_format": from_response_format,
 }
 
+# Those of a shape's have a way of their own.
+_ALIASES = {alias: name for alias, name in other_names_in(SamplingParams).items() if alias not in _GUIDED}
 _DEFAULTS = {item.name: item.default for item in msgspec.structs.fields(SamplingParams)}
 # Fields left at their default are skipped: a params object is decoded several times on its way.
-_CHECKS = [(name, _DEFAULTS[name], rule) for name, rule in _RULES.items()]
+_CHECKS = [(name, _DEFAULTS[name], rule) for name, rule in rules_of(SamplingParams).items()]

@@ -17,6 +17,7 @@ from typing import Any, get_args
 import msgspec
 
 from penstock.protocol import config, sampling
+from penstock.protocol.described import rules_of
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "configuration.md"
 
@@ -130,8 +131,8 @@ def main() -> int:
 
 
 def page() -> str:
-    engine_takes = {name: check.sentence for name, check in config._CHECKS.items()}
-    sampling_takes = {name: rule.sentence for name, rule in sampling._RULES.items()}
+    engine_takes = {name: rule.sentence for name, rule in rules_of(config.EngineConfig).items()}
+    sampling_takes = {name: rule.sentence for name, rule in rules_of(sampling.SamplingParams).items()}
     parts = [
         HEAD,
         "## Engine\n",

@@ -20,9 +20,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ...protocol.config import EngineConfig, size
+from ...protocol.config import EngineConfig
 from ...protocol.decoding_fault import DecodingFault
 from ...protocol.errors import ConfigError
+from ...protocol.option_rules import size
 from ...protocol.owner_file import read_owner_file
 from ...protocol.rules import shown
 from ...protocol.suggestion import suggestion

@@ -5,65 +5,62 @@ One frozen struct, checked when it is made. Knows nothing of requests or models.
 
 import ipaddress
 import os
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import msgspec
-from msgspec import Meta
 
+from ...protocol.described import described, rules_of
 from ...protocol.errors import ConfigError
 from ...protocol.owner_file import read_owner_file
-from ...protocol.rules import shown
+from ...protocol.rules import Rule, shown
 
 DEFAULT_ADDRESS = "127.0.0.1:8000"
 _LAST_PORT = 65535
-_LOG_REQUESTS = ("auto", "on", "off")
+
+
+def _rule(holds: Callable[[Any], bool], sentence: str) -> Rule:
+    return Rule(lambda value: value, holds, sentence)
+
+
+_COUNT = _rule(lambda value: type(value) is int and value >= 1, "must be a whole number, 1 or more")
+_AMOUNT = _rule(lambda value: type(value) is int and value >= 0, "must be a whole number, 0 or more")
+_SECONDS = _rule(lambda value: type(value) in (int, float) and 0 < value < 1e9, "must be a number of seconds above 0")
+_LOGGED = _rule(lambda value: value in ("auto", "on", "off"), "must be auto, on or off")
 
 
 class HttpOptions(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Every limit has a default that a desk can live with."""
 
-    http: Annotated[str, Meta(description="where to listen: HOST:PORT, or PORT on 127.0.0.1")] = DEFAULT_ADDRESS
-    api_key_file: Annotated[str | None, Meta(description="file of API keys, one a line")] = None
-    tls_certificate: Annotated[str | None, Meta(description="PEM file with the certificate and its chain")] = None
-    tls_key: Annotated[str | None, Meta(description="PEM file with its private key")] = None
-    allowed_hosts: Annotated[list[str], Meta(description="names that a Host header may have")] = []
-    http_added: Annotated[bool, Meta(description="serve models and adapters that scripts have added, too")] = False
-    trust_request_chat_template: Annotated[bool, Meta(description="requests may bring a chat template")] = False
-    allow_priority: Annotated[bool, Meta(description="requests may go before those of other clients")] = False
-    log_requests: Annotated[str, Meta(description="a line a request: on, off, or auto, in the foreground")] = "auto"
-    max_body_bytes: Annotated[int, Meta(description="bytes of a request's body")] = 8 * 2**20
-    max_header_bytes: Annotated[int, Meta(description="bytes of a request's line and headers")] = 32 * 2**10
-    max_connections: Annotated[int, Meta(description="connections open at once; one that waits gives way")] = 1024
-    max_requests: Annotated[int, Meta(description="answers in computation at once; one key has ¾ at most")] = 256
-    max_queue: Annotated[int, Meta(description="requests that wait for one of these places")] = 1024
-    max_outputs: Annotated[int, Meta(description="answers that one request may ask for: prompts times n")] = 256
-    header_timeout: Annotated[float, Meta(description="seconds until a request's headers are complete")] = 10.0
-    body_timeout: Annotated[float, Meta(description="seconds until its body is complete")] = 30.0
-    idle_timeout: Annotated[float, Meta(description="seconds that a connection is kept for a next request")] = 30.0
-    stall_timeout: Annotated[float, Meta(description="seconds that a client may read nothing")] = 30.0
-    request_timeout: Annotated[float, Meta(description="seconds that one answer may take")] = 3600.0
+    http: Annotated[str, described("where to listen: HOST:PORT, or PORT on 127.0.0.1")] = DEFAULT_ADDRESS
+    api_key_file: Annotated[str | None, described("file of API keys, one a line")] = None
+    tls_certificate: Annotated[str | None, described("PEM file with the certificate and its chain")] = None
+    tls_key: Annotated[str | None, described("PEM file with its private key")] = None
+    allowed_hosts: Annotated[list[str], described("names that a Host header may have")] = []
+    http_added: Annotated[bool, described("serve models and adapters that scripts have added, too")] = False
+    trust_request_chat_template: Annotated[bool, described("requests may bring a chat template")] = False
+    allow_priority: Annotated[bool, described("requests may go before those of other clients")] = False
+    log_requests: Annotated[str, described("a line a request: on, off, or auto, in the foreground", _LOGGED)] = "auto"
+    max_body_bytes: Annotated[int, described("bytes of a request's body", _COUNT)] = 8 * 2**20
+    max_header_bytes: Annotated[int, described("bytes of a request's line and headers", _COUNT)] = 32 * 2**10
+    max_connections: Annotated[int, described("connections open at once; one that waits gives way", _COUNT)] = 1024
+    max_requests: Annotated[int, described("answers in computation at once; one key has ¾ at most", _COUNT)] = 256
+    max_queue: Annotated[int, described("requests that wait for one of these places", _AMOUNT)] = 1024
+    max_outputs: Annotated[int, described("answers that one request may ask for: prompts times n", _COUNT)] = 256
+    header_timeout: Annotated[float, described("seconds until a request's headers are complete", _SECONDS)] = 10.0
+    body_timeout: Annotated[float, described("seconds until its body is complete", _SECONDS)] = 30.0
+    idle_timeout: Annotated[float, described("seconds that a connection is kept for a next request", _SECONDS)] = 30.0
+    stall_timeout: Annotated[float, described("seconds that a client may read nothing", _SECONDS)] = 30.0
+    request_timeout: Annotated[float, described("seconds that one answer may take", _SECONDS)] = 3600.0
+
 
     def __post_init__(self) -> None:
         self.address  # noqa: B018 - raises for one that can't be
-        for name in self.__struct_fields__:
-            if name.startswith("max_"):
-                self._check_count(name, least=0 if name == "max_queue" else 1)
-            elif name.endswith("_timeout"):
-                self._check_seconds(name)
-        if self.log_requests not in _LOG_REQUESTS:
-            raise ConfigError(f"log_requests={self.log_requests!r} must be {', '.join(_LOG_REQUESTS[:-1])} or off.")
+        for name, rule in _RULES.items():
+            if not rule.holds(value := getattr(self, name)):
+                raise ConfigError(f"{name}={value!r} {rule.sentence}.")
         if (self.tls_certificate is None) != (self.tls_key is None):
             raise ConfigError("tls_certificate and tls_key belong together: give both or none.")
-
-    def _check_count(self, name: str, least: int) -> None:
-        value = getattr(self, name)
-        if type(value) is not int or value < least:
-            raise ConfigError(f"{name}={value!r} must be a whole number, {least} or more.")
-
-    def _check_seconds(self, name: str) -> None:
-        value = getattr(self, name)
-        if type(value) not in (int, float) or not 0 < value < 1e9:
-            raise ConfigError(f"{name}={value!r} must be a number of seconds above 0.")
 
     @property
     def address(self) -> tuple[str, int]:
@@ -106,6 +103,9 @@ class HttpOptions(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fiel
         if not keys:
             raise ConfigError(f"api_key_file={self.api_key_file!r} holds no key; write one a line.")
         return [key.encode() for key in keys]
+
+
+_RULES = rules_of(HttpOptions)
 
 
 def _is_ipv6(host: str) -> bool:

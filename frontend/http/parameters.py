@@ -11,24 +11,24 @@ from ...protocol.guided import FORMS, GuidedDecodingParams
 from ...protocol.sampling import SamplingParams
 from ...protocol.suggestion import suggestion
 from .errors import ApiError
-from .schemas.sampling import SAME_NAMES, Sampling
+from .schemas.sampling import TAKEN, TAKEN_WITH_CHOICES, Sampled
+
+_SAME_NAMES = tuple(name for name in (*TAKEN, *TAKEN_WITH_CHOICES) if name != "cache_salt")
 
 
-def sampling_params(request: Sampling, defaults: SamplingParams, salt: str | None, **further: Any) -> SamplingParams:
+def sampling_params(request: Sampled, defaults: SamplingParams, salt: str | None, **further: Any) -> SamplingParams:
     """`further` are fields that each kind of request writes in its own way; None among them is not given."""
-    chosen = {name: value for name in SAME_NAMES if (value := getattr(request, name)) is not None}
+    chosen = {name: value for name in _SAME_NAMES if (value := getattr(request, name, None)) is not None}
     chosen.update({name: value for name, value in further.items() if value is not None})
-    if request.guided_json is not None:
-        chosen["guided_decoding"] = GuidedDecodingParams(json=request.guided_json)
     if request.structured_outputs is not None:
-        if "guided_decoding" in chosen:
+        if "guided_decoding" in chosen or "guided_json" in chosen:
             raise ApiError(400, "An answer has one shape: give structured_outputs or guided_json, not both.")
         chosen["guided_decoding"] = _structured(request.structured_outputs)
-    chosen["cache_salt"] = salted(salt, request.cache_salt)
+    chosen["cache_salt"] = _salted(salt, request.cache_salt)
     return msgspec.structs.replace(defaults, **chosen)
 
 
-def salted(salt: str | None, own: str | None) -> str | None:
+def _salted(salt: str | None, own: str | None) -> str | None:
     """Cached prefixes are shared within a key only; within it, a request may divide further."""
     return own if salt is None else f"{salt} {own or ''}"
 

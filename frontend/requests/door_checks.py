@@ -21,6 +21,12 @@ def _adapters_where_there_is_room(params: SamplingParams, config: EngineConfig, 
         raise RequestError(f"There is no adapter {params.lora_name!r}: this model was started without enable_lora.")
 
 
+def _logprobs_where_they_are_given(params: SamplingParams, config: EngineConfig, plan: MemoryPlan) -> None:
+    for name, number in (("logprobs", params.logprobs), ("prompt_logprobs", params.prompt_logprobs)):
+        if number is not None and not config.enable_logprob:
+            raise RequestError(f"{name}={number}: this model was started with enable_logprob=False.")
+
+
 def _stop_strings_in_bounds(params: SamplingParams, config: EngineConfig, plan: MemoryPlan) -> None:
     most, longest = config.limit_stop_strings, config.limit_stop_chars
     if len(params.stop or []) > most or any(len(text) > longest for text in params.stop or []):
@@ -68,6 +74,7 @@ def _ids_in_vocabulary(params: SamplingParams, config: EngineConfig, plan: Memor
 
 CHECKS: tuple[Callable[[SamplingParams, EngineConfig, MemoryPlan], None], ...] = (
     _adapters_where_there_is_room,
+    _logprobs_where_they_are_given,
     _stop_strings_in_bounds,
     _biases_in_bounds,
     _bad_words_in_bounds,

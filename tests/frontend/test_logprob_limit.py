@@ -47,3 +47,10 @@ def test_beyond_it_the_request_is_refused_with_both_figures(door, params):
     output = asked(door, **params).output
     assert output.error_code == 400 and output.finished
     assert f"limit is {VOCABULARY * 100:,} (option limit_logprobs)" in output.error_msg
+
+
+@pytest.mark.parametrize("name", ["logprobs", "prompt_logprobs"])
+def test_a_model_can_be_started_that_gives_none(name):
+    output = asked(door_of_pocket(enable_logprob=False), **{name: 0}).output
+    assert output.error_code == 400 and f"{name}=0: " in output.error_msg and "enable_logprob=False" in output.error_msg
+    assert not asked(door_of_pocket(enable_logprob=False)).is_finished

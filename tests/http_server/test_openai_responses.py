@@ -78,6 +78,16 @@ def test_a_response_says_that_it_was_cut(client):
     assert found.status == "incomplete" and found.incomplete_details.reason == "max_output_tokens"
 
 
+def test_a_response_takes_the_parameters_that_other_requests_take(client):
+    asked = {"model": "pocket", "input": "What is 2 + 3?", "temperature": 0}
+    found = client.responses.create(**asked, extra_body={"guided_choice": ["seven"], "min_tokens": 1})
+    assert found.output_text == "seven"
+    with pytest.raises(openai.BadRequestError, match="repetition_penalty=0: must be a number above 0"):
+        client.responses.create(**asked, extra_body={"repetition_penalty": 0})
+    with pytest.raises(openai.BadRequestError, match="no field 'n'"):
+        client.responses.create(**asked, extra_body={"n": 2})
+
+
 def test_nothing_is_kept_between_responses(client):
     with pytest.raises(openai.BadRequestError, match="keeps nothing"):
         client.responses.create(model="pocket", input="x", previous_response_id="resp_1")

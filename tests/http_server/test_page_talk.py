@@ -169,6 +169,7 @@ def test_a_setting_that_makes_no_sense_is_named_and_nothing_is_sent(page):
     for name, value, words in (
         ("tools", "[{", "no JSON"), ("tools", "{}", "a list"), ("further", "[]", "an object"),
         ("temperature", "-1", "from 0 to 5"), ("max_tokens", "1.5", "a whole number"),
+        ("max_tokens", "0", "a whole number of at least 1"), ("min_p", "2", "from 0 to 1"),
     ):  # fmt: skip
         page.value(f"$('{name}').value = {json.dumps(value)}; 0")
         ask(page, "Hi")

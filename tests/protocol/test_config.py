@@ -85,6 +85,9 @@ def test_the_utilization_can_come_from_the_environment(monkeypatch):
     monkeypatch.setenv("BFC_MEM_RATIO", "0.5")
     assert EngineConfig.from_options("m").gpu_memory_utilization == 0.5
     assert EngineConfig.from_options("m", gpu_memory_utilization=0.7).gpu_memory_utilization == 0.7
+    monkeypatch.setenv("BFC_MEM_RATIO", "half")
+    with pytest.raises(ConfigError, match="gpu_memory_utilization='half'"):
+        EngineConfig.from_options("m")
 
 
 def test_the_config_survives_the_wire():

@@ -3,12 +3,15 @@
 import dataclasses
 import inspect
 import typing
+from collections.abc import Iterable, Mapping, Sequence
 
+import msgspec
 import pytest
 
 import penstock
 from penstock import LLM, AsyncLLM, BeamSearchParams, CompletionOutput, GuidedDecodingParams, SamplingParams
 from penstock.protocol.config import _ALIASES, EngineConfig
+from penstock.protocol.early_stop import EarlyStop
 from penstock.protocol.options import EngineOptions
 from penstock.protocol.outputs import Samples
 from penstock.protocol.sampling_fields import SamplingFields
@@ -21,6 +24,48 @@ def test_options_are_written_out_under_the_same_names():
 
 def test_so_are_the_fields_of_sampling_params():
     assert list(SamplingFields.__annotations__) == list(SamplingParams.__struct_fields__)
+
+
+# What a person may write for a field of this type, beside None; Any is for schemas, which come as pydantic models, too.
+WRITTEN = {
+    list[str]: str | Iterable[str],
+    list[int]: int | Sequence[int],
+    list[list[int]]: Iterable[Sequence[int]],
+    dict[int, float]: Mapping[int, float] | Mapping[str, float],
+    dict[str, typing.Any]: Mapping[str, typing.Any],
+    EarlyStop: EarlyStop | Mapping[str, typing.Any],
+    GuidedDecodingParams: GuidedDecodingParams | Mapping[str, typing.Any],
+}
+SCHEMAS = {"guided_json", "guided_structural_tag", "structural_tag"}
+
+
+def own_type(field: msgspec.structs.FieldInfo) -> typing.Any:
+    """Without its None."""
+    kind = field.type.__origin__
+    parts = typing.get_args(kind)
+    return next(each for each in parts if each is not type(None)) if type(None) in parts else kind
+
+
+@pytest.mark.parametrize("field", msgspec.structs.fields(SamplingParams), ids=lambda field: field.name)
+def test_a_parameter_is_written_out_with_the_type_that_its_field_has(field):
+    written = typing.get_type_hints(SamplingFields)[field.name]
+    kind = own_type(field)
+    assert written == (typing.Any if field.name in SCHEMAS else WRITTEN.get(kind, kind) | None)
+
+
+@pytest.mark.parametrize("field", msgspec.structs.fields(EngineConfig)[1:], ids=lambda field: field.name)
+def test_an_option_is_written_out_with_the_type_or_the_values_that_its_field_has(field):
+    written = typing.get_type_hints(EngineOptions)[field.name]
+    parts = {each for each in (typing.get_args(written) or (written,)) if each is not type(None)}
+    kind, choices = own_type(field), field.type.__metadata__[0].extra["rule"].choices
+    if choices and field.name != "connect":  # which may be a path
+        values = {value for each in (written, *parts) for value in typing.get_args(each)} | parts
+        assert set(choices) <= values
+    elif kind in (int, float, bool):
+        assert kind in parts and (parts == {kind} or field.name == "kv_cache_memory")
+    else:
+        assert parts & {kind, *typing.get_args(WRITTEN.get(kind, kind))}
+    assert (type(None) in typing.get_args(written)) or field.default is not None
 
 
 @pytest.mark.parametrize("name", ["dtype", "quantization", "kv_cache_dtype", "load_format", "device", "block_size"])

@@ -18,7 +18,7 @@ from ..errors import ApiError
 from ..generation import Generation, check_asked, pieces
 from ..long_json import PIECE_BYTES
 from ..models import Model
-from ..parameters import salted
+from ..parameters import sampling_params
 from ..reply import Reply
 from ..response_items import Items
 from ..schemas.chat import Called, CalledFunction, ChatMessage, ContentPart
@@ -37,7 +37,6 @@ from ..schemas.responses import (
 from ..tool_choice import CallTaker, ToolChoice
 
 _KEPT_NOWHERE = ("previous_response_id", "conversation", "background")
-_SAMPLED = ("temperature", "top_p", "top_k", "min_p", "seed", "stop", "priority")
 _TEXT_PARTS = ("input_text", "output_text", "text", "reasoning_text", "summary_text")
 
 
@@ -125,16 +124,15 @@ async def responses(call: Call, request: ResponsesRequest) -> AnyReply:
 def _prepared(call: Call, request: ResponsesRequest, model: Model) -> _Responses:
     tools = [_nested(tool) for tool in request.tools or ()]
     choice = ToolChoice.of(request.tool_choice, tools)
-    chosen: dict[str, Any] = {name: value for name in _SAMPLED if (value := getattr(request, name)) is not None}
-    if request.max_output_tokens is not None:
-        chosen["max_tokens"] = request.max_output_tokens
-    if choice.shape is not None:
-        chosen["guided_decoding"] = choice.shape
-    if (form := _response_format(request)) is not None:
-        chosen["response_format"] = form
-    chosen["cache_salt"] = salted(call.salt, request.cache_salt)
-    chosen["lora_name"] = model.adapter(None)
-    params = msgspec.structs.replace(model.defaults, **chosen)
+    params = sampling_params(
+        request,
+        model.defaults,
+        call.salt,
+        max_tokens=request.max_output_tokens,
+        guided_decoding=choice.shape,
+        response_format=_response_format(request),
+        lora_name=model.adapter(None),
+    )
     check_asked(1, params, call.server.options)
     options = template_options(request.chat_template_kwargs)
     if request.reasoning is not None and request.reasoning.effort is not None:

@@ -1,14 +1,21 @@
 """The page at `/`: one file with its own style and script, which may load nothing from anywhere else.
 
 It is written as several (`style/`, `script/`), which are put into `index.html` in the order below: scripts share one
-scope, and each uses only what stands in those before it, but for calls that come later than the last.
+scope, and each uses only what stands in those before it, but for calls that come later than the last. `BOUNDS`, before
+them all, has those of the parameters that it lets a person set.
 """
 
 import hashlib
 from base64 import b64encode
 from functools import cache
 from pathlib import Path
+from typing import Any
 
+import msgspec
+
+from ....protocol.described import rules_of
+from ....protocol.rules import MOST
+from ....protocol.sampling import SamplingParams
 from ..reply import Reply
 
 _FOLDER = Path(__file__).parent
@@ -23,7 +30,8 @@ _SCRIPTS = (
 @cache
 def page() -> Reply:
     style = _joined("style", _STYLES, "css")
-    script = '"use strict";\n' + _joined("script", _SCRIPTS, "js")
+    bounds = msgspec.json.encode(_bounds()).decode()
+    script = f'"use strict";\nconst BOUNDS = {bounds};\n' + _joined("script", _SCRIPTS, "js")
     text = (_FOLDER / "index.html").read_text(encoding="utf-8")
     text = text.replace("<style></style>", f"<style>{style}</style>")
     text = text.replace("<script></script>", f"<script>{script}</script>")
@@ -34,6 +42,16 @@ def page() -> Reply:
     )
     headers = [(b"content-security-policy", policy.encode()), (b"referrer-policy", b"no-referrer")]
     return Reply(text.encode(), b"text/html; charset=utf-8", headers=headers)
+
+
+def _bounds() -> dict[str, dict[str, Any]]:
+    """As a number's field in a form has them, by the parameter; none where only what an integer holds ends it."""
+    words = {"ge": "min", "le": "max"}
+    return {
+        name: {words[each]: bound for each, bound in rule.bounds.items() if each in words and abs(bound) < MOST}
+        for name, rule in rules_of(SamplingParams).items()
+        if rule.bounds
+    }
 
 
 def _joined(folder: str, names: tuple[str, ...], ending: str) -> str:

@@ -5,7 +5,9 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from .sampling import MOST, PromptLogprobs, Ranked, Sampling, TokenId, Usage
+from ....protocol.rules import MOST
+from ....protocol.sampling import MAX_SAMPLES
+from .sampling import PromptLogprobs, Ranked, Sampling, TokenId, Usage
 
 
 class CompletionRequest(Sampling, kw_only=True, forbid_unknown_fields=True):
@@ -17,7 +19,7 @@ class CompletionRequest(Sampling, kw_only=True, forbid_unknown_fields=True):
     logprobs: Ranked | None = None
     echo: bool | None = None
     suffix: Annotated[str | None, Meta(description="refused: no model here fills gaps")] = None
-    best_of: Annotated[int, Meta(ge=1, le=128, description="must equal n")] | None = None
+    best_of: Annotated[int, Meta(ge=1, le=MAX_SAMPLES, description="must equal n")] | None = None
     add_special_tokens: bool | None = None
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from .sampling import MOST, Count, FreeForm, Ignored, Ranked
+from .sampling import Count, FreeForm, Ranked, Sampled
 
 
 class InputPart(msgspec.Struct, kw_only=True):
@@ -49,21 +49,11 @@ class ReasoningOptions(msgspec.Struct, kw_only=True):
     generate_summary: str | None = None  # without effect
 
 
-class ResponsesRequest(Ignored, kw_only=True, forbid_unknown_fields=True):
+class ResponsesRequest(Sampled, kw_only=True, forbid_unknown_fields=True):
     input: str | Annotated[list[InputItem], Meta(min_length=1)]
-    model: str | None = None
     instructions: str | None = None
-    stream: bool | None = None
     stream_options: FreeForm | None = None
     max_output_tokens: Count | None = None
-    temperature: Annotated[float, Meta(ge=0, le=1000)] | None = None
-    top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
-    top_k: Annotated[int, Meta(ge=-1, le=MOST)] | None = None
-    min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
-    seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] | None = None
-    stop: str | list[str] | None = None
-    priority: Annotated[int, Meta(ge=-MOST, le=MOST)] | None = None
-    cache_salt: Annotated[str, Meta(max_length=1024)] | None = None
     top_logprobs: Ranked | None = None
     tools: list[FlatTool] | None = None
     tool_choice: Literal["none", "auto", "required"] | FlatChoice | None = None

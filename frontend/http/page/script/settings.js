@@ -1,16 +1,17 @@
 // What a person may set: kept in this browser, put into every request. What is left empty is the model's own affair.
 
+// What a person may want of them is less, here and there, than the server takes.
 const NUMBERS = [
-  ["temperature", "Temperature", { min: 0, max: 5, step: 0.1 }],
-  ["top_p", "Top p", { min: 0.01, max: 1, step: 0.01 }],
-  ["top_k", "Top k", { min: -1, step: 1 }],
-  ["min_p", "Min p", { min: 0, max: 1, step: 0.01 }],
-  ["max_tokens", "Most tokens", { min: 1, step: 1, placeholder: "all that fit" }],
-  ["seed", "Seed", { min: 0, step: 1, placeholder: "a new one" }],
+  ["temperature", "Temperature", { max: 5, step: 0.1 }],
+  ["top_p", "Top p", { min: 0.01, step: 0.01 }],
+  ["top_k", "Top k", { step: 1 }],
+  ["min_p", "Min p", { step: 0.01 }],
+  ["max_tokens", "Most tokens", { step: 1, placeholder: "all that fit" }],
+  ["seed", "Seed", { step: 1, placeholder: "a new one" }],
   ["repetition_penalty", "Repetition penalty", { min: 0.01, max: 10, step: 0.05 }],
-  ["presence_penalty", "Presence penalty", { min: -2, max: 2, step: 0.1 }],
-  ["frequency_penalty", "Frequency penalty", { min: -2, max: 2, step: 0.1 }],
-];
+  ["presence_penalty", "Presence penalty", { step: 0.1 }],
+  ["frequency_penalty", "Frequency penalty", { step: 0.1 }],
+].map(([name, label, own]) => [name, label, { ...BOUNDS[name], ...own }]);
 const CHOICES = {
   thinking: ["Thinking", { "": "as the model does", on: "on", off: "off" }],
   reasoning_effort: ["Reasoning effort", { "": "as the model does", low: "low", medium: "medium", high: "high" }],

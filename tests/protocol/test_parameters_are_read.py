@@ -1,0 +1,85 @@
+"""Every option and every parameter is read by the code that it is for.
+
+One that is checked, documented and handed on, and then read by nobody, is a promise that nothing keeps.
+"""
+
+import msgspec
+import pytest
+from builders.readings import Readings, sources
+
+from penstock import BeamSearchParams, GuidedDecodingParams
+from penstock.frontend.daemon.settings import DaemonSettings
+from penstock.frontend.http.options import HttpOptions
+from penstock.protocol import sampling
+from penstock.protocol.config import EngineConfig
+from penstock.protocol.described import other_names_in
+from penstock.protocol.sampling import SamplingParams
+
+STRUCTS = {
+    SamplingParams: "protocol/sampling.py",
+    BeamSearchParams: "protocol/beams.py",
+    GuidedDecodingParams: "protocol/guided.py",
+    EngineConfig: "protocol/config.py",
+    HttpOptions: "frontend/http/options.py",
+    DaemonSettings: "frontend/daemon/settings.py",
+}
+# Here they are only handed on, shown or compared; the stand-in is a worker for tests.
+NO_USE = ("protocol/", "frontend/http/", "frontend/commands/", "frontend/daemon/agreement.py", "worker/stand_in/")
+# Other ways to write a field, into which they are folded when the struct is made, as a test below proves.
+FOLDED = {
+    "frequence_penalty": 0.5,
+    "max_thinking_tokens": 7,
+    "guided_json": {"type": "object"},
+    "guided_regex": "a+",
+    "guided_choice": ["a"],
+    "guided_grammar": 'root ::= "a"',
+    "guided_json_object": True,
+    "guided_structural_tag": {"type": "structural_tag"},
+    "structural_tag": {"type": "structural_tag"},
+    "response_format": {"type": "json_object"},
+}
+
+
+@pytest.fixture(scope="module")
+def texts() -> dict[str, str]:
+    return sources()
+
+
+def unread(struct: type[msgspec.Struct], texts: dict[str, str], further: tuple[str, ...] = ()) -> set[str]:
+    names = {*struct.__struct_fields__, *further} - FOLDED.keys()
+    no_use = () if struct in (HttpOptions, DaemonSettings) else NO_USE
+    found = Readings(struct.__name__, STRUCTS[struct], texts).of(names, left_out=no_use)
+    return {name for name, files in found.items() if not files}
+
+
+@pytest.mark.parametrize("struct", STRUCTS)
+def test_every_field_is_read_by_the_code_that_it_is_for(struct, texts):
+    assert unread(struct, texts, further=("is_for_nobody",)) == {"is_for_nobody"}
+
+
+# A reading of each kind: as an attribute, through a table, in a method of the struct's own.
+@pytest.mark.parametrize(
+    ("struct", "file", "name", "reading"),
+    [
+        (SamplingParams, "frontend/text/detokenizer.py", "skip_special_tokens", "params.skip_special_tokens"),
+        (SamplingParams, "worker/sampler/parameters.py", "min_p", '"min_p"'),
+        (EngineConfig, "worker/start/start.py", "lm_head_fp32", "config.lm_head_fp32"),
+        (EngineConfig, "frontend/parsing/chosen.py", "tool_call_parser", '"tool_call_parser"'),
+        (EngineConfig, "protocol/config.py", "max_num_seqs", "self.max_num_seqs"),
+        (BeamSearchParams, "engine/beams.py", "length_penalty", "self.params.length_penalty"),
+        (HttpOptions, "frontend/http/connection.py", "idle_timeout", "self._options.idle_timeout"),
+        (DaemonSettings, "frontend/daemon/models.py", "load_wait", "settings.load_wait"),
+    ],
+)
+def test_a_reading_that_is_lost_is_noticed(struct, file, name, reading, texts):
+    assert reading in texts[file]
+    without = texts[file].replace(reading, reading.replace(name, "something_else"))
+    assert unread(struct, {**texts, file: without}) == {name}
+
+
+@pytest.mark.parametrize("name", FOLDED)
+def test_another_way_to_write_a_field_is_folded_into_it(name):
+    params = SamplingParams(**{name: FOLDED[name]})
+    other = other_names_in(SamplingParams).get(name, "guided_decoding")
+    into = "guided_decoding" if name in sampling._GUIDED else other
+    assert getattr(params, name) is None and getattr(params, into) not in (None, getattr(SamplingParams(), into))
