@@ -36,7 +36,7 @@ class Stopped(Exception):
 class Plans:
     """What the engine sends, in order; a mask may come before or after the plans that surround it."""
 
-    def __init__(self, inbox: Inbox) -> None:
+    def __init__(self, inbox: Inbox[WorkerInbox]) -> None:
         self.inbox = inbox
         self._waiting: deque[StepPlan | Allocate | AdapterOrder] = deque()
         self._masks: dict[int, MaskFrame] = {}
@@ -68,7 +68,7 @@ class Plans:
 def main(child: Child) -> None:
     # Bound before torch is imported: the engine's words wait in it.
     heartbeat = Heartbeat.of(child.role, child.launch.heartbeats)
-    plans = Plans(WatchedInbox(child.directory, f"worker{child.rank}", WorkerInbox, heartbeat))
+    plans = Plans(WatchedInbox[WorkerInbox](child.directory, f"worker{child.rank}", WorkerInbox, heartbeat))
     engine = Outbox(child.directory, "engine")
 
     with no_collections():

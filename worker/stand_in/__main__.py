@@ -23,7 +23,7 @@ _CELLS_PER_GIB = 1024  # of a second tier, as if a block needed a MiB
 
 def main(child: Child) -> None:
     heartbeat = Heartbeat.of(child.role, child.launch.heartbeats)
-    inbox = WatchedInbox(child.directory, f"worker{child.rank}", WorkerInbox, heartbeat)
+    inbox = WatchedInbox[WorkerInbox](child.directory, f"worker{child.rank}", WorkerInbox, heartbeat)
     engine = Outbox(child.directory, "engine")
     plan = _plan(child.launch)
     engine.send(Loaded(child.rank, plan))

@@ -63,7 +63,7 @@ class Tree:
         self._oom_kills = _oom_kills()
         try:
             self.files = TreeFiles(config, model_folder, tokenizer_folder)
-            self.inbox = Inbox(self.directory.path, "frontend", FrontendInbox)
+            self.inbox = Inbox[FrontendInbox](self.directory.path, "frontend", FrontendInbox)
             self.engine = Outbox(self.directory.path, "engine")
             self._start(
                 Launch(
