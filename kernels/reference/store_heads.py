@@ -47,5 +47,5 @@ def _store(key: Tensor, value: Tensor, kv: PagedKV, kv_slots: Tensor) -> None:
     held[blocks, :, offsets] = codes
     kv.values.copy_(packed_values(held, kv.kind))
     for memory, scales in ((kv.key_scales, key_scales), (kv.value_scales, value_scales)):
-        if memory is not None:
+        if memory is not None and scales is not None:
             memory[blocks, :, :, offsets] = scales

@@ -33,6 +33,8 @@ def main(child: Child) -> None:
     def await_mask(step: int) -> MaskFrame:
         while step not in frames:
             frame = inbox.receive()
+            if not isinstance(frame, MaskFrame):
+                raise RuntimeError(f"A mask was awaited, and {type(frame).__name__} came.")
             frames[frame.step] = frame
         return frames.pop(step)
 
