@@ -11,7 +11,7 @@ from ..protocol.trace import Trace
 from .adapters import Adapters
 from .grammar.apart import Apart
 from .grammar.compiler import Compiler
-from .grammar.guides import Guides
+from .grammar.constraints import Constraints
 from .limits import Limits
 from .loop import Loop
 from .scheduler import Scheduler
@@ -37,7 +37,7 @@ def main(child: Child) -> None:
         Limits.settled(config, plan),
         shares_prefixes=config.enable_prefix_caching,
         adapters=adapters,
-        guides=Guides(
+        constraints=Constraints(
             Compiler(*from_files), Apart(*from_files), plan.vocab_size, may_force=not config.logits_processors
         ),
     )

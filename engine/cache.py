@@ -4,18 +4,44 @@ A full block can be found as soon as its computation is planned and all its toke
 order, and each layer writes all rows' keys and values before any row attends. A hit stops one token short, since
 the last token must be computed to sample the next. A block that is evicted from the pool is offered to a second tier
 under its key; what is found there is loaded into a block of the pool, and found in it from then on.
-Knows nothing of slots, steps and policy.
+
+A key is a chained cryptographic hash of all tokens up to the block's end, and of what else its content is of: equal
+keys mean equal keys and values. Cryptographic, because with `cache_salt` the key is all that keeps one tenant from
+reading another's prefix.
 """
 
 from bisect import bisect_left
 from collections.abc import Iterable
 from collections.abc import Sequence as Table
+from hashlib import blake2b
+
+import msgspec
 
 from ..protocol.messages import Prompt
 from .blocks import BlockPool
-from .hashing import next_key, root_key, stretched_key
 from .offload import Moves, SecondTier
 from .request import Sequence
+
+_DIGEST_BYTES = 32
+
+
+def root_key(cache_salt: str | None, adapter: int | None, only_request: int | None) -> bytes:
+    """The first link: whoever differs in one of these shares nothing. `only_request` shuts out all other requests."""
+    parts = msgspec.msgpack.encode((cache_salt, adapter, only_request))
+    return blake2b(parts, digest_size=_DIGEST_BYTES, person=b"penstock kv root").digest()
+
+
+def stretched_key(root: bytes, stretch: int) -> bytes:
+    """The first link where positions are rotated for a longer request: keys of one length can't serve another."""
+    if stretch == 0:
+        return root
+    return blake2b(root + stretch.to_bytes(4), digest_size=_DIGEST_BYTES, person=b"penstock stretch").digest()
+
+
+def next_key(previous: bytes, packed_tokens: bytes) -> bytes:
+    """The key of the block that holds these tokens after the block named `previous`."""
+    return blake2b(previous + packed_tokens, digest_size=_DIGEST_BYTES).digest()
+
 
 # By place in a table: the block that holds what belongs there, or None where only the second tier does.
 Found = list[int | None]

@@ -5,9 +5,9 @@ that are verified or prompts with media, is another class behind the same few me
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
-from ..protocol.messages import Ended
+from ..protocol.messages import Ended, StepResult, values
 from .publisher import Publisher
 from .queue import WaitingQueue
 from .request import Sequence
@@ -71,3 +71,21 @@ def end_at(sequence: Sequence, token: int) -> Ended | None:
     if sequence.num_known >= sequence.max_total:
         return Ended(sequence.id, "length")
     return None
+
+
+def repetitive(step: Step, result: StepResult) -> Iterator[Sequence]:
+    """The sequences that this step's tokens end, for they have fallen into a loop (`early_stop`).
+
+    That is so many tokens in a row of which the model had no doubt. The worker says of each token whether it was as
+    likely as its request's threshold; they are counted here as results come, so neither company nor steps in flight
+    matter.
+    """
+    certainty = values(result.certainty)
+    for row, is_certain in zip(certainty[::2], certainty[1::2], strict=True):
+        sequence = step.rows[row]
+        early_stop = sequence.params.early_stop
+        if early_stop is None or sequence.has_ended or sequence in step.dropped:
+            continue
+        sequence.num_certain = sequence.num_certain + 1 if is_certain else 0
+        if sequence.num_certain >= early_stop.window_size:
+            yield sequence

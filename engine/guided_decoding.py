@@ -10,7 +10,7 @@ from collections import deque
 
 from ..protocol.messages import Ended, MaskFrame
 from .decoding import Decoding, PlainDecoding, end_at
-from .grammar.guides import Guides
+from .grammar.constraints import Constraints
 from .publisher import Publisher
 from .queue import WaitingQueue
 from .request import Sequence
@@ -22,7 +22,7 @@ from .step import Step
 class GuidedDecoding(Decoding):
     def __init__(
         self,
-        guides: Guides,
+        constraints: Constraints,
         plain: PlainDecoding,
         running: Running,
         waiting: WaitingQueue,
@@ -30,7 +30,7 @@ class GuidedDecoding(Decoding):
         publisher: Publisher,
         counters: Counters,
     ) -> None:
-        self._guides = guides
+        self._constraints = constraints
         self._plain = plain
         self._publisher = publisher
         self._counters = counters
@@ -48,23 +48,23 @@ class GuidedDecoding(Decoding):
         if (ended := end_at(sequence, token)) is not None:
             self.end(sequence, ended)
             return
-        self._guides.follow(sequence, tokens)
+        self._constraints.follow(sequence, tokens)
         self._settle(sequence)
 
     def waits(self, sequence: Sequence) -> bool:
-        guide = sequence.guide
-        if guide is None or not guide.is_apart:
+        constraint = sequence.constraint
+        if constraint is None or not constraint.is_apart:
             return False
-        return guide.is_awaited or sequence.num_computed >= sequence.num_known
+        return constraint.is_awaited or sequence.num_computed >= sequence.num_known
 
     def give_way(self, sequence: Sequence) -> None:
-        if sequence.guide is not None and sequence.guide.is_awaited:
+        if sequence.constraint is not None and sequence.constraint.is_awaited:
             sequence.is_held = True
         else:
             self._plain.give_way(sequence)
 
     def end(self, sequence: Sequence, ended: Ended) -> None:
-        self._guides.forget(sequence)
+        self._constraints.forget(sequence)
         self._plain.end(sequence, ended)
 
     def take_mask(self) -> MaskFrame | None:
@@ -72,7 +72,7 @@ class GuidedDecoding(Decoding):
         if not self._in_flight or not self._in_flight[0].masked:
             return None
         step = self._in_flight[0]
-        frame = self._guides.frame(step)
+        frame = self._constraints.frame(step)
         for row in step.masked:
             if not step.rows[row].has_ended:
                 self._settle(step.rows[row])
@@ -81,7 +81,7 @@ class GuidedDecoding(Decoding):
 
     def let_in_heard(self) -> None:
         """Sequences that are followed elsewhere may go on."""
-        for sequence in self._guides.heard():
+        for sequence in self._constraints.heard():
             self._settle(sequence)
             if sequence.is_held and not sequence.has_ended:
                 sequence.is_held = False
@@ -89,14 +89,14 @@ class GuidedDecoding(Decoding):
 
     def _settle(self, sequence: Sequence) -> None:
         """Its grammar may leave nothing to say, or have become too much to follow, or not be known yet."""
-        guide = sequence.guide
-        if guide is None:
+        constraint = sequence.constraint
+        if constraint is None:
             sequence.decoding = self._plain  # it is free from here on
-        elif guide.is_awaited:
+        elif constraint.is_awaited:
             self._hold(sequence)
-        elif guide.error is not None:
-            self.end(sequence, Ended(sequence.id, "error", error_code=400, error_msg=guide.error))
-        elif guide.is_complete and (not sequence.endings or sequence.num_known < sequence.request.min_total):
+        elif constraint.error is not None:
+            self.end(sequence, Ended(sequence.id, "error", error_code=400, error_msg=constraint.error))
+        elif constraint.is_complete and (not sequence.endings or sequence.num_known < sequence.request.min_total):
             self.end(sequence, Ended(sequence.id, "stop"))  # no token says so
 
     def _hold(self, sequence: Sequence) -> None:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from .beams import BeamSearch
     from .client import Client
     from .decoding import Decoding
-    from .grammar.apart import GuideApart
-    from .grammar.guide import Guide
+    from .grammar.apart import ConstraintApart
+    from .grammar.constraint import Constraint
 
 NO_SLOT = -1
 
@@ -84,7 +84,7 @@ class Sequence:
         "endings",
         "decoding",
         "search",
-        "guide",
+        "constraint",
         "is_held",
         "is_waiting",
         "slot",
@@ -121,7 +121,7 @@ class Sequence:
         self.max_total = request.max_total
         self.endings = request.endings
         self.search: BeamSearch | None = None  # that decides which token comes next, a result at a time
-        self.guide: Guide | GuideApart | None = None  # that says which tokens may come next
+        self.constraint: Constraint | ConstraintApart | None = None  # that says which tokens may come next
         self.is_held = False  # until there is one, or until it knows what may come next
         self.is_waiting = False
         self.slot = NO_SLOT

@@ -15,15 +15,14 @@ from .adapters import Adapters
 from .admission import Admission
 from .beam_decoding import BeamDecoding
 from .cache import Cache
-from .decoding import PlainDecoding, end_at
-from .grammar.guide import Busy
-from .grammar.guides import Guides
+from .decoding import PlainDecoding, end_at, repetitive
+from .grammar.constraint import Busy
+from .grammar.constraints import Constraints
 from .guided_decoding import GuidedDecoding
 from .limits import Limits, Load
 from .preemption import Preemption
 from .publisher import Publisher
 from .queue import WaitingQueue
-from .repetition import repetitive
 from .request import Request, Sequence
 from .running import Running
 from .stats import Counters
@@ -37,11 +36,11 @@ class Scheduler:
         *,
         shares_prefixes: bool = True,
         adapters: Adapters | None = None,
-        guides: Guides | None = None,
+        constraints: Constraints | None = None,
     ) -> None:
         self.limits = limits
         self.adapters = adapters or Adapters.none()
-        self.guides = guides or Guides.none()
+        self.constraints = constraints or Constraints.none()
         self.cache = Cache(
             limits.num_blocks,
             limits.block_size,
@@ -59,7 +58,7 @@ class Scheduler:
         self.preemption = Preemption(self.admission, self.waiting, self.running, self.cache, self.counters)
         self.plain = PlainDecoding(self.sequences, self.running, self.waiting, self.publisher)
         self.guided = GuidedDecoding(
-            self.guides, self.plain, self.running, self.waiting, self.in_flight, self.publisher, self.counters
+            self.constraints, self.plain, self.running, self.waiting, self.in_flight, self.publisher, self.counters
         )
         self.beams = BeamDecoding(self.sequences, self.cache, self.running, self.waiting, self.publisher, self.counters)
         self._arrivals = 0
@@ -76,7 +75,7 @@ class Scheduler:
         is_long = self.limits.is_long(request.num_prompt)
         for sequence in self._sequences_of(request, is_long):
             self.sequences[sequence.id] = sequence
-            self._let_in(sequence, refusal or self.guides.begin(sequence))
+            self._let_in(sequence, refusal or self.constraints.begin(sequence))
 
     def _let_in(self, sequence: Sequence, refusal: Busy | str | None) -> None:
         if refusal is not None:
@@ -87,7 +86,7 @@ class Scheduler:
 
     def let_in_held(self) -> None:
         """Grammars have been compiled, or followed: who was held for them joins the queue, in its old place."""
-        for sequence, refusal in self.guides.ready():
+        for sequence, refusal in self.constraints.ready():
             self._let_in(sequence, refusal)
         self.guided.let_in_heard()
 
@@ -120,7 +119,7 @@ class Scheduler:
     def stats(self) -> Stats:
         return self.counters.snapshot(
             running=len(self.running),
-            waiting=len(self.waiting) + self.guides.num_held,
+            waiting=len(self.waiting) + self.constraints.num_held,
             blocks=self.cache.num_blocks,
             free_blocks=self.cache.num_free,
             saved_blocks=self.cache.second_tier.num_saved,
@@ -153,7 +152,7 @@ class Scheduler:
         load = self.admission.load(step)
         self._plan_prefills(step, load)
         self.admission.admit(step, load)
-        self.guides.mark(step)
+        self.constraints.mark(step)
         self.running.settle()
         return step
 
@@ -171,7 +170,7 @@ class Scheduler:
         for sequence in rows:
             sequence.num_computed += 1
         step.add_decodes(rows, new_blocks)
-        self.guides.force(step, self.limits.max_num_batched_tokens - len(rows))
+        self.constraints.force(step, self.limits.max_num_batched_tokens - len(rows))
 
     def _plan_prefills(self, step: Step, load: Load) -> None:
         for sequence in self.running.prefilling:
@@ -185,7 +184,7 @@ class Scheduler:
     def finish(self, result: StepResult) -> Tokens:
         """Take in what a step has sampled, and say what the detokenizer must hear of it."""
         step = self._step_of(result)
-        self.guides.begin_step(result.forward_time)
+        self.constraints.begin_step(result.forward_time)
         self.counters.step_seconds += result.forward_time
         for failed in result.failed:
             self._fail(step, failed)

@@ -43,7 +43,8 @@ class AsyncLLM:
         self._model = str(model)
         self._opened: Future[Session[Any]] = Future()
         self._start: Future[None] = Future()
-        self._threads = _threads()
+        # For questions to the model: the caller's own threads are left to the caller.
+        self._threads = Threads("Questions about adapters and figures", 4, patience=float("inf"))
         self._finalizer = weakref.finalize(self, _close, self._opened)
         if given.get("connect", "never") in (None, "never"):
             self._opened.set_result(open_model(model, given))
@@ -59,22 +60,15 @@ class AsyncLLM:
         """Waits for it where a daemon is asked first."""
         return self._opened.result()
 
-    @classmethod
-    def over(cls, session: Session[Any]) -> "AsyncLLM":
-        """A further face of a model that is open and ready; `close` leaves the model to its owner."""
-        face = cls.__new__(cls)
-        face._model = session.config.model
-        face._opened, face._start = Future(), Future()
-        face._finalizer = weakref.finalize(face, _leave, face._opened)
-        face._threads = _threads()
-        face._opened.set_result(session)
-        face._start.set_result(None)
-        return face
-
     async def ready(self) -> None:
         """Wait until the model is loaded; every call does so by itself."""
         # A caller that is cancelled takes the start away from nobody else.
         await asyncio.shield(asyncio.wrap_future(self._start))
+
+    async def opened(self) -> Session[Any]:
+        """What is under it once it is ready, for a server that stands before it."""
+        await self.ready()
+        return self._session
 
     @named_arguments
     async def generate(self, prompts: Any, sampling_params: Params = None) -> list[RequestOutput]:
@@ -171,7 +165,7 @@ class AsyncLLM:
     async def stats(self) -> Stats:
         """What the engine holds and has done: requests, blocks, steps, tokens."""
         await self.ready()
-        return await self._threads.run(self._session.client.stats)
+        return await self._threads.run(self._session.transport.stats)
 
     def get_tokenizer(self) -> "Tokenizer":
         return self._session.tokenizer
@@ -203,11 +197,6 @@ class AsyncLLM:
         await self.close()
 
 
-def _threads() -> Threads:
-    """For questions to the model: the caller's own threads are left to the caller."""
-    return Threads("Questions about adapters and figures", 4, patience=float("inf"))
-
-
 def _result(opened: "Future[Session[Any]]") -> Session[Any] | None:
     """Without waiting."""
     return opened.result() if opened.done() and opened.exception() is None else None
@@ -233,15 +222,11 @@ def _start(
         started.set_exception(error)
 
 
-def _leave(opened: "Future[Session[Any]]") -> None:
-    """To its owner."""
-
-
 def _close(opened: "Future[Session[Any]]") -> None:
     """What is still being opened is closed as soon as it is open."""
 
     def close(opened: "Future[Session[Any]]") -> None:
         if opened.exception() is None:
-            opened.result().client.close()
+            opened.result().transport.close()
 
     opened.add_done_callback(close)

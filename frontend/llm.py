@@ -41,7 +41,7 @@ class LLM:
         self._session = open_model(model, {**options})
         self._model = str(model)
         # Before waiting: a Ctrl-C during the start must find someone who ends the children.
-        self._finalizer = weakref.finalize(self, self._session.client.close)
+        self._finalizer = weakref.finalize(self, self._session.transport.close)
         self._session.wait_until_ready()
 
     @named_arguments
@@ -72,7 +72,7 @@ class LLM:
 
         Yields in input order, or with `ordered=False` as they complete.
         """
-        self._session.client.check()
+        self._session.transport.check()
         run = self._run(as_batch(prompts), sampling_params, use_tqdm, ordered)
         return (output for _, output in run)
 
@@ -87,7 +87,7 @@ class LLM:
         tools: Sequence[Any] | None = None,
     ) -> list[RequestOutput]:
         """Answer one conversation or many through the model's chat template."""
-        self._session.client.check()
+        self._session.transport.check()
         texts = self._session.rendered(
             as_conversations(messages),
             chat_template=chat_template,
@@ -158,7 +158,7 @@ class LLM:
 
     def stats(self) -> Stats:
         """What the engine holds and has done: requests, blocks, steps, tokens."""
-        return self._session.client.stats()
+        return self._session.transport.stats()
 
     def close(self) -> None:
         """End the process tree, or leave the daemon; what still runs fails. The object cannot be used afterwards."""

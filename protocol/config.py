@@ -212,6 +212,11 @@ def _whole(low: int) -> Callable[[Any], int]:
 _positive = _whole(1)
 
 
+def _context(value: Any) -> int:
+    """-1 is FastDeploy's way to leave it to the model."""
+    return -1 if value == -1 and not isinstance(value, bool) else _positive(value)
+
+
 def _fraction(value: Any) -> float:
     if isinstance(value, bool) or not 0 < float(value) <= 1:
         raise ValueError
@@ -287,7 +292,7 @@ _CHECKS: dict[str, Check] = {
     "quantization": _one_of(*QUANTIZATIONS),
     "kv_cache_dtype": _one_of(*KV_DTYPES),
     "load_format": _one_of("auto", "safetensors", "dummy", "stand-in"),
-    "max_model_len": Check(_whole(-1), "must be a whole number; None or -1 is the model's own"),
+    "max_model_len": Check(_context, "must be a whole number, 1 or more; None or -1 is the model's own"),
     "tensor_parallel_size": _COUNT,
     "block_size": _one_of(*BLOCK_SIZES),
     "max_num_seqs": _COUNT,

@@ -15,6 +15,12 @@ def is_pointer(path: Path) -> bool:
         return False
 
 
+def pointer_in(folder: Path) -> Path | None:
+    """One among the files of a model that are read."""
+    files = (*folder.glob("*.json"), *folder.glob("*.safetensors"), *folder.glob("tokenizer.model*"))
+    return next(filter(is_pointer, files), None)
+
+
 def pointer_refusal(path: Path) -> str:
     return (
         f"{path} is a Git-LFS pointer, not the file itself: the repository was cloned without Git LFS. Run "

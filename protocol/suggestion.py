@@ -33,7 +33,8 @@ def suggestion(word: Any, names: Iterable[Any]) -> str:
     """A sentence to append, with the space before it; empty where no name is near."""
     names = list(map(str, names))
     letters = _letters(word) if isinstance(word, str) else ""
-    if letters in ADVICE and _known(letters, {_letters(name): name for name in names}) is None:
+    by_letters = {_letters(name): name for name in names}
+    if letters in ADVICE and letters not in by_letters and _known(letters, by_letters) is None:
         return f" {ADVICE[letters]}"
     name = nearest(word, names)
     return "" if name is None else f" Did you mean {name}?"

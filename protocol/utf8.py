@@ -5,8 +5,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from .errors import ConfigError
-
 
 @contextmanager
 def names_in_utf8() -> Iterator[None]:
@@ -14,6 +12,8 @@ def names_in_utf8() -> Iterator[None]:
     try:
         yield
     except UnicodeEncodeError as error:
+        from .errors import ConfigError  # here, not above: it imports msgspec, and what is shown needs none
+
         raise ConfigError(
             f"{error.object!r} is not UTF-8, and a name that a process is told of must be. Rename it."
         ) from None

@@ -20,7 +20,7 @@ from penstock import LLM, SamplingParams
 
 
 def processes(llm: LLM) -> dict[str, psutil.Process]:
-    children = {child.role: psutil.Process(child.popen.pid) for child in llm._session.client.tree.children}
+    children = {child.role: psutil.Process(child.popen.pid) for child in llm._session.transport.tree.children}
     return {"front end": psutil.Process(), **children}
 
 

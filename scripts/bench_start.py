@@ -36,7 +36,7 @@ def idle_share(model: str, watched_seconds: float = 5.0) -> float:
     with LLM(model, max_model_len=512, quiet=True) as llm:
         processes = [
             psutil.Process(),
-            *(psutil.Process(child.popen.pid) for child in llm._session.client.tree.children),
+            *(psutil.Process(child.popen.pid) for child in llm._session.transport.tree.children),
         ]
         time.sleep(3)  # KV memory is still touched in the background
         before = sum(sum(process.cpu_times()[:2]) for process in processes)

@@ -21,7 +21,7 @@ from ...protocol.guided import Grammar
 from ...protocol.helper import Bounds, Helper, HelperDiedError
 from ...protocol.messages import Prompt, mask_bytes
 from ...protocol.thought import Thought
-from .guide import bits
+from .constraint import bits
 from .turns import Turns
 
 # Masks give way to what computes the steps. A sequence that is followed anew takes all of its tokens at once.
@@ -53,8 +53,8 @@ class Report(msgspec.Struct, array_like=True):
     error: str | None
 
 
-class GuideApart:
-    """Stands in for a `Guide`: knows what has come, and what the process said to it."""
+class ConstraintApart:
+    """Stands in for a `Constraint`: knows what has come, and what the process said to it."""
 
     __slots__ = (
         "_has_heard", "_mask", "_num_bytes", "certain", "client", "completes", "error", "history", "is_gone",
@@ -113,77 +113,77 @@ class GuideApart:
 
 
 class Apart:
-    """Have a guide that is awaited `follow`ed; `collect` gives those that have heard."""
+    """Have a constraint that is awaited `follow`ed; `collect` gives those that have heard."""
 
     def __init__(self, tokenizer_folder: Path, vocab_size: int, wake: Callable[[], None]) -> None:
         self._folder = str(tokenizer_folder)
         self._vocab_size = vocab_size
         self._wake = wake
         self._changed = threading.Condition()
-        self._waiting: Turns[GuideApart] = Turns()
-        self._done: SimpleQueue[tuple[GuideApart, Report]] = SimpleQueue()
+        self._waiting: Turns[ConstraintApart] = Turns()
+        self._done: SimpleQueue[tuple[ConstraintApart, Report]] = SimpleQueue()
         self._thread: threading.Thread | None = None
         # The thread's own.
         self._helper = Helper("grammar", "penstock.engine.grammar.apart_process", _BOUNDS)
         self._generation = 0  # of the process that was asked last
-        self._numbers: dict[GuideApart, int] = {}  # of those that it knows
+        self._numbers: dict[ConstraintApart, int] = {}  # of those that it knows
         self._count = itertools.count()
 
-    def guide(
+    def constraint(
         self, grammar: Grammar, prompt: Prompt, endings: list[int], history: "array[int]", *, may_force: bool
-    ) -> GuideApart:
+    ) -> ConstraintApart:
         limit = prompt.params.reasoning_max_tokens
         start = Start(self._folder, self._vocab_size, grammar, prompt.thought, limit, endings)
-        return GuideApart(start, history, may_force=may_force, client=prompt.client)
+        return ConstraintApart(start, history, may_force=may_force, client=prompt.client)
 
-    def follow(self, guide: GuideApart) -> None:
+    def follow(self, constraint: ConstraintApart) -> None:
         with self._changed:
-            self._waiting.put(guide.client, guide)
+            self._waiting.put(constraint.client, constraint)
             self._changed.notify()
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="grammars-apart", daemon=True)
             self._thread.start()
 
-    def collect(self) -> list[GuideApart]:
+    def collect(self) -> list[ConstraintApart]:
         heard = [self._done.get() for _ in range(self._done.qsize())]
-        for guide, report in heard:
-            guide.hear(report)
-        return [guide for guide, _ in heard]
+        for constraint, report in heard:
+            constraint.hear(report)
+        return [constraint for constraint, _ in heard]
 
     # --- the thread ---------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         while True:
-            guide, tokens = self._next()
-            if not guide.is_gone:
-                self._done.put((guide, self._reported(guide, tokens)))
+            constraint, tokens = self._next()
+            if not constraint.is_gone:
+                self._done.put((constraint, self._reported(constraint, tokens)))
                 self._wake()
 
-    def _next(self) -> tuple[GuideApart, list[int]]:
+    def _next(self) -> tuple[ConstraintApart, list[int]]:
         with self._changed:
             while (found := self._waiting.take()) is None:
                 self._changed.wait()
-        _, guide = found
+        _, constraint = found
         # Nothing comes for it until it has heard.
-        tokens, guide.unsent = guide.unsent, []
-        return guide, tokens
+        tokens, constraint.unsent = constraint.unsent, []
+        return constraint, tokens
 
-    def _reported(self, guide: GuideApart, tokens: list[int]) -> Report:
+    def _reported(self, constraint: ConstraintApart, tokens: list[int]) -> Report:
         try:
-            answer = self._helper.ask_as(lambda generation: self._job(guide, tokens, generation))
+            answer = self._helper.ask_as(lambda generation: self._job(constraint, tokens, generation))
             return msgspec.msgpack.decode(answer, type=Report)
         except HelperDiedError as error:
             return Report([], None, False, f"This grammar {error}. Use a simpler one.")
         except PenstockError as error:  # there is no process to be had
             return Report([], None, False, str(error))
 
-    def _job(self, guide: GuideApart, tokens: list[int], generation: int) -> bytes:
+    def _job(self, constraint: ConstraintApart, tokens: list[int], generation: int) -> bytes:
         if generation != self._generation:  # a new process knows nobody, whatever the last one ended of
             self._generation = generation
             self._numbers.clear()
         gone = [self._numbers.pop(each) for each in list(self._numbers) if each.is_gone]
         start = None
-        if guide not in self._numbers:
-            self._numbers[guide] = next(self._count)
-            start, tokens = guide.start, guide.history.tolist()
-        return msgspec.msgpack.encode(Job(self._numbers[guide], start, tokens, gone))
+        if constraint not in self._numbers:
+            self._numbers[constraint] = next(self._count)
+            start, tokens = constraint.start, constraint.history.tolist()
+        return msgspec.msgpack.encode(Job(self._numbers[constraint], start, tokens, gone))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ...protocol.errors import PenstockError
 from ...protocol.guided import Grammar
 from ...protocol.helper import HelperDiedError
-from .guide import TOO_DEAR, Busy, Matching, TooDear
+from .constraint import TOO_DEAR, Busy, Matching, TooDear
 from .pool import PATIENCE_SECONDS, Pool
 from .trial import Trial, too_much
 

@@ -141,7 +141,8 @@ def tried(grammar: Grammar) -> str | None:
 
 def told(message: str) -> str:
     """The library's words without its inner state, short enough to be read."""
-    words = " ".join(re.split("<(?:backtrace|state|non-verbose)", message)[0].split())
+    lines = re.split("<(?:backtrace|state|non-verbose)", message)[0].splitlines()
+    words = "\n".join(line.rstrip() for line in lines if line.strip())  # carets point into the line above them
     return words if len(words) <= 400 else f"{words[:200]} … {words[-200:]}"
 
 

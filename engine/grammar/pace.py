@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from .guide import Guide
+from .constraint import Constraint
 
 Result = TypeVar("Result")
 
@@ -27,17 +27,17 @@ class Pace:
         self._spent = 0.0
         self._share = max(_LEAST_SECONDS, _SHARE * forward_time)
 
-    def allows(self, guide: Guide) -> bool:
+    def allows(self, constraint: Constraint) -> bool:
         if self._spent < self._share:
             return True
-        return self._spent < _MOST * self._share and guide.seconds < _CHEAP_SECONDS
+        return self._spent < _MOST * self._share and constraint.seconds < _CHEAP_SECONDS
 
-    def timed(self, guide: Guide, work: Callable[..., Result], *arguments: object) -> Result:
-        """Do something for a guide, and remember how long it took."""
+    def timed(self, constraint: Constraint, work: Callable[..., Result], *arguments: object) -> Result:
+        """Do something for a constraint, and remember how long it took."""
         start = time.thread_time()
         result = work(*arguments)
         seconds = time.thread_time() - start
         # A mask takes longer than the token before it, which must not hide that.
-        guide.seconds = max(seconds, guide.seconds / 2)
+        constraint.seconds = max(seconds, constraint.seconds / 2)
         self._spent += seconds
         return result

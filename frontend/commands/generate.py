@@ -46,6 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "prompts",
         metavar="PROMPT",
         nargs="*",
+        default=[],  # named, or it would be called required where the model is missing
         help="prompts, - for all of standard input; without any each line of standard input is one",
     )
     parser.add_argument("--system", metavar="TEXT", help="what the model is told before each prompt")

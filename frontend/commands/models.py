@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from ...protocol.git_lfs import pointer_in, pointer_refusal
 from ...protocol.sizes import size
 from ...protocol.survey import ModelSurvey, Survey
 from ..console.printable import on_one_line
@@ -47,7 +48,7 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     print(_table(rows))
     print(f"\n{size(place.free)} are free on {place.name}. Counted are the weights, and {_TOKENS:,} tokens of context.")
     pairs = zip(found, survey.models, strict=True)
-    return 0 if any(place.holds(each) and has_tokenizer(model.folder) for model, each in pairs) else 1
+    return 0 if any(place.holds(each) and not _without_tokenizer(model) for model, each in pairs) else 1
 
 
 def _named(name: str, parser: argparse.ArgumentParser) -> Found:
@@ -65,7 +66,8 @@ def _found(names: list[str], parser: argparse.ArgumentParser) -> Iterator[Found]
         yield from cached_models()
     for name in names:
         folder = Path(os.path.expanduser(name))
-        if not os.path.isdir(folder):
+        is_bundled = name in BUNDLED and BUNDLED[name].is_dir()  # goes first where it is loaded, too
+        if is_bundled or not os.path.isdir(folder):
             yield _named(name, parser)
             continue
         models = list(models_in(folder))
@@ -104,14 +106,22 @@ def _row(model: Found, survey: ModelSurvey, place: _Place) -> tuple[str, ...]:
     if survey.refusal is not None:
         # Its first clause; what to do stands in the error that `LLM` raises.
         return model.name, size(model.size), "-", "-", f"no: {survey.refusal.partition(';')[0]}"
-    if not has_tokenizer(model.folder):
-        verdict = "no: it holds no tokenizer, neither tokenizer.json nor a vocabulary; give one with tokenizer=…"
-        return model.name, size(model.size), survey.family, f"{survey.context:,}", verdict
+    if fault := _without_tokenizer(model):
+        return model.name, size(model.size), survey.family, f"{survey.context:,}", f"no: {fault}"
     need = place.need(survey)
     verdict = f"yes, takes {size(need)}" + (f" with tensor_parallel_size={survey.cut_for}" if survey.cut_for else "")
     if not place.holds(survey):
         verdict = f"no: takes {size(need)}, {size(need - place.free)} more than are free"
     return model.name, size(model.size), survey.family, f"{survey.context:,}", verdict
+
+
+def _without_tokenizer(model: Found) -> str:
+    """Why a model whose weights are right can't be asked all the same; empty where it can."""
+    if (pointer := pointer_in(model.folder)) is not None:
+        return pointer_refusal(pointer).removeprefix(f"{model.folder}/")
+    if not has_tokenizer(model.folder):
+        return "it holds no tokenizer, neither tokenizer.json nor a vocabulary; give one with tokenizer=…"
+    return ""
 
 
 def _table(rows: list[tuple[str, ...]]) -> str:

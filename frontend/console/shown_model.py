@@ -18,7 +18,7 @@ def shown_model(kind: str, model: str, opened: "Session[Any] | None", state: str
     """`state` is that of a model which isn't open, and else the client's own."""
     if opened is None:
         return f"<{kind} {model!r}: {state}>"
-    parts = [f"{kind} {opened.config.served_model_name or opened.config.model!r}: {state or opened.client.state}"]
+    parts = [f"{kind} {opened.config.served_model_name or opened.config.model!r}: {state or opened.transport.state}"]
     if opened.plan is not None:
         parts += _memory(opened.config, opened.plan)
     if opened.daemon is not None:

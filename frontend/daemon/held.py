@@ -58,7 +58,7 @@ class Held:
         """End it: what has come of it is not told."""
         if self.refusal is None:
             self.refusal = error
-            self.session.client.abort([self.pending])
+            self.session.transport.abort([self.pending])
 
     @property
     def _uncharged(self) -> int:

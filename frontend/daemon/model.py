@@ -125,6 +125,11 @@ class Model:
             await asyncio.shield(self._loading or self._begin_load())
         return self.session
 
+    async def load_once(self) -> None:
+        """Load it if need be, for nobody yet: without a `keep_alive` it is gone again as soon as it is there."""
+        if self.session is None:
+            await asyncio.shield(self._loading or self._begin_load())
+
     def _begin_load(self) -> "asyncio.Task[None]":
         if self.state != "restarting":
             self._become("loading")
@@ -173,7 +178,7 @@ class Model:
         self.session, self._has_died, self._is_at_fault = session, False, False
         self._ready_since = time.monotonic()
         self._become("ready")
-        self._hear_of_death(session.client)
+        self._hear_of_death(session.transport)
         self.settle()
         self.on_change()
 
@@ -195,7 +200,7 @@ class Model:
         return min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** (self._deaths_in_a_row - 2))
 
     def _died(self, client: TreeTransport, error: PenstockError) -> None:
-        if self.session is None or self.session.client is not client:
+        if self.session is None or self.session.transport is not client:
             return
         self._let_go()
         self._has_died = True
@@ -220,7 +225,7 @@ class Model:
     def unload(self) -> asyncio.Task[None] | None:
         """End its processes; whoever still waits for an answer is told."""
         if self.session is not None:
-            client = self.session.client
+            client = self.session.transport
             self._let_go()
             self._become("unloading")
             self._closing = asyncio.create_task(self._close(client))
@@ -254,14 +259,14 @@ class Model:
         if self.session is None:
             return None
         with suppress(EngineDeadError, ClosedError, TimeoutError):
-            return await asyncio.wait_for(asyncio.wrap_future(self.session.client.ask_stats()), _STATS_SECONDS)
+            return await asyncio.wait_for(asyncio.wrap_future(self.session.transport.ask_stats()), _STATS_SECONDS)
         return None
 
     async def silent(self, seconds: float) -> list[str]:
         """Of its processes those that don't answer now; none of those that have ended, which its state then says."""
         if self.session is None:
             return []
-        client = self.session.client
+        client = self.session.transport
         try:
             return await client.silent(seconds)
         except ClosedError:
@@ -271,7 +276,7 @@ class Model:
         return []
 
     def status(self) -> ModelStatus:
-        client = self.session.client if self.session is not None else None
+        client = self.session.transport if self.session is not None else None
         pids = [child.popen.pid for child in client.tree.children] if client is not None else []
         return ModelStatus(
             self.name,

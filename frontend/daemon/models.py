@@ -21,7 +21,6 @@ from ...protocol.config import EngineConfig
 from ...protocol.errors import ClosedError, OutOfMemoryError, PenstockError, RequestError
 from ...protocol.stats import Stats
 from ...protocol.suggestion import suggestion
-from ..async_llm import AsyncLLM
 from ..console import logs
 from ..models.model_names import name_of
 from ..session.model_threads import brought_templates
@@ -89,12 +88,12 @@ class Models:
         raise UnknownModelError(f"The daemon serves no model {name!r}; it serves {served}.{hint}")
 
     @asynccontextmanager
-    async def lease(self, name: str) -> AsyncIterator[AsyncLLM]:
-        """A face of the model for as long as it is used; it is loaded if need be."""
+    async def lease(self, name: str) -> AsyncIterator[PrivateSession]:
+        """The model's session for as long as it is used; it is loaded if need be."""
         model = self.find(name)
         model.lease()
         try:
-            yield AsyncLLM.over(await model.ready())
+            yield await model.ready()
         finally:
             model.release()
 
@@ -164,7 +163,7 @@ class Models:
         """Start loading what is to be loaded from the start."""
         for model in self._models.values():
             if model.settings.preload:
-                asyncio.create_task(model.ready()).add_done_callback(_forgotten)
+                asyncio.create_task(model.load_once()).add_done_callback(_forgotten)
 
     async def load_required(self) -> None:
         """Raises why one of those can't be loaded without which there is no daemon."""
@@ -181,7 +180,7 @@ class Models:
     async def _load_required(self, model: Model) -> None:
         model.says_failures = False
         try:
-            await model.ready()
+            await model.load_once()
         except PenstockError as error:
             raise type(error)(f"{model.name} could not be loaded: {error}") from error
         finally:
@@ -240,23 +239,23 @@ class Models:
             with suppress(PenstockError, TimeoutError):
                 async with asyncio.timeout(_END_SECONDS):
                     await asyncio.shield(starting)
-                    await in_own_thread(session.client.close)
+                    await in_own_thread(session.transport.close)
             raise
 
     def _start(self, session: PrivateSession) -> None:
         if self.is_draining:
             raise ClosedError("The daemon is shutting down.")
         session.start()
-        session.client.closed_meanwhile = "The daemon was ended while this request ran."
+        session.transport.closed_meanwhile = "The daemon was ended while this request ran."
         self._starting.append(session)
         try:
             if self.is_draining:  # it began while the children were being started, and did not see them
-                session.client.tree.terminate()
+                session.transport.tree.terminate()
             session.templates.start()
             session.wait_until_ready()
             session.templates.wait_until_ready()
         except BaseException:
-            session.client.close()
+            session.transport.close()
             raise
         finally:
             self._starting.remove(session)
@@ -268,7 +267,7 @@ class Models:
             for name, path in model.adapters.items():
                 await session.threads.adapters.run(_load_again, session, model.name, name, path)
         except BaseException:  # nobody else knows of the session yet
-            await in_own_thread(session.client.close)
+            await in_own_thread(session.transport.close)
             raise
 
     # --- changing and ending -----------------------------------------------------------------------------------------
@@ -307,7 +306,7 @@ class Models:
         """Every process of every model ends; loads that are under way fail."""
         self.is_draining = True
         for session in self._starting:
-            session.client.tree.terminate()
+            session.transport.tree.terminate()
         self._brought_templates.close()
         await asyncio.gather(*(model.end() for model in self._every))
 
@@ -331,7 +330,7 @@ def _load_again(session: PrivateSession, model: str, name: str, path: str) -> No
         logs.say(f"{model}: the adapter {name} could not be loaded again: {error}", quiet=False)
 
 
-def _forgotten(waiting: "asyncio.Task[PrivateSession]") -> None:
+def _forgotten(waiting: "asyncio.Task[None]") -> None:
     """Nobody waits for a preload; one that failed has said so in the log and in the model's state."""
     if not waiting.cancelled():
         waiting.exception()

@@ -82,7 +82,7 @@ class Answers:
 
 async def _stats(question: AskStats, model: Model, room: Room) -> Answer:
     session = await model.ready()
-    stats = await asyncio.wrap_future(session.client.ask_stats())
+    stats = await asyncio.wrap_future(session.transport.ask_stats())
     return Answer(question.query, stats=stats)
 
 

@@ -82,7 +82,7 @@ class Requests:
             try:
                 held.keep(self._room)
             except BudgetError:
-                session.client.submit([each.pending for each in ready])
+                session.transport.submit([each.pending for each in ready])
                 ready = []
                 await self._kept(held)
             if held.refusal is not None or held.pending.is_finished:
@@ -90,7 +90,7 @@ class Requests:
             else:
                 self._held[held.number] = held
                 ready.append(held)
-        session.client.submit([each.pending for each in ready])
+        session.transport.submit([each.pending for each in ready])
 
     async def _kept(self, held: Held) -> None:
         try:
@@ -127,7 +127,7 @@ class Requests:
                 dropped[held.session].append(held.pending)
                 self._room.give(held.hand_over())
         for session, pendings in dropped.items():
-            session.client.abort(pendings)
+            session.transport.abort(pendings)
 
     def drop_all(self) -> None:
         """Nobody waits for their answers any more."""
@@ -137,4 +137,4 @@ class Requests:
         for number in numbers:
             if (held := self._held.get(number)) is not None:
                 with suppress(PenstockError):
-                    held.session.client.cancel([held.pending])
+                    held.session.transport.cancel([held.pending])

@@ -39,13 +39,17 @@ class Events:
     """Pieces of a stream, ready to be sent; how it tells an error, and how it ends."""
 
     pieces: AsyncIterator[bytes]
-    failed: Callable[[ApiError], bytes] = lambda error: b"data: " + error.body + b"\n\n"
-    ending: bytes = b"data: [DONE]\n\n"
+    failed: Callable[[ApiError], bytes]
+    ending: bytes
 
 
 def whole(json: LongJson, body: msgspec.Struct) -> Reply | LongReply:
     """In pieces where there is something in it that was put off."""
     return LongReply(json.pieces(body)) if json.is_long else Reply.of(body)
+
+
+def error_event(error: ApiError) -> bytes:
+    return b"data: " + error.body + b"\n\n"
 
 
 def event(body: msgspec.Struct | dict[str, object]) -> bytes:

@@ -92,20 +92,20 @@ class RunningRequests:
 async def _generated(prompts: Iterable[Submitted]) -> dict[Submitted, int]:
     """Tokens of each. Those of a whole answer come to this process at its end: before, its engine counts them."""
     counts = {prompt: prompt.request.num_generated for prompt in prompts}
-    by_client: dict[TreeTransport, list[Submitted]] = defaultdict(list)
+    by_transport: dict[TreeTransport, list[Submitted]] = defaultdict(list)
     for prompt in counts:
         if not prompt.request.prompt.is_streamed:
-            by_client[prompt.client].append(prompt)
-    found = await asyncio.gather(*(_counted(client, whole) for client, whole in by_client.items()))
+            by_transport[prompt.transport].append(prompt)
+    found = await asyncio.gather(*(_counted(transport, whole) for transport, whole in by_transport.items()))
     for prompt, count in chain.from_iterable(found):
         counts[prompt] += count
     return counts
 
 
-async def _counted(client: TreeTransport, prompts: Sequence[Submitted]) -> list[tuple[Submitted, int]]:
+async def _counted(transport: TreeTransport, prompts: Sequence[Submitted]) -> list[tuple[Submitted, int]]:
     """Of their samples that run; nothing where the engine says nothing."""
     owners = {sequence: prompt for prompt in prompts for sequence in prompt.request.sequence_ids}
     with suppress(PenstockError, TimeoutError):
-        asked = asyncio.wrap_future(client.ask_stats(list(owners)))
+        asked = asyncio.wrap_future(transport.ask_stats(list(owners)))
         return list(zip(owners.values(), (await asyncio.wait_for(asked, _COUNT_SECONDS)).generated))
     return []

@@ -55,7 +55,8 @@ class ServedModels:
 
     @asynccontextmanager
     async def lease(self, name: str | None) -> "AsyncIterator[Model]":
-        from .models import LoadedModel, UnknownModel
+        from .loaded_model import LoadedModel
+        from .models import UnknownModel
 
         names = self._names()
         if name is None and not names:
@@ -63,8 +64,8 @@ class ServedModels:
         own, adapter = (names[0] if name is None else name), None
         if own not in names:
             own, adapter = self._owner_of(own), own
-        async with self._models.lease(own) as llm:
-            yield LoadedModel(llm, own, adapter, serves_adapters=self._with_added)
+        async with self._models.lease(own) as session:
+            yield LoadedModel(session, own, adapter, serves_adapters=self._with_added)
 
     async def listing(self) -> "list[Card]":
         from .models import Card

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from ...protocol.errors import ConfigError, ModelNotFoundError
-from ...protocol.git_lfs import is_pointer, pointer_refusal
+from ...protocol.git_lfs import pointer_in, pointer_refusal
 from ...protocol.model_file import require_regular
 from ...protocol.paddle import paddle_refusal
 from ..text.convert_tokenizer import converted
@@ -44,9 +44,8 @@ def find_model(
     name = os.fspath(model)
     folder = _find_folder(name, revision, Wanted(tokenizer=tokenizer is None), is_quiet=is_quiet)
     _require_config(folder)
-    for path in (*folder.glob("*.json"), *folder.glob("*.safetensors"), *folder.glob("tokenizer.model*")):
-        if is_pointer(path):
-            raise ConfigError(pointer_refusal(path))
+    if (pointer := pointer_in(folder)) is not None:
+        raise ConfigError(pointer_refusal(pointer))
     return ModelFiles(name, folder, _with_tokenizer(folder) if tokenizer is None else find_tokenizer(tokenizer))
 
 

@@ -6,7 +6,7 @@ that doesn't fit is refused with `BudgetError`, which ends that request alone. S
 """
 
 import threading
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ...protocol.errors import PenstockError
@@ -37,7 +37,7 @@ class Budget:
         self.used = 0
         self._given_back = 0  # since the heap was trimmed
         self._lock = threading.Lock()
-        self._accounts: dict[Hashable, int] = {}  # bytes, of the clients that have a charge
+        self._accounts: dict[str, int] = {}  # bytes, of the clients that have a charge
 
     @classmethod
     def of_memory(cls, memory: int, total: int | None = None, per_client: int | None = None) -> "Budget":
@@ -54,13 +54,13 @@ class Budget:
         """Its sizes, not its charges. What is charged already stays, also where it is more than that."""
         self.total, self.per_client = other.total, other.per_client
 
-    def charge(self, client: Hashable, num_bytes: int = 0) -> "Charge":
+    def charge(self, client: str, num_bytes: int = 0) -> "Charge":
         """A new charge of that client, which is an API key, an address or a connection; raises `BudgetError`."""
         charge = Charge(self, client)
         charge.grow(num_bytes)
         return charge
 
-    def used_by(self, client: Hashable) -> int:
+    def used_by(self, client: str) -> int:
         with self._lock:
             return self._accounts.get(client, 0)
 
@@ -118,7 +118,7 @@ class Charge:
 
     __slots__ = ("_budget", "client", "is_released", "num_bytes")
 
-    def __init__(self, budget: Budget, client: Hashable) -> None:
+    def __init__(self, budget: Budget, client: str) -> None:
         self._budget = budget
         self.client = client
         self.num_bytes = 0

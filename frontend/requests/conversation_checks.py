@@ -27,7 +27,7 @@ def check_conversation(conversation: Any) -> None:
 def _check_message(message: Any) -> None:
     role = _value(message, "role")
     if not isinstance(role, str):
-        raise RequestError(f'A message is a dict with a "role" and a "content"; this one is {type(message).__name__}.')
+        raise RequestError(f'A message is a dict with a "role" and a "content"; {_fault("this one", message, "role")}.')
     content = _value(message, "content")
     if isinstance(content, (list, tuple)):
         for part in content:
@@ -52,7 +52,8 @@ def _check_part(part: Any) -> None:
         shown = repr(kind)[:64] if isinstance(kind, str) else type(kind).__name__
         raise RequestError(f"Content of type {shown} is not supported: a part of a message must be text.")
     if not isinstance(_value(part, "text"), str):
-        raise RequestError(f'A part of a message must be text, {{"type": "text", "text": "…"}}; this is {_name(part)}.')
+        fault = _fault("this one", part, "text")
+        raise RequestError(f'A part of a message must be text, {{"type": "text", "text": "…"}}; {fault}.')
 
 
 def _value(holder: Any, name: str) -> Any:
@@ -63,6 +64,9 @@ def _value(holder: Any, name: str) -> Any:
     return getattr(holder, name, None) if is_read and not isinstance(holder, type) else None
 
 
-def _name(part: Any) -> str:
-    text = _value(part, "text")
-    return type(part).__name__ if text is None else f"one of {type(text).__name__}"
+def _fault(subject: str, holder: Any, name: str) -> str:
+    """What is wrong with a message or a part that should have a text under a name."""
+    value = _value(holder, name)
+    if value is not None:
+        return f"the {name} of {subject} is {type(value).__name__}"
+    return f"{subject} has no {name}" if isinstance(holder, Mapping) else f"{subject} is {type(holder).__name__}"

@@ -70,12 +70,12 @@ def paired(prompts: Iterable[Any], params: Params, defaults: SamplingParams) -> 
     if isinstance(params, SamplingParams) or params is None:
         every = _checked(params or defaults)
         return (_sorted(prompt, every) for prompt in prompts)
+    if isinstance(params, (str, bytes, Mapping)) or not isinstance(params, Iterable):
+        raise RequestError(f"sampling_params must be SamplingParams, or one for each prompt, not {_type(params)}.")
     if isinstance(prompts, Sequence) and isinstance(params, Sequence) and len(prompts) != len(params):
         raise RequestError(
             f"There are {len(prompts)} prompts and {len(params)} sampling_params; give one for each."
         )
-    if not isinstance(params, Iterable):
-        raise RequestError(f"sampling_params must be SamplingParams, or one for each prompt, not {_type(params)}.")
     return _each_with_its_own(prompts, params, defaults)
 
 

@@ -18,13 +18,13 @@ _LOOK_SECONDS = 1.0  # between two looks whether the tree still lives
 
 
 class Adapters:
-    def __init__(self, config: EngineConfig, client: TreeTransport) -> None:
+    def __init__(self, config: EngineConfig, transport: TreeTransport) -> None:
         self.config = config
-        self.client = client
+        self.transport = transport
         self._numbers = itertools.count()
         self._waiting: dict[int, queue.SimpleQueue[LoraAnswer]] = {}
         self.loaded: dict[str, str] = {}  # name → folder
-        client.on_lora_answer = self._hand_out
+        transport.on_lora_answer = self._hand_out
 
     def load(self, name: str, path: str | os.PathLike[str]) -> None:
         """Returns when requests may name it; raises `AdapterError` where that can't be."""
@@ -43,12 +43,12 @@ class Adapters:
         return self._ask(ListLoras).names
 
     def _ask(self, question: Callable[[int], LoadLora | UnloadLora | ListLoras]) -> LoraAnswer:
-        self.client.check()
+        self.transport.check()
         query = next(self._numbers)
         arrived = self._waiting[query] = queue.SimpleQueue()
         try:
-            with self.client.waiting():
-                self.client.tree.engine.send(question(query))
+            with self.transport.waiting():
+                self.transport.tree.engine.send(question(query))
                 answer = self._awaited(arrived)
         finally:
             del self._waiting[query]
@@ -62,7 +62,7 @@ class Adapters:
             try:
                 return arrived.get(timeout=_LOOK_SECONDS)
             except queue.Empty:
-                self.client.check()
+                self.transport.check()
 
     def _hand_out(self, answer: LoraAnswer) -> None:
         if (waiting := self._waiting.get(answer.query)) is not None:

@@ -37,7 +37,7 @@ from .tree.transport import TreeTransport
 class PrivateSession(Session[Pending]):
     """`start` and `read_tokenizer` in either order, then `wait_until_ready` before the first request."""
 
-    client: TreeTransport
+    transport: TreeTransport
     door: Door
     adapters: Adapters
 
@@ -78,14 +78,14 @@ class PrivateSession(Session[Pending]):
         """The children; once more where the memory that they found was not enough."""
         self.threads = ModelThreads()
         self.templates = TemplateProcesses()
-        self.client = TreeTransport(self.config, self.files, self.parsings.shown)
-        self.client.on_close = self._close_beside
+        self.transport = TreeTransport(self.config, self.files, self.parsings.shown)
+        self.transport.on_close = self._close_beside
         with self._closed_by_errors():
-            self.adapters = Adapters(self.config, self.client)
+            self.adapters = Adapters(self.config, self.transport)
 
     def wait_until_ready(self) -> None:
         with self._closed_by_errors():
-            plan = self.plan = self.client.wait_until_ready()
+            plan = self.plan = self.transport.wait_until_ready()
             self.door = Door(self.config, self.tokenizer, plan, self.default_params, self.parsings)
             logs.say(start_table(self.config, plan, logs.columns()), quiet=self.is_quiet)
             if (words := end_tokens.notice(self.tokenizer.end_tokens, plan.vocab_size)) is not None:
@@ -97,7 +97,7 @@ class PrivateSession(Session[Pending]):
         try:
             yield
         except BaseException:
-            self.client.close()
+            self.transport.close()
             raise
 
     def _close_beside(self) -> None:

@@ -36,7 +36,7 @@ class Session(ABC, Generic[RequestT]):
     is_quiet: bool
     plan: MemoryPlan | None  # once it is ready
     daemon: str | None  # where the one listens that holds it
-    client: Transport[RequestT]
+    transport: Transport[RequestT]
     door: AnyDoor[RequestT]  # once it is ready
     adapters: Loras
     tokenizer: "Tokenizer"
@@ -85,9 +85,9 @@ class Session(ABC, Generic[RequestT]):
 
     def window(self, prompts: Iterable[Any], params: Params, notify: Notify, *, ordered: bool) -> Window[RequestT]:
         """Of many requests; `notify` hears of each that has ended."""
-        self.client.check()
+        self.transport.check()
         asked = self.door.asked(prompts, params)
-        return Window(self.client, self.door, asked, notify, self.config.window, self.take, ordered=ordered)
+        return Window(self.transport, self.door, asked, notify, self.config.window, self.take, ordered=ordered)
 
     def stream(
         self,
@@ -98,7 +98,7 @@ class Session(ABC, Generic[RequestT]):
         template_options: Mapping[str, Any] | None,
     ) -> "Stream[RequestT]":
         """One prompt or conversation whose answer is wanted as it comes; `notify` hears of each piece."""
-        self.client.check()
+        self.transport.check()
         if is_conversation(prompt):
             [prompt] = self.rendered([prompt], tools=tools, template_options=template_options)
         [request] = self.door.admit(list(self.door.asked([prompt], params)), notify, is_streamed=True)
@@ -106,8 +106,8 @@ class Session(ABC, Generic[RequestT]):
 
     def cancel(self, request_id: int) -> None:
         """End a running request, which keeps what it has."""
-        if (request := self.client.find(request_id)) is not None:
-            self.client.cancel([request])
+        if (request := self.transport.find(request_id)) is not None:
+            self.transport.cancel([request])
 
 
 class Stream(Generic[RequestT]):
@@ -124,7 +124,7 @@ class Stream(Generic[RequestT]):
 
     def __enter__(self) -> "Stream[RequestT]":
         if self.has_to_wait:
-            self._session.client.submit([self._request])
+            self._session.transport.submit([self._request])
         return self
 
     def news(self) -> RequestOutput | None:
@@ -135,4 +135,4 @@ class Stream(Generic[RequestT]):
 
     def __exit__(self, *exception: object) -> None:
         if self.has_to_wait:
-            self._session.client.abort([self._request])
+            self._session.transport.abort([self._request])

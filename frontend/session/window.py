@@ -26,7 +26,7 @@ class Window(Generic[RequestT]):
 
     def __init__(
         self,
-        client: Transport[RequestT],
+        transport: Transport[RequestT],
         door: AnyDoor[RequestT],
         asked: Iterator[Asked],
         notify: Notify,
@@ -35,7 +35,7 @@ class Window(Generic[RequestT]):
         *,
         ordered: bool,
     ) -> None:
-        self.client = client
+        self.transport = transport
         self.door = door
         self.asked = asked
         self.size = size
@@ -78,7 +78,7 @@ class Window(Generic[RequestT]):
                 self.running[request.request_id] = request
                 good.append(request)
         if good:
-            self.client.submit(good)
+            self.transport.submit(good)
 
     def _notify(self, request: RequestT) -> None:
         if request.is_finished or request.error is not None:
@@ -104,4 +104,4 @@ class Window(Generic[RequestT]):
             raise self._error
 
     def abandon(self) -> None:
-        self.client.abort(self.running.values())
+        self.transport.abort(self.running.values())

@@ -8,6 +8,7 @@ Knows nothing of requests, and never imports transformers.
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import index
 from pathlib import Path
 from typing import Any
 
@@ -151,7 +152,7 @@ class Tokenizer:
         spaces_between_special_tokens: bool = True,
     ) -> str:
         with token_ids_only(), panics_as(RequestError, "The tokens have no text"):
-            ids = [ids] if isinstance(ids, int) else list(ids)
+            ids = [ids] if isinstance(ids, int) else list(map(index, ids))
             if spaces_between_special_tokens:
                 return self.decoding.text(ids, skip_special_tokens=skip_special_tokens)
             decoder = self.decoding.decoder(
@@ -162,7 +163,7 @@ class Tokenizer:
     def decode_token(self, token_id: int) -> str:
         """One token by itself, with its space and special ones shown; a part of a character is U+FFFD."""
         with token_ids_only():
-            return self.decoding.token(token_id)
+            return self.decoding.token(index(token_id))
 
     # --- conversations -------------------------------------------------------------------------------------------
 

@@ -35,7 +35,7 @@ class Penstock(ServedEngine):
             quiet=True,
             **PRECISIONS[settings.quantization],
         )
-        plan = self._llm._session.client.plan
+        plan = self._llm._session.transport.plan
         return {
             "weight_bytes": plan.weight_bytes,
             "kv_bytes_per_token": plan.block_bytes // BLOCK_SIZE,

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 
 from builders.engine_harness import VOCABULARY, Harness
 
-from penstock.engine.grammar.apart import GuideApart, Report, Start
-from penstock.engine.grammar.guide import Guide
-from penstock.engine.grammar.guides import Guides
+from penstock.engine.grammar.apart import ConstraintApart, Report, Start
+from penstock.engine.grammar.constraint import Constraint
+from penstock.engine.grammar.constraints import Constraints
 from penstock.engine.grammar.pace import Pace
 from penstock.engine.grammar.thoughts import ThoughtState
 from penstock.engine.loop import STEPS_IN_FLIGHT
@@ -115,44 +115,45 @@ class ScriptApart:
     """Follows scripts apart as the process of `apart.py` does; what it says is heard at the next `collect`."""
 
     def __init__(self) -> None:
-        self._asked: list[tuple[GuideApart, list[int]]] = []
+        self._asked: list[tuple[ConstraintApart, list[int]]] = []
         self.num_asked = 0
 
-    def guide(
+    def constraint(
         self, grammar: Grammar, prompt: Prompt, endings: list[int], history: array, *, may_force: bool
-    ) -> GuideApart:
+    ) -> ConstraintApart:
         start = Start("", VOCABULARY, grammar, prompt.thought, prompt.params.reasoning_max_tokens, endings)
-        return GuideApart(start, history, may_force=may_force)
+        return ConstraintApart(start, history, may_force=may_force)
 
-    def follow(self, guide: GuideApart) -> None:
-        guide.unsent = []
-        self._asked.append((guide, guide.history.tolist()))
+    def follow(self, constraint: ConstraintApart) -> None:
+        constraint.unsent = []
+        self._asked.append((constraint, constraint.history.tolist()))
         self.num_asked += 1
 
-    def collect(self) -> list[GuideApart]:
+    def collect(self) -> list[ConstraintApart]:
         asked, self._asked = self._asked, []
-        for guide, tokens in asked:
-            guide.hear(self._report(guide.start, tokens))
-        return [guide for guide, _ in asked]
+        for constraint, tokens in asked:
+            constraint.hear(self._report(constraint.start, tokens))
+        return [constraint for constraint, _ in asked]
 
     def _report(self, start: Start, tokens: list[int]) -> Report:
         thought = ThoughtState(start.thought, start.thought_limit)
         matcher = _compiled(start.grammar)
-        guide = Guide(matcher.fork(), thought, start.endings, VOCABULARY, may_force=True)
+        constraint = Constraint(matcher.fork(), thought, start.endings, VOCABULARY, may_force=True)
         for token in tokens:
-            guide.take(token)
-        return Report(list(guide.certain), bytes(guide.mask(len(guide.certain))), guide.completes, guide.error)
+            constraint.take(token)
+        mask = bytes(constraint.mask(len(constraint.certain)))
+        return Report(list(constraint.certain), mask, constraint.completes, constraint.error)
 
 
 class RandomPace(Pace):
-    """Finds one guide in so many too dear, whatever it does."""
+    """Finds one constraint in so many too dear, whatever it does."""
 
     def __init__(self, one_in: int, seed: int = 0) -> None:
         super().__init__()
         self._one_in = one_in
         self._random = random.Random(seed)
 
-    def allows(self, guide: Guide) -> bool:
+    def allows(self, constraint: Constraint) -> bool:
         return not self._one_in or self._random.randrange(self._one_in) > 0
 
 
@@ -172,8 +173,8 @@ class GuidedHarness(Harness):
         self.compiler = compiler or ScriptCompiler()
         self.apart = ScriptApart()
         pace = RandomPace(one_dear_in, seed)
-        guides = Guides(self.compiler, self.apart, VOCABULARY, may_force=may_force, pace=pace)
-        self.scheduler = Scheduler(self.limits, guides=guides)
+        constraints = Constraints(self.compiler, self.apart, VOCABULARY, may_force=may_force, pace=pace)
+        self.scheduler = Scheduler(self.limits, constraints=constraints)
         self.frames: dict[int, MaskFrame] = {}
         self._uncomputed: deque[StepPlan] = deque()
         self._random = random.Random(seed)

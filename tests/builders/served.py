@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from penstock import AsyncLLM
-from penstock.frontend.http.models import OneModel
+from penstock.frontend.http.one_model import OneModel
 from penstock.frontend.http.options import HttpOptions
 from penstock.frontend.http.server import HttpServer
 from penstock.frontend.requests.budget import Budget
@@ -32,7 +32,7 @@ class Served:
         return int(self.address.rpartition(":")[2])
 
     def stats(self) -> Any:
-        return self.llm._session.client.stats()
+        return self.llm._session.transport.stats()
 
 
 @contextmanager

@@ -13,7 +13,7 @@ GONE_SECONDS = 3.0
 
 
 def tree_processes(llm: LLM) -> dict[str, int]:
-    return {child.role: child.popen.pid for child in llm._session.client.tree.children}
+    return {child.role: child.popen.pid for child in llm._session.transport.tree.children}
 
 
 def wait_until(holds: Callable[[], bool], seconds: float, what: str) -> None:

@@ -217,5 +217,5 @@ def _good(http: httpx.Client) -> str:
 
 
 def _processes(llm: LLM) -> Any:
-    client = llm._session.client
+    client = llm._session.transport
     return tree_processes(llm) if hasattr(client, "tree") else Path(f"/proc/{client.line.pid}").exists()

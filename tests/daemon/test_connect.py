@@ -22,7 +22,7 @@ def ends_what_was_started():
 def test_auto_without_a_daemon_is_a_private_tree_with_one_notice(capsys):
     with LLM("pocket", connect="auto", **STAND_IN) as llm:
         assert llm.generate([[1]], PARAMS, use_tqdm=False)[0].error_code == 200
-        assert llm._session.client.tree.children
+        assert llm._session.transport.tree.children
     assert capsys.readouterr().err.count("connect:") == 1
 
 
@@ -44,7 +44,7 @@ def test_start_starts_one_and_brings_its_model_and_others_share_it(capsys):
             line.close()
             assert model.clients == 2
         with LLM("pocket", connect="auto", **{**STAND_IN, "max_model_len": 128}) as own:
-            assert own._session.client.tree.children
+            assert own._session.transport.tree.children
     assert "max_model_len=128 (here 256)" in capsys.readouterr().err
 
 

@@ -91,7 +91,7 @@ def test_everybody_is_told_that_a_daemon_hangs_and_stop_ends_it_with_its_trees(u
             )
         ]
         assert max(wait.result() for wait in waits) < 6
-        assert private.result()._session.client.tree.children
+        assert private.result()._session.transport.tree.children
         private.result().close()
     assert "has said nothing" in capfd.readouterr().err
     begun = time.monotonic()
@@ -177,7 +177,7 @@ def test_a_stopped_daemon_whose_queue_of_connections_is_full_is_passed_by(usual_
             one.connect_ex(str(daemon_socket()))
         begun = time.monotonic()
         with LLM("pocket", connect="auto", **STAND_IN) as llm:
-            assert llm._session.client.tree.children
+            assert llm._session.transport.tree.children
         for connect in ("require", str(daemon_socket())):
             with pytest.raises(PenstockError, match="takes no connections"):
                 LLM("pocket", connect=connect, **STAND_IN)

@@ -13,8 +13,8 @@ SETTINGS = SimpleNamespace(name="m", keep_alive=float("inf"), preload=False)
 
 
 def session():
-    client = SimpleNamespace(error=None, close=lambda: None, on_death=None)
-    return SimpleNamespace(client=client, adapters=SimpleNamespace(loaded={}))
+    transport = SimpleNamespace(error=None, close=lambda: None, on_death=None)
+    return SimpleNamespace(transport=transport, adapters=SimpleNamespace(loaded={}))
 
 
 @pytest.mark.parametrize("ends_by", ["unloading", "death"])
@@ -38,7 +38,25 @@ def test_deaths_before_a_long_life_are_not_in_a_row_with_those_after_it(monkeypa
         if ends_by == "unloading":
             await model.unload()
         else:
-            model._died(alive.client, EngineDeadError("x"))
+            model._died(alive.transport, EngineDeadError("x"))
         assert (model._pause() > 0) is pauses
+
+    asyncio.run(live())
+
+
+def test_a_load_for_nobody_comes_to_its_end_where_nothing_is_kept():
+    """A start that waited for the session itself would load it again and again."""
+    loads = []
+
+    async def opened(model):
+        loads.append(model)
+        return session()
+
+    async def live():
+        model = Model(SimpleNamespace(name="m", keep_alive=0.0, preload=True), opened)
+        await asyncio.wait_for(asyncio.gather(model.load_once(), model.load_once()), 10)
+        while model.is_held:
+            await asyncio.sleep(0)
+        assert model.state == "unloaded" and len(loads) == 1
 
     asyncio.run(live())

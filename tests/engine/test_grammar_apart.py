@@ -14,7 +14,7 @@ from builders.guided_harness import OPEN_THOUGHT, GuidedHarness, grammar
 from penstock.engine.grammar import pace as pace_module
 from penstock.engine.grammar.apart import Apart
 from penstock.engine.grammar.compiler import Compiler
-from penstock.engine.grammar.guide import TOO_DEAR, Guide
+from penstock.engine.grammar.constraint import TOO_DEAR, Constraint
 from penstock.engine.grammar.matcher import MOST, Matcher, Vocabulary
 from penstock.engine.grammar.pace import Pace
 from penstock.engine.grammar.pool import STACK_BYTES
@@ -37,21 +37,21 @@ class Waiting:
 
     def begun(self, text: str, tokens=(), *, kind="lark", **given):
         asked = msgspec.structs.replace(prompt(0, [1]), grammar=Grammar(kind, text), **given)
-        guide = self.apart.guide(asked.grammar, asked, [2], array("i", tokens), may_force=True)
-        return self.heard(guide)
+        constraint = self.apart.constraint(asked.grammar, asked, [2], array("i", tokens), may_force=True)
+        return self.heard(constraint)
 
-    def took(self, guide, token):
-        guide.history.append(token)
-        guide.take(token)
-        return self.heard(guide) if guide.is_awaited else guide
+    def took(self, constraint, token):
+        constraint.history.append(token)
+        constraint.take(token)
+        return self.heard(constraint) if constraint.is_awaited else constraint
 
-    def heard(self, guide):
-        self.apart.follow(guide)
-        while guide.is_awaited:
+    def heard(self, constraint):
+        self.apart.follow(constraint)
+        while constraint.is_awaited:
             assert self.woken.wait(60), "nobody said what may follow"
             self.woken.clear()
             self.apart.collect()
-        return guide
+        return constraint
 
 
 @pytest.fixture(scope="module")
@@ -70,25 +70,25 @@ def allowed(mask):
 
 def here(vocabulary, text, thought=None, limit=None):
     matcher = Matcher.compiled(Grammar("lark", text), vocabulary, MOST)
-    return Guide(matcher, ThoughtState(thought, limit), [2], VOCABULARY, may_force=True)
+    return Constraint(matcher, ThoughtState(thought, limit), [2], VOCABULARY, may_force=True)
 
 
 @pytest.mark.parametrize("thought, limit", [(None, None), (OPEN_THOUGHT, 3)])
-def test_a_sequence_is_told_what_a_guide_in_the_loop_would_say(waiting, vocabulary, thought, limit):
+def test_a_sequence_is_told_what_a_constraint_in_the_loop_would_say(waiting, vocabulary, thought, limit):
     params = msgspec.structs.replace(prompt(0, [1]).params, reasoning_max_tokens=limit)
     apart = waiting.begun(AMBIGUOUS, thought=thought, params=params)
-    guide = here(vocabulary, AMBIGUOUS, thought, limit)
+    constraint = here(vocabulary, AMBIGUOUS, thought, limit)
     for step in range(25):
-        masks = [guide.mask(num_given) for num_given in range(len(guide.certain) + 1)]
+        masks = [constraint.mask(num_given) for num_given in range(len(constraint.certain) + 1)]
         assert (list(apart.certain), apart.is_complete, apart.error) == (
-            list(guide.certain), guide.is_complete, guide.error
+            list(constraint.certain), constraint.is_complete, constraint.error
         )  # fmt: skip
-        if guide.error is not None:
+        if constraint.error is not None:
             break
         assert [apart.mask(num_given) for num_given in range(len(masks))] == masks
         choices = [token for token in allowed(masks[0]) if token != 2]
         token = choices[step * 7 % len(choices)]
-        guide.take(token)
+        constraint.take(token)
         waiting.took(apart, token)
     assert step > 5
 
@@ -118,16 +118,16 @@ def leaves_the_next_job_to_another(helper):
     "end", [partial(ends_in_its_job, number=signal.SIGKILL), ends_between_jobs, leaves_the_next_job_to_another]
 )
 def test_sequences_are_followed_on_when_their_process_is_another(waiting, vocabulary, end):
-    guides = [waiting.begun(AMBIGUOUS) for _ in range(3)]
-    token = allowed(guides[0].mask(0))[0]
-    waiting.took(guides[2], token)
+    constraints = [waiting.begun(AMBIGUOUS) for _ in range(3)]
+    token = allowed(constraints[0].mask(0))[0]
+    waiting.took(constraints[2], token)
     end(waiting.apart._helper)
     told = here(vocabulary, AMBIGUOUS)
     told.take(token)
-    for guide in guides[:2]:
-        assert (waiting.took(guide, token).mask(0), guide.error) == (told.mask(0), None)
+    for constraint in constraints[:2]:
+        assert (waiting.took(constraint, token).mask(0), constraint.error) == (told.mask(0), None)
     told.take(token)
-    assert (waiting.took(guides[2], token).mask(0), guides[2].error) == (told.mask(0), None)
+    assert (waiting.took(constraints[2], token).mask(0), constraints[2].error) == (told.mask(0), None)
 
 
 def test_a_sequence_that_breaks_the_process_ends_and_the_others_are_followed_anew(waiting, vocabulary):
@@ -136,10 +136,10 @@ def test_a_sequence_that_breaks_the_process_ends_and_the_others_are_followed_ane
     waiting.took(second, token)
     ends_in_its_job(waiting.apart._helper, signal.SIGABRT)
     assert "Use a simpler one" in waiting.took(first, token).error
-    guide = here(vocabulary, AMBIGUOUS)
+    constraint = here(vocabulary, AMBIGUOUS)
     for each in (token, token):
-        guide.take(each)
-    assert waiting.took(second, token).mask(0) == guide.mask(0)
+        constraint.take(each)
+    assert waiting.took(second, token).mask(0) == constraint.mask(0)
 
 
 def test_the_stack_of_its_thread_is_no_growth_of_a_process():
@@ -206,23 +206,23 @@ class Timed:
     seconds = 0.0
 
 
-def step(pace, clock, guides):
+def step(pace, clock, constraints):
     """Those that went on, and how long all took; each takes what it says."""
     pace.begin_step(0.001)
     start, left = clock.now, []
-    for guide, seconds in guides:
-        if pace.allows(guide):
-            pace.timed(guide, clock.takes(seconds))
-            left.append((guide, seconds))
+    for constraint, seconds in constraints:
+        if pace.allows(constraint):
+            pace.timed(constraint, clock.takes(seconds))
+            left.append((constraint, seconds))
     return left, clock.now - start
 
 
 @pytest.mark.parametrize("seconds", [0.0004, 0.001, 0.004])
 def test_dear_masks_have_a_share_of_a_step_however_many_there_are(monkeypatch, seconds):
     clock, pace = Clock(monkeypatch), Pace()
-    guides, first = step(pace, clock, [(Timed(), seconds) for _ in range(100)])  # nobody knows them yet
-    guides, second = step(pace, clock, guides)
-    assert guides and first <= 4 * 0.008 + seconds and second <= 0.008 + seconds
+    constraints, first = step(pace, clock, [(Timed(), seconds) for _ in range(100)])  # nobody knows them yet
+    constraints, second = step(pace, clock, constraints)
+    assert constraints and first <= 4 * 0.008 + seconds and second <= 0.008 + seconds
 
 
 def test_cheap_masks_go_on_beside_dear_ones(monkeypatch):
@@ -234,11 +234,11 @@ def test_cheap_masks_go_on_beside_dear_ones(monkeypatch):
 
 def test_masks_may_take_half_the_time_of_what_they_hide_behind(monkeypatch):
     clock, pace = Clock(monkeypatch), Pace()
-    guides = [(Timed(), 0.001) for _ in range(60)]
-    for guide, _ in guides:
-        guide.seconds = 0.001
+    constraints = [(Timed(), 0.001) for _ in range(60)]
+    for constraint, _ in constraints:
+        constraint.seconds = 0.001
     pace.begin_step(0.1)
-    for guide, seconds in guides:
-        if pace.allows(guide):
-            pace.timed(guide, clock.takes(seconds))
+    for constraint, seconds in constraints:
+        if pace.allows(constraint):
+            pace.timed(constraint, clock.takes(seconds))
     assert clock.now == pytest.approx(0.05)

@@ -59,7 +59,7 @@ def test_forks_go_ways_of_their_own(waiting):
 
 
 def test_a_grammar_that_is_none_is_refused_with_the_compilers_words(waiting):
-    assert "unclosed group" in waiting.outcome(Grammar("regex", "(a"))
+    assert "regex parse error:\n    (a\n    ^\nerror: unclosed group\n" in waiting.outcome(Grammar("regex", "(a"))
     assert "nobody" in waiting.outcome(Grammar("lark", "start: nobody"))
     assert "Unsatisfiable" in waiting.outcome(Grammar("json", "false"))
 

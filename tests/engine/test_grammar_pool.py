@@ -7,7 +7,7 @@ import pytest
 
 from penstock.engine.grammar import pool as pool_module
 from penstock.engine.grammar.compiler import Compiler
-from penstock.engine.grammar.guide import Busy
+from penstock.engine.grammar.constraint import Busy
 from penstock.engine.grammar.turns import Turns
 from penstock.protocol.guided import Grammar
 

@@ -7,7 +7,7 @@ from builders.guided_harness import OPEN_THOUGHT, THOUGHT, GuidedHarness, Script
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.engine.grammar.guide import Busy
+from penstock.engine.grammar.constraint import Busy
 from penstock.protocol.messages import Prompt, sequence_id, values
 
 WORD = [[7], [8], [9], list(range(20, 40)), [10], list(range(512)), [11], [12], [13], [14]]

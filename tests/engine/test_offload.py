@@ -220,7 +220,7 @@ def test_what_a_failed_row_computed_is_not_found_in_the_second_tier_either():
 
 def keys_of(harness: Harness, token_ids: list[int]) -> list[bytes]:
     """Of the full blocks that a prompt of these tokens may find."""
-    from penstock.engine.hashing import next_key
+    from penstock.engine.cache import next_key
 
     packed, keys = column(token_ids), []
     previous = harness.scheduler.cache.root_of(prompt(0, token_ids))

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from penstock import RequestError, SamplingParams
-from penstock.frontend.requests.prompts import as_asked
+from penstock.frontend.requests.conversation_checks import check_conversation
+from penstock.frontend.requests.prompts import as_asked, paired
 
 
 class OddText(str):
@@ -42,3 +43,25 @@ def test_strings_of_parameters_are_plain_ones(name):
     for value in (UserString("abc"), [UserString("abc")], [Pretender()]):
         with pytest.raises(RequestError, match=f"{name}=.*must be"):
             SamplingParams(**{name: value})
+
+
+@pytest.mark.parametrize(
+    "message, fault",
+    [
+        ({"content": "a"}, "this one has no role"),
+        ({"role": 3, "content": "a"}, "the role of this one is int"),
+        ("a", "this one is str"),
+        ({"role": "user", "content": [{"type": "text"}]}, "this one has no text"),
+        ({"role": "user", "content": [{"type": "text", "text": 3}]}, "the text of this one is int"),
+        ({"role": "user", "content": [b"a"]}, "this one is bytes"),
+    ],
+)
+def test_a_message_or_part_without_its_text_is_told_what_it_lacks(message, fault):
+    with pytest.raises(RequestError, match=f"; {fault}.$"):
+        check_conversation([message])
+
+
+@pytest.mark.parametrize("params", [{"temperature": 0}, {}, "temperature", 3])
+def test_what_can_be_no_parameters_at_all_is_refused_as_a_whole(params):
+    with pytest.raises(RequestError, match=f"or one for each prompt, not {type(params).__name__}"):
+        paired(["a"], params, SamplingParams())

@@ -231,6 +231,12 @@ def test_a_conversation_that_its_template_refuses_says_so_and_goes_on():
     assert chat.remark().startswith("The chat template refuses this conversation: no. The message has no answer: /re")
 
 
+def test_what_to_do_stands_below_an_error_of_several_lines():
+    chat = conversation(refusal="unclosed group\n    (\n    ^")
+    assert list(chat.ask("2+2?")) == []
+    assert chat.remark().startswith("unclosed group\n    (\n    ^\nThe message has no answer: /retry")
+
+
 # --- through pipes ----------------------------------------------------------------------------------------------------
 
 

@@ -81,7 +81,7 @@ def test_a_kill_of_the_command_loses_no_answer(long_run, target, partial):
 
 
 @pytest.mark.long  # what a death hands on is held by tests/tree/test_any_prompt.py
-@pytest.mark.parametrize("role", ["worker", "engine", "frontend.detokenizer"])
+@pytest.mark.parametrize("role", ["worker", "engine", "frontend.text.detokenizer"])
 def test_a_kill_of_a_process_behind_it_loses_no_answer(long_run, target, partial, role):
     os.kill(child(long_run, role), signal.SIGKILL)
     assert long_run.wait(BOUND) == 1

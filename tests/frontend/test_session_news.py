@@ -1,11 +1,12 @@
 """An error that ends a request from without takes nothing from what has come before it, whoever reads."""
 
 import asyncio
+from concurrent.futures import Future
 from types import SimpleNamespace
 
 import pytest
 
-from penstock.frontend.http.models import LoadedModel
+from penstock.frontend.http.loaded_model import LoadedModel
 from penstock.frontend.requests.budget import Budget
 from penstock.frontend.requests.pending import Pending
 from penstock.frontend.session.private import PrivateSession
@@ -56,9 +57,11 @@ def test_over_http_too_where_both_are_told_at_once(is_streamed):
         return work()
 
     door = SimpleNamespace(asked=lambda prompts, params: prompts, of=lambda client: SimpleNamespace(admit=admit))
-    client = SimpleNamespace(submit=lambda requests: last_words(*requests), abort=lambda requests: None)
+    transport = SimpleNamespace(
+        submit=lambda requests: last_words(*requests), abort=lambda requests: None, ask_stats=lambda ids: Future()
+    )
     threads = SimpleNamespace(texts=SimpleNamespace(run=run))
-    model = LoadedModel(SimpleNamespace(_session=session(door=door, client=client, threads=threads)), "model")
+    model = LoadedModel(session(door=door, transport=transport, threads=threads), "model")
 
     async def read() -> list[str]:
         texts = []

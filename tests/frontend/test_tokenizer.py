@@ -188,6 +188,12 @@ def test_text_with_half_a_character_spoils_no_other(folders):
     ]
 
 
+@pytest.mark.parametrize("ids", [[1.0], [1.7], ["1"], [None], 1.0, [-1]])
+def test_what_is_no_token_id_is_refused(folders, ids):
+    with pytest.raises(RequestError, match="Token ids must be whole numbers"):
+        Tokenizer.from_pretrained(folders["byte_level"]).decode(ids)
+
+
 def test_a_broken_file_is_named(tmp_path):
     write_tokenizer(tmp_path, "byte_level")
     (tmp_path / "tokenizer_config.json").write_text("{")

@@ -36,7 +36,7 @@ def stopped(server: Served, role: str) -> Iterator[None]:
 
 
 def pid_of(server: Served, role: str) -> int:
-    return next(child.popen.pid for child in server.llm._session.client.tree.children if child.role == role)
+    return next(child.popen.pid for child in server.llm._session.transport.tree.children if child.role == role)
 
 
 @pytest.mark.parametrize("role", [pytest.param(role, marks=pytest.mark.long) for role in ROLES[1:]] + [ROLES[0]])
@@ -92,6 +92,6 @@ def test_a_health_check_alone_has_a_hung_process_ended(monkeypatch):
     with running_model("pocket", watchdog_timeout=1.0, **STAND_IN) as found, served(*found) as server:
         os.kill(pid_of(server, "detokenizer"), signal.SIGSTOP)
         assert "detokenizer" in httpx.get(server.address + "/health", timeout=30).text
-        client = server.llm._session.client
+        client = server.llm._session.transport
         wait_until(lambda: client.error is not None, 10, "the tree is ended")
         assert "detokenizer" in str(client.error)

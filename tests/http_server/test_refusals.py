@@ -26,3 +26,11 @@ def test_a_role_that_the_template_leaves_out_is_refused(http, path, name):
 def test_a_path_of_another_server_is_told_with_ours(http, path, advice):
     answer = http.post(path, json={"model": "pocket"})
     assert answer.status_code == 404 and answer.json()["error"]["message"].endswith(advice)
+
+
+@pytest.mark.parametrize("form", [{"type": "jsn"}, {"type": "json_schema"}, {}])
+def test_the_form_of_a_response_is_refused_by_its_own_name(http, form):
+    body = {"model": "pocket", "input": "Hello", "text": {"format": form}}
+    reply = http.post(RESPONSES, json=body)
+    assert reply.status_code == 400
+    assert reply.json()["error"]["message"].startswith('text.format must be {"type": "text"}')

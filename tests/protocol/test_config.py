@@ -51,6 +51,9 @@ def test_the_spellings_of_a_dtype_mean_the_same():
 
 def test_minus_one_is_the_models_own_context():
     assert EngineConfig.from_options("m", max_model_len=-1).max_model_len is None
+    for wrong in (0, -2, True):
+        with pytest.raises(ConfigError, match="max_model_len"):
+            EngineConfig.from_options("m", max_model_len=wrong)
 
 
 def test_server_options_are_accepted_with_a_notice_each():

@@ -56,6 +56,9 @@ def test_what_is_near_to_nothing_gets_no_suggestion(word):
         (SamplingParams, "topPSampling", "Did you mean top_p?"),
         (SamplingParams, "num_ctx", "The context's length is set where the model is loaded: max_model_len."),
         (EngineConfig, "num_ctx", "Did you mean max_model_len?"),
+        (EngineConfig, "max_context", "Did you mean max_model_len?"),
+        (EngineConfig, "torch_dtype", "Did you mean dtype?"),
+        (EngineConfig, "cache_dir", "Where downloads lie is set by HF_HUB_CACHE in the environment."),
         (ChatRequest, "max_completion_tokns", "Did you mean max_completion_tokens?"),
         (ChatRequest, "functions", "Functions are given as `tools`."),
         (ResponsesRequest, "max_tokens", "Did you mean max_output_tokens?"),
@@ -68,6 +71,7 @@ def test_a_name_of_another_engine_is_told_with_ours(kind, word, sentence):
 def test_each_name_of_another_engine_leads_to_one_that_is_there():
     kinds = (SamplingParams, BeamSearchParams, EngineConfig, ChatRequest, ResponsesRequest)
     known = {name for kind in kinds for name in kind.__struct_fields__} | set(roles.KNOWN)
+    known.add("cuda")  # a value of `device`
     assert {name for names in other_names.NAMES.values() for name in names} <= known
     written = [*other_names.NAMES, *other_names.ADVICE, *other_commands.ADVICE]
     assert all(word == word.casefold().replace("-", "_") for word in written if word != "run-batch")
@@ -125,6 +129,7 @@ def test_a_shape_as_a_dict_is_refused_in_the_same_words():
         ({"quantization": "int 8"}, "int8"),
         ({"kv_cache_dtype": "int4"}, "uint4"),
         ({"device": "cud"}, "cuda"),
+        ({"device": "gpu"}, "cuda"),
         ({"load_format": "dumy"}, "dummy"),
         ({"connect": "autoo"}, "auto"),
     ],

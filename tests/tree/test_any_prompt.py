@@ -177,7 +177,7 @@ def test_a_death_hands_on_everything_that_had_finished(model_folder, monkeypatch
         params = [SamplingParams(max_tokens=length, ignore_eos=True) for length in lengths]
         run = llm.generate_iter([GOOD] * len(lengths), params, ordered=False)
         finished = [next(run)]
-        client = llm._session.client
+        client = llm._session.transport
         wait_until(lambda: len(client._pending) == 1, 20, "all but the long one have come")
         os.kill(tree_processes(llm)["worker 0"], signal.SIGKILL)
         wait_until(lambda: client.error is not None, 20, "the death is known")

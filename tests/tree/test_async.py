@@ -56,7 +56,7 @@ def test_cancelling_a_task_aborts_its_requests(model_folder):
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-            while (stats := llm._session.client.stats()).running:
+            while (stats := llm._session.transport.stats()).running:
                 pass
             return stats
 

@@ -130,7 +130,7 @@ def test_two_ranks_find_the_same_beams(llm, split):
 
 
 def test_nothing_stays_behind_an_aborted_search(llm):
-    client, params = llm._session.client, BeamSearchParams(4, 400, early_stopping="never", ignore_eos=True)
+    client, params = llm._session.transport, BeamSearchParams(4, 400, early_stopping="never", ignore_eos=True)
     before = llm.stats().steps
     with ThreadPoolExecutor(1) as thread:
         searching = thread.submit(llm.beam_search, [PROMPTS[0]], params, use_tqdm=False)

@@ -38,7 +38,7 @@ from penstock import LLM, EngineDeadError
 
 llm = LLM(MODEL, load_format="stand-in", max_model_len=256, num_gpu_blocks_override=64, quiet=True)
 handler = signal.getsignal(signal.SIGCHLD)
-children = llm._session.client.tree.children
+children = llm._session.transport.tree.children
 os.kill(children[0].popen.pid, signal.SIGSEGV)
 try:
     while True:

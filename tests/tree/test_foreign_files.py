@@ -23,7 +23,7 @@ from penstock.protocol.runtime_directory import runtime_base
 _STARTED = f"""
 from penstock import LLM
 llm = LLM("pocket", **{STAND_IN!r}, quiet=True)
-print(llm._session.client.tree.directory.path, flush=True)
+print(llm._session.transport.tree.directory.path, flush=True)
 input()
 """
 

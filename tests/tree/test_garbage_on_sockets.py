@@ -46,7 +46,7 @@ def llm(model_folder) -> Iterator[LLM]:
 
 
 def directory_of(llm: LLM) -> Path:
-    return llm._session.client.tree.directory.path
+    return llm._session.transport.tree.directory.path
 
 
 def send(llm: LLM, name: str, *frames: list[bytes]) -> None:
@@ -84,7 +84,7 @@ def test_what_is_none_of_ours_is_dropped_at_every_socket_with_one_line(llm, capl
     for name in SOCKETS:
         send(llm, name, *FOREIGN)
         assert answered(llm) == expected, name
-    said = caplog.text + llm._session.client.tree.log.read_text()
+    said = caplog.text + llm._session.transport.tree.log.read_text()
     for name in SOCKETS:
         assert said.count(f"no message of Penstock's came to the socket {name!r}") == 1, said
 

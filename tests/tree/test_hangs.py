@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -157,7 +157,7 @@ def test_a_caller_that_was_stopped_itself_blames_nobody(start_script):
 
 def test_who_is_asked_must_answer_this_very_question(model_folder):
     with LLM(model_folder, watchdog_timeout=0, **STAND_IN) as llm:
-        client, pids = llm._session.client, tree_processes(llm)
+        client, pids = llm._session.transport, tree_processes(llm)
         silent = lambda: asyncio.run(client.silent(5.0))  # noqa: E731
         assert silent() == []
         for pid in pids.values():
@@ -188,7 +188,11 @@ def stream(llm: LLM) -> Any:
 
 def beside(llm: LLM) -> Any:
     """From an event loop, over the same session."""
-    return asyncio.run(AsyncLLM.over(llm._session).generate([[1, 2, 3]], ENDLESS))
+    face = object.__new__(AsyncLLM)
+    face._opened, face._start = Future(), Future()
+    face._opened.set_result(llm._session)
+    face._start.set_result(None)
+    return asyncio.run(face.generate([[1, 2, 3]], ENDLESS))
 
 
 CALLS = {"generate": generate, "chat": chat, "stream": stream, "async": beside}

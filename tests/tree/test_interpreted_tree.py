@@ -35,7 +35,7 @@ def test_a_small_model_gives_the_processors_greedy_answer(request, model_folder)
     request.getfixturevalue("interpreted")
     with LLM(model_folder, **SMALL) as llm:
         assert llm.generate([[1, 2, 3, 4]], params)[0].outputs.token_ids == expected
-        assert llm._session.client.plan.kernels == "triton, interpreted"
+        assert llm._session.transport.plan.kernels == "triton, interpreted"
 
 
 @pytest.mark.long

@@ -93,7 +93,7 @@ if "fork" in STATE:
     held = multiprocessing.get_context("fork").Process(target=time.sleep, args=(30,))
     held.start()
     print("forked", held.pid, flush=True)
-for child in llm._session.client.tree.children:
+for child in llm._session.transport.tree.children:
     print(child.role, child.popen.pid, flush=True)
 print("ready", flush=True)
 if "decode" in STATE:

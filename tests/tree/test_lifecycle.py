@@ -47,7 +47,7 @@ def test_the_end_of_the_interpreter_ends_the_tree(start_script):
     script = start_script(
         "from penstock import LLM\n"
         "llm = LLM(MODEL, load_format='stand-in', max_model_len=256, num_gpu_blocks_override=64, quiet=True)\n"
-        "print(*[child.popen.pid for child in llm._session.client.tree.children], flush=True)\n"
+        "print(*[child.popen.pid for child in llm._session.transport.tree.children], flush=True)\n"
     )
     output, errors = script.communicate(timeout=30)
     assert script.returncode == 0, errors
@@ -159,7 +159,7 @@ def test_importing_the_package_loads_no_torch():
 
 
 def test_front_end_engine_and_detokenizer_never_load_torch(llm):
-    roles = {child.role: psutil.Process(child.popen.pid) for child in llm._session.client.tree.children}
+    roles = {child.role: psutil.Process(child.popen.pid) for child in llm._session.transport.tree.children}
     loaded = {role: any("libtorch" in entry.path for entry in process.memory_maps()) for role, process in roles.items()}
     assert loaded == {"worker 0": True, "engine": False, "detokenizer": False}
 

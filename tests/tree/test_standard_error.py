@@ -180,7 +180,7 @@ def test_a_full_log_disk_costs_log_lines(is_full_before, full_disk, monkeypatch,
         fill(full_disk)
     with LLM(model_folder, **STAND_IN) as llm:
         fill(full_disk)
-        pids = [child.popen.pid for child in llm._session.client.tree.children]
+        pids = [child.popen.pid for child in llm._session.transport.tree.children]
         assert len(llm.generate([[1, 2]], PARAMS, use_tqdm=False)[0].outputs.token_ids) == 3
     assert_gone(pids)
     assert ("No log is written" in capsys.readouterr().err) == is_full_before

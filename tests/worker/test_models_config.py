@@ -57,6 +57,26 @@ def test_windows_follow_the_layers_that_have_one(tmp_path):
     assert mixed.windows == (7, None, 7, None)
 
 
+@pytest.mark.parametrize(
+    "family, changes, sentence",
+    [
+        ("mistral", {"sliding_window": "8"}, "sliding_window must be a positive whole number, and is '8'"),
+        ("mistral", {"sliding_window": 0}, "sliding_window must be a positive whole number, and is 0"),
+        ("mistral", {"sliding_window": True}, "sliding_window must be a positive whole number, and is True"),
+        ("qwen2", {"use_sliding_window": "false"}, "use_sliding_window must be true or false, and is 'false'"),
+        ("qwen3", {"layer_types": ["full_attention"]}, "layer_types names 1 layers, and num_hidden_layers is 2"),
+        ("qwen3", {"layer_types": ["full_attention", "chunked_attention"]}, "layer_types has 'chunked_attention'"),
+    ],
+)
+def test_a_window_that_makes_no_sense_is_refused(tmp_path, family, changes, sentence):
+    with pytest.raises(ConfigError, match=sentence):
+        read_config(tiny_model(tmp_path, family, **changes))
+
+
+def test_a_window_that_is_switched_off_may_be_anything(tmp_path):
+    assert read_config(tiny_model(tmp_path, "qwen2", sliding_window=0)).windows == (None, None)
+
+
 LINEAR = {"rope_type": "linear", "factor": 2.0}
 DYNAMIC = {"rope_type": "dynamic", "factor": 2.0}
 LLAMA_3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
@@ -128,6 +148,7 @@ def test_figures_that_are_published_are_taken(tmp_path, rope, figures):
         ({"max_position_embeddings": 0}, "max_position_embeddings must be a positive whole number, and is 0"),
         ({"num_key_value_heads": 4}, "6 attention heads can't share 4 key-value heads"),
         ({"hidden_act": "gelu"}, "hidden_act='gelu' is not supported"),
+        ({"tie_word_embeddings": "false"}, "tie_word_embeddings must be true or false, and is 'false'"),
         ({"rope_parameters": {"rope_type": "longrope", "rope_theta": 1e4}}, "rope type 'longrope' is not supported"),
         ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4}}, "rope type 'yarn' needs factor"),
         ({"rope_parameters": {"rope_theta": 1e4, "partial_rotary_factor": 0.5}}, "of which 50% rotate"),

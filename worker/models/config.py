@@ -17,7 +17,7 @@ from .quantization import Quantization, read_quantization
 from .rope_config import RopeConfig, is_positive, read_rope
 
 _SILU = ("silu", "swish")  # two names of one function
-
+_FLAGS = ("tie_word_embeddings", "use_sliding_window", "attention_bias", "mlp_bias", "use_bias")
 
 # Far above what any model has: a folder may come from a stranger, and memory is planned by these numbers.
 _LARGEST = 1 << 30
@@ -70,6 +70,7 @@ def read_config(model_folder: Path) -> ModelConfig:
     config = family.defaults | config
     if config.get("hidden_act", "silu") not in _SILU:
         raise ConfigError(f"{path}: hidden_act={config['hidden_act']!r} is not supported, only 'silu'.")
+    _require_flags(config, path)
     with values_of(path):
         return _described(config, family, path)
 
@@ -97,7 +98,7 @@ def _described(config: dict[str, Any], family: Family, path: Path) -> ModelConfi
         head_dim=head_dim,
         rms_norm_eps=_positive(config, "rms_norm_eps", path, default=1e-6),
         tie_word_embeddings=bool(config.get("tie_word_embeddings", False)),
-        windows=family.windows(config, num_layers),
+        windows=_windows(config, family, num_layers, path),
         biased=family.biased(config),
         rope=rope,
         max_position=rope.max_position,
@@ -105,6 +106,23 @@ def _described(config: dict[str, Any], family: Family, path: Path) -> ModelConfi
         num_draft_layers=_count(config, "num_nextn_predict_layers", path, default=0),
         quantization=read_quantization(config, path),
     )
+
+
+def _windows(config: dict[str, Any], family: Family, num_layers: int, path: Path) -> Windows:
+    windows = family.windows(config, num_layers)
+    if len(windows) != num_layers:
+        raise ConfigError(f"{path}: layer_types names {len(windows)} layers, and num_hidden_layers is {num_layers}.")
+    for window in windows:
+        if window is not None and (type(window) is not int or window < 1):
+            raise ConfigError(f"{path}: sliding_window must be a positive whole number, and is {shown(window)}.")
+    return windows
+
+
+def _require_flags(config: dict[str, Any], path: Path) -> None:
+    """A "false" in quotation marks would count as true."""
+    for key in _FLAGS:
+        if config.get(key) not in (None, False, True):
+            raise ConfigError(f"{path}: {key} must be true or false, and is {shown(config[key])}.")
 
 
 def _count(config: dict[str, Any], key: str, path: Path, default: int | None = None) -> int:

@@ -8,7 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...protocol.rules import shown
+
 Windows = tuple[int | None, ...]
+
+_KINDS = ("full_attention", "sliding_attention")
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,8 @@ def _layer_types(config: dict[str, Any], num_layers: int) -> Windows:
     if types is None:
         first = config["max_window_layers"]
         types = ["sliding_attention" if layer >= first else "full_attention" for layer in range(num_layers)]
+    if unknown := next((kind for kind in types if kind not in _KINDS), None):
+        raise ValueError(f"layer_types has {shown(unknown)}, and only {' and '.join(_KINDS)} are supported")
     return tuple(window if kind == "sliding_attention" else None for kind in types)
 
 

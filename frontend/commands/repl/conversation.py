@@ -149,8 +149,10 @@ class Conversation:
         if answer is None:
             return None
         if answer.error is not None:
-            waits = " The message has no answer: /retry asks it again, /reset starts a new conversation."
-            return f"{answer.error}{waits if self.unanswered is not None else ''}"
+            if self.unanswered is None:
+                return answer.error
+            waits = "The message has no answer: /retry asks it again, /reset starts a new conversation."
+            return answer.error + ("\n" if "\n" in answer.error else " ") + waits
         if answer.finish_reason == "stop":
             return None if answer.text else f"ended{answer.within} without an answer"
         ended = self._cut(answer) if answer.finish_reason == "length" else answer.ending()

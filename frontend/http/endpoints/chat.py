@@ -1,8 +1,7 @@
 """/v1/chat/completions: one conversation, answered by one message or several, whole or in pieces."""
 
-import time
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
-from contextlib import AsyncExitStack, aclosing
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -11,6 +10,7 @@ from msgspec import UNSET
 from ....protocol.messages import Logprobs
 from ....protocol.outputs import CompletionOutput
 from ....protocol.outputs import ToolCall as FoundCall
+from ..answering import Answering, answered
 from ..conversation import as_tools, own_template, rendered, template_options
 from ..endpoint import AnyReply, Call
 from ..errors import ApiError
@@ -19,7 +19,7 @@ from ..logprobs import Packed, chat_logprobs, prompt_logprobs
 from ..long_json import LongJson
 from ..models import Model
 from ..parameters import sampling_params
-from ..reply import Events, event, long_event, whole
+from ..reply import event, long_event, whole
 from ..schemas.chat import (
     AnswerDelta,
     AnswerMessage,
@@ -44,23 +44,31 @@ class _Answer(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Chat:
-    """One request, ready to be answered."""
-
-    asked: Generation
-    request: ChatRequest
+class _Chat(Answering[ChatRequest]):
     takers: list[CallTaker] | None
-    created: int = field(default_factory=lambda: int(time.time()))
     prompt_logprobs: list[Logprobs] = field(default_factory=list)
 
-    @property
-    def id(self) -> str:
-        return self.asked.call.running.id
+    async def whole(self) -> AnyReply:
+        answers = [answer async for answer in self.answers(is_streamed=False)]
+        threads = self.asked.model.threads.answers
+        return await self.asked.call.done(threads, _whole, self, answers, takes_long=self.request.logprobs is True)
 
-    @property
-    def name(self) -> str:
-        """Of the model, as it was asked for."""
-        return self.request.model or self.asked.model.name
+    async def events(self) -> AsyncGenerator[bytes]:
+        has_begun = [False] * self.asked.params.n
+        async with aclosing(self.answers(is_streamed=True)) as answers:
+            async for answer, parts in answers:
+                is_first = not has_begun[answer.index]
+                choice = ChatChunkChoice(index=answer.index, delta=_delta(answer, is_first=is_first))
+                if not is_first and choice.delta == _NOTHING and not parts and not answer.finish_reason:
+                    continue  # what came may yet become a thought or a call
+                has_begun[answer.index] = True
+                if answer.finish_reason is not None:
+                    choice.finish_reason, choice.stop_reason = answer.finish_reason, answer.stop_reason
+                for piece in _chunk(self, choice, parts):
+                    yield piece
+            if self.request.includes_usage:
+                usage = self.asked.tally.usage
+                yield event(ChatChunk(id=self.id, created=self.created, model=self.name, choices=[], usage=usage))
 
     async def answers(self, *, is_streamed: bool) -> AsyncGenerator[_Answer]:
         """Pieces of answers, each with its sample's number."""
@@ -86,17 +94,13 @@ class _Chat:
 
 
 async def chat(call: Call, request: ChatRequest) -> AnyReply:
-    lease = AsyncExitStack()
-    try:
-        model = await lease.enter_async_context(call.model(request.model))
-        threads = model.threads.templates if request.chat_template is None else model.threads.brought
-        prepared = await call.done(threads, _prepared, call, request, model, takes_long=True)
-        if request.stream:
-            return Events(_events(prepared, lease.pop_all()))
-        answers = [answer async for answer in prepared.answers(is_streamed=False)]
-        return await call.done(model.threads.answers, _whole, prepared, answers, takes_long=request.logprobs is True)
-    finally:
-        await lease.aclose()
+    return await answered(
+        call,
+        request,
+        _prepared,
+        lambda threads: threads.templates if request.chat_template is None else threads.brought,
+        takes_long=True,
+    )
 
 
 def _prepared(call: Call, request: ChatRequest, model: Model) -> _Chat:
@@ -161,25 +165,6 @@ def choice_of(answer: CompletionOutput, logprobs: ChatLogprobs | None) -> ChatCh
 def _whole_call(call: FoundCall) -> ToolCall:
     function = FunctionCall(name=call.function.name or "", arguments=call.function.arguments)
     return ToolCall(id=call.id or "", type="function", function=function)
-
-
-async def _events(chat: _Chat, lease: AsyncExitStack) -> AsyncIterator[bytes]:
-    """The lease ends with the stream."""
-    has_begun = [False] * chat.asked.params.n
-    async with lease, aclosing(chat.answers(is_streamed=True)) as answers:
-        async for answer, parts in answers:
-            is_first = not has_begun[answer.index]
-            choice = ChatChunkChoice(index=answer.index, delta=_delta(answer, is_first=is_first))
-            if not is_first and choice.delta == _NOTHING and not parts and not answer.finish_reason:
-                continue  # what came may yet become a thought or a call
-            has_begun[answer.index] = True
-            if answer.finish_reason is not None:
-                choice.finish_reason, choice.stop_reason = answer.finish_reason, answer.stop_reason
-            for piece in _chunk(chat, choice, parts):
-                yield piece
-        if chat.request.includes_usage:
-            usage = chat.asked.tally.usage
-            yield event(ChatChunk(id=chat.id, created=chat.created, model=chat.name, choices=[], usage=usage))
 
 
 def _chunk(chat: _Chat, choice: ChatChunkChoice, parts: list[Logprobs]) -> Iterator[bytes]:

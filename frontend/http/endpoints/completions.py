@@ -1,15 +1,15 @@
 """/v1/completions: one prompt or many, each continued once or n times, whole or in pieces."""
 
-import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, aclosing
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing
 from dataclasses import dataclass, field
 
 import msgspec
 
 from ....protocol.messages import Logprobs
 from ....protocol.outputs import CompletionOutput
+from ..answering import Answering, answered
 from ..endpoint import AnyReply, Call
 from ..errors import ApiError
 from ..generation import Generation, Piece, Prompt, check_asked, check_length, pieces
@@ -17,31 +17,38 @@ from ..logprobs import Packed, Section, completion_logprobs, prompt_logprobs
 from ..long_json import LongJson
 from ..models import Model
 from ..parameters import sampling_params
-from ..reply import Events, event, long_event, whole
+from ..reply import event, long_event, whole
 from ..schemas.completions import Completion, CompletionChoice, CompletionRequest
 from ..schemas.sampling import Usage
 
 
 @dataclass(slots=True)
-class _Completions:
-    """One request, ready to be answered. Choice `prompt * n + sample` is a prompt's sample."""
+class _Completions(Answering[CompletionRequest]):
+    """Choice `prompt * n + sample` is a prompt's sample."""
 
-    asked: Generation
-    request: CompletionRequest
     is_echo_only: bool  # max_tokens=0: one token is computed, for its company's sake, and not told
-    created: int = field(default_factory=lambda: int(time.time()))
     offsets: dict[int, int] = field(default_factory=dict)  # of choices: where the next log-probabilities stand in them
     of_prompts: dict[int, list[Logprobs]] = field(default_factory=lambda: defaultdict(list))
     told: set[int] = field(default_factory=set)  # choices that have begun
 
-    @property
-    def id(self) -> str:
-        return self.asked.call.running.id
+    async def whole(self) -> AnyReply:
+        found = [piece async for piece in pieces(self.asked, is_streamed=False)]
+        has_logprobs, threads = self.request.logprobs is not None, self.asked.model.threads.answers
+        return await self.asked.call.done(threads, _whole, self, found, takes_long=has_logprobs)
 
-    @property
-    def name(self) -> str:
-        """Of the model, as it was asked for."""
-        return self.request.model or self.asked.model.name
+    async def events(self) -> AsyncGenerator[bytes]:
+        options = self.request.stream_options
+        is_counted = options is not None and options.continuous_usage_stats is True
+        async with aclosing(pieces(self.asked, is_streamed=True)) as found:
+            async for piece in found:
+                json = LongJson()
+                for choice in self.choices(piece, json):
+                    for part in long_event(json, _completion(self, [choice], has_usage=is_counted)):
+                        yield part
+                if not piece.prompt_logprobs:  # those are told with each sample's first piece
+                    self.asked.call.charge.shrink(piece.num_bytes)
+            if self.request.includes_usage:
+                yield event(_completion(self, [], has_usage=True))
 
     def choices(self, piece: Piece, json: LongJson) -> Iterator[CompletionChoice]:
         # They come before the samples' first tokens, or with them.
@@ -89,19 +96,8 @@ class _Completions:
 
 
 async def completions(call: Call, request: CompletionRequest) -> AnyReply:
-    lease = AsyncExitStack()
-    try:
-        model = await lease.enter_async_context(call.model(request.model))
-        prepared = await call.done(
-            model.threads.texts, _prepared, call, request, model, takes_long=request.add_special_tokens is False
-        )
-        if request.stream:
-            return Events(_events(prepared, lease.pop_all()))
-        found = [piece async for piece in pieces(prepared.asked, is_streamed=False)]
-        has_logprobs = prepared.request.logprobs is not None
-        return await call.done(model.threads.answers, _whole, prepared, found, takes_long=has_logprobs)
-    finally:
-        await lease.aclose()
+    takes_long = request.add_special_tokens is False
+    return await answered(call, request, _prepared, lambda threads: threads.texts, takes_long=takes_long)
 
 
 def _prepared(call: Call, request: CompletionRequest, model: Model) -> _Completions:
@@ -123,14 +119,10 @@ def _prepared(call: Call, request: CompletionRequest, model: Model) -> _Completi
         prompt_logprobs=max(request.logprobs or 0, request.prompt_logprobs or 0) if wants_prompt else None,
         lora_name=model.adapter(request.lora_name),
     )
-    prompts = [_prompt(each) for each in as_prompts(request.prompt)]
-    check_asked(len(prompts), params, call.server.options)
-    if request.add_special_tokens is False:
-        prompts = [
-            {"prompt_token_ids": _without_special_tokens(each["prompt"], model)}
-            if "prompt" in each else each
-            for each in prompts
-        ]  # fmt: skip
+    given = as_prompts(request.prompt)
+    check_asked(len(given), params, call.server.options)
+    adds_special_tokens = request.add_special_tokens is not False
+    prompts = [_prompt(each, model, adds_special_tokens=adds_special_tokens) for each in given]
     return _Completions(Generation(call, model, prompts, params), request, is_echo_only)
 
 
@@ -149,13 +141,13 @@ def as_prompts(given: str | list[str | int | list[int]]) -> list[str | list[int]
     return given  # type: ignore[return-value]
 
 
-def _without_special_tokens(text: str, model: Model) -> list[int]:
-    check_length("prompt", text, model)
-    return model.tokenizer.encode(text, add_special_tokens=False)
-
-
-def _prompt(given: str | list[int]) -> Prompt:
-    return {"prompt": given} if isinstance(given, str) else {"prompt_token_ids": given}
+def _prompt(given: str | list[int], model: Model, *, adds_special_tokens: bool) -> Prompt:
+    if isinstance(given, str) and adds_special_tokens:
+        return {"prompt": given}
+    if isinstance(given, str):
+        check_length("prompt", given, model)
+        given = model.tokenizer.encode(given, add_special_tokens=False)
+    return {"prompt_token_ids": given}
 
 
 def _whole(prepared: _Completions, found: list[Piece]) -> AnyReply:
@@ -163,22 +155,6 @@ def _whole(prepared: _Completions, found: list[Piece]) -> AnyReply:
     choices = [choice for piece in found for choice in prepared.choices(piece, json)]
     choices.sort(key=lambda choice: choice.index)
     return whole(json, _completion(prepared, choices, has_usage=True))
-
-
-async def _events(prepared: _Completions, lease: AsyncExitStack) -> AsyncIterator[bytes]:
-    """The lease ends with the stream."""
-    options = prepared.request.stream_options
-    is_counted = options is not None and options.continuous_usage_stats
-    async with lease, aclosing(pieces(prepared.asked, is_streamed=True)) as found:
-        async for piece in found:
-            json = LongJson()
-            for choice in prepared.choices(piece, json):
-                for part in long_event(json, _completion(prepared, [choice], has_usage=is_counted)):
-                    yield part
-            if not piece.prompt_logprobs:  # those are told with each sample's first piece
-                prepared.asked.call.charge.shrink(piece.num_bytes)
-        if prepared.request.includes_usage:
-            yield event(_completion(prepared, [], has_usage=True))
 
 
 def _completion(prepared: _Completions, choices: list[CompletionChoice], *, has_usage: bool) -> Completion:

@@ -2,8 +2,8 @@
 
 import itertools
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
-from contextlib import AsyncExitStack, aclosing
+from collections.abc import AsyncGenerator, Iterable, Iterator
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +11,7 @@ import msgspec
 
 from ....protocol.outputs import CompletionOutput
 from ....protocol.sampling import SamplingParams
+from ..answering import Answering, answered
 from ..conversation import rendered, template_options
 from ..endpoint import AnyReply, Call
 from ..errors import ApiError
@@ -18,7 +19,7 @@ from ..generation import Generation, check_asked, pieces
 from ..long_json import PIECE_BYTES
 from ..models import Model
 from ..parameters import salted
-from ..reply import Events, Reply
+from ..reply import Reply
 from ..response_items import Items
 from ..schemas.chat import Called, CalledFunction, ChatMessage, ContentPart
 from ..schemas.responses import (
@@ -41,14 +42,48 @@ _TEXT_PARTS = ("input_text", "output_text", "text", "reasoning_text", "summary_t
 
 
 @dataclass(slots=True)
-class _Asked:
-    """One request, ready to be answered."""
-
-    asked: Generation
-    request: ResponsesRequest
+class _Responses(Answering[ResponsesRequest]):
     takers: list[CallTaker] | None
     response: Response
     items: Items = field(default_factory=Items)
+
+    async def whole(self) -> AnyReply:
+        reason = None
+        async for answer in self.answers(is_streamed=False):
+            list(self.items.feed(answer))
+            list(self.items.close("incomplete" if answer.finish_reason == "length" else "completed"))
+            reason = answer.finish_reason
+        return Reply.of(self.finished(reason))
+
+    async def events(self) -> AsyncGenerator[bytes]:
+        numbers = itertools.count()
+        reason, has_begun = None, False
+        async with aclosing(self.answers(is_streamed=True)) as answers:
+            async for answer in answers:
+                if not has_begun:
+                    begun = [ResponseEvent(type=f"response.{word}", response=self.response)
+                             for word in ("created", "in_progress")]  # fmt: skip
+                    for piece in _encoded(begun, numbers):
+                        yield piece
+                    has_begun = True
+                reason = answer.finish_reason or reason
+                for piece in _encoded(self.items.feed(answer), numbers):
+                    yield piece
+            closing = self.items.close("incomplete" if reason == "length" else "completed")
+            for piece in _encoded(closing, numbers):
+                yield piece
+            response = self.finished(reason)
+            for piece in _encoded([ResponseEvent(type=f"response.{response.status}", response=response)], numbers):
+                yield piece
+
+    def failed(self, error: ApiError) -> bytes:
+        code = str(error.code or error.status)
+        event = ResponseEvent(type="error", code=code, message=str(error), param=error.param)
+        return b"".join(_encoded([event], itertools.count(2**20)))
+
+    @property
+    def ending(self) -> bytes:
+        return b""
 
     async def answers(self, *, is_streamed: bool) -> AsyncGenerator[CompletionOutput]:
         async with aclosing(pieces(self.asked, is_streamed=is_streamed)) as stream:
@@ -84,23 +119,10 @@ async def responses(call: Call, request: ResponsesRequest) -> AnyReply:
     for name in _KEPT_NOWHERE:
         if getattr(request, name):
             raise ApiError(400, f"{name}: this server keeps nothing; send the whole conversation.", param=name)
-    lease = AsyncExitStack()
-    try:
-        model = await lease.enter_async_context(call.model(request.model))
-        asked = await call.done(model.threads.templates, _prepared, call, request, model, takes_long=True)
-        if request.stream:
-            return Events(_events(asked, lease.pop_all()), _failed, ending=b"")
-        reason = None
-        async for answer in asked.answers(is_streamed=False):
-            list(asked.items.feed(answer))
-            list(asked.items.close("incomplete" if answer.finish_reason == "length" else "completed"))
-            reason = answer.finish_reason
-        return Reply.of(asked.finished(reason))
-    finally:
-        await lease.aclose()
+    return await answered(call, request, _prepared, lambda threads: threads.templates, takes_long=True)
 
 
-def _prepared(call: Call, request: ResponsesRequest, model: Model) -> _Asked:
+def _prepared(call: Call, request: ResponsesRequest, model: Model) -> _Responses:
     tools = [_nested(tool) for tool in request.tools or ()]
     choice = ToolChoice.of(request.tool_choice, tools)
     chosen: dict[str, Any] = {name: value for name in _SAMPLED if (value := getattr(request, name)) is not None}
@@ -118,7 +140,7 @@ def _prepared(call: Call, request: ResponsesRequest, model: Model) -> _Asked:
     if request.reasoning is not None and request.reasoning.effort is not None:
         options.setdefault("reasoning_effort", request.reasoning.effort)
     prompt = rendered(model, list(_conversation(request)), choice.tools, options)
-    return _Asked(
+    return _Responses(
         Generation(call, model, [prompt], params), request, choice.readers(1), _response(call, request, model, params)
     )
 
@@ -141,29 +163,6 @@ def _response(call: Call, request: ResponsesRequest, model: Model, params: Sampl
     )
 
 
-async def _events(asked: _Asked, lease: AsyncExitStack) -> AsyncIterator[bytes]:
-    """The lease ends with the stream."""
-    numbers = itertools.count()
-    reason, has_begun = None, False
-    async with lease, aclosing(asked.answers(is_streamed=True)) as answers:
-        async for answer in answers:
-            if not has_begun:
-                begun = [ResponseEvent(type=f"response.{word}", response=asked.response)
-                         for word in ("created", "in_progress")]  # fmt: skip
-                for piece in _encoded(begun, numbers):
-                    yield piece
-                has_begun = True
-            reason = answer.finish_reason or reason
-            for piece in _encoded(asked.items.feed(answer), numbers):
-                yield piece
-        closing = asked.items.close("incomplete" if reason == "length" else "completed")
-        for piece in _encoded(closing, numbers):
-            yield piece
-        response = asked.finished(reason)
-        for piece in _encoded([ResponseEvent(type=f"response.{response.status}", response=response)], numbers):
-            yield piece
-
-
 def _encoded(events: Iterable[ResponseEvent], numbers: "itertools.count[int]") -> Iterator[bytes]:
     """Short ones together, a long one by itself."""
     told = b""
@@ -175,11 +174,6 @@ def _encoded(events: Iterable[ResponseEvent], numbers: "itertools.count[int]") -
             told = b""
     if told:
         yield told
-
-
-def _failed(error: ApiError) -> bytes:
-    event = ResponseEvent(type="error", code=str(error.code or error.status), message=str(error), param=error.param)
-    return b"".join(_encoded([event], itertools.count(2**20)))
 
 
 # --- what was asked, as a conversation -------------------------------------------------------------------------------
@@ -237,8 +231,15 @@ def _nested(tool: FlatTool) -> dict[str, Any]:
 
 def _response_format(request: ResponsesRequest) -> dict[str, Any] | None:
     form = request.text.format if request.text is not None else None
-    if form is None or form.get("type") == "text":
-        return None
-    if form.get("type") == "json_schema":
-        return {"type": "json_schema", "json_schema": {name: each for name, each in form.items() if name != "type"}}
-    return form
+    match form:
+        case None | {"type": "text"}:
+            return None
+        case {"type": "json_schema", "schema": _}:
+            return {"type": "json_schema", "json_schema": {name: each for name, each in form.items() if name != "type"}}
+        case {"type": "json_object" | "structural_tag"}:
+            return form
+    raise ApiError(
+        400,
+        'text.format must be {"type": "text"}, {"type": "json_object"}, {"type": "json_schema", "schema": …} or '
+        '{"type": "structural_tag", …}.',
+    )

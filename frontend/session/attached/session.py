@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 
 
 class AttachedSession(Session[AttachedRequest]):
-    client: DaemonTransport
+    transport: DaemonTransport
 
-    def __init__(self, client: DaemonTransport, attached: Attached, config: EngineConfig, *, is_quiet: bool) -> None:
-        self.client = client
+    def __init__(self, transport: DaemonTransport, attached: Attached, config: EngineConfig, *, is_quiet: bool) -> None:
+        self.transport = transport
         self.attached = attached
         self.plan = attached.plan
-        self.daemon = str(client.line.address)
+        self.daemon = str(transport.line.address)
         self.config = config
         self.is_quiet = is_quiet
         self.door = AttachedDoor(attached)
-        self.adapters = AttachedAdapters(client, attached)
+        self.adapters = AttachedAdapters(transport, attached)
 
     @cached_property
     def tokenizer(  # type: ignore[override]  # read when somebody asks for it
@@ -59,7 +59,7 @@ class AttachedSession(Session[AttachedRequest]):
     ) -> str:
         check_template_options(template_options)
         wire = on_the_wire(Conversation(conversation, tools, chat_template, template_options or {}))
-        return self.client.ask(lambda query: AskRender(query, wire, add_generation_prompt)).text
+        return self.transport.ask(lambda query: AskRender(query, wire, add_generation_prompt)).text
 
     def rendered(
         self,
@@ -86,8 +86,8 @@ class AttachedSession(Session[AttachedRequest]):
 class AttachedAdapters:
     """LoRA adapters are the model's, for all of its clients."""
 
-    def __init__(self, client: DaemonTransport, attached: Attached) -> None:
-        self.client = client
+    def __init__(self, transport: DaemonTransport, attached: Attached) -> None:
+        self.transport = transport
         self.attached = attached
 
     def load(self, name: str, path: str | os.PathLike[str]) -> None:
@@ -95,11 +95,11 @@ class AttachedAdapters:
         if not self.attached.enable_lora:
             raise AdapterError("load_lora needs room for adapters: serve the model with enable_lora=True.", "disabled")
         folder = adapter_folder(name, path)
-        self.client.ask(lambda query: AskLoad(query, name, folder))
+        self.transport.ask(lambda query: AskLoad(query, name, folder))
 
     def unload(self, name: str) -> None:
         """Raises `AdapterError` while requests use it."""
-        self.client.ask(lambda query: AskUnload(query, name))
+        self.transport.ask(lambda query: AskUnload(query, name))
 
     def names(self) -> list[str]:
-        return self.client.ask(AskAdapters).names
+        return self.transport.ask(AskAdapters).names

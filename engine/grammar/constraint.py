@@ -53,7 +53,7 @@ def bits(byte: int, others: list[int], num_bytes: int) -> bytearray:
     return found
 
 
-class Guide:
+class Constraint:
     __slots__ = (
         "_endings", "_matcher", "_num_bytes", "_thought", "_untouched", "certain", "error", "may_force", "seconds",
     )  # fmt: skip

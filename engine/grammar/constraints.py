@@ -17,8 +17,8 @@ from ...protocol.messages import MaskFrame, Prompt, column, mask_bytes
 from ...protocol.sampling import SamplingParams
 from ..request import Request, Sequence
 from ..step import Step
-from .apart import GuideApart
-from .guide import Busy, Guide, Matching, TooDear
+from .apart import ConstraintApart
+from .constraint import Busy, Constraint, Matching, TooDear
 from .pace import Pace
 from .thoughts import ThoughtState
 
@@ -30,7 +30,7 @@ Outcome = Matching | TooDear | Busy | str
 
 
 class Compiling(Protocol):
-    """What the guides ask of `compiler.py`."""
+    """What the constraints ask of `compiler.py`."""
 
     def find(self, grammar: Grammar, client: str) -> Outcome | None: ...
 
@@ -42,13 +42,13 @@ class Compiling(Protocol):
 class FollowingApart(Protocol):
     """And of `apart.py`."""
 
-    def guide(
+    def constraint(
         self, grammar: Grammar, prompt: Prompt, endings: list[int], history: "array[int]", *, may_force: bool
-    ) -> GuideApart: ...
+    ) -> ConstraintApart: ...
 
-    def follow(self, guide: GuideApart) -> None: ...
+    def follow(self, constraint: ConstraintApart) -> None: ...
 
-    def collect(self) -> list[GuideApart]: ...
+    def collect(self) -> list[ConstraintApart]: ...
 
 
 class _NoGrammars:
@@ -63,19 +63,19 @@ class _NoGrammars:
 
 
 class _Nobody:
-    def guide(
+    def constraint(
         self, grammar: Grammar, prompt: Prompt, endings: list[int], history: "array[int]", *, may_force: bool
-    ) -> GuideApart:
+    ) -> ConstraintApart:
         raise NotImplementedError("without grammars nobody needs to be followed")
 
-    def follow(self, guide: GuideApart) -> None:
+    def follow(self, constraint: ConstraintApart) -> None:
         """Nobody is."""
 
-    def collect(self) -> list[GuideApart]:
+    def collect(self) -> list[ConstraintApart]:
         return []
 
 
-class Guides:
+class Constraints:
     def __init__(
         self,
         compiler: Compiling,
@@ -91,17 +91,17 @@ class Guides:
         self._may_force = may_force  # no step of a user's own has a say in which token is sampled
         self._pace = pace or Pace()
         self._held: dict[Grammar, dict[str, dict[Sequence, None]]] = {}  # of each client, until it is compiled
-        self._followed: dict[GuideApart, Sequence] = {}
+        self._followed: dict[ConstraintApart, Sequence] = {}
 
     @classmethod
-    def none(cls) -> "Guides":
+    def none(cls) -> "Constraints":
         """Where no request brings a grammar or a limit."""
         return cls(_NoGrammars(), _Nobody(), 0)
 
     # --- before the first step --------------------------------------------------------------------------------------
 
     def begin(self, sequence: Sequence) -> Busy | str | None:
-        """Give it its guide, or hold it until its grammar is there; a refusal if that is known to be no grammar."""
+        """Give it its constraint, or hold it until its grammar is there; a refusal if that is known to be none."""
         prompt = sequence.request.prompt
         grammar = prompt.grammar
         if grammar is None and prompt.params.reasoning_max_tokens is None:
@@ -113,7 +113,7 @@ class Guides:
             self._held.setdefault(grammar, {}).setdefault(prompt.client, {})[sequence] = None
             sequence.is_held = True
         else:
-            self._give_guide(sequence, grammar, outcome)
+            self._give_constraint(sequence, grammar, outcome)
         return None
 
     def ready(self) -> Iterable[tuple[Sequence, Busy | str | None]]:
@@ -126,7 +126,7 @@ class Guides:
                 if isinstance(outcome, (Busy, str)):
                     yield sequence, outcome
                 else:
-                    self._give_guide(sequence, grammar, outcome)
+                    self._give_constraint(sequence, grammar, outcome)
                     yield sequence, None
 
     def _let_go(self, grammar: Grammar, outcome: Outcome) -> list[Sequence]:
@@ -144,7 +144,7 @@ class Guides:
         held = [sequence for clients in self._held.values() for held in clients.values() for sequence in held]
         return sum(not each.has_ended for each in held) + sum(each.is_held for each in self._followed.values())
 
-    def _give_guide(self, sequence: Sequence, grammar: Grammar | None, outcome: Matching | TooDear | None) -> None:
+    def _give_constraint(self, sequence: Sequence, grammar: Grammar | None, outcome: Matching | TooDear | None) -> None:
         if grammar is not None and isinstance(outcome, TooDear):
             self._move_apart(sequence, grammar)
             sequence.is_held = True
@@ -152,8 +152,8 @@ class Guides:
         request = sequence.request
         thought = ThoughtState(request.prompt.thought, request.prompt.params.reasoning_max_tokens)
         own = None if outcome is None or isinstance(outcome, TooDear) else outcome.fork()
-        guide = Guide(own, thought, list(request.endings), self._vocab_size, may_force=self._forces(request))
-        sequence.guide = None if guide.is_over else guide
+        constraint = Constraint(own, thought, list(request.endings), self._vocab_size, may_force=self._forces(request))
+        sequence.constraint = None if constraint.is_over else constraint
 
     def _forces(self, request: Request) -> bool:
         return self._may_force and _may_force(request.prompt.params)
@@ -162,34 +162,34 @@ class Guides:
 
     def heard(self) -> Iterable[Sequence]:
         """Those of which it is known now what they may say next."""
-        for guide in self._apart.collect():
-            if (sequence := self._followed.pop(guide, None)) is not None and not sequence.has_ended:
+        for constraint in self._apart.collect():
+            if (sequence := self._followed.pop(constraint, None)) is not None and not sequence.has_ended:
                 yield sequence
 
-    def _may_go_on(self, grammar: Grammar | None, guide: Guide) -> bool:
+    def _may_go_on(self, grammar: Grammar | None, constraint: Constraint) -> bool:
         """In the engine's loop. A thought's limit alone takes no time."""
-        return grammar is None or self._pace.allows(guide)
+        return grammar is None or self._pace.allows(constraint)
 
     def _move_apart(self, sequence: Sequence, grammar: Grammar) -> None:
         """What its grammar allows is found out elsewhere from here on."""
         request = sequence.request
-        sequence.guide = guide = self._apart.guide(
+        sequence.constraint = constraint = self._apart.constraint(
             grammar, request.prompt, list(request.endings), sequence.output, may_force=self._forces(request)
         )
-        self._follow_apart(sequence, guide)
+        self._follow_apart(sequence, constraint)
 
-    def _follow_apart(self, sequence: Sequence, guide: GuideApart) -> None:
-        self._followed[guide] = sequence
-        self._apart.follow(guide)
+    def _follow_apart(self, sequence: Sequence, constraint: ConstraintApart) -> None:
+        self._followed[constraint] = sequence
+        self._apart.follow(constraint)
 
     def forget(self, sequence: Sequence) -> None:
         """It has ended."""
-        grammar, guide = sequence.request.prompt.grammar, sequence.guide
-        if guide is None and grammar is not None and sequence.is_held:
+        grammar, constraint = sequence.request.prompt.grammar, sequence.constraint
+        if constraint is None and grammar is not None and sequence.is_held:
             self._leave(sequence, grammar)
-        elif isinstance(guide, GuideApart):
-            guide.is_gone = True
-            self._followed.pop(guide, None)
+        elif isinstance(constraint, ConstraintApart):
+            constraint.is_gone = True
+            self._followed.pop(constraint, None)
 
     def _leave(self, sequence: Sequence, grammar: Grammar) -> None:
         """What no sequence of its client waits for any more is not compiled for that one."""
@@ -208,12 +208,13 @@ class Guides:
     def force(self, step: Step, budget: int) -> None:
         """Give the step's rows, each of which computes one token, those behind it that are certain."""
         for row, sequence in enumerate(step.rows):
-            guide = sequence.guide
-            if guide is None or not guide.may_force or not budget:
+            constraint = sequence.constraint
+            if constraint is None or not constraint.may_force or not budget:
                 continue
             start = sequence.num_computed - sequence.num_known  # those before it, steps in flight bring
             room = min(budget, sequence.horizon - sequence.num_computed)
-            tokens = array("i", islice(guide.certain, start, min(start + room, _num_forcible(sequence, guide))))
+            end = min(start + room, _num_forcible(sequence, constraint))
+            tokens = array("i", islice(constraint.certain, start, end))
             if tokens:
                 step.force(row, tokens)
                 sequence.num_computed += len(tokens)
@@ -222,10 +223,10 @@ class Guides:
     def mark(self, step: Step) -> None:
         """Note the rows that sample and may not sample just anything."""
         for row, sequence in enumerate(step.rows):
-            if sequence.guide is None or sequence.num_left > 0:
+            if sequence.constraint is None or sequence.num_left > 0:
                 continue
             num_ahead = sequence.num_computed - sequence.num_known
-            if sequence.guide.binds(num_ahead):
+            if sequence.constraint.binds(num_ahead):
                 step.masked.append(row)
 
     def frame(self, step: Step) -> MaskFrame:
@@ -235,19 +236,22 @@ class Guides:
             sequence = step.rows[row]
             mask = None
             # Of one that has ended, or is awaited, any token will do: it is surplus.
-            if (guide := sequence.guide) is not None and not sequence.has_ended and sequence not in step.dropped:
-                mask = self._mask(sequence, guide, len(step.forced.get(sequence, ())))
+            constraint, is_surplus = sequence.constraint, sequence.has_ended or sequence in step.dropped
+            if constraint is not None and not is_surplus:
+                mask = self._mask(sequence, constraint, len(step.forced.get(sequence, ())))
             bits += self._anything if mask is None else mask
         return MaskFrame(step.number, column(step.masked), bytes(bits))
 
-    def _mask(self, sequence: Sequence, guide: Guide | GuideApart, num_given: int) -> bytes | bytearray | None:
-        if isinstance(guide, GuideApart):
-            return guide.mask(num_given)
+    def _mask(
+        self, sequence: Sequence, constraint: Constraint | ConstraintApart, num_given: int
+    ) -> bytes | bytearray | None:
+        if isinstance(constraint, ConstraintApart):
+            return constraint.mask(num_given)
         grammar = sequence.request.prompt.grammar
         mask = None
-        if self._may_go_on(grammar, guide):
-            mask = self._pace.timed(guide, guide.mask, num_given)
-            if guide.error is None:
+        if self._may_go_on(grammar, constraint):
+            mask = self._pace.timed(constraint, constraint.mask, num_given)
+            if constraint.error is None:
                 return mask
         if grammar is not None:
             self._move_apart(sequence, grammar)
@@ -266,34 +270,34 @@ class Guides:
 
     def follow(self, sequence: Sequence, tokens: Iterable[int]) -> None:
         """Its next tokens have come."""
-        guide, grammar = sequence.guide, sequence.request.prompt.grammar
-        if isinstance(guide, GuideApart):
-            _take(guide, tokens)
-            if guide.is_awaited:
-                self._follow_apart(sequence, guide)
-        elif guide is not None:
-            if self._may_go_on(grammar, guide):
-                self._pace.timed(guide, _take, guide, tokens)
-                if guide.is_over:
-                    sequence.guide = None
-                if guide.error is None:
+        constraint, grammar = sequence.constraint, sequence.request.prompt.grammar
+        if isinstance(constraint, ConstraintApart):
+            _take(constraint, tokens)
+            if constraint.is_awaited:
+                self._follow_apart(sequence, constraint)
+        elif constraint is not None:
+            if self._may_go_on(grammar, constraint):
+                self._pace.timed(constraint, _take, constraint, tokens)
+                if constraint.is_over:
+                    sequence.constraint = None
+                if constraint.error is None:
                     return
             if grammar is not None:
                 self._move_apart(sequence, grammar)
 
 
-def _take(guide: Guide | GuideApart, tokens: Iterable[int]) -> None:
+def _take(constraint: Constraint | ConstraintApart, tokens: Iterable[int]) -> None:
     for token in tokens:
-        guide.take(token)
+        constraint.take(token)
 
 
-def _num_forcible(sequence: Sequence, guide: Guide | GuideApart) -> int:
+def _num_forcible(sequence: Sequence, constraint: Constraint | ConstraintApart) -> int:
     """How many of its certain tokens may be given. A row samples behind them: so one that ends the answer is left for
     it to sample, and so is the last where nothing may follow, not even an ending."""
-    num_certain = len(guide.certain)
+    num_certain = len(constraint.certain)
     may_end = sequence.endings and sequence.num_known + num_certain >= sequence.request.min_total
-    most = num_certain - (guide.completes and not may_end)
-    return next((place for place, token in enumerate(guide.certain) if token in sequence.endings), most)
+    most = num_certain - (constraint.completes and not may_end)
+    return next((place for place, token in enumerate(constraint.certain) if token in sequence.endings), most)
 
 
 def _may_force(params: SamplingParams) -> bool:

@@ -1,0 +1,64 @@
+"""The models of a server in a program of one's own: one `AsyncLLM` under one or more names."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+from ...protocol.errors import ConfigError, PenstockError
+from ...protocol.stats import Stats
+from ..async_llm import AsyncLLM
+from ..session.private import PrivateSession
+from .loaded_model import LoadedModel
+from .models import Card, Model, ModelState, UnknownModel, unknown_model
+
+
+class OneModel:
+    """`Models` made of one `AsyncLLM`; its adapters are models, too."""
+
+    def __init__(self, llm: AsyncLLM, *names: str) -> None:
+        self._llm = llm
+        self._names = names
+        self._created = int(time.time())
+        self._opened: PrivateSession | None = None
+
+    @asynccontextmanager
+    async def lease(self, name: str | None) -> AsyncIterator[Model]:
+        session = await self._session()
+        if name is None or name in self._names:
+            yield LoadedModel(session, self._names[0])
+        elif name in await self._adapters():
+            yield LoadedModel(session, self._names[0], lora_name=name)
+        else:
+            raise UnknownModel(unknown_model(name, self._names))
+
+    async def listing(self) -> list[Card]:
+        length = (await self._session()).door.plan.max_model_len
+        cards = [Card(name, self._created, length) for name in self._names]
+        return cards + [Card(name, self._created, length, self._names[0]) for name in await self._adapters()]
+
+    async def stats(self) -> dict[str, Stats]:
+        asked = asyncio.wrap_future((await self._session()).transport.ask_stats())
+        return {self._names[0]: await asked}
+
+    def states(self) -> dict[str, ModelState]:
+        if self._opened is None:
+            return {self._names[0]: ModelState("loading")}
+        error = self._opened.transport.error
+        why = str(error) if error is not None else ""
+        return {self._names[0]: ModelState("ready" if error is None else "failed", why, why)}
+
+    async def silent(self, seconds: float) -> dict[str, list[str]]:
+        with suppress(PenstockError):
+            return {self._names[0]: await (await self._session()).transport.silent(seconds)}
+        return {}
+
+    async def _session(self) -> PrivateSession:
+        session = await self._llm.opened()
+        if not isinstance(session, PrivateSession):
+            raise ConfigError("The model of a server has a process tree of its own: use connect='never'.")
+        self._opened = session
+        return session
+
+    async def _adapters(self) -> list[str]:
+        return await self._llm.list_loras() if (await self._session()).config.enable_lora else []
