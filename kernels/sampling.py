@@ -3,7 +3,6 @@
 Importing this file registers their native versions too. Knows nothing of requests.
 """
 
-from . import most_likely as _most_likely  # noqa: F401  registers
 from .cpu import adjust as _native_adjust  # noqa: F401  registers
 from .cpu import sampling as _native_sampling  # noqa: F401  registers
 from .reference.adjust import Histories, apply_mask, penalize_generated, penalize_repetition

@@ -150,6 +150,20 @@ def test_kernels_know_the_standard_library_numbers_and_triton():
     no_faults(faults, "kernels import numpy, torch and triton only")
 
 
+def test_a_formula_imports_no_version_and_asks_for_no_device():
+    faults = []
+    for path in package_files():
+        if path.parts[:2] != ("kernels", "reference"):
+            continue
+        for name, line in imports(path):
+            if name.startswith(("triton", "penstock.kernels.cpu", "penstock.kernels.torch", "penstock.kernels.triton")):
+                faults.append(f"{path}:{line} imports {name}")
+        for node in ast.walk(parsed(path)):
+            if isinstance(node, ast.Attribute) and ast.unparse(node).endswith((".is_cuda", "device.type")):
+                faults.append(f"{path}:{node.lineno} {ast.unparse(node)}")
+    no_faults(faults, "What is quick on a device is a version of its own")
+
+
 def test_nothing_reads_a_file_that_could_run_code():
     faults = [
         f"{path}:{node.lineno}"

@@ -48,12 +48,6 @@ class Library:
         """Where the function lies, for a recorded list of calls."""
         return ctypes.cast(self._symbol(name), ctypes.c_void_p).value or 0
 
-    def size_of(self, operation: str) -> int:
-        """The size of an operation's arguments as the compiler sees it."""
-        function = self._symbol(f"penstock_size_of_{operation}")
-        function.argtypes, function.restype = [], ctypes.c_int64
-        return function()
-
     @property
     def identity(self) -> str:
         """A digest of what it was made from, as it carries it itself."""

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from ..quantized_part import MIDDLE, QuantizedPart
@@ -98,8 +97,7 @@ def _packed_int4(parts: list[QuantizedPart]) -> NativeWeight:
     times = 1
     if group_size < in_features and group_size > _LARGEST_GROUP:
         times, group_size = group_size // _LARGEST_GROUP, _LARGEST_GROUP
-    width = padded(in_features)
-    num_groups = 1 if group_size >= in_features else -(-width // group_size)
+    num_groups = -(-in_features // group_size)
     has_zeros = any(part.zeros is not None for part in parts)
     packed = pack_int4_from(
         [
@@ -114,9 +112,8 @@ def _packed_int4(parts: list[QuantizedPart]) -> NativeWeight:
 
 
 def _groups(per_group: Tensor, times: int, num_groups: int) -> Tensor:
-    """One column for each group of the kernel's: what stands for several is repeated, what pads the inputs is 0."""
-    columns = per_group.repeat_interleave(times, 1)[:, :num_groups]
-    return F.pad(columns, (0, num_groups - columns.shape[1]))
+    """One column for each group of the kernel's: what stands for several is repeated."""
+    return per_group.repeat_interleave(times, 1)[:, :num_groups]
 
 
 def _zeros(part: QuantizedPart, has_zeros: bool, times: int, num_groups: int) -> Tensor | None:

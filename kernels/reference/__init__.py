@@ -1,1 +1,1 @@
-"""The operations in plain torch: the definition that every faster version is held against."""
+"""The operations as formulas in plain torch, which every version is held against."""

@@ -1,168 +1,54 @@
-"""Attention over the paged KV memory, and the writing of it.
-
-Rows with one query are batched with rows of a similar context; rows with more queries are batched with rows of the
-same shape. A group gathers its blocks into a scratch buffer that stays in the cache, then attends there. The gather
-indices and masks of a group are made once a step and serve all layers.
-Knows nothing of layers, ranks or who owns a block.
-"""
-
-from dataclasses import dataclass
+"""Attention over the paged KV memory, and the writing of it. Knows nothing of layers, ranks or who owns a block."""
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from ..registry import op
 from ..rows import Rows
-from .paging import block_rows, kept_rows, on_device, slot_rows
-
-# Bytes of keys and values that one group gathers. Decode of 4 × 320 tokens of Qwen3-0.6B (10 MB) took 81 µs a row on
-# a CPU with 32 MB of L3, 8 × 320 (21 MB) 317 µs. A device's own memory has no such edge.
-GROUP_BYTES = {"cpu": 8 << 20, "cuda": 512 << 20}
-# A row joins a group while its context is at least this share of the longest one's.
-SIMILAR = 0.75
-
-
-@dataclass
-class Group:
-    """Rows that attend in one call: B rows, n queries each, C keys each."""
-
-    num_rows: int
-    num_queries: int
-    num_keys: int  # C, of which a row uses those that `hidden` leaves
-    tokens: Tensor  # [B × n] int64: where the queries lie in the step
-    gather: Tensor  # [B × heads × blocks] int64: rows of the memory seen as [num_blocks × heads, block_size × head_dim]
-    hidden_from: int  # n = 1: no key before this one is hidden from any row
-    hidden: Tensor | None = None  # n = 1: [B, 1, 1, C - hidden_from], True where a row does not see a key
-    unwritten: Tensor | None = None  # n = 1: gathered [B × heads × slots, head_dim] values beyond their row's context
-    mask: Tensor | None = None  # n > 1: [B, 1, n, C], added to the scores; None where the plain triangle is the mask
 
 
 @op()
 def write_kv(key: Tensor, value: Tensor, keys: Tensor, values: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
-    """Store the keys and values [T, heads, head_dim] of the step's tokens in their slots."""
-    num_heads, block_size, head_dim = keys.shape[1:]
-    targets = rows.plan(("slots", num_heads, block_size), lambda: slot_rows(rows.kv_slots, num_heads, block_size))
-    for new, memory in ((key, keys), (value, values)):
-        memory.view(-1, head_dim).index_copy_(0, targets, new.reshape(-1, head_dim).to(memory.dtype))
+    """Store the keys and values [T, heads, head_dim] of the step's tokens in their slots.
+
+    The memory is [blocks, heads, block_size, head_dim], and may have another number format.
+    """
+    blocks, offsets = rows.kv_slots // keys.shape[2], rows.kv_slots % keys.shape[2]
+    keys[blocks, :, offsets] = key.to(keys.dtype)
+    values[blocks, :, offsets] = value.to(values.dtype)
     return keys, values
 
 
 @op(tolerance=1e-4)
 def attention(query: Tensor, keys: Tensor, values: Tensor, rows: Rows, scale: float, window: int | None) -> Tensor:
     """[T, heads, head_dim] of queries over their rows' stored keys and values, causal, within `window` if given."""
-    key = ("groups", window, keys.shape[1:], keys.dtype, query.dtype)
-    groups = rows.plan(key, lambda: _groups(rows, keys, query.dtype, window))
-    attended = query.new_empty(query.shape)
-    for group in groups:
-        attend = _attend_one if group.num_queries == 1 else _attend_many
-        own_keys, own_values = _gathered(group, keys, values, rows, query.dtype)
-        found = attend(query.index_select(0, group.tokens), own_keys, own_values, group, scale)
-        attended.index_copy_(0, group.tokens, found)
+    attended = torch.empty_like(query)
+    for row, context in enumerate(rows.context_lengths):
+        own = slice(rows.query_starts[row], rows.query_starts[row + 1])
+        table = rows.block_tables[row, : -(-context // keys.shape[2])].long()
+        stored = (of_context(memory[table], context).to(query.dtype) for memory in (keys, values))
+        attended[own] = attend(query[own], *stored, scale, window)
     return attended
 
 
-def _gathered(group: Group, keys: Tensor, values: Tensor, rows: Rows, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """The group's keys and values, [B, heads, C, head_dim] each."""
-    num_heads, block_size, head_dim = keys.shape[1:]
-    width = block_size * head_dim
-    found = []
-    for number, memory in enumerate((keys, values)):
-        buffer = rows.scratch.take(number, group.gather.numel(), width, memory)
-        torch.index_select(memory.view(-1, width), 0, group.gather, out=buffer)
-        if memory is values and group.unwritten is not None:
-            # It may hold another request's NaN, which a weight of zero would let through.
-            buffer.view(-1, head_dim).index_fill_(0, group.unwritten, 0)
-        found.append(buffer.view(group.num_rows, num_heads, -1, head_dim)[:, :, : group.num_keys].to(dtype))
-    return found[0], found[1]
+attention_invariant = attention.invariant()
 
 
-def _attend_one(query: Tensor, keys: Tensor, values: Tensor, group: Group, scale: float) -> Tensor:
-    """One query a row: the query heads that share a key head are the rows of its product."""
-    num_rows, num_heads, _, head_dim = keys.shape
-    shared = query.view(num_rows, num_heads, -1, head_dim) * scale
-    scores = torch.matmul(shared, keys.transpose(-1, -2))
-    if group.hidden is not None:
-        scores[..., group.hidden_from :].masked_fill_(group.hidden, -torch.inf)
-    return torch.matmul(torch.softmax(scores, -1), values).view(query.shape)
+def of_context(blocks: Tensor, context: int) -> Tensor:
+    """[context, heads, head_dim] from a row's blocks [blocks, heads, block_size, head_dim], in their order."""
+    return blocks.transpose(1, 2).flatten(0, 1)[:context]
 
 
-def _attend_many(query: Tensor, keys: Tensor, values: Tensor, group: Group, scale: float) -> Tensor:
-    """Many queries a row, all of one shape."""
-    by_head = query.view(group.num_rows, group.num_queries, *query.shape[1:]).transpose(1, 2)
-    is_causal = group.mask is None
-    attended = F.scaled_dot_product_attention(
-        by_head, keys, values, attn_mask=group.mask, is_causal=is_causal, scale=scale, enable_gqa=True
-    )
-    return attended.transpose(1, 2).reshape(query.shape)
+def attend(query: Tensor, keys: Tensor, values: Tensor, scale: float, window: int | None) -> Tensor:
+    """softmax(scale × q kᵀ) v, of a row's last n tokens.
 
-
-def _groups(rows: Rows, keys: Tensor, dtype: torch.dtype, window: int | None) -> list[Group]:
-    """Every row in one group, groups within GROUP_BYTES where a row alone is."""
-    num_heads, block_size, head_dim = keys.shape[1:]
-    bytes_a_block = 2 * num_heads * block_size * head_dim * keys.element_size()
-    blocks_a_group = max(1, GROUP_BYTES.get(keys.device.type, GROUP_BYTES["cpu"]) // bytes_a_block)
-    order = sorted(
-        range(len(rows.context_lengths)), key=lambda row: (rows.num_queries(row), -rows.context_lengths[row])
-    )
-    groups: list[list[int]] = []
-    for row in order:
-        if not groups or not _joins(row, groups[-1], rows, block_size, blocks_a_group):
-            groups.append([])
-        groups[-1].append(row)
-    return [_group(members, rows, num_heads, block_size, dtype, window) for members in groups]
-
-
-def _joins(row: int, group: list[int], rows: Rows, block_size: int, blocks_a_group: int) -> bool:
-    longest, context = rows.context_lengths[group[0]], rows.context_lengths[row]
-    if rows.num_queries(row) != rows.num_queries(group[0]):
-        return False
-    if rows.num_queries(row) > 1:
-        is_alike = context == longest
-    else:
-        is_alike = context >= SIMILAR * longest or longest <= 2 * block_size
-    return is_alike and (len(group) + 1) * -(-longest // block_size) <= blocks_a_group
-
-
-def _group(
-    members: list[int], rows: Rows, num_heads: int, block_size: int, dtype: torch.dtype, window: int | None
-) -> Group:
-    device = rows.block_tables.device
-    num_queries = rows.num_queries(members[0])
-    contexts = [rows.context_lengths[row] for row in members]
-    # The first key that a row's first query sees, and the block where it lies.
-    firsts = [max(0, context - num_queries + 1 - window) if window else 0 for context in contexts]
-    start_blocks = [first // block_size for first in firsts]
-    # Keys from a row's first block to its last query.
-    counts = torch.tensor([context - start * block_size for context, start in zip(contexts, start_blocks, strict=True)])
-    fewest, most = int(counts.min()), int(counts.max())
-    num_blocks = -(-most // block_size)
-    tables = rows.block_tables.index_select(0, on_device(torch.tensor(members), device))
-    tokens = torch.tensor([rows.query_starts[row] for row in members])[:, None] + torch.arange(num_queries)
-    group = Group(
-        num_rows=len(members),
-        num_queries=num_queries,
-        num_keys=most,
-        tokens=on_device(tokens.view(-1), device),
-        gather=block_rows(tables, on_device(torch.tensor(start_blocks), device), num_blocks, num_heads),
-        hidden_from=0 if window else fewest,
-    )
-    if num_queries > 1:
-        if num_queries < max(contexts) or (window and window < num_queries):
-            hidden = _hidden(on_device(counts, device), num_queries, 0, most, window)
-            group.mask = torch.zeros(hidden.shape, dtype=dtype, device=device).masked_fill_(hidden, -torch.inf)
-    elif any(firsts) or fewest < most:
-        group.hidden = _hidden(on_device(counts, device), 1, group.hidden_from, most, window)
-        beyond = torch.arange(most) >= counts[:, None]
-        group.unwritten = on_device(kept_rows(beyond, num_blocks * block_size, num_heads), device)
-    return group
-
-
-def _hidden(ends: Tensor, num_queries: int, first: int, num_keys: int, window: int | None) -> Tensor:
-    """[B, 1, n, num_keys - first]: which keys lie after a query, or too far before it."""
-    keys = torch.arange(first, num_keys, device=ends.device)
-    own = ends[:, None] - num_queries + torch.arange(num_queries, device=ends.device)  # the queries' own keys
-    hidden = keys > own[:, :, None]
-    if window is not None:
-        hidden |= keys <= own[:, :, None] - window
-    return hidden[:, None]
+    q is [n, heads, head_dim], k and v are [context, kv_heads, head_dim]; neighbouring query heads share a key head. The
+    query at p sees the keys at p - window < j <= p.
+    """
+    shared = query.shape[1] // keys.shape[1]
+    scores = torch.einsum("qhd,khd->hqk", query, keys.repeat_interleave(shared, 1)) * scale
+    position = torch.arange(len(keys), device=query.device)
+    own = position[-len(query) :, None]
+    is_hidden = (position > own) | (position <= own - (window or len(keys)))  # [n, context]
+    weights = scores.masked_fill(is_hidden, -torch.inf).softmax(-1)  # [heads, n, context]
+    return torch.einsum("hqk,khd->qhd", weights, values.repeat_interleave(shared, 1))

@@ -1,20 +1,16 @@
 """Choose one token per row: the best, or one drawn by the inverse of the cumulative distribution.
 
-A row's choice depends on its own logits, parameters and random number alone. Sums over a row are made in one order,
-whatever rows stand beside it: one after another over ordered candidates, or over blocks of the vocabulary whose own
-sums are of a fixed width. Knows nothing of penalties and masks.
+A row's choice depends on its own logits, parameters and random number alone. Knows nothing of penalties and masks.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from ..registry import op
-from .order import BLOCK, Scan, in_chunks, most_likely
+from .order import Scan
 from .uniform import uniform
 
 # How a row chooses; the native kernel numbers them likewise.
@@ -22,9 +18,6 @@ BEST = 0
 OF_TOP_K = 1  # among the first k in order; top_p and min_p then speak of what is left
 OF_TOP_P = 2  # among the first in order that hold a share of the whole
 OF_ALL = 3  # in the order of token ids; min_p may apply
-
-# top_p without top_k: this many of the most likely tokens nearly always hold the share that it asks for.
-_FIRST_TRY = 1024
 
 
 @dataclass
@@ -62,84 +55,37 @@ class Draws:
         return uniform(self.wholes[1], self.wholes[2], self.positions)[:, None]
 
 
-Choice = Callable[[Tensor, Tensor, Draws], Tensor]
-
-
 @op()
 def choose(logits: Tensor, scanned: Scan, draws: Draws) -> Tensor:
-    """One token id per row, int64; a row with nothing to choose from gets any. The logits may be overwritten."""
-    chosen = scanned.best.clone()
-    for kind, choice in _CHOICES.items():
-        indices = numpy.flatnonzero(draws.kinds == kind)
-        if len(indices) == len(draws):
-            return choice(logits, scanned.largest[:, None], draws)
-        if len(indices):
-            index = torch.from_numpy(indices).to(logits.device)
-            chosen[index] = choice(logits[index], scanned.largest[index][:, None], draws.only(indices))
-    return chosen
+    """One token id per row, int64; a row with nothing to choose from gets any. The logits may be overwritten.
+
+    With w = exp((x - x_max) / temperature): the first token whose running sum of w, over those that are kept, exceeds
+    u × Σ w. The order is that of ids for OF_ALL, else falling x, equal ones by id.
+    """
+    kinds = torch.from_numpy(draws.kinds).to(logits.device)[:, None]
+    weights = ((logits - logits.amax(-1, keepdim=True)) / draws.temperature).exp()  # [rows, vocabulary]
+    is_kept = kept(logits, weights, kinds, draws.wholes[0][:, None], draws.top_p, draws.min_p)
+    ids = torch.arange(logits.shape[1], device=logits.device)
+    order = torch.where(kinds == OF_ALL, ids, falling(logits))
+    sums = (weights * is_kept).gather(1, order).double().cumsum(-1)
+    place = (sums <= draws.uniform() * sums[:, -1:]).sum(-1, keepdim=True).clamp_(max=logits.shape[1] - 1)
+    return torch.where(kinds == BEST, logits.argmax(-1, keepdim=True), order.gather(1, place))[:, 0]
 
 
-def _draw_of_top_k(logits: Tensor, largest: Tensor, draws: Draws) -> Tensor:
-    widest = min(int(draws.top_k.max()), logits.shape[1])
-    values, ids = most_likely.in_torch(logits, widest)
-    weights = _weights(values, largest, draws)
-    weights *= torch.arange(widest, device=values.device) < draws.wholes[0][:, None]
-    total = weights.cumsum(-1, dtype=torch.float64)[:, -1:]
-    return _draw_of_ordered(weights, ids, total, draws)
-
-
-def _draw_of_top_p(logits: Tensor, largest: Tensor, draws: Draws) -> Tensor:
-    total = _block_sums(_weights(logits, largest, draws))[:, -1:]
-    vocabulary = logits.shape[1]
-    # A GPU sorts it all sooner than the host could learn whether the first try held enough.
-    first_try = vocabulary if logits.is_cuda else min(_FIRST_TRY, vocabulary)
-    values, ids = most_likely.in_torch(logits, first_try)
-    weights = _weights(values, largest, draws)
-    drawn = _draw_of_ordered(weights, ids, total, draws)
-    if first_try < vocabulary:
-        tried = weights.cumsum(-1, dtype=torch.float64)[:, -1:]
-        short = (tried < draws.top_p * total)[:, 0].nonzero()[:, 0]
-        if len(short):
-            rest = draws.only(short.numpy())
-            values, ids = most_likely.in_torch(logits[short], vocabulary)
-            drawn[short] = _draw_of_ordered(_weights(values, largest[short], rest), ids, total[short], rest)
-    return drawn
-
-
-def _draw_of_ordered(weights: Tensor, ids: Tensor, total: Tensor, draws: Draws) -> Tensor:
-    """Draw from candidates in order, the most likely first with weight 1; both rules keep a beginning of the list."""
-    sums = weights.cumsum(-1, dtype=torch.float64)
+def kept(logits: Tensor, weights: Tensor, kinds: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor) -> Tensor:
+    """[rows, vocabulary]: which tokens the rules leave, never less than the first in order; parameters are columns."""
+    order = falling(logits)
+    place = torch.arange(logits.shape[1], device=logits.device)
+    is_kept = (place < top_k) | (kinds != OF_TOP_K)  # [rows, vocabulary], in the order of falling x
+    ordered = (weights.gather(1, order) * is_kept).double()
+    sums = ordered.cumsum(-1)
     # A token is kept while the share of those before it falls short of top_p.
-    kept = (sums - weights < draws.top_p * total) | (draws.top_p >= 1)
-    kept &= weights >= draws.min_p
-    target = draws.uniform() * (sums * kept).amax(-1, keepdim=True)
-    place = ((sums <= target) & kept).sum(-1, keepdim=True).clamp_(max=ids.shape[1] - 1)
-    return ids.gather(1, place)[:, 0]
+    has_share = (kinds == OF_TOP_K) | (kinds == OF_TOP_P)
+    is_kept &= (sums - ordered < top_p * sums[:, -1:]) | (top_p >= 1) | ~has_share
+    # w >= min_p  <=>  p >= min_p × p_max, because w_max = 1.
+    return torch.zeros_like(is_kept).scatter_(1, order, is_kept | (place == 0)) & (weights >= min_p)
 
 
-def _draw_of_all(logits: Tensor, largest: Tensor, draws: Draws) -> Tensor:
-    """Draw in the order of token ids, in two strides: the block, then the token in it."""
-    weights = _weights(logits, largest, draws, out=logits)
-    weights *= weights >= draws.min_p
-    sums = _block_sums(weights)
-    target = draws.uniform() * sums[:, -1:]
-    block = (sums <= target).sum(-1, keepdim=True).clamp_(max=sums.shape[1] - 1)
-    before = pad(sums, (1, 0)).gather(1, block)
-    inside = in_chunks(weights, BLOCK, 0.0).gather(1, block[:, :, None].expand(-1, -1, BLOCK))[:, 0]
-    place = (inside.cumsum(-1, dtype=torch.float64) <= target - before).sum(-1, keepdim=True)
-    # The block's own sum was rounded otherwise: where the target lies beyond its last token, that one is meant.
-    last = ((inside > 0) * torch.arange(BLOCK, device=inside.device)).amax(-1, keepdim=True)
-    return (block * BLOCK + torch.minimum(place, last))[:, 0]
-
-
-def _weights(logits: Tensor, largest: Tensor, draws: Draws, out: Tensor | None = None) -> Tensor:
-    """exp((logit - largest) / temperature): the largest weighs 1, so that no temperature overflows."""
-    return torch.sub(logits, largest, out=out).div_(draws.temperature).exp_()
-
-
-def _block_sums(weights: Tensor) -> Tensor:
-    """Running sums at the ends of the blocks."""
-    return in_chunks(weights, BLOCK, 0.0).sum(-1).cumsum(-1, dtype=torch.float64)
-
-
-_CHOICES: dict[int, Choice] = {OF_TOP_K: _draw_of_top_k, OF_TOP_P: _draw_of_top_p, OF_ALL: _draw_of_all}
+def falling(logits: Tensor) -> Tensor:
+    """The ids of each row by falling x, equal ones by id."""
+    return torch.sort(logits, dim=-1, descending=True, stable=True).indices

@@ -23,10 +23,14 @@ class RankedLogprobs(NamedTuple):
 
 @op()
 def ranked_logprobs(logits: Tensor, chosen: Tensor, num_top: int) -> RankedLogprobs:
-    logprobs = log_softmax(logits)
-    top = most_likely(logits, num_top)[1] if num_top else chosen.new_empty(len(chosen), 0)
+    return of_tokens(logits, chosen, most_likely.reference(logits, num_top)[1])
+
+
+def of_tokens(logits: Tensor, chosen: Tensor, top: Tensor) -> RankedLogprobs:
+    """With these ids [rows, num_top] as the most likely ones."""
     token_ids = torch.cat((chosen[:, None], top), 1)
-    return RankedLogprobs(token_ids.to(torch.int32), logprobs.gather(1, token_ids), _ranks(logits, chosen))
+    logprobs = log_softmax.reference(logits).gather(1, token_ids)
+    return RankedLogprobs(token_ids.to(torch.int32), logprobs, _ranks(logits, chosen))
 
 
 def _ranks(logits: Tensor, chosen: Tensor) -> Tensor:

@@ -1,56 +1,31 @@
-"""What low-rank adapters add to a product, by torch's operations: two small products for each adapter of a step.
+"""What low-rank adapters add to a product. Knows nothing of layers or files."""
 
-They are those of `linear.py`, so rows are free of their company where those are. Knows nothing of layers or files.
-"""
+from collections.abc import Iterable
+from typing import Protocol
 
-from collections.abc import Callable, Sequence
-
-import torch
 from torch import Tensor
 
-from ..lora import Adapted, LoraForm
-from .linear import PackedWeight, pack
-
-Product = Callable[[Tensor, PackedWeight, Tensor | None], Tensor]
-
-
-class TorchLora:
-    """The weights of all adapters for one product; memory is taken when an adapter comes."""
-
-    def __init__(self, in_features: int, outputs: Sequence[int], form: LoraForm, device: torch.device) -> None:
-        self.outputs = list(outputs)
-        self.form = form
-        self.device = device
-        numbers = form.max_rank * (len(self.outputs) * in_features + sum(self.outputs))
-        self.nbytes = form.max_adapters * numbers * form.dtype.itemsize
-        self._weights: list[list[tuple[PackedWeight, PackedWeight] | None]] = [
-            [None] * len(self.outputs) for _ in range(form.max_adapters)
-        ]
-
-    @property
-    def tensors(self) -> tuple[Tensor, ...]:
-        return ()
-
-    def put(self, adapter: int, part: int, down: Tensor, up: Tensor) -> None:
-        """Take over `down` [rank, in] and `up` [out, rank] of a part; no step may use the adapter meanwhile."""
-        placed = (weight.to(self.device, self.form.dtype) for weight in (down, up))
-        self._weights[adapter][part] = tuple(map(pack, placed))  # type: ignore[assignment]
-
-    def remove(self, adapter: int) -> None:
-        self._weights[adapter] = [None] * len(self.outputs)
-
-    def parts_of(self, adapter: int) -> list[tuple[int, PackedWeight, PackedWeight]]:
-        """Of each part that the adapter changes: its first output, `down` and `up`."""
-        firsts = [sum(self.outputs[:part]) for part in range(len(self.outputs))]
-        found = zip(firsts, self._weights[adapter], strict=True)
-        return [(first, *weights) for first, weights in found if weights is not None]
+from ..lora import Adapted
+from ..packed_weight import PackedWeight
+from ..registry import op
 
 
-def add_lora(linear: Product, product: Tensor, x: Tensor, lora: TorchLora, adapted: Adapted) -> Tensor:
-    """`product` with the parts of the adapters added in place; `linear` multiplies."""
+class AdapterParts(Protocol):
+    """The weights of all adapters for one product, in a form that can be read."""
+
+    def parts_of(self, adapter: int) -> Iterable[tuple[int, PackedWeight, PackedWeight]]:
+        """Of each part that the adapter changes: its first output, `down` [rank, in] and `up` [out, rank]."""
+
+
+@op()
+def add_lora(product: Tensor, x: Tensor, lora: AdapterParts, adapted: Adapted) -> Tensor:
+    """product += up × (down × x), in place, for each token's own adapter and each part that it changes."""
     for adapter, tokens in adapted.groups:
-        inputs = x[tokens]
         for first, down, up in lora.parts_of(adapter):
-            added = linear(linear(inputs, down, None), up, None)
-            product[:, first : first + up.out_features].index_add_(0, tokens, added)
+            added = x[tokens].double() @ down.plain().double().T @ up.plain().double().T  # [tokens, out of the part]
+            columns = slice(first, first + up.out_features)
+            product[tokens, columns] = (product[tokens, columns] + added).to(product.dtype)
     return product
+
+
+add_lora_invariant = add_lora.invariant()

@@ -26,12 +26,8 @@ class Scan(NamedTuple):
 
 @op()
 def scan(logits: Tensor) -> Scan:
-    blocks = in_chunks(logits, BLOCK, -math.inf)
-    maxima = blocks.amax(-1)
-    largest, block = maxima.max(-1).values, maxima.argmax(-1)
-    within = blocks[torch.arange(len(logits), device=logits.device), block].argmax(-1)
-    is_finite = torch.isfinite(largest) & torch.isfinite(logits.amin(-1))
-    return Scan(largest, block * BLOCK + within, is_finite, maxima)
+    maxima = in_chunks(logits, BLOCK, -math.inf).amax(-1)
+    return Scan(logits.amax(-1), logits.argmax(-1), logits.isfinite().all(-1), maxima)
 
 
 @op()

@@ -6,6 +6,7 @@ from torch import Tensor
 from ..kv_layout import plain_keys, plain_values
 from ..paged import DeviceRows, PagedKV
 from ..registry import op
+from .attention import attend, of_context
 
 
 @op(tolerance=2e-2)
@@ -17,14 +18,11 @@ def attention_paged(query: Tensor, kv: PagedKV, rows: DeviceRows, scale: float, 
         if context:
             own = slice(starts[row], starts[row + 1])
             keys, values = _stored(kv, rows.block_tables[row], context)
-            attended[own] = _attend(query[own].float(), keys, values, scale, window).to(query.dtype)
+            attended[own] = attend(query[own].float(), keys, values, scale, window).to(query.dtype)
     return attended
 
 
-@op(tolerance=2e-2)
-def attention_paged_invariant(query: Tensor, kv: PagedKV, rows: DeviceRows, scale: float, window: int | None) -> Tensor:
-    """`attention_paged`; a version of it promises that a query's bits depend on its own row's tokens alone."""
-    return attention_paged.reference(query, kv, rows, scale, window)
+attention_paged_invariant = attention_paged.invariant()
 
 
 def _stored(kv: PagedKV, table: Tensor, context: int) -> tuple[Tensor, Tensor]:
@@ -33,15 +31,4 @@ def _stored(kv: PagedKV, table: Tensor, context: int) -> tuple[Tensor, Tensor]:
     scales = [None if found is None else found[blocks] for found in (kv.key_scales, kv.value_scales)]
     keys = plain_keys(kv.keys[blocks], scales[0], kv.kind, kv.block_size)
     values = plain_values(kv.values[blocks], scales[1], kv.kind, kv.head_dim)
-    return tuple(found.transpose(1, 2).flatten(0, 1)[:context] for found in (keys, values))  # type: ignore[return-value]
-
-
-def _attend(query: Tensor, keys: Tensor, values: Tensor, scale: float, window: int | None) -> Tensor:
-    """[n, heads, head_dim] of the row's last n tokens."""
-    shared = query.shape[1] // keys.shape[1]
-    scores = torch.einsum("qhd,khd->hqk", query, keys.repeat_interleave(shared, 1)) * scale
-    seen = torch.arange(len(keys))
-    own = seen[-len(query) :, None]
-    is_hidden = (seen > own) | (seen <= own - (window or len(keys)))
-    weights = scores.masked_fill_(is_hidden.to(query.device), -torch.inf).softmax(-1)
-    return torch.einsum("hqk,khd->qhd", weights, values.repeat_interleave(shared, 1))
+    return of_context(keys, context), of_context(values, context)

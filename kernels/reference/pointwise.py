@@ -1,8 +1,6 @@
 """What happens to each row between two products: norms, rotation, activation, embedding, log-softmax.
 
-Sums run along a row in torch's fixed order. Two things of torch are not row-invariant, and the `_invariant` forms go
-round them: `silu` rounds differently in the tail of a vector loop, and the sum of a lone long row is split over
-threads. Knows nothing of layers.
+Knows nothing of layers.
 """
 
 import torch
@@ -18,12 +16,7 @@ def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
     return (F.rms_norm(x.float(), x.shape[-1:], None, epsilon).to(x.dtype)).mul_(weight)
 
 
-@op()
-def rms_norm_invariant(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
-    """`rms_norm`, a lone row in the company of its double."""
-    if x.shape[0] > 1:
-        return rms_norm.reference(x, weight, epsilon)
-    return rms_norm.reference(x.repeat(2, *[1] * (x.dim() - 1)), weight, epsilon)[:1]
+rms_norm_invariant = rms_norm.invariant()
 
 
 @op()
@@ -46,11 +39,7 @@ def silu_mul(gate_up: Tensor) -> Tensor:
     return F.silu(gate).mul_(up)
 
 
-@op()
-def silu_mul_invariant(gate_up: Tensor) -> Tensor:
-    """`silu_mul` from `exp` and exactly rounded steps, which have one result in every lane."""
-    gate, up = gate_up.chunk(2, -1)
-    return (gate / gate.neg().exp_().add_(1)).mul_(up)
+silu_mul_invariant = silu_mul.invariant()
 
 
 @op()
@@ -63,5 +52,5 @@ def embedding(token_ids: Tensor, table: Tensor, first: int) -> Tensor:
 
 @op()
 def log_softmax(logits: Tensor) -> Tensor:
-    """Logarithms of the distribution, in float32. torch sums each row by itself, so one form serves both sets."""
+    """Logarithms of the distribution, in float32."""
     return torch.log_softmax(logits.float(), -1)

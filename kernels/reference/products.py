@@ -4,11 +4,12 @@
   linear_wint8   8-bit weights, rows as they come
   linear_wint4   4-bit weights in groups, rows as they come
   linear_int8    8-bit weights and rows quantized to 8 bits, each with a scale of its own
+  linear_int4    4-bit weights in groups and rows quantized to 8 bits
   linear_dequantized   8-bit or 4-bit weights that are floats in x's dtype before they are multiplied
 
 The bits of a row of an `_invariant` form depend on that row and the weight alone, not on how many rows there are; those
-of `linear_int8` do in any case, since sums of integers are exact. The references, held to the same figures, promise
-nothing of the kind. Knows nothing of tiles or layers.
+of quantized rows do in any case, since sums of integers are exact. The formulas promise nothing of the kind.
+Knows nothing of tiles or layers.
 """
 
 from torch import Tensor
@@ -23,22 +24,16 @@ def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return (product if bias is None else product + bias.float()).to(x.dtype)
 
 
-def _float_product(x: Tensor, weight: GpuWeight, bias: Tensor | None) -> Tensor:
-    return _product(x.to(weight.values.dtype).float(), weight.values, bias).to(x.dtype)
-
-
 def _dequantized_product(x: Tensor, weight: GpuWeight, bias: Tensor | None) -> Tensor:
     return _product(x, unpacked(weight).dequantized(), bias)
 
 
 @op(tolerance=2e-3)
 def linear_gpu(x: Tensor, weight: GpuWeight, bias: Tensor | None) -> Tensor:
-    return _float_product(x, weight, bias)
+    return _product(x.to(weight.values.dtype).float(), weight.values, bias).to(x.dtype)
 
 
-@op(tolerance=2e-3)
-def linear_gpu_invariant(x: Tensor, weight: GpuWeight, bias: Tensor | None) -> Tensor:
-    return _float_product(x, weight, bias)
+linear_gpu_invariant = linear_gpu.invariant()
 
 
 @op(tolerance=1e-4)
@@ -46,9 +41,7 @@ def linear_wint8(x: Tensor, weight: GpuWeight, bias: Tensor | None) -> Tensor:
     return _dequantized_product(x, weight, bias)
 
 
-@op(tolerance=1e-4)
-def linear_wint8_invariant(x: Tensor, weight: GpuWeight, bias: Tensor | None) -> Tensor:
-    return _dequantized_product(x, weight, bias)
+linear_wint8_invariant = linear_wint8.invariant()
 
 
 @op(tolerance=1e-4)
@@ -56,9 +49,7 @@ def linear_wint4(x: Tensor, weight: GpuWeight, bias: Tensor | None) -> Tensor:
     return _dequantized_product(x, weight, bias)
 
 
-@op(tolerance=1e-4)
-def linear_wint4_invariant(x: Tensor, weight: GpuWeight, bias: Tensor | None) -> Tensor:
-    return _dequantized_product(x, weight, bias)
+linear_wint4_invariant = linear_wint4.invariant()
 
 
 @op(tolerance=1e-4)
@@ -68,4 +59,9 @@ def linear_dequantized(x: Tensor, weight: GpuWeight, bias: Tensor | None) -> Ten
 
 @op(tolerance=1e-6)
 def linear_int8(x: Tensor, weight: GpuWeight, bias: Tensor | None) -> Tensor:
+    return linear_quantized(x, unpacked(weight), bias)
+
+
+@op(tolerance=1e-5)
+def linear_int4(x: Tensor, weight: GpuWeight, bias: Tensor | None) -> Tensor:
     return linear_quantized(x, unpacked(weight), bias)

@@ -14,7 +14,7 @@ from torch import Tensor
 from ..registry import op
 from ..sampling_columns import NOT_FINITE, NOTHING_LEFT, DeviceDraws, DeviceMask
 from .adjust import apply_mask
-from .choice import BEST, OF_TOP_K, OF_TOP_P
+from .choice import BEST, kept
 from .uniform import exponential
 
 
@@ -44,21 +44,8 @@ def _winners(logits: Tensor, draws: DeviceDraws) -> Tensor:
     kinds, wholes = draws.kinds[slots][:, None], draws.wholes[:, slots, None]
     temperature, top_p, min_p = draws.reals[:, slots, None]
     weights = ((logits - logits.amax(-1, keepdim=True)) / temperature).exp()
-    may_come = _within_top(logits, weights, kinds, wholes[0], top_p) & (weights >= min_p)
+    may_come = kept(logits, weights, kinds, wholes[0], top_p, min_p)
     token_ids = torch.arange(logits.shape[1], device=logits.device)
     speeds = weights / exponential(wholes[1], wholes[2], draws.positions[:, None].long(), token_ids)
     drawn = speeds.masked_fill(~may_come, -1).argmax(-1)
     return torch.where(kinds[:, 0] == BEST, logits.argmax(-1), drawn)
-
-
-def _within_top(logits: Tensor, weights: Tensor, kinds: Tensor, top_k: Tensor, top_p: Tensor) -> Tensor:
-    """What top_k and top_p keep: a beginning of the tokens ordered by value, equal ones by id, never less than one."""
-    ids = torch.sort(logits, dim=-1, descending=True, stable=True).indices
-    place = torch.arange(logits.shape[1], device=logits.device)
-    is_kept = (place < top_k) | (kinds != OF_TOP_K)
-    ordered = (weights.gather(1, ids) * is_kept).double()
-    sums = ordered.cumsum(-1)
-    # A token is kept while the share of those before it falls short of top_p.
-    has_share = (kinds == OF_TOP_K) | (kinds == OF_TOP_P)
-    is_kept &= (sums - ordered < top_p * sums[:, -1:]) | (top_p >= 1) | ~has_share
-    return torch.zeros_like(is_kept).scatter_(1, ids, is_kept | (place == 0))

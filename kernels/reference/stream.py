@@ -1,9 +1,21 @@
-"""What joins a sublayer's update to the stream: the sum, in place, and its norm. Knows nothing of layers."""
+"""The stream: an update added to it in place, the norm of that, and rows out of it. Knows nothing of layers."""
 
 from torch import Tensor
 
 from ..registry import op
 from .pointwise import rms_norm
+
+
+@op(tolerance=0)
+def add(stream: Tensor, update: Tensor) -> Tensor:
+    """Adds the update to the stream; gives the stream."""
+    return stream.add_(update)
+
+
+@op(tolerance=0)
+def gather_rows(x: Tensor, indices: Tensor) -> Tensor:
+    """The rows of `x` with these indices."""
+    return x[indices]
 
 
 @op()

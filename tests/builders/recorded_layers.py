@@ -1,28 +1,47 @@
 """The native kernels of a recorded step as versions of operations: each call records one program and replays it.
 
-What a layer calls on buffers is called here on tensors, so that the kernels are held against the same references as
-all other versions.
+What a layer calls on buffers is called here on an operation's arguments, so that the kernels are held against the same
+formulas as all other versions. How an argument gets into a program is told from its type, or from that of the method's
+parameter; so a new kernel whose method is called as its operation is held without a line here.
 """
 
+import inspect
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, get_args
 
 import torch
 from torch import Tensor
 
+from penstock.kernels import Adapted, PackedWeight
 from penstock.kernels.cpu.arguments import Step
 from penstock.kernels.cpu.kv_memory import HEAD_DIM_STEP, KVMemory
 from penstock.kernels.cpu.library import load
-from penstock.kernels.cpu.linear import Quantize
+from penstock.kernels.cpu.linear import Linear, Quantize
+from penstock.kernels.cpu.lora import NativeLora
 from penstock.kernels.cpu.operations import NativeOperations
 from penstock.kernels.cpu.program import Buffer, Program
 from penstock.kernels.cpu.quantized import pack_parts
-from penstock.kernels.cpu.weights import pack
-from penstock.kernels.forms import DTYPES
+from penstock.kernels.cpu.weights import NativeWeight, pack
+from penstock.kernels.forms import DTYPES, WeightForm
 from penstock.kernels.gpu_weights import GpuWeight, unpacked
 from penstock.kernels.heads import HeadForm
 from penstock.kernels.kv_layout import KV_FORMATS
 from penstock.kernels.paged import DeviceRows, PagedKV, Rotation
+from penstock.kernels.torch.lora import TorchLora
+
+from .operation_examples.table import EXAMPLES
+
+# The methods that have another name than the operation whose formula they have.
+_METHODS = {
+    "products.linear_gpu": "linear",
+    "products.linear_int8": "linear",
+    "products.linear_int4": "linear",
+    "store_heads.store_heads_paged": "store_heads",
+    "paged_attention.attention_paged": "attention",
+}
+_CHANGED = ("stream", "product")  # what operations write in place, by the parameter's name
+_FIELDS = {"indices": "logit_rows"}  # of the step, where a parameter has another name
 
 
 class OneRank(NamedTuple):
@@ -31,122 +50,166 @@ class OneRank(NamedTuple):
     peers: None = None
 
 
-class Recorder:
-    """One call for some rows: what it reads is put into buffers, and what it gives is read from one."""
+class OneCall:
+    """A program of one call, with the step and the buffers that it reads."""
 
-    def __init__(self, num_rows: int) -> None:
+    def __init__(self, num_rows: int, capacity: int) -> None:
         self.num_rows = num_rows
         self.step = Step(num_tokens=num_rows)
         self.ops = NativeOperations(load(), OneRank())  # type: ignore[arg-type]
-        self.program = Program(load(), num_rows, self.step.address_of("num_tokens"))
+        self.program = Program(load(), capacity, self.step.address_of("num_tokens"))
+        self.buffers: dict[str, Buffer] = {}  # by the parameter's name
+        self.kept: list[Tensor] = []  # what the step points to
 
-    def buffer(self, x: Tensor) -> Buffer:
-        found = self.program.buffer(x[0].numel())
-        found.rows(self.num_rows).copy_(x.reshape(self.num_rows, -1))
+    def placed(self, parameter: inspect.Parameter, argument: Any) -> Any:
+        """An argument as the native method wants it."""
+        if place := _PLACED.get(type(argument)):
+            return place(self, argument)
+        if not isinstance(argument, Tensor):
+            return argument
+        if _is_field(parameter, argument):
+            return self.point(**{_FIELDS.get(parameter.name, parameter.name): argument})
+        if parameter.annotation is NativeWeight:
+            return pack([argument], "fp32")
+        if _is_buffer(parameter, argument):
+            return self.buffer(parameter.name, argument)
+        return argument
+
+    def buffer(self, name: str, x: Tensor) -> Buffer:
+        found = self.buffers[name] = self.program.buffer(x[0].numel())
+        found.rows(len(x)).copy_(x.reshape(len(x), -1))
+        found.writer = Quantize(num_rows=self.program.num_rows, input=found.address, width=found.width)
         return found
 
-    def given(self, record: Callable[[], Buffer]) -> Tensor:
+    def point(self, **fields: Tensor) -> int:
+        """Lets fields of the step point to these; the address of the last one."""
+        for field, tensor in fields.items():
+            self.kept.append(tensor.contiguous())
+            setattr(self.step, field, self.kept[-1].data_ptr())
+        return self.step.address_of(field)
+
+    def given(self, method: str, arguments: list[Any]) -> Tensor:
         with self.ops.recording(self.program, self.step):
-            found = record()
+            found = getattr(self.ops, method)(*arguments)
+            for buffer in self.buffers.values():
+                if isinstance(buffer.writer, Quantize) and buffer.writer.quantized.values:
+                    self.program.call_first("penstock_quantize", buffer.writer)
         self.program.replay()
         return found.rows(self.num_rows).clone()
 
 
-def silu_mul(gate_up: Tensor) -> Tensor:
-    call = Recorder(len(gate_up))
-    x = call.buffer(gate_up)
-    return call.given(lambda: call.ops.silu_mul(x))
+def _matrix(call: OneCall, weight: PackedWeight) -> NativeWeight:
+    return pack([weight.plain()], WeightForm.of(weight.dtype).kind)
 
 
-def add_rms_norm(stream: Tensor, update: Tensor | None, weight: Tensor, epsilon: float) -> Tensor:
-    call = Recorder(len(stream))
-    changed, added = call.buffer(stream), None if update is None else call.buffer(update)
-    found = call.given(lambda: call.ops.add_rms_norm(changed, added, weight, epsilon))
-    stream.copy_(changed.rows(len(stream)))
-    return found
+def _gpu_matrix(call: OneCall, weight: GpuWeight) -> NativeWeight:
+    is_float = weight.kind in DTYPES
+    return pack_parts([weight.values if is_float else unpacked(weight)], weight.kind, weight.group_size)
 
 
-def embedding(token_ids: Tensor, table: Tensor, first: int) -> Tensor:
-    call = Recorder(len(token_ids))
-    call.step.token_ids = token_ids.data_ptr()
-    weight = pack([table], "fp32")
-    return call.given(lambda: call.ops.embedding(call.step.address_of("token_ids"), weight, first))
+def _adapters(call: OneCall, lora: TorchLora) -> NativeLora:
+    product = call.buffers["product"]
+    product.writer = Linear(output=product.address, output_stride=product.width)
+    native = NativeLora(call.buffers["x"].width, lora.outputs, lora.form)
+    parts = {sum(lora.outputs[:part]): part for part in range(len(lora.outputs))}  # by their first output
+    for adapter in range(lora.form.max_adapters):
+        for first, down, up in lora.parts_of(adapter):
+            native.put(adapter, parts[first], down.plain(), up.plain())
+    return native
 
 
-def linear(x: Tensor, weight: GpuWeight, bias: Tensor | None) -> Tensor:
-    call = Recorder(len(x))
-    rows = call.buffer(x)
-    if weight.kind in DTYPES:
-        packed = pack([weight.values], weight.kind)
-        return call.given(lambda: call.ops.linear(rows, packed, bias))
-    packed = pack_parts([unpacked(weight)], weight.kind, weight.group_size)
-
-    def quantized_product() -> Buffer:
-        arguments = Quantize(num_rows=call.program.num_rows, input=rows.address, width=rows.width)
-        call.program.call("penstock_quantize", arguments, rows)
-        return call.ops.linear(rows, packed, bias)
-
-    return call.given(quantized_product)
+def _adapted(call: OneCall, adapted: Adapted) -> None:
+    call.step.num_adapted = len(adapted.blocks)
+    call.point(adapted=adapted.blocks, adapted_tokens=adapted.tokens)
 
 
-def store_heads(heads: Tensor, form: HeadForm, rotation: Rotation, kv: PagedKV, rows: DeviceRows) -> Tensor:
-    call = Recorder(len(heads))
-    place_rows(call.step, rows)
-    cos, sin = (table.float().contiguous() for table in (rotation.cos, rotation.sin))
-    call.step.cosines, call.step.sines = cos.data_ptr(), sin.data_ptr()
-    call.step.rotations = rotation.positions.data_ptr()
-    x = call.buffer(heads)
-    found = call.given(lambda: call.ops.store_heads(x, form, None, memory_of(kv), None))
-    return found.view(len(heads), -1, form.head_dim)[:, : form.num_queries].to(heads.dtype)
+def _rotation(call: OneCall, rotation: Rotation) -> None:
+    call.point(cosines=rotation.cos.float(), sines=rotation.sin.float(), rotations=rotation.positions)
 
 
-def attention(query: Tensor, kv: PagedKV, rows: DeviceRows, scale: float, window: int | None) -> Tensor:
-    _, num_heads, head_dim = query.shape
-    call = Recorder(len(query))
-    place_rows(call.step, rows)
-    positions = positions_of(rows)
-    call.step.positions = positions.data_ptr()
-    form = HeadForm(num_heads, kv.keys.shape[1], head_dim, rotates_pairs=False, norms=None, epsilon=0.0)
-    x = call.buffer(query)
-    found = call.given(lambda: call.ops.attention(x, form, memory_of(kv), None, window))
-    return found.view(query.shape).to(query.dtype)
+def _rows(call: OneCall, rows: DeviceRows) -> None:
+    call.step.num_rows, call.step.table_width = rows.block_tables.shape
+    # A row's tokens are the last ones of its context.
+    ends = zip(rows.context_lengths.tolist(), rows.query_starts.diff().tolist(), strict=True)
+    call.point(positions=torch.cat([torch.arange(end - count, end) for end, count in ends]))
+    call.point(query_starts=rows.query_starts, context_lengths=rows.context_lengths)
+    call.point(block_tables=rows.block_tables, kv_slots=rows.kv_slots)
 
 
-def place_rows(step: Step, rows: DeviceRows) -> None:
-    step.num_rows, step.table_width = rows.block_tables.shape
-    for field in ("query_starts", "context_lengths", "block_tables", "kv_slots"):
-        setattr(step, field, getattr(rows, field).data_ptr())
+def _memory(call: OneCall, kv: PagedKV) -> KVMemory:
+    parts = (kv.keys, kv.values, kv.key_scales, kv.value_scales)
+    pointers = [None if part is None else part.data_ptr() for part in parts]
+    return KVMemory(*pointers, KV_FORMATS[kv.kind].number, kv.block_size, kv.num_heads, kv.head_dim)
 
 
-def positions_of(rows: DeviceRows) -> Tensor:
-    """[T]: a row's tokens are the last ones of its context."""
-    queries = rows.query_starts.diff().tolist()
-    ends = rows.context_lengths.tolist()
-    return torch.cat([torch.arange(end - count, end) for count, end in zip(queries, ends, strict=True)])
+_PLACED: dict[type, Callable[[OneCall, Any], Any]] = {
+    PackedWeight: _matrix,
+    GpuWeight: _gpu_matrix,
+    TorchLora: _adapters,
+    Adapted: _adapted,
+    Rotation: _rotation,
+    DeviceRows: _rows,
+    PagedKV: _memory,
+}
 
 
-def memory_of(kv: PagedKV) -> KVMemory:
-    pointers = [
-        None if part is None else part.data_ptr() for part in (kv.keys, kv.values, kv.key_scales, kv.value_scales)
-    ]
-    return KVMemory(*pointers, KV_FORMATS[kv.kind].number, kv.block_size, kv.keys.shape[1], kv.head_dim)
+def only_rows(name: str, arguments: tuple[Any, ...], rows: slice) -> tuple[Any, ...]:
+    """The arguments of an operation on rows, for some of them; copied, since it may write into what it is given."""
+    pairs = list(zip(_parameters(_method(name)), arguments, strict=True))
+    has_field = any(_is_field(*pair) for pair in pairs)
+    is_of_rows = _is_field if has_field else _is_buffer
+    return tuple(x[rows].clone() if is_of_rows(parameter, x) else x for parameter, x in pairs)
 
 
-# By the names of the operations whose formula they have.
-RECORDED: dict[str, Callable[..., Any]] = {
-    "pointwise.silu_mul": silu_mul,
-    "pointwise.silu_mul_invariant": silu_mul,
-    "pointwise.embedding": embedding,
-    "stream.add_rms_norm": add_rms_norm,
-    "products.linear_gpu": linear,
-    "products.linear_gpu_invariant": linear,
-    "products.linear_int8": linear,
-    "store_heads.store_heads_paged": store_heads,
-    "paged_attention.attention_paged": attention,
-    "paged_attention.attention_paged_invariant": attention,
+def _is_field(parameter: inspect.Parameter, argument: Any) -> bool:
+    """Whether a field of the step points to it."""
+    return parameter.annotation is int and isinstance(argument, Tensor)
+
+
+def _is_buffer(parameter: inspect.Parameter, argument: Any) -> bool:
+    return isinstance(argument, Tensor) and Buffer in (parameter.annotation, *get_args(parameter.annotation))
+
+
+def _parameters(method: str) -> list[inspect.Parameter]:
+    return list(inspect.signature(getattr(NativeOperations, method)).parameters.values())[1:]
+
+
+def _method(name: str) -> str:
+    formula = name.removesuffix("_invariant")
+    return _METHODS.get(formula, formula.partition(".")[2])
+
+
+def version(method: str, *arguments: Any) -> Tensor:
+    """What the native method gives of an operation's arguments."""
+    parameters = _parameters(method)
+    if method == "attention":
+        query, kv, rows, _, window = arguments
+        form = HeadForm(query.shape[1], kv.num_heads, kv.head_dim, rotates_pairs=False)
+        arguments = query, form, kv, rows, window
+    pairs = list(zip(parameters, arguments, strict=True))
+    tensors = [argument for argument in arguments if isinstance(argument, Tensor)]
+    [of_rows] = [x for parameter, x in pairs if _is_field(parameter, x)] or tensors[:1]
+    call = OneCall(len(of_rows), max(map(len, tensors)))
+    found = call.given(method, [call.placed(*pair) for pair in pairs])
+    for parameter, argument in pairs:
+        if parameter.name in _CHANGED:
+            argument.copy_(call.buffers[parameter.name].rows(len(argument)))
+    for argument in arguments:
+        if isinstance(argument, HeadForm):
+            found = found.view(len(found), -1, argument.head_dim)[:, : argument.num_queries]
+    return found.to(arguments[0].dtype) if arguments[0].is_floating_point() else found
+
+
+# By the names of the operations whose formula they have; the plain memory of keys and values is torch's alone.
+RECORDED: dict[str, Callable[..., Tensor]] = {
+    name: partial(version, _method(name))
+    for name in EXAMPLES
+    if hasattr(NativeOperations, _method(name)) and not name.startswith("attention.")
 }
 
 
 def is_recorded(arguments: tuple[Any, ...]) -> bool:
-    """Whether a step of this shape is recorded; heads of other sizes stay with torch."""
-    return not any(isinstance(each, HeadForm) and each.head_dim % HEAD_DIM_STEP for each in arguments)
+    """Whether a step of these is recorded: other heads stay with torch, other groups become 8 bits."""
+    has_other_heads = any(isinstance(each, HeadForm) and each.head_dim % HEAD_DIM_STEP for each in arguments)
+    has_other_groups = any(isinstance(each, GpuWeight) and each.group_size % 32 for each in arguments)
+    return not (has_other_heads or has_other_groups)

@@ -1,6 +1,6 @@
 """Attention on the CPU against its formula in float64, in every format; the same bits whatever a query's company."""
 
-from ctypes import addressof, sizeof
+from ctypes import addressof
 from dataclasses import dataclass, field
 
 import pytest
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from penstock.kernels.cpu.arguments import Step
-from penstock.kernels.cpu.attention import ROTATIONS, Attention, AttentionPlan, PlanMemory, StoreHeads, num_part_floats
+from penstock.kernels.cpu.attention import ROTATIONS, Attention, PlanMemory, StoreHeads, num_part_floats
 from penstock.kernels.cpu.library import Library, available_variants, load
 from penstock.kernels.cpu.linear import Quantized, QuantizedRows
 from penstock.kernels.kv_layout import KV_FORMATS
@@ -354,13 +354,6 @@ def test_copied_blocks_hold_what_their_sources_hold(best: Library) -> None:
         machine.kv.stored(0, torch.tensor([6])), machine.kv.stored(0, torch.tensor([3])), strict=True
     ):
         assert torch.equal(copied, source)
-
-
-@pytest.mark.parametrize(
-    "name, structure", [("store_heads", StoreHeads), ("plan_attention", AttentionPlan), ("attention", Attention)]
-)
-def test_python_and_c_agree_on_the_arguments(best: Library, name: str, structure: type) -> None:
-    assert sizeof(structure) == best.size_of(name)
 
 
 def test_bytes_a_token_are_what_the_memory_takes() -> None:

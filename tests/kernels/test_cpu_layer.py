@@ -79,12 +79,6 @@ def are_equal(a: QuantizedRows, b: QuantizedRows) -> bool:
     return all(torch.equal(getattr(a, field), getattr(b, field)) for field in ("values", "scales", "totals", "sums"))
 
 
-@pytest.mark.parametrize("operation", ["add_rms_norm", "silu_multiply", "add", "gather_rows", "embedding"])
-def test_arguments_have_the_size_that_the_compiler_gives_them(library: Library, operation: str) -> None:
-    name = "".join(word.capitalize() for word in operation.split("_"))
-    assert ctypes.sizeof(getattr(layer, name)) == library.size_of(operation)
-
-
 def test_a_norm_adds_and_scales(library: Library) -> None:
     @quick
     @given(row_counts, widths, st.booleans())
@@ -151,27 +145,6 @@ def test_the_quantized_form_is_that_of_the_output(library: Library, width: int) 
     assert are_equal(normed, quantize(library, add_rms_norm(library, stream, None, weight)))
     silu_multiply(library, gate_up, activated)
     assert are_equal(activated, quantize(library, silu_multiply(library, gate_up)))
-
-
-def test_rows_are_added_and_gathered(library: Library) -> None:
-    @quick
-    @given(row_counts, widths)
-    def check(num_rows: int, width: int) -> None:
-        stream, update = normal(num_rows, width), normal(num_rows, width, seed=1)
-        expected = stream + update
-        arguments = layer.Add(stream=stream.data_ptr(), update=update.data_ptr(), width=width)
-        call(library, "add", arguments, num_rows)
-        assert torch.equal(stream, expected)
-
-        indices = torch.arange(num_rows).flip(0)[: num_rows // 2].contiguous()
-        pointer, output = torch.tensor([indices.data_ptr()]), torch.empty(len(indices), width)
-        gather = layer.GatherRows(
-            indices=pointer.data_ptr(), input=stream.data_ptr(), width=width, output=output.data_ptr()
-        )
-        call(library, "gather_rows", gather, len(indices))
-        assert torch.equal(output, expected[indices])
-
-    check()
 
 
 def embedded(library: Library, token_ids: Tensor, table: object, first: int, width: int) -> Tensor:

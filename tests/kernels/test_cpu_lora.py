@@ -1,6 +1,6 @@
 """What the native kernel adds to products: against a plain formula, with the same bits whatever a token's company."""
 
-from ctypes import addressof, sizeof
+from ctypes import addressof
 
 import numpy
 import pytest
@@ -15,7 +15,7 @@ from penstock.kernels import Adapted, LoraForm
 from penstock.kernels.cpu.arguments import Step
 from penstock.kernels.cpu.library import Library, available_variants, load
 from penstock.kernels.cpu.linear import Linear
-from penstock.kernels.cpu.lora import Lora, LoraPart, NativeLora
+from penstock.kernels.cpu.lora import Lora, NativeLora
 
 VARIANTS = [name for name in ("avx512_bf16", "avx512", "avx2") if name in available_variants()]
 pytestmark = pytest.mark.skipif(not VARIANTS, reason="this processor executes none of the native variants")
@@ -60,11 +60,6 @@ class Product(AdaptedProduct):
 
 def normal(*shape: int) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)))
-
-
-def test_structures_are_as_large_as_the_compiler_makes_them(library):
-    assert library.size_of("lora") == sizeof(Lora)
-    assert library.size_of("lora_part") == sizeof(LoraPart)
 
 
 @settings(max_examples=40)

@@ -1,6 +1,5 @@
 """Native operations on logits choose what the references choose, in every instruction set, whatever the company."""
 
-import ctypes
 import math
 
 import pytest
@@ -16,16 +15,6 @@ from penstock.kernels.cpu.library import available_variants, load
 from penstock.kernels.sampling import BEST, OF_ALL, OF_TOP_K, OF_TOP_P, Draws, Histories
 
 pytestmark = pytest.mark.skipif(not available_variants(), reason="no native kernels here")
-
-ARGUMENTS = {
-    "scan": native.ScanArguments,
-    "choose": native.ChooseArguments,
-    "most_likely": native.MostLikelyArguments,
-    "ranked_logprobs": native.RankedLogprobsArguments,
-    "apply_mask": adjust.ApplyMaskArguments,
-    "penalize_repetition": adjust.PenalizeRepetitionArguments,
-    "penalize_generated": adjust.PenalizeGeneratedArguments,
-}
 
 
 @pytest.fixture(params=quick_or_long(available_variants()))
@@ -61,11 +50,6 @@ def drawn_as(kind: int, rows: int, generator: torch.Generator, top_k: int) -> Dr
     wholes[0] = top_k
     kinds, tops = torch.full((rows,), kind).numpy(), torch.full((rows,), top_k).numpy()
     return Draws(kinds, tops, reals, wholes, torch.randint(0, 10**6, (rows,), generator=generator))
-
-
-@pytest.mark.parametrize("operation", ARGUMENTS)
-def test_the_arguments_have_the_size_that_the_compiler_gave_them(operation, variant):
-    assert load(variant).size_of(operation) == ctypes.sizeof(ARGUMENTS[operation])
 
 
 @given(logits=logits_of_any_shape())

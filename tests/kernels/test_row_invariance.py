@@ -1,4 +1,4 @@
-"""In the invariant set the bits of a row depend on that row alone: not on company, place, chunking or threads."""
+"""In the invariant forms the bits of a row depend on that row alone: not on company, place, chunking or threads."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,16 @@ import pytest
 import torch
 from builders.operation_examples.attention_inputs import paged_rows
 
-from penstock.kernels import FAST, INVARIANT, Rows, pack
+from penstock.kernels import Rows, pack
+from penstock.kernels.reference.attention import attention, attention_invariant
+from penstock.kernels.reference.linear import linear_invariant
+from penstock.kernels.reference.pointwise import (
+    log_softmax,
+    rms_norm_invariant,
+    rotate_halves,
+    rotate_pairs,
+    silu_mul_invariant,
+)
 
 # Every small number and both sides of the borders at which products change their tiling; `-m long` has all of them.
 COMPANY = (*range(1, 18), 31, 32, 33, 47, 48, 49, 63, 64, 65, 70, 71)
@@ -30,20 +39,20 @@ def _rowwise():
         for dtype in (torch.float32, torch.bfloat16):
             weight = pack(_draws(out, inner, seed=1, dtype=dtype))
             bias = _draws(out, seed=2, dtype=dtype)
-            linear = lambda x, weight=weight, bias=bias: INVARIANT.linear(x, weight, bias)  # noqa: E731
+            linear = lambda x, weight=weight, bias=bias: linear_invariant(x, weight, bias)  # noqa: E731
             yield f"linear {out}x{inner} {dtype}", linear, _draws(71, inner)
     for size in (56, 64, 1024, 40_000):
         weight = _draws(size, seed=3)
-        yield f"rms_norm {size}", lambda x, weight=weight: INVARIANT.rms_norm(x, weight, 1e-6), _draws(71, size)
+        yield f"rms_norm {size}", lambda x, weight=weight: rms_norm_invariant(x, weight, 1e-6), _draws(71, size)
     heads = _draws(3, 24, seed=3)
-    yield "rms_norm by head", lambda x: INVARIANT.rms_norm(x, heads, 1e-6), _draws(71, 3, 24)
+    yield "rms_norm by head", lambda x: rms_norm_invariant(x, heads, 1e-6), _draws(71, 3, 24)
     for size in (34, 6144):
-        yield f"silu_mul {size}", lambda x: INVARIANT.silu_mul(x), _draws(71, size)
+        yield f"silu_mul {size}", silu_mul_invariant, _draws(71, size)
     for size in (307, 50_001):
-        yield f"log_softmax {size}", lambda x: INVARIANT.log_softmax(x), _draws(71, size)
+        yield f"log_softmax {size}", log_softmax, _draws(71, size)
     cos, sin = _draws(1, 1, 24, seed=4), _draws(1, 1, 24, seed=5)
-    yield "rotate_halves", lambda x: INVARIANT.rotate_halves(x, cos, sin), _draws(71, 5, 24)
-    yield "rotate_pairs", lambda x: INVARIANT.rotate_pairs(x, cos, sin), _draws(71, 5, 24)
+    yield "rotate_halves", lambda x: rotate_halves(x, cos, sin), _draws(71, 5, 24)
+    yield "rotate_pairs", lambda x: rotate_pairs(x, cos, sin), _draws(71, 5, 24)
 
 
 ROWWISE = {name: (operation, rows) for name, operation, rows in _rowwise()}
@@ -101,7 +110,7 @@ class Memory:
             starts.append(starts[-1] + count)
         step = Rows(starts, [context for _, context in shape], torch.stack(tables), torch.empty(0))
         query = torch.cat(queries)
-        attended = INVARIANT.attention(query, self.kv[0], self.kv[1], step, query.shape[-1] ** -0.5, window)
+        attended = attention_invariant(query, self.kv[0], self.kv[1], step, query.shape[-1] ** -0.5, window)
         return attended[starts[place] : starts[place + 1]]
 
 
@@ -132,8 +141,8 @@ def test_nothing_of_another_request_leaks_out_of_unwritten_slots(threads):
             dirty[:, rows.block_tables[row, context // 32].long(), :, context % 32 :] = torch.nan
         dirty[:, 0] = torch.nan
         query = _draws(7, 4, 16, seed=3)
-        for attention in (FAST.attention, INVARIANT.attention):
+        for attend in (attention, attention_invariant):
             rows.plans.clear()
-            expected = attention(query, clean[0], clean[1], rows, 0.25, window)
+            expected = attend(query, clean[0], clean[1], rows, 0.25, window)
             rows.plans.clear()
-            assert torch.equal(attention(query, dirty[0], dirty[1], rows, 0.25, window), expected)
+            assert torch.equal(attend(query, dirty[0], dirty[1], rows, 0.25, window), expected)

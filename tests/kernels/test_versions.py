@@ -1,22 +1,16 @@
-"""Every operation's version for processors agrees with its reference; those for GPUs: triton/test_versions.py."""
-
-from importlib import import_module
-from pkgutil import iter_modules
+"""Every operation's version for processors agrees with its formula; those for GPUs: triton/test_versions.py."""
 
 import pytest
 import torch
 from builders.elsewhere import tensors_in
 from builders.operation_examples.table import EXAMPLES
-from builders.recorded_layers import RECORDED, is_recorded
+from builders.recorded_layers import RECORDED, is_recorded, only_rows
 
 import penstock.kernels.sampling  # noqa: F401  registers its operations
-from penstock.kernels import FAST, INVARIANT, reference
-from penstock.kernels.cpu.library import available_variants
+from penstock.kernels.cpu.library import available_variants, load
 from penstock.kernels.registry import OPS, op
 
-for module in iter_modules(reference.__path__):
-    import_module(f"{reference.__name__}.{module.name}")
-TWINS = ["linear", "rms_norm", "silu_mul", "attention"]
+OF_WHOLE_STEPS = ("store_heads.", "paged_attention.", "lora.")  # test_cpu_attention.py and test_cpu_lora.py cut those
 
 
 def _agree(found, expected, tolerance):
@@ -25,16 +19,34 @@ def _agree(found, expected, tolerance):
 
 @pytest.mark.parametrize(
     ("name", "backend"),
-    [(name, backend) for name, found in OPS.items() for backend in ("cpu", "torch") if backend in found.versions],
+    [(name, backend) for name, found in OPS.items() for backend in found.versions if backend != "triton"],
 )
-def test_every_version_of_an_operation_agrees_with_its_reference(name, backend):
+def test_every_version_of_an_operation_agrees_with_its_formula(name, backend):
     _holds(name, OPS[name].versions[backend])
 
 
 @pytest.mark.skipif(not available_variants(), reason="no native kernels here")
 @pytest.mark.parametrize("name", RECORDED)
-def test_every_kernel_of_a_recorded_step_agrees_with_its_reference(name):
+def test_every_kernel_of_a_recorded_step_agrees_with_its_formula(name):
     _holds(name, RECORDED[name], is_recorded)
+
+
+@pytest.mark.skipif(not available_variants(), reason="no native kernels here")
+@pytest.mark.parametrize(
+    "name", [name for name in RECORDED if not name.startswith(("store_heads.", "paged_", "lora."))]
+)
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_a_row_of_a_recorded_step_has_the_same_bits_alone_and_in_company(name, threads):
+    version, whole = RECORDED[name], slice(None)
+    try:
+        load().set_threads(threads)
+        for arguments in filter(is_recorded, EXAMPLES[name](0)):
+            together = version(*only_rows(name, arguments, whole))
+            for row in {0, len(together) // 2, len(together) - 1}:
+                alone = version(*only_rows(name, arguments, slice(row, row + 1)))
+                assert torch.equal(alone[0], together[row]), f"row {row} of {len(together)}"
+    finally:
+        load().set_threads(1)
 
 
 def _holds(name, version, is_done=lambda arguments: True):
@@ -57,14 +69,6 @@ def _floats_in(arguments):
 @pytest.mark.parametrize("name", OPS)
 def test_every_operation_has_examples(name):
     assert list(EXAMPLES[name](0))
-
-
-@pytest.mark.parametrize("name", TWINS)
-def test_the_invariant_form_agrees_with_the_fast_one(name):
-    fast, invariant = getattr(FAST, name), getattr(INVARIANT, name)
-    for seed in range(3):
-        for arguments, again in zip(EXAMPLES[fast.name](seed), EXAMPLES[fast.name](seed), strict=True):
-            _agree(invariant(*arguments), fast(*again), fast.tolerance)
 
 
 def test_a_call_goes_to_the_version_of_its_device_if_that_can_run():

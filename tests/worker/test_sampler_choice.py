@@ -8,8 +8,8 @@ import torch
 from builders.sampled_rows import logits_like, sampled_rows
 
 from penstock.kernels import sampling
-from penstock.kernels.reference import choice
 from penstock.kernels.reference.uniform import uniform
+from penstock.kernels.torch import choice
 from penstock.protocol.sampling import SamplingParams
 from penstock.worker.sampler import SamplingRows, sample
 

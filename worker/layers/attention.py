@@ -49,4 +49,5 @@ class Attention:
 
 
 def _head_norms(weights: Weights, head_dim: int) -> tuple[Any, Any]:
+    """[head_dim] each."""
     return tuple(weights.at(name).vector("weight", (head_dim,)) for name in ("q_norm", "k_norm"))  # type: ignore[return-value]

@@ -20,13 +20,13 @@ class Linear:
 
     def __init__(self, weight: Any, biases: list[Tensor], weights: Weights, lora: Any | None = None) -> None:
         self.ops = weights.placement.ops
-        self.weight = weight
-        self.bias = torch.cat(biases) if biases else None
+        self.weight = weight  # [out, in]
+        self.bias = torch.cat(biases) if biases else None  # [out]
         self.lora = lora
 
     def __call__(self, x: Any, adapted: Any | None = None) -> Any:
         product = self.ops.linear(x, self.weight, self.bias)  # [T, in] × [out, in]ᵀ + [out] = [T, out]
-        return product if self.lora is None else self.ops.add_lora(product, x, self.lora, adapted)
+        return product if self.lora is None else self.ops.add_lora(product, x, self.lora, adapted)  # [T, out]
 
 
 class MergedLinear(Linear):

@@ -45,10 +45,10 @@ class Rope:
 
     def _grow(self) -> None:
         rows = torch.arange(len(self.cos), len(self.cos) + CHUNK)
-        stretch = torch.searchsorted(self.starts, rows, right=True) - 1
-        positions = (rows - self.starts[stretch]).float()
+        stretch = torch.searchsorted(self.starts, rows, right=True) - 1  # [CHUNK]
+        positions = (rows - self.starts[stretch]).float()  # [CHUNK]
         angles = positions[:, None] * self.frequencies[stretch]  # [CHUNK, head_dim / 2]
-        cos, sin = angles.cos() * self.magnitude, angles.sin() * self.magnitude
+        cos, sin = angles.cos() * self.magnitude, angles.sin() * self.magnitude  # [CHUNK, head_dim / 2]
         # [CHUNK, head_dim], as each form of rotation pairs the elements.
         if self.rotates_pairs:
             cos, sin = cos.repeat_interleave(2, -1), torch.stack((-sin, sin), -1).flatten(-2)
@@ -73,6 +73,7 @@ def inverse_frequencies(config: RopeConfig, length: int) -> Tensor:
 
 
 def _plain(theta: float, head_dim: int) -> Tensor:
+    """[head_dim / 2] as all forms below: θ^(-2i / head_dim)."""
     return 1.0 / (theta ** (torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim))
 
 
@@ -84,7 +85,7 @@ def _dynamic(config: RopeConfig, length: int) -> Tensor:
 def _llama3(config: RopeConfig, plain: Tensor) -> Tensor:
     """Long waves are slowed by the factor, short ones kept, and those between blended."""
     low, high = config.figures["low_freq_factor"], config.figures["high_freq_factor"]
-    wavelength = 2 * math.pi / plain
+    wavelength = 2 * math.pi / plain  # [head_dim / 2], in positions
     slowed = torch.where(wavelength > config.original_context / low, plain / config.factor, plain)
     share = (config.original_context / wavelength - low) / (high - low)
     blended = (1 - share) * slowed / config.factor + share * slowed
@@ -100,8 +101,8 @@ def _yarn(config: RopeConfig, plain: Tensor) -> Tensor:
     if config.figures.get("truncate", True):
         low, high = math.floor(low), math.ceil(high)
     low, high = max(low, 0), min(high, config.head_dim - 1)
-    ramp = (torch.arange(half, dtype=torch.float32) - low) / (high - low if high != low else 0.001)
-    kept = 1 - ramp.clamp(0, 1)
+    ramp = (torch.arange(half, dtype=torch.float32) - low) / (high - low if high != low else 0.001)  # [head_dim / 2]
+    kept = 1 - ramp.clamp(0, 1)  # the share of the frequency that is not interpolated
     positions = config.theta ** (torch.arange(0, config.head_dim, 2, dtype=torch.float32) / config.head_dim)
     return 1.0 / (config.factor * positions) * (1 - kept) + plain * kept
 

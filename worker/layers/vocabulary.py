@@ -18,7 +18,7 @@ class Embedding:
         self.ops = placement.ops
         self.first, last = placement.ranks.span(vocab_size)
         piece = Piece("weight", (vocab_size, hidden_size), (0, self.first, last))
-        # A tied table is multiplied with, too; a table of its own keeps the model's number format.
+        # [vocabulary / ranks, hidden]. A tied table is multiplied with, too; one of its own keeps the model's numbers.
         self.table = weights.table(piece, placement.head_form if is_tied else placement.table_form)
 
     def __call__(self, token_ids: Any) -> Any:

@@ -29,8 +29,8 @@ class DecoderLayer:
 
     def __call__(self, stream: Any, update: Any | None, batch: Batch) -> Any:
         """Adds the last layer's update to the stream; gives this layer's."""
-        update = self.attention(self.attention_norm(stream, update), batch)
-        return self.mlp(self.mlp_norm(stream, update), batch.adapted)
+        update = self.attention(self.attention_norm(stream, update), batch)  # [T, hidden], as the stream
+        return self.mlp(self.mlp_norm(stream, update), batch.adapted)  # [T, hidden]
 
 
 class Decoder:
@@ -57,10 +57,11 @@ class Decoder:
     @torch.inference_mode()
     def logits(self, hidden: Any, rows: Any) -> Any:
         """[S, vocabulary] in float32, of these rows."""
+        # Rows of the stream, their norm [S, hidden], logits. No name holds a buffer longer than the next call.
         return self.head(self.norm(self.placement.ops.gather_rows(hidden, rows)))
 
     def stream(self, batch: Batch) -> Any:
-        stream, update = self.embedding(batch.token_ids), None
+        stream, update = self.embedding(batch.token_ids), None  # [T, hidden]
         for layer in self.layers:
-            update = layer(stream, update, batch)
-        return self.placement.ops.add(stream, update)
+            update = layer(stream, update, batch)  # [T, hidden]
+        return self.placement.ops.add(stream, update)  # [T, hidden]

@@ -37,4 +37,3 @@ static void silu_multiply(const SiluMultiply& silu) {
 extern "C" void penstock_silu_multiply(const void* arguments) {
     penstock::silu_multiply(*static_cast<const penstock::SiluMultiply*>(arguments));
 }
-extern "C" int64_t penstock_size_of_silu_multiply() { return sizeof(penstock::SiluMultiply); }

@@ -81,4 +81,3 @@ extern "C" void penstock_meet(const void* arguments) {
 extern "C" void penstock_all_reduce(const void* arguments) {
     penstock::all_reduce(*static_cast<const penstock::AllReduce*>(arguments));
 }
-extern "C" int64_t penstock_size_of_all_reduce() { return sizeof(penstock::AllReduce); }

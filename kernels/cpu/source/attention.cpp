@@ -61,4 +61,3 @@ void attend(const Attention& a) {
 extern "C" void penstock_attention(const void* arguments) {
     penstock::attend(*static_cast<const penstock::Attention*>(arguments));
 }
-extern "C" int64_t penstock_size_of_attention() { return sizeof(penstock::Attention); }

@@ -163,4 +163,3 @@ private:
 extern "C" void penstock_plan_attention(const void* arguments) {
     penstock::Planner(*static_cast<const penstock::AttentionPlan*>(arguments)).run();
 }
-extern "C" int64_t penstock_size_of_plan_attention() { return sizeof(penstock::AttentionPlan); }

@@ -129,5 +129,3 @@ void begin_decode(const BeginDecode& plan) {
 extern "C" void penstock_begin_decode(const void* arguments) {
     penstock::begin_decode(*static_cast<const penstock::BeginDecode*>(arguments));
 }
-extern "C" int64_t penstock_size_of_begin_decode() { return sizeof(penstock::BeginDecode); }
-extern "C" int64_t penstock_size_of_slots() { return sizeof(penstock::Slots); }

@@ -91,9 +91,7 @@ void keep_tokens(const KeepTokens& call) {
 extern "C" void penstock_choose_tokens(const void* arguments) {
     penstock::choose_tokens(*static_cast<const penstock::ChooseTokens*>(arguments));
 }
-extern "C" int64_t penstock_size_of_choose_tokens() { return sizeof(penstock::ChooseTokens); }
 
 extern "C" void penstock_keep_tokens(const void* arguments) {
     penstock::keep_tokens(*static_cast<const penstock::KeepTokens*>(arguments));
 }
-extern "C" int64_t penstock_size_of_keep_tokens() { return sizeof(penstock::KeepTokens); }

@@ -72,4 +72,3 @@ void embed(const Embedding& embedding) {
 extern "C" void penstock_embedding(const void* arguments) {
     penstock::embed(*static_cast<const penstock::Embedding*>(arguments));
 }
-extern "C" int64_t penstock_size_of_embedding() { return sizeof(penstock::Embedding); }

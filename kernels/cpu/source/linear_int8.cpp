@@ -63,4 +63,3 @@ void linear_int8(const Linear& linear) {
 extern "C" void penstock_linear_int8(const void* arguments) {
     penstock::linear_int8(*static_cast<const penstock::Linear*>(arguments));
 }
-extern "C" int64_t penstock_size_of_linear() { return sizeof(penstock::Linear); }

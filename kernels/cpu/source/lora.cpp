@@ -241,5 +241,3 @@ void add_lora(const void* arguments) {
 extern "C" void penstock_lora_fp32(const void* arguments) { penstock::add_lora<penstock::Float32>(arguments); }
 extern "C" void penstock_lora_fp16(const void* arguments) { penstock::add_lora<penstock::Float16>(arguments); }
 extern "C" void penstock_lora_bf16(const void* arguments) { penstock::add_lora<penstock::Bfloat16>(arguments); }
-extern "C" int64_t penstock_size_of_lora() { return sizeof(penstock::Lora); }
-extern "C" int64_t penstock_size_of_lora_part() { return sizeof(penstock::LoraPart); }

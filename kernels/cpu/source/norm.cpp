@@ -55,4 +55,3 @@ static void add_rms_norm(const AddRmsNorm& norm) {
 extern "C" void penstock_add_rms_norm(const void* arguments) {
     penstock::add_rms_norm(*static_cast<const penstock::AddRmsNorm*>(arguments));
 }
-extern "C" int64_t penstock_size_of_add_rms_norm() { return sizeof(penstock::AddRmsNorm); }

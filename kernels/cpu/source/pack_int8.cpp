@@ -86,5 +86,3 @@ extern "C" void penstock_pack_int8_from(const void* arguments) {
     penstock::over_panels(pack.num_rows, pack.first_row,
                           [&](penstock::PanelRows rows) { penstock::pack_values(pack, rows); });
 }
-extern "C" int64_t penstock_size_of_pack() { return sizeof(penstock::Pack); }
-extern "C" int64_t penstock_size_of_pack_values() { return sizeof(penstock::PackValues); }

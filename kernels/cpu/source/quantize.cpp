@@ -23,4 +23,3 @@ static void quantize(const Quantize& arguments) {
 extern "C" void penstock_quantize(const void* arguments) {
     penstock::quantize(*static_cast<const penstock::Quantize*>(arguments));
 }
-extern "C" int64_t penstock_size_of_quantize() { return sizeof(penstock::Quantize); }

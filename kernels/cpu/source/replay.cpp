@@ -17,4 +17,3 @@ extern "C" void penstock_replay(const void* arguments) {
     for (int64_t i = 0; i < recording.count; ++i) recording.calls[i].kernel(recording.calls[i].arguments);
 }
 
-extern "C" int64_t penstock_size_of_replay() { return sizeof(penstock::Recording); }

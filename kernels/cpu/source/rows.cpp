@@ -46,9 +46,7 @@ static void gather_rows(const GatherRows& gather) {
 extern "C" void penstock_add(const void* arguments) {
     penstock::add_rows(*static_cast<const penstock::Add*>(arguments));
 }
-extern "C" int64_t penstock_size_of_add() { return sizeof(penstock::Add); }
 
 extern "C" void penstock_gather_rows(const void* arguments) {
     penstock::gather_rows(*static_cast<const penstock::GatherRows*>(arguments));
 }
-extern "C" int64_t penstock_size_of_gather_rows() { return sizeof(penstock::GatherRows); }

@@ -102,6 +102,3 @@ extern "C" void penstock_penalize_repetition(const void* arguments) {
 extern "C" void penstock_penalize_generated(const void* arguments) {
     penstock::penalize_generated(*static_cast<const penstock::PenalizeGenerated*>(arguments));
 }
-extern "C" int64_t penstock_size_of_apply_mask() { return sizeof(penstock::ApplyMask); }
-extern "C" int64_t penstock_size_of_penalize_repetition() { return sizeof(penstock::PenalizeRepetition); }
-extern "C" int64_t penstock_size_of_penalize_generated() { return sizeof(penstock::PenalizeGenerated); }

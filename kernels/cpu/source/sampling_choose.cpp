@@ -63,4 +63,3 @@ void choose(const Choose& choose) {
 extern "C" void penstock_choose(const void* arguments) {
     penstock::choose(*static_cast<const penstock::Choose*>(arguments));
 }
-extern "C" int64_t penstock_size_of_choose() { return sizeof(penstock::Choose); }

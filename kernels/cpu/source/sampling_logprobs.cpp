@@ -67,4 +67,3 @@ static void ranked_logprobs(const RankedLogprobs& wanted) {
 extern "C" void penstock_ranked_logprobs(const void* arguments) {
     penstock::ranked_logprobs(*static_cast<const penstock::RankedLogprobs*>(arguments));
 }
-extern "C" int64_t penstock_size_of_ranked_logprobs() { return sizeof(penstock::RankedLogprobs); }

@@ -63,4 +63,3 @@ static void most_likely(const MostLikely& wanted) {
 extern "C" void penstock_most_likely(const void* arguments) {
     penstock::most_likely(*static_cast<const penstock::MostLikely*>(arguments));
 }
-extern "C" int64_t penstock_size_of_most_likely() { return sizeof(penstock::MostLikely); }

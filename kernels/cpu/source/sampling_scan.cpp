@@ -41,4 +41,3 @@ void scan(const Scan& scan) {
 }  // namespace penstock
 
 extern "C" void penstock_scan(const void* arguments) { penstock::scan(*static_cast<const penstock::Scan*>(arguments)); }
-extern "C" int64_t penstock_size_of_scan() { return sizeof(penstock::Scan); }

@@ -246,4 +246,3 @@ static void store_heads(const StoreHeads& a) {
 extern "C" void penstock_store_heads(const void* arguments) {
     penstock::store_heads(*static_cast<const penstock::StoreHeads*>(arguments));
 }
-extern "C" int64_t penstock_size_of_store_heads() { return sizeof(penstock::StoreHeads); }

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from penstock.kernels.reference.linear import PackedWeight, pack
+from penstock.kernels import PackedWeight, pack
 
 
 def inputs(seed: int) -> Iterator[tuple[Tensor, PackedWeight, Tensor | None]]:

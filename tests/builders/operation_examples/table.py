@@ -1,9 +1,12 @@
 """The examples of each operation, by its name: `EXAMPLES[name](seed)` makes tuples of arguments, on the CPU.
 
-An operation may write into what it is given, so a second call makes the same examples anew.
+An operation may write into what it is given, so a second call makes the same examples anew. Those of a formula are also
+its invariant form's.
 """
 
 from collections.abc import Callable, Iterator
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import Any
 
 from builders.operation_examples import (
@@ -14,6 +17,7 @@ from builders.operation_examples import (
     few_rows,
     linear,
     logprobs,
+    lora,
     order,
     paged_attention,
     pointwise,
@@ -26,6 +30,12 @@ from builders.operation_examples import (
     sum_of_ranks,
 )
 
+from penstock.kernels import reference
+from penstock.kernels.registry import OPS
+
+for module in iter_modules(reference.__path__):
+    import_module(f"{reference.__name__}.{module.name}")
+
 EXAMPLES: dict[str, Callable[[int], Iterator[tuple[Any, ...]]]] = {
     "adjust.penalize_repetition": adjust.repetition_inputs,
     "adjust.penalize_generated": adjust.generated_inputs,
@@ -33,36 +43,33 @@ EXAMPLES: dict[str, Callable[[int], Iterator[tuple[Any, ...]]]] = {
     "answers.attention_answers": answers.inputs,
     "attention.write_kv": attention_inputs.write_inputs,
     "attention.attention": attention_inputs.attention_inputs,
-    "attention_invariant.attention_invariant": attention_inputs.attention_inputs,
     "choice.choose": choice.draw_inputs,
     "few_rows.linear_few_rows": few_rows.inputs,
     "linear.linear": linear.inputs,
-    "linear.linear_invariant": linear.inputs,
     "logprobs.ranked_logprobs": logprobs.inputs,
+    "lora.add_lora": lora.inputs,
     "order.scan": order.logit_inputs,
     "order.most_likely": order.most_likely_inputs,
     "paged_attention.attention_paged": paged_attention.inputs,
-    "paged_attention.attention_paged_invariant": paged_attention.inputs,
     "pointwise.rms_norm": pointwise.norm_inputs,
-    "pointwise.rms_norm_invariant": pointwise.norm_inputs,
     "pointwise.rotate_halves": pointwise.rotate_inputs,
     "pointwise.rotate_pairs": pointwise.rotate_inputs,
     "pointwise.silu_mul": pointwise.gate_inputs,
-    "pointwise.silu_mul_invariant": pointwise.gate_inputs,
     "pointwise.embedding": pointwise.embedding_inputs,
     "pointwise.log_softmax": pointwise.logit_inputs,
     "products.linear_gpu": products.float_inputs,
-    "products.linear_gpu_invariant": products.float_inputs,
     "products.linear_wint8": products.int8_inputs,
-    "products.linear_wint8_invariant": products.int8_inputs,
     "products.linear_wint4": products.int4_inputs,
-    "products.linear_wint4_invariant": products.int4_inputs,
     "products.linear_dequantized": products.integer_inputs,
     "products.linear_int8": products.int8_inputs,
+    "products.linear_int4": products.int4_inputs,
     "quantized.quantize_rows": quantized.row_inputs,
     "race.choose_on_device": race.inputs,
     "step_inputs.step_inputs": step_inputs.inputs,
     "store_heads.store_heads_paged": store_heads.inputs,
-    "stream.add_rms_norm": stream.inputs,
+    "stream.add": stream.sum_inputs,
+    "stream.gather_rows": stream.gather_inputs,
+    "stream.add_rms_norm": stream.norm_inputs,
     "sum_of_ranks.add_norm_of_ranks": sum_of_ranks.inputs,
 }
+EXAMPLES |= {f"{name}_invariant": EXAMPLES[name] for name in EXAMPLES if f"{name}_invariant" in OPS}

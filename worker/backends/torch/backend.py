@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ....kernels import DTYPES, FAST, INVARIANT, TorchOperations, WeightForm, multiplies_bfloat16
+from ....kernels import DTYPES, TorchOperations, WeightForm, multiplies_bfloat16
 from ....protocol.errors import ConfigError
 from ...kv.kv_cache import KVCache, KVShape
 from ...parallel import Parallel
@@ -26,7 +26,7 @@ class TorchBackend(Backend):
         if device.type == "cpu":
             is_multiplied = dtype == torch.bfloat16 and multiplies_bfloat16()
             dtype, activations = (torch.bfloat16 if is_multiplied else torch.float32), torch.float32
-        ops = TorchOperations(device, activations, ranks, INVARIANT if deterministic else FAST)
+        ops = TorchOperations(device, activations, ranks, deterministic)
         return cls(device, ops, WeightForm.of(dtype), activations, missing=missing)
 
     @property
@@ -35,7 +35,7 @@ class TorchBackend(Backend):
 
     @property
     def is_deterministic(self) -> bool:
-        return self.ops.set is INVARIANT
+        return self.ops.is_invariant
 
     def quantized(self, name: str) -> WeightForm:
         raise ConfigError(f"quantization={name!r} needs kernels that are not here: {self.missing}")

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..registry import op
+from ..reference.attention import attention_invariant
 from ..rows import Rows
 from .paging import block_rows, kept_rows, on_device
 
@@ -51,11 +51,10 @@ class Tiles:
     splits: list[Split]
 
 
-@op(tolerance=1e-4)
-def attention_invariant(
+@attention_invariant.implement("torch")
+def attention_by_tile_and_split(
     query: Tensor, keys: Tensor, values: Tensor, rows: Rows, scale: float, window: int | None
 ) -> Tensor:
-    """`attention`, tile by tile and split by split."""
     num_query_heads, head_dim = query.shape[1:]
     num_heads = keys.shape[1]
     shared = num_query_heads // num_heads

@@ -1,4 +1,4 @@
-"""The most likely tokens of each row without a sort of the whole vocabulary, by torch's and numpy's operations.
+"""The best token and the most likely ones of each row, without a sort of the whole vocabulary.
 
 `torch.topk` leaves open which of several equal values it takes, and a sort of a whole vocabulary takes milliseconds;
 here only the chunks that can hold a winner are looked at. Knows nothing of sampling parameters.
@@ -10,22 +10,39 @@ import numpy
 import torch
 from torch import Tensor
 
-from .reference.order import in_chunks, most_likely
+from ..reference.order import BLOCK, Scan, in_chunks, most_likely, scan
 
 _SMALLEST_VOCABULARY = 4096  # below it plain operations are as fast
 _MOST_BY_CHUNK = 256  # beyond, the chunks that can hold a winner are most of them
 
 
+@scan.implement("torch")
+def scan_by_blocks(logits: Tensor) -> Scan:
+    blocks = in_chunks(logits, BLOCK, -math.inf)
+    maxima = blocks.amax(-1)
+    largest, block = maxima.max(-1).values, maxima.argmax(-1)
+    within = blocks[torch.arange(len(logits), device=logits.device), block].argmax(-1)
+    is_finite = torch.isfinite(largest) & torch.isfinite(logits.amin(-1))
+    return Scan(largest, block * BLOCK + within, is_finite, maxima)
+
+
 @most_likely.implement("torch")
 def most_likely_in_torch(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    width = values.shape[-1]
-    if count <= _MOST_BY_CHUNK and width >= _SMALLEST_VOCABULARY:
-        ids = _selected_by_chunk(values, count)
-    elif values.is_cuda:
-        ids = torch.sort(values, dim=-1, descending=True, stable=True).indices[:, :count]
-    else:
-        ids = _sorted_by_row(values, count)
+    select = _selected_by_chunk if _is_quick_by_chunk(values, count) else _sorted_by_row
+    ids = select(values, count)
     return values.gather(-1, ids), ids
+
+
+@most_likely.implement("cuda")
+def most_likely_on_a_gpu(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    if not _is_quick_by_chunk(values, count):
+        return most_likely.reference(values, count)
+    ids = _selected_by_chunk(values, count)
+    return values.gather(-1, ids), ids
+
+
+def _is_quick_by_chunk(values: Tensor, count: int) -> bool:
+    return count <= _MOST_BY_CHUNK and values.shape[-1] >= _SMALLEST_VOCABULARY
 
 
 def _selected_by_chunk(values: Tensor, count: int) -> Tensor:

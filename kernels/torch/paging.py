@@ -9,7 +9,7 @@ from torch import Tensor
 
 def on_device(indices: Tensor, device: torch.device) -> Tensor:
     """Indices made on the host; a device is not waited for."""
-    return indices if device.type == "cpu" else indices.to(device, non_blocking=True)
+    return indices.to(device, non_blocking=True)
 
 
 def slot_rows(kv_slots: Tensor, num_heads: int, block_size: int) -> Tensor:

@@ -1,0 +1,65 @@
+"""What low-rank adapters add to a product, by torch's operations: two small products for each adapter of a step.
+
+They are those of `linear.py`, so rows are free of their company where those are. Knows nothing of layers or files.
+"""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from ..lora import Adapted, LoraForm
+from ..packed_weight import PackedWeight, pack
+from ..reference.lora import add_lora, add_lora_invariant
+from .linear import linear_by_tile, linear_in_torch
+
+
+class TorchLora:
+    """The weights of all adapters for one product; memory is taken when an adapter comes."""
+
+    def __init__(self, in_features: int, outputs: Sequence[int], form: LoraForm, device: torch.device) -> None:
+        self.outputs = list(outputs)
+        self.form = form
+        self.device = device
+        numbers = form.max_rank * (len(self.outputs) * in_features + sum(self.outputs))
+        self.nbytes = form.max_adapters * numbers * form.dtype.itemsize
+        self._weights: list[list[tuple[PackedWeight, PackedWeight] | None]] = [
+            [None] * len(self.outputs) for _ in range(form.max_adapters)
+        ]
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        return ()
+
+    def put(self, adapter: int, part: int, down: Tensor, up: Tensor) -> None:
+        """Take over `down` [rank, in] and `up` [out, rank] of a part; no step may use the adapter meanwhile."""
+        placed = (weight.to(self.device, self.form.dtype) for weight in (down, up))
+        self._weights[adapter][part] = tuple(map(pack, placed))  # type: ignore[assignment]
+
+    def remove(self, adapter: int) -> None:
+        self._weights[adapter] = [None] * len(self.outputs)
+
+    def parts_of(self, adapter: int) -> list[tuple[int, PackedWeight, PackedWeight]]:
+        """Of each part that the adapter changes: its first output, `down` and `up`."""
+        firsts = [sum(self.outputs[:part]) for part in range(len(self.outputs))]
+        found = zip(firsts, self._weights[adapter], strict=True)
+        return [(first, *weights) for first, weights in found if weights is not None]
+
+
+@add_lora.implement("torch")
+def add_lora_in_torch(product: Tensor, x: Tensor, lora: TorchLora, adapted: Adapted) -> Tensor:
+    return _added(linear_in_torch, product, x, lora, adapted)
+
+
+@add_lora_invariant.implement("torch")
+def add_lora_by_tile(product: Tensor, x: Tensor, lora: TorchLora, adapted: Adapted) -> Tensor:
+    return _added(linear_by_tile, product, x, lora, adapted)
+
+
+def _added(linear: Callable[..., Tensor], product: Tensor, x: Tensor, lora: TorchLora, adapted: Adapted) -> Tensor:
+    for adapter, tokens in adapted.groups:
+        inputs = x[tokens]
+        for first, down, up in lora.parts_of(adapter):
+            added = linear(linear(inputs, down, None), up, None)
+            product[:, first : first + up.out_features].index_add_(0, tokens, added)
+    return product

@@ -1,0 +1,76 @@
+"""What layers call, computed at once with torch's own operations. Knows the shapes of a decoder's layers, no model.
+
+In the invariant form the bits of a row depend on that row alone, never on the company that it is computed in. A tree
+picks one form when it starts and keeps it for prompt and answer rows alike.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..forms import DTYPES, WeightForm
+from ..heads import HeadForm
+from ..lora import Adapted, LoraForm
+from ..operations import LayerKV, TensorOperations
+from ..packed_weight import PackedWeight, pack
+from ..reference.attention import attention, write_kv
+from ..reference.linear import linear
+from ..reference.lora import add_lora
+from ..reference.pointwise import embedding, rms_norm, rotate_halves, rotate_pairs, silu_mul
+from ..registry import Op
+from ..rows import Rows
+from .lora import TorchLora
+
+
+@dataclass(frozen=True)
+class TorchOperations(TensorOperations):
+    is_invariant: bool = False
+
+    def form(self, operation: Op) -> Op:
+        """The one that this tree computes."""
+        return operation.row_invariant if self.is_invariant and operation.row_invariant else operation
+
+    def pack(self, parts: list[Tensor], form: WeightForm) -> PackedWeight:
+        placed = [part.to(self.device, DTYPES[form.kind]) for part in parts]
+        return pack(placed[0] if len(placed) == 1 else torch.cat(placed))
+
+    def table(self, part: Tensor, form: WeightForm) -> Tensor:
+        return part.to(self.device, DTYPES[form.kind], copy=True)
+
+    def tied_weight(self, table: Tensor, form: WeightForm) -> PackedWeight:
+        return self.pack([table], form)
+
+    def lora(self, in_features: int, outputs: list[int], form: LoraForm) -> TorchLora:
+        return TorchLora(in_features, outputs, form, self.device)
+
+    def embedding(self, token_ids: Tensor, table: Tensor, first: int) -> Tensor:
+        return embedding(token_ids, table, first).to(self.activations)
+
+    def linear(self, x: Tensor, weight: PackedWeight, bias: Tensor | None) -> Tensor:
+        return self.form(linear)(x, weight, bias)
+
+    def add_lora(self, product: Tensor, x: Tensor, lora: TorchLora, adapted: Adapted | None) -> Tensor:
+        return product if adapted is None else self.form(add_lora)(product, x, lora, adapted)
+
+    def add_rms_norm(self, stream: Tensor, update: Tensor | None, weight: Tensor, epsilon: float) -> Tensor:
+        return self.form(rms_norm)(stream if update is None else stream.add_(update), weight, epsilon)
+
+    def store_heads(
+        self, heads: Tensor, form: HeadForm, rotation: tuple[Tensor, Tensor], kv: LayerKV, rows: Rows
+    ) -> Tensor:
+        by_head = heads.view(heads.shape[0], -1, form.head_dim)
+        query, key, value = by_head.split((form.num_queries, form.num_keys, form.num_keys), 1)
+        if form.norms is not None:
+            norm = self.form(rms_norm)
+            query, key = (norm(x, weight, form.epsilon) for x, weight in zip((query, key), form.norms, strict=True))
+        rotate = rotate_pairs if form.rotates_pairs else rotate_halves
+        # Every row's keys and values are stored before any row attends: rows may share blocks within a step.
+        write_kv(rotate(key, *rotation), value, kv.keys, kv.values, rows)
+        return rotate(query, *rotation)
+
+    def attention(self, query: Tensor, form: HeadForm, kv: LayerKV, rows: Rows, window: int | None) -> Tensor:
+        return self.form(attention)(query, kv.keys, kv.values, rows, form.head_dim**-0.5, window).flatten(1)
+
+    def silu_mul(self, gate_up: Tensor) -> Tensor:
+        return self.form(silu_mul)(gate_up)
