@@ -21,7 +21,7 @@ from .workers import Stopped, Workers
 def main(child: Child) -> None:
     config = child.launch.config
     heartbeat = Heartbeat.of(child.role, child.launch.heartbeats)
-    inbox = WatchedInbox(child.directory, "engine", EngineInbox, heartbeat)
+    inbox = WatchedInbox[EngineInbox](child.directory, "engine", EngineInbox, heartbeat)
     workers = Workers(child.directory, config)
     detokenizer = Outbox(child.directory, "detokenizer")
     try:

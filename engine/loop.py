@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from ..protocol.adapter_messages import AboutAdapters
 from ..protocol.faults import point
-from ..protocol.messages import Abort, Generate, GrammarsReady, StepResult, Stop, Tokens
+from ..protocol.messages import Abort, EngineInbox, Generate, GrammarsReady, StepResult, Stop, Tokens
 from ..protocol.sockets import Inbox, Outbox
 from ..protocol.stats import StatsQuery
 from ..protocol.trace import Trace
@@ -25,7 +25,7 @@ class Loop:
     def __init__(
         self,
         scheduler: Scheduler,
-        inbox: Inbox,
+        inbox: Inbox[EngineInbox],
         workers: Workers,
         detokenizer: Outbox,
         frontend: Outbox,
@@ -62,7 +62,7 @@ class Loop:
             wait = 0
         return True
 
-    def _take(self, message: StepResult | Generate | Abort | StatsQuery | GrammarsReady | AboutAdapters) -> None:
+    def _take(self, message: EngineInbox) -> None:
         match message:
             case StepResult():
                 self.workers.note_answer(message)

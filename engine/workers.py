@@ -11,7 +11,17 @@ import msgspec
 
 from ..protocol.adapter_messages import AdapterOrder
 from ..protocol.config import EngineConfig
-from ..protocol.messages import Allocate, Allocated, Loaded, MaskFrame, MemoryPlan, StepPlan, StepResult, Stop
+from ..protocol.messages import (
+    Allocate,
+    Allocated,
+    EngineInbox,
+    Loaded,
+    MaskFrame,
+    MemoryPlan,
+    StepPlan,
+    StepResult,
+    Stop,
+)
 from ..protocol.recording import Recorder
 from ..protocol.sockets import Inbox, Outbox
 
@@ -29,7 +39,7 @@ class Workers:
         self._outboxes = [Outbox(directory, f"worker{rank}") for rank in range(config.tensor_parallel_size)]
         self._recorder = Recorder(config.record) if config.record else None
 
-    def agree(self, inbox: Inbox) -> MemoryPlan:
+    def agree(self, inbox: Inbox[EngineInbox]) -> MemoryPlan:
         """Hear what every rank can hold, have all allocate the least of it, and wait until all have."""
         plans = self._one_from_each(inbox, Loaded, lambda loaded: loaded.plan)
         plan = agreed_plan(plans, self.config.num_gpu_blocks_override)
@@ -48,7 +58,9 @@ class Workers:
         if self._recorder is not None:
             self._recorder.write(result, is_answer=True)
 
-    def _one_from_each(self, inbox: Inbox, kind: type[Answer], value: Callable[[Answer], Value]) -> list[Value]:
+    def _one_from_each(
+        self, inbox: Inbox[EngineInbox], kind: type[Answer], value: Callable[[Answer], Value]
+    ) -> list[Value]:
         found: dict[int, Value] = {}
         while len(found) < len(self._outboxes):
             message = inbox.receive()

@@ -10,7 +10,7 @@ Knows what a person calls; everything else is behind `Session`, which a private 
 import os
 import queue
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
 import msgspec
@@ -103,13 +103,15 @@ class LLM:
         sampling_params: SamplingParams | None = None,
         chat_template_kwargs: Mapping[str, Any] | None = None,
         tools: Sequence[Any] | None = None,
-    ) -> Iterator[RequestOutput]:
+    ) -> Generator[RequestOutput, None, None]:
         """One prompt or conversation; yields outputs that hold what is new. Leaving the loop aborts the request."""
         arrived: queue.SimpleQueue[Request] = queue.SimpleQueue()
         stream = self._session.stream(prompt, sampling_params, arrived.put, tools, chat_template_kwargs)
         return self._streamed(stream, arrived)
 
-    def _streamed(self, stream: Stream[Any], arrived: "queue.SimpleQueue[Request]") -> Iterator[RequestOutput]:
+    def _streamed(
+        self, stream: Stream[Any], arrived: "queue.SimpleQueue[Request]"
+    ) -> Generator[RequestOutput, None, None]:
         with stream:
             while not stream.is_over:
                 if stream.has_to_wait:

@@ -66,8 +66,8 @@ class Adapted:
         firsts = numpy.flatnonzero(place % BLOCK_TOKENS == 0)
         blocks = numpy.stack((adapter[firsts], firsts, numpy.diff(firsts, append=total)), 1)
         columns = (numpy.ascontiguousarray(numbers, numpy.int32) for numbers in (tokens, blocks))
-        on_host, blocks = map(torch.from_numpy, columns)
-        return cls(on_host.to(device), blocks)
+        on_host, stretches = map(torch.from_numpy, columns)
+        return cls(on_host.to(device), stretches)
 
     @cached_property
     def groups(self) -> list[tuple[int, Tensor]]:

@@ -11,9 +11,9 @@ import os
 import time
 from collections import deque
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
-from .sockets import Inbox
+from .sockets import Inbox, Received
 from .wire import Message
 
 _LINE = 64  # bytes: a child's own cache line
@@ -137,14 +137,18 @@ class Heartbeat:
         cells[_DONE] = self._done
 
 
-class WatchedInbox(Inbox):
+class WatchedInbox(Inbox[Received]):
     """The inbox of a child, in which it meets pings as well; nobody else sees these."""
 
     def __init__(self, directory: Path, name: str, messages: Any, heartbeat: Heartbeat) -> None:
         super().__init__(directory, name, messages | Ping)
         self._heartbeat = heartbeat
 
-    def receive(self, timeout: float | None = None) -> Any | None:
+    @overload
+    def receive(self, timeout: None = None) -> Received: ...
+    @overload
+    def receive(self, timeout: float | None) -> Received | None: ...
+    def receive(self, timeout: float | None = None) -> Received | None:
         while type(message := super().receive(timeout)) is Ping:
             self._heartbeat.answer(message.number)
         if message is not None:

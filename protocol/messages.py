@@ -367,8 +367,7 @@ class Deltas(Message):
     deltas: list[Delta]
 
 
-EngineInbox = Generate | Abort | StepResult | Loaded | Allocated | Stop | StatsQuery | AboutAdapters
-EngineInbox |= GrammarsReady
+EngineInbox = Generate | Abort | StepResult | Loaded | Allocated | Stop | StatsQuery | AboutAdapters | GrammarsReady
 WorkerInbox = Allocate | StepPlan | MaskFrame | Stop | AdapterOrder
 DetokenizerInbox = Tokens | Stop
 FrontendInbox = Hello | Ready | Notice | StartProgress | Deltas | ChildFailure | Stats | LoraAnswer

@@ -13,7 +13,7 @@ import os
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar, overload
 
 import msgspec
 import zmq
@@ -26,16 +26,18 @@ MARK = _OURS + bytes.fromhex(PROTOCOL)
 # Far beyond all that is ever sent; a sender that announces more is cut off before memory is taken for it.
 LONGEST_FRAME = 2 << 30
 
+Received = TypeVar("Received")
+
 _encoder = msgspec.msgpack.Encoder()
 _log = logging.getLogger(__name__)
 
 
-class Inbox:
+class Inbox(Generic[Received]):
     """Receives messages of the given union, from any number of senders, each sender's in its order."""
 
     def __init__(self, directory: Path, name: str, messages: Any) -> None:
         self.name = name
-        self.decoder = msgspec.msgpack.Decoder(messages)
+        self.decoder: msgspec.msgpack.Decoder[Received] = msgspec.msgpack.Decoder(messages)
         self._has_dropped = False  # a frame that was none of ours
         self.socket = _context().socket(zmq.PULL)
         self.socket.setsockopt(zmq.RCVHWM, 0)
@@ -44,7 +46,11 @@ class Inbox:
         self._poller: zmq.Poller | None = None  # of the socket and the descriptors last watched with it
         self._watched: list[int] = []
 
-    def receive(self, timeout: float | None = None) -> Any | None:
+    @overload
+    def receive(self, timeout: None = None) -> Received: ...
+    @overload
+    def receive(self, timeout: float | None) -> Received | None: ...
+    def receive(self, timeout: float | None = None) -> Received | None:
         """The next message; None when `timeout` seconds (None: no limit) have passed without one."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while timeout is None or self._has_message_within(timeout):
@@ -53,7 +59,7 @@ class Inbox:
             timeout = None if deadline is None else max(0.0, deadline - time.monotonic())
         return None
 
-    def receive_or(self, descriptors: list[int]) -> Any | None:
+    def receive_or(self, descriptors: list[int]) -> Received | None:
         """The next message; None when there is none and one of the descriptors has become readable."""
         if self._poller is None or self._watched != descriptors:
             self._watched, self._poller = list(descriptors), zmq.Poller()
@@ -66,7 +72,7 @@ class Inbox:
             elif all(ready is not self.socket for ready, _ in self._poller.poll()):
                 return self.receive(0)
 
-    def _taken(self) -> Any | None:
+    def _taken(self) -> Received | None:
         """The message that has come; None if what has come is none of ours."""
         frame = self.socket.recv()
         if not frame.startswith(_OURS):

@@ -36,12 +36,19 @@ class Stopped(Exception):
 class Plans:
     """What the engine sends, in order; a mask may come before or after the plans that surround it."""
 
-    def __init__(self, inbox: Inbox) -> None:
+    def __init__(self, inbox: Inbox[WorkerInbox]) -> None:
         self.inbox = inbox
-        self._waiting: deque[StepPlan | Allocate | AdapterOrder] = deque()
+        self._allocate: Allocate | None = None
+        self._waiting: deque[StepPlan | AdapterOrder] = deque()
         self._masks: dict[int, MaskFrame] = {}
 
-    def next(self) -> StepPlan | Allocate | AdapterOrder:
+    def allocation(self) -> Allocate:
+        """Comes once, before all plans."""
+        while self._allocate is None:
+            self._receive()
+        return self._allocate
+
+    def next(self) -> StepPlan | AdapterOrder:
         while not self._waiting:
             self._receive()
         return self._waiting.popleft()
@@ -61,6 +68,8 @@ class Plans:
             raise Stopped
         if isinstance(message, MaskFrame):
             self._masks[message.step] = message
+        elif isinstance(message, Allocate):
+            self._allocate = message
         else:
             self._waiting.append(message)
 
@@ -68,7 +77,7 @@ class Plans:
 def main(child: Child) -> None:
     # Bound before torch is imported: the engine's words wait in it.
     heartbeat = Heartbeat.of(child.role, child.launch.heartbeats)
-    plans = Plans(WatchedInbox(child.directory, f"worker{child.rank}", WorkerInbox, heartbeat))
+    plans = Plans(WatchedInbox[WorkerInbox](child.directory, f"worker{child.rank}", WorkerInbox, heartbeat))
     engine = Outbox(child.directory, "engine")
 
     with no_collections():
@@ -77,7 +86,7 @@ def main(child: Child) -> None:
     trace = Trace(child.launch.config.trace, child.role)
     try:
         engine.send(Loaded(child.rank, start.plan()))
-        runner = start.allocated(plans.next(), trace, partial(_tell, child))
+        runner = start.allocated(plans.allocation(), trace, partial(_tell, child))
         engine.send(Allocated(child.rank))
         start.begin_background_work(runner)
         adapters = start.adapter_thread(engine.send)
@@ -87,6 +96,8 @@ def main(child: Child) -> None:
         while True:
             plan = plans.next()
             if isinstance(plan, AdapterOrder):
+                if adapters is None:
+                    raise ValueError("An adapter came to a worker that has no room for any.")
                 adapters.take(plan)
                 continue
             heartbeat.begin_step(sum(values(plan.num_tokens)))

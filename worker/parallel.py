@@ -59,10 +59,16 @@ class Parallel:
     def meet(self, rendezvous: Path) -> None:
         # The only sockets of a tree that are not ipc://; never on another interface than the loopback.
         os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = "lo"
-        options = dict(store=dist.FileStore(str(rendezvous), self.size), rank=self.rank, world_size=self.size)
         kind = kind_of(self.device)
         device = self.device if kind.is_asynchronous else None
-        dist.init_process_group(kind.collectives, device_id=device, timeout=_TIMEOUT, **options)
+        dist.init_process_group(
+            kind.collectives,
+            store=dist.FileStore(str(rendezvous), self.size),
+            rank=self.rank,
+            world_size=self.size,
+            device_id=device,
+            timeout=_TIMEOUT,
+        )
 
     def through_memory(self, library: Library) -> "Parallel":
         """The same ranks, talking through memory that they share."""

@@ -13,7 +13,7 @@ import msgspec
 
 from ...protocol.decoding_fault import DecodingFault
 from ...protocol.errors import RequestError
-from ...protocol.outputs import CompletionOutput, LogprobsByToken, RequestOutput
+from ...protocol.outputs import CompletionOutput, Logprob, LogprobsByToken, RequestOutput
 from ...protocol.rules import shown
 from ...protocol.sampling import SamplingParams
 from ..http.conversation import as_messages, as_tools, template_options
@@ -23,20 +23,21 @@ from ..http.errors import ApiError
 from ..http.logprobs import Section, chat_logprobs, completion_logprobs, prompt_logprobs
 from ..http.long_json import LongJson
 from ..http.parameters import sampling_params
-from ..http.schemas.chat import ChatCompletion, ChatRequest
+from ..http.schemas.chat import ChatChoice, ChatCompletion, ChatRequest
 from ..http.schemas.completions import Completion, CompletionChoice, CompletionRequest
-from ..http.schemas.sampling import PromptDetails, Sampling, Usage
+from ..http.schemas.sampling import PromptDetails, Usage
 from ..http.tool_choice import ToolChoice
 from ..requests.prompts import Conversation
 
 _KEYS = {"custom_id", "method", "url", "body"}
+_Request = ChatRequest | CompletionRequest
 
 
 @dataclass(slots=True)
 class BatchLine:
     custom_id: str
     url: str
-    body: Sampling | ApiError  # or what is wrong with it
+    body: _Request | ApiError  # or what is wrong with it
     choice: ToolChoice = field(default_factory=lambda: ToolChoice(None))
 
     @classmethod
@@ -84,12 +85,18 @@ class BatchLine:
 
     def answer(self, output: RequestOutput, model: str) -> str:
         """A line of OpenAI's output file; `model` is the name where the body has none."""
-        if output.error_code != 200:
-            kind = self.body if isinstance(self.body, ApiError) else ApiError(output.error_code, output.error_msg or "")
-            return self._line(kind.status, kind.body)
+        body = self.body
+        if output.error_code != 200 and not isinstance(body, ApiError):
+            body = ApiError(output.error_code, output.error_msg or "")
+        if isinstance(body, ApiError):
+            return self._line(body.status, body.body)
         json = LongJson()
-        make = self._chat_completion if isinstance(self.body, ChatRequest) else self._completion
-        completion = make(output, self.body.model or model, json)
+        name = body.model or model
+        if isinstance(body, ChatRequest):
+            return self._completed(self._chat_completion(body, output, name, json), json)
+        return self._completed(self._completion(body, output, name, json), json)
+
+    def _completed(self, completion: ChatCompletion | Completion, json: LongJson) -> str:
         return self._line(200, b"".join(json.pieces(completion)))
 
     def _line(self, status: int, body: bytes) -> str:
@@ -97,16 +104,19 @@ class BatchLine:
         line = _Line("batch_req_" + secrets.token_hex(12), self.custom_id, response)
         return msgspec.json.encode(line).decode() + "\n"
 
-    def _chat_completion(self, output: RequestOutput, model: str, json: LongJson) -> ChatCompletion:
+    def _chat_completion(
+        self, body: ChatRequest, output: RequestOutput, model: str, json: LongJson
+    ) -> ChatCompletion:
         takers = self.choice.readers(len(output.outputs))
-        choices = []
+        choices: list[ChatChoice] = []
         for answer in output.outputs:
             if takers is not None:
                 takers[answer.index].take(answer)
-            if self.body.include_reasoning is False:
+            if body.include_reasoning is False:
                 answer.reasoning_content = None
-            top = self.body.top_logprobs or 0
-            choices.append(choice_of(answer, answer.logprobs and chat_logprobs(answer.logprobs, top, json)))
+            found = answer.logprobs
+            logprobs = None if found is None else chat_logprobs(found, body.top_logprobs or 0, json)
+            choices.append(choice_of(answer, logprobs))
         completion = ChatCompletion(
             id="chatcmpl-" + secrets.token_hex(12),
             created=int(time.time()),
@@ -118,22 +128,25 @@ class BatchLine:
             completion.prompt_logprobs = prompt_logprobs(filter(None, output.prompt_logprobs), json)
         return completion
 
-    def _completion(self, output: RequestOutput, model: str, json: LongJson) -> Completion:
+    def _completion(
+        self, body: CompletionRequest, output: RequestOutput, model: str, json: LongJson
+    ) -> Completion:
         return Completion(
             id="cmpl-" + secrets.token_hex(12),
             created=int(time.time()),
             model=model,
-            choices=[self._text(answer, json) for answer in output.outputs],
+            choices=[_text(body, answer, json) for answer in output.outputs],
             usage=_usage(output),
         )
 
-    def _text(self, answer: CompletionOutput, json: LongJson) -> CompletionChoice:
-        choice = CompletionChoice(
-            index=answer.index, text=answer.text, finish_reason=answer.finish_reason, stop_reason=answer.stop_reason
-        )
-        if answer.logprobs is not None:
-            choice.logprobs = completion_logprobs([Section(_Positions(answer.logprobs))], self.body.logprobs or 0, json)
-        return choice
+
+def _text(body: CompletionRequest, answer: CompletionOutput, json: LongJson) -> CompletionChoice:
+    choice = CompletionChoice(
+        index=answer.index, text=answer.text, finish_reason=answer.finish_reason, stop_reason=answer.stop_reason
+    )
+    if answer.logprobs is not None:
+        choice.logprobs = completion_logprobs([Section(_Positions(answer.logprobs))], body.logprobs or 0, json)
+    return choice
 
 
 class _Response(msgspec.Struct):
@@ -164,17 +177,17 @@ class _Positions:
     def chosen(self) -> Iterator[float]:
         return (entry.logprob for entry in self._chosen())
 
-    def _chosen(self) -> Iterator[Any]:
+    def _chosen(self) -> Iterator[Logprob]:
         return (next(iter(position.values())) for position in self.positions)
 
 
-_ENDPOINTS: dict[str, type[Sampling]] = {
+_ENDPOINTS: dict[str, type[_Request]] = {
     "/v1/chat/completions": ChatRequest,
     "/v1/completions": CompletionRequest,
 }
 
 
-def _body(value: Mapping[str, Any]) -> Sampling:
+def _body(value: Mapping[str, Any]) -> _Request:
     """Raises `ApiError` with what the server would say."""
     if unknown := value.keys() - _KEYS:
         raise ApiError(400, f"A line of a batch has no {shown(min(unknown))}; it has {', '.join(sorted(_KEYS))}.")
@@ -191,7 +204,7 @@ def _body(value: Mapping[str, Any]) -> Sampling:
         raise ApiError(400, fault.sentence, param=fault.field or None) from None
 
 
-def _prompt(body: Any, params: SamplingParams) -> tuple[Any, SamplingParams]:
+def _prompt(body: CompletionRequest, params: SamplingParams) -> tuple[Any, SamplingParams]:
     prompts = as_prompts(body.prompt)
     if len(prompts) > 1:
         raise ApiError(400, "prompt: a line of a batch asks one prompt; give each a line of its own.", param="prompt")

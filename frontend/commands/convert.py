@@ -113,10 +113,13 @@ def _said(asked: Conversion) -> Iterator[Said]:
             env={**os.environ, "PYTHONPATH": os.pathsep.join(inherited_path())},
         )
         try:
+            told, says = worker.popen.stdin, worker.popen.stdout
+            if told is None or says is None:
+                raise ValueError("the converting process was started without its pipes")
             with suppress(BrokenPipeError):  # one that has died already says below why
-                worker.popen.stdin.write(encoded + b"\n")
-                worker.popen.stdin.flush()
-            for line in worker.popen.stdout:
+                told.write(encoded + b"\n")
+                told.flush()
+            for line in says:
                 yield msgspec.json.decode(line, type=Said)
             wait_for_ends([worker], _SECONDS_TO_END)
             worker.close()
@@ -131,8 +134,9 @@ def _said(asked: Conversion) -> Iterator[Said]:
 def _end(worker: ChildProcess) -> None:
     """It removes what it has begun, in its time."""
     for pipe in (worker.popen.stdin, worker.popen.stdout):
-        with suppress(BrokenPipeError):
-            pipe.close()
+        if pipe is not None:
+            with suppress(BrokenPipeError):
+                pipe.close()
     try:
         wait_for_ends([worker], _SECONDS_TO_END)
     finally:

@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         return 1
     survey = ask_survey([model.folder for model in found], with_torch=bool(cards()))
     place = _place(survey)
-    rows = [("model", "on disk", "family", "context", "runs here")]
+    rows: list[tuple[str, ...]] = [("model", "on disk", "family", "context", "runs here")]
     rows += [_row(model, each, place) for model, each in zip(found, survey.models, strict=True)]
     print(_table(rows))
     print(f"\n{size(place.free)} are free on {place.name}. Counted are the weights, and {_TOKENS:,} tokens of context.")

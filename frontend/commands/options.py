@@ -75,7 +75,7 @@ def add_options(
             continue
         flag = "--" + field.name.replace("_", "-")
         meaning = _help(meanings.get(field.name, description), field.default)
-        shared = {"help": meaning, "default": argparse.SUPPRESS, "dest": field.name}
+        shared: dict[str, Any] = {"help": meaning, "default": argparse.SUPPRESS, "dest": field.name}
         if kind is bool:
             group.add_argument(flag, action=argparse.BooleanOptionalAction, **shared)
         else:

@@ -13,6 +13,7 @@ import shutil
 import sys
 import threading
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from ...protocol.utf8 import shown
@@ -120,7 +121,7 @@ class StandardError:
 def target() -> str:
     """What it is, in the system's words: a terminal's or a file's path, or a pipe."""
     with suppress(OSError):
-        return shown(os.readlink("/proc/self/fd/2"))
+        return shown(Path(os.readlink("/proc/self/fd/2")))
     return ""
 
 

@@ -5,7 +5,7 @@ Unpacks and renders in threads. Knows nothing of engines.
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Generic, TypeVar
 
 import msgspec
 
@@ -18,6 +18,8 @@ from ...protocol.sampling import SamplingParams
 from ..requests.prompts import Asked, as_asked
 from ..session.private import PrivateSession
 from .rendering import rendered
+
+Value = TypeVar("Value")
 
 # Requests that are unpacked, rendered and cut into tokens together.
 _GROUP, _GROUP_BYTES = 64, 1 << 20
@@ -45,6 +47,7 @@ class Wanted:
 
     number: int
     asked: Asked
+    conversation: AskedConversation | None = None  # its prompt, until it is rendered
     is_streamed: bool = False
     num_bytes: int = 0  # of its parameters
 
@@ -57,26 +60,30 @@ _items = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _conversation = msgspec.msgpack.Decoder(AskedConversation)
 
 
-class _Shared:
+class _Shared(Generic[Value]):
     """What many requests of a message have in common: unpacked once, or refused once."""
 
-    def __init__(self, packed: msgspec.Raw, decode: Callable[[msgspec.Raw], Any]) -> None:
+    def __init__(self, packed: msgspec.Raw, decode: Callable[[msgspec.Raw], Value]) -> None:
         self.packed = packed
         self.num_bytes = 0
         self.refusal: str | None = None
         self._decode = decode
-        self._value: Any = msgspec.UNSET
+        self._value: Value | msgspec.UnsetType = msgspec.UNSET
 
-    def unpacked(self) -> Any:
+    def unpacked(self) -> Value:
         """Raises `RequestError`."""
-        if self.refusal is None and self._value is msgspec.UNSET:
+        if self.refusal is not None:
+            raise RequestError(self.refusal)
+        if self._value is msgspec.UNSET:
             try:
                 self._value = _checked(self._decode, self.packed)
             except RequestError as error:
                 self.refusal = str(error)
-        if self.refusal is not None:
-            raise RequestError(self.refusal)
+                raise
         return self._value
+
+
+_Measured = Arrived | _Shared[SamplingParams] | _Shared[BeamSearchParams | None]
 
 
 class Ask:
@@ -93,7 +100,7 @@ class Ask:
     def measure(self) -> None:
         """What each part will take. Counting takes time, too, so a message is read no further than any client needs."""
         left = _MOST_VALUES
-        parts: tuple[_Shared | Arrived, ...] = (self._beams, *self.requests, *self._params)
+        parts: tuple[_Measured, ...] = (self._beams, *self.requests, *self._params)
         for one in parts:
             try:
                 if left <= 0:
@@ -121,10 +128,10 @@ class Ask:
     async def wanted(self, group: Sequence[Arrived], session: PrivateSession, client: Hashable) -> list[Wanted]:
         """In their order, with texts in place of conversations."""
         found = await session.threads.texts.run(self._all_unpacked, group, client=client)
-        conversations = [one.asked.conversation for one in found if one.asked.conversation is not None]
+        conversations = [one.conversation for one in found if one.conversation is not None]
         texts = iter(await rendered(session, conversations, client))
         for one in found:
-            if one.asked.conversation is not None:
+            if one.conversation is not None:
                 one.asked = replace(as_asked(next(texts), one.asked.params), beams=one.asked.beams)
         return found
 
@@ -140,10 +147,9 @@ class Ask:
                 raise RequestError(f"The request names parameters {request.params}; there are {len(self._params)}.")
             params = self._params[request.params]
             asked = _asked(request, params.unpacked(), self._beams.unpacked())
-            return Wanted(one.number, asked, request.is_streamed, params.num_bytes)
+            return Wanted(one.number, asked, request.conversation, request.is_streamed, params.num_bytes)
         except RequestError as error:
             return Wanted(one.number, Asked(None, None, SamplingParams(), str(error)))
-
 
 
 def conversation_of(packed: msgspec.Raw) -> AskedConversation:
@@ -151,7 +157,7 @@ def conversation_of(packed: msgspec.Raw) -> AskedConversation:
     return _checked(_conversation.decode, packed)
 
 
-def _checked(decode: Callable[[msgspec.Raw], Any], packed: msgspec.Raw) -> Any:
+def _checked(decode: Callable[[msgspec.Raw], Value], packed: msgspec.Raw) -> Value:
     try:
         return decode(packed)
     except RecursionError:
@@ -164,7 +170,7 @@ def _asked(request: AskedRequest, params: SamplingParams, beams: BeamSearchParam
     if beams is not None and params.n != beams.beam_width:
         raise RequestError(f"A search of {beams.beam_width} beams has as many answers, and n={params.n} came with it.")
     if request.conversation is not None:
-        return Asked(None, None, params, is_chat=True, beams=beams, conversation=request.conversation)
+        return Asked(None, None, params, is_chat=True, beams=beams)
     token_ids = None if request.token_ids is None else _token_ids(request.token_ids)
     return Asked(request.text, token_ids, params, beams=beams)
 

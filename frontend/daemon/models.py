@@ -330,7 +330,7 @@ def _load_again(session: PrivateSession, model: str, name: str, path: str) -> No
         logs.say(f"{model}: the adapter {name} could not be loaded again: {error}", quiet=False)
 
 
-def _forgotten(waiting: "asyncio.Task[PrivateSession]") -> None:
+def _forgotten(waiting: "asyncio.Task[None]") -> None:
     """Nobody waits for a preload; one that failed has said so in the log and in the model's state."""
     if not waiting.cancelled():
         waiting.exception()

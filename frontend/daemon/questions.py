@@ -82,7 +82,8 @@ class Answers:
 
 async def _stats(question: AskStats, model: Model, room: Room) -> Answer:
     session = await model.ready()
-    return Answer(question.query, stats=await asyncio.wrap_future(session.transport.ask_stats()))
+    stats = await asyncio.wrap_future(session.transport.ask_stats())
+    return Answer(question.query, stats=stats)
 
 
 async def _render(question: PackedRender, model: Model, room: Room) -> Answer:

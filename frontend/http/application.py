@@ -11,6 +11,7 @@ from functools import cache
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import Route
 
 from ... import __version__
@@ -67,10 +68,11 @@ async def _page(call: Call, body: None) -> Reply:
     return page()
 
 
-class _Sent:
+class _Sent(Response):
     """A refusal as Starlette's handlers return it: an application that sends it."""
 
     def __init__(self, error: ApiError) -> None:
+        super().__init__(status_code=error.status)
         self._error = error
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

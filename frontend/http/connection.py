@@ -73,8 +73,9 @@ class Connection(asyncio.BufferedProtocol):
     # --- called by the transport -------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport  # type: ignore[assignment]
-        self._transport.set_write_buffer_limits(_UNSENT_BYTES)
+        stream: asyncio.Transport = transport  # type: ignore[assignment]  # a listening socket's connections are streams
+        self._transport = stream
+        stream.set_write_buffer_limits(_UNSENT_BYTES)
         if isinstance(transport, _Tls):
             transport.set_read_buffer_limits(READ_BYTES)
         self._scope = {
@@ -264,11 +265,12 @@ class Connection(asyncio.BufferedProtocol):
 
     def _close(self, *, lingers: bool) -> None:
         """Once all is sent. While the client still sends, it is read: otherwise it would not hear the answer's end."""
-        transport = self._transport
         self._is_closing = True
         self._buffer.clear()
         self._context.open.move(self, self._context.open.waiting)
         self._arm(self._options.stall_timeout if self.has_unread_answer else _LINGER_SECONDS)
+        if (transport := self._transport) is None:
+            return
         if lingers and transport.can_write_eof():
             transport.write_eof()
             transport.resume_reading()

@@ -7,6 +7,7 @@ nothing of where they come from.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from typing import Protocol
 
 from ...protocol.messages import Logprobs, float_values, values
 from ...protocol.outputs import Logprob, LogprobsByToken
@@ -18,6 +19,14 @@ from .schemas.sampling import PromptLogprob, PromptLogprobs
 
 # JSON has no infinity; what a mask forbids is this unlikely.
 _LEAST = -9999.0
+
+
+class Positions(Protocol):
+    """Consecutive positions of a text, of each the chosen token and others, in whatever form they are kept."""
+
+    def __iter__(self) -> Iterator[LogprobsByToken]: ...
+    def tokens(self) -> Iterator[str]: ...
+    def chosen(self) -> Iterator[float]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +77,14 @@ def _finite(value: float) -> float:
 class Section:
     """Of a text: positions, and where in it they begin."""
 
-    packed: Packed
+    positions: Positions
     offset: int = 0
     first_token: str | None = None  # of a prompt: nothing predicts it
 
     def tokens(self) -> Iterator[str]:
         if self.first_token is not None:
             yield self.first_token
-        yield from self.packed.tokens()
+        yield from self.positions.tokens()
 
     def offsets(self) -> Iterator[int]:
         offset = self.offset
@@ -86,12 +95,12 @@ class Section:
     def chosen(self) -> Iterator[float | None]:
         if self.first_token is not None:
             yield None
-        yield from self.packed.chosen()
+        yield from self.positions.chosen()
 
     def best(self, top: int) -> Iterator[dict[str, float] | None]:
         if self.first_token is not None:
             yield None
-        for position in self.packed:
+        for position in self.positions:
             best = sorted(position.values(), key=lambda logprob: logprob.rank)[:top]
             yield {each.decoded_token or "": _finite(each.logprob) for each in best}
 

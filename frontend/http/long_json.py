@@ -5,7 +5,7 @@ before it is its turn. Knows nothing of what the lists hold.
 """
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import msgspec
 
@@ -13,15 +13,18 @@ import msgspec
 PIECE_BYTES = 16 << 10
 _MARK = b"\0"
 
+Item = TypeVar("Item")
+
 
 class LongJson:
     def __init__(self) -> None:
         self._lists: list[Iterable[Any]] = []
 
-    def put_off(self, items: Iterable[Any]) -> Any:
+    def put_off(self, items: Iterable[Item]) -> list[Item]:
         """What stands for the list of these items in the struct; they may hold such lists themselves."""
         self._lists.append(items)
-        return msgspec.Raw(_MARK + str(len(self._lists) - 1).encode() + _MARK)
+        mark = msgspec.Raw(_MARK + str(len(self._lists) - 1).encode() + _MARK)
+        return cast("list[Item]", mark)  # which is what its reader finds
 
     @property
     def is_long(self) -> bool:

@@ -6,7 +6,7 @@ Written in Prometheus' text form; the page's plots are drawn from the same text.
 import time
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from ...protocol.stats import Stats
 from ..requests.budget import Budget
@@ -14,7 +14,7 @@ from ..requests.budget import Budget
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 
 # Name, kind, meaning, and how it is found in what an engine says.
-_OF_THE_ENGINE = (
+_OF_THE_ENGINE: tuple[tuple[str, str, str, Callable[[Stats], float]], ...] = (
     ("requests_running", "gauge", "Sequences in computation", lambda s: s.running),
     ("requests_waiting", "gauge", "Sequences that wait for room", lambda s: s.waiting),
     ("kv_blocks", "gauge", "KV blocks there are", lambda s: s.blocks),

@@ -10,6 +10,8 @@ import msgspec
 from .operations import OPERATIONS, Operation
 from .schemas.others import ErrorBody
 
+_Schemas = dict[type[msgspec.Struct], dict[str, Any]]
+
 _REFERENCE = "#/components/schemas/{name}"
 _FAULTS = {
     400: "The request is wrong, and the message says what of it",
@@ -29,8 +31,8 @@ _NAMED = {"name": "named", "in": "path", "required": True, "schema": {"type": "s
 
 
 def document(version: str) -> dict[str, Any]:
-    structs = [ErrorBody, *(each for row in OPERATIONS for each in (row.body, row.reply, row.event) if each)]
-    known = list(dict.fromkeys(structs))
+    structs = (each for row in OPERATIONS for each in (row.body, row.reply, row.event) if each)
+    known: list[type[msgspec.Struct]] = list(dict.fromkeys([ErrorBody, *structs]))
     schemas, components = msgspec.json.schema_components(known, ref_template=_REFERENCE)
     named = dict(zip(known, schemas, strict=True))
     return {
@@ -45,7 +47,7 @@ def document(version: str) -> dict[str, Any]:
     }
 
 
-def _operation(row: Operation, named: dict[type, dict[str, Any]]) -> dict[str, Any]:
+def _operation(row: Operation, named: _Schemas) -> dict[str, Any]:
     described: dict[str, Any] = {
         "summary": row.sentence,
         "operationId": row.path.strip("/").replace("/", "_").replace("{named}", "named"),
@@ -58,7 +60,7 @@ def _operation(row: Operation, named: dict[type, dict[str, Any]]) -> dict[str, A
     return described
 
 
-def _content(row: Operation, named: dict[type, dict[str, Any]]) -> dict[str, Any]:
+def _content(row: Operation, named: _Schemas) -> dict[str, Any]:
     if row.reply is None:
         return {"text/plain": {"schema": {"type": "string"}}}
     content: dict[str, Any] = {"application/json": {"schema": named[row.reply]}}
@@ -67,7 +69,7 @@ def _content(row: Operation, named: dict[type, dict[str, Any]]) -> dict[str, Any
     return content
 
 
-def _event(row: Operation, named: dict[type, dict[str, Any]]) -> dict[str, Any]:
+def _event(row: Operation, named: _Schemas) -> dict[str, Any]:
     """One server-sent event: its data is JSON, of a piece or of what went wrong, or says that the stream has ended."""
     told = {"anyOf": [named[row.event], named[ErrorBody]]} if row.event is not None else {}
     piece = {"type": "string", "contentMediaType": "application/json", "contentSchema": told}
@@ -75,7 +77,7 @@ def _event(row: Operation, named: dict[type, dict[str, Any]]) -> dict[str, Any]:
     return {"type": "object", "properties": fields, "required": ["data"]}
 
 
-def _faults(row: Operation, named: dict[type, dict[str, Any]]) -> dict[str, Any]:
+def _faults(row: Operation, named: _Schemas) -> dict[str, Any]:
     schema = named[ErrorBody]
     left_out = frozenset() if row.body is not None else _ONLY_WITH_BODY - ({404} if "{named}" in row.path else set())
     return {

@@ -45,7 +45,6 @@ class HttpServer:
         request."""
         self.options = options
         self._application = application(models, options, budget or Budget.of_machine(), say)
-        self._socket: socket.socket | None = None
         self._listener: Listener | None = None
         self._context: Context | None = None
         self._open: OpenConnections | None = None
@@ -53,7 +52,8 @@ class HttpServer:
     @property
     def address(self) -> str:
         """As one types it into a browser."""
-        host, port = self._socket.getsockname()[:2] if self._socket is not None else self.options.address
+        listener = self._listener
+        host, port = listener.socket.getsockname()[:2] if listener is not None else self.options.address
         scheme = "https" if self.options.tls_certificate else "http"
         return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
@@ -68,24 +68,24 @@ class HttpServer:
         One that listens at the same address gives its socket, so that nobody who connects meanwhile is refused.
         """
         tls = _tls(self.options)
-        gives = older is not None and older.options.http == self.options.http
-        self._socket = older._given_away() if gives else listening_socket(*self.options.address)
+        given = older._given_away() if older is not None and older.options.http == self.options.http else None
+        listening = given or listening_socket(*self.options.address)
         self._open = OpenConnections(self.options.max_connections)
         self._context = Context(self._application, self.options, self._open, "https" if tls is not None else "http")
-        self._listener = Listener(self._socket, self._context, tls)
+        self._listener = Listener(listening, self._context, tls)
 
-    def _given_away(self) -> socket.socket:
+    def _given_away(self) -> socket.socket | None:
         """Its listening socket: new connections are another's, those that are open stay until `close`."""
-        self._listener.stop()
-        given, self._socket, self._listener = self._socket, None, None
-        return given
+        listener, self._listener = self._listener, None
+        if listener is None:
+            return None
+        listener.stop()
+        return listener.socket
 
     async def close(self, seconds: float = 5.0) -> None:
         """Stop listening at once, let what runs end within `seconds`, then cut it."""
-        if self._listener is not None:
-            self._listener.stop()
-            self._socket.close()
-            self._socket, self._listener = None, None
+        if (listening := self._given_away()) is not None:
+            listening.close()
         context, self._context = self._context, None
         if context is None:
             return

@@ -66,7 +66,7 @@ class _Choice(Generic[Row]):
         return automatic(self.signs, template) or automatic(self.signs, special_tokens())
 
     def _unknown(self, name: str, plain: str, own: list[str]) -> str:
-        names = [*own, *self.rows, *names_of_entry_points(self.group)]
+        names: list[str] = [*own, *self.rows, *names_of_entry_points(self.group)]
         hint = suggestion(plain, ["auto", NONE, *names, *self.aliases])
         return f"{self.option}={name!r}: must be one of auto, {NONE}, {', '.join(names)}.{hint}"
 

@@ -6,7 +6,7 @@ its syntax tree: what is `message.content`, under which names it goes on, and wh
 into one of its parts. Knows nothing of messages.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from jinja2 import nodes
@@ -102,8 +102,8 @@ def _bindings(tree: nodes.Template) -> Iterator[tuple[str, nodes.Node]]:
     for assignment in tree.find_all(nodes.Assign):
         yield from _bound(assignment.target, assignment.node)
     for block in tree.find_all(nodes.With):
-        for target, value in zip(block.targets, block.values, strict=True):
-            yield from _bound(target, value)
+        for target, given in zip(block.targets, block.values, strict=True):
+            yield from _bound(target, given)
     for loop in tree.find_all(nodes.For):
         for value in _items(loop.iter):
             yield from _bound(loop.target, value)
@@ -118,7 +118,7 @@ def _bound(target: nodes.Node, value: nodes.Node) -> Iterator[tuple[str, nodes.N
         yield name, value
 
 
-def _items(node: nodes.Node | None) -> list[nodes.Node]:
+def _items(node: nodes.Node | None) -> Sequence[nodes.Node]:
     """What a loop over it gives, where that can be a content: a list's items, or what `map` takes from each message."""
     if isinstance(node, (nodes.List, nodes.Tuple)):
         return node.items

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Messages = Sequence[Mapping[str, Any]]
 Params = SamplingParams | BeamSearchParams | Iterable[SamplingParams] | None
 
-_MISSING = object()
+_MISSING: Any = object()
 # What `chat_template_kwargs` must not hold: each has an argument of its own.
 _OWN_ARGUMENTS = {"messages", "tokenize", "add_generation_prompt", "tools", "chat_template"}
 

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from ...protocol.config import EngineConfig
-from ...protocol.errors import same_error
+from ...protocol.errors import RequestError, same_error
 from ...protocol.messages import MemoryPlan
 from ...protocol.outputs import RequestOutput
 from ...protocol.sampling import SamplingParams
-from ..requests.prompts import Messages, Params, is_conversation
+from ..requests.prompts import Conversation, Messages, Params, Rendered, is_conversation
 from ..requests.request import AnyDoor, Notify, RequestT
 from .transport import Transport
 from .window import Window
@@ -62,7 +62,7 @@ class Session(ABC, Generic[RequestT]):
         chat_template: str | None = None,
         tools: Sequence[Any] | None = None,
         template_options: Mapping[str, Any] | None = None,
-    ) -> Sequence[Any]:
+    ) -> Sequence[Rendered | RequestError | Conversation]:
         """One prompt for each conversation, as `window` takes them."""
 
     @abstractmethod

@@ -86,8 +86,8 @@ class Detokenizer:
             sequence = self._sequences[opened.sequence_id] = _Sequence(opened, decoding)
             sequence.logprobs += self._early_logprobs.pop(opened.sequence_id, [])
         for part in message.logprobs:
-            if (sequence := self._sequences.get(part.owner)) is not None:
-                sequence.logprobs.append(part)
+            if (owner := self._sequences.get(part.owner)) is not None:
+                owner.logprobs.append(part)
             elif part.is_prompt:
                 self._early_logprobs.setdefault(part.owner, []).append(part)
 
@@ -169,10 +169,14 @@ class _Sequence:
         if end is not None and end.finish_reason == "stop" and self._ends_with_an_ending:
             border -= 1  # the token that ended the answer is none of its text
         new = self.token_ids[self._num_decoded : border]
-        text = self._decoder.feed(new) if self._stops is None else self._checked_text(new)
+        if self._stops is None:
+            text = self._decoder.feed(new)
+        else:
+            text = self._checked_text(new, self._decoder, self._stops)
         self._num_decoded = border
         if end is not None and (self._stops is None or self._stops.found is None):
-            text += self._last_text()
+            rest = self._decoder.flush()  # what was held back: the start of a character, of a stop string
+            text += rest if self._stops is None else self._stops.release(rest)
         return text
 
     @property
@@ -183,20 +187,15 @@ class _Sequence:
             return False
         return self.token_ids[-1] in params.ending_ids
 
-    def _checked_text(self, new: "array[int]") -> str:
+    def _checked_text(self, new: "array[int]", decoder: IncrementalDecoder, stops: StopChecker) -> str:
         """Token by token up to a stop string; the tokens behind it were never part of the answer."""
         pieces: list[str] = []
         for position, token_id in enumerate(new):
-            pieces.append(self._stops.feed(self._decoder.feed((token_id,))))
-            if self._stops.found is not None:
+            pieces.append(stops.feed(decoder.feed((token_id,))))
+            if stops.found is not None:
                 self._keep(self._num_decoded + position + 1)
                 break
         return "".join(pieces)
-
-    def _last_text(self) -> str:
-        """What was held back: the start of a character, of a stop string."""
-        rest = self._decoder.flush()
-        return rest if self._stops is None else self._stops.release(rest)
 
     def _keep(self, count: int) -> None:
         surplus = len(self.token_ids) - count
@@ -256,7 +255,7 @@ def _without_last(parts: list[Logprobs], surplus: int) -> list[Logprobs]:
 
 def main(child: Child) -> None:
     heartbeat = Heartbeat.of(child.role, child.launch.heartbeats)
-    inbox = WatchedInbox(child.directory, "detokenizer", DetokenizerInbox, heartbeat)
+    inbox = WatchedInbox[DetokenizerInbox](child.directory, "detokenizer", DetokenizerInbox, heartbeat)
     engine = Outbox(child.directory, "engine")
     tokenizer = Tokenizer(Path(child.launch.tokenizer_folder))
     shown = child.launch.shown

@@ -116,7 +116,8 @@ class TokenBytes(dict[int, bytes]):
 
     def first(self, token_id: int) -> bytes:
         """The bytes of a token (not an empty one) that begins a text."""
-        return self.rule.first(self.backend.id_to_token(token_id))
+        token = self.backend.id_to_token(token_id)
+        return b"" if token is None else self.rule.first(token)
 
 
 class BytesDecoder:

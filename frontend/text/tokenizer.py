@@ -133,13 +133,12 @@ class Tokenizer:
             except TypeError:
                 texts = [well_formed(text) for text in texts]
                 encodings = self.backend.encode_batch_fast(texts, add_special_tokens=add_special_tokens)
-        if not add_special_tokens or self.bos_token_id is None:
+        if not add_special_tokens or (bos := self.bos_token_id) is None:
             return [encoding.ids for encoding in encodings]
-        return [self._with_one_bos(encoding.ids) for encoding in encodings]
+        return [self._with_one_bos(encoding.ids, bos) for encoding in encodings]
 
-    def _with_one_bos(self, ids: list[int]) -> list[int]:
+    def _with_one_bos(self, ids: list[int], bos: int) -> list[int]:
         """A text that begins with the BOS already (a rendered chat template does) gets no second one."""
-        bos = self.bos_token_id
         if self._prepends_bos and ids[:1] != [bos]:
             return [bos, *ids]
         return ids[1:] if self._adds_bos and ids[1:2] == [bos] else ids

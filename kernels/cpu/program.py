@@ -108,7 +108,7 @@ class Program:
         self._calls.insert(0, self._calls.pop())
 
     def seal(self) -> "Program":
-        calls = (_Call * len(self._calls))(*self._calls)
+        calls = (_Call * len(self._calls))(*(_Call(*each) for each in self._calls))
         self._kept.append(calls)
         self._recording = _Recording(ctypes.addressof(calls), len(calls))
         self._replay, self._address = self.library.function("penstock_replay"), ctypes.addressof(self._recording)

@@ -33,8 +33,9 @@ def pack_parts(parts: Sequence[Tensor | QuantizedPart], kind: Kind, group_size: 
     if len(integers) == len(parts) and all(map(_has_int8_kernel, integers)):
         return pack_int8_from([(part.values, part.scales[:, 0]) for part in integers])
     if len(integers) == len(parts):
-        nibbles = [part if part.bits == 4 else part.as_nibbles() for part in integers]
-        if all(nibbles) and _have_int4_kernel(nibbles):
+        found = (part if part.bits == 4 else part.as_nibbles() for part in integers)
+        nibbles = [part for part in found if part is not None]
+        if len(nibbles) == len(integers) and _have_int4_kernel(nibbles):
             return _packed_int4(nibbles)
     floats = [part.dequantized() if isinstance(part, QuantizedPart) else part for part in parts]
     return pack(floats, "int8")

@@ -26,8 +26,8 @@ def attention(query: Tensor, keys: Tensor, values: Tensor, rows: Rows, scale: fl
     for row, context in enumerate(rows.context_lengths):
         own = slice(rows.query_starts[row], rows.query_starts[row + 1])
         table = rows.block_tables[row, : -(-context // keys.shape[2])].long()
-        stored = (of_context(memory[table], context).to(query.dtype) for memory in (keys, values))
-        attended[own] = attend(query[own], *stored, scale, window)
+        own_keys, own_values = (of_context(memory[table], context).to(query.dtype) for memory in (keys, values))
+        attended[own] = attend(query[own], own_keys, own_values, scale, window)
     return attended
 
 

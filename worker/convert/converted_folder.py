@@ -7,7 +7,7 @@ quantizing, nor which rank holds what.
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import overload
 
 from torch import Tensor
 
@@ -16,8 +16,6 @@ from ..weights.cut_checkpoint import write_pieces
 from .compressed_writer import written_rows
 from .conversion_plan import TargetFolder
 from .safetensors_file import SafetensorsFile
-
-_Rows = TypeVar("_Rows", Tensor, QuantizedPart)
 
 
 class ConvertedFolder:
@@ -65,10 +63,11 @@ class ConvertedFolder:
             write_pieces(self.folder, list(self.planned.pieces.values()))
 
     def _write(self, name: str, rows: Tensor | QuantizedPart, first: int) -> None:
-        made = {name: rows}
         if isinstance(rows, QuantizedPart):
             module = name.removesuffix("weight")
             made = {module + part: each for part, each in written_rows(rows).items()}
+        else:
+            made = {name: rows}
         for each, tensor in made.items():
             self._file_of[each].rows(each, tensor, first)
 
@@ -79,7 +78,11 @@ class ConvertedFolder:
         write_json(self.folder / "model.safetensors.index.json", index)
 
 
-def cut(rows: _Rows, dim: int, first: int, last: int) -> _Rows:
+@overload
+def cut(rows: Tensor, dim: int, first: int, last: int) -> Tensor: ...
+@overload
+def cut(rows: QuantizedPart, dim: int, first: int, last: int) -> QuantizedPart: ...
+def cut(rows: Tensor | QuantizedPart, dim: int, first: int, last: int) -> Tensor | QuantizedPart:
     """Of dimension `dim` the entries from first to last + 1; inputs in groups are cut between groups only."""
     if isinstance(rows, Tensor):
         return rows.narrow(dim, first, last - first)

@@ -65,8 +65,8 @@ class SafetensorsFile:
         row_bytes = planned.nbytes // max(1, planned.shape[0]) if planned.shape else 0
         if rows.dtype != planned.dtype or rows.shape[1:] != planned.shape[1:]:
             raise ValueError(f"{name} is planned as {planned}, and {rows.dtype} {tuple(rows.shape)} comes")
-        content = rows.contiguous().flatten().view(torch.uint8).numpy()
-        self._write(memoryview(content), self._data_at + self._starts[name] + first * row_bytes)
+        content = rows.contiguous().flatten().view(torch.uint8).numpy().data
+        self._write(content, self._data_at + self._starts[name] + first * row_bytes)
 
     def whole(self, name: str, values: list[int]) -> None:
         """Write a small tensor at once."""

@@ -71,9 +71,10 @@ class AdapterFiles:
             if (found := _NAME.fullmatch(name)) is None:
                 raise AdapterError(f"{self.folder} holds {name}, which {_kind_of(name)}.", "files")
             halves.setdefault(found["module"], set()).add(found["matrix"])
-        for module, found in halves.items():
-            if len(found) != 2:
-                raise AdapterError(f"{self.folder} holds only lora_{min(found)} of {module}; it is damaged.", "files")
+        for module, matrices in halves.items():
+            if len(matrices) != 2:
+                half = f"lora_{min(matrices)} of {module}"
+                raise AdapterError(f"{self.folder} holds only {half}; it is damaged.", "files")
         if not halves:
             raise AdapterError(f"{self.folder / _WEIGHTS} holds no tensors.", "files")
         return list(halves)

@@ -61,7 +61,7 @@ def read_quantization(config: dict[str, Any], path: Path) -> Quantization | None
 
 
 def _gptq(given: dict[str, Any], path: Path) -> Quantization:
-    layout = given.get("checkpoint_format") or "gptq"
+    layout: Layout = given.get("checkpoint_format") or "gptq"
     if layout not in ("gptq", "gptq_v2") or given.get("is_marlin_format"):
         _refuse(path, f"gptq, {_name(layout)}", "that layout is made for one kernel of GPUs")
     bits, group_size = _bits(given["bits"], "gptq", path), _group_size(given.get("group_size"))

@@ -5,7 +5,7 @@ rare and ragged (biases, bad words, tokens that end an answer) is kept per slot.
 """
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy
 import torch
@@ -14,6 +14,8 @@ from ...kernels.sampling import BEST, OF_ALL, OF_TOP_K, OF_TOP_P, DeviceDraws, D
 from ...protocol.sampling import SamplingParams
 from ..device import kind_of
 from .processors import OwnStep, Processors
+
+Entry = TypeVar("Entry")
 
 # What a row wants of a step, as bits of the column `wants`.
 BIASES = 1
@@ -109,16 +111,19 @@ class ParameterTable:
         )
 
     def copy(self, source: int, target: int, sample: int) -> None:
-        for column in (self.reals, self.wholes, self.wants, self.kinds, self.first_end):
-            column[target] = column[source]
-        for column in (self.ngram_sizes, self.spares_prompt, self.least_logprob, self.logprobs, self.prompt_logprobs):
+        columns: tuple[numpy.ndarray, ...] = (
+            *(self.reals, self.wholes, self.wants, self.kinds, self.first_end, self.ngram_sizes, self.spares_prompt),
+            *(self.least_logprob, self.logprobs, self.prompt_logprobs),
+        )
+        for column in columns:
             column[target] = column[source]
         self.wholes[target, _WHOLES.index("sample")] = sample
         self._to_device(target)
-        for kept in (self.rare.biases, self.rare.ends, self.rare.bad_sequences, self.rare.own_steps):
-            kept.pop(target, None)
-            if source in kept:
-                kept[target] = kept[source]
+        rare = self.rare
+        _keep(rare.biases, target, rare.biases.get(source))
+        _keep(rare.ends, target, rare.ends.get(source))
+        _keep(rare.bad_sequences, target, rare.bad_sequences.get(source))
+        _keep(rare.own_steps, target, rare.own_steps.get(source))
 
     def is_plain(self, slot: int) -> bool:
         """Whether a token is chosen from the logits as they are, and nothing is told but the token."""
@@ -170,16 +175,11 @@ class ParameterTable:
         words = [word for word in params.bad_words_ids or [] if max(word) < self.vocab_size]
         biases = dict(params.logit_bias or {})
         biases.update({word[0]: -numpy.inf for word in words if len(word) == 1})
-        entries = (
-            (self.rare.biases, self._additions(biases)),
-            (self.rare.ends, self._additions(dict.fromkeys(params.ending_ids, -numpy.inf))),
-            (self.rare.bad_sequences, _by_length([word for word in words if len(word) > 1])),
-            (self.rare.own_steps, self.processors.steps(self.vocab_size, params.logits_processors_args)),
-        )
-        for kept, entry in entries:
-            kept.pop(slot, None)
-            if entry:
-                kept[slot] = entry  # type: ignore[index]
+        rare = self.rare
+        _keep(rare.biases, slot, self._additions(biases))
+        _keep(rare.ends, slot, self._additions(dict.fromkeys(params.ending_ids, -numpy.inf)))
+        _keep(rare.bad_sequences, slot, _by_length([word for word in words if len(word) > 1]))
+        _keep(rare.own_steps, slot, self.processors.steps(self.vocab_size, params.logits_processors_args))
 
     def _additions(self, added: dict[int, float]) -> Additions | None:
         # Ids that the model does not have (an EOS of a larger vocabulary) can't be sampled anyway.
@@ -187,6 +187,13 @@ class ParameterTable:
         if not added:
             return None
         return Additions(numpy.fromiter(added.keys(), numpy.int64), numpy.fromiter(added.values(), numpy.float32))
+
+
+def _keep(kept: dict[int, Entry], slot: int, entry: Entry | None) -> None:
+    """In place of what the slot had; nothing where nothing is asked."""
+    kept.pop(slot, None)
+    if entry:
+        kept[slot] = entry
 
 
 def _kind(params: SamplingParams, vocab_size: int) -> int:

@@ -23,7 +23,7 @@ _CELLS_PER_GIB = 1024  # of a second tier, as if a block needed a MiB
 
 def main(child: Child) -> None:
     heartbeat = Heartbeat.of(child.role, child.launch.heartbeats)
-    inbox = WatchedInbox(child.directory, f"worker{child.rank}", WorkerInbox, heartbeat)
+    inbox = WatchedInbox[WorkerInbox](child.directory, f"worker{child.rank}", WorkerInbox, heartbeat)
     engine = Outbox(child.directory, "engine")
     plan = _plan(child.launch)
     engine.send(Loaded(child.rank, plan))
@@ -33,6 +33,8 @@ def main(child: Child) -> None:
     def await_mask(step: int) -> MaskFrame:
         while step not in frames:
             frame = inbox.receive()
+            if not isinstance(frame, MaskFrame):
+                raise RuntimeError(f"A mask was awaited, and {type(frame).__name__} came.")
             frames[frame.step] = frame
         return frames.pop(step)
 

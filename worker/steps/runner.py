@@ -18,7 +18,7 @@ from ...protocol.faults import point
 from ...protocol.messages import Logprobs, MaskFrame, StepPlan, StepResult, mask_bytes, values
 from ...protocol.trace import Trace
 from ..device import on_device
-from ..kv.kv_cache import KVCache
+from ..kv.kv_cache import AnyKVCache
 from ..kv.second_tier import SecondTier
 from ..parallel import Parallel
 from ..sampler import Mask, Sample, Sampled, SamplingRows, sample
@@ -38,7 +38,8 @@ AwaitMask = Callable[[int], MaskFrame]
 class Model(Protocol):
     """What the runner asks of a model."""
 
-    vocab_size: int
+    @property
+    def vocab_size(self) -> int: ...
 
     def forward(self, batch: Batch) -> Tensor: ...
 
@@ -49,7 +50,7 @@ class Runner:
     def __init__(
         self,
         model: Model,
-        kv: KVCache,
+        kv: AnyKVCache,
         table: SlotTable,
         ranks: Parallel,
         *,

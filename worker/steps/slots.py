@@ -169,7 +169,7 @@ class SlotTable:
         _require(_all_within(blocks, self.num_blocks), f"names a block outside 0..{self.num_blocks - 1}")
         counts = numpy.diff(offsets)
         _require(
-            (counts >= 0).all() and (self.num_table[slots] + counts <= self.tables.shape[1]).all(),
+            bool((counts >= 0).all() and (self.num_table[slots] + counts <= self.tables.shape[1]).all()),
             f"makes a block table longer than {self.tables.shape[1]}",
         )
         row = numpy.repeat(numpy.arange(len(slots)), counts)
@@ -204,7 +204,7 @@ class SlotTable:
             "computes a slot that is free",
         )
         _require(len(set(slots.tolist())) == len(slots), "computes a slot twice")
-        _require((num_tokens > 0).all(), "has a row without tokens")
+        _require(bool((num_tokens > 0).all()), "has a row without tokens")
 
     def _check_counts(self, rows: StepRows) -> None:
         known = self.num_tokens[rows.slots]

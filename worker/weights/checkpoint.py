@@ -33,7 +33,8 @@ from .weight_files import own_weight_files
 class Source(Protocol):
     """Where tensors come from."""
 
-    bytes_read: int
+    @property
+    def bytes_read(self) -> int: ...
 
     @property
     def names(self) -> Iterable[str]: ...

@@ -20,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import torch
@@ -123,7 +124,7 @@ def _planned(weights: dict[str, NativeWeight]) -> _Header:
 
 def _write_tensor(file: int, tensor: Tensor, at: int, pause: Callable[[], None]) -> int:
     checksum = 0
-    content = memoryview(tensor.contiguous().flatten().view(torch.uint8).numpy())
+    content = tensor.contiguous().flatten().view(torch.uint8).numpy().data
     for start in range(0, len(content), _PIECE):
         piece = content[start : start + _PIECE]
         checksum = zlib.crc32(piece, checksum)
@@ -166,9 +167,9 @@ def _check(content: memoryview, data_at: int, tensors: list[_StoredTensor]) -> N
 
 
 def _weight(stored: _StoredWeight, mapped: mmap.mmap, data_at: int) -> NativeWeight:
-    tensors = {name: _tensor(each, mapped, data_at) for name, each in stored.tensors.items()}
+    found: dict[str, Any] = {name: _tensor(each, mapped, data_at) for name, each in stored.tensors.items()}
     try:
-        return KINDS[stored.kind](**stored.plain, **tensors)
+        return KINDS[stored.kind](**(stored.plain | found))
     except (KeyError, TypeError) as error:
         raise DamagedFile(f"it holds weights of another form ({error})") from None
 

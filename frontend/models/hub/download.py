@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from ..model_names import HubName
@@ -24,6 +25,9 @@ from .cache import UNFINISHED, repository_folder, snapshot_folder
 from .library import most_bytes_over_http, quiet_small_pieces
 from .progress import DownloadProgress
 from .repository import HubFile, Listing, file_name_of, hub_errors, is_broken_connection
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 _AT_ONCE = 4
 # Between two looks whether another process has let go of a file.
@@ -145,7 +149,7 @@ class _Fetch:
             have = os.fstat(descriptor).st_size
             try:
                 with io.BufferedWriter(_Counted(descriptor, num_bytes, self._counted)) as file:
-                    http_get(location, file, resume_size=have, headers=headers, expected_size=num_bytes)  # type: ignore[arg-type]
+                    http_get(location, file, resume_size=have, headers=headers, expected_size=num_bytes)
                 return
             except _TooLong:
                 raise Damaged(f"of {self.file.name} came more than the {num_bytes:,} bytes that it has") from None
@@ -178,8 +182,8 @@ class _Counted(io.FileIO):
         self._most = most
         self._count = count
 
-    def write(self, content: "bytes | bytearray | memoryview") -> int:  # type: ignore[override]
-        if self._most is not None and os.fstat(self.fileno()).st_size + len(content) > self._most:
+    def write(self, content: "ReadableBuffer") -> int:
+        if self._most is not None and os.fstat(self.fileno()).st_size + memoryview(content).nbytes > self._most:
             raise _TooLong
         written = super().write(content)
         self._count(written or 0)

@@ -9,14 +9,18 @@ import struct
 import threading
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from ....protocol.attach import (
     HEADER_BYTES,
     LONGEST_REPLY,
+    Answer,
+    Attached,
+    Declined,
+    Failed,
     FromDaemon,
+    Pieces,
     StillWorking,
     frame,
     frame_length,
@@ -28,7 +32,8 @@ from ....protocol.errors import EngineDeadError, PenstockError, same_error
 from ....protocol.wire import Message
 
 _CONNECT_SECONDS = 5
-_decoder = msgspec.msgpack.Decoder(FromDaemon)
+News = Attached | Declined | Pieces | Failed | Answer  # what is left of `FromDaemon` without signs of life
+_decoder: msgspec.msgpack.Decoder[FromDaemon] = msgspec.msgpack.Decoder(FromDaemon)
 
 
 class Line:
@@ -67,7 +72,7 @@ class Line:
         except OSError as error:
             raise self.lost() from error
 
-    def receive(self) -> Any | None:
+    def receive(self) -> News | None:
         """The next message; None when the daemon has ended or hung up, or says what no daemon of this version does."""
         with suppress(OSError, ValueError, msgspec.DecodeError, PenstockError):
             while len(header := self._reader.read(HEADER_BYTES)) == HEADER_BYTES:

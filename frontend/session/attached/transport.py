@@ -7,7 +7,6 @@ import itertools
 import queue
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 from ....protocol.attach import (
     HEADER_BYTES,
@@ -31,7 +30,7 @@ from ....protocol.errors import ClosedError, PenstockError, same_error
 from ....protocol.sampling import SamplingParams
 from ....protocol.stats import Stats
 from ..transport import CLOSED_MEANWHILE, Transport
-from .connection import Line
+from .connection import Line, News
 from .patience import Patience
 from .request import AttachedRequest
 
@@ -146,7 +145,7 @@ class DaemonTransport(Transport[AttachedRequest]):
         for asking in list(self._asking.values()):
             asking.put(None)
 
-    def _dispatch(self, message: Any) -> None:
+    def _dispatch(self, message: News) -> None:
         if isinstance(message, Pieces):
             for piece in message.pieces:
                 # Unknown: dropped by us while the piece was on its way.

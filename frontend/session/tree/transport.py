@@ -11,7 +11,6 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from typing import Any
 
 from ....protocol.adapter_messages import LoraAnswer
 from ....protocol.config import EngineConfig
@@ -19,6 +18,7 @@ from ....protocol.errors import ClosedError, EngineDeadError, PenstockError, sam
 from ....protocol.messages import (
     Abort,
     Deltas,
+    FrontendInbox,
     Generate,
     MemoryPlan,
     Prompt,
@@ -185,7 +185,7 @@ class TreeTransport(Transport[Pending]):
         except BaseException as error:  # whatever it is: nobody else would tell those who wait
             self._die(_broken(error))
 
-    def _dispatch(self, message: Any) -> None:
+    def _dispatch(self, message: FrontendInbox) -> None:
         if isinstance(message, Deltas):
             self._hand_out(message)
         elif isinstance(message, Stats):

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from ....protocol.cache_folder import caches_of_libraries
 from ....protocol.config import EngineConfig
@@ -63,7 +62,7 @@ class Tree:
         self._oom_kills = _oom_kills()
         try:
             self.files = TreeFiles(config, model_folder, tokenizer_folder)
-            self.inbox = Inbox(self.directory.path, "frontend", FrontendInbox)
+            self.inbox = Inbox[FrontendInbox](self.directory.path, "frontend", FrontendInbox)
             self.engine = Outbox(self.directory.path, "engine")
             self._start(
                 Launch(
@@ -123,7 +122,7 @@ class Tree:
         self.is_ready = True
         return plan
 
-    def note(self, message: Any) -> None:
+    def note(self, message: FrontendInbox) -> None:
         """A message that is not about a request; raises what a child says of its own end."""
         if isinstance(message, Notice):
             logs.say(f"{message.role}: {message.text}", quiet=False)
@@ -132,7 +131,7 @@ class Tree:
         elif isinstance(message, ChildFailure):
             raise self._error(message)
 
-    def death(self, dispatch: Callable[[Any], None] | None = None) -> PenstockError:
+    def death(self, dispatch: Callable[[FrontendInbox], None] | None = None) -> PenstockError:
         """The error to raise now that a child has ended: its own words if it left any, else how it ended.
 
         Answers that were on their way are still handed to `dispatch`.

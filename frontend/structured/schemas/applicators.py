@@ -104,7 +104,7 @@ def _pair(value: object, place: str, expansion: Expansion) -> tuple[Literals, Li
     return expansion.literal(value, place), expansion.literal(value, place, holds=False)
 
 
-def _list_of(kind: type[_Parts]) -> Reading:
+def _list_of(kind: type[_AllOf | _AnyOf | _OneOf]) -> Reading:
     def read(value: object, schema: Schema, place: str, expansion: Expansion) -> Assertion:
         if not isinstance(value, list):
             raise Malformed(place, "a list of schemas")
@@ -123,8 +123,10 @@ def _if(value: object, schema: Schema, place: str, expansion: Expansion) -> Asse
     if "then" not in schema and "else" not in schema:
         return None
     above = place.rpartition("/")[0]
-    sides = (_pair(schema.get(keyword, True), f"{above}/{keyword}", expansion) for keyword in ("then", "else"))
-    return _If(_pair(value, place, expansion), *sides, expansion)
+    then, otherwise = (
+        _pair(schema.get(keyword, True), f"{above}/{keyword}", expansion) for keyword in ("then", "else")
+    )
+    return _If(_pair(value, place, expansion), then, otherwise, expansion)
 
 
 def _reference(value: object, schema: Schema, place: str, expansion: Expansion) -> Assertion:

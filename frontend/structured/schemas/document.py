@@ -5,7 +5,7 @@ and to any place, by anchors. Nothing outside of the document is ever read.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 from urllib.parse import unquote, urljoin
 
 from ....protocol.errors import RequestError
@@ -62,7 +62,7 @@ Literal = int
 # All of them hold. None: nothing is valid.
 Literals = tuple[Literal, ...] | None
 ANYTHING: Literals = ()
-NOTHING: Literals = None
+NOTHING: Final = None
 
 
 def both(left: Literals, right: Literals) -> Literals:

@@ -4,6 +4,8 @@ from functools import lru_cache
 
 from .automata import ANY, LAST, Automaton, Ranges, Unreadable, automaton_of, merged, others
 
+_Tree = dict[str, "_Tree"]  # character → what may follow it; an empty text ends one
+
 _MOST_VISITS = 60_000  # of states, while an expression is written
 _MOST_SETS = 40  # of the one that is turned round
 _MOST_CHARACTERS = 6000  # of the expression for all other texts
@@ -39,7 +41,7 @@ def expression(found: tuple[str, ...], not_found: tuple[str, ...]) -> str:
 
 def other_texts(texts: tuple[str, ...]) -> str:
     """An expression for all texts but these."""
-    tree: dict[str, dict] = {}
+    tree: _Tree = {}
     for text in texts:
         node = tree
         for character in text:
@@ -51,7 +53,7 @@ def other_texts(texts: tuple[str, ...]) -> str:
     return f"^{written}$"
 
 
-def _others_of(node: dict[str, dict], level: int) -> str:
+def _others_of(node: _Tree, level: int) -> str:
     if level > 200:
         raise Unreadable("a value is too long")
     points = merged([(ord(character), ord(character)) for character in node if character])

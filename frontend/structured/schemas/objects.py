@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from .assertion import Assertion, Expansion, OfType, Reading
@@ -253,12 +254,10 @@ class _Dependent:
             return (branch,)
         branches: list[Any] = [branch]
         for number, name in enumerate(self.meant):
-            branches = self.expansion.kept(
-                branches, lambda each, place, name=name: self._either(each, name, place), (*path, number)
-            )
+            branches = self.expansion.kept(branches, partial(self._either, name), (*path, number))
         return branches
 
-    def _either(self, branch: Object, name: str, path: Path) -> list[Any]:
+    def _either(self, name: str, branch: Object, path: Path) -> list[Any]:
         found: list[Any] = []
         if name not in branch.required:
             found.append(without_member(branch, name, self.place, self.expansion))

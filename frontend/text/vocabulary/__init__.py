@@ -4,3 +4,5 @@ same token ids. None of those libraries is needed for it.
 
 from .folder import has_other_ids, readable, write_tokenizer
 from .segmenter import attach_segmenter
+
+__all__ = ["attach_segmenter", "has_other_ids", "readable", "write_tokenizer"]

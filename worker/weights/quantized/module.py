@@ -19,7 +19,9 @@ _WORD_BITS = 32
 class Module(Protocol):
     """The stored tensors of one projection."""
 
-    name: str  # with its path, for errors
+    @property
+    def name(self) -> str:
+        """With its path, for errors."""
 
     def has(self, tensor: str) -> bool: ...
 
