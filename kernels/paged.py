@@ -51,7 +51,7 @@ class Prompts(NamedTuple):
     """Of a step's rows with several queries, what the host knows."""
 
     first: int  # every row before this one has one query
-    count: int
+    number: int
 
 
 @dataclass(eq=False)
@@ -74,7 +74,7 @@ class DeviceRows:
     @property
     def may_have_answers(self) -> bool:
         """Whether any row may have one query."""
-        return self.prompts is None or self.prompts.count < self.num_rows
+        return self.prompts is None or self.prompts.number < self.num_rows
 
     def from_first_prompt(self) -> "DeviceRows":
         """Without the rows before it; tokens keep their numbers, so that the first row's need not begin at 0."""

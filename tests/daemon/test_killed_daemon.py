@@ -16,7 +16,7 @@ def test_stopped_processes_of_models_go_with_a_killed_daemon(start):
     daemon = start(models("a", "b"))
     clients = [daemon.attach(name) for name in ("a", "b")]
     own, *processes = daemon.processes()
-    assert len(processes) == 6
+    assert len(processes) == 8  # of each model a worker, an engine, a detokenizer, and one for its template
     for pid in processes:
         os.kill(pid, signal.SIGSTOP)
     wait_until(lambda: all(psutil.Process(pid).status() == "stopped" for pid in processes), 20, "all are stopped")
