@@ -1,6 +1,7 @@
 """A GPU's kernels in Triton, with captured steps; in Triton's interpreter on a CPU, too. Knows nothing of layers."""
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -16,7 +17,6 @@ from ....protocol.errors import ConfigError
 from ....protocol.trace import Trace
 from ...kv.kv_cache import DeviceKVCache, KVShape
 from ...models.decoder import Decoder
-from ...models.load import Model
 from ...parallel import Parallel
 from ...sampler import Sample
 from ...steps.slots import SlotTable, StepRows
@@ -26,6 +26,9 @@ from .choice import GraphedChoice
 from .decoder import GraphedDecoder
 from .device_batch import DeviceBatch
 from .fast_decode import GraphedFastDecode
+
+if TYPE_CHECKING:
+    from ...models.load import Model
 
 _GROUP_SIZE = 64
 # By the option's value; "w" asks for weights alone.
@@ -82,7 +85,7 @@ class TritonBackend(Backend):
         return DeviceBatch(table, rows, kv)
 
     def capture(
-        self, model: Model, table: SlotTable, kv: DeviceKVCache, ranks: Parallel, most_bytes: int, tell: Tell
+        self, model: "Model", table: SlotTable, kv: DeviceKVCache, ranks: Parallel, most_bytes: int, tell: Tell
     ) -> None:  # type: ignore[override]
         Captures(model, table, kv, ranks).all(most_bytes, tell)
 

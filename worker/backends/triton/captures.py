@@ -9,16 +9,19 @@ import logging
 import time
 from dataclasses import dataclass
 from itertools import product
+from typing import TYPE_CHECKING
 
 import torch
 
 from ...kv.kv_cache import AnyKVCache
-from ...models.load import Model
 from ...parallel import Parallel
 from ...steps.slots import SlotTable
 from ..backend import Tell
 from .choice import GraphedChoice, Kind
 from .decoder import Graph, GraphedDecoder, Key
+
+if TYPE_CHECKING:
+    from ...models.load import Model
 
 _LOG = logging.getLogger(__name__)
 _MEASURED = 4  # graphs after the largest, whose mean stands for the rest
@@ -29,7 +32,7 @@ _KINDS = [Kind(*of) for of in product((False, True), repeat=2)]
 class Captures:
     """What one model's steps are captured with."""
 
-    model: Model
+    model: "Model"
     table: SlotTable
     kv: AnyKVCache
     ranks: Parallel
