@@ -4,6 +4,7 @@ Reads the sources, imports none of them.
 """
 
 import ast
+import graphlib
 import sys
 import warnings
 from collections.abc import Iterator
@@ -104,6 +105,33 @@ def lines_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 
 def no_faults(faults: list[str], rule: str) -> None:
     assert not faults, rule + ":\n  " + "\n  ".join(faults)
+
+
+def modules_needed_by(path: Path, modules: dict[str, Path]) -> set[str]:
+    """Modules of the package that it imports, in functions too, but not those that only type checkers see."""
+    package = ("penstock", *path.parts[:-1])
+    only_types = {
+        id(inner)
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        for inner in ast.walk(node)
+    }
+    needed = set()
+    for node in ast.walk(parsed(path)):
+        if isinstance(node, ast.ImportFrom) and node.level and id(node) not in only_types:
+            base = ".".join((*package[: len(package) + 1 - node.level], *filter(None, [node.module])))
+            needed |= {name if (name := f"{base}.{alias.name}") in modules else base for alias in node.names}
+    return needed & modules.keys()
+
+
+def test_no_module_imports_itself_by_way_of_others():
+    names = {path: ".".join(("penstock", *path.with_suffix("").parts)) for path in package_files()}
+    modules = {name.removesuffix(".__init__"): path for path, name in names.items()}
+    needed = {name: modules_needed_by(path, modules) for name, path in modules.items()}
+    try:
+        graphlib.TopologicalSorter(needed).prepare()
+    except graphlib.CycleError as error:
+        pytest.fail(f"these import one another: {' → '.join(error.args[1])}")
 
 
 def test_no_room_imports_a_room_that_it_does_not_know():
