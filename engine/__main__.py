@@ -8,14 +8,14 @@ from ..protocol.heartbeat import Heartbeat, WatchedInbox
 from ..protocol.messages import EngineInbox, GrammarsReady, Ready, Stop
 from ..protocol.sockets import Outbox
 from ..protocol.trace import Trace
-from .adapters import Adapters
-from .grammar.apart import Apart
+from .adapters import AdapterTable
 from .grammar.compiler import Compiler
 from .grammar.constraints import Constraints
+from .grammar.remote import RemoteFollower
 from .limits import Limits
 from .loop import Loop
 from .scheduler import Scheduler
-from .workers import Stopped, Workers
+from .workers import StopRequested, Workers
 
 
 def main(child: Child) -> None:
@@ -26,11 +26,11 @@ def main(child: Child) -> None:
     detokenizer = Outbox(child.directory, "detokenizer")
     try:
         plan = workers.agree(inbox)
-    except Stopped:
+    except StopRequested:
         detokenizer.send(Stop())
         return
     max_loras = config.max_loras if config.enable_lora else 0
-    adapters = Adapters(max_loras, config.tensor_parallel_size, workers.send, child.frontend.send)
+    adapters = AdapterTable(max_loras, config.tensor_parallel_size, workers.send, child.frontend.send)
     own_inbox = Outbox(child.directory, "engine")
     from_files = (Path(child.launch.tokenizer_folder), plan.vocab_size, lambda: own_inbox.send(GrammarsReady()))
     scheduler = Scheduler(
@@ -38,7 +38,7 @@ def main(child: Child) -> None:
         shares_prefixes=config.enable_prefix_caching,
         adapters=adapters,
         constraints=Constraints(
-            Compiler(*from_files), Apart(*from_files), plan.vocab_size, may_force=not config.logits_processors
+            Compiler(*from_files), RemoteFollower(*from_files), plan.vocab_size, may_force=not config.logits_processors
         ),
     )
     loop = Loop(scheduler, inbox, workers, detokenizer, child.frontend, Trace(config.trace, "engine"))

@@ -27,7 +27,7 @@ Answer = Callable[[LoraAnswer], None]
 
 
 @dataclass(frozen=True, slots=True)
-class InUse:
+class AdapterReference:
     """What a request knows of its adapter."""
 
     place: int = NO_ADAPTER  # in the workers' memory
@@ -37,7 +37,7 @@ class InUse:
 @dataclass(slots=True)
 class _Adapter:
     name: str
-    use: InUse
+    use: AdapterReference
     query: int  # that asked for it
     missing: int  # ranks that have not answered
     failures: list[AdapterLoaded] = field(default_factory=list)
@@ -47,7 +47,7 @@ class _Adapter:
         return not self.missing and not self.failures
 
 
-class Adapters:
+class AdapterTable:
     def __init__(self, max_loras: int, num_ranks: int, tell_workers: TellWorkers, answer: Answer) -> None:
         """Without adapters `max_loras` is 0."""
         self.max_loras = max_loras
@@ -58,16 +58,16 @@ class Adapters:
         self._num_loaded = 0  # ever
 
     @classmethod
-    def none(cls) -> "Adapters":
+    def none(cls) -> "AdapterTable":
         """Of a tree that has no room for any."""
         return cls(0, 0, lambda message: None, lambda message: None)
 
     # --- what requests ask ------------------------------------------------------------------------------------------
 
-    def find(self, name: str | None) -> InUse:
+    def find(self, name: str | None) -> AdapterReference:
         """The adapter of this name, or none if there is no such one."""
         found = self._adapters.get(name) if name is not None else None
-        return found.use if found is not None and found.is_ready else InUse()
+        return found.use if found is not None and found.is_ready else AdapterReference()
 
     def refusal(self, name: str | None) -> str | None:
         """Why a request cannot use the adapter that it names, in a sentence."""
@@ -103,7 +103,7 @@ class Adapters:
                 f"{', '.join(map(repr, self._adapters))}, or start with a larger max_loras.",
             )
         else:
-            use = InUse(self._free_place(), self._num_loaded)
+            use = AdapterReference(self._free_place(), self._num_loaded)
             self._num_loaded += 1
             self._adapters[asked.name] = _Adapter(asked.name, use, asked.query, self.num_ranks)
             self._tell_workers(LoadAdapter(use.place, asked.folder))

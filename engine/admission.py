@@ -5,12 +5,12 @@ from collections import deque
 
 from ..protocol.messages import Ended
 from .cache import Cache, Found
-from .limits import Candidate, FreeBlocks, Limits, Load, gates
+from .limits import Demand, FreeBlocks, Limits, StepLoad, gates
 from .queue import WaitingQueue, victim
 from .request import Sequence
-from .running import Running
+from .running import RunningBatch
 from .stats import Counters
-from .step import Step, new_slot
+from .step import ScheduledStep, new_slot
 
 
 class Admission:
@@ -18,9 +18,9 @@ class Admission:
         self,
         limits: Limits,
         waiting: WaitingQueue,
-        running: Running,
+        running: RunningBatch,
         cache: Cache,
-        in_flight: deque[Step],
+        in_flight: deque[ScheduledStep],
         counters: Counters,
     ) -> None:
         self._max_num_batched_tokens = limits.max_num_batched_tokens
@@ -33,9 +33,9 @@ class Admission:
         self._gates = gates(limits)
         self._free_blocks = FreeBlocks(limits.static_decode_blocks)
 
-    def load(self, step: Step) -> Load:
+    def load(self, step: ScheduledStep) -> StepLoad:
         prompts = self._running.prefilling
-        return Load(
+        return StepLoad(
             num_running=len(self._running),
             num_free=self._cache.num_free,
             tokens_left=self._max_num_batched_tokens - sum(step.num_tokens),
@@ -44,7 +44,7 @@ class Admission:
             prompt_blocks=sum(len(sequence.block_ids) for sequence in prompts),
         )
 
-    def admit(self, step: Step, load: Load) -> None:
+    def admit(self, step: ScheduledStep, load: StepLoad) -> None:
         """Let in who is next, until one must wait: nobody passes it, so nobody starves."""
         while self._waiting and load.tokens_left and self._running.has_free_slot:
             sequence = self.next(load)
@@ -54,11 +54,11 @@ class Admission:
                 self.end_outgrown(sequence)  # the token that is too much was in flight when it gave way
                 continue
             found = self._cache.match(sequence)
-            candidate = self.candidate(sequence, found)
-            if not self.admits(candidate, load):
+            demand = self.demand(sequence, found)
+            if not self.admits(demand, load):
                 return
             self._waiting.pop(sequence)
-            load.take(candidate, self._enter(sequence, found, step, load.tokens_left))
+            load.take(demand, self._enter(sequence, found, step, load.tokens_left))
 
     def is_in_flight(self, sequence: Sequence) -> bool:
         """A preempted sequence is told to a slot again only when all its tokens are here."""
@@ -67,7 +67,7 @@ class Admission:
     def is_awaited(self, sequence: Sequence) -> bool:
         return any(sequence in step.rows for step in self._in_flight)
 
-    def _enter(self, sequence: Sequence, found: Found, step: Step, budget: int) -> int:
+    def _enter(self, sequence: Sequence, found: Found, step: ScheduledStep, budget: int) -> int:
         """Admit it and plan its first chunk; how many tokens that has."""
         if sequence.start_time is None:
             self._count_start(sequence, len(found) * self._cache.block_size)
@@ -92,19 +92,19 @@ class Admission:
         message = self._cache.outgrown(sequence.num_known)
         sequence.decoding.end(sequence, Ended(sequence.id, "error", error_code=429, error_msg=message))
 
-    def next(self, load: Load) -> Sequence | None:
+    def next(self, load: StepLoad) -> Sequence | None:
         """Stays in the queue."""
         return self._waiting.first(including_long=self._most_long is None or load.num_long < self._most_long)
 
-    def candidate(self, sequence: Sequence, found: Found) -> Candidate:
+    def demand(self, sequence: Sequence, found: Found) -> Demand:
         num_blocks = self._cache.blocks_for(sequence.num_known)
         num_left = sequence.num_known - len(found) * self._cache.block_size
-        return Candidate(sequence, num_left, num_blocks, self._cache.blocks_taken(num_blocks, found))
+        return Demand(sequence, num_left, num_blocks, self._cache.blocks_taken(num_blocks, found))
 
-    def admits(self, candidate: Candidate, load: Load) -> bool:
-        return all(gate.admits(candidate, load) for gate in self._gates)
+    def admits(self, demand: Demand, load: StepLoad) -> bool:
+        return all(gate.admits(demand, load) for gate in self._gates)
 
-    def overdue(self, step: Step) -> Sequence | None:
+    def overdue(self, step: ScheduledStep) -> Sequence | None:
         """The next one, where its client has nothing running and has waited long for a slot or for blocks."""
         self._waiting.num_steps = step.number
         if not self._waiting.may_be_overdue:
@@ -113,9 +113,9 @@ class Admission:
         sequence = self.next(load)
         if sequence is None or not self._waiting.is_overdue(sequence):
             return None
-        candidate = self.candidate(sequence, self._cache.match(sequence))
-        has_place = self._running.has_free_slot and self._free_blocks.admits(candidate, load)
-        return None if has_place else sequence
+        demand = self.demand(sequence, self._cache.match(sequence))
+        has_room = self._running.has_free_slot and self._free_blocks.admits(demand, load)
+        return None if has_room else sequence
 
     def to_give_way(self, waiting: Sequence) -> Sequence | None:
         """To one of another client: who is no more important than it, and not the only one of its own client."""

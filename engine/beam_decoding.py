@@ -13,24 +13,24 @@ import msgspec
 
 from ..protocol.beams import BeamSearchParams
 from ..protocol.messages import Candidates, Ended, request_and_sample
-from .beams import Answer, BeamSearch, Continuation
+from .beams import BeamSearch, Continuation, Hypothesis
 from .cache import Cache
-from .decoding import Decoding
+from .decoding import DecodingStrategy
 from .publisher import Publisher
 from .queue import WaitingQueue
 from .request import Request, Sequence
-from .running import Running
+from .running import RunningBatch
 from .stats import Counters
-from .step import Step
+from .step import ScheduledStep
 
 
-class BeamDecoding(Decoding):
+class BeamDecoding(DecodingStrategy):
 
     def __init__(
         self,
         sequences: dict[int, Sequence],
         cache: Cache,
-        running: Running,
+        running: RunningBatch,
         waiting: WaitingQueue,
         publisher: Publisher,
         counters: Counters,
@@ -127,7 +127,7 @@ class BeamDecoding(Decoding):
 
     # --- planning ---------------------------------------------------------------------------------------------------
 
-    def plan(self, step: Step) -> None:
+    def plan(self, step: ScheduledStep) -> None:
         """Tell the workers of new beams and of the tokens that were decided; called when room has been made."""
         for beam, parent in self._unborn.items():
             if beam.has_ended:
@@ -154,21 +154,21 @@ class BeamDecoding(Decoding):
     def _publish(self, search: BeamSearch, forward_time: float, ended: Ended | None) -> None:
         """All samples come and end together; `forward_time` is of the step that they are told with."""
         del self._searches[search.request.prompt.request_id]
-        answers = search.best()
+        best = search.best()
         beam = next(iter(search.beams))
         silent_time = max(each.silent_time for each in search.beams) - forward_time
         for each in search.beams:
             self._leave(each)
         for number in range(search.params.beam_width):
-            answer = answers[number] if number < len(answers) else Answer(array("i"), None, "length", None)
+            hypothesis = best[number] if number < len(best) else Hypothesis(array("i"), None, "length", None)
             sample = Sequence(search.request, number, 0, False)
             sample.start_time, sample.silent_time = beam.start_time, silent_time
             sample.untold_preemptions = 0 if number else search.preemptions
-            if answer.output:
-                self._publisher.run(sample, answer.output)
-            self._counters.generated_tokens += len(answer.output)
-            own = ended or Ended(0, answer.finish_reason, answer.stop_reason)
-            self._publisher.end(sample, msgspec.structs.replace(own, sequence_id=sample.id, score=answer.score))
+            if hypothesis.output:
+                self._publisher.run(sample, hypothesis.output)
+            self._counters.generated_tokens += len(hypothesis.output)
+            own = ended or Ended(0, hypothesis.finish_reason, hypothesis.stop_reason)
+            self._publisher.end(sample, msgspec.structs.replace(own, sequence_id=sample.id, score=hypothesis.score))
 
     def _leave(self, beam: Sequence) -> None:
         beam.has_ended = True

@@ -19,7 +19,7 @@ import msgspec
 
 from ..protocol.messages import Prompt
 from .blocks import BlockPool
-from .offload import Moves, SecondTier
+from .offload import Moves, SecondTierIndex
 from .request import Sequence
 
 _DIGEST_BYTES = 32
@@ -57,7 +57,7 @@ class Cache:
         shares_prefixes: bool = True,
         stretches: tuple[int, ...] = (),
     ) -> None:
-        self.second_tier = SecondTier(num_cells)
+        self.second_tier = SecondTierIndex(num_cells)
         self.pool = BlockPool(num_blocks, self.second_tier.offer)
         self.block_size = block_size
         self.shares_prefixes = shares_prefixes

@@ -12,11 +12,11 @@ from .request import Sequence
 
 # Each running sequence of a client puts it so many admissions of others back. So places are shared out evenly, and yet
 # nobody waits for more than so many, whatever of its own goes on.
-_ADMISSIONS_A_PLACE = 64
+_ADMISSIONS_A_SLOT = 64
 # A lane is swept when more of it has left than waits, and not for fewer than that.
 _FEW = 16
 
-Place = tuple[int, int, tuple[int, ...]]  # priority, turn, order: unique
+QueuePosition = tuple[int, int, tuple[int, ...]]  # priority, turn, order: unique
 
 
 class Lane:
@@ -50,11 +50,11 @@ class Lane:
 
 
 class Client:
-    __slots__ = ("__weakref__", "_on_place_left", "lanes", "num_running", "num_waiting", "turn", "waits_since")
+    __slots__ = ("__weakref__", "_on_slot_left", "lanes", "num_running", "num_waiting", "turn", "waits_since")
 
-    def __init__(self, on_place_left: "Callable[[Client], None]") -> None:
-        """`on_place_left` hears of each place among the running that it has left while more of it waits."""
-        self._on_place_left = on_place_left
+    def __init__(self, on_slot_left: "Callable[[Client], None]") -> None:
+        """`on_slot_left` hears of each place among the running that it has left while more of it waits."""
+        self._on_slot_left = on_slot_left
         self.lanes = (Lane(), Lane())  # short prompts, long ones
         self.num_waiting = 0
         self.num_running = 0
@@ -70,15 +70,15 @@ class Client:
             return short
         return long if short is None or long.order < short.order else short
 
-    def place(self, sequence: Sequence) -> Place:
+    def position(self, sequence: Sequence) -> QueuePosition:
         """Where a sequence that is first in its lane stands among those of other clients; the least is next."""
-        set_back = 0 if sequence.decoding.holds_others(sequence) else 2 * _ADMISSIONS_A_PLACE * self.num_running
+        set_back = 0 if sequence.decoding.holds_others(sequence) else 2 * _ADMISSIONS_A_SLOT * self.num_running
         return sequence.order[0], self.turn + set_back, sequence.order
 
-    def take_place(self) -> None:
+    def take_slot(self) -> None:
         self.num_running += 1
 
-    def leave_place(self) -> None:
+    def leave_slot(self) -> None:
         self.num_running -= 1
         if self.num_waiting:
-            self._on_place_left(self)
+            self._on_slot_left(self)

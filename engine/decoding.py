@@ -11,14 +11,14 @@ from ..protocol.messages import Ended, StepResult, values
 from .publisher import Publisher
 from .queue import WaitingQueue
 from .request import Sequence
-from .running import Running
-from .step import Step
+from .running import RunningBatch
+from .step import ScheduledStep
 
-Take = Callable[[Step, Sequence, int], None]
+Take = Callable[[ScheduledStep, Sequence, int], None]
 Waits = Callable[[Sequence], bool]
 
 
-class Decoding(ABC):
+class DecodingStrategy(ABC):
     # Append the token that a step has sampled; None where that is all, which the scheduler does by itself.
     take: Take | None = None
     # Whether the next step depends on what nobody knows yet; None where it never does.
@@ -41,9 +41,9 @@ class Decoding(ABC):
         return False
 
 
-class PlainDecoding(Decoding):
+class PlainDecoding(DecodingStrategy):
     def __init__(
-        self, sequences: dict[int, Sequence], running: Running, waiting: WaitingQueue, publisher: Publisher
+        self, sequences: dict[int, Sequence], running: RunningBatch, waiting: WaitingQueue, publisher: Publisher
     ) -> None:
         self._sequences = sequences
         self._running = running
@@ -73,7 +73,7 @@ def end_at(sequence: Sequence, token: int) -> Ended | None:
     return None
 
 
-def repetitive(step: Step, result: StepResult) -> Iterator[Sequence]:
+def repetitive(step: ScheduledStep, result: StepResult) -> Iterator[Sequence]:
     """The sequences that this step's tokens end, for they have fallen into a loop (`early_stop`).
 
     That is so many tokens in a row of which the model had no doubt. The worker says of each token whether it was as

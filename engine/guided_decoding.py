@@ -1,7 +1,7 @@
 """Carries out what grammars decide of planned rows: which tokens they may sample, which end, which don't count.
 
 A row is planned ahead in the hope that its mask is there in time. Where a grammar has become too dear for that, and its
-sequence is followed elsewhere (`grammar/apart.py`), what is planned of it is dropped: it gives up slot and blocks, and
+sequence is followed elsewhere (`grammar/remote.py`), what is planned of it is dropped: it gives up slot and blocks, and
 comes back when it is known what it may say. From then on it keeps both, and isn't planned before that is known.
 """
 
@@ -9,24 +9,24 @@ from array import array
 from collections import deque
 
 from ..protocol.messages import Ended, MaskFrame
-from .decoding import Decoding, PlainDecoding, end_at
+from .decoding import DecodingStrategy, PlainDecoding, end_at
 from .grammar.constraints import Constraints
 from .publisher import Publisher
 from .queue import WaitingQueue
 from .request import Sequence
-from .running import Running
+from .running import RunningBatch
 from .stats import Counters
-from .step import Step
+from .step import ScheduledStep
 
 
-class GuidedDecoding(Decoding):
+class GuidedDecoding(DecodingStrategy):
     def __init__(
         self,
         constraints: Constraints,
         plain: PlainDecoding,
-        running: Running,
+        running: RunningBatch,
         waiting: WaitingQueue,
-        in_flight: deque[Step],
+        in_flight: deque[ScheduledStep],
         publisher: Publisher,
         counters: Counters,
     ) -> None:
@@ -38,7 +38,7 @@ class GuidedDecoding(Decoding):
         self._waiting = waiting
         self._in_flight = in_flight
 
-    def take(self, step: Step, sequence: Sequence, token: int) -> None:
+    def take(self, step: ScheduledStep, sequence: Sequence, token: int) -> None:
         """Append the sampled token and, before it, the tokens that the grammar forced."""
         tokens = step.forced.get(sequence, array("i")) + array("i", (token,))
         self._publisher.run(sequence, tokens)
@@ -53,7 +53,7 @@ class GuidedDecoding(Decoding):
 
     def waits(self, sequence: Sequence) -> bool:
         constraint = sequence.constraint
-        if constraint is None or not constraint.is_apart:
+        if constraint is None or not constraint.is_remote:
             return False
         return constraint.is_awaited or sequence.num_computed >= sequence.num_known
 

@@ -129,7 +129,7 @@ _REFUSALS: tuple[tuple[Callable[[Limits, Request], bool], str], ...] = (
 
 
 @dataclass(slots=True)
-class Candidate:
+class Demand:
     """What the next in line would take."""
 
     sequence: Sequence
@@ -139,7 +139,7 @@ class Candidate:
 
 
 @dataclass(slots=True)
-class Load:
+class StepLoad:
     """What the step being planned carries so far."""
 
     num_running: int
@@ -149,17 +149,17 @@ class Load:
     num_long: int  # among them
     prompt_blocks: int  # that they hold
 
-    def take(self, candidate: Candidate, num_tokens: int) -> None:
+    def take(self, demand: Demand, num_tokens: int) -> None:
         self.num_running += 1
-        self.num_free -= candidate.blocks_taken
+        self.num_free -= demand.blocks_taken
         self.tokens_left -= num_tokens
         self.num_prompts += 1
-        self.num_long += candidate.sequence.is_long
-        self.prompt_blocks += candidate.num_blocks
+        self.num_long += demand.sequence.is_long
+        self.prompt_blocks += demand.num_blocks
 
 
 class Gate(Protocol):
-    def admits(self, candidate: Candidate, load: Load) -> bool: ...
+    def admits(self, demand: Demand, load: StepLoad) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,9 +168,9 @@ class FreeBlocks:
 
     static_decode_blocks: int
 
-    def admits(self, candidate: Candidate, load: Load) -> bool:
+    def admits(self, demand: Demand, load: StepLoad) -> bool:
         reserve = self.static_decode_blocks * (load.num_running + 1) if load.num_running else 0
-        return candidate.blocks_taken + reserve <= load.num_free
+        return demand.blocks_taken + reserve <= load.num_free
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,8 +179,8 @@ class PromptShare:
 
     most_blocks: int
 
-    def admits(self, candidate: Candidate, load: Load) -> bool:
-        return load.num_prompts == 0 or load.prompt_blocks + candidate.num_blocks <= self.most_blocks
+    def admits(self, demand: Demand, load: StepLoad) -> bool:
+        return load.num_prompts == 0 or load.prompt_blocks + demand.num_blocks <= self.most_blocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +189,7 @@ class PartialPrefills:
 
     most: int
 
-    def admits(self, candidate: Candidate, load: Load) -> bool:
+    def admits(self, demand: Demand, load: StepLoad) -> bool:
         return load.num_prompts < self.most
 
 
@@ -199,8 +199,8 @@ class WholePrompts:
 
     max_num_batched_tokens: int
 
-    def admits(self, candidate: Candidate, load: Load) -> bool:
-        return candidate.num_left <= load.tokens_left or candidate.num_left > self.max_num_batched_tokens
+    def admits(self, demand: Demand, load: StepLoad) -> bool:
+        return demand.num_left <= load.tokens_left or demand.num_left > self.max_num_batched_tokens
 
 
 def gates(limits: Limits) -> list[Gate]:

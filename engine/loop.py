@@ -12,8 +12,8 @@ from ..protocol.messages import Abort, EngineInbox, Generate, GrammarsReady, Ste
 from ..protocol.sockets import Inbox, Outbox
 from ..protocol.stats import StatsQuery
 from ..protocol.trace import Trace
-from .held_tokens import HeldTokens
 from .scheduler import Scheduler
+from .token_buffer import TokenBuffer
 from .workers import Workers
 
 STEPS_IN_FLIGHT = 2
@@ -37,7 +37,7 @@ class Loop:
         self.detokenizer = detokenizer
         self.frontend = frontend
         self.trace = trace
-        self.held = HeldTokens()
+        self.held = TokenBuffer()
 
     def run(self) -> None:
         """Until told to stop; then the workers and the detokenizer are told, too."""

@@ -19,7 +19,7 @@ class Moves(NamedTuple):
     loads: list[int]  # cell, block
 
 
-class SecondTier:
+class SecondTierIndex:
     def __init__(self, num_cells: int) -> None:
         self.num_cells = num_cells
         self.num_saved = 0  # blocks, since the start

@@ -11,14 +11,14 @@ from .admission import Admission
 from .cache import Cache
 from .queue import WaitingQueue, victim
 from .request import Sequence
-from .running import Running
+from .running import RunningBatch
 from .stats import Counters
-from .step import Step
+from .step import ScheduledStep
 
 
 class Preemption:
     def __init__(
-        self, admission: Admission, waiting: WaitingQueue, running: Running, cache: Cache, counters: Counters
+        self, admission: Admission, waiting: WaitingQueue, running: RunningBatch, cache: Cache, counters: Counters
     ) -> None:
         self._admission = admission
         self._waiting = waiting
@@ -36,7 +36,7 @@ class Preemption:
         self._counters.preemptions += 1
         sequence.decoding.give_way(sequence)
 
-    def make_place(self, step: Step) -> None:
+    def relieve_overdue(self, step: ScheduledStep) -> None:
         """A client that has waited long with nothing running gets a slot, or blocks, of the one that has most."""
         sequence = self._admission.overdue(step)
         if sequence is None or self._admission.is_in_flight(sequence):

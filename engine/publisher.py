@@ -8,7 +8,7 @@ from array import array
 
 from ..protocol.messages import Ended, Logprobs, Opened, Resumed, StepResult, Tokens, column, wide_column
 from .request import Sequence
-from .step import Step
+from .step import ScheduledStep
 
 # Prompt tokens that the first text is decoded after.
 _PROMPT_TAIL = 16
@@ -47,7 +47,7 @@ class Publisher:
             self.news(sequence)
         self._ended.append(ended)
 
-    def logprobs(self, step: Step, result: StepResult) -> None:
+    def logprobs(self, step: ScheduledStep, result: StepResult) -> None:
         """Pass on log-probabilities under the sequences' ids; called before the step's tokens can end any."""
         for entry in result.logprobs:
             sequence = step.rows[entry.owner]

@@ -1,6 +1,6 @@
 """Who waits, and in which order: by priority, and within one, clients take turns.
 
-The next place belongs to the client with the fewest running sequences; among equals to the one whose last turn is
+The next position belongs to the client with the fewest running sequences; among equals to the one whose last turn is
 longest ago. Who comes anew stands behind all that wait but the one who was served last. So a client with one request
 waits for no more than one admission of each other client, however many requests those have, and all have an equal
 share of the places. With one client, it is first come, first served.
@@ -10,13 +10,13 @@ import heapq
 from collections.abc import Iterable
 from weakref import WeakValueDictionary
 
-from .client import Client, Place
+from .client import Client, QueuePosition
 from .request import Sequence
 
 _FEW = 16
 
 
-class Turns:
+class ClientHeap:
     """Clients that have a sequence in one lane, in the order of their turns.
 
     Places change; a client is listed under one that is no later than its own, and anew when it comes up.
@@ -24,18 +24,18 @@ class Turns:
 
     def __init__(self, *, is_long: bool) -> None:
         self._is_long = is_long
-        self._heap: list[tuple[Place, Client]] = []
-        self._listed: dict[Client, Place] = {}  # an entry of the heap that says otherwise is void
+        self._heap: list[tuple[QueuePosition, Client]] = []
+        self._listed: dict[Client, QueuePosition] = {}  # an entry of the heap that says otherwise is void
 
     def __len__(self) -> int:
         return len(self._listed)
 
     def note(self, client: Client) -> None:
-        """Its place may be an earlier one than before."""
+        """Its position may be an earlier one than before."""
         if (sequence := client.lanes[self._is_long].first()) is not None:
-            place = client.place(sequence)
-            if client not in self._listed or place < self._listed[client]:
-                self._list(place, client)
+            position = client.position(sequence)
+            if client not in self._listed or position < self._listed[client]:
+                self._list(position, client)
 
     def forget(self, client: Client) -> None:
         """Nothing of it waits here any more."""
@@ -51,22 +51,22 @@ class Turns:
                 heapq.heappop(self._heap)
                 continue
             sequence = client.lanes[self._is_long].first()
-            if sequence is not None and client.place(sequence) == listed:
+            if sequence is not None and client.position(sequence) == listed:
                 return sequence
             heapq.heappop(self._heap)
             self.forget(client)
             self.note(client)
         return None
 
-    def _list(self, place: Place, client: Client) -> None:
-        self._listed[client] = place
-        heapq.heappush(self._heap, (place, client))
+    def _list(self, position: QueuePosition, client: Client) -> None:
+        self._listed[client] = position
+        heapq.heappush(self._heap, (position, client))
         if len(self._heap) > 2 * len(self._listed) + _FEW:
-            self._heap = [(place, client) for client, place in self._listed.items()]
+            self._heap = [(position, client) for client, position in self._listed.items()]
             heapq.heapify(self._heap)
 
 
-# A client that has nothing running waits so many steps for a place before another, who has most of them, gives one up.
+# A client with nothing running waits this many steps; then the client with the most running sequences gives up a slot.
 PATIENCE_STEPS = 8
 
 
@@ -75,7 +75,7 @@ class WaitingQueue:
         self.num_steps = 0  # as the scheduler counts them
         self._clients: WeakValueDictionary[str, Client] = WeakValueDictionary()  # that have a request here
         self._waiting: dict[Client, None] = {}  # those that wait
-        self._turns = (Turns(is_long=False), Turns(is_long=True))  # kept while there are several
+        self._turns = (ClientHeap(is_long=False), ClientHeap(is_long=True))  # kept while there are several
         self._num_waiting = 0
         self._num_admitted = 0
 
@@ -104,7 +104,7 @@ class WaitingQueue:
         if len(self._waiting) == 1:
             return next(iter(self._waiting)).first(including_long=including_long)
         heads = [turns.first() for turns in self._turns[: 1 + including_long]]
-        return min(filter(None, heads), key=lambda sequence: sequence.client.place(sequence), default=None)
+        return min(filter(None, heads), key=lambda sequence: sequence.client.position(sequence), default=None)
 
     def pop(self, sequence: Sequence) -> None:
         """Take out what `first` gave, to be admitted."""
@@ -156,7 +156,7 @@ class WaitingQueue:
                 turns.clear()
 
     def _reorder(self, client: Client) -> None:
-        """It has left a place, so it may come before others now."""
+        """The client has given back a slot, so it may come before others now."""
         if client.num_running == 0:
             client.waits_since = self.num_steps
         if len(self._waiting) > 1:

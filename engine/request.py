@@ -19,9 +19,9 @@ from ..protocol.sampling import SamplingParams
 if TYPE_CHECKING:
     from .beams import BeamSearch
     from .client import Client
-    from .decoding import Decoding
-    from .grammar.apart import ConstraintApart
+    from .decoding import DecodingStrategy
     from .grammar.constraint import Constraint
+    from .grammar.remote import RemoteConstraint
 
 NO_SLOT = -1
 
@@ -105,7 +105,7 @@ class Sequence:
         "prompt_logprobs_to_skip",
     )
 
-    decoding: "Decoding"  # set by the scheduler, for as long as it is one of its sequences
+    decoding: "DecodingStrategy"  # set by the scheduler, for as long as it is one of its sequences
 
     def __init__(self, request: Request, sample: int, arrival: int, is_long: bool) -> None:
         params = request.prompt.params
@@ -121,7 +121,7 @@ class Sequence:
         self.max_total = request.max_total
         self.endings = request.endings
         self.search: BeamSearch | None = None  # that decides which token comes next, a result at a time
-        self.constraint: Constraint | ConstraintApart | None = None  # that says which tokens may come next
+        self.constraint: Constraint | RemoteConstraint | None = None  # that says which tokens may come next
         self.is_held = False  # until there is one, or until it knows what may come next
         self.is_waiting = False
         self.slot = NO_SLOT

@@ -9,7 +9,7 @@ from .queue import victim
 from .request import NO_SLOT, Sequence
 
 
-class Slots:
+class SlotPool:
     """Rows 0..n-1 of the workers' tables: which are free, and which were given back since the last plan.
 
     A slot may be taken again in the plan that frees it, since workers apply `freed` before `new`.
@@ -41,10 +41,10 @@ class Slots:
         return freed
 
 
-class Running:
+class RunningBatch:
     def __init__(self, cache: Cache, num_slots: int) -> None:
         self.cache = cache
-        self.slots = Slots(num_slots)
+        self.slots = SlotPool(num_slots)
         self.prefilling: list[Sequence] = []
         self.decoding: list[Sequence] = []
         self._is_settled = True
@@ -69,7 +69,7 @@ class Running:
 
     def _take_slot(self, sequence: Sequence) -> None:
         sequence.slot = self.slots.take()
-        sequence.request.client.take_place()
+        sequence.request.client.take_slot()
 
     def advance(self, sequence: Sequence, budget: int) -> int:
         """Plan the next chunk of known tokens of one that is prefilling; how many those are."""
@@ -85,7 +85,7 @@ class Running:
         self.cache.release(sequence)
         self.slots.give_back(sequence.slot)
         sequence.slot = NO_SLOT
-        sequence.request.client.leave_place()
+        sequence.request.client.leave_slot()
         self._is_settled = False
 
     def first_to_give_way(self) -> Sequence:

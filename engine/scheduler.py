@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 from ..protocol.messages import Ended, FailedRow, MaskFrame, Prompt, StepPlan, StepResult, Tokens, values
 from ..protocol.stats import Stats
-from .adapters import Adapters
+from .adapters import AdapterTable
 from .admission import Admission
 from .beam_decoding import BeamDecoding
 from .cache import Cache
@@ -19,14 +19,14 @@ from .decoding import PlainDecoding, end_at, repetitive
 from .grammar.constraint import Busy
 from .grammar.constraints import Constraints
 from .guided_decoding import GuidedDecoding
-from .limits import Limits, Load
+from .limits import Limits, StepLoad
 from .preemption import Preemption
 from .publisher import Publisher
 from .queue import WaitingQueue
 from .request import Request, Sequence
-from .running import Running
+from .running import RunningBatch
 from .stats import Counters
-from .step import Step
+from .step import ScheduledStep
 
 
 class Scheduler:
@@ -35,11 +35,11 @@ class Scheduler:
         limits: Limits,
         *,
         shares_prefixes: bool = True,
-        adapters: Adapters | None = None,
+        adapters: AdapterTable | None = None,
         constraints: Constraints | None = None,
     ) -> None:
         self.limits = limits
-        self.adapters = adapters or Adapters.none()
+        self.adapters = adapters or AdapterTable.none()
         self.constraints = constraints or Constraints.none()
         self.cache = Cache(
             limits.num_blocks,
@@ -50,8 +50,8 @@ class Scheduler:
         )
         self.sequences: dict[int, Sequence] = {}  # all that have not ended
         self.waiting = WaitingQueue()
-        self.running = Running(self.cache, limits.num_slots)
-        self.in_flight: deque[Step] = deque()
+        self.running = RunningBatch(self.cache, limits.num_slots)
+        self.in_flight: deque[ScheduledStep] = deque()
         self.publisher = Publisher()
         self.counters = Counters()
         self.admission = Admission(limits, self.waiting, self.running, self.cache, self.in_flight, self.counters)
@@ -142,10 +142,10 @@ class Scheduler:
         self.in_flight.append(step)
         return step.plan(self.running.slots.take_freed(), self.cache.take_moves())
 
-    def _gathered(self) -> Step:
-        step = Step(self.counters.steps)
+    def _gathered(self) -> ScheduledStep:
+        step = ScheduledStep(self.counters.steps)
         self.running.settle()
-        self.preemption.make_place(step)
+        self.preemption.relieve_overdue(step)
         new_blocks = self.preemption.make_room()
         self.beams.plan(step)
         self._plan_decodes(step, new_blocks)
@@ -161,7 +161,7 @@ class Scheduler:
         idle = [sequence for sequence in self.running.decoding if sequence.waits_for_host]
         return not self.in_flight and self.preemption.unblock(idle)
 
-    def _plan_decodes(self, step: Step, new_blocks: dict[Sequence, int]) -> None:
+    def _plan_decodes(self, step: ScheduledStep, new_blocks: dict[Sequence, int]) -> None:
         rows = [
             sequence
             for sequence in self.running.decoding
@@ -172,7 +172,7 @@ class Scheduler:
         step.add_decodes(rows, new_blocks)
         self.constraints.force(step, self.limits.max_num_batched_tokens - len(rows))
 
-    def _plan_prefills(self, step: Step, load: Load) -> None:
+    def _plan_prefills(self, step: ScheduledStep, load: StepLoad) -> None:
         for sequence in self.running.prefilling:
             if load.tokens_left:
                 num_tokens = self.running.advance(sequence, load.tokens_left)
@@ -225,13 +225,13 @@ class Scheduler:
         """Which tokens the oldest step in flight may sample, once that is known and if it isn't all."""
         return self.guided.take_mask()
 
-    def _step_of(self, result: StepResult) -> Step:
+    def _step_of(self, result: StepResult) -> ScheduledStep:
         if not self.in_flight or self.in_flight[0].number != result.step:
             expected = self.in_flight[0].number if self.in_flight else "none"
             raise RuntimeError(f"Rank 0 answered step {result.step}, and the step in flight is {expected}.")
         return self.in_flight.popleft()
 
-    def _fail(self, step: Step, failed: FailedRow) -> None:
+    def _fail(self, step: ScheduledStep, failed: FailedRow) -> None:
         sequence = step.rows[failed.row]
         if not sequence.has_ended:
             self.cache.forget(sequence)

@@ -9,7 +9,7 @@ from .offload import Moves
 from .request import Sequence
 
 
-class Step:
+class ScheduledStep:
     __slots__ = (
         "number", "rows", "slots", "num_tokens", "new", "forks", "copies", "decided", "forced", "masked",
         "dropped", "_added",

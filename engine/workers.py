@@ -29,7 +29,7 @@ Answer = TypeVar("Answer", Loaded, Allocated)
 Value = TypeVar("Value")
 
 
-class Stopped(Exception):
+class StopRequested(Exception):
     """The tree was told to stop before it was ready."""
 
 
@@ -66,7 +66,7 @@ class Workers:
             message = inbox.receive()
             if isinstance(message, Stop):
                 self.send(message)
-                raise Stopped
+                raise StopRequested
             if isinstance(message, kind):
                 found[message.rank] = value(message)
         return [found[rank] for rank in sorted(found)]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ...protocol.errors import PenstockError
 from ...protocol.guided import Grammar
 from ...protocol.helper import HelperDiedError
-from .constraint import TOO_DEAR, Busy, Matching, TooDear
+from .constraint import TOO_EXPENSIVE, Busy, GrammarMatcher, TooExpensive
 from .pool import PATIENCE_SECONDS, Pool
 from .trial import Trial, too_much
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _MOST_KEPT = 64
 _MOST_CHARACTERS_KEPT = 8 << 20  # of source
 
-Outcome = Matching | TooDear | str  # a matcher at its beginning, or what is wrong
+Outcome = GrammarMatcher | TooExpensive | str  # a matcher at its beginning, or what is wrong
 
 
 class Result(NamedTuple):
@@ -34,7 +34,7 @@ class Result(NamedTuple):
     is_kept: bool = True
 
 
-class _Own(threading.local):
+class _ThreadLocal(threading.local):
     """What each thread has of its own."""
 
     trial: Trial | None = None
@@ -51,7 +51,7 @@ class Compiler:
         self._pool = Pool(self._compile, self._tell, self._refuse)
         self._vocabulary: Vocabulary | None = None
         self._loading = threading.Lock()
-        self._own = _Own()
+        self._own = _ThreadLocal()
 
     def find(self, grammar: Grammar, client: str = "") -> Outcome | Busy | None:
         """What came of it; None: it is being compiled, and `collect` will give it."""
@@ -127,10 +127,10 @@ class Compiler:
         matcher = _warmed(Matcher.compiled(grammar, self._vocabulary, IN_THE_LOOP))
         if matcher.error is None:
             return matcher
-        return _warmed(Matcher.compiled(grammar, self._vocabulary, MOST)).error or TOO_DEAR
+        return _warmed(Matcher.compiled(grammar, self._vocabulary, MOST)).error or TOO_EXPENSIVE
 
 
-def _warmed(matcher: Matching) -> Matching:
+def _warmed(matcher: GrammarMatcher) -> GrammarMatcher:
     """The first mask is the dearest, and its work is kept for all forks."""
     if matcher.error is None:
         matcher.mask([])

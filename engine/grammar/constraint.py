@@ -13,7 +13,7 @@ from ...protocol.messages import mask_bytes
 from .thoughts import ThoughtState
 
 
-class Matching(Protocol):
+class GrammarMatcher(Protocol):
     """A grammar's state after some tokens (`matcher.py`)."""
 
     @property
@@ -22,7 +22,7 @@ class Matching(Protocol):
     @property
     def is_complete(self) -> bool: ...
 
-    def fork(self) -> "Matching": ...
+    def fork(self) -> "GrammarMatcher": ...
 
     def take(self, tokens: list[int]) -> bool: ...
 
@@ -31,11 +31,11 @@ class Matching(Protocol):
     def mask(self, endings: list[int]) -> bytearray: ...
 
 
-class TooDear:
-    """What a grammar is compiled to that would hold the engine's loop up (`apart.py`)."""
+class TooExpensive:
+    """What a grammar is compiled to that would hold the engine's loop up (`remote.py`)."""
 
 
-TOO_DEAR = TooDear()
+TOO_EXPENSIVE = TooExpensive()
 
 
 class Busy(NamedTuple):
@@ -58,12 +58,12 @@ class Constraint:
         "_endings", "_matcher", "_num_bytes", "_thought", "_untouched", "certain", "error", "may_force", "seconds",
     )  # fmt: skip
 
-    is_apart = False
+    is_remote = False
     is_awaited = False  # what it says is known at once
 
     def __init__(
         self,
-        matcher: Matching | None,
+        matcher: GrammarMatcher | None,
         thought: ThoughtState,
         endings: list[int],
         vocab_size: int,

@@ -16,20 +16,20 @@ from ...protocol.guided import Grammar
 from ...protocol.messages import MaskFrame, Prompt, column, mask_bytes
 from ...protocol.sampling import SamplingParams
 from ..request import Request, Sequence
-from ..step import Step
-from .apart import ConstraintApart
-from .constraint import Busy, Constraint, Matching, TooDear
-from .pace import Pace
+from ..step import ScheduledStep
+from .constraint import Busy, Constraint, GrammarMatcher, TooExpensive
+from .loop_budget import LoopBudget
+from .remote import RemoteConstraint
 from .thoughts import ThoughtState
 
 # Where a request wants one of these, its certain tokens are sampled one by one, each under a mask that allows no other:
 # they tell something of every token that is sampled, or may forbid it.
 _SAMPLES_EACH = ("bad_words_ids", "no_repeat_ngram_size", "early_stop")
 
-Outcome = Matching | TooDear | Busy | str
+Outcome = GrammarMatcher | TooExpensive | Busy | str
 
 
-class Compiling(Protocol):
+class GrammarCompiler(Protocol):
     """What the constraints ask of `compiler.py`."""
 
     def find(self, grammar: Grammar, client: str) -> Outcome | None: ...
@@ -39,16 +39,16 @@ class Compiling(Protocol):
     def collect(self) -> list[tuple[Grammar, Outcome]]: ...
 
 
-class FollowingApart(Protocol):
-    """And of `apart.py`."""
+class Follower(Protocol):
+    """And of `remote.py`."""
 
     def constraint(
         self, grammar: Grammar, prompt: Prompt, endings: list[int], history: "array[int]", *, may_force: bool
-    ) -> ConstraintApart: ...
+    ) -> RemoteConstraint: ...
 
-    def follow(self, constraint: ConstraintApart) -> None: ...
+    def follow(self, constraint: RemoteConstraint) -> None: ...
 
-    def collect(self) -> list[ConstraintApart]: ...
+    def collect(self) -> list[RemoteConstraint]: ...
 
 
 class _NoGrammars:
@@ -62,41 +62,41 @@ class _NoGrammars:
         return []
 
 
-class _Nobody:
+class _NoFollower:
     def constraint(
         self, grammar: Grammar, prompt: Prompt, endings: list[int], history: "array[int]", *, may_force: bool
-    ) -> ConstraintApart:
+    ) -> RemoteConstraint:
         raise NotImplementedError("without grammars nobody needs to be followed")
 
-    def follow(self, constraint: ConstraintApart) -> None:
+    def follow(self, constraint: RemoteConstraint) -> None:
         """Nobody is."""
 
-    def collect(self) -> list[ConstraintApart]:
+    def collect(self) -> list[RemoteConstraint]:
         return []
 
 
 class Constraints:
     def __init__(
         self,
-        compiler: Compiling,
-        apart: FollowingApart,
+        compiler: GrammarCompiler,
+        follower: Follower,
         vocab_size: int,
         *,
         may_force: bool = True,
-        pace: Pace | None = None,
+        loop_budget: LoopBudget | None = None,
     ) -> None:
         self._compiler = compiler
-        self._apart = apart
+        self._follower = follower
         self._vocab_size = vocab_size
         self._may_force = may_force  # no step of a user's own has a say in which token is sampled
-        self._pace = pace or Pace()
+        self._loop_budget = loop_budget or LoopBudget()
         self._held: dict[Grammar, dict[str, dict[Sequence, None]]] = {}  # of each client, until it is compiled
-        self._followed: dict[ConstraintApart, Sequence] = {}
+        self._followed: dict[RemoteConstraint, Sequence] = {}
 
     @classmethod
     def none(cls) -> "Constraints":
         """Where no request brings a grammar or a limit."""
-        return cls(_NoGrammars(), _Nobody(), 0)
+        return cls(_NoGrammars(), _NoFollower(), 0)
 
     # --- before the first step --------------------------------------------------------------------------------------
 
@@ -144,50 +144,52 @@ class Constraints:
         held = [sequence for clients in self._held.values() for held in clients.values() for sequence in held]
         return sum(not each.has_ended for each in held) + sum(each.is_held for each in self._followed.values())
 
-    def _give_constraint(self, sequence: Sequence, grammar: Grammar | None, outcome: Matching | TooDear | None) -> None:
-        if grammar is not None and isinstance(outcome, TooDear):
-            self._move_apart(sequence, grammar)
+    def _give_constraint(
+        self, sequence: Sequence, grammar: Grammar | None, outcome: GrammarMatcher | TooExpensive | None
+    ) -> None:
+        if grammar is not None and isinstance(outcome, TooExpensive):
+            self._move_to_follower(sequence, grammar)
             sequence.is_held = True
             return
         request = sequence.request
         thought = ThoughtState(request.prompt.thought, request.prompt.params.reasoning_max_tokens)
-        own = None if outcome is None or isinstance(outcome, TooDear) else outcome.fork()
+        own = None if outcome is None or isinstance(outcome, TooExpensive) else outcome.fork()
         constraint = Constraint(own, thought, list(request.endings), self._vocab_size, may_force=self._forces(request))
         sequence.constraint = None if constraint.is_over else constraint
 
     def _forces(self, request: Request) -> bool:
         return self._may_force and _may_force(request.prompt.params)
 
-    # --- sequences that are followed apart --------------------------------------------------------------------------
+    # --- sequences that the follower's process follows --------------------------------------------------------------
 
     def heard(self) -> Iterable[Sequence]:
         """Those of which it is known now what they may say next."""
-        for constraint in self._apart.collect():
+        for constraint in self._follower.collect():
             if (sequence := self._followed.pop(constraint, None)) is not None and not sequence.has_ended:
                 yield sequence
 
     def _may_go_on(self, grammar: Grammar | None, constraint: Constraint) -> bool:
         """In the engine's loop. A thought's limit alone takes no time."""
-        return grammar is None or self._pace.allows(constraint)
+        return grammar is None or self._loop_budget.allows(constraint)
 
-    def _move_apart(self, sequence: Sequence, grammar: Grammar) -> None:
+    def _move_to_follower(self, sequence: Sequence, grammar: Grammar) -> None:
         """What its grammar allows is found out elsewhere from here on."""
         request = sequence.request
-        sequence.constraint = constraint = self._apart.constraint(
+        sequence.constraint = constraint = self._follower.constraint(
             grammar, request.prompt, list(request.endings), sequence.output, may_force=self._forces(request)
         )
-        self._follow_apart(sequence, constraint)
+        self._follow_remotely(sequence, constraint)
 
-    def _follow_apart(self, sequence: Sequence, constraint: ConstraintApart) -> None:
+    def _follow_remotely(self, sequence: Sequence, constraint: RemoteConstraint) -> None:
         self._followed[constraint] = sequence
-        self._apart.follow(constraint)
+        self._follower.follow(constraint)
 
     def forget(self, sequence: Sequence) -> None:
         """It has ended."""
         grammar, constraint = sequence.request.prompt.grammar, sequence.constraint
         if constraint is None and grammar is not None and sequence.is_held:
             self._leave(sequence, grammar)
-        elif isinstance(constraint, ConstraintApart):
+        elif isinstance(constraint, RemoteConstraint):
             constraint.is_gone = True
             self._followed.pop(constraint, None)
 
@@ -205,7 +207,7 @@ class Constraints:
 
     # --- a step -----------------------------------------------------------------------------------------------------
 
-    def force(self, step: Step, budget: int) -> None:
+    def force(self, step: ScheduledStep, budget: int) -> None:
         """Give the step's rows, each of which computes one token, those behind it that are certain."""
         for row, sequence in enumerate(step.rows):
             constraint = sequence.constraint
@@ -220,7 +222,7 @@ class Constraints:
                 sequence.num_computed += len(tokens)
                 budget -= len(tokens)
 
-    def mark(self, step: Step) -> None:
+    def mark(self, step: ScheduledStep) -> None:
         """Note the rows that sample and may not sample just anything."""
         for row, sequence in enumerate(step.rows):
             if sequence.constraint is None or sequence.num_left > 0:
@@ -229,7 +231,7 @@ class Constraints:
             if sequence.constraint.binds(num_ahead):
                 step.masked.append(row)
 
-    def frame(self, step: Step) -> MaskFrame:
+    def frame(self, step: ScheduledStep) -> MaskFrame:
         """The masks of a step, now that all tokens before it have come."""
         bits = bytearray()
         for row in step.masked:
@@ -243,18 +245,18 @@ class Constraints:
         return MaskFrame(step.number, column(step.masked), bytes(bits))
 
     def _mask(
-        self, sequence: Sequence, constraint: Constraint | ConstraintApart, num_given: int
+        self, sequence: Sequence, constraint: Constraint | RemoteConstraint, num_given: int
     ) -> bytes | bytearray | None:
-        if isinstance(constraint, ConstraintApart):
+        if isinstance(constraint, RemoteConstraint):
             return constraint.mask(num_given)
         grammar = sequence.request.prompt.grammar
         mask = None
         if self._may_go_on(grammar, constraint):
-            mask = self._pace.timed(constraint, constraint.mask, num_given)
+            mask = self._loop_budget.timed(constraint, constraint.mask, num_given)
             if constraint.error is None:
                 return mask
         if grammar is not None:
-            self._move_apart(sequence, grammar)
+            self._move_to_follower(sequence, grammar)
             return None
         return mask
 
@@ -266,32 +268,32 @@ class Constraints:
 
     def begin_step(self, forward_time: float) -> None:
         """A step's result has come: what grammars take of the loop is counted anew."""
-        self._pace.begin_step(forward_time)
+        self._loop_budget.begin_step(forward_time)
 
     def follow(self, sequence: Sequence, tokens: Iterable[int]) -> None:
         """Its next tokens have come."""
         constraint, grammar = sequence.constraint, sequence.request.prompt.grammar
-        if isinstance(constraint, ConstraintApart):
+        if isinstance(constraint, RemoteConstraint):
             _take(constraint, tokens)
             if constraint.is_awaited:
-                self._follow_apart(sequence, constraint)
+                self._follow_remotely(sequence, constraint)
         elif constraint is not None:
             if self._may_go_on(grammar, constraint):
-                self._pace.timed(constraint, _take, constraint, tokens)
+                self._loop_budget.timed(constraint, _take, constraint, tokens)
                 if constraint.is_over:
                     sequence.constraint = None
                 if constraint.error is None:
                     return
             if grammar is not None:
-                self._move_apart(sequence, grammar)
+                self._move_to_follower(sequence, grammar)
 
 
-def _take(constraint: Constraint | ConstraintApart, tokens: Iterable[int]) -> None:
+def _take(constraint: Constraint | RemoteConstraint, tokens: Iterable[int]) -> None:
     for token in tokens:
         constraint.take(token)
 
 
-def _num_forcible(sequence: Sequence, constraint: Constraint | ConstraintApart) -> int:
+def _num_forcible(sequence: Sequence, constraint: Constraint | RemoteConstraint) -> int:
     """How many of its certain tokens may be given. A row samples behind them: so one that ends the answer is left for
     it to sample, and so is the last where nothing may follow, not even an ending."""
     num_certain = len(constraint.certain)

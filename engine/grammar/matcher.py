@@ -22,7 +22,7 @@ MOST = LLParserLimits(
     max_lexer_states=25_000,
     verbose_errors=False,
 )
-# What it may cost the engine's own loop. Beyond it a sequence is followed elsewhere (`apart.py`). Measured with these:
+# What it may cost the engine's own loop. Beyond it a sequence is followed elsewhere (`remote.py`). Measured with these:
 # 4 ms for the dearest step of ambiguous grammars, 1.5 ms of ordinary ones with a vocabulary of 60,000; of those, only
 # objects of more than sixty optional properties need more.
 IN_THE_LOOP = LLParserLimits(

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from ...protocol.guided import Grammar
-from .turns import Turns
+from .round_robin import RoundRobin
 
 Result = TypeVar("Result")
 
@@ -38,7 +38,7 @@ class Pool(Generic[Result]):
         self._done = done
         self._refuse = refuse
         self._changed = threading.Condition()
-        self._turns: Turns[Grammar] = Turns(lambda grammar: len(grammar.text))
+        self._turns: RoundRobin[Grammar] = RoundRobin(lambda grammar: len(grammar.text))
         self._begun: dict[Grammar, str] = {}  # being compiled, for the client whose turn it was
         self._num_threads = self._num_idle = 0
         self._is_watched = False

@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 Item = TypeVar("Item", bound=Hashable)
 
 
-class Turns(Generic[Item]):
+class RoundRobin(Generic[Item]):
     def __init__(self, size: Callable[[Item], int] = lambda item: 1) -> None:
         self._size = size
         # By client in the order of their turns, and each item with when it came.

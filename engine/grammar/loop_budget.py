@@ -17,7 +17,7 @@ _SHARE, _LEAST_SECONDS = 0.5, 0.008
 _CHEAP_SECONDS, _MOST = 0.0003, 4
 
 
-class Pace:
+class LoopBudget:
     def __init__(self) -> None:
         self._spent = 0.0
         self._share = _LEAST_SECONDS

@@ -12,7 +12,7 @@ from ..protocol.messages import Tokens, column, values
 _MOST_STEPS = 32  # in one message
 
 
-class HeldTokens:
+class TokenBuffer:
     def __init__(self) -> None:
         self._watched: set[int] = set()  # sequences whose every token is wanted at once
         self._held: list[Tokens] = []  # of the same sequences, a token each

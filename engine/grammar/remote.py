@@ -22,13 +22,13 @@ from ...protocol.helper import Bounds, Helper, HelperDiedError
 from ...protocol.messages import Prompt, mask_bytes
 from ...protocol.thought import Thought
 from .constraint import bits
-from .turns import Turns
+from .round_robin import RoundRobin
 
 # Masks give way to what computes the steps. A sequence that is followed anew takes all of its tokens at once.
 _BOUNDS = Bounds(cpu_seconds=10, memory_bytes=2 << 30, wall_seconds=120.0, nice=5)
 
 
-class Start(msgspec.Struct, array_like=True):
+class SequenceStart(msgspec.Struct, array_like=True):
     """Of a sequence that the process doesn't know."""
 
     folder: str
@@ -39,9 +39,9 @@ class Start(msgspec.Struct, array_like=True):
     endings: list[int]
 
 
-class Job(msgspec.Struct, array_like=True):
+class FollowJob(msgspec.Struct, array_like=True):
     number: int
-    start: Start | None
+    start: SequenceStart | None
     tokens: list[int]  # that have come: all of them with a start, else those since the last job
     gone: list[int]  # sequences that nobody follows any more
 
@@ -53,7 +53,7 @@ class Report(msgspec.Struct, array_like=True):
     error: str | None
 
 
-class ConstraintApart:
+class RemoteConstraint:
     """Stands in for a `Constraint`: knows what has come, and what the process said to it."""
 
     __slots__ = (
@@ -61,10 +61,10 @@ class ConstraintApart:
         "may_force", "start", "unsent",
     )  # fmt: skip
 
-    is_apart = True
+    is_remote = True
     is_over = False
 
-    def __init__(self, start: Start, history: "array[int]", *, may_force: bool, client: str = "") -> None:
+    def __init__(self, start: SequenceStart, history: "array[int]", *, may_force: bool, client: str = "") -> None:
         self.start = start
         self.client = client
         self.history = history  # all tokens that have come; the sequence's own
@@ -112,7 +112,7 @@ class ConstraintApart:
         self.completes, self.error = report.completes, report.error
 
 
-class Apart:
+class RemoteFollower:
     """Have a constraint that is awaited `follow`ed; `collect` gives those that have heard."""
 
     def __init__(self, tokenizer_folder: Path, vocab_size: int, wake: Callable[[], None]) -> None:
@@ -120,31 +120,31 @@ class Apart:
         self._vocab_size = vocab_size
         self._wake = wake
         self._changed = threading.Condition()
-        self._waiting: Turns[ConstraintApart] = Turns()
-        self._done: SimpleQueue[tuple[ConstraintApart, Report]] = SimpleQueue()
+        self._waiting: RoundRobin[RemoteConstraint] = RoundRobin()
+        self._done: SimpleQueue[tuple[RemoteConstraint, Report]] = SimpleQueue()
         self._thread: threading.Thread | None = None
         # The thread's own.
-        self._helper = Helper("grammar", "penstock.engine.grammar.apart_process", _BOUNDS)
+        self._helper = Helper("grammar", "penstock.engine.grammar.remote_process", _BOUNDS)
         self._generation = 0  # of the process that was asked last
-        self._numbers: dict[ConstraintApart, int] = {}  # of those that it knows
+        self._numbers: dict[RemoteConstraint, int] = {}  # of those that it knows
         self._count = itertools.count()
 
     def constraint(
         self, grammar: Grammar, prompt: Prompt, endings: list[int], history: "array[int]", *, may_force: bool
-    ) -> ConstraintApart:
+    ) -> RemoteConstraint:
         limit = prompt.params.reasoning_max_tokens
-        start = Start(self._folder, self._vocab_size, grammar, prompt.thought, limit, endings)
-        return ConstraintApart(start, history, may_force=may_force, client=prompt.client)
+        start = SequenceStart(self._folder, self._vocab_size, grammar, prompt.thought, limit, endings)
+        return RemoteConstraint(start, history, may_force=may_force, client=prompt.client)
 
-    def follow(self, constraint: ConstraintApart) -> None:
+    def follow(self, constraint: RemoteConstraint) -> None:
         with self._changed:
             self._waiting.put(constraint.client, constraint)
             self._changed.notify()
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="grammars-apart", daemon=True)
+            self._thread = threading.Thread(target=self._run, name="remote-grammars", daemon=True)
             self._thread.start()
 
-    def collect(self) -> list[ConstraintApart]:
+    def collect(self) -> list[RemoteConstraint]:
         heard = [self._done.get() for _ in range(self._done.qsize())]
         for constraint, report in heard:
             constraint.hear(report)
@@ -159,7 +159,7 @@ class Apart:
                 self._done.put((constraint, self._reported(constraint, tokens)))
                 self._wake()
 
-    def _next(self) -> tuple[ConstraintApart, list[int]]:
+    def _next(self) -> tuple[RemoteConstraint, list[int]]:
         with self._changed:
             while (found := self._waiting.take()) is None:
                 self._changed.wait()
@@ -168,7 +168,7 @@ class Apart:
         tokens, constraint.unsent = constraint.unsent, []
         return constraint, tokens
 
-    def _reported(self, constraint: ConstraintApart, tokens: list[int]) -> Report:
+    def _reported(self, constraint: RemoteConstraint, tokens: list[int]) -> Report:
         try:
             answer = self._helper.ask_as(lambda generation: self._job(constraint, tokens, generation))
             return msgspec.msgpack.decode(answer, type=Report)
@@ -177,7 +177,7 @@ class Apart:
         except PenstockError as error:  # there is no process to be had
             return Report([], None, False, str(error))
 
-    def _job(self, constraint: ConstraintApart, tokens: list[int], generation: int) -> bytes:
+    def _job(self, constraint: RemoteConstraint, tokens: list[int], generation: int) -> bytes:
         if generation != self._generation:  # a new process knows nobody, whatever the last one ended of
             self._generation = generation
             self._numbers.clear()
@@ -186,4 +186,4 @@ class Apart:
         if constraint not in self._numbers:
             self._numbers[constraint] = next(self._count)
             start, tokens = constraint.start, constraint.history.tolist()
-        return msgspec.msgpack.encode(Job(self._numbers[constraint], start, tokens, gone))
+        return msgspec.msgpack.encode(FollowJob(self._numbers[constraint], start, tokens, gone))
