@@ -3,7 +3,7 @@
 import time
 from collections import deque
 
-from ..protocol.messages import Ended
+from ..protocol.messages import SequenceEnded
 from .cache import Cache, Found
 from .limits import Demand, FreeBlocks, Limits, StepLoad, gates
 from .queue import WaitingQueue, victim
@@ -90,7 +90,7 @@ class Admission:
         if self.is_awaited(sequence):
             return
         message = self._cache.outgrown(sequence.num_known)
-        sequence.decoding.end(sequence, Ended(sequence.id, "error", error_code=429, error_msg=message))
+        sequence.decoding.end(sequence, SequenceEnded(sequence.id, "error", error_code=429, error_msg=message))
 
     def next(self, load: StepLoad) -> Sequence | None:
         """Stays in the queue."""

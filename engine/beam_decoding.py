@@ -12,7 +12,7 @@ from array import array
 import msgspec
 
 from ..protocol.beams import BeamSearchParams
-from ..protocol.messages import Candidates, Ended, request_and_sample
+from ..protocol.messages import Candidates, SequenceEnded, request_and_sample
 from .beams import BeamSearch, Continuation, Hypothesis
 from .cache import Cache
 from .decoding import DecodingStrategy
@@ -97,7 +97,7 @@ class BeamDecoding(DecodingStrategy):
             self._publish(search, forward_time, None)
         elif self._cache.blocks_for(search.length) > self._cache.num_blocks:
             message = self._cache.outgrown(search.length)
-            self._publish(search, forward_time, Ended(beam.id, "error", error_code=429, error_msg=message))
+            self._publish(search, forward_time, SequenceEnded(beam.id, "error", error_code=429, error_msg=message))
         else:
             self._follow(search, continuations)
 
@@ -146,12 +146,12 @@ class BeamDecoding(DecodingStrategy):
 
     # --- ends -------------------------------------------------------------------------------------------------------
 
-    def end(self, beam: Sequence, ended: Ended) -> None:
+    def end(self, beam: Sequence, ended: SequenceEnded) -> None:
         """Its search is aborted, or one of its beams went wrong; the samples keep what there is."""
         if beam.search is not None:
             self._publish(beam.search, 0.0, ended)
 
-    def _publish(self, search: BeamSearch, forward_time: float, ended: Ended | None) -> None:
+    def _publish(self, search: BeamSearch, forward_time: float, ended: SequenceEnded | None) -> None:
         """All samples come and end together; `forward_time` is of the step that they are told with."""
         del self._searches[search.request.prompt.request_id]
         best = search.best()
@@ -167,7 +167,7 @@ class BeamDecoding(DecodingStrategy):
             if hypothesis.output:
                 self._publisher.run(sample, hypothesis.output)
             self._counters.generated_tokens += len(hypothesis.output)
-            own = ended or Ended(0, hypothesis.finish_reason, hypothesis.stop_reason)
+            own = ended or SequenceEnded(0, hypothesis.finish_reason, hypothesis.stop_reason)
             self._publisher.end(sample, msgspec.structs.replace(own, sequence_id=sample.id, score=hypothesis.score))
 
     def _leave(self, beam: Sequence) -> None:

@@ -7,7 +7,7 @@ that are verified or prompts with media, is another class behind the same few me
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 
-from ..protocol.messages import Ended, StepResult, values
+from ..protocol.messages import SequenceEnded, StepResult, values
 from .publisher import Publisher
 from .queue import WaitingQueue
 from .request import Sequence
@@ -29,7 +29,7 @@ class DecodingStrategy(ABC):
         """It was preempted: it joins the queue, unless it has to wait for something else first."""
 
     @abstractmethod
-    def end(self, sequence: Sequence, ended: Ended) -> None:
+    def end(self, sequence: Sequence, ended: SequenceEnded) -> None:
         """The one way out, whatever it was doing."""
 
     def num_candidates(self, sequence: Sequence) -> int:
@@ -53,7 +53,7 @@ class PlainDecoding(DecodingStrategy):
     def give_way(self, sequence: Sequence) -> None:
         self._waiting.push(sequence)
 
-    def end(self, sequence: Sequence, ended: Ended) -> None:
+    def end(self, sequence: Sequence, ended: SequenceEnded) -> None:
         sequence.has_ended = True
         del self._sequences[sequence.id]
         if sequence.is_running:
@@ -64,12 +64,12 @@ class PlainDecoding(DecodingStrategy):
         self._publisher.end(sequence, ended)
 
 
-def end_at(sequence: Sequence, token: int) -> Ended | None:
+def end_at(sequence: Sequence, token: int) -> SequenceEnded | None:
     """Its newest token may end it: by what it is, or because it is the last that may be."""
     if token in sequence.endings and sequence.num_known >= sequence.request.min_total:
-        return Ended(sequence.id, "stop", sequence.endings[token])
+        return SequenceEnded(sequence.id, "stop", sequence.endings[token])
     if sequence.num_known >= sequence.max_total:
-        return Ended(sequence.id, "length")
+        return SequenceEnded(sequence.id, "length")
     return None
 
 

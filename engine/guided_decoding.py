@@ -8,7 +8,7 @@ comes back when it is known what it may say. From then on it keeps both, and isn
 from array import array
 from collections import deque
 
-from ..protocol.messages import Ended, MaskFrame
+from ..protocol.messages import MaskFrame, SequenceEnded
 from .decoding import DecodingStrategy, PlainDecoding, end_at
 from .grammar.constraints import Constraints
 from .publisher import Publisher
@@ -63,7 +63,7 @@ class GuidedDecoding(DecodingStrategy):
         else:
             self._plain.give_way(sequence)
 
-    def end(self, sequence: Sequence, ended: Ended) -> None:
+    def end(self, sequence: Sequence, ended: SequenceEnded) -> None:
         self._constraints.forget(sequence)
         self._plain.end(sequence, ended)
 
@@ -95,9 +95,9 @@ class GuidedDecoding(DecodingStrategy):
         elif constraint.is_awaited:
             self._hold(sequence)
         elif constraint.error is not None:
-            self.end(sequence, Ended(sequence.id, "error", error_code=400, error_msg=constraint.error))
+            self.end(sequence, SequenceEnded(sequence.id, "error", error_code=400, error_msg=constraint.error))
         elif constraint.is_complete and (not sequence.endings or sequence.num_known < sequence.request.min_total):
-            self.end(sequence, Ended(sequence.id, "stop"))  # no token says so
+            self.end(sequence, SequenceEnded(sequence.id, "stop"))  # no token says so
 
     def _hold(self, sequence: Sequence) -> None:
         """Nobody knows yet what it may say next. Where nothing of it is planned it may keep what it has."""

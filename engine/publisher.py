@@ -6,7 +6,16 @@ The loop sends what `take` returns.
 
 from array import array
 
-from ..protocol.messages import Ended, Logprobs, Opened, Resumed, StepResult, Tokens, column, wide_column
+from ..protocol.messages import (
+    Logprobs,
+    SequenceEnded,
+    SequenceOpened,
+    SequenceResumed,
+    StepResult,
+    Tokens,
+    column,
+    wide_column,
+)
 from .request import Sequence
 from .step import ScheduledStep
 
@@ -16,9 +25,9 @@ _PROMPT_TAIL = 16
 
 class Publisher:
     def __init__(self) -> None:
-        self._opened: list[Opened] = []
-        self._resumed: list[Resumed] = []
-        self._ended: list[Ended] = []
+        self._opened: list[SequenceOpened] = []
+        self._resumed: list[SequenceResumed] = []
+        self._ended: list[SequenceEnded] = []
         self._logprobs: list[Logprobs] = []
         self._runs: dict[int, array[int]] = {}
 
@@ -33,7 +42,7 @@ class Publisher:
             sequence.is_opened = True
             sequence.silent_time = 0.0
         if sequence.silent_time or sequence.untold_preemptions:
-            self._resumed.append(Resumed(sequence.id, sequence.silent_time, sequence.untold_preemptions))
+            self._resumed.append(SequenceResumed(sequence.id, sequence.silent_time, sequence.untold_preemptions))
         sequence.silent_time = 0.0
         sequence.untold_preemptions = 0
         sequence.has_news = False
@@ -42,7 +51,7 @@ class Publisher:
         """All the tokens of a sequence at once."""
         self._runs[sequence.id] = token_ids
 
-    def end(self, sequence: Sequence, ended: Ended) -> None:
+    def end(self, sequence: Sequence, ended: SequenceEnded) -> None:
         if sequence.has_news:
             self.news(sequence)
         self._ended.append(ended)
@@ -82,9 +91,9 @@ class Publisher:
         return self.take([], array("i"), 0.0)
 
 
-def _opened(sequence: Sequence) -> Opened:
+def _opened(sequence: Sequence) -> SequenceOpened:
     prompt = sequence.request.prompt
-    return Opened(
+    return SequenceOpened(
         sequence_id=sequence.id,
         num_prompt=sequence.num_prompt,
         prompt_tail=prompt.token_ids[-4 * _PROMPT_TAIL :],

@@ -131,7 +131,7 @@ class Sequence:
         self.num_findable = 0  # blocks at the table's head that have their key
         self.num_certain = 0  # tokens at its end that the model had no doubt of, where somebody counts them
         self.has_ended = False
-        self.has_news = True  # an Opened or Resumed is due with its next token
+        self.has_news = True  # a SequenceOpened or SequenceResumed is due with its next token
         self.is_opened = False
         self.start_time: float | None = None
         self.silent_time = 0.0  # of steps that gave it no token, not yet told

@@ -9,7 +9,7 @@ from array import array
 from collections import deque
 from collections.abc import Iterable, Iterator
 
-from ..protocol.messages import Ended, FailedRow, MaskFrame, Prompt, StepPlan, StepResult, Tokens, values
+from ..protocol.messages import FailedRow, MaskFrame, Prompt, SequenceEnded, StepPlan, StepResult, Tokens, values
 from ..protocol.stats import Stats
 from .adapters import AdapterTable
 from .admission import Admission
@@ -80,7 +80,7 @@ class Scheduler:
     def _let_in(self, sequence: Sequence, refusal: Busy | str | None) -> None:
         if refusal is not None:
             code, why = (429, refusal.why) if isinstance(refusal, Busy) else (400, refusal)
-            sequence.decoding.end(sequence, Ended(sequence.id, "error", error_code=code, error_msg=why))
+            sequence.decoding.end(sequence, SequenceEnded(sequence.id, "error", error_code=code, error_msg=why))
         elif not sequence.is_held:
             self.waiting.push(sequence)
 
@@ -109,7 +109,7 @@ class Scheduler:
         for sequence_id in sequence_ids:
             if (sequence := self.beams.beam_for(sequence_id) or self.sequences.get(sequence_id)) is not None:
                 sequence.decoding.end(
-                    sequence, Ended(sequence.id, "abort", error_code=499, error_msg="The request was aborted.")
+                    sequence, SequenceEnded(sequence.id, "abort", error_code=499, error_msg="The request was aborted.")
                 )
 
     def take_ends(self) -> Tokens | None:
@@ -217,7 +217,7 @@ class Scheduler:
         for entry in result.candidates:
             self.beams.hear(step.rows[entry.row], entry, result.forward_time)
         for sequence in repetitive(step, result):
-            sequence.decoding.end(sequence, Ended(sequence.id, "stop", "repetition"))
+            sequence.decoding.end(sequence, SequenceEnded(sequence.id, "stop", "repetition"))
         self.counters.generated_tokens += len(tokens)
         return self.publisher.take(sequence_ids, tokens, result.forward_time)
 
@@ -238,7 +238,7 @@ class Scheduler:
             if sequence.is_running:
                 self.running.leave(sequence, 0)
             sequence.decoding.end(
-                sequence, Ended(sequence.id, "error", error_code=failed.error_code, error_msg=failed.message)
+                sequence, SequenceEnded(sequence.id, "error", error_code=failed.error_code, error_msg=failed.message)
             )
 
     def check(self) -> None:

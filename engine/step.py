@@ -4,7 +4,7 @@ from array import array
 from collections.abc import Sequence as Columns
 from itertools import repeat
 
-from ..protocol.messages import Forced, Fork, NewSlot, StepPlan, column
+from ..protocol.messages import ForcedTokens, Fork, NewSlot, StepPlan, column
 from .offload import Moves
 from .request import Sequence
 
@@ -23,7 +23,7 @@ class ScheduledStep:
         self.new: list[NewSlot] = []
         self.forks: list[Fork] = []
         self.copies: list[int] = []  # pairs of source block, target block
-        self.decided: list[Forced] = []  # tokens that no worker samples
+        self.decided: list[ForcedTokens] = []  # tokens that no worker samples
         self.forced: dict[Sequence, array[int]] = {}  # those among them that come with this step's result
         self.masked: list[int] = []  # rows
         self.dropped: set[Sequence] = set()  # whose results don't count: nobody knew in time what they may say
@@ -55,12 +55,12 @@ class ScheduledStep:
 
     def decide(self, sequence: Sequence) -> None:
         """Tell the worker its newest token, which was chosen here."""
-        self.decided.append(Forced(sequence.slot, column(sequence.output[-1:])))
+        self.decided.append(ForcedTokens(sequence.slot, column(sequence.output[-1:])))
 
     def force(self, row: int, token_ids: "array[int]") -> None:
         """A row computes these, too, before it samples."""
         self.forced[self.rows[row]] = token_ids
-        self.decided.append(Forced(self.slots[row], token_ids.tobytes()))
+        self.decided.append(ForcedTokens(self.slots[row], token_ids.tobytes()))
         self.num_tokens[row] += len(token_ids)
 
     def plan(self, freed: list[int], moves: Moves) -> StepPlan:

@@ -101,28 +101,28 @@ class Attach(Message):
     may_add: bool = False  # a model that the daemon doesn't know may be added
 
 
-class AskedConversation(Part):
+class SubmittedConversation(Part):
     messages: list[Any]
     tools: list[Any] | None
     chat_template: str | None
     options: dict[str, Any]
 
 
-class AskedRequest(Part):
+class SubmittedRequest(Part):
     """Text, token ids, or a conversation."""
 
     number: int
     params: int  # place in `Ask.params`
     text: str | None = None
     token_ids: bytes | None = None
-    conversation: AskedConversation | None = None
+    conversation: SubmittedConversation | None = None
     is_streamed: bool = False
 
 
 class Ask(Message):
     """Requests with their parameters, each set of them once."""
 
-    requests: list[AskedRequest]
+    requests: list[SubmittedRequest]
     params: list[SamplingParams]
     beams: BeamSearchParams | None = None  # of all the requests
 
@@ -153,7 +153,7 @@ class AskStats(Message):
 
 class AskRender(Message):
     query: int
-    conversation: AskedConversation
+    conversation: SubmittedConversation
     add_generation_prompt: bool
 
 

@@ -7,9 +7,9 @@ import os
 from pathlib import Path
 
 from .errors import ConfigError
-from .places import Kind, Place, expanded, is_home_usable, reason, temporary, usable, usual_place
+from .places import FolderKind, UserFolder, expanded, is_home_usable, reason, temporary, usable, usual_place
 
-_CACHE = Kind("PENSTOCK_CACHE", "", ".cache")
+_CACHE = FolderKind("PENSTOCK_CACHE", "", ".cache")
 
 
 def cache_folder() -> Path:
@@ -17,14 +17,14 @@ def cache_folder() -> Path:
     return cache_place().folder
 
 
-def cache_place() -> Place:
+def cache_place() -> UserFolder:
     try:
         if not (named := os.environ.get(_CACHE.variable)):
             return usual_place(_CACHE)
         try:
-            return Place(usable(expanded(named)))
+            return UserFolder(usable(expanded(named)))
         except OSError as error:
-            return Place(temporary(), f"{_CACHE.variable}={named} cannot be used ({reason(error)})")
+            return UserFolder(temporary(), f"{_CACHE.variable}={named} cannot be used ({reason(error)})")
     except OSError as error:
         raise ConfigError(f"Nothing can be kept anywhere: {reason(error)}. Set PENSTOCK_CACHE.") from error
 

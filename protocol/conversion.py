@@ -18,22 +18,22 @@ class Conversion(msgspec.Struct, omit_defaults=True):
     is_cut: bool = False  # for these ranks: each gets a folder with its share
 
 
-class Converting(msgspec.Struct, tag="converting"):
+class ConversionProgress(msgspec.Struct, tag="converting"):
     """So many bytes of the source's weights are done."""
 
     done: int
     total: int
 
 
-class Converted(msgspec.Struct, tag="converted"):
+class ConversionResult(msgspec.Struct, tag="converted"):
     before: int  # bytes of weights
     after: int
 
 
-class Refused(msgspec.Struct, tag="refused"):
+class ConversionRefusal(msgspec.Struct, tag="refused"):
     """Why there is no conversion."""
 
     text: str
 
 
-Said = Converting | Converted | Refused
+ConversionMessage = ConversionProgress | ConversionResult | ConversionRefusal

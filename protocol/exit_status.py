@@ -46,7 +46,7 @@ def _noted_status(pidfd: int) -> int | None:
     return os.waitstatus_to_exitcode(status) if mask & _INFO_EXIT else None
 
 
-def described(status: int | None) -> str:
+def describe_status(status: int | None) -> str:
     """The end of a sentence that begins with the name of what has ended."""
     if status is None:
         return UNKNOWN

@@ -21,7 +21,7 @@ from .suggestion import suggestion
 
 
 @dataclass
-class Fault:
+class InjectedFault:
     action: str
     argument: float
     at_visit: int | None
@@ -40,12 +40,12 @@ _text = os.environ.get(_VARIABLE, "")
 
 
 @cache
-def _faults(text: str) -> dict[str, Fault]:
+def _faults(text: str) -> dict[str, InjectedFault]:
     """Parsed at the first point, which every child passes where what it raises is told to the caller."""
     return dict(map(_parsed, filter(None, text.split(";"))))
 
 
-def _parsed(entry: str) -> tuple[str, Fault]:
+def _parsed(entry: str) -> tuple[str, InjectedFault]:
     name, _, what = entry.partition("=")
     what, _, visit = what.partition("@")
     action, _, argument = what.partition(":")
@@ -54,7 +54,7 @@ def _parsed(entry: str) -> tuple[str, Fault]:
             hint = suggestion(word, known)
             raise ConfigError(f"{_VARIABLE}: {word!r} in {entry!r} must be one of {', '.join(known)}.{hint}")
     try:
-        return name, Fault(action, float(argument or 0), int(visit) if visit else None, random.Random(name))
+        return name, InjectedFault(action, float(argument or 0), int(visit) if visit else None, random.Random(name))
     except ValueError:
         raise ConfigError(f"{_VARIABLE}: {entry!r} must be POINT=ACTION, ACTION:SECONDS or ACTION@VISIT.") from None
 

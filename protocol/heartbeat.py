@@ -32,7 +32,7 @@ def line_of(role: str) -> int:
     return single.index(role) if role in single else len(single) + int(role.split()[1])
 
 
-class Signs(NamedTuple):
+class HeartbeatLine(NamedTuple):
     """What a child has written, a cell for each; times are nanoseconds of the monotonic clock."""
 
     taken: int  # messages
@@ -72,9 +72,9 @@ class Heartbeats:
     def descriptor(self) -> int:
         return self._file.fileno()
 
-    def read(self, role: str) -> Signs:
+    def read(self, role: str) -> HeartbeatLine:
         first = line_of(role) * _CELLS
-        return Signs(*self._cells[first : first + _CELLS])
+        return HeartbeatLine(*self._cells[first : first + _CELLS])
 
     def close_descriptor(self) -> None:
         """Once the children have theirs."""

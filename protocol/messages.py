@@ -186,7 +186,7 @@ class NewSlot(Part):
     rotation_start: int = 0  # where its positions begin in the rotary table: the sum of all shorter stretches
 
 
-class Forced(Part):
+class ForcedTokens(Part):
     """Tokens that a slot is given instead of sampling them; appended to its history before the step."""
 
     slot: int
@@ -216,7 +216,7 @@ class StepPlan(Message):
     block_offsets: bytes
     freed: bytes = b""  # slots
     new: list[NewSlot] = []
-    forced: list[Forced] = []
+    forced: list[ForcedTokens] = []
     forks: list[Fork] = []
     copies: bytes = b""  # pairs of source block, target block
     masked: bytes = b""  # rows that wait for this step's MaskFrame before they sample
@@ -284,7 +284,7 @@ class StepResult(Message):
 # --- a request on its way out ---------------------------------------------------------------------------------------
 
 
-class Opened(Part):
+class SequenceOpened(Part):
     """All that the detokenizer needs of a sequence; comes before its first token."""
 
     sequence_id: int
@@ -299,7 +299,7 @@ class Opened(Part):
     is_parsed: bool = False
 
 
-class Resumed(Part):
+class SequenceResumed(Part):
     """Time in steps that gave a sequence no token, after a preemption or between chunks."""
 
     sequence_id: int
@@ -314,7 +314,7 @@ class Score(Part):
     score: float
 
 
-class Ended(Part):
+class SequenceEnded(Part):
     sequence_id: int
     finish_reason: FinishReason
     stop_reason: int | str | None = None
@@ -330,9 +330,9 @@ class Tokens(Message):
     num_tokens: bytes = b""
     token_ids: bytes = b""
     forward_time: float = 0.0  # counts for every sequence listed
-    opened: list[Opened] = []
-    resumed: list[Resumed] = []
-    ended: list[Ended] = []
+    opened: list[SequenceOpened] = []
+    resumed: list[SequenceResumed] = []
+    ended: list[SequenceEnded] = []
     logprobs: list[Logprobs] = []
 
 

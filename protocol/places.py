@@ -21,7 +21,7 @@ _NAME, _WHAT = "penstock", "folder"
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
-class Kind(NamedTuple):
+class FolderKind(NamedTuple):
     """Something that is kept: the variable that names its folder, and where it lies otherwise."""
 
     variable: str
@@ -29,28 +29,28 @@ class Kind(NamedTuple):
     under_home: str
 
 
-class Place(NamedTuple):
+class UserFolder(NamedTuple):
     folder: Path  # our own
     passed_over: str = ""  # why it lies in the temporary folder: what cannot be used
 
 
-def place_for(kind: Kind) -> Place:
+def place_for(kind: FolderKind) -> UserFolder:
     """Raises ConfigError where what the variable names cannot be used, OSError where no disk takes anything."""
-    return Place(named_by(kind.variable)) if os.environ.get(kind.variable) else usual_place(kind)
+    return UserFolder(named_by(kind.variable)) if os.environ.get(kind.variable) else usual_place(kind)
 
 
-def usual_place(kind: Kind) -> Place:
+def usual_place(kind: FolderKind) -> UserFolder:
     """Where no variable names another; raises OSError."""
     refused = ""
     for parent in _usual(kind):
         try:
-            return Place(usable(parent))
+            return UserFolder(usable(parent))
         except OSError as error:
             refused = refused or f"{parent} cannot be used ({reason(error)})"
-    return Place(temporary(), refused or f"there is no home folder (HOME={os.environ.get('HOME', '')})")
+    return UserFolder(temporary(), refused or f"there is no home folder (HOME={os.environ.get('HOME', '')})")
 
 
-def _usual(kind: Kind) -> Iterator[Path]:
+def _usual(kind: FolderKind) -> Iterator[Path]:
     if os.path.isabs(standard := os.environ.get(kind.standard, "")):
         yield Path(standard)
     yield from (home / kind.under_home for home in homes())

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from .descriptors import is_readable, said_in_words
-from .exit_status import described, exit_status
+from .exit_status import describe_status, exit_status
 from .life import LifePipe
 
 # A tree that is asked to stop has that long before it is told (TERM), and then before it is killed.
@@ -54,7 +54,7 @@ class ChildProcess:
 
     def describe_end(self) -> str:
         """How it ended, in words; only after `has_ended`."""
-        return f"The {self.role} process (pid {self.popen.pid}) {described(self.status)}"
+        return f"The {self.role} process (pid {self.popen.pid}) {describe_status(self.status)}"
 
     def send(self, number: int) -> None:
         with self._lock, suppress(ProcessLookupError):
@@ -128,13 +128,13 @@ def working_folder() -> str | None:
     return None
 
 
-class Finished(NamedTuple):
+class CompletedProcess(NamedTuple):
     status: int | None
     output: bytes
     errors: bytes
 
 
-def run_to_end(child: Callable[..., ChildProcess], seconds: float) -> Finished:
+def run_to_end(child: Callable[..., ChildProcess], seconds: float) -> CompletedProcess:
     """What a process says; `child` starts it with the streams. TimeoutError if it takes longer."""
     with said_in_words("A helper process could not be started"), ExitStack() as files:
         # Files in memory: unlike pipes they take any amount without someone at the other end.
@@ -149,7 +149,7 @@ def run_to_end(child: Callable[..., ChildProcess], seconds: float) -> Finished:
         for stream in streams:
             stream.seek(0)
             said.append(stream.read())
-        return Finished(started.status, *said)
+        return CompletedProcess(started.status, *said)
 
 
 def inherited_path() -> list[str]:

@@ -35,7 +35,7 @@ def ended(option: str, error: OSError) -> str:
     )
 
 
-class Recorded(NamedTuple):
+class RecordedMessage(NamedTuple):
     message: Any
     is_answer: bool  # came back from rank 0
     time: float
@@ -59,7 +59,7 @@ class Recorder:
             _LOG.warning("%s", ended("record", error))
 
 
-def read_recording(path: str | Path, messages: Any) -> Iterator[Recorded]:
+def read_recording(path: str | Path, messages: Any) -> Iterator[RecordedMessage]:
     """All whole messages of a recording; one cut off by a process's death ends it."""
     decoder = msgspec.msgpack.Decoder(messages)
     with open(path, "rb") as file:
@@ -68,4 +68,4 @@ def read_recording(path: str | Path, messages: Any) -> Iterator[Recorded]:
             body = file.read(length)
             if len(body) < length:
                 return
-            yield Recorded(decoder.decode(body), is_answer, moment)
+            yield RecordedMessage(decoder.decode(body), is_answer, moment)

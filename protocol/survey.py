@@ -21,7 +21,7 @@ class ModelSurvey(msgspec.Struct):
     cut_for: int = 0  # ranks, if its weights are cut for a number of them; the figures are those of all together
 
 
-class Card(msgspec.Struct):
+class GpuSurvey(msgspec.Struct):
     name: str
     total_bytes: int
     free_bytes: int
@@ -34,7 +34,7 @@ class TorchSurvey(msgspec.Struct):
     version: str = ""
     cuda: str | None = None  # the version that it is built for
     triton: str | None = None
-    cards: list[Card] = msgspec.field(default_factory=list)
+    cards: list[GpuSurvey] = msgspec.field(default_factory=list)
 
 
 class NativeSurvey(msgspec.Struct):

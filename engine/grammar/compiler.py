@@ -13,9 +13,9 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, NamedTuple
 
+from ...protocol.bounded_process import JobDiedError
 from ...protocol.errors import PenstockError
 from ...protocol.guided import Grammar
-from ...protocol.helper import HelperDiedError
 from .constraint import TOO_EXPENSIVE, Busy, GrammarMatcher, TooExpensive
 from .pool import PATIENCE_SECONDS, Pool
 from .trial import Trial, too_much
@@ -98,7 +98,7 @@ class Compiler:
     def _compile(self, grammar: Grammar) -> Result:
         try:
             return Result(self._outcome(grammar))
-        except HelperDiedError as error:  # the grammar may not be at fault: a process can be ended from outside
+        except JobDiedError as error:  # the grammar may not be at fault: a process can be ended from outside
             return Result(too_much(error), is_kept=False)
         except PenstockError as error:  # there is no process to be had
             return Result(str(error), is_kept=False)

@@ -16,9 +16,9 @@ from queue import SimpleQueue
 
 import msgspec
 
+from ...protocol.bounded_process import BoundedProcess, Bounds, JobDiedError
 from ...protocol.errors import PenstockError
 from ...protocol.guided import Grammar
-from ...protocol.helper import Bounds, Helper, HelperDiedError
 from ...protocol.messages import Prompt, mask_bytes
 from ...protocol.thought import Thought
 from .constraint import bits
@@ -124,7 +124,7 @@ class RemoteFollower:
         self._done: SimpleQueue[tuple[RemoteConstraint, Report]] = SimpleQueue()
         self._thread: threading.Thread | None = None
         # The thread's own.
-        self._helper = Helper("grammar", "penstock.engine.grammar.remote_process", _BOUNDS)
+        self._process = BoundedProcess("grammar", "penstock.engine.grammar.remote_process", _BOUNDS)
         self._generation = 0  # of the process that was asked last
         self._numbers: dict[RemoteConstraint, int] = {}  # of those that it knows
         self._count = itertools.count()
@@ -170,9 +170,9 @@ class RemoteFollower:
 
     def _reported(self, constraint: RemoteConstraint, tokens: list[int]) -> Report:
         try:
-            answer = self._helper.ask_as(lambda generation: self._job(constraint, tokens, generation))
+            answer = self._process.ask_as(lambda generation: self._job(constraint, tokens, generation))
             return msgspec.msgpack.decode(answer, type=Report)
-        except HelperDiedError as error:
+        except JobDiedError as error:
             return Report([], None, False, f"This grammar {error}. Use a simpler one.")
         except PenstockError as error:  # there is no process to be had
             return Report([], None, False, str(error))

@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
+from ...protocol.bounded_process import BoundedProcess, Bounds, JobDiedError, serve
 from ...protocol.guided import Grammar
-from ...protocol.helper import Bounds, Helper, HelperDiedError, serve
 
 BOUNDS = Bounds(cpu_seconds=5, memory_bytes=1 << 30, wall_seconds=60.0)
 _STACK_BYTES = 256 << 20  # an address space, taken as it is used
@@ -21,14 +21,14 @@ class Trial:
     """One process at a time, started when it is needed."""
 
     def __init__(self, bounds: Bounds = BOUNDS) -> None:
-        self._helper = Helper("grammar", __name__, bounds)
+        self._process = BoundedProcess("grammar", __name__, bounds)
 
     def fault(self, grammar: Grammar) -> str | None:
-        """What is wrong with a grammar, in a sentence; raises `HelperDiedError` where trying it ends the process."""
-        return self._helper.ask(msgspec.msgpack.encode(grammar)).decode() or None
+        """What is wrong with a grammar, in a sentence; raises `JobDiedError` where trying it ends the process."""
+        return self._process.ask(msgspec.msgpack.encode(grammar)).decode() or None
 
 
-def too_much(error: HelperDiedError) -> str:
+def too_much(error: JobDiedError) -> str:
     return f"It cannot be compiled: it {error}. Use a simpler one."
 
 

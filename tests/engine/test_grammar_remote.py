@@ -121,7 +121,7 @@ def test_sequences_are_followed_on_when_their_process_is_another(waiting, vocabu
     constraints = [waiting.begun(AMBIGUOUS) for _ in range(3)]
     token = allowed(constraints[0].mask(0))[0]
     waiting.took(constraints[2], token)
-    end(waiting.follower._helper)
+    end(waiting.follower._process)
     told = here(vocabulary, AMBIGUOUS)
     told.take(token)
     for constraint in constraints[:2]:
@@ -134,7 +134,7 @@ def test_a_sequence_that_breaks_the_process_ends_and_the_others_are_followed_ane
     first, second = waiting.begun(AMBIGUOUS), waiting.begun(AMBIGUOUS)
     token = allowed(first.mask(0))[0]
     waiting.took(second, token)
-    ends_in_its_job(waiting.follower._helper, signal.SIGABRT)
+    ends_in_its_job(waiting.follower._process, signal.SIGABRT)
     assert "Use a simpler one" in waiting.took(first, token).error
     constraint = here(vocabulary, AMBIGUOUS)
     for each in (token, token):
@@ -144,7 +144,7 @@ def test_a_sequence_that_breaks_the_process_ends_and_the_others_are_followed_ane
 
 def test_the_stack_of_its_thread_is_no_growth_of_a_process():
     waiting = Waiting()
-    helper = waiting.follower._helper
+    helper = waiting.follower._process
     helper.bounds = helper.bounds._replace(memory_bytes=STACK_BYTES)
     waiting.begun(AMBIGUOUS)
     waiting.begun('start: "another"')

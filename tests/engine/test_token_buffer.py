@@ -1,12 +1,12 @@
 """Tokens that nobody waits for leave together: what the detokenizer makes of them stays the same."""
 
 from penstock.engine.token_buffer import TokenBuffer
-from penstock.protocol.messages import Ended, Opened, Tokens, column, values, wide_column
+from penstock.protocol.messages import SequenceEnded, SequenceOpened, Tokens, column, values, wide_column
 from penstock.protocol.sampling import SamplingParams
 
 
-def opened(sequence_id: int, *, is_streamed: bool = False, **params) -> Opened:
-    return Opened(sequence_id, 1, column([5]), SamplingParams(**params), is_streamed, 0, 0.0, 0.0, 0.0)
+def opened(sequence_id: int, *, is_streamed: bool = False, **params) -> SequenceOpened:
+    return SequenceOpened(sequence_id, 1, column([5]), SamplingParams(**params), is_streamed, 0, 0.0, 0.0, 0.0)
 
 
 def step(*tokens: int, ids=(1, 2), **news) -> Tokens:
@@ -22,7 +22,7 @@ def test_steps_of_the_same_sequences_leave_together_sequence_by_sequence():
     first = step(1, 11, opened=[opened(1), opened(2)])
     assert held.take(first) == [first], "a first token is told at once"
     assert held.take(step(2, 12)) == held.take(step(3, 13)) == []
-    last = step(4, 14, ended=[Ended(1, "length")])
+    last = step(4, 14, ended=[SequenceEnded(1, "length")])
     together, after = held.take(last)
     assert plain(together) == ([2, 2], [2, 3, 12, 13], 0.5)
     assert after is last
@@ -44,7 +44,7 @@ def test_nothing_is_held_while_someone_waits_for_every_token():
         held.take(step(1, 11, opened=[opened(1), watched]))
         following = step(2, 12)
         assert held.take(following) == [following]
-        held.take(step(3, 13, ended=[Ended(2, "length")]))
+        held.take(step(3, 13, ended=[SequenceEnded(2, "length")]))
         assert held.take(step(4, ids=[1])) == [], "the last one that was watched has ended"
 
 

@@ -1,11 +1,12 @@
-"""A helper process for work that may hang, grow or break what does it: one job after another, each within limits.
+"""Runs jobs that may hang, grow or crash in a process with limits, one after another.
 
-`Helper` is the side of whoever has the work, `serve` that of the process. The kernel holds the process to its processor
-time and memory, the other side to its time on the clock; whatever ends it ends the job that it was at, and the next job
-gets a new process. Knows nothing of what a job is.
+`BoundedProcess` is the caller's side, `serve` the side of the process. The kernel bounds the processor time and memory
+of each job, the caller its time on the clock. A job that ends the process fails alone: the next job gets a new process.
 """
 
+import math
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -16,7 +17,6 @@ from typing import NamedTuple
 
 from .child import begin
 from .process import ChildProcess, start_child, wait_for_ends
-from .process_limits import address_space, bound_memory, bound_time
 
 _HEAD_BYTES = 8
 _PIECE_BYTES = 1 << 20
@@ -36,15 +36,15 @@ class Bounds(NamedTuple):
     nice: int = 0
 
 
-class HelperDiedError(Exception):
+class JobDiedError(Exception):
     """The job has ended its process; says by what, as the end of a sentence."""
 
 
-class _KilledError(HelperDiedError):
+class _KilledError(JobDiedError):
     """From outside, by a person or by a kernel without memory: perhaps it is not the job's fault."""
 
 
-class Helper:
+class BoundedProcess:
     """One process, started when it is first needed and again after a death; one job at a time."""
 
     def __init__(self, role: str, module: str, bounds: Bounds) -> None:
@@ -64,7 +64,7 @@ class Helper:
     def _ready(self) -> tuple[ChildProcess, socket.socket]:
         with self._at_work:
             if self._is_closed:
-                raise HelperDiedError(_CLOSED)
+                raise JobDiedError(_CLOSED)
             if self._process is None or self._line is None or self._process.has_ended:
                 self._release()
                 self._process, self._line = _started(self.role, self.module, self.bounds)
@@ -74,7 +74,7 @@ class Helper:
             return self._process, self._line
 
     def ask(self, job: bytes) -> bytes:
-        """What the process makes of the job; raises `HelperDiedError` where the job ends the process."""
+        """What the process makes of the job; raises `JobDiedError` where the job ends the process."""
         return self.ask_as(lambda generation: job)
 
     def ask_as(self, job_for: Callable[[int], bytes]) -> bytes:
@@ -95,7 +95,7 @@ class Helper:
         except TimeoutError:
             process.send(signal.SIGKILL)
             self._release()
-            raise HelperDiedError(f"takes more than {self.bounds.wall_seconds:g} s") from None
+            raise JobDiedError(f"takes more than {self.bounds.wall_seconds:g} s") from None
         except OSError:
             answer = None
         if not answer:
@@ -112,13 +112,13 @@ class Helper:
         with self._at_work:  # what was asked is answered by its end
             self._release()
 
-    def _error(self) -> HelperDiedError:
+    def _error(self) -> JobDiedError:
         status = self._release()
         if self._is_closed:
-            return HelperDiedError(_CLOSED)
+            return JobDiedError(_CLOSED)
         if status == -signal.SIGXCPU:
-            return HelperDiedError(f"takes more than {self.bounds.cpu_seconds} s of processor time")
-        kind = _KilledError if status == -signal.SIGKILL else HelperDiedError
+            return JobDiedError(f"takes more than {self.bounds.cpu_seconds} s of processor time")
+        kind = _KilledError if status == -signal.SIGKILL else JobDiedError
         return kind(f"takes more than {self.bounds.memory_bytes >> 20} MiB, or breaks what computes it")
 
     def _release(self) -> int | None:
@@ -186,3 +186,22 @@ def _begun() -> Bounds:
     cpu_seconds, memory_bytes, wall_seconds, nice = begin()
     os.nice(int(nice))
     return Bounds(int(cpu_seconds), int(memory_bytes), float(wall_seconds), int(nice))
+
+
+def bound_memory(num_bytes: int) -> None:
+    """So many bytes of address space beyond what it has now; and no core is dumped where they are not enough."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_AS, (address_space() + num_bytes, resource.RLIM_INFINITY))
+
+
+def bound_time(cpu_seconds: int) -> None:
+    """So much processor time from now on; beyond it the kernel sends SIGXCPU."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    end = math.ceil(used.ru_utime + used.ru_stime) + cpu_seconds
+    resource.setrlimit(resource.RLIMIT_CPU, (end, resource.RLIM_INFINITY))
+
+
+def address_space() -> int:
+    """Bytes that this process has."""
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[0]) * resource.getpagesize()
