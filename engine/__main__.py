@@ -1,4 +1,4 @@
-"""The engine's process: agree with the workers on a memory plan, say ready, and run the loop."""
+"""The engine's process agrees with the workers on a memory plan, reports that it is ready, and runs the loop."""
 
 import gc
 from pathlib import Path
@@ -42,7 +42,7 @@ def main(child: Child) -> None:
         ),
     )
     loop = Loop(scheduler, inbox, workers, detokenizer, child.frontend, Trace(config.trace, "engine"))
-    # What was imported lives as long as the process: no collection need look at it again.
+    # Imported modules live as long as the process, so garbage collection need not scan them again.
     gc.freeze()
     child.frontend.send(Ready("engine", plan))
     loop.run()

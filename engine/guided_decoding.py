@@ -1,8 +1,8 @@
-"""Carries out what grammars decide of planned rows: which tokens they may sample, which end, which don't count.
+"""Applies grammars to planned rows: which tokens they may sample, which sequences end, which results are dropped.
 
-A row is planned ahead in the hope that its mask is there in time. Where a grammar has become too dear for that, and its
-sequence is followed elsewhere (`grammar/remote.py`), what is planned of it is dropped: it gives up slot and blocks, and
-comes back when it is known what it may say. From then on it keeps both, and isn't planned before that is known.
+A row is planned ahead on the assumption that its mask will be there in time. When a grammar has become too expensive
+for that and moves to the follower's process (`grammar/remote.py`), the sequence's planned rows are dropped: it gives up
+its slot and blocks and comes back with its next mask. From then on it keeps both and is planned only with its mask.
 """
 
 from array import array
@@ -68,7 +68,7 @@ class GuidedDecoding(DecodingStrategy):
         self._plain.end(sequence, ended)
 
     def take_mask(self) -> MaskFrame | None:
-        """Which tokens the oldest step in flight may sample, once that is known and if it isn't all."""
+        """The masks of the oldest step in flight, if it has masked rows and they aren't sent yet."""
         if not self._in_flight or not self._in_flight[0].masked:
             return None
         step = self._in_flight[0]
@@ -80,7 +80,7 @@ class GuidedDecoding(DecodingStrategy):
         return frame
 
     def let_in_heard(self) -> None:
-        """Sequences that are followed elsewhere may go on."""
+        """Let sequences continue whose report from the follower has come."""
         for sequence in self._constraints.heard():
             self._settle(sequence)
             if sequence.is_held and not sequence.has_ended:
@@ -88,19 +88,19 @@ class GuidedDecoding(DecodingStrategy):
                 self._waiting.push(sequence)
 
     def _settle(self, sequence: Sequence) -> None:
-        """Its grammar may leave nothing to say, or have become too much to follow, or not be known yet."""
+        """Act on the state of its grammar: over, still awaited, failed, or allowing nothing more."""
         constraint = sequence.constraint
         if constraint is None:
-            sequence.decoding = self._plain  # it is free from here on
+            sequence.decoding = self._plain  # its grammar is over
         elif constraint.is_awaited:
             self._hold(sequence)
         elif constraint.error is not None:
             self.end(sequence, SequenceEnded(sequence.id, "error", error_code=400, error_msg=constraint.error))
         elif constraint.is_complete and (not sequence.endings or sequence.num_known < sequence.request.min_total):
-            self.end(sequence, SequenceEnded(sequence.id, "stop"))  # no token says so
+            self.end(sequence, SequenceEnded(sequence.id, "stop"))  # without an end token
 
     def _hold(self, sequence: Sequence) -> None:
-        """Nobody knows yet what it may say next. Where nothing of it is planned it may keep what it has."""
+        """Wait for its mask. If no step in flight has a row of it, it keeps its slot and blocks."""
         planned = [step for step in self._in_flight if sequence in step.rows]
         if sequence.is_running and not planned:
             return

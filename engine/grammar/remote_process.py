@@ -1,4 +1,4 @@
-"""The process that follows sequences whose grammars take long (`remote.py`), one job after another."""
+"""The process that follows sequences with expensive grammars for `remote.py`, one job after another."""
 
 import threading
 from collections import OrderedDict
@@ -24,8 +24,8 @@ class FollowerProcess:
         self._compiled: OrderedDict[Grammar, Matcher] = OrderedDict()
         self._constraints: dict[int, Constraint] = {}
         threading.stack_size(STACK_BYTES)
-        self._thread = ThreadPoolExecutor(1)  # the main one's stack is the user's choice
-        self._thread.submit(int).result()  # it has its stack before the process's memory is counted
+        self._thread = ThreadPoolExecutor(1)  # the main thread's stack size is the user's choice
+        self._thread.submit(int).result()  # allocates its stack before the process's memory is bounded
 
     def work(self, content: bytes) -> bytes:
         job = msgspec.msgpack.decode(content, type=FollowJob)
@@ -43,7 +43,7 @@ class FollowerProcess:
             mask = constraint.mask(len(constraint.certain)) if constraint.error is None else None
             bits = None if mask is None else bytes(mask)
             return Report(list(constraint.certain), bits, constraint.completes, constraint.error)
-        except BaseException as error:  # the library's panics are no Exceptions
+        except BaseException as error:  # the library's panics are not Exceptions
             return Report([], None, False, f"It cannot be followed ({type(error).__name__}: {str(error)[:200]}).")
 
     def _begun(self, start: SequenceStart) -> Constraint:
