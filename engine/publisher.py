@@ -1,7 +1,7 @@
-"""What the detokenizer is told: who opened, who got which token, who ended, gathered into one `Tokens` per step.
+"""Gathers what the detokenizer is told of a step, who was opened, who got which token, who ended, into one `Tokens`.
 
-Every accepted sequence is opened once, before its first token or with its end, and ended once.
-The loop sends what `take` returns.
+Every accepted sequence is opened once, before its first token or with its end, and ended once. The loop sends what
+`take` returns.
 """
 
 from array import array
@@ -19,7 +19,7 @@ from ..protocol.messages import (
 from .request import Sequence
 from .step import ScheduledStep
 
-# Prompt tokens that the first text is decoded after.
+# How many of the prompt's last tokens the detokenizer gets as context for the first text.
 _PROMPT_TAIL = 16
 
 
@@ -36,7 +36,7 @@ class Publisher:
         return bool(self._ended)
 
     def news(self, sequence: Sequence) -> None:
-        """It gets a token, or ends, and there is something to say of it before that."""
+        """Open or resume a sequence before its next token or its end."""
         if not sequence.is_opened:
             self._opened.append(_opened(sequence))
             sequence.is_opened = True
@@ -48,7 +48,7 @@ class Publisher:
         sequence.has_news = False
 
     def run(self, sequence: Sequence, token_ids: "array[int]") -> None:
-        """All the tokens of a sequence at once."""
+        """Publish several tokens of a sequence at once."""
         self._runs[sequence.id] = token_ids
 
     def end(self, sequence: Sequence, ended: SequenceEnded) -> None:
@@ -57,7 +57,7 @@ class Publisher:
         self._ended.append(ended)
 
     def logprobs(self, step: ScheduledStep, result: StepResult) -> None:
-        """Pass on log-probabilities under the sequences' ids; called before the step's tokens can end any."""
+        """Pass on log-probabilities by sequence id; called before the step's tokens can end a sequence."""
         for entry in result.logprobs:
             sequence = step.rows[entry.owner]
             if sequence.has_ended or (sequence in step.dropped and not entry.is_prompt):
@@ -66,12 +66,12 @@ class Publisher:
             if not entry.is_prompt:
                 self._logprobs.append(entry)
             elif (rest := _not_sent_yet(sequence, entry)) is not None:
-                if not sequence.is_opened:  # a prompt's come before any token
+                if not sequence.is_opened:  # the prompt's log-probabilities come before any token
                     self.news(sequence)
                 self._logprobs.append(rest)
 
     def take(self, sequence_ids: list[int], token_ids: "array[int]", forward_time: float) -> Tokens:
-        """All that was gathered, with one token for each of the sequences listed."""
+        """The message with all that was gathered, and one token for each of the given sequences."""
         runs, self._runs = self._runs, {}
         message = Tokens(
             wide_column([*sequence_ids, *runs]),
@@ -87,7 +87,7 @@ class Publisher:
         return message
 
     def take_ends(self) -> Tokens:
-        """What has ended without a step."""
+        """The message for sequences that have ended without a step."""
         return self.take([], array("i"), 0.0)
 
 
@@ -108,7 +108,7 @@ def _opened(sequence: Sequence) -> SequenceOpened:
 
 
 def _not_sent_yet(sequence: Sequence, entry: Logprobs) -> Logprobs | None:
-    """Of a prompt's positions those that were not passed on before a preemption; None if there are none."""
+    """The positions of a prompt that were not passed on before a preemption; None if there are none."""
     positions = len(entry.ranks) // 4
     skipped = min(sequence.prompt_logprobs_to_skip, positions)
     sequence.prompt_logprobs_to_skip -= skipped

@@ -20,45 +20,45 @@ from .process import ChildProcess, start_child, wait_for_ends
 
 _HEAD_BYTES = 8
 _PIECE_BYTES = 1 << 20
-# Before an answer: whether the process takes another job.
+# Sent before an answer: whether the process takes another job.
 _LAST, _MORE = b"1", b"0"
 _CLOSED = "was ended with what it worked for"
-# One whose line has ended is about to end, too.
+# A process that has closed its socket is about to end, too.
 _LAST_SECONDS = 1.0
 
 
 class Bounds(NamedTuple):
-    """What one job may take; memory is beyond what the process has at its start."""
+    """What one job may use; memory counts beyond what the process has at its start."""
 
     cpu_seconds: int = 5
     memory_bytes: int = 512 << 20
-    wall_seconds: float = 30.0  # where the process gets no processor
+    wall_seconds: float = 30.0  # in case the process gets no processor time
     nice: int = 0
 
 
 class JobDiedError(Exception):
-    """The job has ended its process; says by what, as the end of a sentence."""
+    """The job has ended its process; the message says how, as the end of a sentence."""
 
 
 class _KilledError(JobDiedError):
-    """From outside, by a person or by a kernel without memory: perhaps it is not the job's fault."""
+    """Killed from outside, by a person or by a kernel without memory: perhaps not the job's fault."""
 
 
 class BoundedProcess:
-    """One process, started when it is first needed and again after a death; one job at a time."""
+    """One process, started when it is first needed and again after it has died; one job at a time."""
 
     def __init__(self, role: str, module: str, bounds: Bounds) -> None:
         self.role = role
         self.module = module
         self.bounds = bounds
-        self.generation = 0  # of the process: what one was told, the next one doesn't know
+        self.generation = 0  # counts processes: each knows only its own jobs
         self._process: ChildProcess | None = None
         self._line: socket.socket | None = None
         self._is_closed = False
         self._at_work = threading.RLock()
 
     def start(self) -> None:
-        """Get ready for the first job; returns at once."""
+        """Start the process for the first job; returns at once."""
         self._ready()
 
     def _ready(self) -> tuple[ChildProcess, socket.socket]:
@@ -74,11 +74,11 @@ class BoundedProcess:
             return self._process, self._line
 
     def ask(self, job: bytes) -> bytes:
-        """What the process makes of the job; raises `JobDiedError` where the job ends the process."""
+        """The answer to a job; raises `JobDiedError` if the job ends the process."""
         return self.ask_as(lambda generation: job)
 
     def ask_as(self, job_for: Callable[[int], bytes]) -> bytes:
-        """The same for a job that goes on from others: it is made for the process, of that generation, that gets it."""
+        """The same for a job that depends on earlier ones: `job_for` gets the generation of the process that takes it."""
         with self._at_work:
             try:
                 return self._ask(job_for)
@@ -105,11 +105,11 @@ class BoundedProcess:
         return answer[1:]
 
     def close(self) -> None:
-        """End the process, whatever it is doing; from any thread, and for good."""
+        """End the process for good, whatever it is doing. Any thread may call this."""
         self._is_closed = True
         if (process := self._process) is not None:
             process.send(signal.SIGKILL)
-        with self._at_work:  # what was asked is answered by its end
+        with self._at_work:  # its end answers the job that it was at
             self._release()
 
     def _error(self) -> JobDiedError:
@@ -122,18 +122,18 @@ class BoundedProcess:
         return kind(f"takes more than {self.bounds.memory_bytes >> 20} MiB, or breaks what computes it")
 
     def _release(self) -> int | None:
-        """How the process has ended."""
+        """Let go of the process; returns its exit status."""
         if self._process is None or self._line is None:
             return None
         process, line, self._process, self._line = self._process, self._line, None, None
         line.close()
-        wait_for_ends([process], _LAST_SECONDS)  # by itself, which says more than a kill
+        wait_for_ends([process], _LAST_SECONDS)  # by itself: that status says more than a kill's
         process.close()
         return process.status
 
 
 def _started(role: str, module: str, bounds: Bounds) -> tuple[ChildProcess, socket.socket]:
-    """The process and the line to it, which is its standard input."""
+    """The process and the socket to it, which is its standard input."""
     ours, theirs = socket.socketpair()
     with theirs:
         nothing = subprocess.DEVNULL
@@ -189,19 +189,19 @@ def _begun() -> Bounds:
 
 
 def bound_memory(num_bytes: int) -> None:
-    """So many bytes of address space beyond what it has now; and no core is dumped where they are not enough."""
+    """Bound this process to so many bytes of address space beyond what it has, and dump no core if it needs more."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_AS, (address_space() + num_bytes, resource.RLIM_INFINITY))
 
 
 def bound_time(cpu_seconds: int) -> None:
-    """So much processor time from now on; beyond it the kernel sends SIGXCPU."""
+    """Bound this process to so much more processor time; beyond that the kernel sends SIGXCPU."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     end = math.ceil(used.ru_utime + used.ru_stime) + cpu_seconds
     resource.setrlimit(resource.RLIMIT_CPU, (end, resource.RLIM_INFINITY))
 
 
 def address_space() -> int:
-    """Bytes that this process has."""
+    """The size of this process's address space in bytes."""
     with open("/proc/self/statm", encoding="ascii") as file:
         return int(file.read().split()[0]) * resource.getpagesize()

@@ -1,6 +1,6 @@
 """Where Penstock keeps what it can make again: converted tokenizers, packed weights, timings of kernels.
 
-A start never fails for want of it: what cannot be used is passed over. Knows nothing of what lies there.
+A missing cache never makes a start fail: a folder that cannot be used is passed over.
 """
 
 import os
@@ -13,7 +13,7 @@ _CACHE = FolderKind("PENSTOCK_CACHE", "", ".cache")
 
 
 def cache_folder() -> Path:
-    """Raises ConfigError where nothing can be written at all."""
+    """The folder; raises ConfigError if nothing can be written at all."""
     return cache_place().folder
 
 
@@ -30,12 +30,12 @@ def cache_place() -> UserFolder:
 
 
 def caches_of_libraries() -> dict[str, str]:
-    """Variables for libraries that would keep things in a home that this user cannot write to, or should not."""
+    """Environment variables for libraries that would otherwise write to a home that this user can't or shouldn't use."""
     if is_home_usable():
         return {}
     try:
         folder = cache_folder()
-    except ConfigError:  # whoever needs one says so
+    except ConfigError:  # whoever needs the cache reports it
         return {}
     folders = {"HF_HOME": "huggingface", "TRITON_CACHE_DIR": "compiled"}
     return {name: str(folder / part) for name, part in folders.items() if not os.environ.get(name)}

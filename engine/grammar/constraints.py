@@ -87,9 +87,9 @@ class Constraints:
         self._compiler = compiler
         self._follower = follower
         self._vocab_size = vocab_size
-        self._may_force = may_force  # False if a user's logits processors have a say in sampling
+        self._may_force = may_force  # False if users' logits processors take part
         self._loop_budget = loop_budget or LoopBudget()
-        self._held: dict[Grammar, dict[str, dict[Sequence, None]]] = {}  # sequences by client, until the grammar is compiled
+        self._held: dict[Grammar, dict[str, dict[Sequence, None]]] = {}  # by client, until compiled
         self._followed: dict[RemoteConstraint, Sequence] = {}
 
     @classmethod
