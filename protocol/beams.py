@@ -48,7 +48,7 @@ class BeamSearchParams(NamedFields, omit_defaults=True, forbid_unknown_fields=Tr
         return self.temperature or 1.0
 
     def num_candidates(self, num_ends: int) -> int:
-        """How many next tokens of each beam are weighed: even if all ends are among them, `beam_width` others are too."""
+        """How many next tokens of each beam to weigh: with all end tokens among them, `beam_width` others are left."""
         return max(2, 1 + num_ends) * self.beam_width
 
     def as_sampling(self) -> SamplingParams:

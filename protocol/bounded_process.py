@@ -78,7 +78,7 @@ class BoundedProcess:
         return self.ask_as(lambda generation: job)
 
     def ask_as(self, job_for: Callable[[int], bytes]) -> bytes:
-        """The same for a job that depends on earlier ones: `job_for` gets the generation of the process that takes it."""
+        """The same for a job that builds on earlier ones: `job_for` gets the generation of its process."""
         with self._at_work:
             try:
                 return self._ask(job_for)

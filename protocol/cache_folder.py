@@ -30,7 +30,7 @@ def cache_place() -> UserFolder:
 
 
 def caches_of_libraries() -> dict[str, str]:
-    """Environment variables for libraries that would otherwise write to a home that this user can't or shouldn't use."""
+    """Environment variables for libraries that would otherwise write to a home that is not this user's to use."""
     if is_home_usable():
         return {}
     try:

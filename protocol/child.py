@@ -118,7 +118,8 @@ def _arguments(own: list[str]) -> argparse.Namespace:
 def _exit_with_parent(parent: int, life: int) -> None:
     """Exit as soon as the parent has ended or let go of us.
 
-    The kernel does that (`life.py`) from a moment after the start; this covers that moment, and kernels that can't. A process that the parent forks may hold the pipe open as well, so the parent itself is watched too.
+    The kernel does that (`life.py`) from a moment after the start; this covers that moment, and
+    kernels that can't. A process that the parent forks may hold the pipe open, so the parent itself is watched, too.
     """
     os.set_inheritable(life, False)
     parent_fd = os.pidfd_open(parent)

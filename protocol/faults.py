@@ -1,10 +1,9 @@
-"""Named points where a test injects delay, death, an error, or NaN; they cost one dictionary look-up otherwise.
+"""Fault injection: named points where a test injects delay, death, an error, or NaN. Unused ones cost next to nothing.
 
 `PENSTOCK_FAULTS="worker.step=delay:0.01;engine.plan=die@3;worker.logits=nan@2"`: at a point, an action, and with `@n`
 only at its n-th visit in that process (without it at every visit). Actions: `delay:SECONDS` (a random share of it,
 seeded by the point's name), `hold:SECONDS` (the interpreter's lock, as a native call that hangs), `die` (SIGKILL to
 itself), `error` (raises), `memory` (a failed allocation), and `nan`, which the caller of `point` acts on.
-Knows nothing of what happens at a point.
 """
 
 import ctypes
@@ -29,7 +28,7 @@ class InjectedFault:
     visits: int = 0
 
 
-# Tests hold them to the points that the code passes.
+# Tests check that these are the points that the code passes.
 POINTS = (
     "worker.start", "engine.start", "detokenizer.start", "worker.allocate", "worker.adapter", "worker.step",
     "worker.logits", "engine.plan", "detokenizer.tokens",
@@ -41,7 +40,7 @@ _text = os.environ.get(_VARIABLE, "")
 
 @cache
 def _faults(text: str) -> dict[str, InjectedFault]:
-    """Parsed at the first point, which every child passes where what it raises is told to the caller."""
+    """Parsed at the first point: every child passes one where its exceptions already reach the caller."""
     return dict(map(_parsed, filter(None, text.split(";"))))
 
 
@@ -60,7 +59,7 @@ def _parsed(entry: str) -> tuple[str, InjectedFault]:
 
 
 def point(name: str) -> str | None:
-    """Pass a named point. Returns the action where the caller is the one to act (`nan`)."""
+    """Pass a named point. Returns the action, since `nan` is for the caller to carry out."""
     if not _text or (fault := _faults(_text).get(name)) is None:
         return None
     fault.visits += 1
