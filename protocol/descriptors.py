@@ -21,7 +21,7 @@ _ADVICE = {
 
 
 def is_readable(descriptor: int, seconds: float = 0) -> bool:
-    """Whether it is readable or closed at its other end within `seconds`. Not `select`, which takes no number beyond 1,023."""
+    """Whether it is readable, or its other end closed, within `seconds`. `select` takes no number beyond 1,023."""
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
     return bool(poll.poll(seconds * 1000))

@@ -25,7 +25,7 @@ _lock = threading.RLock()
 
 
 class LifePipe:
-    """The pipe of one child, which inherits `read_end`. We keep that, too: the child may end before its own children."""
+    """The pipe of one child, which inherits `read_end`. We keep it, too: the child may end before its own children."""
 
     def __init__(self) -> None:
         with _lock:
