@@ -100,28 +100,28 @@ class Attach(Message):
     may_add: bool = False  # a model that the daemon doesn't know may be added
 
 
-class SubmittedConversation(Part):
+class WireConversation(Part):
     messages: list[Any]
     tools: list[Any] | None
     chat_template: str | None
     options: dict[str, Any]
 
 
-class SubmittedRequest(Part):
+class WireRequest(Part):
     """One prompt: text, token ids, or a conversation."""
 
     number: int
     params: int  # index into `Ask.params`
     text: str | None = None
     token_ids: bytes | None = None
-    conversation: SubmittedConversation | None = None
+    conversation: WireConversation | None = None
     is_streamed: bool = False
 
 
 class Ask(Message):
     """Requests, with each set of parameters once."""
 
-    requests: list[SubmittedRequest]
+    requests: list[WireRequest]
     params: list[SamplingParams]
     beams: BeamSearchParams | None = None  # of all the requests
 
@@ -152,7 +152,7 @@ class AskStats(Message):
 
 class AskRender(Message):
     query: int
-    conversation: SubmittedConversation
+    conversation: WireConversation
     add_generation_prompt: bool
 
 

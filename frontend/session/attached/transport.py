@@ -22,7 +22,7 @@ from ....protocol.attach import (
     Failed,
     Pieces,
     Question,
-    SubmittedRequest,
+    WireRequest,
     frame,
 )
 from ....protocol.beams import BeamSearchParams
@@ -187,7 +187,7 @@ def _ask(requests: list[AttachedRequest], beams: BeamSearchParams | None) -> Ask
     """A batch shares its parameters, so they travel once."""
     params: list[SamplingParams] = []
     places: dict[int, int] = {}
-    wires: list[SubmittedRequest] = []
+    wires: list[WireRequest] = []
     for request in requests:
         place = places.setdefault(id(request.asked.params), len(params))
         if place == len(params):
