@@ -1,4 +1,4 @@
-"""Which request computes what in which step, and which KV blocks it holds: integers only.
+"""The engine decides which request computes what in which step, and which KV blocks it holds.
 
-Knows nothing of tensors or text; imports no torch and no other room than `protocol`.
+It computes with integers only: no tensors, no text, no torch, and no imports from other rooms than `protocol`.
 """

@@ -1,4 +1,4 @@
-"""The engine's process: agree with the workers on a memory plan, say ready, and run the loop."""
+"""The engine's process agrees with the workers on a memory plan, reports that it is ready, and runs the loop."""
 
 import gc
 from pathlib import Path
@@ -8,14 +8,14 @@ from ..protocol.heartbeat import Heartbeat, WatchedInbox
 from ..protocol.messages import EngineInbox, GrammarsReady, Ready, Stop
 from ..protocol.sockets import Outbox
 from ..protocol.trace import Trace
-from .adapters import Adapters
-from .grammar.apart import Apart
+from .adapters import AdapterTable
 from .grammar.compiler import Compiler
 from .grammar.constraints import Constraints
+from .grammar.remote import RemoteFollower
 from .limits import Limits
 from .loop import Loop
 from .scheduler import Scheduler
-from .workers import Stopped, Workers
+from .workers import StopRequested, Workers
 
 
 def main(child: Child) -> None:
@@ -26,11 +26,11 @@ def main(child: Child) -> None:
     detokenizer = Outbox(child.directory, "detokenizer")
     try:
         plan = workers.agree(inbox)
-    except Stopped:
+    except StopRequested:
         detokenizer.send(Stop())
         return
     max_loras = config.max_loras if config.enable_lora else 0
-    adapters = Adapters(max_loras, config.tensor_parallel_size, workers.send, child.frontend.send)
+    adapters = AdapterTable(max_loras, config.tensor_parallel_size, workers.send, child.frontend.send)
     own_inbox = Outbox(child.directory, "engine")
     from_files = (Path(child.launch.tokenizer_folder), plan.vocab_size, lambda: own_inbox.send(GrammarsReady()))
     scheduler = Scheduler(
@@ -38,11 +38,11 @@ def main(child: Child) -> None:
         shares_prefixes=config.enable_prefix_caching,
         adapters=adapters,
         constraints=Constraints(
-            Compiler(*from_files), Apart(*from_files), plan.vocab_size, may_force=not config.logits_processors
+            Compiler(*from_files), RemoteFollower(*from_files), plan.vocab_size, may_force=not config.logits_processors
         ),
     )
     loop = Loop(scheduler, inbox, workers, detokenizer, child.frontend, Trace(config.trace, "engine"))
-    # What was imported lives as long as the process: no collection need look at it again.
+    # Imported modules live as long as the process, so garbage collection need not scan them again.
     gc.freeze()
     child.frontend.send(Ready("engine", plan))
     loop.run()

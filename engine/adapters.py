@@ -1,8 +1,8 @@
-"""Which LoRA adapters there are: their names, the places that they stand in, and what a request that names one uses.
+"""Which LoRA adapters are loaded: their names, their places in the workers' memory, and who may use them.
 
-Every rank reads an adapter for itself, beside the steps; requests may use it once all have answered. One in use is not
-unloaded. A name that is loaded anew has a new key, so nobody finds keys and values that the old one has computed.
-Knows nothing of files, and of requests only how many use an adapter.
+Every rank reads an adapter by itself, beside the steps; requests may use it once all ranks have answered. An adapter in
+use can't be unloaded. A name that is loaded again gets a new key, so that no request finds keys and values which the
+old adapter has computed.
 """
 
 from collections.abc import Callable, Iterable
@@ -27,7 +27,7 @@ Answer = Callable[[LoraAnswer], None]
 
 
 @dataclass(frozen=True, slots=True)
-class InUse:
+class AdapterReference:
     """What a request knows of its adapter."""
 
     place: int = NO_ADAPTER  # in the workers' memory
@@ -37,8 +37,8 @@ class InUse:
 @dataclass(slots=True)
 class _Adapter:
     name: str
-    use: InUse
-    query: int  # that asked for it
+    use: AdapterReference
+    query: int  # the one that asked to load it
     missing: int  # ranks that have not answered
     failures: list[AdapterLoaded] = field(default_factory=list)
 
@@ -47,27 +47,27 @@ class _Adapter:
         return not self.missing and not self.failures
 
 
-class Adapters:
+class AdapterTable:
     def __init__(self, max_loras: int, num_ranks: int, tell_workers: TellWorkers, answer: Answer) -> None:
-        """Without adapters `max_loras` is 0."""
+        """`max_loras` is 0 if the tree takes no adapters."""
         self.max_loras = max_loras
         self.num_ranks = num_ranks
         self._tell_workers = tell_workers
         self._answer = answer
         self._adapters: dict[str, _Adapter] = {}
-        self._num_loaded = 0  # ever
+        self._num_loaded = 0  # since the start, unloaded ones included
 
     @classmethod
-    def none(cls) -> "Adapters":
-        """Of a tree that has no room for any."""
+    def none(cls) -> "AdapterTable":
+        """The table of a tree that takes no adapters."""
         return cls(0, 0, lambda message: None, lambda message: None)
 
-    # --- what requests ask ------------------------------------------------------------------------------------------
+    # --- for requests -----------------------------------------------------------------------------------------------
 
-    def find(self, name: str | None) -> InUse:
-        """The adapter of this name, or none if there is no such one."""
+    def find(self, name: str | None) -> AdapterReference:
+        """The adapter of this name; one without a place if there is none."""
         found = self._adapters.get(name) if name is not None else None
-        return found.use if found is not None and found.is_ready else InUse()
+        return found.use if found is not None and found.is_ready else AdapterReference()
 
     def refusal(self, name: str | None) -> str | None:
         """Why a request cannot use the adapter that it names, in a sentence."""
@@ -77,10 +77,10 @@ class Adapters:
             return f"The adapter {name!r} is still being loaded. Wait until load_lora returns."
         return f"There is no adapter {name!r}. {self._known()}{suggestion(name, self.names())}"
 
-    # --- what a person asks -----------------------------------------------------------------------------------------
+    # --- for the person who loads adapters --------------------------------------------------------------------------
 
     def take(self, message: AboutAdapters, in_use: Iterable[int]) -> None:
-        """`in_use` are the places of all sequences that have not ended."""
+        """Handle a message; `in_use` are the adapter places of all sequences that have not ended."""
         match message:
             case LoadLora():
                 self.load(message)
@@ -92,7 +92,7 @@ class Adapters:
                 self.loaded(message)
 
     def load(self, asked: LoadLora) -> None:
-        """Have every rank read it; the answer follows theirs."""
+        """Ask every rank to read the adapter; the caller is answered when all ranks have answered."""
         if asked.name in self._adapters:
             self._refuse(asked.query, "loaded", f"There is an adapter {asked.name!r} already. Unload it first.")
         elif len(self._adapters) >= self.max_loras:
@@ -103,13 +103,13 @@ class Adapters:
                 f"{', '.join(map(repr, self._adapters))}, or start with a larger max_loras.",
             )
         else:
-            use = InUse(self._free_place(), self._num_loaded)
+            use = AdapterReference(self._free_place(), self._num_loaded)
             self._num_loaded += 1
             self._adapters[asked.name] = _Adapter(asked.name, use, asked.query, self.num_ranks)
             self._tell_workers(LoadAdapter(use.place, asked.folder))
 
     def loaded(self, answer: AdapterLoaded) -> None:
-        """A rank has it, or failed. Ranks that have it forget it again where another one failed."""
+        """A rank has loaded the adapter or failed to. If any rank failed, all of them unload it."""
         adapter = next(each for each in self._adapters.values() if each.use.place == answer.adapter)
         adapter.missing -= 1
         if answer.reason:
@@ -124,7 +124,7 @@ class Adapters:
             self._answer(LoraAnswer(adapter.query, self.names()))
 
     def unload(self, asked: UnloadLora, in_use: Iterable[int]) -> None:
-        """Forget it, unless sequences use it."""
+        """Unload the adapter, unless sequences use it."""
         adapter = self._adapters.get(asked.name)
         if adapter is None:
             hint = suggestion(asked.name, self.names())
@@ -144,7 +144,7 @@ class Adapters:
             self._answer(LoraAnswer(asked.query, self.names()))
 
     def names(self) -> list[str]:
-        """Those that requests may use, in the order in which they were loaded."""
+        """The adapters that requests may use, in the order in which they were loaded."""
         return [adapter.name for adapter in self._adapters.values() if adapter.is_ready]
 
     def _known(self) -> str:

@@ -1,10 +1,10 @@
-"""Carries out what beam searches decide: beams are forked, go on, are dropped, and become the request's samples.
+"""Carries out what beam searches decide: forks beams, continues or drops them, and publishes the best as samples.
 
-A beam is a sequence like any other to the scheduler; what is different is here. Its next token is decided when all
-beams of its search have brought candidates, so it isn't planned ahead, and until then it can give up slot and blocks
-without losing anything. Beams that go on from one parent share its full blocks and copy the last; where no slot or
-block is free for that, the new beam waits like a sequence that was preempted, and computes anew what isn't cached.
-`beams.py` chooses them.
+To the scheduler a beam is a sequence like any other; the differences are handled here. A beam's next token is decided
+when all beams of its search have returned candidates, so it is never planned ahead, and while it waits it can give up
+its slot and blocks without losing anything. Beams that continue one parent share its full blocks and copy the last
+one. If there is no free slot or block for a new beam, it waits like a preempted sequence and recomputes what is not
+cached. `beams.py` does the choosing.
 """
 
 from array import array
@@ -12,25 +12,25 @@ from array import array
 import msgspec
 
 from ..protocol.beams import BeamSearchParams
-from ..protocol.messages import Candidates, Ended, request_and_sample
-from .beams import Answer, BeamSearch, Continuation
+from ..protocol.messages import Candidates, SequenceEnded, request_and_sample
+from .beams import BeamSearch, Continuation, Hypothesis
 from .cache import Cache
-from .decoding import Decoding
+from .decoding import DecodingStrategy
 from .publisher import Publisher
 from .queue import WaitingQueue
 from .request import Request, Sequence
-from .running import Running
+from .running import RunningBatch
 from .stats import Counters
-from .step import Step
+from .step import ScheduledStep
 
 
-class BeamDecoding(Decoding):
+class BeamDecoding(DecodingStrategy):
 
     def __init__(
         self,
         sequences: dict[int, Sequence],
         cache: Cache,
-        running: Running,
+        running: RunningBatch,
         waiting: WaitingQueue,
         publisher: Publisher,
         counters: Counters,
@@ -42,12 +42,12 @@ class BeamDecoding(Decoding):
         self._publisher = publisher
         self._counters = counters
         self._searches: dict[int, BeamSearch] = {}  # by request
-        # Until the next plan: beams whose newest token no worker knows yet, and new ones with their parents.
+        # Kept until the next plan: beams whose newest token no worker knows yet, and new beams with their parents.
         self._continued: list[Sequence] = []
         self._unborn: dict[Sequence, Sequence] = {}
 
     def begin(self, request: Request, params: BeamSearchParams, arrival: int, is_long: bool) -> Sequence:
-        """The sequence that computes the prompt: the only beam until its candidates are here."""
+        """Create the sequence that computes the prompt; it is the only beam until its candidates are here."""
         search = BeamSearch(request, params)
         self._searches[request.prompt.request_id] = search
         beam = Sequence(request, 0, arrival, is_long)
@@ -57,7 +57,7 @@ class BeamDecoding(Decoding):
         return beam
 
     def beam_for(self, sample: int) -> Sequence | None:
-        """Any beam of the search that gives this sample of a request."""
+        """Any beam of the search that this sample of a request will come from."""
         search = self._searches.get(request_and_sample(sample)[0])
         return next(iter(search.beams)) if search is not None else None
 
@@ -72,7 +72,7 @@ class BeamDecoding(Decoding):
         return beam.search is not None and beam.search.num_born > 0
 
     def is_idle(self, beam: Sequence) -> bool:
-        """It has brought its candidates, or is to be forked by the next plan: it needs neither slot nor blocks."""
+        """Whether it needs neither slot nor blocks: its candidates are here, or the next plan forks it."""
         return beam.search is not None and (beam.search.has_heard(beam) or beam in self._unborn)
 
     def give_way(self, beam: Sequence) -> None:
@@ -84,11 +84,11 @@ class BeamDecoding(Decoding):
     # --- results ----------------------------------------------------------------------------------------------------
 
     def hear(self, beam: Sequence, candidates: Candidates, forward_time: float) -> None:
-        """A result has come. With the last one of a search its next step is decided."""
+        """Take in the candidates of a beam. The last beam of a search to be heard decides its next step."""
         search = beam.search
         if beam.has_ended or search is None:
             return
-        if beam.is_waiting:  # it gave way while this was in flight
+        if beam.is_waiting:  # it was preempted while this was in flight
             self._waiting.leave(beam)
         if not search.hear(beam, candidates):
             return
@@ -97,12 +97,12 @@ class BeamDecoding(Decoding):
             self._publish(search, forward_time, None)
         elif self._cache.blocks_for(search.length) > self._cache.num_blocks:
             message = self._cache.outgrown(search.length)
-            self._publish(search, forward_time, Ended(beam.id, "error", error_code=429, error_msg=message))
+            self._publish(search, forward_time, SequenceEnded(beam.id, "error", error_code=429, error_msg=message))
         else:
             self._follow(search, continuations)
 
     def _follow(self, search: BeamSearch, continuations: list[Continuation]) -> None:
-        """One beam goes on from each parent in its place, further ones become beams of their own."""
+        """The first continuation of each parent takes over its sequence; further ones become new beams."""
         parents = {continuation.parent for continuation in continuations}
         for beam in search.beams:
             if beam not in parents:
@@ -127,8 +127,8 @@ class BeamDecoding(Decoding):
 
     # --- planning ---------------------------------------------------------------------------------------------------
 
-    def plan(self, step: Step) -> None:
-        """Tell the workers of new beams and of the tokens that were decided; called when room has been made."""
+    def plan(self, step: ScheduledStep) -> None:
+        """Add forks and decided tokens to the step; called after blocks have been made free."""
         for beam, parent in self._unborn.items():
             if beam.has_ended:
                 continue
@@ -140,35 +140,35 @@ class BeamDecoding(Decoding):
             else:
                 self._waiting.push(beam)
         for beam in self._continued:
-            if beam.is_running:  # else it left meanwhile, and its history travels when it enters again
+            if beam.is_running:  # else it was preempted meanwhile, and its history is sent when it is admitted again
                 step.decide(beam)
         self._unborn, self._continued = {}, []
 
     # --- ends -------------------------------------------------------------------------------------------------------
 
-    def end(self, beam: Sequence, ended: Ended) -> None:
-        """Its search is aborted, or one of its beams went wrong; the samples keep what there is."""
+    def end(self, beam: Sequence, ended: SequenceEnded) -> None:
+        """End the whole search, which was aborted or has a failed beam; the samples keep what there is."""
         if beam.search is not None:
             self._publish(beam.search, 0.0, ended)
 
-    def _publish(self, search: BeamSearch, forward_time: float, ended: Ended | None) -> None:
-        """All samples come and end together; `forward_time` is of the step that they are told with."""
+    def _publish(self, search: BeamSearch, forward_time: float, ended: SequenceEnded | None) -> None:
+        """Publish and end all samples at once; `forward_time` is that of the step which brings them."""
         del self._searches[search.request.prompt.request_id]
-        answers = search.best()
+        best = search.best()
         beam = next(iter(search.beams))
         silent_time = max(each.silent_time for each in search.beams) - forward_time
         for each in search.beams:
             self._leave(each)
         for number in range(search.params.beam_width):
-            answer = answers[number] if number < len(answers) else Answer(array("i"), None, "length", None)
+            hypothesis = best[number] if number < len(best) else Hypothesis(array("i"), None, "length", None)
             sample = Sequence(search.request, number, 0, False)
             sample.start_time, sample.silent_time = beam.start_time, silent_time
             sample.untold_preemptions = 0 if number else search.preemptions
-            if answer.output:
-                self._publisher.run(sample, answer.output)
-            self._counters.generated_tokens += len(answer.output)
-            own = ended or Ended(0, answer.finish_reason, answer.stop_reason)
-            self._publisher.end(sample, msgspec.structs.replace(own, sequence_id=sample.id, score=answer.score))
+            if hypothesis.output:
+                self._publisher.run(sample, hypothesis.output)
+            self._counters.generated_tokens += len(hypothesis.output)
+            own = ended or SequenceEnded(0, hypothesis.finish_reason, hypothesis.stop_reason)
+            self._publisher.end(sample, msgspec.structs.replace(own, sequence_id=sample.id, score=hypothesis.score))
 
     def _leave(self, beam: Sequence) -> None:
         beam.has_ended = True
@@ -183,7 +183,7 @@ def _copy(search: BeamSearch, parent: Sequence, sample: int) -> Sequence:
     """A beam with the parent's history, and no slot and blocks yet."""
     beam = Sequence(parent.request, sample, 0, parent.is_long)
     beam.decoding, beam.search = parent.decoding, search
-    # Behind the request's first beam, before any later request, and unique though samples' numbers are used again.
+    # Orders it after the request's first beam and before any later request; unique, though sample numbers recur.
     search.num_born += 1
     beam.order = (*search.order, search.num_born)
     beam.output = array("i", parent.output)

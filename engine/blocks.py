@@ -2,8 +2,8 @@
 
 Blocks are integers; what lies in them is the worker's business. A block is in exactly one of three places: held by
 sequences (reference count > 0), in the free list with its key (findable, evictable), or in the free list without one.
-`check()` raises if that ever fails to hold; the property tests call it after every step.
-Knows nothing of requests, tokens or hashing.
+`check()` raises if that ever fails to hold; the property tests call it after every step. Keys are opaque here;
+`cache.py` makes them.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 class BlockPool:
     def __init__(self, num_blocks: int, on_evicted: Callable[[bytes, int], None] = lambda key, block: None) -> None:
-        """`on_evicted` hears of a block that could be found until now, by which key, before it gets other content."""
+        """`on_evicted` is called with a findable block and its key just before the block is reused."""
         self.num_blocks = num_blocks
         self._on_evicted = on_evicted
         self.num_free = num_blocks
@@ -25,14 +25,14 @@ class BlockPool:
         self._previous = [num_blocks, *range(num_blocks)]
 
     def find(self, key: bytes) -> int | None:
-        """The block that holds what the key names, held or free."""
+        """The block with this key, held or free."""
         return self._found.get(key)
 
     def is_free(self, block: int) -> bool:
         return self._references[block] == 0
 
     def allocate(self, count: int) -> list[int]:
-        """Blocks for new content, each with one reference; what they held before can no longer be found."""
+        """Take free blocks for new content, each with one reference; their old keys no longer find them."""
         if count > self.num_free:
             raise RuntimeError(f"{count} blocks were asked for, and {self.num_free} of {self.num_blocks} are free.")
         taken = []
@@ -47,30 +47,30 @@ class BlockPool:
         return taken
 
     def hold(self, blocks: Iterable[int]) -> None:
-        """One more reference to each of these found blocks."""
+        """Add a reference to each of these blocks, which were found by their keys."""
         for block in blocks:
             if self._references[block] == 0:
                 self._unlink(block)
             self._references[block] += 1
 
     def release(self, table: Sequence[int]) -> None:
-        """One reference less to each block of a table."""
+        """Drop a reference to each block of a table."""
         # Evict from the tail: a chain's last block is the least useful without its first.
         for block in reversed(table):
             self._references[block] -= 1
             if self._references[block] == 0:
-                # What nobody can find is reused first.
+                # Blocks without a key are reused first.
                 before = self._previous[self._end] if self._keys[block] is not None else self._end
                 self._link_after(before, block)
 
     def name(self, block: int, key: bytes) -> None:
-        """From now on the key finds this block, unless it finds another one already."""
+        """Let the key find this block, unless it finds another one already."""
         if key not in self._found and self._keys[block] is None:
             self._found[key] = block
             self._keys[block] = key
 
     def forget(self, block: int) -> None:
-        """What this block holds can no longer be found."""
+        """Remove the block's key, so that its content can no longer be found."""
         if (key := self._keys[block]) is not None:
             del self._found[key]
             self._keys[block] = None
@@ -87,7 +87,7 @@ class BlockPool:
         self.num_free -= 1
 
     def free_blocks(self) -> list[int]:
-        """In the order in which they are reused."""
+        """The free blocks, in the order in which they are reused."""
         blocks: list[int] = []
         block = self._next[self._end]
         while block != self._end and len(blocks) <= self.num_blocks:
@@ -96,7 +96,7 @@ class BlockPool:
         return blocks
 
     def check(self, tables: Iterable[Sequence[int]]) -> None:
-        """Raise unless every block is in exactly one place and the tables are all that holds any."""
+        """Raise unless every block is in exactly one place and only these tables hold blocks."""
         free = self.free_blocks()
         expected = [0] * self.num_blocks
         for table in tables:

@@ -1,13 +1,13 @@
-"""The KV blocks of sequences: what a new one finds computed already, what it is given, and what others may find.
+"""The KV blocks of sequences: finds computed prefixes, allocates block tables, and publishes blocks for others to find.
 
 A full block can be found as soon as its computation is planned and all its tokens are known: workers take plans in
 order, and each layer writes all rows' keys and values before any row attends. A hit stops one token short, since
 the last token must be computed to sample the next. A block that is evicted from the pool is offered to a second tier
-under its key; what is found there is loaded into a block of the pool, and found in it from then on.
+under its key; a hit there is loaded into a block of the pool, where later requests find it.
 
-A key is a chained cryptographic hash of all tokens up to the block's end, and of what else its content is of: equal
-keys mean equal keys and values. Cryptographic, because with `cache_salt` the key is all that keeps one tenant from
-reading another's prefix.
+A key is a chained cryptographic hash of all tokens up to the block's end and of everything else that the content
+depends on: equal keys mean equal keys and values. It is cryptographic because with `cache_salt` the key is all that
+keeps one tenant from reading another's prefix.
 """
 
 from bisect import bisect_left
@@ -19,20 +19,20 @@ import msgspec
 
 from ..protocol.messages import Prompt
 from .blocks import BlockPool
-from .offload import Moves, SecondTier
+from .offload import Moves, SecondTierIndex
 from .request import Sequence
 
 _DIGEST_BYTES = 32
 
 
 def root_key(cache_salt: str | None, adapter: int | None, only_request: int | None) -> bytes:
-    """The first link: whoever differs in one of these shares nothing. `only_request` shuts out all other requests."""
+    """The first link: requests that differ in one of these share nothing. `only_request` excludes all others."""
     parts = msgspec.msgpack.encode((cache_salt, adapter, only_request))
     return blake2b(parts, digest_size=_DIGEST_BYTES, person=b"penstock kv root").digest()
 
 
 def stretched_key(root: bytes, stretch: int) -> bytes:
-    """The first link where positions are rotated for a longer request: keys of one length can't serve another."""
+    """The first link for positions that are rotated for longer requests: blocks of one length can't serve another."""
     if stretch == 0:
         return root
     return blake2b(root + stretch.to_bytes(4), digest_size=_DIGEST_BYTES, person=b"penstock stretch").digest()
@@ -43,7 +43,7 @@ def next_key(previous: bytes, packed_tokens: bytes) -> bytes:
     return blake2b(previous + packed_tokens, digest_size=_DIGEST_BYTES).digest()
 
 
-# By place in a table: the block that holds what belongs there, or None where only the second tier does.
+# For each index of a block table: the block with that content, or None if only the second tier has it.
 Found = list[int | None]
 
 
@@ -57,7 +57,7 @@ class Cache:
         shares_prefixes: bool = True,
         stretches: tuple[int, ...] = (),
     ) -> None:
-        self.second_tier = SecondTier(num_cells)
+        self.second_tier = SecondTierIndex(num_cells)
         self.pool = BlockPool(num_blocks, self.second_tier.offer)
         self.block_size = block_size
         self.shares_prefixes = shares_prefixes
@@ -72,13 +72,13 @@ class Cache:
         return self.pool.num_free
 
     def root_of(self, prompt: Prompt, adapter: int | None = None) -> bytes:
-        """`adapter` is the key of the one that it uses."""
+        """The first link for a prompt; `adapter` is the key of the LoRA adapter that it uses."""
         # Without prefix caching the samples of one request still share their prompt.
         only_request = None if self.shares_prefixes else prompt.request_id
         return root_key(prompt.params.cache_salt, adapter, only_request)
 
     def outgrown(self, num_tokens: int) -> str:
-        """What is to say of a sequence of so many tokens that the whole pool can't hold any more."""
+        """The error message for a sequence that has outgrown the whole pool."""
         return (
             f"The request has grown to {num_tokens:,} tokens and fills the whole KV cache "
             f"({self.num_blocks:,} blocks of {self.block_size}). "
@@ -89,10 +89,10 @@ class Cache:
         return -(-num_tokens // self.block_size)
 
     def match(self, sequence: Sequence) -> Found:
-        """Where the beginning of its known tokens is computed already; nothing is held yet."""
+        """Find the blocks of its longest computed prefix; takes no reference yet."""
         found: Found = []
         self._stretch(sequence)
-        if sequence.wants_prompt_logprobs:  # only computing gives them
+        if sequence.wants_prompt_logprobs:  # these come only from computing the prompt
             return found
         for index in range((sequence.num_known - 1) // self.block_size):
             key = self._key(sequence, index)
@@ -103,15 +103,15 @@ class Cache:
         return found
 
     def blocks_taken(self, num_blocks: int, found: Found) -> int:
-        """How many free blocks a table of that length takes that begins with what was found."""
+        """How many free blocks a table of `num_blocks` takes if it begins with the found ones."""
         held = [block for block in found if block is not None]
         return num_blocks - len(held) + sum(map(self.pool.is_free, held))
 
     def admit(self, sequence: Sequence, found: Found) -> None:
-        """Give it a table for all its known tokens, beginning with what was found."""
+        """Allocate a table for all its known tokens, beginning with the found blocks."""
         held = [block for block in found if block is not None]
         absent = {index: self._key(sequence, index) for index, block in enumerate(found) if block is None}
-        # Held and pinned first, so that the allocation cannot evict them.
+        # Hold and pin the hits first, so that the allocation cannot evict them.
         self.pool.hold(held)
         self.second_tier.pin(list(absent.values()))
         fresh = iter(self.pool.allocate(self.blocks_for(sequence.num_known) - len(held)))
@@ -125,15 +125,15 @@ class Cache:
         self._set_horizon(sequence)
 
     def grow(self, sequence: Sequence) -> int:
-        """One block more; which."""
+        """Append a block to its table; returns the block."""
         (block,) = self.pool.allocate(1)
         sequence.block_ids.append(block)
         self._set_horizon(sequence)
         return block
 
     def fork(self, parent: Sequence, child: Sequence) -> tuple[int, int] | None:
-        """The child shares the parent's full blocks and gets one of its own; (source, target) if that is to be a copy
-        of what the parent has computed into its last."""
+        """Let the child share the parent's full blocks and give it a block of its own. Returns (source, target) if the
+        workers must copy the parent's partly filled last block into it."""
         num_full, rest = divmod(parent.num_computed, self.block_size)
         shared = parent.block_ids[:num_full]
         self.pool.hold(shared)
@@ -151,13 +151,13 @@ class Cache:
             sequence.num_findable = index + 1
 
     def release(self, sequence: Sequence) -> None:
-        """Its blocks are free for whoever is planned next; plans in flight still read them undisturbed."""
+        """Free its blocks at once: plans in flight still read them before a later plan can overwrite them."""
         self.pool.release(sequence.block_ids)
         sequence.block_ids = []
         sequence.num_findable = 0
 
     def forget(self, sequence: Sequence) -> None:
-        """No one shall find what this sequence has computed: it went wrong."""
+        """Remove the keys of everything that this sequence has computed, because it failed."""
         for index in range(len(sequence.request.prompt_keys[sequence.stretch]) + len(sequence.output_keys)):
             key = self._key(sequence, index)
             self.second_tier.forget(key)
@@ -165,7 +165,7 @@ class Cache:
                 self.pool.forget(block)
 
     def has_outgrown_its_stretch(self, sequence: Sequence) -> bool:
-        """Its next token needs positions that are rotated for a greater length, and so do all before it."""
+        """Whether its next token, and with it all earlier ones, need positions rotated for a greater length."""
         return bool(self.stretches) and sequence.num_computed >= self.stretches[sequence.stretch]
 
     def rotation_start(self, sequence: Sequence) -> int:
@@ -173,16 +173,16 @@ class Cache:
         return sum(self.stretches[: sequence.stretch])
 
     def take_moves(self) -> Moves:
-        """What the next plan must tell of the second tier."""
+        """The moves between pool and second tier for the next plan."""
         return self.second_tier.take_moves()
 
     def check(self, tables: Iterable[Table[int]]) -> None:
-        """Raise unless both tiers are sound and the tables are all that holds any block."""
+        """Raise unless both tiers are consistent and only these tables hold blocks."""
         self.pool.check(tables)
         self.second_tier.check()
 
     def _stretch(self, sequence: Sequence) -> None:
-        """Choose the length that its positions are rotated for, by what is known of it: nothing is computed yet."""
+        """Choose the length that its positions are rotated for by its known tokens, before any is computed."""
         stretch = bisect_left(self.stretches, sequence.num_known) if self.stretches else 0
         if stretch != sequence.stretch:
             sequence.stretch = stretch
@@ -195,7 +195,7 @@ class Cache:
             sequence.horizon = min(sequence.horizon, self.stretches[sequence.stretch])
 
     def _key(self, sequence: Sequence, index: int) -> bytes:
-        """The key of its index-th block; asked for in order, so that the one before is there."""
+        """The key of its index-th block; keys are asked for in order, so the previous one is always there."""
         request = sequence.request
         keys, offset = request.prompt_keys[sequence.stretch], 0
         num_prompt_blocks = request.num_prompt // self.block_size

@@ -1,8 +1,8 @@
-"""One of those who ask, as the engine sees them: what of theirs waits, how much of it runs, and when their turn was.
+"""One client of the engine: its waiting sequences, how many of its sequences run, and when its last turn was.
 
-Within a client the order is by priority, and within one first come, first served. A preempted sequence keeps
-its place, so it comes back before all that are younger. Long prompts stand in a lane of their own, so that short ones
-can pass them while the gate for long ones is shut.
+A client's sequences are ordered by priority, then first come, first served. A preempted sequence keeps its position,
+so it comes back before all younger ones. Long prompts wait in a lane of their own, so that short ones can pass them
+while no more long ones are admitted.
 """
 
 import heapq
@@ -10,17 +10,17 @@ from collections.abc import Callable
 
 from .request import Sequence
 
-# Each running sequence of a client puts it so many admissions of others back. So places are shared out evenly, and yet
-# nobody waits for more than so many, whatever of its own goes on.
-_ADMISSIONS_A_PLACE = 64
-# A lane is swept when more of it has left than waits, and not for fewer than that.
+# Each running sequence of a client delays its next one by this many admissions of other clients. That shares slots
+# evenly, and bounds how long a client waits however much of its own is running.
+_ADMISSIONS_A_SLOT = 64
+# A lane's heap is rebuilt when more of its entries are stale than waiting, and at least this many.
 _FEW = 16
 
-Place = tuple[int, int, tuple[int, ...]]  # priority, turn, order: unique
+QueuePosition = tuple[int, int, tuple[int, ...]]  # priority, turn, order: unique
 
 
 class Lane:
-    """Sequences of one client that wait, in order."""
+    """The waiting sequences of one client, in order."""
 
     __slots__ = ("_heap", "_num_waiting")
 
@@ -42,7 +42,7 @@ class Lane:
         return heap[0][1] if heap else None
 
     def leave(self) -> None:
-        """One of them waits no more. It may still be named here; what many have left is given back at once."""
+        """One of its sequences no longer waits. Its entry may stay in the heap until many are stale."""
         self._num_waiting -= 1
         if len(self._heap) > 2 * self._num_waiting + _FEW:
             self._heap = [entry for entry in dict.fromkeys(self._heap) if entry[1].is_waiting]
@@ -50,16 +50,16 @@ class Lane:
 
 
 class Client:
-    __slots__ = ("__weakref__", "_on_place_left", "lanes", "num_running", "num_waiting", "turn", "waits_since")
+    __slots__ = ("__weakref__", "_on_slot_left", "lanes", "num_running", "num_waiting", "turn", "waits_since")
 
-    def __init__(self, on_place_left: "Callable[[Client], None]") -> None:
-        """`on_place_left` hears of each place among the running that it has left while more of it waits."""
-        self._on_place_left = on_place_left
+    def __init__(self, on_slot_left: "Callable[[Client], None]") -> None:
+        """`on_slot_left` is called when the client gives back a slot while more of its sequences wait."""
+        self._on_slot_left = on_slot_left
         self.lanes = (Lane(), Lane())  # short prompts, long ones
         self.num_waiting = 0
         self.num_running = 0
-        self.turn = 0  # of the two that an admission has: the first for who came since, the second for who was admitted
-        self.waits_since = 0  # the step since which it waits and has nothing running
+        self.turn = 0  # two per admission: the even one for clients that came since, the odd for the one admitted
+        self.waits_since = 0  # the step since which it has been waiting with nothing running
 
     def first(self, *, including_long: bool) -> Sequence | None:
         short = self.lanes[False].first()
@@ -70,15 +70,15 @@ class Client:
             return short
         return long if short is None or long.order < short.order else short
 
-    def place(self, sequence: Sequence) -> Place:
-        """Where a sequence that is first in its lane stands among those of other clients; the least is next."""
-        set_back = 0 if sequence.decoding.holds_others(sequence) else 2 * _ADMISSIONS_A_PLACE * self.num_running
+    def position(self, sequence: Sequence) -> QueuePosition:
+        """Orders the first sequence of a lane among those of other clients; the least is next."""
+        set_back = 0 if sequence.decoding.holds_others(sequence) else 2 * _ADMISSIONS_A_SLOT * self.num_running
         return sequence.order[0], self.turn + set_back, sequence.order
 
-    def take_place(self) -> None:
+    def take_slot(self) -> None:
         self.num_running += 1
 
-    def leave_place(self) -> None:
+    def leave_slot(self) -> None:
         self.num_running -= 1
         if self.num_waiting:
-            self._on_place_left(self)
+            self._on_slot_left(self)

@@ -1,32 +1,32 @@
-"""Carries out what grammars decide of planned rows: which tokens they may sample, which end, which don't count.
+"""Applies grammars to planned rows: which tokens they may sample, which sequences end, which results are dropped.
 
-A row is planned ahead in the hope that its mask is there in time. Where a grammar has become too dear for that, and its
-sequence is followed elsewhere (`grammar/apart.py`), what is planned of it is dropped: it gives up slot and blocks, and
-comes back when it is known what it may say. From then on it keeps both, and isn't planned before that is known.
+A row is planned ahead on the assumption that its mask will be there in time. When a grammar has become too expensive
+for that and moves to the follower's process (`grammar/remote.py`), the sequence's planned rows are dropped: it gives up
+its slot and blocks and comes back with its next mask. From then on it keeps both and is planned only with its mask.
 """
 
 from array import array
 from collections import deque
 
-from ..protocol.messages import Ended, MaskFrame
-from .decoding import Decoding, PlainDecoding, end_at
+from ..protocol.messages import MaskFrame, SequenceEnded
+from .decoding import DecodingStrategy, PlainDecoding, end_at
 from .grammar.constraints import Constraints
 from .publisher import Publisher
 from .queue import WaitingQueue
 from .request import Sequence
-from .running import Running
+from .running import RunningBatch
 from .stats import Counters
-from .step import Step
+from .step import ScheduledStep
 
 
-class GuidedDecoding(Decoding):
+class GuidedDecoding(DecodingStrategy):
     def __init__(
         self,
         constraints: Constraints,
         plain: PlainDecoding,
-        running: Running,
+        running: RunningBatch,
         waiting: WaitingQueue,
-        in_flight: deque[Step],
+        in_flight: deque[ScheduledStep],
         publisher: Publisher,
         counters: Counters,
     ) -> None:
@@ -38,7 +38,7 @@ class GuidedDecoding(Decoding):
         self._waiting = waiting
         self._in_flight = in_flight
 
-    def take(self, step: Step, sequence: Sequence, token: int) -> None:
+    def take(self, step: ScheduledStep, sequence: Sequence, token: int) -> None:
         """Append the sampled token and, before it, the tokens that the grammar forced."""
         tokens = step.forced.get(sequence, array("i")) + array("i", (token,))
         self._publisher.run(sequence, tokens)
@@ -53,7 +53,7 @@ class GuidedDecoding(Decoding):
 
     def waits(self, sequence: Sequence) -> bool:
         constraint = sequence.constraint
-        if constraint is None or not constraint.is_apart:
+        if constraint is None or not constraint.is_remote:
             return False
         return constraint.is_awaited or sequence.num_computed >= sequence.num_known
 
@@ -63,12 +63,12 @@ class GuidedDecoding(Decoding):
         else:
             self._plain.give_way(sequence)
 
-    def end(self, sequence: Sequence, ended: Ended) -> None:
+    def end(self, sequence: Sequence, ended: SequenceEnded) -> None:
         self._constraints.forget(sequence)
         self._plain.end(sequence, ended)
 
     def take_mask(self) -> MaskFrame | None:
-        """Which tokens the oldest step in flight may sample, once that is known and if it isn't all."""
+        """The masks of the oldest step in flight, if it has masked rows and they aren't sent yet."""
         if not self._in_flight or not self._in_flight[0].masked:
             return None
         step = self._in_flight[0]
@@ -80,7 +80,7 @@ class GuidedDecoding(Decoding):
         return frame
 
     def let_in_heard(self) -> None:
-        """Sequences that are followed elsewhere may go on."""
+        """Let sequences continue whose report from the follower has come."""
         for sequence in self._constraints.heard():
             self._settle(sequence)
             if sequence.is_held and not sequence.has_ended:
@@ -88,19 +88,19 @@ class GuidedDecoding(Decoding):
                 self._waiting.push(sequence)
 
     def _settle(self, sequence: Sequence) -> None:
-        """Its grammar may leave nothing to say, or have become too much to follow, or not be known yet."""
+        """Act on the state of its grammar: over, still awaited, failed, or allowing nothing more."""
         constraint = sequence.constraint
         if constraint is None:
-            sequence.decoding = self._plain  # it is free from here on
+            sequence.decoding = self._plain  # its grammar is over
         elif constraint.is_awaited:
             self._hold(sequence)
         elif constraint.error is not None:
-            self.end(sequence, Ended(sequence.id, "error", error_code=400, error_msg=constraint.error))
+            self.end(sequence, SequenceEnded(sequence.id, "error", error_code=400, error_msg=constraint.error))
         elif constraint.is_complete and (not sequence.endings or sequence.num_known < sequence.request.min_total):
-            self.end(sequence, Ended(sequence.id, "stop"))  # no token says so
+            self.end(sequence, SequenceEnded(sequence.id, "stop"))  # without an end token
 
     def _hold(self, sequence: Sequence) -> None:
-        """Nobody knows yet what it may say next. Where nothing of it is planned it may keep what it has."""
+        """Wait for its mask. If no step in flight has a row of it, it keeps its slot and blocks."""
         planned = [step for step in self._in_flight if sequence in step.rows]
         if sequence.is_running and not planned:
             return

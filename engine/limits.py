@@ -1,7 +1,7 @@
-"""Limits of this engine, and the gates that a waiting sequence passes before it is admitted to a step.
+"""The limits of this engine, and the gates that a waiting sequence must pass to be admitted to a step.
 
-A gate is a small class with one question; each stands for one option and is in the list only when that option is set.
-Refusals at the door are a table likewise: a row per thing that can never work.
+A gate is a small class with one question; each implements one option and is in the list only when that option is set.
+Refusals of requests that can never be served are a table likewise, one row each.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from ..protocol.config import EngineConfig
 from ..protocol.messages import MemoryPlan, values
 from .request import Request, Sequence
 
-# A prompt is long from this share of the context on, if long ones are limited and nobody said what long is.
+# A prompt is long from this share of the context on, if long ones are limited and no threshold is set.
 _LONG_SHARE = 0.04
 
 
@@ -23,19 +23,19 @@ class Limits:
     max_model_len: int
     max_num_seqs: int
     max_num_batched_tokens: int
-    num_cpu_blocks: int = 0  # that CPU memory holds beside them
+    num_cpu_blocks: int = 0  # in the second tier, in CPU memory
     static_decode_blocks: int = 2
     kv_cache_ratio: float | None = None
     enable_chunked_prefill: bool = True
     max_num_partial_prefills: int | None = None
     max_long_partial_prefills: int | None = None
     long_prefill_token_threshold: int | None = None
-    stretches: tuple[int, ...] = ()  # lengths that positions are rotated for, where there are several
+    stretches: tuple[int, ...] = ()  # lengths that positions are rotated for, if there are several
     vocab_size: int = 2**31
 
     @classmethod
     def settled(cls, config: EngineConfig, plan: MemoryPlan) -> "Limits":
-        """The options, and where they are unset what fits the device."""
+        """The options, with defaults for the device where they are unset."""
         num_seqs, num_tokens = config.step_limits(plan.device)
         return cls(
             num_blocks=plan.num_blocks,
@@ -56,7 +56,7 @@ class Limits:
 
     @property
     def num_slots(self) -> int:
-        """Every running sequence must get a token into every step, else some would starve."""
+        """At most one sequence per token of the budget: every running sequence must get a token into every step."""
         return min(self.max_num_seqs, self.max_num_batched_tokens)
 
     @property
@@ -65,7 +65,7 @@ class Limits:
 
     @property
     def max_long(self) -> int | None:
-        """Long prompts in computation at once; None: no matter how many."""
+        """How many long prompts may be computed at once; None: any number."""
         if self.max_long_partial_prefills is None and self.long_prefill_token_threshold is not None:
             return 1
         return self.max_long_partial_prefills
@@ -90,7 +90,7 @@ def _has_foreign_tokens(limits: Limits, request: Request) -> bool:
     return min(token_ids) < 0 or max(token_ids) >= limits.vocab_size
 
 
-# The door has looked at most of this before; a worker must never be told to compute what it can't.
+# The front end has checked most of this before; but a worker must never be told to compute what it can't.
 _REFUSALS: tuple[tuple[Callable[[Limits, Request], bool], str], ...] = (
     (
         lambda limits, request: request.num_prompt == 0,
@@ -129,82 +129,82 @@ _REFUSALS: tuple[tuple[Callable[[Limits, Request], bool], str], ...] = (
 
 
 @dataclass(slots=True)
-class Candidate:
-    """What the next in line would take."""
+class Demand:
+    """What admitting a sequence would take."""
 
     sequence: Sequence
     num_left: int  # tokens to compute
     num_blocks: int  # of its whole table
-    blocks_taken: int  # of them from the free list
+    blocks_taken: int  # how many of these come from the free list
 
 
 @dataclass(slots=True)
-class Load:
-    """What the step being planned carries so far."""
+class StepLoad:
+    """What the step being planned holds so far."""
 
     num_running: int
     num_free: int  # blocks
     tokens_left: int
-    num_prompts: int  # in computation: unfinished when the step began, or admitted to it
+    num_prompts: int  # being computed: unfinished when the step began, or admitted to it
     num_long: int  # among them
-    prompt_blocks: int  # that they hold
+    prompt_blocks: int  # that these prompts hold
 
-    def take(self, candidate: Candidate, num_tokens: int) -> None:
+    def take(self, demand: Demand, num_tokens: int) -> None:
         self.num_running += 1
-        self.num_free -= candidate.blocks_taken
+        self.num_free -= demand.blocks_taken
         self.tokens_left -= num_tokens
         self.num_prompts += 1
-        self.num_long += candidate.sequence.is_long
-        self.prompt_blocks += candidate.num_blocks
+        self.num_long += demand.sequence.is_long
+        self.prompt_blocks += demand.num_blocks
 
 
 class Gate(Protocol):
-    def admits(self, candidate: Candidate, load: Load) -> bool: ...
+    def admits(self, demand: Demand, load: StepLoad) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
 class FreeBlocks:
-    """Its blocks are free, and for every one that runs some more, so that none is preempted at once."""
+    """Enough blocks are free for it, and some more for every running sequence, so that none is soon preempted."""
 
     static_decode_blocks: int
 
-    def admits(self, candidate: Candidate, load: Load) -> bool:
+    def admits(self, demand: Demand, load: StepLoad) -> bool:
         reserve = self.static_decode_blocks * (load.num_running + 1) if load.num_running else 0
-        return candidate.blocks_taken + reserve <= load.num_free
+        return demand.blocks_taken + reserve <= load.num_free
 
 
 @dataclass(frozen=True, slots=True)
 class PromptShare:
-    """Prompts in computation hold a share of the pool at most; one alone may hold more."""
+    """Prompts being computed hold at most a share of the pool; one alone may hold more."""
 
     most_blocks: int
 
-    def admits(self, candidate: Candidate, load: Load) -> bool:
-        return load.num_prompts == 0 or load.prompt_blocks + candidate.num_blocks <= self.most_blocks
+    def admits(self, demand: Demand, load: StepLoad) -> bool:
+        return load.num_prompts == 0 or load.prompt_blocks + demand.num_blocks <= self.most_blocks
 
 
 @dataclass(frozen=True, slots=True)
 class PartialPrefills:
-    """So many prompts are in computation at once, at most."""
+    """At most so many prompts are computed at once."""
 
     most: int
 
-    def admits(self, candidate: Candidate, load: Load) -> bool:
+    def admits(self, demand: Demand, load: StepLoad) -> bool:
         return load.num_prompts < self.most
 
 
 @dataclass(frozen=True, slots=True)
 class WholePrompts:
-    """A prompt is computed in one step; only a history that has outgrown a step may be spread over several."""
+    """A prompt is computed in one step; only a preempted history that is longer than a step is split."""
 
     max_num_batched_tokens: int
 
-    def admits(self, candidate: Candidate, load: Load) -> bool:
-        return candidate.num_left <= load.tokens_left or candidate.num_left > self.max_num_batched_tokens
+    def admits(self, demand: Demand, load: StepLoad) -> bool:
+        return demand.num_left <= load.tokens_left or demand.num_left > self.max_num_batched_tokens
 
 
 def gates(limits: Limits) -> list[Gate]:
-    """The gates of the options that are set. Slots are the gate of max_num_seqs, lanes that of long prompts."""
+    """The gates of the options that are set. Slots enforce max_num_seqs, and lanes the limit of long prompts."""
     chosen: list[Gate] = [FreeBlocks(limits.static_decode_blocks)]
     if limits.kv_cache_ratio is not None:
         chosen.append(PromptShare(int(limits.kv_cache_ratio * limits.num_blocks)))

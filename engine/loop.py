@@ -1,7 +1,7 @@
-"""The engine's loop: take in what has come, plan ahead, publish what was sampled.
+"""The engine's loop: take in messages, plan ahead, publish what was sampled.
 
 Two steps are in flight, so that the workers never wait for the engine: it plans the next one while one runs. With
-nothing to do it sleeps in its inbox. Knows nothing of policy, which is the scheduler's.
+nothing to do it blocks on its inbox. All policy is the scheduler's.
 """
 
 from msgspec.structs import replace
@@ -12,12 +12,12 @@ from ..protocol.messages import Abort, EngineInbox, Generate, GrammarsReady, Ste
 from ..protocol.sockets import Inbox, Outbox
 from ..protocol.stats import StatsQuery
 from ..protocol.trace import Trace
-from .held_tokens import HeldTokens
 from .scheduler import Scheduler
+from .token_buffer import TokenBuffer
 from .workers import Workers
 
 STEPS_IN_FLIGHT = 2
-# A flood of requests must not keep the workers waiting: so many messages are taken in, or sequences within them.
+# Between two plans it takes in this many sequences at most: a flood of requests must not keep the workers waiting.
 _MOST_BETWEEN_PLANS = 64
 
 
@@ -37,10 +37,10 @@ class Loop:
         self.detokenizer = detokenizer
         self.frontend = frontend
         self.trace = trace
-        self.held = HeldTokens()
+        self.held = TokenBuffer()
 
     def run(self) -> None:
-        """Until told to stop; then the workers and the detokenizer are told, too."""
+        """Run until a `Stop` comes, and pass it on to the workers and the detokenizer."""
         while self._take_in():
             self._plan_ahead()
             self._publish(self.scheduler.take_ends())
@@ -49,7 +49,7 @@ class Loop:
         self.detokenizer.send(Stop())
 
     def _take_in(self) -> bool:
-        """Wait for a message, and take in what else has come; False once one of them says stop."""
+        """Wait for a message and take in all that have come; False after a `Stop`."""
         wait: float | None = None
         taken = 0
         while taken < _MOST_BETWEEN_PLANS:
@@ -68,7 +68,7 @@ class Loop:
                 self.workers.note_answer(message)
                 with self.trace.span("finish", step=message.step):
                     tokens = self.scheduler.finish(message)
-                    # First of all: the workers may be waiting for it, half-way through their step.
+                    # First of all: the workers may be waiting for it in the middle of their step.
                     self._send_mask()
                 self._publish(tokens)
             case Generate(prompts):
@@ -96,7 +96,7 @@ class Loop:
             self._send_mask()
 
     def _send_mask(self) -> None:
-        """That of the oldest step in flight, once: all tokens before it are here."""
+        """Send the masks of the oldest step in flight, once; all tokens before it are known."""
         if (frame := self.scheduler.take_mask()) is not None:
             self.workers.send(frame)
 
@@ -107,7 +107,7 @@ class Loop:
 
 
 def _weight(message: object) -> int:
-    """How many ordinary messages it takes as long as."""
+    """How many ordinary messages this one counts for."""
     match message:
         case Generate(prompts):
             return sum(prompt.params.n for prompt in prompts)

@@ -1,10 +1,10 @@
-"""Which KV blocks have a copy in CPU memory, and what is to be moved between there and the pool of blocks.
+"""Which KV blocks have a copy in CPU memory, and which copies to move between there and the pool of blocks.
 
 A cell holds one block's content and is found by the same key. Contents with one key are equal, so a cell is kept when
-a block is loaded from it, and that block need not be saved again. What moves is told with the next plan; workers apply
-its saves, then its loads, and then compute: so the plan that overwrites a block may save what it held, and a plan may
+a block is loaded from it, and that block need not be saved again. Moves are sent with the next plan; workers apply
+its saves, then its loads, and then compute. So the plan that overwrites a block may save what it held, and a plan may
 load from a cell that it fills. The least recently used cell is overwritten first, but none that the same plan loads
-from. Knows nothing of sequences, and of what lies in a block.
+from.
 """
 
 from collections import OrderedDict
@@ -13,20 +13,20 @@ from typing import NamedTuple
 
 
 class Moves(NamedTuple):
-    """Of one plan, each a list of pairs one after another."""
+    """The moves of one plan, each a flat list of pairs."""
 
     saves: list[int]  # block, cell
     loads: list[int]  # cell, block
 
 
-class SecondTier:
+class SecondTierIndex:
     def __init__(self, num_cells: int) -> None:
         self.num_cells = num_cells
-        self.num_saved = 0  # blocks, since the start
+        self.num_saved = 0  # blocks saved since the start
         self.num_loaded = 0
-        self._cells: OrderedDict[bytes, int] = OrderedDict()  # the least recently used first
+        self._cells: OrderedDict[bytes, int] = OrderedDict()  # cells by key, the least recently used first
         self._free = list(range(num_cells - 1, -1, -1))
-        # Until the next plan. Told by cell, so that a cell that is filled twice is told once.
+        # Kept until the next plan: block by cell, so that a cell that is filled twice is sent once.
         self._saves: dict[int, int] = {}
         self._loads: dict[int, int] = {}  # cell by block
         self._pinned: set[int] = set()
@@ -35,7 +35,7 @@ class SecondTier:
         return key in self._cells
 
     def offer(self, key: bytes, block: int) -> None:
-        """The block is about to get other content: keep what the key names, if there is a cell for it."""
+        """The block is about to be overwritten: save its content under its key, if there is a cell for it."""
         if key in self._cells:
             self._cells.move_to_end(key)
         elif (cell := self._cell_for_new()) is not None:
@@ -43,24 +43,24 @@ class SecondTier:
             self._saves[cell] = block
 
     def pin(self, keys: Sequence[bytes]) -> None:
-        """These will be loaded by the next plan, whatever else is offered to it."""
-        # From the tail, as blocks are evicted: a chain's last cell is the least useful without its first.
+        """Keep these cells for the next plan, which loads them, whatever else is offered."""
+        # From the tail, like the eviction of blocks: a chain's last cell is the least useful without its first.
         for key in reversed(keys):
             self._cells.move_to_end(key)
             self._pinned.add(self._cells[key])
 
     def load(self, key: bytes, block: int) -> None:
-        """Fill the block with what the key names, which is pinned."""
+        """Load the block from the key's cell, which is pinned."""
         self._loads[block] = self._cells[key]
 
     def forget(self, key: bytes) -> None:
-        """What the key names can no longer be found."""
+        """Remove the key, so that its content can no longer be found."""
         if (cell := self._cells.pop(key, None)) is not None:
             self._saves.pop(cell, None)
             self._free.append(cell)
 
     def take_moves(self) -> Moves:
-        """What the next plan must tell, in the order of cells: neighbours can be moved in one piece."""
+        """The moves for the next plan, ordered by cell: neighbours can be moved in one piece."""
         saves = [(block, cell) for cell, block in sorted(self._saves.items())]
         loads = sorted((cell, block) for block, cell in self._loads.items())
         self.num_saved += len(saves)
@@ -73,14 +73,14 @@ class SecondTier:
     def _cell_for_new(self) -> int | None:
         if self._free:
             return self._free.pop()
-        # Where the oldest is pinned, only what this same plan moves is left.
+        # If the oldest cell is pinned, all cells that are left belong to this plan's own moves.
         oldest = next(iter(self._cells.values()), None)
         if oldest is None or oldest in self._pinned:
             return None
         return self._cells.popitem(last=False)[1]
 
     def check(self) -> None:
-        """Raise unless every cell is either free or found by one key, and only what is found is on its way."""
+        """Raise unless every cell is either free or found by one key, and only findable content is being moved."""
         found = list(self._cells.values())
         if sorted(found + self._free) != list(range(self.num_cells)):
             raise RuntimeError(f"Of {self.num_cells} cells, {found} are found and {self._free} are free.")

@@ -1,8 +1,8 @@
 """Which running sequence gives up its slot and its blocks, and when: preemption by recomputation.
 
 There are three reasons: a sequence needs a block and none is free, a client has waited too long with nothing running,
-or all that run wait for what only a sequence in the queue can bring. What a preempted sequence has in flight still
-counts; the rest is computed anew, or found again under its blocks' keys.
+or all running sequences wait for something that only a sequence in the queue can bring. A preempted sequence's tokens
+in flight still count; the rest is recomputed, or found again under its blocks' keys.
 """
 
 from collections.abc import Sequence as Many
@@ -11,14 +11,14 @@ from .admission import Admission
 from .cache import Cache
 from .queue import WaitingQueue, victim
 from .request import Sequence
-from .running import Running
+from .running import RunningBatch
 from .stats import Counters
-from .step import Step
+from .step import ScheduledStep
 
 
 class Preemption:
     def __init__(
-        self, admission: Admission, waiting: WaitingQueue, running: Running, cache: Cache, counters: Counters
+        self, admission: Admission, waiting: WaitingQueue, running: RunningBatch, cache: Cache, counters: Counters
     ) -> None:
         self._admission = admission
         self._waiting = waiting
@@ -27,7 +27,7 @@ class Preemption:
         self._counters = counters
 
     def preempt(self, sequence: Sequence) -> None:
-        """It gives up slot and blocks and computes anew later; what is in flight for it still counts."""
+        """Take its slot and blocks away; it recomputes later, and its tokens in flight still count."""
         self._running.leave(sequence, sequence.num_findable_tokens)
         sequence.num_computed = 0
         sequence.was_preempted = True
@@ -36,8 +36,8 @@ class Preemption:
         self._counters.preemptions += 1
         sequence.decoding.give_way(sequence)
 
-    def make_place(self, step: Step) -> None:
-        """A client that has waited long with nothing running gets a slot, or blocks, of the one that has most."""
+    def relieve_overdue(self, step: ScheduledStep) -> None:
+        """If a client has waited long with nothing running, preempt a sequence of the client with the most."""
         sequence = self._admission.overdue(step)
         if sequence is None or self._admission.is_in_flight(sequence):
             return
@@ -54,9 +54,10 @@ class Preemption:
         return True
 
     def make_room(self) -> dict[Sequence, int]:
-        """A block for each sequence whose table is full, others preempted if need be.
+        """Give a block to each sequence whose table is full, preempting others if need be.
 
-        Told by sequence and not by slot: one that got its block may give way to the next, and a beam take its slot.
+        The blocks are returned by sequence, not by slot: one that got its block may be preempted for the next, and a
+        beam take its slot.
         """
         new_blocks: dict[Sequence, int] = {}
         at_horizon = [
@@ -66,10 +67,10 @@ class Preemption:
         ]
         for sequence in at_horizon:
             if sequence.num_tokens >= sequence.max_total:
-                # Its last token is in flight: it needs slot and blocks no more.
+                # Its last token is in flight: it no longer needs its slot and blocks.
                 self._running.leave(sequence, sequence.num_findable_tokens)
         for sequence in at_horizon:
-            if not sequence.is_running:  # it has left, or gave way to one before it
+            if not sequence.is_running:  # it has left, or was preempted for one before it
                 continue
             if self._cache.has_outgrown_its_stretch(sequence):
                 self.preempt(sequence)

@@ -1,24 +1,33 @@
-"""What the detokenizer is told: who opened, who got which token, who ended, gathered into one `Tokens` per step.
+"""Gathers what the detokenizer is told of a step, who was opened, who got which token, who ended, into one `Tokens`.
 
-Every accepted sequence is opened once, before its first token or with its end, and ended once.
-The loop sends what `take` returns.
+Every accepted sequence is opened once, before its first token or with its end, and ended once. The loop sends what
+`take` returns.
 """
 
 from array import array
 
-from ..protocol.messages import Ended, Logprobs, Opened, Resumed, StepResult, Tokens, column, wide_column
+from ..protocol.messages import (
+    Logprobs,
+    SequenceEnded,
+    SequenceOpened,
+    SequenceResumed,
+    StepResult,
+    Tokens,
+    column,
+    wide_column,
+)
 from .request import Sequence
-from .step import Step
+from .step import ScheduledStep
 
-# Prompt tokens that the first text is decoded after.
+# How many of the prompt's last tokens the detokenizer gets as context for the first text.
 _PROMPT_TAIL = 16
 
 
 class Publisher:
     def __init__(self) -> None:
-        self._opened: list[Opened] = []
-        self._resumed: list[Resumed] = []
-        self._ended: list[Ended] = []
+        self._opened: list[SequenceOpened] = []
+        self._resumed: list[SequenceResumed] = []
+        self._ended: list[SequenceEnded] = []
         self._logprobs: list[Logprobs] = []
         self._runs: dict[int, array[int]] = {}
 
@@ -27,28 +36,28 @@ class Publisher:
         return bool(self._ended)
 
     def news(self, sequence: Sequence) -> None:
-        """It gets a token, or ends, and there is something to say of it before that."""
+        """Open or resume a sequence before its next token or its end."""
         if not sequence.is_opened:
             self._opened.append(_opened(sequence))
             sequence.is_opened = True
             sequence.silent_time = 0.0
         if sequence.silent_time or sequence.untold_preemptions:
-            self._resumed.append(Resumed(sequence.id, sequence.silent_time, sequence.untold_preemptions))
+            self._resumed.append(SequenceResumed(sequence.id, sequence.silent_time, sequence.untold_preemptions))
         sequence.silent_time = 0.0
         sequence.untold_preemptions = 0
         sequence.has_news = False
 
     def run(self, sequence: Sequence, token_ids: "array[int]") -> None:
-        """All the tokens of a sequence at once."""
+        """Publish several tokens of a sequence at once."""
         self._runs[sequence.id] = token_ids
 
-    def end(self, sequence: Sequence, ended: Ended) -> None:
+    def end(self, sequence: Sequence, ended: SequenceEnded) -> None:
         if sequence.has_news:
             self.news(sequence)
         self._ended.append(ended)
 
-    def logprobs(self, step: Step, result: StepResult) -> None:
-        """Pass on log-probabilities under the sequences' ids; called before the step's tokens can end any."""
+    def logprobs(self, step: ScheduledStep, result: StepResult) -> None:
+        """Pass on log-probabilities by sequence id; called before the step's tokens can end a sequence."""
         for entry in result.logprobs:
             sequence = step.rows[entry.owner]
             if sequence.has_ended or (sequence in step.dropped and not entry.is_prompt):
@@ -57,12 +66,12 @@ class Publisher:
             if not entry.is_prompt:
                 self._logprobs.append(entry)
             elif (rest := _not_sent_yet(sequence, entry)) is not None:
-                if not sequence.is_opened:  # a prompt's come before any token
+                if not sequence.is_opened:  # the prompt's log-probabilities come before any token
                     self.news(sequence)
                 self._logprobs.append(rest)
 
     def take(self, sequence_ids: list[int], token_ids: "array[int]", forward_time: float) -> Tokens:
-        """All that was gathered, with one token for each of the sequences listed."""
+        """The message with all that was gathered, and one token for each of the given sequences."""
         runs, self._runs = self._runs, {}
         message = Tokens(
             wide_column([*sequence_ids, *runs]),
@@ -78,13 +87,13 @@ class Publisher:
         return message
 
     def take_ends(self) -> Tokens:
-        """What has ended without a step."""
+        """The message for sequences that have ended without a step."""
         return self.take([], array("i"), 0.0)
 
 
-def _opened(sequence: Sequence) -> Opened:
+def _opened(sequence: Sequence) -> SequenceOpened:
     prompt = sequence.request.prompt
-    return Opened(
+    return SequenceOpened(
         sequence_id=sequence.id,
         num_prompt=sequence.num_prompt,
         prompt_tail=prompt.token_ids[-4 * _PROMPT_TAIL :],
@@ -99,7 +108,7 @@ def _opened(sequence: Sequence) -> Opened:
 
 
 def _not_sent_yet(sequence: Sequence, entry: Logprobs) -> Logprobs | None:
-    """Of a prompt's positions those that were not passed on before a preemption; None if there are none."""
+    """The positions of a prompt that were not passed on before a preemption; None if there are none."""
     positions = len(entry.ranks) // 4
     skipped = min(sequence.prompt_logprobs_to_skip, positions)
     sequence.prompt_logprobs_to_skip -= skipped

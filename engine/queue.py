@@ -1,44 +1,44 @@
-"""Who waits, and in which order: by priority, and within one, clients take turns.
+"""The waiting queue: ordered by priority, and within one priority, clients take turns.
 
-The next place belongs to the client with the fewest running sequences; among equals to the one whose last turn is
-longest ago. Who comes anew stands behind all that wait but the one who was served last. So a client with one request
-waits for no more than one admission of each other client, however many requests those have, and all have an equal
-share of the places. With one client, it is first come, first served.
+The next slot goes to the client with the fewest running sequences, among equals to the one whose last turn is longest
+ago. A new client stands behind all that wait except the one admitted last. So a client with one request waits for at
+most one admission of each other client, however many requests those have, and all get an equal share of the slots.
+With one client, it is first come, first served.
 """
 
 import heapq
 from collections.abc import Iterable
 from weakref import WeakValueDictionary
 
-from .client import Client, Place
+from .client import Client, QueuePosition
 from .request import Sequence
 
 _FEW = 16
 
 
-class Turns:
-    """Clients that have a sequence in one lane, in the order of their turns.
+class ClientHeap:
+    """The clients with a sequence in one lane, by the position of its first one.
 
-    Places change; a client is listed under one that is no later than its own, and anew when it comes up.
+    Positions change. A client's entry is never later than its position, and is renewed when it comes up.
     """
 
     def __init__(self, *, is_long: bool) -> None:
         self._is_long = is_long
-        self._heap: list[tuple[Place, Client]] = []
-        self._listed: dict[Client, Place] = {}  # an entry of the heap that says otherwise is void
+        self._heap: list[tuple[QueuePosition, Client]] = []
+        self._listed: dict[Client, QueuePosition] = {}  # the valid entry of each client; others in the heap are stale
 
     def __len__(self) -> int:
         return len(self._listed)
 
     def note(self, client: Client) -> None:
-        """Its place may be an earlier one than before."""
+        """The client's position may have become an earlier one."""
         if (sequence := client.lanes[self._is_long].first()) is not None:
-            place = client.place(sequence)
-            if client not in self._listed or place < self._listed[client]:
-                self._list(place, client)
+            position = client.position(sequence)
+            if client not in self._listed or position < self._listed[client]:
+                self._list(position, client)
 
     def forget(self, client: Client) -> None:
-        """Nothing of it waits here any more."""
+        """No sequence of the client waits in this lane any more."""
         self._listed.pop(client, None)
 
     def clear(self) -> None:
@@ -51,31 +51,31 @@ class Turns:
                 heapq.heappop(self._heap)
                 continue
             sequence = client.lanes[self._is_long].first()
-            if sequence is not None and client.place(sequence) == listed:
+            if sequence is not None and client.position(sequence) == listed:
                 return sequence
             heapq.heappop(self._heap)
             self.forget(client)
             self.note(client)
         return None
 
-    def _list(self, place: Place, client: Client) -> None:
-        self._listed[client] = place
-        heapq.heappush(self._heap, (place, client))
+    def _list(self, position: QueuePosition, client: Client) -> None:
+        self._listed[client] = position
+        heapq.heappush(self._heap, (position, client))
         if len(self._heap) > 2 * len(self._listed) + _FEW:
-            self._heap = [(place, client) for client, place in self._listed.items()]
+            self._heap = [(position, client) for client, position in self._listed.items()]
             heapq.heapify(self._heap)
 
 
-# A client that has nothing running waits so many steps for a place before another, who has most of them, gives one up.
+# A client with nothing running waits this many steps; then the client with the most running sequences gives up a slot.
 PATIENCE_STEPS = 8
 
 
 class WaitingQueue:
     def __init__(self) -> None:
-        self.num_steps = 0  # as the scheduler counts them
-        self._clients: WeakValueDictionary[str, Client] = WeakValueDictionary()  # that have a request here
-        self._waiting: dict[Client, None] = {}  # those that wait
-        self._turns = (Turns(is_long=False), Turns(is_long=True))  # kept while there are several
+        self.num_steps = 0  # the scheduler's count
+        self._clients: WeakValueDictionary[str, Client] = WeakValueDictionary()  # all with a request in the engine
+        self._waiting: dict[Client, None] = {}  # those with a waiting sequence
+        self._turns = (ClientHeap(is_long=False), ClientHeap(is_long=True))  # used while several clients wait
         self._num_waiting = 0
         self._num_admitted = 0
 
@@ -83,7 +83,7 @@ class WaitingQueue:
         return self._num_waiting
 
     def client(self, name: str) -> Client:
-        """The one of that name, for as long as a request of its own is here."""
+        """The client of that name, which lives as long as one of its requests."""
         if (client := self._clients.get(name)) is None:
             client = self._clients[name] = Client(self._reorder)
         return client
@@ -100,24 +100,24 @@ class WaitingQueue:
             self._turns[sequence.is_long].note(client)
 
     def first(self, *, including_long: bool = True) -> Sequence | None:
-        """The next in line; stays in the queue."""
+        """The next sequence to admit; it stays in the queue."""
         if len(self._waiting) == 1:
             return next(iter(self._waiting)).first(including_long=including_long)
         heads = [turns.first() for turns in self._turns[: 1 + including_long]]
-        return min(filter(None, heads), key=lambda sequence: sequence.client.place(sequence), default=None)
+        return min(filter(None, heads), key=lambda sequence: sequence.client.position(sequence), default=None)
 
     def pop(self, sequence: Sequence) -> None:
-        """Take out what `first` gave, to be admitted."""
+        """Remove the sequence that `first` returned, which is being admitted."""
         self._num_admitted += 1
         self.end_turn(sequence.request.client)
         self.leave(sequence)
 
     def end_turn(self, client: Client) -> None:
-        """It was served last."""
+        """Move the client behind all others: it has had its turn."""
         client.turn = 2 * self._num_admitted + 1
 
     def leave(self, sequence: Sequence) -> None:
-        """It waits no more."""
+        """Remove a sequence from the queue."""
         sequence.is_waiting = False
         self._num_waiting -= 1
         client = sequence.request.client
@@ -131,11 +131,11 @@ class WaitingQueue:
 
     @property
     def may_be_overdue(self) -> bool:
-        """False in the usual case, where the only client that waits has something running: found out quickly."""
+        """A quick test: False in the usual case that the only waiting client has something running."""
         return len(self._waiting) > 1 or any(not client.num_running for client in self._waiting)
 
     def is_overdue(self, sequence: Sequence) -> bool:
-        """Its client has nothing running, and has waited long."""
+        """Whether its client has waited long with nothing running."""
         client = sequence.request.client
         return client.num_running == 0 and self.num_steps - client.waits_since >= PATIENCE_STEPS
 
@@ -156,7 +156,7 @@ class WaitingQueue:
                 turns.clear()
 
     def _reorder(self, client: Client) -> None:
-        """It has left a place, so it may come before others now."""
+        """The client has given back a slot, so it may come before others now."""
         if client.num_running == 0:
             client.waits_since = self.num_steps
         if len(self._waiting) > 1:
@@ -168,5 +168,5 @@ class WaitingQueue:
 
 
 def victim(running: Iterable[Sequence]) -> Sequence:
-    """Who gives way: of the lowest priority, of the client with most of them running, the youngest."""
+    """The sequence to preempt: the youngest of the client with the most running, at the lowest priority."""
     return max(running, key=lambda sequence: (sequence.order[0], sequence.client.num_running, sequence.order))

@@ -1,9 +1,8 @@
-"""A request, and the sequences that it becomes: one for each of its samples.
+"""A request, and its sequences: one for each sample.
 
-One counter chases another: `num_computed` positions are planned (their keys and values stand in blocks once the plans
-in flight have run), `num_tokens` exist, the last of them perhaps still on its way from the worker. Prefill, decode,
-prefix hits and preemption are all that difference.
-`scheduler.py` moves the counters.
+One counter chases another: `num_computed` positions are planned (their keys and values are in blocks once the plans in
+flight have run), and `num_tokens` exist, the last of them perhaps still on its way from the worker. Prefill, decode,
+prefix hits and preemption all are that difference. `scheduler.py` moves the counters.
 """
 
 from array import array
@@ -19,9 +18,9 @@ from ..protocol.sampling import SamplingParams
 if TYPE_CHECKING:
     from .beams import BeamSearch
     from .client import Client
-    from .decoding import Decoding
-    from .grammar.apart import ConstraintApart
+    from .decoding import DecodingStrategy
     from .grammar.constraint import Constraint
+    from .grammar.remote import RemoteConstraint
 
 NO_SLOT = -1
 
@@ -54,21 +53,21 @@ class Request:
             longest.append(self.num_prompt + params.max_tokens)
         if params.max_length is not None:
             longest.append(params.max_length)
-        self.max_total = min(longest)  # tokens, prompt included
+        self.max_total = min(longest)  # tokens, the prompt's included
         self.min_total = max(self.num_prompt + params.min_tokens, params.min_length)
-        # Token ids that end the answer, with the stop_reason to report.
+        # Tokens that end the answer, each with the stop_reason to report.
         self.endings: dict[int, int | None] = {token: token for token in params.stop_token_ids or ()}
         self.endings.update(dict.fromkeys(params.eos_token_id or ()))
         self.num_cached: int | None = None  # prompt tokens found in the cache when its first sample was admitted
         self.root = root
-        # Of the prompt's full blocks, as far as anyone asked, by the stretch of their positions.
+        # Keys of the prompt's full blocks, as far as they were asked for, by the stretch of their positions.
         self.prompt_keys: defaultdict[int, list[bytes]] = defaultdict(list)
-        self.adapter = adapter  # the place of its LoRA weights
+        self.adapter = adapter  # the place of its LoRA weights in the workers' memory
 
 
 class Sequence:
     """One sample, from its arrival to its end. It waits, or runs (and holds a slot and blocks), or does neither
-    because the last token that it may have is in flight."""
+    because its last token is in flight."""
 
     __slots__ = (
         "id",
@@ -105,7 +104,7 @@ class Sequence:
         "prompt_logprobs_to_skip",
     )
 
-    decoding: "Decoding"  # set by the scheduler, for as long as it is one of its sequences
+    decoding: "DecodingStrategy"  # set by the scheduler
 
     def __init__(self, request: Request, sample: int, arrival: int, is_long: bool) -> None:
         params = request.prompt.params
@@ -115,41 +114,41 @@ class Sequence:
         self.order: tuple[int, ...] = (params.priority, arrival)  # lower goes first; unique
         self.is_long = is_long
         self.output = array("i")
-        self.num_known = request.num_prompt  # tokens whose value is here
+        self.num_known = request.num_prompt  # tokens whose value is known
         self.num_computed = 0
         self.horizon = 0  # positions that may be computed before a block or a decision is needed
         self.max_total = request.max_total
         self.endings = request.endings
-        self.search: BeamSearch | None = None  # that decides which token comes next, a result at a time
-        self.constraint: Constraint | ConstraintApart | None = None  # that says which tokens may come next
-        self.is_held = False  # until there is one, or until it knows what may come next
+        self.search: BeamSearch | None = None  # the search that decides its next token
+        self.constraint: Constraint | RemoteConstraint | None = None  # says which tokens may come next
+        self.is_held = False  # until its constraint is there and knows what may come next
         self.is_waiting = False
         self.slot = NO_SLOT
         self.block_ids: list[int] = []
-        self.output_keys: list[bytes] = []  # of full blocks behind the prompt's
-        self.stretch = 0  # which of the lengths its positions are rotated for
-        self.num_findable = 0  # blocks at the table's head that have their key
-        self.num_certain = 0  # tokens at its end that the model had no doubt of, where somebody counts them
+        self.output_keys: list[bytes] = []  # keys of full blocks after the prompt's
+        self.stretch = 0  # index of the length that its positions are rotated for
+        self.num_findable = 0  # blocks at the table's head that have a key
+        self.num_certain = 0  # how many of its last tokens the model had no doubt of, for `early_stop`
         self.has_ended = False
-        self.has_news = True  # an Opened or Resumed is due with its next token
+        self.has_news = True  # a SequenceOpened or SequenceResumed is due with its next token
         self.is_opened = False
         self.start_time: float | None = None
-        self.silent_time = 0.0  # of steps that gave it no token, not yet told
+        self.silent_time = 0.0  # of steps that gave it no token, not yet published
         self.was_preempted = False
         self.untold_preemptions = 0
-        # The prompt's log-probabilities are one matter for all samples: the first one's.
+        # All samples share the prompt's log-probabilities: the first one asks for them.
         self.wants_prompt_logprobs = sample == 0 and params.prompt_logprobs is not None
         self.prompt_logprobs_sent = 0
-        self.prompt_logprobs_to_skip = 0  # after a preemption the worker gives them again
+        self.prompt_logprobs_to_skip = 0  # after a preemption the worker returns them again
 
     @property
     def num_tokens(self) -> int:
-        """Tokens that exist, the one in flight included: computing the last known position samples another."""
+        """Tokens that exist, with the one in flight: computing the last known position samples another."""
         return max(self.num_known, self.num_computed + 1)
 
     @property
     def num_findable_tokens(self) -> int:
-        """Tokens at its head that are both known and planned: others may find their blocks."""
+        """Tokens at its head that are known and planned, so that others may find their blocks."""
         return min(self.num_known, self.num_computed)
 
     @property
@@ -162,12 +161,12 @@ class Sequence:
 
     @property
     def num_left(self) -> int:
-        """Known tokens that are not computed."""
+        """Known tokens that are not computed yet."""
         return self.num_known - self.num_computed
 
     @property
     def waits_for_host(self) -> bool:
-        """Its next step depends on what nobody knows yet, so it is not planned ahead."""
+        """Whether its next step depends on a result that is not here yet, so that it can't be planned ahead."""
         waits = self.decoding.waits
         return waits is not None and waits(self)
 
@@ -177,14 +176,14 @@ class Sequence:
 
     @property
     def params(self) -> SamplingParams:
-        """What its worker must know now."""
+        """The parameters that the workers need now."""
         params = self.request.prompt.params
         if self.wants_prompt_logprobs or params.prompt_logprobs is None:
             return params
         return msgspec.structs.replace(params, prompt_logprobs=None)
 
     def packed_tokens(self, start: int, end: int) -> bytes:
-        """Known tokens as an int32 column."""
+        """Known tokens as a packed int32 column."""
         prompt = self.request.prompt.token_ids[4 * start : 4 * end]
         if end <= self.num_prompt:
             return prompt

@@ -1,6 +1,6 @@
-"""Who runs: the sequences that hold a slot and blocks, in the order of their rows.
+"""The running batch: the sequences that hold a slot and blocks, in the order of their rows.
 
-Those behind their known tokens are prefilling, those caught up with them are decoding; both lists may name sequences
+Those behind their known tokens are prefilling, those caught up with them are decoding. Both lists may contain sequences
 that have left until `settle` is called.
 """
 
@@ -9,10 +9,10 @@ from .queue import victim
 from .request import NO_SLOT, Sequence
 
 
-class Slots:
-    """Rows 0..n-1 of the workers' tables: which are free, and which were given back since the last plan.
+class SlotPool:
+    """Which of the workers' slots are free, and which were given back since the last plan.
 
-    A slot may be taken again in the plan that frees it, since workers apply `freed` before `new`.
+    A slot may be taken again in the plan that frees it, because workers apply `freed` before `new`.
     """
 
     def __init__(self, num_slots: int) -> None:
@@ -36,15 +36,15 @@ class Slots:
         self._freed.append(slot)
 
     def take_freed(self) -> list[int]:
-        """Those that the next plan must name."""
+        """The slots given back since the last plan, for the next one."""
         freed, self._freed = self._freed, []
         return freed
 
 
-class Running:
+class RunningBatch:
     def __init__(self, cache: Cache, num_slots: int) -> None:
         self.cache = cache
-        self.slots = Slots(num_slots)
+        self.slots = SlotPool(num_slots)
         self.prefilling: list[Sequence] = []
         self.decoding: list[Sequence] = []
         self._is_settled = True
@@ -57,22 +57,22 @@ class Running:
         return self.slots.num_free > 0
 
     def enter(self, sequence: Sequence, found: Found) -> None:
-        """Give it a slot, and a table that begins with what was found."""
+        """Give a sequence a slot, and a block table that begins with the found blocks."""
         self._take_slot(sequence)
         self.cache.admit(sequence, found)
         self.prefilling.append(sequence)
 
     def join(self, sequence: Sequence) -> None:
-        """Give a slot to one that was forked: it has its blocks, and is as far as the one that it was forked from."""
+        """Give a slot to a forked sequence, which has its blocks and has computed as much as its parent."""
         self._take_slot(sequence)
         self.decoding.append(sequence)
 
     def _take_slot(self, sequence: Sequence) -> None:
         sequence.slot = self.slots.take()
-        sequence.request.client.take_place()
+        sequence.request.client.take_slot()
 
     def advance(self, sequence: Sequence, budget: int) -> int:
-        """Plan the next chunk of known tokens of one that is prefilling; how many those are."""
+        """Plan the next chunk of a prefilling sequence; returns its number of tokens."""
         num_tokens = min(budget, sequence.num_left)
         sequence.num_computed += num_tokens
         self.cache.publish(sequence, sequence.num_computed)
@@ -80,19 +80,19 @@ class Running:
         return num_tokens
 
     def leave(self, sequence: Sequence, num_findable_tokens: int) -> None:
-        """Take back slot and blocks at once; what plans in flight still do with them comes before any reuse."""
+        """Take back slot and blocks at once: plans in flight still use them before any later plan can."""
         self.cache.publish(sequence, num_findable_tokens)
         self.cache.release(sequence)
         self.slots.give_back(sequence.slot)
         sequence.slot = NO_SLOT
-        sequence.request.client.leave_place()
+        sequence.request.client.leave_slot()
         self._is_settled = False
 
     def first_to_give_way(self) -> Sequence:
         return victim(sequence for sequence in self.decoding + self.prefilling if sequence.is_running)
 
     def check(self, sequences: list[Sequence]) -> None:
-        """Raise unless these are the ones that run, each with a slot of its own and blocks for what it computes."""
+        """Raise unless exactly these run, each with a slot of its own and blocks for what it computes."""
         listed = [sequence for sequence in self.prefilling + self.decoding if sequence.is_running]
         if sorted(each.id for each in listed) != sorted(each.id for each in sequences):
             raise RuntimeError("The running sequences are not those that have slots.")
@@ -104,9 +104,9 @@ class Running:
                 raise RuntimeError(f"Sequence {sequence.id} computes {sequence.num_computed} tokens beyond its blocks.")
 
     def settle(self) -> None:
-        """Drop those that have left, and move those that have caught up behind the decoding ones.
+        """Drop sequences that have left, and move those that have caught up to the decoding ones.
 
-        The latter before any result comes: a token sampled later would make them look behind again.
+        This must happen before a result comes: with another known token they would look behind again.
         """
         if self._is_settled:
             return

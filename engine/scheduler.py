@@ -1,17 +1,17 @@
-"""Which sequence computes how many tokens in the next step: the engine's loop of planning and taking in results.
+"""The scheduler: plans how many tokens each sequence computes in the next step, and takes in the results.
 
-A step is filled within its token budget: first a token for every sequence that is caught up, then the running ones
-that are not, then whoever waits and passes the gates. A plan counts on tokens that are still in flight; what turns
-out to be surplus is dropped in `finish`, and there only.
+A step is filled within its token budget: first one token for every sequence that is caught up, then chunks of the
+running ones that are not, then waiting ones that pass the gates. A plan counts on tokens that are still in flight;
+tokens that turn out to be surplus are dropped in `finish`, and only there.
 """
 
 from array import array
 from collections import deque
 from collections.abc import Iterable, Iterator
 
-from ..protocol.messages import Ended, FailedRow, MaskFrame, Prompt, StepPlan, StepResult, Tokens, values
+from ..protocol.messages import FailedRow, MaskFrame, Prompt, SequenceEnded, StepPlan, StepResult, Tokens, values
 from ..protocol.stats import Stats
-from .adapters import Adapters
+from .adapters import AdapterTable
 from .admission import Admission
 from .beam_decoding import BeamDecoding
 from .cache import Cache
@@ -19,14 +19,14 @@ from .decoding import PlainDecoding, end_at, repetitive
 from .grammar.constraint import Busy
 from .grammar.constraints import Constraints
 from .guided_decoding import GuidedDecoding
-from .limits import Limits, Load
+from .limits import Limits, StepLoad
 from .preemption import Preemption
 from .publisher import Publisher
 from .queue import WaitingQueue
 from .request import Request, Sequence
-from .running import Running
+from .running import RunningBatch
 from .stats import Counters
-from .step import Step
+from .step import ScheduledStep
 
 
 class Scheduler:
@@ -35,11 +35,11 @@ class Scheduler:
         limits: Limits,
         *,
         shares_prefixes: bool = True,
-        adapters: Adapters | None = None,
+        adapters: AdapterTable | None = None,
         constraints: Constraints | None = None,
     ) -> None:
         self.limits = limits
-        self.adapters = adapters or Adapters.none()
+        self.adapters = adapters or AdapterTable.none()
         self.constraints = constraints or Constraints.none()
         self.cache = Cache(
             limits.num_blocks,
@@ -48,10 +48,10 @@ class Scheduler:
             shares_prefixes=shares_prefixes,
             stretches=limits.stretches,
         )
-        self.sequences: dict[int, Sequence] = {}  # all that have not ended
+        self.sequences: dict[int, Sequence] = {}  # all that have not ended, by id
         self.waiting = WaitingQueue()
-        self.running = Running(self.cache, limits.num_slots)
-        self.in_flight: deque[Step] = deque()
+        self.running = RunningBatch(self.cache, limits.num_slots)
+        self.in_flight: deque[ScheduledStep] = deque()
         self.publisher = Publisher()
         self.counters = Counters()
         self.admission = Admission(limits, self.waiting, self.running, self.cache, self.in_flight, self.counters)
@@ -66,7 +66,7 @@ class Scheduler:
     # --- requests come and go ---------------------------------------------------------------------------------------
 
     def add(self, prompt: Prompt) -> None:
-        """Accept a request; one that can never be served ends at once."""
+        """Accept a request. One that can never be served ends at once."""
         adapter = self.adapters.find(prompt.params.lora_name)
         root = self.cache.root_of(prompt, adapter.key)
         client = self.waiting.client(prompt.client)
@@ -80,18 +80,18 @@ class Scheduler:
     def _let_in(self, sequence: Sequence, refusal: Busy | str | None) -> None:
         if refusal is not None:
             code, why = (429, refusal.why) if isinstance(refusal, Busy) else (400, refusal)
-            sequence.decoding.end(sequence, Ended(sequence.id, "error", error_code=code, error_msg=why))
+            sequence.decoding.end(sequence, SequenceEnded(sequence.id, "error", error_code=code, error_msg=why))
         elif not sequence.is_held:
             self.waiting.push(sequence)
 
     def let_in_held(self) -> None:
-        """Grammars have been compiled, or followed: who was held for them joins the queue, in its old place."""
+        """Let held sequences join the queue, in their old order, when their grammars are compiled or followed."""
         for sequence, refusal in self.constraints.ready():
             self._let_in(sequence, refusal)
         self.guided.let_in_heard()
 
     def _sequences_of(self, request: Request, is_long: bool) -> Iterator[Sequence]:
-        """One for each sample, or the first beam of a search."""
+        """The sequences of a request: one for each sample, or the first beam of a search."""
         prompt = request.prompt
         if prompt.beams is not None:
             self._arrivals += 1
@@ -105,15 +105,15 @@ class Scheduler:
             yield sequence
 
     def abort(self, sequence_ids: Iterable[int]) -> None:
-        """End these; those that have ended already are unknown here and ignored."""
+        """End these sequences; unknown ones have ended already and are ignored."""
         for sequence_id in sequence_ids:
             if (sequence := self.beams.beam_for(sequence_id) or self.sequences.get(sequence_id)) is not None:
                 sequence.decoding.end(
-                    sequence, Ended(sequence.id, "abort", error_code=499, error_msg="The request was aborted.")
+                    sequence, SequenceEnded(sequence.id, "abort", error_code=499, error_msg="The request was aborted.")
                 )
 
     def take_ends(self) -> Tokens | None:
-        """Word of sequences that have ended without a step, if there are any."""
+        """The message for sequences that have ended without a step, if there are any."""
         return self.publisher.take_ends() if self.publisher.has_ends else None
 
     def stats(self) -> Stats:
@@ -127,7 +127,7 @@ class Scheduler:
         )
 
     def num_generated(self, sequence_id: int) -> int:
-        """Tokens so far; none of a sequence that isn't here."""
+        """How many tokens a sequence has generated so far; 0 if it isn't here."""
         sequence = self.sequences.get(sequence_id)
         return 0 if sequence is None else max(0, sequence.num_known - sequence.num_prompt)
 
@@ -142,10 +142,10 @@ class Scheduler:
         self.in_flight.append(step)
         return step.plan(self.running.slots.take_freed(), self.cache.take_moves())
 
-    def _gathered(self) -> Step:
-        step = Step(self.counters.steps)
+    def _gathered(self) -> ScheduledStep:
+        step = ScheduledStep(self.counters.steps)
         self.running.settle()
-        self.preemption.make_place(step)
+        self.preemption.relieve_overdue(step)
         new_blocks = self.preemption.make_room()
         self.beams.plan(step)
         self._plan_decodes(step, new_blocks)
@@ -157,11 +157,11 @@ class Scheduler:
         return step
 
     def _unblock(self) -> bool:
-        """Preempt a sequence where none of those that run can be planned and no result will change that."""
+        """Preempt a sequence if none of the running ones can be planned and no result in flight will change that."""
         idle = [sequence for sequence in self.running.decoding if sequence.waits_for_host]
         return not self.in_flight and self.preemption.unblock(idle)
 
-    def _plan_decodes(self, step: Step, new_blocks: dict[Sequence, int]) -> None:
+    def _plan_decodes(self, step: ScheduledStep, new_blocks: dict[Sequence, int]) -> None:
         rows = [
             sequence
             for sequence in self.running.decoding
@@ -172,7 +172,7 @@ class Scheduler:
         step.add_decodes(rows, new_blocks)
         self.constraints.force(step, self.limits.max_num_batched_tokens - len(rows))
 
-    def _plan_prefills(self, step: Step, load: Load) -> None:
+    def _plan_prefills(self, step: ScheduledStep, load: StepLoad) -> None:
         for sequence in self.running.prefilling:
             if load.tokens_left:
                 num_tokens = self.running.advance(sequence, load.tokens_left)
@@ -182,7 +182,7 @@ class Scheduler:
     # --- results ----------------------------------------------------------------------------------------------------
 
     def finish(self, result: StepResult) -> Tokens:
-        """Take in what a step has sampled, and say what the detokenizer must hear of it."""
+        """Take in what a step has sampled; returns the message for the detokenizer."""
         step = self._step_of(result)
         self.constraints.begin_step(result.forward_time)
         self.counters.step_seconds += result.forward_time
@@ -194,10 +194,10 @@ class Scheduler:
         sampled = iter(values(result.sampled))
         for sequence, count in zip(step.rows, values(result.num_sampled), strict=True):
             token = next(sampled) if count else None
-            # Surplus: it ended while this row was in flight. The one place where that is dropped.
+            # Surplus: it ended while this row was in flight. Surplus tokens are dropped only here.
             if sequence.has_ended:
                 continue
-            # A chunk that does not reach the end of its known tokens, or nobody knew in time what they may be.
+            # A chunk that doesn't reach the end of its known tokens, or a row whose mask did not come in time.
             if token is None or sequence in step.dropped:
                 sequence.silent_time += result.forward_time
                 sequence.has_news = True
@@ -211,38 +211,38 @@ class Scheduler:
             tokens.append(token)
             sequence.output.append(token)
             sequence.num_known = num_known = sequence.num_known + 1
-            # `end_at` asks the same again: tested here first, it is called at ends only and not for every token.
+            # The same test as in `end_at`: made here first, it saves a call for every token but the last.
             if (token in sequence.endings or num_known >= sequence.max_total) and (ended := end_at(sequence, token)):
                 sequence.decoding.end(sequence, ended)
         for entry in result.candidates:
             self.beams.hear(step.rows[entry.row], entry, result.forward_time)
         for sequence in repetitive(step, result):
-            sequence.decoding.end(sequence, Ended(sequence.id, "stop", "repetition"))
+            sequence.decoding.end(sequence, SequenceEnded(sequence.id, "stop", "repetition"))
         self.counters.generated_tokens += len(tokens)
         return self.publisher.take(sequence_ids, tokens, result.forward_time)
 
     def take_mask(self) -> MaskFrame | None:
-        """Which tokens the oldest step in flight may sample, once that is known and if it isn't all."""
+        """The masks of the oldest step in flight, if it has masked rows and they aren't sent yet."""
         return self.guided.take_mask()
 
-    def _step_of(self, result: StepResult) -> Step:
+    def _step_of(self, result: StepResult) -> ScheduledStep:
         if not self.in_flight or self.in_flight[0].number != result.step:
             expected = self.in_flight[0].number if self.in_flight else "none"
             raise RuntimeError(f"Rank 0 answered step {result.step}, and the step in flight is {expected}.")
         return self.in_flight.popleft()
 
-    def _fail(self, step: Step, failed: FailedRow) -> None:
+    def _fail(self, step: ScheduledStep, failed: FailedRow) -> None:
         sequence = step.rows[failed.row]
         if not sequence.has_ended:
             self.cache.forget(sequence)
             if sequence.is_running:
                 self.running.leave(sequence, 0)
             sequence.decoding.end(
-                sequence, Ended(sequence.id, "error", error_code=failed.error_code, error_msg=failed.message)
+                sequence, SequenceEnded(sequence.id, "error", error_code=failed.error_code, error_msg=failed.message)
             )
 
     def check(self) -> None:
-        """Raise unless blocks are conserved and every sequence is in exactly one place; the tests ask after steps."""
+        """Raise unless blocks are conserved and every sequence is in exactly one place; tests call it after steps."""
         running = [each for each in self.sequences.values() if each.is_running]
         self.running.check(running)
         self.cache.check([sequence.block_ids for sequence in running])

@@ -1,7 +1,4 @@
-"""What an engine has done since its start, and how full it is, for whoever asks.
-
-Knows nothing of how the figures come about.
-"""
+"""What the engine counts since its start, and the `Stats` made of it."""
 
 from dataclasses import dataclass
 
@@ -15,7 +12,7 @@ class Counters:
     cached_tokens: int = 0
     generated_tokens: int = 0
     preemptions: int = 0
-    step_seconds: float = 0.0  # in the workers
+    step_seconds: float = 0.0  # the workers' forward time
 
     def snapshot(
         self,

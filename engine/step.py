@@ -1,15 +1,15 @@
-"""One step: its rows while they are gathered, the `StepPlan` made of them, and the record to match its result with."""
+"""One step: collects its rows, makes the `StepPlan` of them, and is kept to match the result with."""
 
 from array import array
 from collections.abc import Sequence as Columns
 from itertools import repeat
 
-from ..protocol.messages import Forced, Fork, NewSlot, StepPlan, column
+from ..protocol.messages import ForcedTokens, Fork, NewSlot, StepPlan, column
 from .offload import Moves
 from .request import Sequence
 
 
-class Step:
+class ScheduledStep:
     __slots__ = (
         "number", "rows", "slots", "num_tokens", "new", "forks", "copies", "decided", "forced", "masked",
         "dropped", "_added",
@@ -23,14 +23,14 @@ class Step:
         self.new: list[NewSlot] = []
         self.forks: list[Fork] = []
         self.copies: list[int] = []  # pairs of source block, target block
-        self.decided: list[Forced] = []  # tokens that no worker samples
-        self.forced: dict[Sequence, array[int]] = {}  # those among them that come with this step's result
+        self.decided: list[ForcedTokens] = []  # tokens that a worker is given instead of sampling them
+        self.forced: dict[Sequence, array[int]] = {}  # those of them that come with this step's result
         self.masked: list[int] = []  # rows
-        self.dropped: set[Sequence] = set()  # whose results don't count: nobody knew in time what they may say
+        self.dropped: set[Sequence] = set()  # sequences whose results don't count: their masks did not come in time
         self._added: list[tuple[int, Columns[int]]] = []  # (row, blocks appended to its table), by row
 
     def add_decodes(self, sequences: list[Sequence], new_blocks: dict[Sequence, int]) -> None:
-        """One token for each, and for some a block."""
+        """Add one token for each sequence, and a block for some."""
         if new_blocks:
             self._added += [(row, (new_blocks[each],)) for row, each in enumerate(sequences) if each in new_blocks]
         self.rows += sequences
@@ -38,13 +38,13 @@ class Step:
         self.num_tokens += [1] * len(sequences)
 
     def add(self, sequence: Sequence, num_tokens: int) -> None:
-        """A chunk of a sequence whose table stands."""
+        """Add a chunk of a sequence that already has its slot and table."""
         self.rows.append(sequence)
         self.slots.append(sequence.slot)
         self.num_tokens.append(num_tokens)
 
     def add_new(self, sequence: Sequence, num_tokens: int, new: NewSlot) -> None:
-        """The first chunk of a sequence that enters its slot, and its whole table."""
+        """Add the first chunk of a sequence that enters its slot, with its whole table."""
         self._added.append((len(self.rows), sequence.block_ids))
         self.new.append(new)
         self.add(sequence, num_tokens)
@@ -54,13 +54,13 @@ class Step:
         self.copies += copied or ()
 
     def decide(self, sequence: Sequence) -> None:
-        """Tell the worker its newest token, which was chosen here."""
-        self.decided.append(Forced(sequence.slot, column(sequence.output[-1:])))
+        """Send the workers its newest token, which the engine has chosen."""
+        self.decided.append(ForcedTokens(sequence.slot, column(sequence.output[-1:])))
 
     def force(self, row: int, token_ids: "array[int]") -> None:
-        """A row computes these, too, before it samples."""
+        """Let a row compute these tokens, too, before it samples."""
         self.forced[self.rows[row]] = token_ids
-        self.decided.append(Forced(self.slots[row], token_ids.tobytes()))
+        self.decided.append(ForcedTokens(self.slots[row], token_ids.tobytes()))
         self.num_tokens[row] += len(token_ids)
 
     def plan(self, freed: list[int], moves: Moves) -> StepPlan:
@@ -84,7 +84,7 @@ class Step:
     def _block_columns(self) -> tuple[list[int], list[int]]:
         block_ids: list[int] = []
         offsets: list[int] = []
-        # Offsets up to and with a row that gets blocks are what was there before it.
+        # Rows up to and including one that gets blocks begin where the blocks before it end.
         for row, blocks in self._added:
             offsets.extend(repeat(len(block_ids), row + 1 - len(offsets)))
             block_ids += blocks

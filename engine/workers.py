@@ -1,6 +1,6 @@
-"""The workers as the engine sees them: it agrees with all ranks on a memory plan, then sends them step after step.
+"""The workers as the engine sees them: all ranks agree on a memory plan, then get step after step.
 
-Every rank gets the same stream; only rank 0 answers. What is sent and answered can be recorded for a replay.
+Every rank gets the same stream of messages; only rank 0 answers. The stream can be recorded for a replay.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ Answer = TypeVar("Answer", Loaded, Allocated)
 Value = TypeVar("Value")
 
 
-class Stopped(Exception):
+class StopRequested(Exception):
     """The tree was told to stop before it was ready."""
 
 
@@ -40,7 +40,7 @@ class Workers:
         self._recorder = Recorder(config.record) if config.record else None
 
     def agree(self, inbox: Inbox[EngineInbox]) -> MemoryPlan:
-        """Hear what every rank can hold, have all allocate the least of it, and wait until all have."""
+        """Collect what every rank can hold, have all allocate the least of it, and wait until they have."""
         plans = self._one_from_each(inbox, Loaded, lambda loaded: loaded.plan)
         plan = agreed_plan(plans, self.config.num_gpu_blocks_override)
         self.send(Allocate(plan.num_blocks, plan.max_model_len, plan.num_cpu_blocks))
@@ -54,7 +54,7 @@ class Workers:
             outbox.send(message)
 
     def note_answer(self, result: StepResult) -> None:
-        """For the recording, in the order in which the engine takes it in."""
+        """Record a result, in the order in which the engine takes it in."""
         if self._recorder is not None:
             self._recorder.write(result, is_answer=True)
 
@@ -66,14 +66,14 @@ class Workers:
             message = inbox.receive()
             if isinstance(message, Stop):
                 self.send(message)
-                raise Stopped
+                raise StopRequested
             if isinstance(message, kind):
                 found[message.rank] = value(message)
         return [found[rank] for rank in sorted(found)]
 
 
 def agreed_plan(plans: list[MemoryPlan], num_blocks: int | None) -> MemoryPlan:
-    """The plan that every rank can keep; `num_blocks`, where a person gave it, stands above what they found."""
+    """The plan that every rank can keep; a `num_blocks` that a person gave overrides what they found."""
     return msgspec.structs.replace(
         plans[0],
         num_blocks=num_blocks or min(plan.num_blocks for plan in plans),

@@ -1,7 +1,7 @@
 """The messages about LoRA adapters, between front end, engine and workers.
 
-An adapter has a name for people, and for the workers a place: the number of the memory that it stands in. `reason` is
-that of an `AdapterError`, empty where all went well.
+People name an adapter; the workers number it by the place in their memory that it is in. `reason` is that of an
+`AdapterError`, and empty if nothing went wrong.
 """
 
 from .wire import Message
@@ -12,7 +12,7 @@ NO_ADAPTER = -1
 class LoadLora(Message):
     """Front end → engine: load an adapter under this name."""
 
-    query: int  # the answer has it, too
+    query: int  # the answer repeats it
     name: str
     folder: str
 
@@ -25,16 +25,16 @@ class UnloadLora(Message):
 
 
 class ListLoras(Message):
-    """Front end → engine."""
+    """Front end → engine: which adapters are loaded?"""
 
     query: int
 
 
 class LoraAnswer(Message):
-    """Engine → front end."""
+    """Engine → front end: the outcome of a query."""
 
     query: int
-    names: list[str]  # that requests may use now
+    names: list[str]  # adapters that requests may use now
     reason: str = ""
     message: str = ""
 
@@ -53,7 +53,7 @@ class UnloadAdapter(Message):
 
 
 class AdapterLoaded(Message):
-    """Worker → engine: it is there, or with a reason it is not."""
+    """Worker → engine: the adapter is loaded or, if there is a reason, is not."""
 
     rank: int
     adapter: int
@@ -61,5 +61,5 @@ class AdapterLoaded(Message):
     message: str = ""
 
 
-AboutAdapters = LoadLora | UnloadLora | ListLoras | AdapterLoaded  # what the engine hears of them
-AdapterOrder = LoadAdapter | UnloadAdapter  # and what it has the workers do
+AboutAdapters = LoadLora | UnloadLora | ListLoras | AdapterLoaded  # all that the engine receives
+AdapterOrder = LoadAdapter | UnloadAdapter  # all that the workers receive

@@ -1,9 +1,8 @@
-"""What a client and the daemon say to one another, over a unix stream socket; in the order in which they say it.
+"""What a client and the daemon say to one another over a unix stream socket, in the order in which they say it.
 
 A frame is its length (four bytes, little endian) and one msgspec message. The client sends what its caller gave; text,
-templates and tokens are the daemon's work. Requests are numbered by the client, from 0; no two that run at a time have
-one number.
-Knows nothing of how either side waits.
+templates and tokens are the daemon's work. The client numbers its requests, from 0; no two that run at the same time
+have the same number.
 """
 
 import hashlib
@@ -36,26 +35,26 @@ from .sampling import SamplingParams
 from .stats import Stats
 from .wire import Message, Part
 
-# Of what clients send: before they have attached, of requests and conversations, and of everything else.
+# Bounds of what clients send: before they have attached, of requests and conversations, and of everything else.
 LONGEST_FIRST_FRAME = 64 << 10
 LONGEST_FRAME = 16 << 20
 LONGEST_OTHER_FRAME = 64 << 10
-# Of what the daemon sends: log-probabilities are long.
+# Bound of what the daemon sends: log-probabilities are long.
 LONGEST_REPLY = 1 << 30
 MOST_REQUESTS = 1024  # in one `Ask`
 MOST_NUMBERS = 4096  # in one `Drop` or `Cancel`
-# Between two words of a daemon that works on something for a client.
+# How often a daemon that works on something for a client says so.
 WORD_SECONDS = 0.5
 _HEADER = struct.Struct("<I")
 
 
 class Failure(Part):
-    """An error of Penstock's on its way to whom it concerns."""
+    """One of Penstock's errors, on its way to the caller."""
 
     kind: str  # class name
     message: str
     reason: str = ""  # of an AdapterError
-    cause: str = ""  # a traceback, in words
+    cause: str = ""  # a formatted traceback
 
     @classmethod
     def of(cls, error: BaseException) -> "Failure":
@@ -94,41 +93,41 @@ class Attach(Message):
     """The first frame of a client that wants a model."""
 
     protocol: str
-    model: str  # a name that the daemon serves, or what one of its models was made from
-    path: str  # the same as an absolute path, where it is one
-    options: dict[str, Any]  # that the caller gave, under their own names
-    seed: int | None = None  # for this client's requests that give none
+    model: str  # a name that the daemon serves, or the folder or repository of one of its models
+    path: str  # the same as an absolute path, if it is a path
+    options: dict[str, Any]  # what the caller gave, by our own names
+    seed: int | None = None  # for those of this client's requests that have none
     may_add: bool = False  # a model that the daemon doesn't know may be added
 
 
-class AskedConversation(Part):
+class WireConversation(Part):
     messages: list[Any]
     tools: list[Any] | None
     chat_template: str | None
     options: dict[str, Any]
 
 
-class AskedRequest(Part):
-    """Text, token ids, or a conversation."""
+class WireRequest(Part):
+    """One prompt: text, token ids, or a conversation."""
 
     number: int
-    params: int  # place in `Ask.params`
+    params: int  # index into `Ask.params`
     text: str | None = None
     token_ids: bytes | None = None
-    conversation: AskedConversation | None = None
+    conversation: WireConversation | None = None
     is_streamed: bool = False
 
 
 class Ask(Message):
-    """Requests with their parameters, each set of them once."""
+    """Requests, with each set of parameters once."""
 
-    requests: list[AskedRequest]
+    requests: list[WireRequest]
     params: list[SamplingParams]
     beams: BeamSearchParams | None = None  # of all the requests
 
 
 class PackedAsk(Message, tag="Ask"):
-    """The same as the daemon reads it: a request at a time, so that what is wrong with one ends that one alone."""
+    """`Ask` as the daemon reads it: one request at a time, so that what is wrong with one fails only that one."""
 
     requests: msgspec.Raw
     params: msgspec.Raw
@@ -142,7 +141,7 @@ class Drop(Message):
 
 
 class Cancel(Message):
-    """End these requests; each still gets its last piece."""
+    """End these requests; each still gets its last piece, with what there is."""
 
     numbers: list[int]
 
@@ -153,12 +152,12 @@ class AskStats(Message):
 
 class AskRender(Message):
     query: int
-    conversation: AskedConversation
+    conversation: WireConversation
     add_generation_prompt: bool
 
 
 class PackedRender(Message, tag="AskRender"):
-    """The same as the daemon reads it."""
+    """`AskRender` as the daemon reads it."""
 
     query: int
     conversation: msgspec.Raw
@@ -181,7 +180,7 @@ class AskAdapters(Message):
 
 
 class AskStatus(Message):
-    """From `penstock ps` and `status`; like those below it needs no `Attach`."""
+    """From `penstock ps` and `status`; like the messages below it needs no `Attach`."""
 
     query: int
 
@@ -193,7 +192,7 @@ class AskReload(Message):
 
 
 class AskStop(Message):
-    """End the daemon: requests that run have so many seconds, or as many as its owner has set."""
+    """End the daemon; running requests get this many seconds, or as many as the owner has set."""
 
     query: int
     seconds: float | None
@@ -208,7 +207,7 @@ ToDaemon = Attach | PackedAsk | Drop | Cancel | PackedQuestion
 
 
 class Attached(Message):
-    """The model is loaded, and the client holds a lease on it as long as it stays."""
+    """The model is loaded, and the client holds a lease on it until it disconnects."""
 
     model: str  # the daemon's name for it
     plan: MemoryPlan
@@ -219,22 +218,22 @@ class Attached(Message):
 
 
 class Declined(Message):
-    """No model for this client, or no more of one: it is sent away. What could be served otherwise is
-    `is_disagreement`; all else failed."""
+    """This client gets no model, or no longer has one. `is_disagreement` if the model could be served with other
+    options; anything else is a failure."""
 
     failure: Failure
     is_disagreement: bool
 
 
 class Piece(Part):
-    """What is new of one request: of a streamed one since the last piece, of any other all."""
+    """The new output of a request: since the last piece if it is streamed, else all of it."""
 
     number: int
     samples: list[CompletionOutput]
     finished: bool
     metrics: RequestMetrics | None
     num_cached_tokens: int
-    prompt: str | None = None  # as a conversation was rendered; with the first piece
+    prompt: str | None = None  # a conversation as it was rendered; with the first piece
     prompt_token_ids: bytes = b""  # with the first piece
     error_code: int = 200
     error_msg: str | None = None
@@ -246,11 +245,11 @@ class Pieces(Message):
 
 
 class StillWorking(Message):
-    """On what this client waits for: at once after `Attach`, then each `WORD_SECONDS`, as long as anything takes."""
+    """The daemon works on what this client waits for: at once after `Attach`, then every `WORD_SECONDS`."""
 
 
 class Failed(Message):
-    """These requests have ended without a last piece: their tree has died."""
+    """These requests have ended without a last piece, because their tree has died."""
 
     numbers: list[int]
     failure: Failure
@@ -266,8 +265,8 @@ class ModelStatus(Part):
     resident_bytes: int = 0  # of all its processes
     plan: MemoryPlan | None = None
     stats: Stats | None = None
-    error: str = ""  # why it isn't there, or is loaded again
-    last_error: str = ""  # the same, also after it has come back
+    error: str = ""  # why it isn't loaded, or is being loaded again
+    last_error: str = ""  # the same, kept after the model has come back
     last_error_time: float = 0.0  # Unix seconds
 
 
@@ -279,15 +278,15 @@ class DaemonStatus(Part):
     http: str
     clients: int
     is_draining: bool
-    log: str  # a file; empty in the foreground, where all is said to `said_to`
+    log: str  # a file; empty in the foreground, where the log goes to `said_to`
     models: list[ModelStatus]
     num_running: int = 0  # requests
-    drain: float = 0.0  # seconds that these have when it ends
-    said_to: str = ""  # what its standard error is, as far as the system tells
+    drain: float = 0.0  # seconds that these get when it ends
+    said_to: str = ""  # the file or terminal of its standard error, if the system tells
 
 
 class Answer(Message):
-    """To the question of that number."""
+    """The answer to the question of that number."""
 
     query: int
     failure: Failure | None = None
@@ -311,7 +310,7 @@ def frame(message: Message) -> bytes:
 
 
 def frame_length(header: bytes, longest: int) -> int:
-    """Of the body; raises for one that nobody would send."""
+    """The length of the body; raises if it is longer than any that a peer would send."""
     length: int = _HEADER.unpack(header)[0]
     if length > longest:
         raise PenstockError(f"A message of {length:,} bytes was announced, and {longest:,} are the most here.")
@@ -322,7 +321,7 @@ HEADER_BYTES = _HEADER.size
 
 
 def daemon_socket() -> Path:
-    """Where this user's daemon listens unless it was told otherwise."""
+    """Where this user's daemon listens by default."""
     folder = runtime_base() / "daemon"
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -332,7 +331,7 @@ def daemon_socket() -> Path:
 
 
 def peer(connection: socket.socket) -> tuple[int, int]:
-    """Process and user at the other end, as the kernel says."""
+    """The process and the user at the other end, from the kernel."""
     packed = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     pid, user, _ = struct.unpack("3i", packed)
     return pid, user

@@ -1,7 +1,6 @@
-"""What a beam search may be asked (`BeamSearchParams`), validated where it is written.
+"""What a beam search may be asked for (`BeamSearchParams`), validated where it is written.
 
-Names and meanings are those of transformers' `generate(num_beams=…)`, whose search this is. Knows nothing of how beams
-are computed.
+Names and meanings are those of transformers' `generate(num_beams=…)`; `engine/beams.py` does the same search.
 """
 
 from typing import Annotated, Any, Literal
@@ -22,7 +21,7 @@ _ENDS = Rule(
 
 @explain_fields
 class BeamSearchParams(NamedFields, omit_defaults=True, forbid_unknown_fields=True):
-    """How wide a search is, how long its answers may be, and what they are ordered by."""
+    """How wide a search is, how long its answers may be, and how they are scored."""
 
     beam_width: Annotated[int, described("beams that are followed, and answers that come back", whole(1, MAX_SAMPLES))]
     max_tokens: Annotated[int | None, described("output tokens at most; unset: to max_model_len", at_least(1))] = None
@@ -45,15 +44,15 @@ class BeamSearchParams(NamedFields, omit_defaults=True, forbid_unknown_fields=Tr
 
     @property
     def scale(self) -> float:
-        """What a log-probability is divided by."""
+        """What log-probabilities are divided by."""
         return self.temperature or 1.0
 
     def num_candidates(self, num_ends: int) -> int:
-        """Of every beam's next tokens so many are weighed: were they ends all, `beam_width` others would still come."""
+        """How many next tokens of each beam to weigh: with all end tokens among them, `beam_width` others are left."""
         return max(2, 1 + num_ends) * self.beam_width
 
     def as_sampling(self) -> SamplingParams:
-        """What the rest of a request says: one sample for each beam, tokens by the model's own distribution."""
+        """The sampling parameters of the request: one sample for each beam, from the model's own distribution."""
         return SamplingParams(
             temperature=0.0, n=self.beam_width, max_tokens=self.max_tokens, ignore_eos=self.ignore_eos
         )

@@ -1,41 +1,41 @@
 """Where Penstock keeps what it can make again: converted tokenizers, packed weights, timings of kernels.
 
-A start never fails for want of it: what cannot be used is passed over. Knows nothing of what lies there.
+A missing cache never makes a start fail: a folder that cannot be used is passed over.
 """
 
 import os
 from pathlib import Path
 
 from .errors import ConfigError
-from .places import Kind, Place, expanded, is_home_usable, reason, temporary, usable, usual_place
+from .places import FolderKind, UserFolder, expanded, is_home_usable, reason, temporary, usable, usual_place
 
-_CACHE = Kind("PENSTOCK_CACHE", "", ".cache")
+_CACHE = FolderKind("PENSTOCK_CACHE", "", ".cache")
 
 
 def cache_folder() -> Path:
-    """Raises ConfigError where nothing can be written at all."""
+    """The folder; raises ConfigError if nothing can be written at all."""
     return cache_place().folder
 
 
-def cache_place() -> Place:
+def cache_place() -> UserFolder:
     try:
         if not (named := os.environ.get(_CACHE.variable)):
             return usual_place(_CACHE)
         try:
-            return Place(usable(expanded(named)))
+            return UserFolder(usable(expanded(named)))
         except OSError as error:
-            return Place(temporary(), f"{_CACHE.variable}={named} cannot be used ({reason(error)})")
+            return UserFolder(temporary(), f"{_CACHE.variable}={named} cannot be used ({reason(error)})")
     except OSError as error:
         raise ConfigError(f"Nothing can be kept anywhere: {reason(error)}. Set PENSTOCK_CACHE.") from error
 
 
 def caches_of_libraries() -> dict[str, str]:
-    """Variables for libraries that would keep things in a home that this user cannot write to, or should not."""
+    """Environment variables for libraries that would otherwise write to a home that is not this user's to use."""
     if is_home_usable():
         return {}
     try:
         folder = cache_folder()
-    except ConfigError:  # whoever needs one says so
+    except ConfigError:  # whoever needs the cache reports it
         return {}
     folders = {"HF_HOME": "huggingface", "TRITON_CACHE_DIR": "compiled"}
     return {name: str(folder / part) for name, part in folders.items() if not os.environ.get(name)}

@@ -1,7 +1,7 @@
-"""What every child process does before and around its own work: the child's side of `process.py`.
+"""What every child process does before and around its own work; the parent's side is `process.py`.
 
 `begin` watches for the parent's end before anything else is loaded. `run_child`, for the processes of a tree, also
-greets the front end, runs the body, and sends an exception up as a `ChildFailure`. Knows nothing of what the body does.
+greets the front end, runs the body, and sends an exception up as a `ChildFailure`.
 """
 
 import argparse
@@ -29,7 +29,7 @@ _PARENT_GONE = 3  # exit status
 
 @dataclass
 class Child:
-    """What a child knows of itself."""
+    """A child process of a tree, as its own code sees it."""
 
     role: str
     rank: int
@@ -38,7 +38,7 @@ class Child:
     frontend: "Outbox"
 
     def fail(self, error: BaseException) -> NoReturn:
-        """End this process, from whichever thread, and tell the caller why."""
+        """End this process, from any thread, and tell the caller why."""
         _fail(self.role, self.frontend, error)
 
 
@@ -71,7 +71,7 @@ def run_child(role: str, body: Callable[[Child], None]) -> None:
 def _fail(name: str, frontend: "Outbox", error: BaseException) -> NoReturn:
     try:
         frontend.send(_failure(name, error))
-        with suppress(OSError):  # a log that takes no more
+        with suppress(OSError):  # the log's disk may be full
             traceback.print_exception(error)
     finally:
         _exit(1)
@@ -86,14 +86,14 @@ def _exit(status: int) -> NoReturn:
             with suppress(OSError):
                 stream.flush()
     finally:
-        # Not sys.exit: other threads (a library's pool, the touching of memory) must not hold up the end.
+        # Not sys.exit: other threads (a library's pool, the touching of memory) must not delay the end.
         os._exit(status)
 
 
 def begin() -> list[str]:
-    """First of all in a module that `start_child` runs: end with the parent, and take signals as they usually are.
+    """Call this first in a module that `start_child` runs: it ends with the parent, and has the default signals.
 
-    Gives the module's own arguments.
+    Returns the module's own arguments.
     """
     parent, life, *own = sys.argv[1:]
     _exit_with_parent(int(parent), int(life))
@@ -102,7 +102,7 @@ def begin() -> list[str]:
 
 
 def usual_signals() -> None:
-    """What the parent ignores or holds back for its own sake would be so here and in our own children, too."""
+    """Undo the parent's ignored and blocked signals, which this process and its children would inherit."""
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGXCPU):
         signal.signal(number, signal.SIG_DFL)
@@ -118,15 +118,15 @@ def _arguments(own: list[str]) -> argparse.Namespace:
 def _exit_with_parent(parent: int, life: int) -> None:
     """Exit as soon as the parent has ended or let go of us.
 
-    The kernel sees to that (`life.py`) from a moment after we were started; this covers that moment, and kernels that
-    don't know how. A process that the parent forks may hold the pipe open as well, so the parent itself is watched too.
+    The kernel does that (`life.py`) from a moment after the start; this covers that moment, and
+    kernels that can't. A process that the parent forks may hold the pipe open, so the parent itself is watched, too.
     """
     os.set_inheritable(life, False)
     parent_fd = os.pidfd_open(parent)
-    if os.getppid() != parent:  # ended before we looked, and its number may be another's by now
+    if os.getppid() != parent:  # it ended before we looked, and its pid may be another's by now
         os._exit(_PARENT_GONE)
     poll = select.poll()
-    poll.register(life, 0)  # POLLHUP is reported without asking
+    poll.register(life, 0)  # POLLHUP is always reported
     poll.register(parent_fd, select.POLLIN)
 
     def watch() -> None:

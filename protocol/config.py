@@ -1,8 +1,8 @@
-"""`EngineConfig`: every option of a tree, frozen, from which the command line is made too.
+"""`EngineConfig`: every option of a tree, frozen; the command line is made from it, too.
 
-A field says all that there is to say of an option: type, meaning, rule and default. Options that other engines have
-and that mean nothing here are accepted with a notice or refused with a sentence, each a row of a table.
-Knows nothing of the model or the machine: what depends on them stays None until a process that knows fills it in.
+A field states an option completely: type, meaning, rule and default. Options that other engines have and that mean
+nothing here are accepted with a notice or refused with a sentence, each a row of a table. Defaults that depend on the
+model or the machine stay None until a process that knows these fills them in.
 """
 
 import os
@@ -42,7 +42,7 @@ from .suggestion import suggestion
 
 
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One tree's options. `EngineConfig.from_options` is the door for what a person wrote."""
+    """One tree's options. `EngineConfig.from_options` makes one of what a person wrote."""
 
     model: Annotated[str, described("bundled name, folder, or hub id", TEXT)]
     tokenizer: Annotated[str | None, described("where the tokenizer is, if not with the model", TEXT)] = None
@@ -107,7 +107,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
     @classmethod
     def from_options(cls, model: str | os.PathLike[str], **options: Any) -> "EngineConfig":
-        """Check what a person wrote; aliases and foreign options are settled here."""
+        """Check what a person wrote, and resolve aliases and options of other engines."""
         known = {field.name for field in msgspec.structs.fields(cls)}
         settled: dict[str, Any] = {"model": _checked("model", model)}
         for name, value in _under_own_names(options):
@@ -125,13 +125,13 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
     @classmethod
     def given(cls, options: dict[str, Any]) -> dict[str, Any]:
-        """The options that a person wrote, under our own names and checked, without those that have no effect."""
+        """The options that a person wrote, checked and by our own names, without those that have no effect."""
         known = {field.name for field in msgspec.structs.fields(cls)}
         named = ((name, value) for name, value in _under_own_names(options) if name in known)
         return {name: _checked(name, value) for name, value in named if value is not None}
 
     def step_limits(self, device: str) -> tuple[int, int]:
-        """`max_num_seqs` and `max_num_batched_tokens`, where unset what suits the device ("cpu", "cuda:0")."""
+        """`max_num_seqs` and `max_num_batched_tokens`; if unset, what suits the device ("cpu", "cuda:0")."""
         num_seqs, num_tokens = _STEP_LIMITS[device.split(":")[0]]
         return self.max_num_seqs or num_seqs, self.max_num_batched_tokens or num_tokens
 
@@ -141,13 +141,13 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         return [f"{name} has no effect: {_ACCEPTED[name]}." for name in options if _ACCEPTED.get(name)]
 
 
-# The CPU's tokens a step are measured (`scripts/bench_budget.py`): more are slower, and a neighbour waits longer.
+# The CPU's tokens a step are measured (`scripts/bench_budget.py`): more are slower, and delay other requests.
 _STEP_LIMITS = {"cpu": (64, 512), "cuda": (256, 8192)}
 
 
-# Another spelling of an option.
+# Other spellings of options.
 _ALIASES = {"tool_parser": "tool_call_parser"}
-# The same said the other way round.
+# Options with the opposite meaning.
 _OPPOSITES = {"use_cudagraph": "enforce_eager"}
 
 
@@ -188,7 +188,7 @@ _CHECKS = rules_of(EngineConfig)
 # --- options of other engines ----------------------------------------------------------------------------------------
 
 _PRIVATE = "processes talk over private sockets here, and servers are the daemon's"
-# Why there is no effect, or "" where there is nothing to say.
+# Why an option has no effect, or "" if no notice is needed.
 _ACCEPTED: dict[str, str] = {
     "port": _PRIVATE,
     "metrics_port": _PRIVATE,
@@ -200,7 +200,7 @@ _ACCEPTED: dict[str, str] = {
     "guided_decoding_backend": "",
 }
 
-# The values that ask for nothing, and the sentence for any other.
+# The values that change nothing, and the refusal of any other.
 _REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
     "enable_mm": ((None, False), "multimodal models are not supported yet"),
     "limit_mm_per_prompt": ((None,), "multimodal models are not supported yet"),

@@ -1,13 +1,13 @@
-"""What `python -m penstock.worker.convert` is asked for and says: one JSON object in, then one a line.
+"""The input and output of `python -m penstock.worker.convert`: one JSON object in, then one a line.
 
-Only a worker may import torch, so the front end has it convert. Knows nothing of how that is done.
+Only a worker may import torch, so the front end has a worker convert.
 """
 
 import msgspec
 
 
 class Conversion(msgspec.Struct, omit_defaults=True):
-    """What is to be made of which model."""
+    """Which model to convert, and to what."""
 
     source: str  # folder
     tokenizer: str  # folder
@@ -15,25 +15,25 @@ class Conversion(msgspec.Struct, omit_defaults=True):
     kind: str  # int8 or int4
     group_size: int = 64  # of int4: inputs that share a scale
     tensor_parallel_size: int = 1  # over how many ranks the groups must divide
-    is_cut: bool = False  # for these ranks: each gets a folder with its share
+    is_cut: bool = False  # cut for these ranks: each gets a folder with its share
 
 
-class Converting(msgspec.Struct, tag="converting"):
-    """So many bytes of the source's weights are done."""
+class ConversionProgress(msgspec.Struct, tag="converting"):
+    """How many bytes of the source's weights are done."""
 
     done: int
     total: int
 
 
-class Converted(msgspec.Struct, tag="converted"):
-    before: int  # bytes of weights
+class ConversionResult(msgspec.Struct, tag="converted"):
+    before: int  # bytes of weights; `after` likewise
     after: int
 
 
-class Refused(msgspec.Struct, tag="refused"):
-    """Why there is no conversion."""
+class ConversionRefusal(msgspec.Struct, tag="refused"):
+    """Why the model can't be converted."""
 
     text: str
 
 
-Said = Converting | Converted | Refused
+ConversionMessage = ConversionProgress | ConversionResult | ConversionRefusal

@@ -1,7 +1,7 @@
-"""What is wrong with a field that a decoder refused, in our own words: which it is, where, and which was meant.
+"""Explains a decoder's refusal in our own words: which field is wrong, where it is, and what was probably meant.
 
-Of a field that isn't there the nearest that is, of a value that isn't allowed those that are, of one in a wrong form
-what is wanted: all are found from the struct's type and the place in the message. Knows no struct.
+For an unknown field it names the nearest known one, for a value that isn't allowed the allowed ones, for a wrong type
+the expected one. All of these are found from the struct's type and the path in the message.
 """
 
 import re
@@ -22,12 +22,12 @@ _WRONG_VALUE = re.compile(rf"Invalid enum value (?P<quote>'?)(?P<value>.*?)(?P=q
 
 
 _MISSING_FIELD = re.compile(rf"Object missing required field `(?P<name>.*?)`{_AT}", re.DOTALL)
-# A type, a bound, a length, or a number that no type holds.
+# A wrong type, a bound, a length, or a number that no type can hold.
 _WRONG_FORM = re.compile(
     rf"(?:Expected `[^`]*`(?P<bound> [<>][^`]*| of length [^`]*)?(?:, got `(?P<got>[^`]*)`)?|[\w ]*out of range){_AT}",
     re.DOTALL,
 )
-_ANY_VALUE = "[...]"  # of a dict: the decoder doesn't say which
+_ANY_VALUE = "[...]"  # a value of a dict: the decoder doesn't say which
 
 _UNKNOWN = object()
 _AS_JSON = {"None": "null", "True": "true", "False": "false"}
@@ -35,13 +35,13 @@ _AS_JSON = {"None": "null", "True": "true", "False": "false"}
 
 class DecodingFault(NamedTuple):
     sentence: str
-    field: str  # as a path, such as "messages[0].role"; empty where it is the whole
+    field: str  # a path, such as "messages[0].role"; empty if it is the whole
 
     @classmethod
     def of(
         cls, error: msgspec.ValidationError, kind: type[msgspec.Struct], whole: str, given: Any = _UNKNOWN
     ) -> "DecodingFault":
-        """`whole` is what a reader calls the struct, `given` what was decoded, in plain types."""
+        """`whole` is what a reader calls the struct, `given` the decoded message in plain types."""
         words = str(error)
         if found := _UNKNOWN_FIELD.fullmatch(words):
             return _no_such_field(kind, found["place"] or "", found["name"], whole)

@@ -1,7 +1,7 @@
-"""What stands on a parameter's field, and who asks for it: its meaning, its rule, or that it is another one's name.
+"""The metadata on a parameter's field, and its readers: meaning, rule, or that it is another name of a field.
 
-From there the checks, the command line, HTTP's schemas, the page's bounds and docs/configuration.md are made
-(docs/adding-a-parameter.md). Knows no parameter.
+The checks, the command line, HTTP's schemas, the page's bounds and docs/configuration.md are all made from it
+(docs/adding-a-parameter.md).
 """
 
 from typing import Annotated, Any, get_origin
@@ -13,7 +13,7 @@ from .rules import Rule
 
 
 def described(meaning: str, rule: Rule | None = None) -> Meta:
-    """What stands on a field. The rule is no bound of `Meta`'s own, of which decoders would speak in their words."""
+    """A field's metadata. The rule isn't put into `Meta`'s own bounds: decoders would report those in their words."""
     return Meta(description=meaning, extra=None if rule is None else {"rule": rule})
 
 
@@ -22,12 +22,12 @@ def another_name_of(name: str) -> Meta:
 
 
 def rules_of(struct: type[msgspec.Struct]) -> dict[str, Rule]:
-    """By the fields' names, in their order."""
+    """The rules by field name, in the order of the fields."""
     return _extra(struct, "rule")
 
 
 def other_names_in(struct: type[msgspec.Struct]) -> dict[str, str]:
-    """Of fields that stand for another one: that one's name."""
+    """The fields that are aliases, each with the name of the field it stands for."""
     return _extra(struct, "stands_for")
 
 

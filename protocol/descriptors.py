@@ -1,7 +1,6 @@
-"""File descriptors: waiting for one, whatever its number; enough of them; and words for who has none left.
+"""File descriptors: waits for one of any number, checks that enough are left, and explains errors when none are.
 
-ZeroMQ ends its process where it can't open what it needs, so who uses it asks for room first. Knows nothing of what the
-descriptors are for.
+ZeroMQ aborts its process when it can't open what it needs, so its users check for room first.
 """
 
 import errno
@@ -22,14 +21,14 @@ _ADVICE = {
 
 
 def is_readable(descriptor: int, seconds: float = 0) -> bool:
-    """Whether it is within so many seconds, or its other end is closed. `select` knows no number beyond 1,023."""
+    """Whether it is readable, or its other end closed, within `seconds`. `select` takes no number beyond 1,023."""
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
     return bool(poll.poll(seconds * 1000))
 
 
 def require_descriptors(count: int, what: str) -> None:
-    """Raise unless this process, and each that it starts, may open so many files more."""
+    """Raise unless this process, and each that it starts, may open `count` more files."""
     taken: list[int] = []
     try:
         with said_in_words(f"{what} needs {count:,} file descriptors more, and a process may have {_limit():,}"):
@@ -43,7 +42,7 @@ def require_descriptors(count: int, what: str) -> None:
 
 @contextmanager
 def said_in_words(what: str) -> Iterator[None]:
-    """Raise a `PenstockError` where the system has no more of something, with what to do about it."""
+    """Turn the system's lack of something into a `PenstockError` that says what to do."""
     try:
         yield
     except OSError as error:

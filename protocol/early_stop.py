@@ -1,6 +1,6 @@
 """When an answer is ended because it repeats itself (`EarlyStop`): too many tokens in a row without any doubt.
 
-A model that has fallen into a loop chooses every token with nearly all of its probability. Knows nothing of who counts.
+A model that has fallen into a loop chooses every token with nearly all of its probability. The engine counts them.
 """
 
 import math
@@ -26,12 +26,12 @@ class EarlyStop(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def least_logprob(self) -> float:
-        """Of a token that counts."""
+        """The least log-probability of a token that counts."""
         return math.log(self.threshold)
 
 
 def as_early_stop(value: Any) -> EarlyStop:
-    """From what a person wrote; raises ValueError or TypeError for what is none."""
+    """Make one of what a person wrote; raises ValueError or TypeError."""
     if isinstance(value, EarlyStop):
         value = msgspec.structs.asdict(value)
     if not isinstance(value, Mapping):

@@ -2,7 +2,6 @@
 
 A child's exception goes up as `ChildFailure` (its class name, its sentence, its traceback) and is raised in the
 caller as the matching class here, with the child's own traceback as the cause.
-Knows nothing of sockets or processes.
 """
 
 from typing import Any
@@ -11,7 +10,7 @@ import msgspec
 
 
 class PenstockError(Exception):
-    """Whatever Penstock raises on purpose."""
+    """The base of all errors that Penstock raises on purpose."""
 
     # What a batch call had finished before it was cut short (also set on KeyboardInterrupt).
     results: list[Any]
@@ -22,14 +21,14 @@ class ConfigError(PenstockError, ValueError):
 
 
 class RequestError(PenstockError, ValueError):
-    """One request is wrong in itself, or against this model."""
+    """One request is wrong in itself, or for this model."""
 
 
 class AdapterError(ConfigError):
-    """A LoRA adapter that cannot be loaded, or not be unloaded now."""
+    """A LoRA adapter cannot be loaded, or cannot be unloaded now."""
 
     def __init__(self, message: str, reason: str) -> None:
-        """`reason` for programs: "files", "rank", "number", "loaded", "unknown", "busy" or "disabled"."""
+        """`reason` is for programs: "files", "rank", "number", "loaded", "unknown", "busy" or "disabled"."""
         super().__init__(message)
         self.reason = reason
 
@@ -54,11 +53,11 @@ class ClosedError(PenstockError, RuntimeError):
 
 
 class BusyError(PenstockError, RuntimeError):
-    """Too much of the same kind waits already; the same request may be taken a little later."""
+    """Too many requests of this kind are waiting; the same one may be accepted a little later."""
 
 
 def same_error(error: PenstockError) -> PenstockError:
-    """A new exception of the same words and cause: one instance raised twice would pile up its tracebacks."""
+    """A new exception with the same message and cause: one instance raised twice would pile up tracebacks."""
     again = type(error)(*error.args)
     again.__cause__ = error.__cause__
     return again
@@ -72,7 +71,7 @@ class ChildTraceback(Exception):
 
 
 class ChildFailure(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """What a child says when an exception ends it."""
+    """What a child sends when an exception ends it."""
 
     role: str
     error: str  # class name
@@ -80,7 +79,7 @@ class ChildFailure(msgspec.Struct, frozen=True, array_like=True, tag=True):
     traceback: str
 
 
-# Errors that keep their class on the way up; any other one ends the tree as EngineDeadError.
+# Errors that keep their class on the way up; any other becomes an EngineDeadError.
 _TRAVELLING: tuple[type[PenstockError], ...] = (ConfigError, ModelNotFoundError, OutOfMemoryError)
 
 

@@ -1,8 +1,7 @@
-"""How an ended child has ended, which its parent may have been the last to be told.
+"""How a child process has ended, even if its parent could not collect it.
 
-A process that ignores SIGCHLD, or collects whatever child has ended, leaves nothing for who started the child to wait
-for. Kernels from 6.15 on tell it all the same to who holds a pidfd; with others it is unknown. Knows nothing of what
-children do.
+A process that ignores SIGCHLD, or collects any child that has ended, leaves nothing to wait for to the code that
+started the child. Kernels from 6.15 on still report the status through a pidfd; with older ones it is unknown.
 """
 
 import fcntl
@@ -16,26 +15,26 @@ import struct
 _GET_INFO = 0xC040FF0B
 _INFO = struct.Struct("=Q52xi")
 _INFO_EXIT = 1 << 3
-# Who collects a child in our place wakes us a moment before the kernel has noted how it ended.
+# If another thread collects the child, we wake a moment before the kernel has noted how it ended.
 _NOTED_MILLISECONDS = 100
 
 UNKNOWN = "ended; how is unknown, because this process ignores SIGCHLD or collects the children of others"
 
 
 def exit_status(pidfd: int) -> int | None:
-    """As `subprocess` has it, negative for a signal, of a child that has ended; None if nobody can tell."""
+    """The return code of an ended child as in `subprocess`, negative for a signal; None if it is unknown."""
     try:
         result = os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG)
     except ChildProcessError:
         return _noted_status(pidfd)
-    if result is None:  # a debugger has not let go of it
+    if result is None:  # a debugger still holds it
         return None
     return result.si_status if result.si_code == os.CLD_EXITED else -result.si_status
 
 
 def _noted_status(pidfd: int) -> int | None:
     poll = select.poll()
-    poll.register(pidfd, 0)  # POLLHUP, which is reported without asking, says that the child was collected
+    poll.register(pidfd, 0)  # POLLHUP, which is always reported, says that the child was collected
     poll.poll(_NOTED_MILLISECONDS)
     info = bytearray(_INFO.pack(_INFO_EXIT, 0))
     try:
@@ -46,8 +45,8 @@ def _noted_status(pidfd: int) -> int | None:
     return os.waitstatus_to_exitcode(status) if mask & _INFO_EXIT else None
 
 
-def described(status: int | None) -> str:
-    """The end of a sentence that begins with the name of what has ended."""
+def describe_status(status: int | None) -> str:
+    """The status as the end of a sentence that begins with the process's name."""
     if status is None:
         return UNKNOWN
     if status >= 0:

@@ -1,10 +1,9 @@
-"""Named points where a test injects delay, death, an error, or NaN; they cost one dictionary look-up otherwise.
+"""Fault injection: named points where a test injects delay, death, an error, or NaN. Unused ones cost next to nothing.
 
 `PENSTOCK_FAULTS="worker.step=delay:0.01;engine.plan=die@3;worker.logits=nan@2"`: at a point, an action, and with `@n`
 only at its n-th visit in that process (without it at every visit). Actions: `delay:SECONDS` (a random share of it,
 seeded by the point's name), `hold:SECONDS` (the interpreter's lock, as a native call that hangs), `die` (SIGKILL to
 itself), `error` (raises), `memory` (a failed allocation), and `nan`, which the caller of `point` acts on.
-Knows nothing of what happens at a point.
 """
 
 import ctypes
@@ -21,7 +20,7 @@ from .suggestion import suggestion
 
 
 @dataclass
-class Fault:
+class InjectedFault:
     action: str
     argument: float
     at_visit: int | None
@@ -29,7 +28,7 @@ class Fault:
     visits: int = 0
 
 
-# Tests hold them to the points that the code passes.
+# Tests check that these are the points that the code passes.
 POINTS = (
     "worker.start", "engine.start", "detokenizer.start", "worker.allocate", "worker.adapter", "worker.step",
     "worker.logits", "engine.plan", "detokenizer.tokens",
@@ -40,12 +39,12 @@ _text = os.environ.get(_VARIABLE, "")
 
 
 @cache
-def _faults(text: str) -> dict[str, Fault]:
-    """Parsed at the first point, which every child passes where what it raises is told to the caller."""
+def _faults(text: str) -> dict[str, InjectedFault]:
+    """Parsed at the first point: every child passes one where its exceptions already reach the caller."""
     return dict(map(_parsed, filter(None, text.split(";"))))
 
 
-def _parsed(entry: str) -> tuple[str, Fault]:
+def _parsed(entry: str) -> tuple[str, InjectedFault]:
     name, _, what = entry.partition("=")
     what, _, visit = what.partition("@")
     action, _, argument = what.partition(":")
@@ -54,13 +53,13 @@ def _parsed(entry: str) -> tuple[str, Fault]:
             hint = suggestion(word, known)
             raise ConfigError(f"{_VARIABLE}: {word!r} in {entry!r} must be one of {', '.join(known)}.{hint}")
     try:
-        return name, Fault(action, float(argument or 0), int(visit) if visit else None, random.Random(name))
+        return name, InjectedFault(action, float(argument or 0), int(visit) if visit else None, random.Random(name))
     except ValueError:
         raise ConfigError(f"{_VARIABLE}: {entry!r} must be POINT=ACTION, ACTION:SECONDS or ACTION@VISIT.") from None
 
 
 def point(name: str) -> str | None:
-    """Pass a named point. Returns the action where the caller is the one to act (`nan`)."""
+    """Pass a named point. Returns the action, since `nan` is for the caller to carry out."""
     if not _text or (fault := _faults(_text).get(name)) is None:
         return None
     fault.visits += 1

@@ -1,7 +1,4 @@
-"""What `help()`, notebooks and editors say of options: each field's own description, made into docstring and signature.
-
-Knows no field in particular.
-"""
+"""What `help()`, notebooks and editors show of options: the fields' descriptions as docstring and signature."""
 
 import textwrap
 from collections.abc import Collection, Iterator
@@ -16,7 +13,7 @@ _WIDTH = 108
 
 
 def explain_fields(kind: Class) -> Class:
-    """Decorates a struct: its docstring goes on with its fields."""
+    """Decorate a struct: append its fields to its docstring."""
     kind.__doc__ = f"{kind.__doc__ or ''}\n\nFields:\n\n{in_words(kind)}\n"
     return kind
 
@@ -32,7 +29,7 @@ def in_words(struct: type[msgspec.Struct], leave_out: Collection[str] = ()) -> s
 
 
 def parameters(struct: type[msgspec.Struct], leave_out: Collection[str] = ()) -> list[Parameter]:
-    """As keyword parameters, with types that are read more easily than `Annotated`."""
+    """The fields as keyword parameters, with types that are easier to read than `Annotated`."""
     return [
         Parameter(field.name, Parameter.KEYWORD_ONLY, default=_default(field), annotation=field.type.__origin__)
         for field in _described(struct, leave_out)

@@ -1,7 +1,6 @@
-"""`PROTOCOL`: a short hash of the files that say what crosses a border between two processes.
+"""`PROTOCOL`: a short hash of the source files that define what passes between processes.
 
-Every frame carries its sender's: equal hashes understand each other. Knows nothing of what the files
-say.
+Every frame carries its sender's hash: processes with equal hashes understand each other.
 """
 
 import hashlib

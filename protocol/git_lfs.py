@@ -1,4 +1,4 @@
-"""Files that a clone without Git LFS leaves in place of large ones: a few lines that name the content."""
+"""Recognizes Git LFS pointers: the short text files that a clone without LFS has in place of large files."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ _FIRST_WORDS = b"version https://git-lfs.github.com/spec/"
 
 def is_pointer(path: Path) -> bool:
     try:
-        if not path.is_file():  # a pipe would be waited for
+        if not path.is_file():  # opening a pipe would block
             return False
         with path.open("rb") as file:
             return file.read(len(_FIRST_WORDS)) == _FIRST_WORDS
@@ -16,7 +16,7 @@ def is_pointer(path: Path) -> bool:
 
 
 def pointer_in(folder: Path) -> Path | None:
-    """One among the files of a model that are read."""
+    """A pointer among the files of a model that would be read, if there is one."""
     files = (*folder.glob("*.json"), *folder.glob("*.safetensors"), *folder.glob("tokenizer.model*"))
     return next(filter(is_pointer, files), None)
 

@@ -1,6 +1,6 @@
-"""What shape an answer is to have: as a person writes it (`GuidedDecodingParams`), as the engine gets it (`Grammar`).
+"""What shape an answer must have: as a person writes it (`GuidedDecodingParams`), as the engine gets it (`Grammar`).
 
-Knows nothing of how a grammar is compiled; what is wrong inside a schema or a grammar is the front end's to say.
+Errors inside a schema or a grammar are found by the front end and the engine, not here.
 """
 
 import json as json_text
@@ -14,7 +14,7 @@ from .errors import RequestError
 from .field_help import explain_fields
 from .named_fields import NamedFields
 
-# The forms, of which a request may use one. The flat fields of SamplingParams are `guided_` and the name.
+# The forms, of which a request may use one. The flat fields of SamplingParams are named `guided_` and the form.
 FORMS = ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
 
 
@@ -42,7 +42,7 @@ class GuidedDecodingParams(NamedFields, kw_only=True, omit_defaults=True, forbid
                 continue
             if not isinstance(text, str):
                 raise RequestError(f"guided_decoding: {name} must be a string.")
-            setattr(self, name, str.__str__(text))  # no class of the caller's own, which no message can carry
+            setattr(self, name, str.__str__(text))  # a caller's own subclass of str could not be sent
         if self.choice is not None:
             self.choice = _texts(self.choice)
         for name in ("json", "structural_tag"):
@@ -58,14 +58,14 @@ def _texts(choice: object) -> list[str]:
 
 
 class Grammar(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """What the engine compiles."""
+    """A grammar as the engine compiles it."""
 
     kind: Literal["json", "regex", "lark"]
     text: str
 
 
 def as_guided(value: Any) -> GuidedDecodingParams:
-    """From what a person may write: the struct, or a dict of its fields."""
+    """Convert what a person may write: the struct, or a dict of its fields."""
     if isinstance(value, GuidedDecodingParams):
         return value
     if not isinstance(value, Mapping):
@@ -77,7 +77,7 @@ def as_guided(value: Any) -> GuidedDecodingParams:
 
 
 def from_response_format(value: Any) -> GuidedDecodingParams | None:
-    """OpenAI's `response_format`; None where it asks for plain text."""
+    """Convert OpenAI's `response_format`; None if it asks for plain text."""
     match value:
         case {"type": "text"}:
             return None
@@ -94,7 +94,7 @@ def from_response_format(value: Any) -> GuidedDecodingParams | None:
 
 
 def _plain(name: str, value: Any) -> str | None:
-    """As text, which stays what it is when the caller changes the dict. A pydantic model becomes its schema."""
+    """The value as text, so that later changes of a dict don't matter. A pydantic model becomes its schema."""
     if hasattr(value, "model_json_schema"):
         value = value.model_json_schema()
     if value is None or isinstance(value, str):

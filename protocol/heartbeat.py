@@ -1,9 +1,8 @@
-"""Signs of life: a page of memory in which each child of a tree writes what it has taken and which steps it is in.
+"""Heartbeats: a page of memory in which each child of a tree notes the messages it has taken and the steps it is in.
 
-A child's line is written by the thread that does its work, in the very places where it works: `WatchedInbox` counts the
+The thread that does a child's work writes its line, in the very places where it works: `WatchedInbox` counts the
 messages that it takes and answers pings as it meets them among these, and a worker notes where its steps begin and end.
 That costs a few stores a message, and an idle process writes nothing. The front end reads the page whenever it likes.
-Knows nothing of who looks, and of what follows from it.
 """
 
 import mmap
@@ -27,31 +26,31 @@ class Ping(Message):
 
 
 def line_of(role: str) -> int:
-    """Of the page: the engine's, the detokenizer's, then those of the ranks ("worker 0")."""
+    """The index of a role's line: the engine's, the detokenizer's, then those of the ranks ("worker 0")."""
     single = ("engine", "detokenizer")
     return single.index(role) if role in single else len(single) + int(role.split()[1])
 
 
-class Signs(NamedTuple):
-    """What a child has written, a cell for each; times are nanoseconds of the monotonic clock."""
+class HeartbeatLine(NamedTuple):
+    """A child's line, one cell for each field; times are nanoseconds of the monotonic clock."""
 
     taken: int  # messages
-    answered: int  # the newest ping that it has met
-    begun: int  # tokens of the steps that it has begun
-    last_start: int  # of the newest of these
-    done: int  # tokens of those that have ended
-    last_end: int  # of the newest of these
-    steps: int  # that have ended
-    step_time: int  # that these took
+    answered: int  # the newest ping that it has answered
+    begun: int  # tokens of all steps that it has begun
+    last_start: int  # when the newest of these began
+    done: int  # tokens of all steps that have ended
+    last_end: int  # when the newest of these ended
+    steps: int  # how many have ended
+    step_time: int  # how long these took together
 
     @property
     def step_tokens(self) -> int:
-        """Of the steps that it is in; 0: none."""
+        """Tokens of the steps that it is in; 0 if it is in none."""
         return self.begun - self.done
 
     @property
     def step_start(self) -> int:
-        """Since when it has been in a step; of two, which overlap, one ended then."""
+        """Since when it has been in its present step. Two steps may overlap: the second counts from the first's end."""
         return max(self.last_start, self.last_end)
 
 
@@ -62,7 +61,7 @@ class Heartbeats:
     """The page, as the process that starts the children sees it."""
 
     def __init__(self, num_ranks: int) -> None:
-        # Without a name: it ends with the processes that map it, and no disk can hold up who writes to it.
+        # A memfd: it ends with the processes that map it, and no disk can block a writer.
         self._file = open(os.memfd_create("penstock-heartbeats", os.MFD_CLOEXEC), "r+b", buffering=0)
         size = line_of(f"worker {num_ranks}") * _LINE
         self._file.truncate(size)
@@ -72,32 +71,32 @@ class Heartbeats:
     def descriptor(self) -> int:
         return self._file.fileno()
 
-    def read(self, role: str) -> Signs:
+    def read(self, role: str) -> HeartbeatLine:
         first = line_of(role) * _CELLS
-        return Signs(*self._cells[first : first + _CELLS])
+        return HeartbeatLine(*self._cells[first : first + _CELLS])
 
     def close_descriptor(self) -> None:
-        """Once the children have theirs."""
+        """Close the descriptor, once the children have inherited theirs."""
         self._file.close()
 
     def close(self) -> None:
-        """Nobody writes any more. What stands in the page is kept; the page goes now, not when garbage is collected."""
+        """Keep the page's last content and unmap it now, rather than at some garbage collection."""
         self.close_descriptor()
         self._cells = memoryview(bytes(self._cells)).cast("q")
 
 
 class Heartbeat:
-    """A child's own line. Steps may be ended by another thread than begins them: each cell has one writer."""
+    """A child's own line. One thread may begin steps and another end them: each cell has one writer."""
 
     def __init__(self, cells: memoryview) -> None:
         self._cells = cells
         self._taken = self._answered = self._begun = self._done = self._num_steps = self._step_time = 0
         self._last_end = 0
-        self._steps: deque[tuple[int, int]] = deque()  # tokens and start of those that have not ended
+        self._steps: deque[tuple[int, int]] = deque()  # tokens and start of the steps that have not ended
 
     @classmethod
     def of(cls, role: str, descriptor: int) -> "Heartbeat":
-        """The line of that role; without a page it writes where nobody looks."""
+        """The line of a role; without a page, a line that nobody reads."""
         if descriptor < 0:
             return cls(memoryview(bytearray(_LINE)).cast("q"))
         page = mmap.mmap(descriptor, os.fstat(descriptor).st_size)
@@ -115,7 +114,7 @@ class Heartbeat:
 
     def begin_step(self, num_tokens: int) -> None:
         now = time.monotonic_ns()
-        num_tokens = num_tokens or 1  # a step is something also where it computes nothing
+        num_tokens = num_tokens or 1  # so that a step without tokens counts, too
         self._steps.append((num_tokens, now))
         self._begun += num_tokens
         cells = self._cells
@@ -123,7 +122,7 @@ class Heartbeat:
         cells[_BEGUN] = self._begun
 
     def end_step(self) -> None:
-        """Of the oldest one; a step that was begun while another ran has its own time from that one's end on."""
+        """End the oldest step. The time of a step that began while another ran counts from that one's end."""
         now = time.monotonic_ns()
         num_tokens, start = self._steps.popleft()
         self._step_time += now - max(start, self._last_end)
@@ -138,7 +137,7 @@ class Heartbeat:
 
 
 class WatchedInbox(Inbox[Received]):
-    """The inbox of a child, in which it meets pings as well; nobody else sees these."""
+    """The inbox of a child: counts its messages, and answers pings without returning them."""
 
     def __init__(self, directory: Path, name: str, messages: Any, heartbeat: Heartbeat) -> None:
         super().__init__(directory, name, messages | Ping)

@@ -1,6 +1,6 @@
-"""What the front end tells every child of a tree at its start, as one file in the tree's private folder.
+"""What the front end tells every child of a tree at its start: one file in the tree's private folder.
 
-Knows nothing of how it is decided; `frontend/session/tree/tree.py` does that.
+`frontend/session/tree/tree.py` decides it.
 """
 
 from pathlib import Path
@@ -16,10 +16,10 @@ class Launch(msgspec.Struct, frozen=True):
     model_folder: str
     tokenizer_folder: str
     threads_per_rank: int
-    # Tokens that are text even where special ones are left out: the marks of thoughts and calls, for the front end,
-    # which reads them out of some requests' answers.
+    # Special tokens that stay in the text of some requests' answers although special ones are left out: the marks of
+    # thoughts and calls, which the front end parses.
     shown: list[str] = []
-    # The page of heartbeats: a descriptor that every child inherits under this number. -1: nobody looks.
+    # The page of heartbeats: a descriptor that every child inherits under this number. -1: there is no page.
     heartbeats: int = -1
 
     def write(self, directory: Path) -> None:

@@ -1,16 +1,16 @@
 """A pipe by which a child ends with its parent, whatever state either of them is in: the kernel sends the signal.
 
 The parent holds the only write end. The kernel closes it when the parent ends, executes another program or closes it
-itself, and then sends SIGKILL to the owner of the read end, which is the child's process group. That takes no work of
-the child's, which may be stopped, or hold the interpreter's lock in a native call, or not have started its interpreter;
-and what it has started itself goes with it. PR_SET_PDEATHSIG would do as much only where the *thread* that starts a
-child lives as long as its process, and trees are started by threads that come and go.
+itself, and then sends SIGKILL to the owner of the read end, which is the child's process group. That needs no
+cooperation of the child, which may be stopped, or hold the interpreter's lock in a native call, or not have started its
+interpreter; and its own children end with it. PR_SET_PDEATHSIG would do as much only if the *thread* that starts a
+child lived as long as its process, but trees are started by threads that come and go.
 
 Processes that the parent forks close their copies at once, so that only the parent's end counts. Until `hold`, in a
-child's first millisecond, another rule of the kernel's ends one that is stopped: to a process group that its parent's
-end leaves orphaned in its session, it sends SIGHUP and SIGCONT. What is left is the moment before a child has made its
-group, and one whose stop and whose parent's end come together in that millisecond: it stays stopped, and in the first
-case so do others of that parent that are. Knows nothing of what a child does.
+child's first millisecond, another kernel rule ends a stopped child: a process group that its parent's end leaves
+orphaned in its session gets SIGHUP and SIGCONT. Two gaps are left: the moment before a child has made its group, and a
+child whose stop and whose parent's end both fall into that millisecond. Then it stays stopped, and in the first case so
+do other stopped children of that parent.
 """
 
 import fcntl
@@ -25,7 +25,7 @@ _lock = threading.RLock()
 
 
 class LifePipe:
-    """Of one child, which inherits `read_end`; it is kept here too, for a child that ends before what it started."""
+    """The pipe of one child, which inherits `read_end`. We keep it, too: the child may end before its own children."""
 
     def __init__(self) -> None:
         with _lock:
@@ -34,7 +34,7 @@ class LifePipe:
 
     def hold(self, group: int) -> None:
         """From now on this process group ends with this process, or with `close()`."""
-        with suppress(OSError):  # the group has ended, or this is a kernel that doesn't know how
+        with suppress(OSError):  # the group has ended, or the kernel doesn't support this
             fcntl.fcntl(self.read_end, fcntl.F_SETOWN, -group)
             fcntl.fcntl(self.read_end, fcntl.F_SETSIG, signal.SIGKILL)
             fcntl.fcntl(self.read_end, fcntl.F_SETFL, os.O_ASYNC)
@@ -49,7 +49,7 @@ class LifePipe:
 
 
 def _close_copies() -> None:
-    """In a process that was just forked: the children are its parent's."""
+    """Runs in a forked process: the children belong to its parent."""
     for pipe in list(_open):
         pipe.close()
     _lock.release()

@@ -1,9 +1,8 @@
-"""Every message that crosses a border between two processes, in the order in which a request meets them.
+"""Every message that passes between two processes of a tree, in the order in which a request meets them.
 
 What each row of a step has travels as packed columns (native byte order, one machine); what is rare travels as a list
 of structs. `column` and `values` pack and unpack. A *sequence* is one sample of a request: its id is
 `sequence_id(request_id, sample)`, unique in the life of the tree and never reused.
-Knows nothing of sockets, and of what anyone does with a message.
 """
 
 from array import array
@@ -24,12 +23,12 @@ FinishReason = Literal["stop", "length", "abort", "error"]
 
 
 def column(values: Iterable[int]) -> bytes:
-    """int32 values, packed."""
+    """Pack int32 values."""
     return array("i", values).tobytes()
 
 
 def wide_column(values: Iterable[int]) -> bytes:
-    """int64 values, packed."""
+    """Pack int64 values."""
     return array("q", values).tobytes()
 
 
@@ -71,7 +70,7 @@ class Hello(Message):
 
 
 class MemoryPlan(Part):
-    """What one rank found and intends to take."""
+    """The memory that one rank found, and what it intends to take of it."""
 
     device: str  # "cpu", "cuda:0"
     device_name: str
@@ -79,22 +78,22 @@ class MemoryPlan(Part):
     activation_bytes: int
     available_bytes: int  # free for the tree before anything was taken
     block_bytes: int  # one KV block, all layers, this rank
-    num_blocks: int  # that fit
-    max_model_len: int  # asked for, or the model's own cut to what the blocks hold
+    num_blocks: int  # how many fit
+    max_model_len: int  # as asked for, or the model's own, cut to what the blocks hold
     model_context: int  # the model's own
     vocab_size: int
     dtype: str
     kv_dtype: str
-    kernels: str = ""  # what computes: "native, avx512_bf16", "torch"
+    kernels: str = ""  # which kernels compute: "native, avx512_bf16", "torch"
     notes: list[str] = []  # sentences for the start-up table
     adapter_bytes: int = 0  # for LoRA adapters, this rank
     num_cpu_blocks: int = 0  # cells for KV blocks in CPU memory, the second tier
-    # The lengths that positions are rotated for, where that depends on a request's length: the shortest that holds it.
+    # The lengths that positions are rotated for, if that depends on a request's length: the shortest that holds it.
     stretches: list[int] = []
 
 
 class Loaded(Message):
-    """Worker → engine: the weights are in, this is the plan."""
+    """Worker → engine: the weights are loaded, and this is the plan."""
 
     rank: int
     plan: MemoryPlan
@@ -109,7 +108,7 @@ class Allocate(Message):
 
 
 class Allocated(Message):
-    """Worker → engine: KV memory is taken, steps may come."""
+    """Worker → engine: KV memory is allocated, steps may come."""
 
     rank: int
 
@@ -129,7 +128,7 @@ class Notice(Message):
 
 
 class Stop(Message):
-    """Front end → engine → workers and detokenizer: finish what you hold and exit."""
+    """Front end → engine → workers and detokenizer: finish your work and exit."""
 
 
 # --- a request on its way in ---------------------------------------------------------------------------------------
@@ -145,10 +144,10 @@ class Prompt(Part):
     arrival_time: float
     is_streamed: bool = False  # False: one delta, at the end
     beams: BeamSearchParams | None = None  # search instead of sampling; params.n is then its width
-    thought: Thought | None = None  # where a reasoning parser says how thoughts are written
-    grammar: Grammar | None = None  # that the answer follows; params carry none, for they travel further
-    client: str = ""  # who asks: within a priority, clients take turns
-    is_parsed: bool = False  # the front end looks for marks in the answer: they are text, whatever else is left out
+    thought: Thought | None = None  # if a reasoning parser knows how thoughts are marked
+    grammar: Grammar | None = None  # of the answer; not in params, because those travel on to the workers
+    client: str = ""  # within a priority, clients take turns
+    is_parsed: bool = False  # the front end parses marks in the answer, so they stay in its text
 
 
 class Generate(Message):
@@ -158,7 +157,7 @@ class Generate(Message):
 
 
 class GrammarsReady(Message):
-    """The engine's own threads → engine: what was compiled can be collected."""
+    """The engine's own threads → engine: compiled grammars can be collected."""
 
 
 class Abort(Message):
@@ -175,19 +174,19 @@ class NewSlot(Part):
 
     slot: int
     token_ids: bytes  # the whole history, int32
-    num_prompt: int  # how many of them are prompt
-    num_computed: int  # how many stand in the KV blocks already
+    num_prompt: int  # how many of them are the prompt's
+    num_computed: int  # how many are in KV blocks already
     params: SamplingParams
     seed: int
     sample: int
-    # Not 0: it samples nothing. Its result has so many candidates, and its next token comes as a forced one.
+    # If not 0, it samples nothing: its result has so many candidates, and its next token comes as a forced one.
     num_candidates: int = 0
-    adapter: int = NO_ADAPTER  # the place of its LoRA weights
+    adapter: int = NO_ADAPTER  # the place of its LoRA weights in the workers' memory
     rotation_start: int = 0  # where its positions begin in the rotary table: the sum of all shorter stretches
 
 
-class Forced(Part):
-    """Tokens that a slot is given instead of sampling them; appended to its history before the step."""
+class ForcedTokens(Part):
+    """Tokens that a slot is given instead of sampling them. They are appended to its history before the step."""
 
     slot: int
     token_ids: bytes
@@ -203,7 +202,7 @@ class Fork(Part):
 
 
 class StepPlan(Message):
-    """Engine → all workers: what one step computes. Row r of every column speaks of the same slot.
+    """Engine → all workers: what one step computes. Row r of every column is about the same slot.
 
     A worker applies, in this order: freed, new, forks, forced, block ids, saves, loads, copies; then it computes. A row
     whose computed tokens reach the end of its known history samples the next one.
@@ -216,7 +215,7 @@ class StepPlan(Message):
     block_offsets: bytes
     freed: bytes = b""  # slots
     new: list[NewSlot] = []
-    forced: list[Forced] = []
+    forced: list[ForcedTokens] = []
     forks: list[Fork] = []
     copies: bytes = b""  # pairs of source block, target block
     masked: bytes = b""  # rows that wait for this step's MaskFrame before they sample
@@ -225,7 +224,7 @@ class StepPlan(Message):
 
     @property
     def has_rows_only(self) -> bool:
-        """Whether nothing but rows and what is moved for them stands in it: nobody enters, leaves, or is masked."""
+        """Whether it has only rows and their moves: no sequence enters, leaves, or is masked."""
         return not (self.new or self.freed or self.forced or self.forks or self.copies or self.masked)
 
 
@@ -238,7 +237,7 @@ class MaskFrame(Message):
 
 
 def mask_bytes(vocab_size: int) -> int:
-    """Of a mask with a bit for each token, in whole int32 words."""
+    """The size of a mask with a bit for each token, in whole int32 words."""
     return -(-vocab_size // 32) * 4
 
 
@@ -264,11 +263,11 @@ class Candidates(Part):
 class FailedRow(Part):
     row: int
     message: str
-    error_code: int = 500  # 400: its own parameters leave nothing to choose
+    error_code: int = 500  # 400: its own parameters leave no token to choose
 
 
 class StepResult(Message):
-    """Rank 0 → engine."""
+    """Rank 0 → engine: what came of a step."""
 
     step: int
     num_sampled: bytes  # per row
@@ -284,8 +283,8 @@ class StepResult(Message):
 # --- a request on its way out ---------------------------------------------------------------------------------------
 
 
-class Opened(Part):
-    """All that the detokenizer needs of a sequence; comes before its first token."""
+class SequenceOpened(Part):
+    """All that the detokenizer needs to know of a sequence; comes before its first token."""
 
     sequence_id: int
     num_prompt: int
@@ -295,11 +294,11 @@ class Opened(Part):
     num_cached: int
     arrival_time: float
     inference_start_time: float | None  # None: it ended while it waited
-    forward_time: float  # of the steps that it was in so far, the present one not counted
+    forward_time: float  # of the steps that it was in so far, without the present one
     is_parsed: bool = False
 
 
-class Resumed(Part):
+class SequenceResumed(Part):
     """Time in steps that gave a sequence no token, after a preemption or between chunks."""
 
     sequence_id: int
@@ -308,13 +307,13 @@ class Resumed(Part):
 
 
 class Score(Part):
-    """Of a beam: what the model says of its tokens, and what beams are ordered by."""
+    """A beam's cumulative log-probability, and the score that beams are ordered by."""
 
     cumulative_logprob: float
     score: float
 
 
-class Ended(Part):
+class SequenceEnded(Part):
     sequence_id: int
     finish_reason: FinishReason
     stop_reason: int | str | None = None
@@ -324,15 +323,15 @@ class Ended(Part):
 
 
 class Tokens(Message):
-    """Engine → detokenizer, of a step or of several alike: applied in the order opened, resumed, tokens, ended."""
+    """Engine → detokenizer: one step, or several alike. Applied in the order opened, resumed, tokens, ended."""
 
     sequence_ids: bytes = b""  # int64
     num_tokens: bytes = b""
     token_ids: bytes = b""
     forward_time: float = 0.0  # counts for every sequence listed
-    opened: list[Opened] = []
-    resumed: list[Resumed] = []
-    ended: list[Ended] = []
+    opened: list[SequenceOpened] = []
+    resumed: list[SequenceResumed] = []
+    ended: list[SequenceEnded] = []
     logprobs: list[Logprobs] = []
 
 
@@ -346,7 +345,7 @@ class Timing(Part):
 
 
 class Delta(Part):
-    """What is new of one sequence."""
+    """The new output of one sequence."""
 
     sequence_id: int
     text: str

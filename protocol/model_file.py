@@ -1,7 +1,7 @@
 """Reads the small files of a model's folder: configurations, tokenizers, templates.
 
-A folder may come from a stranger, who may put a pipe where a file is read, or a file without end. So what is not a
-regular file is refused and not waited for, and so is what is longer than any such file. Knows no file by name.
+A folder may come from a stranger, who may put a pipe in place of a file, or a file without end. So anything but a
+regular file is refused without waiting for it, and so is a file longer than any such file.
 """
 
 import json
@@ -15,14 +15,14 @@ from typing import Any
 from .errors import ConfigError, PenstockError
 from .git_lfs import is_pointer, pointer_refusal
 
-# The longest tokenizer.json in use have some 35 MB.
+# The longest tokenizer.json files in use have some 35 MB.
 MOST_BYTES = 256 << 20
-# Opening must not wait for the other end of a pipe, nor take a terminal for this process's own.
+# Opening must not wait for a pipe's other end, nor make a terminal this process's own.
 _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 def read_model_file(path: Path) -> bytes:
-    """Raises `FileNotFoundError` where there is none, else `ConfigError` that says what is there instead."""
+    """Read a file. Raises `FileNotFoundError` if there is none, or a `ConfigError` that says what is there instead."""
     try:
         file = os.open(path, _FLAGS)
         try:
@@ -55,7 +55,7 @@ def read_model_json(path: Path) -> Any:
 
 
 def read_model_settings(path: Path) -> dict[str, Any]:
-    """The object in a file that may be missing; empty then, and where it holds something else."""
+    """The JSON object in a file; empty if the file is missing or holds something else."""
     try:
         content = read_model_json(path)
     except FileNotFoundError:
@@ -65,7 +65,7 @@ def read_model_settings(path: Path) -> dict[str, Any]:
 
 @contextmanager
 def values_of(path: Path) -> Iterator[None]:
-    """What can't be done with the values of a file becomes an error that names it."""
+    """Turn errors about the values of a file into one that names the file."""
     try:
         yield
     except PenstockError:
@@ -75,7 +75,7 @@ def values_of(path: Path) -> Iterator[None]:
 
 
 def require_regular(path: Path) -> None:
-    """For what a library opens by its name; raises like `read_model_file`."""
+    """Check a file that a library will open by its name; raises like `read_model_file`."""
     try:
         _check_kind(os.stat(path), path)
     except FileNotFoundError:
@@ -89,7 +89,7 @@ def _content(file: int, path: Path) -> bytes:
     _check_kind(status, path)
     content = bytearray()
     if status.st_size <= MOST_BYTES:
-        # One byte more than there should be shows a file that grows.
+        # Reading one byte more than the bound detects a file that grows.
         while len(content) <= MOST_BYTES and (piece := os.read(file, min(MOST_BYTES + 1 - len(content), 16 << 20))):
             content += piece
     if status.st_size > MOST_BYTES or len(content) > MOST_BYTES:

@@ -1,7 +1,7 @@
-"""`NamedFields`: structs that people fill in by hand. A field that isn't there is refused by its name, with the one
-that was probably meant, where the struct is made as where it is read or changed.
+"""`NamedFields`: the base of structs that people fill in by hand. Using a field that doesn't exist raises an error with
+the name and the one that was probably meant, whether the struct is made, read or changed.
 
-Decoders have refusals of their own (`decoding_fault.py`). Knows no struct.
+Decoders have refusals of their own (`decoding_fault.py`).
 """
 
 from inspect import Signature
@@ -14,7 +14,7 @@ from .suggestion import suggestion
 
 
 class _Made(msgspec.StructMeta):
-    if not TYPE_CHECKING:  # a checker knows the fields from the class itself, here as below
+    if not TYPE_CHECKING:  # type checkers know the fields from the class itself, here as below
 
         def __call__(cls, *values: Any, **fields: Any) -> Any:
             try:

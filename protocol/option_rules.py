@@ -1,6 +1,6 @@
-"""Rules of a tree's options: how what a person wrote becomes the field's own type or raises, and the sentence for that.
+"""The rules of a tree's options: each converts what a person wrote to the field's type, or raises, with its sentence.
 
-Each stands on its field in `EngineConfig`. Options come from shells and files, too: a whole number may be written 8.0,
+Each is used on its field in `EngineConfig`. Options come from shells and files, too: a whole number may be written 8.0,
 a path as an object, a dtype as torch's own.
 """
 
@@ -46,7 +46,7 @@ _positive = _whole(1)
 
 
 def _context(value: Any) -> int:
-    """-1 is FastDeploy's way to leave it to the model."""
+    """A context length; -1 is FastDeploy's way to leave it to the model."""
     return -1 if value == -1 and not isinstance(value, bool) else _positive(value)
 
 
@@ -74,7 +74,7 @@ def _flag(value: Any) -> bool:
 
 def _text(value: Any) -> str:
     text: str = os.fspath(value)
-    str.encode(text)  # raises: other processes are told of it in UTF-8
+    str.encode(text)  # raises for text that can't be sent as UTF-8
     if "\0" in text:
         raise ValueError
     return text

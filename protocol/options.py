@@ -1,7 +1,7 @@
-"""The options of `LLM(…)` as type checkers and editors see them: every form in which a person may write each.
+"""The options of `LLM(…)` as type checkers and editors see them, each with every form in which it may be written.
 
-What an option means and defaults to stands in `EngineConfig`; tests hold the two to the same names. Options of other
-engines that have no effect here are left out, so that a checker points at them.
+`EngineConfig` says what an option means and defaults to; tests check that both have the same names. Options of other
+engines that have no effect here are left out, so that a checker reports them.
 """
 
 import os
@@ -18,7 +18,7 @@ Class = TypeVar("Class", bound=type)
 
 
 class NumberType(Protocol):
-    """torch.float16 and the like, which are not imported for this."""
+    """The type of torch.float16 and the like, without importing torch."""
 
     @property
     def itemsize(self) -> int: ...
@@ -56,7 +56,7 @@ class EngineOptions(TypedDict, total=False):
     chat_template: FilePath | None
     reasoning_parser: str | None
     tool_call_parser: str | None
-    tool_parser: str | None  # the same
+    tool_parser: str | None  # an alias of tool_call_parser
     reasoning_parser_plugin: FilePath | None
     tool_parser_plugin: FilePath | None
     early_stop_config: EarlyStop | Mapping[str, Any] | None
@@ -86,7 +86,7 @@ class EngineOptions(TypedDict, total=False):
 
 
 def explain_options(kind: Class) -> Class:
-    """Decorates a class whose constructor takes a model and options: `help()` and notebooks list them."""
+    """Decorate a class whose constructor takes a model and options, so that `help()` and notebooks list them."""
     kind.__doc__ = f"{kind.__doc__ or ''}\n\nOptions:\n\n{in_words(EngineConfig, leave_out=('model',))}\n"
     given = [Parameter(name, Parameter.POSITIONAL_OR_KEYWORD) for name in ("self", "model")]
     constructor: Any = kind.__init__  # type: ignore[misc]

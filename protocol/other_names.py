@@ -1,10 +1,10 @@
-"""What other engines call what has a name here: Ollama, llama.cpp, LM Studio, transformers, SGLang, OpenAI, ShareGPT.
+"""What Ollama, llama.cpp, LM Studio, transformers, SGLang, OpenAI and ShareGPT call things that have other names here.
 
-Looked up before a word is compared letter by letter, which would find nothing, or something else. A row counts only
-where one of its names is among those that may be given. Knows nothing of what the names are for.
+These are looked up before a word is compared letter by letter, which would find nothing or something else. A row counts
+only if one of its names is among those that may be given.
 """
 
-# Their name → ours, of which the first that may be given is meant.
+# Their name → ours; the first of these that may be given is meant.
 NAMES: dict[str, tuple[str, ...]] = {
     # how long an answer is
     "num_predict": ("max_tokens", "max_output_tokens"),
@@ -78,7 +78,7 @@ NAMES: dict[str, tuple[str, ...]] = {
     "model": ("assistant",),
 }
 
-# What has another place altogether: a sentence.
+# Things that are done in another way here: a sentence each.
 ADVICE: dict[str, str] = {
     "options": "What stands in Ollama's `options` is given beside the other fields, under OpenAI's names.",
     "num_ctx": "The context's length is set where the model is loaded: max_model_len.",

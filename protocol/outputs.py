@@ -1,7 +1,7 @@
 """What a caller gets back: `RequestOutput`, its samples, metrics and log-probabilities.
 
-Plain results without behaviour beyond access: `outputs` is sample 0 as an object and the sequence of all samples
-at once, so that scripts of either habit work. Knows nothing of how they came about.
+These are plain results without behaviour beyond access. `outputs` is sample 0 as an object and the sequence of all
+samples at the same time, so that scripts written either way work.
 """
 
 from dataclasses import dataclass, field
@@ -73,7 +73,7 @@ class Samples(list[CompletionOutput]):
 
     __slots__ = ()
 
-    if TYPE_CHECKING:  # so that a checker knows them; tests hold the names to those of `CompletionOutput`
+    if TYPE_CHECKING:  # for type checkers; tests check that the names are those of `CompletionOutput`
         index: int  # type: ignore[assignment]
         text: str
         token_ids: list[int]

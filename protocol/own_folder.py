@@ -1,9 +1,9 @@
-"""Folders and files that Penstock made itself, told by a mark in them: nothing else is ever removed or cleared.
+"""Folders and files that Penstock made itself, recognized by a mark in them: nothing else is ever removed or cleared.
 
-A folder carries its mark in the file `.penstock`, a file in its first lines; either says what the thing is. What has
-our name but no mark (somebody's checkout, a folder of an older version), or is a link or another user's, is left as it
-is, and another name is taken. Folders are looked at and cleared through descriptors that follow no link, so that what
-takes a folder's name meanwhile is safe as well. Knows nothing of what lies in them.
+A folder carries its mark in the file `.penstock`, a file in its first lines; the mark says what the thing is. Anything
+with our name but without a mark (somebody's checkout, a folder of an older version), and anything that is a link or
+another user's, is left as it is, and another name is taken. Folders are inspected and cleared through descriptors that
+follow no link, so that whatever takes over a folder's name meanwhile is safe as well.
 """
 
 import errno
@@ -22,24 +22,24 @@ _NAMES_TRIED = 9
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # Not blocking: something else of that name may be a pipe that nobody writes to.
 _FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-# What opening says of something that isn't a folder of ours; anything else is a fault that the caller should hear of.
+# The errors of opening something that isn't a folder of ours; the caller should see any other.
 _NOT_OURS = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EACCES, errno.EPERM, errno.ENXIO)
 
 
 def mark(what: str) -> bytes:
-    """What a mark says: what the thing is, and a sentence for who finds it."""
+    """The content of a mark: what the thing is, and a sentence for whoever finds it."""
     return f"penstock: {what}\n{_EXPLANATION}\n".encode()
 
 
 def own_folder(parent: Path, name: str, what: str) -> Path:
-    """`parent/name`, which is made where there is none; where that is not ours, `parent/name-2` and so on.
+    """`parent/name`, made if there is none. If that is not ours, `parent/name-2` and so on.
 
     Raises OSError where it cannot be made.
     """
     names = [name, *(f"{name}-{number}" for number in range(2, _NAMES_TRIED + 1))]
     for folder in (parent / name for name in names):
         if is_own(folder, what):
-            with suppress(OSError):  # who removes what is old from the temporary folder sees that it is in use
+            with suppress(OSError):  # a new timestamp keeps cleaners of the temporary folder away
                 os.utime(folder / MARK)
             return folder
     parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -52,19 +52,19 @@ def own_folder(parent: Path, name: str, what: str) -> Path:
 
 
 def own_folders(parent: Path, name: str, what: str) -> list[Path]:
-    """Those of ours that `own_folder` has ever made there."""
+    """All folders that `own_folder` has made there."""
     names = [name, *(f"{name}-{number}" for number in range(2, _NAMES_TRIED + 1))]
     return [parent / each for each in names if is_own(parent / each, what)]
 
 
 def make_own(folder: Path, what: str) -> None:
-    """Raises FileExistsError where it is there and not ours."""
+    """Make a folder of ours; raises FileExistsError if it exists and is not ours."""
     with suppress(FileExistsError):
         os.makedirs(folder, 0o700)
     with _opened(folder) as opened:
         if opened is not None and _is_blank(opened, what):
             written = _marked(opened, what, is_held=False)
-            with suppress(OSError):  # once for all, whatever happens to the machine
+            with suppress(OSError):  # on disk, so that the mark survives a crash of the machine
                 os.fsync(written)
             os.close(written)
         if opened is None or not _carries(opened, what):  # by us, or by a process that was faster
@@ -77,11 +77,11 @@ def is_own(folder: Path, what: str) -> bool:
 
 
 def remove_own(folder: Path, what: str) -> bool:
-    """Remove it with all that it holds if it carries that mark; whether it did."""
+    """Remove a folder and all that it holds if it carries that mark; True if it did."""
     with suppress(OSError), _opened(folder) as opened:
         if opened is not None and _carries(opened, what):
             _clear(opened)
-            os.unlink(MARK, dir_fd=opened)  # last: what was cleared in part is still ours
+            os.unlink(MARK, dir_fd=opened)  # last, so that a folder that was cleared in part is still ours
             if os.path.samestat(os.fstat(opened), os.lstat(folder)):
                 os.rmdir(folder)
             return True
@@ -96,7 +96,7 @@ class HeldFolder:
     """
 
     def __init__(self, path: Path, what: str, mode: int = 0o700) -> None:
-        """Raises FileExistsError where it is not ours, BlockingIOError where another process holds it."""
+        """Raises FileExistsError if it is not ours, BlockingIOError if another process holds it."""
         self.path = path
         self._what = what
         with suppress(FileExistsError):
@@ -105,13 +105,13 @@ class HeldFolder:
             if opened is None or not (_carries(opened, what) or _is_blank(opened, what)):
                 raise FileExistsError(errno.EEXIST, "it is there and not Penstock's", str(path))
             self._mark = _marked(opened, what, is_held=True)
-            if not os.path.samestat(os.fstat(opened), os.lstat(path)):  # its holder has just given it another name
+            if not os.path.samestat(os.fstat(opened), os.lstat(path)):  # its holder has just renamed it
                 os.close(self._mark)
                 raise BlockingIOError(errno.EWOULDBLOCK, "another process has just made it", str(path))
 
     @classmethod
     def new(cls, parent: Path, prefix: str, what: str) -> "HeldFolder":
-        """With a name of its own. Those that ended processes have left beside it are removed first."""
+        """Make a folder with a unique name, after removing those that ended processes have left beside it."""
         remove_abandoned(parent, prefix, what)
         path = Path(tempfile.mkdtemp(dir=parent, prefix=prefix))
         try:
@@ -128,7 +128,7 @@ class HeldFolder:
                 _clear(opened)
 
     def keep_as(self, target: Path) -> None:
-        """Give it another name and let it go: it is the caller's from now on, and no longer ours to remove."""
+        """Rename it and let it go: from now on it is the caller's, and no longer ours to remove."""
         self.path.rename(target)
         os.unlink(target / MARK)
         self._let_go()
@@ -156,7 +156,7 @@ def remove_abandoned(parent: Path, prefix: str, what: str) -> None:
 
 
 def new_file(path: Path, what: str) -> None:
-    """An empty one but for its mark, for whoever appends to it."""
+    """Make a file that is empty but for its mark, to append to."""
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FILE, 0o600)
     try:
         _write(file, mark(what))
@@ -181,7 +181,7 @@ def is_own_file(path: Path, what: str) -> bool:
 
 
 def lock_file(path: Path) -> int:
-    """A file of no content for locks; what a link of that name leads to is not touched, nor what a file holds."""
+    """Open an empty file for locks. If it is a link or a file with content, that stays untouched."""
     return os.open(path, os.O_RDWR | os.O_CREAT | _FILE, 0o600)
 
 
@@ -190,7 +190,7 @@ def lock_file(path: Path) -> int:
 
 @contextmanager
 def _opened(folder: Path) -> Iterator[int | None]:
-    """A descriptor of the folder itself; None for whatever is not a folder of this user's."""
+    """A descriptor of the folder itself; None for anything but a folder of this user's."""
     try:
         opened = os.open(folder, _FOLDER)
     except OSError as error:
@@ -227,13 +227,13 @@ def _is_own_file(file: int) -> bool:
 
 
 def _is_blank(folder: int, what: str) -> bool:
-    """It holds nothing, or a mark that its writer did not live to finish."""
+    """Whether it holds nothing, or only a mark whose writer died before finishing it."""
     found = _mark_in(folder) if (names := os.listdir(folder)) == [MARK] else None
     return not names or (found is not None and mark(what).startswith(found))
 
 
 def _marked(folder: int, what: str, *, is_held: bool) -> int:
-    """The mark, open. Two processes may write one at once: both write the same, and neither clears the file before."""
+    """Open the mark, or write it. Two processes may do so at once: both write the same, and neither truncates."""
     is_new = _mark_in(folder) is None
     file = os.open(MARK, os.O_RDWR | (os.O_CREAT if is_new else 0) | _FILE, 0o600, dir_fd=folder)
     try:
@@ -266,7 +266,7 @@ def _is_abandoned(folder: Path, what: str) -> bool:
 
 
 def _clear(folder: int) -> None:
-    """Remove all that it holds but its mark. Links are removed, not followed."""
+    """Remove all that the folder holds but its mark. Links are removed, not followed."""
     for name in os.listdir(folder):
         if name == MARK:
             continue

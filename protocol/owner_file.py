@@ -1,5 +1,5 @@
-"""Reads the small files that an owner names: a configuration, keys, certificates. A pipe is one, too; one without end
-is refused instead of read. Knows no file by name.
+"""Reads the small files that an owner names: a configuration, keys, certificates. A pipe is allowed, too; a file
+without end is refused instead of read.
 """
 
 from os import PathLike
@@ -11,7 +11,7 @@ MOST_BYTES = 16 << 20
 
 
 def read_owner_file(path: str | PathLike[str]) -> bytes:
-    """Raises `OSError` where it can't be read."""
+    """Read a file; raises `OSError` if it can't be read."""
     with Path(path).open("rb") as file:
         content = file.read(MOST_BYTES + 1)
     if len(content) > MOST_BYTES:

@@ -1,44 +1,44 @@
-"""How large a packed message becomes when it is unpacked: asked before, because a byte of it may become a hundred.
+"""Computes how large a msgpack message becomes when it is decoded, before decoding it: a byte may become a hundred.
 
-Reads heads of msgpack values and skips what stands between them. The message is well formed: whoever asks has had
-msgspec find its end. Knows no message.
+It reads the heads of msgpack values and skips what is between them. The message must be well formed, which is so once
+msgspec has found its end.
 """
 
 import struct
 
 from .errors import RequestError
 
-# Of one request: a long conversation with many tools has some thousands.
+# Bound for one request: a long conversation with many tools has some thousands.
 MOST_VALUES = 1 << 17
-# What an object of Python takes beside its content, and a place in a list or a dict.
+# What a Python object takes beside its content, including its place in a list or a dict.
 _OBJECT_BYTES = 128
 
 _BYTE, _SHORT, _LONG = struct.Struct(">B"), struct.Struct(">H"), struct.Struct(">I")
-# By its head: how its length is written, how many values each of that length is, and how many bytes.
+# By head byte: how the length is written, and how many values and how many bytes each unit of it stands for.
 _COUNTED = {
     0xC4: (_BYTE, 0, 1), 0xC5: (_SHORT, 0, 1), 0xC6: (_LONG, 0, 1),  # bytes
     0xD9: (_BYTE, 0, 1), 0xDA: (_SHORT, 0, 1), 0xDB: (_LONG, 0, 1),  # text
     0xDC: (_SHORT, 1, 0), 0xDD: (_LONG, 1, 0),  # arrays
     0xDE: (_SHORT, 2, 0), 0xDF: (_LONG, 2, 0),  # maps
 }  # fmt: skip
-# Others: bytes behind the head.
+# Values without a length: bytes after the head.
 _FIXED = {
     0xC0: 0, 0xC2: 0, 0xC3: 0, 0xCA: 4, 0xCB: 8, 0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8, 0xD0: 1, 0xD1: 2, 0xD2: 4, 0xD3: 8,
 }  # fmt: skip
 
 
 def unpacked_bytes(packed: bytes | memoryview) -> int:
-    """At most what its objects take; raises where they are more than any request needs."""
+    """An upper bound of what its objects take; raises if they are more than any request needs."""
     return bytes_of_values(packed, num_values(packed))
 
 
 def bytes_of_values(packed: bytes | memoryview, count: int) -> int:
-    """The same where they have been counted."""
+    """The same, if the objects have been counted."""
     return len(packed) + _OBJECT_BYTES * count
 
 
 def num_values(packed: bytes | memoryview) -> int:
-    """All that it holds, itself among them; raises where they are more than any request needs."""
+    """How many values it holds, itself included; raises if they are more than any request needs."""
     place, left, count = 0, 1, 0
     while left:
         place, inner = _after_head(packed, place)
@@ -50,14 +50,14 @@ def num_values(packed: bytes | memoryview) -> int:
 
 
 def array_length(packed: bytes | memoryview) -> int:
-    """Of a packed array; 0 for anything else, which whoever decodes it will refuse."""
+    """The length of a packed array; 0 for anything else, which decoding will refuse."""
     head = packed[0]
     is_array = 0x90 <= head < 0xA0 or head in (0xDC, 0xDD)
     return _after_head(packed, 0)[1] if is_array else 0
 
 
 def _after_head(packed: bytes | memoryview, place: int) -> tuple[int, int]:
-    """Where the next value begins, and how many values the one at this place holds itself."""
+    """Where the value after this head begins, and how many values this one holds."""
     head = packed[place]
     place += 1
     if head < 0x80 or head >= 0xE0:  # small numbers

@@ -1,18 +1,18 @@
-"""What to say of a checkpoint in Paddle's own layout, whose weights are transposed.
+"""The refusal of a checkpoint in Paddle's own layout, whose weights are transposed.
 
-Its publisher has the same model in Hugging Face's layout, under the same name with -PT at its end; that is recommended
-where it would be read here, which models of experts or of images aren't.
+Its publisher has the same model in Hugging Face's layout, under the same name with -PT at its end. The refusal
+recommends that one unless it couldn't be read here either, as with models of experts or of images.
 """
 
 import re
 
 _ENDING = "-Paddle"
-# Active parameters beside all ("21B-A3B"), or images.
+# Names that state active parameters ("21B-A3B"), or images.
 _NOT_READ = re.compile(r"-A\d+(\.\d+)?B\b|\bVL\b|\bMoE\b", re.IGNORECASE)
 
 
 def paddle_refusal(name: str) -> str:
-    """One or two sentences; `name` may be a folder's."""
+    """The refusal in one or two sentences; `name` may be a folder's."""
     refusal = f"{name} is a checkpoint in Paddle's own layout, which is not read here."
     if _NOT_READ.search(name):
         return f"{refusal} Nor is its Hugging Face twin: models with experts or images are not supported."

@@ -1,8 +1,8 @@
-"""Where this user may keep things: the home, the temporary folder, and what an environment variable names.
+"""Where this user's files may go: the home, the temporary folder, and folders that environment variables name.
 
-A folder is used when it can be written and is this user's to write to: root, who can write anywhere, keeps nothing in
-another user's (as with `sudo -E`, which leaves HOME and its kin as they were). Where none of the usual folders can be
-used, the temporary folder serves. In all of them only a folder of our own is written to. Knows nothing of what is kept.
+A folder is used if it can be written and is this user's to write to: root, who can write anywhere, keeps nothing in
+another user's (as with `sudo -E`, which leaves HOME and the like as they were). If none of the usual folders can be
+used, the temporary folder is. In all of them only a folder of our own is written to.
 """
 
 import errno
@@ -21,43 +21,43 @@ _NAME, _WHAT = "penstock", "folder"
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
-class Kind(NamedTuple):
-    """Something that is kept: the variable that names its folder, and where it lies otherwise."""
+class FolderKind(NamedTuple):
+    """One kind of files: the variable that names their folder, and where they go otherwise."""
 
     variable: str
     standard: str  # the variable that names such folders for all programs; "" for none
     under_home: str
 
 
-class Place(NamedTuple):
+class UserFolder(NamedTuple):
     folder: Path  # our own
-    passed_over: str = ""  # why it lies in the temporary folder: what cannot be used
+    passed_over: str = ""  # why it is in the temporary folder: what cannot be used
 
 
-def place_for(kind: Kind) -> Place:
-    """Raises ConfigError where what the variable names cannot be used, OSError where no disk takes anything."""
-    return Place(named_by(kind.variable)) if os.environ.get(kind.variable) else usual_place(kind)
+def place_for(kind: FolderKind) -> UserFolder:
+    """The folder; raises ConfigError if the named one cannot be used, OSError if no disk takes anything."""
+    return UserFolder(named_by(kind.variable)) if os.environ.get(kind.variable) else usual_place(kind)
 
 
-def usual_place(kind: Kind) -> Place:
-    """Where no variable names another; raises OSError."""
+def usual_place(kind: FolderKind) -> UserFolder:
+    """The folder if no variable names another; raises OSError."""
     refused = ""
     for parent in _usual(kind):
         try:
-            return Place(usable(parent))
+            return UserFolder(usable(parent))
         except OSError as error:
             refused = refused or f"{parent} cannot be used ({reason(error)})"
-    return Place(temporary(), refused or f"there is no home folder (HOME={os.environ.get('HOME', '')})")
+    return UserFolder(temporary(), refused or f"there is no home folder (HOME={os.environ.get('HOME', '')})")
 
 
-def _usual(kind: Kind) -> Iterator[Path]:
+def _usual(kind: FolderKind) -> Iterator[Path]:
     if os.path.isabs(standard := os.environ.get(kind.standard, "")):
         yield Path(standard)
     yield from (home / kind.under_home for home in homes())
 
 
 def named_by(variable: str) -> Path:
-    """Our own folder in the one that the variable names. Raises OSError, not ConfigError, where its disk is full."""
+    """Our own folder in the one that the variable names. Raises OSError, not ConfigError, if its disk is full."""
     try:
         return usable(expanded(os.environ[variable]))
     except OSError as error:
@@ -70,7 +70,7 @@ def named_by(variable: str) -> Path:
 
 
 def expanded(name: str) -> Path:
-    """As seen from the working folder and the user's home; raises OSError where it needs one that isn't there."""
+    """The absolute path, with ~ expanded; raises OSError if it needs a working folder or home that doesn't exist."""
     found = os.path.expanduser(name)
     if found.startswith("~"):
         raise FileNotFoundError(errno.ENOENT, "there is no such home folder", name)
@@ -78,7 +78,7 @@ def expanded(name: str) -> Path:
 
 
 def usable(parent: Path, name: str = _NAME) -> Path:
-    """Our own folder there; raises OSError where it cannot be made or written."""
+    """Our own folder in `parent`; raises OSError if it cannot be made or written."""
     nearest = next(folder for folder in (parent, *parent.parents) if folder.exists())
     if is_anothers(nearest):
         raise PermissionError(errno.EPERM, f"user {nearest.stat().st_uid} owns it, and this is root", str(nearest))
@@ -110,7 +110,7 @@ def _temporary_folders() -> Iterator[Path]:
 
 
 def homes() -> Iterator[Path]:
-    """$HOME, then the one in the user database, as far as they are there."""
+    """$HOME, then the home in the user database, if they are set."""
     found = [os.environ.get("HOME", "")]
     with suppress(KeyError):  # a user without an entry
         found.append(pwd.getpwuid(os.geteuid()).pw_dir)
@@ -126,12 +126,12 @@ def is_home_usable() -> bool:
 
 
 def is_anothers(folder: Path) -> bool:
-    """For root alone: a folder of another user's that is not meant for everybody."""
+    """Whether root would write to another user's folder that isn't meant for everybody; False for other users."""
     status = folder.stat()
     return os.geteuid() == 0 and status.st_uid != 0 and not status.st_mode & stat.S_IWOTH
 
 
 def reason(error: OSError) -> str:
-    """In the system's words, or those of whoever raised it."""
+    """The error in the system's words, or in those of whoever raised it."""
     words = error.strerror or str(error)
     return words[:1].lower() + words[1:]

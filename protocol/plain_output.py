@@ -1,7 +1,7 @@
 """`PlainOutput`: outputs as plain dicts and as JSON, for files, logs and other programs.
 
-A dict holds what reading the JSON gives back: keys are texts (token ids among them too), and what JSON has no word for,
-an infinity, is -9999, as OpenAI's servers write it. Knows no output in particular.
+A dict holds what reading the JSON would give back: keys are strings (token ids, too), and infinities, which JSON can't
+express, are -9999, as OpenAI's servers write them.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ class PlainOutput:
     def to_json(self, indent: int | None = None) -> str:
         """The same as JSON; one line unless `indent` says otherwise."""
         text = json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False, indent=indent)
-        # Half a surrogate pair, which a refused prompt may hold, as the escape that JSON has for it.
+        # Half a surrogate pair, which a refused prompt may contain, becomes JSON's escape for it.
         return text.encode(errors="backslashreplace").decode()
 
 

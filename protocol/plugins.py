@@ -1,6 +1,6 @@
-"""Code that a user brings is found by the name of an entry point; here is which groups there are, and which names.
+"""Plugins: a user's code is found by the name of an entry point; this file has the groups and looks names up.
 
-Looks names up and imports nothing of a plugin: the process that uses it loads it.
+It imports nothing of a plugin: the process that uses it loads it.
 """
 
 from collections.abc import Collection
@@ -16,15 +16,15 @@ LOGITS_PROCESSORS = "penstock.logits_processors"
 
 
 def installed(group: str) -> "EntryPoints":
-    """What the installed packages offer in a group."""
-    # Imported when somebody asks: it drags half of `email` and `zipfile` along, and few have plugins.
+    """The entry points that installed packages offer in a group."""
+    # Imported late: it drags half of `email` and `zipfile` along, and few have plugins.
     from importlib.metadata import entry_points
 
     return entry_points(group=group)
 
 
 def require_installed(option: str, group: str, names: Collection[str]) -> None:
-    """Raise where an installed package offers no entry point of that name."""
+    """Raise unless installed packages offer entry points of these names."""
     if not names:
         return
     known = sorted(installed(group).names)

@@ -1,8 +1,8 @@
-"""Start a child process, notice its end, and end it: the parent's side.
+"""Starts a child process, notices its end, and ends it: the parent's side.
 
-Each child ends with this process, by a pipe that the kernel watches (`life.py`); a module of ours also watches for
-that itself (`child.py`). It runs in a process group of its own, so that a Ctrl-C at the terminal reaches only the
-caller, and inherits nothing but its standard streams. Every wait here is bounded. Knows nothing of what a child does.
+Each child ends with this process, by a pipe that the kernel watches (`life.py`); our own modules also watch for that
+themselves (`child.py`). A child runs in a process group of its own, so that a Ctrl-C at the terminal reaches only the
+caller, and inherits nothing but its standard streams. Every wait here is bounded.
 """
 
 import os
@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from .descriptors import is_readable, said_in_words
-from .exit_status import described, exit_status
+from .exit_status import describe_status, exit_status
 from .life import LifePipe
 
-# A tree that is asked to stop has that long before it is told (TERM), and then before it is killed.
+# How long a tree may take to stop before it gets TERM, and then before it is killed.
 ASK_SECONDS = 1.0
 TELL_SECONDS = 0.5
-# The kernel may take a while to give back a killed process's memory; one that hangs in a driver is left to it.
+# The kernel may take a while to free a killed process's memory; one that hangs in a driver is left to the kernel.
 _KILL_SECONDS = 10.0
 
 
@@ -35,7 +35,7 @@ class ChildProcess:
     popen: "subprocess.Popen[bytes]"
     pidfd: int  # readable once the child has ended
     life: LifePipe
-    status: int | None = None  # once it has ended, where it is known
+    status: int | None = None  # once it has ended, if it is known
     _is_over: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -44,7 +44,7 @@ class ChildProcess:
         with self._lock:
             if not self._is_over and is_readable(self.pidfd):
                 self.status = exit_status(self.pidfd)
-                self.popen.returncode = self.status or 0  # it was waited for
+                self.popen.returncode = self.status or 0  # it has been waited for
                 self._is_over = True
             return self._is_over
 
@@ -54,7 +54,7 @@ class ChildProcess:
 
     def describe_end(self) -> str:
         """How it ended, in words; only after `has_ended`."""
-        return f"The {self.role} process (pid {self.popen.pid}) {described(self.status)}"
+        return f"The {self.role} process (pid {self.popen.pid}) {describe_status(self.status)}"
 
     def send(self, number: int) -> None:
         with self._lock, suppress(ProcessLookupError):
@@ -91,14 +91,14 @@ def start_child(role: str, module: str, arguments: Sequence[str], **options: Any
 
 def _started(role: str, command: Sequence[str], life: LifePipe, options: dict[str, Any]) -> ChildProcess:
     shared = options.pop("pass_fds", ())
-    popen = subprocess.Popen.__new__(subprocess.Popen)  # its `pid` is there however its start is interrupted
+    popen = subprocess.Popen.__new__(subprocess.Popen)  # so that its `pid` is known even if its start is interrupted
     try:
-        # In this session still: what is stopped in an orphaned group of it, before `hold`, the kernel wakes and ends.
+        # Still in this session: before `hold`, the kernel wakes and ends a stopped child in an orphaned group of it.
         own = {"cwd": working_folder(), "pass_fds": (life.read_end, *shared), "process_group": 0}
         popen.__init__(command, **own, **options)  # type: ignore[misc]
         life.hold(popen.pid)
         return ChildProcess(role, popen, os.pidfd_open(popen.pid), life)
-    except ProcessLookupError:  # it has ended, and was collected in our place
+    except ProcessLookupError:  # it has ended, and someone else has collected it
         popen.returncode = 0
         return ChildProcess(role, popen, -1, life, _is_over=True)
     except BaseException:
@@ -112,7 +112,7 @@ def _started(role: str, command: Sequence[str], life: LifePipe, options: dict[st
 
 
 def open_log(path: Path) -> BinaryIO:
-    """To append to; what a child says is lost where its file is not there any more, and nothing else is."""
+    """Open a log to append to. If it can't be opened, a child's output is lost, and nothing else."""
     try:
         return os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC), "ab")
     except OSError:
@@ -120,7 +120,7 @@ def open_log(path: Path) -> BinaryIO:
 
 
 def working_folder() -> str | None:
-    """For a child: None, which is this process's own, or the root where that was removed: MKL loads nothing there."""
+    """The folder to start a child in: None for our own, or the root if ours was removed, where MKL can't load."""
     try:
         os.getcwd()
     except OSError:
@@ -128,16 +128,16 @@ def working_folder() -> str | None:
     return None
 
 
-class Finished(NamedTuple):
+class CompletedProcess(NamedTuple):
     status: int | None
     output: bytes
     errors: bytes
 
 
-def run_to_end(child: Callable[..., ChildProcess], seconds: float) -> Finished:
-    """What a process says; `child` starts it with the streams. TimeoutError if it takes longer."""
+def run_to_end(child: Callable[..., ChildProcess], seconds: float) -> CompletedProcess:
+    """Run a process, which `child` starts with the given streams; returns its output. Raises TimeoutError."""
     with said_in_words("A helper process could not be started"), ExitStack() as files:
-        # Files in memory: unlike pipes they take any amount without someone at the other end.
+        # Files in memory: unlike pipes they take any amount without a reader.
         streams = [files.enter_context(open(os.memfd_create(name), "r+b")) for name in ("output", "errors")]
         started = child(stdin=subprocess.DEVNULL, stdout=streams[0], stderr=streams[1])
         try:
@@ -149,11 +149,11 @@ def run_to_end(child: Callable[..., ChildProcess], seconds: float) -> Finished:
         for stream in streams:
             stream.seek(0)
             said.append(stream.read())
-        return Finished(started.status, *said)
+        return CompletedProcess(started.status, *said)
 
 
 def inherited_path() -> list[str]:
-    """This process's `sys.path` less the current folder and the script's own: a msgspec.py there is not ours."""
+    """This process's `sys.path` without the current folder and the script's own: a msgspec.py there is not ours."""
     main_file = getattr(sys.modules.get("__main__"), "__file__", None)
     own_folder = None
     with suppress(OSError):  # a relative name, and the working folder was removed
@@ -164,12 +164,12 @@ def inherited_path() -> list[str]:
 def wait_for_ends(children: Sequence[ChildProcess], seconds: float) -> bool:
     """Wait until all have ended, `seconds` at most; True if they have."""
     wait_for_pidfds([child.pidfd for child in children if not child.has_ended], seconds)
-    ended = [child.has_ended for child in children]  # asked of each, which collects it
+    ended = [child.has_ended for child in children]  # asks each one, which collects it
     return all(ended)
 
 
 def wait_for_pidfds(pidfds: Sequence[int], seconds: float) -> bool:
-    """The same of processes that need not be this one's children."""
+    """The same for processes that need not be our children."""
     deadline = time.monotonic() + seconds
     poll = select.poll()
     for pidfd in pidfds:
@@ -195,7 +195,7 @@ def end_children(children: Sequence[ChildProcess], ask: Callable[[], None] | Non
                     child.send(signal.SIGTERM)
                 wait_for_ends(children, TELL_SECONDS)
     finally:
-        for child in children:  # all at once; `close` waits for each
+        for child in children:  # kill all first; `close` waits for each
             child.life.close()
         for child in children:
             child.close()

@@ -1,8 +1,7 @@
-"""A stream of messages written to a file and read back, so that what a process did can be done again.
+"""A stream of messages written to a file and read back, to replay what a process did.
 
-The engine records what it sends to its workers and what rank 0 answers; since a worker is a pure function of that
+The engine records what it sends to its workers and what rank 0 answers. Since a worker is a pure function of that
 stream, feeding it to a new worker must give the same answers (`scripts/replay.py`).
-Knows nothing of the messages' meaning.
 """
 
 import logging
@@ -22,20 +21,20 @@ _LENGTH = struct.Struct("<Id?")
 
 
 def write_all(descriptor: int, content: bytes) -> None:
-    """A disk that is nearly full takes a part, and says so at the next one alone."""
+    """Write it all: a nearly full disk takes a part, and fails only at the next write."""
     while content:
         content = content[os.write(descriptor, content) :]
 
 
 def ended(option: str, error: OSError) -> str:
-    """What is said where no more can be written of the file that an option names."""
+    """The message if no more can be written to the file that an option names."""
     return (
         f"What {option}= writes ends here, and everything else goes on: {reason(error)}. What is in the file can be "
         "read. For all of it make room, or name a file on another disk, and begin anew."
     )
 
 
-class Recorded(NamedTuple):
+class RecordedMessage(NamedTuple):
     message: Any
     is_answer: bool  # came back from rank 0
     time: float
@@ -48,7 +47,7 @@ class Recorder:
         self._encoder = msgspec.msgpack.Encoder()
 
     def write(self, message: Any, *, is_answer: bool) -> None:
-        """The recording ends where the disk is full; the process goes on."""
+        """Write a message. If the disk is full the recording ends; the process continues."""
         if self._has_ended:
             return
         body = self._encoder.encode(message)
@@ -59,8 +58,8 @@ class Recorder:
             _LOG.warning("%s", ended("record", error))
 
 
-def read_recording(path: str | Path, messages: Any) -> Iterator[Recorded]:
-    """All whole messages of a recording; one cut off by a process's death ends it."""
+def read_recording(path: str | Path, messages: Any) -> Iterator[RecordedMessage]:
+    """All complete messages of a recording; it ends at one that a process's death cut off."""
     decoder = msgspec.msgpack.Decoder(messages)
     with open(path, "rb") as file:
         while len(head := file.read(_LENGTH.size)) == _LENGTH.size:
@@ -68,4 +67,4 @@ def read_recording(path: str | Path, messages: Any) -> Iterator[Recorded]:
             body = file.read(length)
             if len(body) < length:
                 return
-            yield Recorded(decoder.decode(body), is_answer, moment)
+            yield RecordedMessage(decoder.decode(body), is_answer, moment)

@@ -1,8 +1,8 @@
-"""What must hold of a parameter that a person wrote, as it stands on the parameter's own field.
+"""Rules for parameters that people write; each is stated on the parameter's own field.
 
     min_p: Annotated[float, described("drop tokens below this share …", between(0, 1))] = 0.0
 
-A rule says how a value becomes the field's type, and its bounds. Knows no parameter.
+A rule converts a value to the field's type and checks its bounds.
 """
 
 import operator
@@ -16,19 +16,19 @@ from typing import Any, NamedTuple
 from .errors import RequestError
 from .suggestion import suggestion
 
-MOST = 2**31 - 1  # of whole numbers, where nothing else bounds them
+MOST = 2**31 - 1  # of whole numbers that nothing else bounds
 
 _IN_THOUSANDS = re.compile(r"\s*(\d{1,9}(?:\.\d{1,9})?)\s*([kKmM])\s*", re.ASCII)
 
 
 class Rule(NamedTuple):
-    """Turns what a person wrote into the field's own type, and says what must hold of it."""
+    """Converts what a person wrote to the field's type, and says what must hold of it."""
 
     convert: Callable[[Any], Any]
     holds: Callable[[Any], bool]
     sentence: str
-    choices: tuple[Any, ...] = ()  # where only these are right
-    # Of a number, or of each in a list or dict, by the names that they have in msgspec.Meta.
+    choices: tuple[Any, ...] = ()  # if only these are right
+    # Of a number, or of each number in a list or dict, by their names in msgspec.Meta.
     bounds: Mapping[str, Any] = MappingProxyType({})
 
     def checked(self, name: str, value: Any, error: type[Exception] = RequestError) -> Any:
@@ -46,16 +46,16 @@ class Rule(NamedTuple):
 
 
 def shown(value: Any) -> str:
-    """As it is told to whoever gave it, short: of what is long both ends, for a path's last part is what names it."""
+    """The value as error messages show it. Long ones keep both ends, since a path's last part names the file."""
     try:
         text = repr(str(value) if isinstance(value, PurePath) else value)
-    except Exception:  # a number of thousands of digits, a nesting as deep, or a value's own fault
+    except Exception:  # a number of thousands of digits, a nesting as deep, or a broken `__repr__`
         return f"<{type(value).__name__}>"
     return text if len(text) <= 80 else f"{text[:38]}...{text[-39:]}"
 
 
 def written_out(value: Any, holds: Callable[[int], Any]) -> str:
-    """A sentence to append for "32k" in the place of a whole number, where that number would be right."""
+    """A sentence to append if someone wrote "32k" for a whole number that `holds`."""
     found = _IN_THOUSANDS.fullmatch(value) if isinstance(value, str) else None
     if found is None:
         return ""
@@ -88,8 +88,8 @@ def _truth(value: Any) -> bool:
 
 
 def text(value: Any) -> str:
-    plain = str.__str__(value)  # raises for what is no string, and takes from a subclass what is its own
-    plain.encode()  # raises for half a surrogate pair, which no message can carry
+    plain = str.__str__(value)  # raises unless it is a string, and bypasses a subclass's own method
+    plain.encode()  # raises for half a surrogate pair, which can't be sent
     return plain
 
 
@@ -101,7 +101,7 @@ def ranged(
     gt: float | None = None,
     le: float | None = None,
 ) -> Rule:
-    """A number from `ge` on, or above `gt`, up to `le`; without that it must be finite."""
+    """A number from `ge` on, or above `gt`, up to `le`; without `le` it must be finite."""
     bounds = {name: bound for name, bound in (("ge", ge), ("gt", gt), ("le", le)) if bound is not None}
     most = sys.float_info.max if le is None else le
     if gt is not None:

@@ -1,8 +1,7 @@
 """The private folder that holds one tree's sockets, and the sweeping of folders that dead trees left.
 
-A tree's owner holds its folder for as long as it lives; one that is marked as a tree's and that nobody holds is swept
-by the next start (`own_folder.py`). Paths are kept short: a socket's path has 107 bytes at most.
-Knows nothing of processes and messages.
+A tree's owner holds its folder for as long as it lives. A folder that is marked as a tree's and that nobody holds is
+removed by the next start (`own_folder.py`). Paths are kept short: a socket's path has 107 bytes at most.
 """
 
 import os

@@ -1,8 +1,8 @@
 """What a request may ask for (`SamplingParams`), validated where it is written.
 
-A field says all that there is to say of a parameter: type, meaning, rule and default (docs/adding-a-parameter.md).
-Aliases are folded into the field that they stand for.
-Knows nothing of models: what can only be wrong against a model (an unknown token id) is the front end's to say.
+A field states a parameter completely: type, meaning, rule and default (docs/adding-a-parameter.md). Aliases are folded
+into the field that they stand for. What can only be wrong for a model (an unknown token id) is checked by the front
+end.
 """
 
 from collections.abc import Callable
@@ -54,7 +54,7 @@ class SamplingParams(NamedFields, kw_only=True, omit_defaults=True, forbid_unkno
     frequence_penalty: Annotated[float | None, another_name_of("frequency_penalty")] = None
     repetition_penalty: Annotated[float, described("> 1 discourages tokens of prompt and answer", FACTOR)] = 1.0
     suppress_repetition_in_generation: Annotated[bool, described("that counts the answer alone", BOOLEAN)] = False
-    # A row of so many comparisons for each token of the history.
+    # Bounded, because it costs so many comparisons for each token of the history.
     no_repeat_ngram_size: Annotated[
         int, described("no run of that many tokens comes twice; 0 is off", whole(0, 1024))
     ] = 0
@@ -87,7 +87,7 @@ class SamplingParams(NamedFields, kw_only=True, omit_defaults=True, forbid_unkno
     ] = None
     max_thinking_tokens: Annotated[int | None, another_name_of("reasoning_max_tokens")] = None
     guided_decoding: Annotated[GuidedDecodingParams | None, described("the shape of the answer")] = None
-    # Other ways to write it, folded into it: at most one may be given.
+    # Other ways to write guided_decoding, folded into it: at most one may be given.
     guided_json: Annotated[dict[str, Any] | None, described("a JSON schema that the answer follows")] = None
     guided_regex: Annotated[str | None, described("a regular expression that it matches")] = None
     guided_choice: Annotated[list[str] | None, described("the answers that there are")] = None
@@ -108,7 +108,7 @@ class SamplingParams(NamedFields, kw_only=True, omit_defaults=True, forbid_unkno
                 setattr(self, alias, None)
         for name, default, rule in _CHECKS:
             if (value := getattr(self, name)) is not default:
-                # None is not given, also where a number stands for that.
+                # None means not given, also for fields that have a number for that.
                 setattr(self, name, default if value is None else rule.checked(name, value))
         self._fold_guided()
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
@@ -142,7 +142,7 @@ def _form(name: str) -> Callable[[Any], GuidedDecodingParams]:
     return lambda value: GuidedDecodingParams(**{name: value})
 
 
-# The ways to write what shape an answer has.
+# The ways to write guided_decoding.
 _GUIDED: dict[str, Callable[[Any], GuidedDecodingParams | None]] = {
     "guided_decoding": as_guided,
     **{f"guided_{name}": _form(name) for name in FORMS},
@@ -150,7 +150,7 @@ _GUIDED: dict[str, Callable[[Any], GuidedDecodingParams | None]] = {
     "response_format": from_response_format,
 }
 
-# Those of a shape's have a way of their own.
+# The aliases of guided_decoding are folded in `_fold_guided`.
 _ALIASES = {alias: name for alias, name in other_names_in(SamplingParams).items() if alias not in _GUIDED}
 _DEFAULTS = {item.name: item.default for item in msgspec.structs.fields(SamplingParams)}
 # Fields left at their default are skipped: a params object is decoded several times on its way.

@@ -1,7 +1,7 @@
-"""The fields of `SamplingParams(…)` as type checkers and editors see them: every form in which a person may write each.
+"""The fields of `SamplingParams(…)` as type checkers and editors see them, each with every form in which it may be
+written.
 
-What a field means and defaults to stands in `SamplingParams`, which keeps one form; tests hold the two to the same
-names.
+`SamplingParams` says what a field means and defaults to, and keeps one form; tests check that both have the same names.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,6 +1,6 @@
-"""Rules of sampling parameters that are more than a range: lists, tables, and numbers with a sentence of their own.
+"""The rules of sampling parameters that are more than a range: lists, tables, and numbers with a sentence of their own.
 
-Each stands on its field in `SamplingParams`.
+Each is used on its field in `SamplingParams`.
 """
 
 from collections.abc import Sequence
@@ -25,14 +25,14 @@ def _integers(value: Any) -> list[int]:
 
 
 def _items(value: Any) -> Any:
-    """Of a list; one that nobody writes, such as `range(10**9)`, isn't gone through."""
+    """The list itself; raises for one that nobody writes, such as `range(10**9)`, before iterating over it."""
     if len(value) > _MOST_ITEMS:
         raise ValueError
     return value
 
 
 def _as_it_arrives(value: Any) -> dict[str, Any]:
-    """A value that no message can carry raises here."""
+    """The dict as the worker will get it; raises for values that can't be sent."""
     found: dict[str, Any] = msgspec.msgpack.decode(msgspec.msgpack.encode(dict(value)), type=dict[str, Any])
     return found
 

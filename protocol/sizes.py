@@ -1,16 +1,16 @@
-"""Bytes as a person reads them, in the largest unit of which there is one at least. Knows nothing of their use."""
+"""Formats bytes for people, in the largest unit of which there is at least one."""
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def size(number: float) -> str:
-    """For tables: whole numbers, and from a GiB on a digit more."""
+    """For tables: whole numbers, with one more digit from a GiB on."""
     value, unit = _in_unit(number)
     return f"{value:,.1f} {unit}" if unit in ("GiB", "TiB") else f"{value:.0f} {unit}"
 
 
 def exact_size(number: float) -> str:
-    """For sentences that hold two sizes against each other."""
+    """For sentences that compare two sizes."""
     value, unit = _in_unit(number)
     return f"{value:,.2f}".rstrip("0").rstrip(".") + f" {unit}"
 

@@ -1,11 +1,11 @@
-"""The arrows between processes: an `Inbox` that one process reads, `Outbox`es that others write to.
+"""The connections between processes: an `Inbox` that one process reads, and `Outbox`es that others write to.
 
-Each inbox is a ZeroMQ PULL socket at `<directory>/<name>`; a message is one msgspec struct. No high-water mark: what
-is sent is never dropped, and the door (the front end) bounds what is submitted. The only file that imports zmq.
-Knows nothing of what the messages mean.
+Each inbox is a ZeroMQ PULL socket at `<directory>/<name>`; a message is one msgspec struct. There is no high-water
+mark: nothing that is sent is ever dropped, and the front end bounds what is submitted. This is the only file that
+imports zmq.
 
-Each frame begins with a mark of who speaks. One without it is none of ours and is dropped; one of ours that can't be
-decoded raises, because whoever waits for what it said would wait forever.
+Each frame begins with a mark of our protocol. A frame without it is not ours and is dropped; one of ours that can't be
+decoded raises, because whoever waits for its content would wait forever.
 """
 
 import logging
@@ -23,7 +23,7 @@ from .fingerprint import PROTOCOL
 
 _OURS = b"penstock"
 MARK = _OURS + bytes.fromhex(PROTOCOL)
-# Far beyond all that is ever sent; a sender that announces more is cut off before memory is taken for it.
+# Far beyond all that is ever sent; a sender that announces more is disconnected before memory is allocated.
 LONGEST_FRAME = 2 << 30
 
 Received = TypeVar("Received")
@@ -33,17 +33,17 @@ _log = logging.getLogger(__name__)
 
 
 class Inbox(Generic[Received]):
-    """Receives messages of the given union, from any number of senders, each sender's in its order."""
+    """Receives messages of the given union from any number of senders, in order for each sender."""
 
     def __init__(self, directory: Path, name: str, messages: Any) -> None:
         self.name = name
         self.decoder: msgspec.msgpack.Decoder[Received] = msgspec.msgpack.Decoder(messages)
-        self._has_dropped = False  # a frame that was none of ours
+        self._has_dropped = False  # a frame that was not ours
         self.socket = _context().socket(zmq.PULL)
         self.socket.setsockopt(zmq.RCVHWM, 0)
         self.socket.setsockopt(zmq.MAXMSGSIZE, LONGEST_FRAME)
         self.socket.bind(_address(directory, name))  # type: ignore[arg-type]  # pyzmq takes bytes, too, and is typed for str
-        self._poller: zmq.Poller | None = None  # of the socket and the descriptors last watched with it
+        self._poller: zmq.Poller | None = None  # for the socket and the descriptors last watched with it
         self._watched: list[int] = []
 
     @overload
@@ -73,7 +73,7 @@ class Inbox(Generic[Received]):
                 return self.receive(0)
 
     def _taken(self) -> Received | None:
-        """The message that has come; None if what has come is none of ours."""
+        """The message that has come; None if the frame is not ours."""
         frame = self.socket.recv()
         if not frame.startswith(_OURS):
             self._drop(frame)
@@ -85,14 +85,14 @@ class Inbox(Generic[Received]):
             )
         try:
             return self.decoder.decode(memoryview(frame)[len(MARK) :])
-        except Exception as error:  # of types and lengths, but also of memory or recursion
+        except Exception as error:  # wrong types or lengths, but also memory or recursion
             raise EngineDeadError(
                 f"A message of {len(frame):,} bytes at the socket {self.name!r} can't be decoded: {error}. Who waits "
                 "for what it said would do so forever; the tree ends instead. Please report it."
             ) from error
 
     def _drop(self, frame: bytes) -> None:
-        if not self._has_dropped:  # one line, however many come
+        if not self._has_dropped:  # one log line, however many come
             self._has_dropped = True
             what = f"{len(frame):,} bytes that are no message of Penstock's came to the socket {self.name!r}"
             _log.warning("%s. They are dropped, and so are others like them.", what)
@@ -101,7 +101,7 @@ class Inbox(Generic[Received]):
         return self._has_message() or (seconds > 0 and bool(self.socket.poll(max(1, int(seconds * 1000)))))
 
     def _has_message(self) -> bool:
-        # Asked for, not tried: a receive that fails raises, which costs more than the message.
+        # Asks first: a receive that fails raises, which costs more than the message.
         return bool(int(self.socket.get(zmq.EVENTS)) & zmq.POLLIN)
 
     def close(self) -> None:
@@ -114,13 +114,13 @@ class Outbox:
     def __init__(self, directory: Path, name: str) -> None:
         self.socket = _context().socket(zmq.PUSH)
         self.socket.setsockopt(zmq.SNDHWM, 0)
-        # A sender that exits waits that long for its last words (a failure, the last delta) to leave.
+        # A sender that exits waits this long for its last messages (a failure, the last delta) to leave.
         self.socket.setsockopt(zmq.LINGER, 500)
         self.socket.connect(_address(directory, name))  # type: ignore[arg-type]  # as above
         self._lock = threading.Lock()
 
     def send(self, message: Any) -> None:
-        """Dropped once this end is closed: whoever sends then hears of the end from who closed it."""
+        """Send a message. It is dropped once this end is closed: whoever closed it reports that."""
         frame = MARK + _encoder.encode(message)
         if len(frame) > LONGEST_FRAME:
             raise PenstockError(f"A message of {len(frame):,} bytes is too long; {LONGEST_FRAME:,} are the most.")
@@ -134,7 +134,7 @@ class Outbox:
 
 
 def close_sockets() -> None:
-    """Before a child exits: wait, within the bound above, until what was sent has left."""
+    """Call before a child exits: waits, within the bound above, until what was sent has left."""
     _context().destroy()
 
 
@@ -143,5 +143,5 @@ def _context() -> zmq.Context[zmq.Socket[bytes]]:
 
 
 def _address(directory: Path, name: str) -> bytes:
-    """As the system has the path, which need not be UTF-8."""
+    """The address, with the path in the system's bytes, which need not be UTF-8."""
     return b"ipc://" + os.fsencode(directory / name)

@@ -1,10 +1,10 @@
-"""What the person at the keyboard may see of a long start."""
+"""The progress of a long start, for the person at the keyboard."""
 
 from .wire import Message
 
 
 class StartProgress(Message):
-    """A child → front end: how far it is with what its start waits for."""
+    """A child → front end: how far its start has come."""
 
     what: str
     done: int

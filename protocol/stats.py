@@ -1,17 +1,17 @@
-"""The question how an engine is doing, and its answer: what runs and waits, blocks in use, counts since its start."""
+"""The query for an engine's statistics, and its answer: what runs and waits, blocks in use, counts since its start."""
 
 from .wire import Message
 
 
 class StatsQuery(Message):
-    """Front end → engine."""
+    """Front end → engine: how are you doing?"""
 
     query: int = 0
-    sequence_ids: list[int] = []  # whose tokens are to be counted
+    sequence_ids: list[int] = []  # whose generated tokens to report
 
 
 class Stats(Message):
-    """Engine → front end."""
+    """Engine → front end: the answer to a `StatsQuery`."""
 
     running: int
     waiting: int
@@ -24,6 +24,6 @@ class Stats(Message):
     preemptions: int
     step_seconds: float = 0.0  # spent in the workers' steps
     saved_blocks: int = 0  # to CPU memory
-    loaded_blocks: int = 0  # from there, instead of computing them again
-    query: int = 0  # that this answers
-    generated: list[int] = []  # tokens of the sequences that it asked for; 0 for those that are not here
+    loaded_blocks: int = 0  # from CPU memory, instead of computing them again
+    query: int = 0  # the one that this answers
+    generated: list[int] = []  # tokens of the sequences asked for; 0 for unknown ones

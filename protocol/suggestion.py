@@ -1,8 +1,7 @@
-"""The one place that says "Did you mean …?": the name that is nearest to one which nothing has, or what another
+"""The one place that says "Did you mean …?": finds the known name that is nearest to an unknown one, or what another
 engine means by it (`other_names.py`).
 
-Whoever refuses a name (an option, a field, a command, a model) appends `suggestion` to its sentence. Knows nothing of
-what the names are for.
+Whoever refuses a name (an option, a field, a command, a model) appends `suggestion` to its sentence.
 """
 
 import difflib
@@ -11,13 +10,13 @@ from typing import Any
 
 from .other_names import ADVICE, NAMES
 
-# Longer words are no slips of the hand, and comparing them takes long.
+# Longer words are not typing errors, and comparing them takes long.
 _MOST_CHARACTERS = 80
 _LEAST_PREFIX = 3
 
 
 def nearest(word: Any, names: Iterable[Any]) -> str | None:
-    """The name that was probably meant: the only one that begins like that, or one of nearly the same letters."""
+    """The name that was probably meant: the only one with that beginning, or one of nearly the same letters."""
     if not isinstance(word, str) or not 0 < len(word) <= _MOST_CHARACTERS:
         return None
     by_letters = {_letters(name): name for name in map(str, names)}
@@ -41,10 +40,10 @@ def suggestion(word: Any, names: Iterable[Any]) -> str:
 
 
 def _known(letters: str, by_letters: dict[str, str]) -> str | None:
-    """What an engine elsewhere means by it."""
+    """What another engine means by it."""
     return next((by_letters[name] for name in NAMES.get(letters, ()) if name in by_letters), None)
 
 
 def _letters(name: str) -> str:
-    """Capitals and the mark between two words are not what anybody means to say."""
+    """The name without capitals and separators, which carry no meaning."""
     return name.casefold().replace("-", "_").strip("_ ")

@@ -1,8 +1,7 @@
 """A timeline of steps across the processes of a tree, in the format that Perfetto and chrome://tracing open.
 
 Every process appends complete events to one file; the clock is the machine's monotonic one, so they line up. Appends
-are whole lines and small, which the kernel keeps apart. Without a file, a span costs one attribute look-up.
-Knows nothing of what the spans mean.
+are small whole lines, which the kernel doesn't interleave. Without a file, a span costs one attribute look-up.
 """
 
 import json
@@ -23,7 +22,7 @@ _FLUSH_NANOSECONDS = 500_000_000
 
 
 class Trace:
-    """Spans of one process. `path` None: everything is a no-op."""
+    """The spans of one process. With `path` None, everything is a no-op."""
 
     def __init__(self, path: str | None, process: str) -> None:
         self._file: int | None = None

@@ -1,4 +1,4 @@
-"""Names of files that aren't UTF-8: the system has them, and messages between processes don't."""
+"""File names that aren't UTF-8: the system allows them, and messages between processes don't."""
 
 import os
 from collections.abc import Iterator
@@ -8,11 +8,11 @@ from pathlib import Path
 
 @contextmanager
 def names_in_utf8() -> Iterator[None]:
-    """Around what encodes a message with names in it."""
+    """Wrap code that encodes names into a message: raises a ConfigError for names that aren't UTF-8."""
     try:
         yield
     except UnicodeEncodeError as error:
-        from .errors import ConfigError  # here, not above: it imports msgspec, and what is shown needs none
+        from .errors import ConfigError  # not at the top: it imports msgspec, and `shown` must work without it
 
         raise ConfigError(
             f"{error.object!r} is not UTF-8, and a name that a process is told of must be. Rename it."
@@ -20,5 +20,5 @@ def names_in_utf8() -> Iterator[None]:
 
 
 def shown(path: Path) -> str:
-    """For a person to read."""
+    """The path for a person to read."""
     return os.fsencode(path).decode(errors="backslashreplace")

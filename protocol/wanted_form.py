@@ -1,11 +1,11 @@
-"""What a field takes, in words for a person, made from the struct's own types and bounds. Knows no struct."""
+"""Describes what a field takes in words for a person, from the struct's own types and bounds."""
 
 from collections.abc import Sequence
 from typing import Any
 
 from msgspec import inspect
 
-# Bounds that only say how much an integer of a message can hold.
+# Bounds that only state how large an integer in a message can be.
 _MOST = 2**31 - 1
 KINDS = {
     "int": "a whole number",
@@ -19,9 +19,9 @@ KINDS = {
 
 
 def wanted(types: Sequence[Any], *, is_too_large: bool = False) -> str:
-    """Of a field's alternatives; empty where there is no word for one. None of them is told as it stands for unset."""
+    """Describe a field's alternatives; empty if one has no word. The type None is left out, since it means unset."""
     words = [_word(each, is_too_large) for each in types if not isinstance(each, inspect.NoneType)]
-    # One that has a comma goes last, where it can't be taken for the next one.
+    # A description with a comma goes last, where its parts can't be taken for further alternatives.
     return " or ".join(sorted(dict.fromkeys(words), key=lambda word: "," in word)) if all(words) else ""
 
 

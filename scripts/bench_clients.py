@@ -13,7 +13,7 @@ from typing import Any
 
 from penstock import SamplingParams
 from penstock.frontend.session.attached.connection import Line
-from penstock.protocol.attach import ATTACH_PROTOCOL, Ask, AskedRequest, Attach, Attached, Pieces
+from penstock.protocol.attach import ATTACH_PROTOCOL, Ask, Attach, Attached, Pieces, WireRequest
 from penstock.protocol.messages import column
 
 _TAKEN = 1 << 18
@@ -28,7 +28,7 @@ def pieces_over_the_socket(address: Path, model: str, prompts: Sequence[Sequence
         if not isinstance(attached := line.receive(), Attached):
             raise RuntimeError(f"not attached: {attached}")
         requests = [
-            AskedRequest(number, 0, token_ids=column(prompt), is_streamed=True) for number, prompt in enumerate(prompts)
+            WireRequest(number, 0, token_ids=column(prompt), is_streamed=True) for number, prompt in enumerate(prompts)
         ]
         line.send(Ask(requests, [SamplingParams(temperature=0, max_tokens=tokens, ignore_eos=True)]))
         running, count = len(prompts), 0

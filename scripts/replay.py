@@ -22,7 +22,7 @@ from penstock.protocol.config import EngineConfig
 from penstock.protocol.errors import AdapterError
 from penstock.protocol.launch import Launch
 from penstock.protocol.messages import Allocate, MaskFrame, StepPlan, StepResult, WorkerInbox, values
-from penstock.protocol.recording import Recorded, read_recording
+from penstock.protocol.recording import RecordedMessage, read_recording
 from penstock.protocol.trace import Trace
 from penstock.worker.lora.adapters import AdapterBank
 from penstock.worker.start.start import Start
@@ -49,7 +49,7 @@ def main() -> None:
     sys.exit(1 if different else 0)
 
 
-def replay(start: Start, recorded: list[Recorded]) -> bool:
+def replay(start: Start, recorded: list[RecordedMessage]) -> bool:
     """Run all plans; True if a step's tokens differ."""
     [allocate] = (entry.message for entry in recorded if isinstance(entry.message, Allocate))
     masks = {entry.message.step: entry.message for entry in recorded if isinstance(entry.message, MaskFrame)}
@@ -66,7 +66,7 @@ def replay(start: Start, recorded: list[Recorded]) -> bool:
     return False
 
 
-def plans(recorded: list[Recorded], adapters: AdapterBank | None) -> Iterator[StepPlan]:
+def plans(recorded: list[RecordedMessage], adapters: AdapterBank | None) -> Iterator[StepPlan]:
     """One after the other, adapters coming and going between them as they did."""
     for entry in recorded:
         match entry.message:

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from ..protocol.errors import PenstockError
-from ..protocol.survey import Card, ModelSurvey, NativeSurvey, Survey, TorchSurvey
+from ..protocol.survey import GpuSurvey, ModelSurvey, NativeSurvey, Survey, TorchSurvey
 from .models.config import ModelConfig, read_config
 from .models.families import FAMILIES
 from .start.available_memory import available_memory
@@ -97,7 +97,7 @@ def _torch() -> TorchSurvey:
         if torch.cuda.is_available():
             for number in range(torch.cuda.device_count()):
                 free, total = torch.cuda.mem_get_info(number)
-                cards.append(Card(torch.cuda.get_device_name(number), total, free))
+                cards.append(GpuSurvey(torch.cuda.get_device_name(number), total, free))
     except Exception as error:  # whatever a broken installation does is what was found
         return TorchSurvey(error=f"{type(error).__name__}: {error}")
     return TorchSurvey(

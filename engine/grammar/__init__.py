@@ -1,6 +1,6 @@
-"""Answers in a given shape: grammars are compiled here, and each sequence that has one is followed token by token.
+"""Structured output: compiles grammars, and follows each sequence that has one token by token.
 
-`compiler.py` makes matchers, on the threads of `pool.py` and tried first in the process of `trial.py`; `constraint.py`
-says what a sequence may say next, first its thought (`thoughts.py`), then its grammar. The only folder that imports
-llguidance, and only for who asks.
+`compiler.py` makes matchers, on the threads of `pool.py`, after `trial.py` has tried the grammar in a process of its
+own. `constraint.py` says what a sequence may say next, first in its thought (`thoughts.py`), then by its grammar. This
+is the only folder that imports llguidance, and only once a request brings a grammar.
 """

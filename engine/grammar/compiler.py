@@ -1,9 +1,9 @@
-"""Compiles grammars beside the engine's loop, and keeps those that were asked for last.
+"""Compiles grammars beside the engine's loop and keeps the most recently used ones.
 
-Each is first tried in a process of its own (`trial.py`), which a hostile one may hang or break, and then compiled here,
-by a thread (`pool.py`) with a stack that no grammar of the size let in can use up. Who asks twice waits for one
-compilation. Knows nothing of requests. Called by the loop's thread only; `wake` tells the loop to `collect` what is
-there.
+Each grammar is first tried in a process of its own (`trial.py`), which a hostile one may hang or crash, and then
+compiled here on a thread (`pool.py`) whose stack is large enough for any grammar of the permitted size. Requests with
+the same grammar wait for one compilation. Only the loop's thread may call this; `wake` tells the loop to `collect`
+what has been compiled.
 """
 
 import threading
@@ -13,10 +13,10 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, NamedTuple
 
+from ...protocol.bounded_process import JobDiedError
 from ...protocol.errors import PenstockError
 from ...protocol.guided import Grammar
-from ...protocol.helper import HelperDiedError
-from .constraint import TOO_DEAR, Busy, Matching, TooDear
+from .constraint import TOO_EXPENSIVE, Busy, GrammarMatcher, TooExpensive
 from .pool import PATIENCE_SECONDS, Pool
 from .trial import Trial, too_much
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _MOST_KEPT = 64
 _MOST_CHARACTERS_KEPT = 8 << 20  # of source
 
-Outcome = Matching | TooDear | str  # a matcher at its beginning, or what is wrong
+Outcome = GrammarMatcher | TooExpensive | str  # a matcher in its first state, or an error sentence
 
 
 class Result(NamedTuple):
@@ -34,8 +34,8 @@ class Result(NamedTuple):
     is_kept: bool = True
 
 
-class _Own(threading.local):
-    """What each thread has of its own."""
+class _ThreadLocal(threading.local):
+    """A trial process for each compiling thread."""
 
     trial: Trial | None = None
 
@@ -46,15 +46,15 @@ class Compiler:
         self._vocab_size = vocab_size
         self._wake = wake
         self._kept: OrderedDict[Grammar, Outcome] = OrderedDict()
-        self._asked: dict[Grammar, set[str]] = {}  # and the clients who wait for it
+        self._asked: dict[Grammar, set[str]] = {}  # the clients that wait for each grammar
         self._done: SimpleQueue[tuple[Grammar, Result | Busy]] = SimpleQueue()
         self._pool = Pool(self._compile, self._tell, self._refuse)
         self._vocabulary: Vocabulary | None = None
         self._loading = threading.Lock()
-        self._own = _Own()
+        self._own = _ThreadLocal()
 
     def find(self, grammar: Grammar, client: str = "") -> Outcome | Busy | None:
-        """What came of it; None: it is being compiled, and `collect` will give it."""
+        """The outcome for a grammar; None if it is being compiled and will come with `collect`."""
         if (outcome := self._kept.get(grammar)) is not None:
             self._kept.move_to_end(grammar)
         elif client not in self._asked.get(grammar, ()):
@@ -64,12 +64,12 @@ class Compiler:
         return outcome
 
     def leave(self, grammar: Grammar, client: str) -> None:
-        """Nobody of that client waits for it any more."""
+        """No request of this client waits for the grammar any more."""
         if self._forget(grammar, client):
             self._pool.drop(client, grammar)
 
     def collect(self) -> list[tuple[Grammar, Outcome | Busy]]:
-        """What there is since the last call; what a client hears that has no turn is for that one alone."""
+        """The outcomes since the last call; a `Busy` concerns only the client that it names."""
         results = [self._done.get() for _ in range(self._done.qsize())]
         return [(grammar, self._noted(grammar, result)) for grammar, result in results]
 
@@ -85,7 +85,7 @@ class Compiler:
         return result.outcome
 
     def _forget(self, grammar: Grammar, client: str) -> bool:
-        """Whether the client has waited for it."""
+        """Remove the client from those that wait; False if it did not wait."""
         if client not in (clients := self._asked.get(grammar, set())):
             return False
         clients.remove(client)
@@ -98,11 +98,11 @@ class Compiler:
     def _compile(self, grammar: Grammar) -> Result:
         try:
             return Result(self._outcome(grammar))
-        except HelperDiedError as error:  # the grammar may not be at fault: a process can be ended from outside
+        except JobDiedError as error:  # perhaps not the grammar's fault: someone may have killed the process
             return Result(too_much(error), is_kept=False)
-        except PenstockError as error:  # there is no process to be had
+        except PenstockError as error:  # no process could be started
             return Result(str(error), is_kept=False)
-        except BaseException as error:  # the library's panics are no Exceptions
+        except BaseException as error:  # the library's panics are not Exceptions
             return Result(f"It cannot be compiled ({type(error).__name__}: {str(error)[:200]}).")
 
     def _refuse(self, client: str, grammar: Grammar) -> None:
@@ -118,7 +118,7 @@ class Compiler:
             self._own.trial = Trial()
         if (fault := self._own.trial.fault(grammar)) is not None:
             return fault
-        # Imported, and the vocabulary read, for the first grammar: who has none pays for none of this.
+        # Imported, and the vocabulary read, for the first grammar: without grammars none of this is paid for.
         from .matcher import IN_THE_LOOP, MOST, Matcher, Vocabulary
 
         with self._loading:
@@ -127,11 +127,11 @@ class Compiler:
         matcher = _warmed(Matcher.compiled(grammar, self._vocabulary, IN_THE_LOOP))
         if matcher.error is None:
             return matcher
-        return _warmed(Matcher.compiled(grammar, self._vocabulary, MOST)).error or TOO_DEAR
+        return _warmed(Matcher.compiled(grammar, self._vocabulary, MOST)).error or TOO_EXPENSIVE
 
 
-def _warmed(matcher: Matching) -> Matching:
-    """The first mask is the dearest, and its work is kept for all forks."""
+def _warmed(matcher: GrammarMatcher) -> GrammarMatcher:
+    """Compute the first mask, the most expensive one; all forks share that work."""
     if matcher.error is None:
         matcher.mask([])
     return matcher

@@ -1,9 +1,8 @@
-"""What one sequence may say next: its thought, closed in time if there is a limit, then what its grammar allows.
+"""What one sequence may say next: first its thought, which may have a token limit, then what its grammar allows.
 
-`certain` are the tokens that must follow the known ones; the state kept here is always the one behind them. So a step
-that is planned before they have come may be given those that no step in flight will bring, and which tokens they are
-depends on the sequence alone, never on how many of them a step had room for.
-Knows nothing of steps and blocks.
+`certain` are the tokens that must follow the known ones; the state kept here is the one after them. So a step that is
+planned before they have arrived can be given the certain tokens that no step in flight brings. Which tokens are
+certain depends on the sequence alone, never on how many of them a step had room for.
 """
 
 from collections import deque
@@ -13,7 +12,7 @@ from ...protocol.messages import mask_bytes
 from .thoughts import ThoughtState
 
 
-class Matching(Protocol):
+class GrammarMatcher(Protocol):
     """A grammar's state after some tokens (`matcher.py`)."""
 
     @property
@@ -22,7 +21,7 @@ class Matching(Protocol):
     @property
     def is_complete(self) -> bool: ...
 
-    def fork(self) -> "Matching": ...
+    def fork(self) -> "GrammarMatcher": ...
 
     def take(self, tokens: list[int]) -> bool: ...
 
@@ -31,22 +30,22 @@ class Matching(Protocol):
     def mask(self, endings: list[int]) -> bytearray: ...
 
 
-class TooDear:
-    """What a grammar is compiled to that would hold the engine's loop up (`apart.py`)."""
+class TooExpensive:
+    """The outcome for a grammar that would hold up the engine's loop; `remote.py` follows it."""
 
 
-TOO_DEAR = TooDear()
+TOO_EXPENSIVE = TooExpensive()
 
 
 class Busy(NamedTuple):
-    """A client has no turn to have a grammar compiled, which says nothing of the grammar."""
+    """A client has waited too long for its grammar to be compiled; nothing is known of the grammar itself."""
 
     client: str
     why: str
 
 
 def bits(byte: int, others: list[int], num_bytes: int) -> bytearray:
-    """A mask that is the same for all tokens but a few."""
+    """A mask filled with `byte`, in which the bits of a few other tokens are flipped."""
     found = bytearray([byte]) * num_bytes
     for token in others:
         found[token >> 3] ^= 1 << (token & 7)
@@ -58,51 +57,51 @@ class Constraint:
         "_endings", "_matcher", "_num_bytes", "_thought", "_untouched", "certain", "error", "may_force", "seconds",
     )  # fmt: skip
 
-    is_apart = False
-    is_awaited = False  # what it says is known at once
+    is_remote = False
+    is_awaited = False  # its masks are computed at once
 
     def __init__(
         self,
-        matcher: Matching | None,
+        matcher: GrammarMatcher | None,
         thought: ThoughtState,
         endings: list[int],
         vocab_size: int,
         *,
-        may_force: bool,  # whether tokens may be given without being sampled
+        may_force: bool,  # whether certain tokens may be given without being sampled
     ) -> None:
         self._matcher = matcher
         self._thought = thought
         self._endings = endings
         self._num_bytes = mask_bytes(vocab_size)
-        # The grammar from its beginning, in case that what looks like an answer is the mark of a thought.
+        # The grammar's first state, in case what looks like an answer turns out to be the mark of a thought.
         self._untouched = matcher.fork() if matcher is not None and thought.may_begin else None
         self.may_force = may_force
         self.certain: deque[int] = deque()
         self.error: str | None = None
-        self.seconds = 0.0  # that it took lately
+        self.seconds = 0.0  # recent processor time of one call
         self._extend()
 
     @property
     def is_over(self) -> bool:
-        """Nothing more is asked of the sequence: it is free from here on."""
+        """Whether the sequence is free from here on."""
         return self._matcher is None and self._thought.is_over and not self.certain
 
     @property
     def is_complete(self) -> bool:
-        """Nothing but an ending may follow."""
+        """Whether only an end token may follow."""
         return not self.certain and self.completes
 
     @property
     def completes(self) -> bool:
-        """Behind the certain tokens nothing but an ending may follow."""
+        """Whether only an end token may follow the certain tokens."""
         return self._matcher is not None and self._thought.is_over and self._matcher.is_complete
 
     def binds(self, num_ahead: int) -> bool:
-        """Whether the token behind so many that have not come yet may have to be one of a few."""
+        """Whether the token after `num_ahead` unknown ones may be restricted."""
         return self._matcher is not None or bool(self.certain) or self._thought.may_be_used_up(num_ahead)
 
     def take(self, token: int) -> None:
-        """It has come."""
+        """Advance by a token of the answer."""
         if not self.certain:
             self._advance(token)
             self._extend()
@@ -110,12 +109,12 @@ class Constraint:
             self.error = f"Token {token} came where another was certain."
 
     def mask(self, num_given: int) -> bytearray | None:
-        """A bit for each token that may follow the known ones and `num_given` certain ones; None: any may."""
+        """A bit for each token that may follow the known ones and `num_given` certain ones; None allows any."""
         if len(self.certain) > num_given:
             return self._bits(0x00, [self.certain[num_given]])
         if self._matcher is None:
             return None
-        if self._thought.is_open:  # an answer that ended here would have no shape
+        if self._thought.is_open:  # an answer must not end within its thought
             return self._bits(0xFF, self._endings)
         found = self._bits(0x00, []) if self._matcher.error else self._matcher.mask(self._endings)
         for token in self._thought.openers:
@@ -140,7 +139,7 @@ class Constraint:
             self._matcher.take([token])
 
     def _extend(self) -> None:
-        """Find out what must follow, and go behind it."""
+        """Append the tokens that must follow to `certain`, and advance the state past them."""
         for token in self._thought.closing():
             self.certain.append(token)
             self._thought.take(token)
@@ -150,6 +149,6 @@ class Constraint:
         self._note_error()
 
     def _note_error(self) -> None:
-        # While a mark may still follow, the grammar has no say: it is asked again when none did.
+        # While the mark of a thought may still follow, errors don't count: the grammar is asked again later.
         if self._matcher is not None and self._thought.is_over and self.error is None:
             self.error = self._matcher.error

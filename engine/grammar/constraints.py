@@ -1,10 +1,9 @@
-"""The sequences that are guided, as the scheduler sees them: held until their grammar is there, given in a step what is
-certain, masked where a token is sampled.
+"""The sequences with grammars or thought limits, as the scheduler sees them: who waits, forced tokens, masks.
 
-A guided row is planned ahead like any other. Its mask needs the tokens of the steps before: so the mask of a step goes
-to the workers when it has become the oldest in flight, and they, who wait for it only before they sample, compute
-meanwhile. Certain tokens that no step in flight brings go down as forced ones, as far as the sequence's blocks and
-the step's budget reach; the next mask then allows but one. Knows nothing of how grammars are compiled.
+A guided row is planned ahead like any other. Its mask depends on the tokens of the steps before, so a step's masks go
+to the workers once it has become the oldest in flight. The workers compute the forward pass meanwhile and wait for
+masks only before they sample. Certain tokens that no step in flight brings are sent as forced ones, as far as the
+sequence's blocks and the step's budget reach; the mask after them then allows just one token.
 """
 
 from array import array
@@ -16,21 +15,21 @@ from ...protocol.guided import Grammar
 from ...protocol.messages import MaskFrame, Prompt, column, mask_bytes
 from ...protocol.sampling import SamplingParams
 from ..request import Request, Sequence
-from ..step import Step
-from .apart import ConstraintApart
-from .constraint import Busy, Constraint, Matching, TooDear
-from .pace import Pace
+from ..step import ScheduledStep
+from .constraint import Busy, Constraint, GrammarMatcher, TooExpensive
+from .loop_budget import LoopBudget
+from .remote import RemoteConstraint
 from .thoughts import ThoughtState
 
-# Where a request wants one of these, its certain tokens are sampled one by one, each under a mask that allows no other:
-# they tell something of every token that is sampled, or may forbid it.
+# If a request has one of these, its certain tokens are sampled one by one, each under a mask that allows no other:
+# these parameters report on every sampled token, or may forbid it.
 _SAMPLES_EACH = ("bad_words_ids", "no_repeat_ngram_size", "early_stop")
 
-Outcome = Matching | TooDear | Busy | str
+Outcome = GrammarMatcher | TooExpensive | Busy | str
 
 
-class Compiling(Protocol):
-    """What the constraints ask of `compiler.py`."""
+class GrammarCompiler(Protocol):
+    """The part of `compiler.py` that is used here."""
 
     def find(self, grammar: Grammar, client: str) -> Outcome | None: ...
 
@@ -39,16 +38,16 @@ class Compiling(Protocol):
     def collect(self) -> list[tuple[Grammar, Outcome]]: ...
 
 
-class FollowingApart(Protocol):
-    """And of `apart.py`."""
+class Follower(Protocol):
+    """The part of `remote.py` that is used here."""
 
     def constraint(
         self, grammar: Grammar, prompt: Prompt, endings: list[int], history: "array[int]", *, may_force: bool
-    ) -> ConstraintApart: ...
+    ) -> RemoteConstraint: ...
 
-    def follow(self, constraint: ConstraintApart) -> None: ...
+    def follow(self, constraint: RemoteConstraint) -> None: ...
 
-    def collect(self) -> list[ConstraintApart]: ...
+    def collect(self) -> list[RemoteConstraint]: ...
 
 
 class _NoGrammars:
@@ -56,52 +55,52 @@ class _NoGrammars:
         return "This engine compiles no grammars."
 
     def leave(self, grammar: Grammar, client: str) -> None:
-        """Nobody waits."""
+        """There are no grammars to wait for."""
 
     def collect(self) -> list[tuple[Grammar, Outcome]]:
         return []
 
 
-class _Nobody:
+class _NoFollower:
     def constraint(
         self, grammar: Grammar, prompt: Prompt, endings: list[int], history: "array[int]", *, may_force: bool
-    ) -> ConstraintApart:
+    ) -> RemoteConstraint:
         raise NotImplementedError("without grammars nobody needs to be followed")
 
-    def follow(self, constraint: ConstraintApart) -> None:
-        """Nobody is."""
+    def follow(self, constraint: RemoteConstraint) -> None:
+        """There are no grammars to follow."""
 
-    def collect(self) -> list[ConstraintApart]:
+    def collect(self) -> list[RemoteConstraint]:
         return []
 
 
 class Constraints:
     def __init__(
         self,
-        compiler: Compiling,
-        apart: FollowingApart,
+        compiler: GrammarCompiler,
+        follower: Follower,
         vocab_size: int,
         *,
         may_force: bool = True,
-        pace: Pace | None = None,
+        loop_budget: LoopBudget | None = None,
     ) -> None:
         self._compiler = compiler
-        self._apart = apart
+        self._follower = follower
         self._vocab_size = vocab_size
-        self._may_force = may_force  # no step of a user's own has a say in which token is sampled
-        self._pace = pace or Pace()
-        self._held: dict[Grammar, dict[str, dict[Sequence, None]]] = {}  # of each client, until it is compiled
-        self._followed: dict[ConstraintApart, Sequence] = {}
+        self._may_force = may_force  # False if users' logits processors take part
+        self._loop_budget = loop_budget or LoopBudget()
+        self._held: dict[Grammar, dict[str, dict[Sequence, None]]] = {}  # by client, until compiled
+        self._followed: dict[RemoteConstraint, Sequence] = {}
 
     @classmethod
     def none(cls) -> "Constraints":
-        """Where no request brings a grammar or a limit."""
-        return cls(_NoGrammars(), _Nobody(), 0)
+        """Constraints for an engine without grammars."""
+        return cls(_NoGrammars(), _NoFollower(), 0)
 
     # --- before the first step --------------------------------------------------------------------------------------
 
     def begin(self, sequence: Sequence) -> Busy | str | None:
-        """Give it its constraint, or hold it until its grammar is there; a refusal if that is known to be none."""
+        """Give the sequence its constraint, or hold it until its grammar is compiled. Returns a refusal, if any."""
         prompt = sequence.request.prompt
         grammar = prompt.grammar
         if grammar is None and prompt.params.reasoning_max_tokens is None:
@@ -117,11 +116,11 @@ class Constraints:
         return None
 
     def ready(self) -> Iterable[tuple[Sequence, Busy | str | None]]:
-        """Sequences whose grammar is compiled, with the refusal that ends those where it is none."""
+        """Sequences whose grammar has been compiled, each with the refusal that ends it, if any."""
         for grammar, outcome in self._compiler.collect():
             for sequence in self._let_go(grammar, outcome):
                 sequence.is_held = False
-                if sequence.has_ended:  # with its search
+                if sequence.has_ended:  # with its beam search
                     continue
                 if isinstance(outcome, (Busy, str)):
                     yield sequence, outcome
@@ -130,7 +129,7 @@ class Constraints:
                     yield sequence, None
 
     def _let_go(self, grammar: Grammar, outcome: Outcome) -> list[Sequence]:
-        """Whom it concerns."""
+        """Remove and return the sequences that an outcome concerns."""
         clients = self._held.pop(grammar, {})
         if not isinstance(outcome, Busy):
             return [sequence for held in clients.values() for sequence in held]
@@ -144,55 +143,57 @@ class Constraints:
         held = [sequence for clients in self._held.values() for held in clients.values() for sequence in held]
         return sum(not each.has_ended for each in held) + sum(each.is_held for each in self._followed.values())
 
-    def _give_constraint(self, sequence: Sequence, grammar: Grammar | None, outcome: Matching | TooDear | None) -> None:
-        if grammar is not None and isinstance(outcome, TooDear):
-            self._move_apart(sequence, grammar)
+    def _give_constraint(
+        self, sequence: Sequence, grammar: Grammar | None, outcome: GrammarMatcher | TooExpensive | None
+    ) -> None:
+        if grammar is not None and isinstance(outcome, TooExpensive):
+            self._move_to_follower(sequence, grammar)
             sequence.is_held = True
             return
         request = sequence.request
         thought = ThoughtState(request.prompt.thought, request.prompt.params.reasoning_max_tokens)
-        own = None if outcome is None or isinstance(outcome, TooDear) else outcome.fork()
+        own = None if outcome is None or isinstance(outcome, TooExpensive) else outcome.fork()
         constraint = Constraint(own, thought, list(request.endings), self._vocab_size, may_force=self._forces(request))
         sequence.constraint = None if constraint.is_over else constraint
 
     def _forces(self, request: Request) -> bool:
         return self._may_force and _may_force(request.prompt.params)
 
-    # --- sequences that are followed apart --------------------------------------------------------------------------
+    # --- sequences that the follower's process follows --------------------------------------------------------------
 
     def heard(self) -> Iterable[Sequence]:
-        """Those of which it is known now what they may say next."""
-        for constraint in self._apart.collect():
+        """The sequences whose report from the follower has come."""
+        for constraint in self._follower.collect():
             if (sequence := self._followed.pop(constraint, None)) is not None and not sequence.has_ended:
                 yield sequence
 
     def _may_go_on(self, grammar: Grammar | None, constraint: Constraint) -> bool:
-        """In the engine's loop. A thought's limit alone takes no time."""
-        return grammar is None or self._pace.allows(constraint)
+        """Whether the sequence may stay in the engine's loop. A thought's limit alone takes no time."""
+        return grammar is None or self._loop_budget.allows(constraint)
 
-    def _move_apart(self, sequence: Sequence, grammar: Grammar) -> None:
-        """What its grammar allows is found out elsewhere from here on."""
+    def _move_to_follower(self, sequence: Sequence, grammar: Grammar) -> None:
+        """From here on the follower's process computes what the grammar allows."""
         request = sequence.request
-        sequence.constraint = constraint = self._apart.constraint(
+        sequence.constraint = constraint = self._follower.constraint(
             grammar, request.prompt, list(request.endings), sequence.output, may_force=self._forces(request)
         )
-        self._follow_apart(sequence, constraint)
+        self._follow_remotely(sequence, constraint)
 
-    def _follow_apart(self, sequence: Sequence, constraint: ConstraintApart) -> None:
+    def _follow_remotely(self, sequence: Sequence, constraint: RemoteConstraint) -> None:
         self._followed[constraint] = sequence
-        self._apart.follow(constraint)
+        self._follower.follow(constraint)
 
     def forget(self, sequence: Sequence) -> None:
-        """It has ended."""
+        """The sequence has ended: forget it."""
         grammar, constraint = sequence.request.prompt.grammar, sequence.constraint
         if constraint is None and grammar is not None and sequence.is_held:
             self._leave(sequence, grammar)
-        elif isinstance(constraint, ConstraintApart):
+        elif isinstance(constraint, RemoteConstraint):
             constraint.is_gone = True
             self._followed.pop(constraint, None)
 
     def _leave(self, sequence: Sequence, grammar: Grammar) -> None:
-        """What no sequence of its client waits for any more is not compiled for that one."""
+        """Stop waiting for a grammar; the compiler hears of it when no sequence of that client waits any more."""
         client = sequence.request.prompt.client
         clients = self._held.get(grammar, {})
         if sequence in (held := clients.get(client, {})):
@@ -205,13 +206,13 @@ class Constraints:
 
     # --- a step -----------------------------------------------------------------------------------------------------
 
-    def force(self, step: Step, budget: int) -> None:
-        """Give the step's rows, each of which computes one token, those behind it that are certain."""
+    def force(self, step: ScheduledStep, budget: int) -> None:
+        """Add the certain tokens to the step's rows, each of which computes one token so far."""
         for row, sequence in enumerate(step.rows):
             constraint = sequence.constraint
             if constraint is None or not constraint.may_force or not budget:
                 continue
-            start = sequence.num_computed - sequence.num_known  # those before it, steps in flight bring
+            start = sequence.num_computed - sequence.num_known  # steps in flight bring those before it
             room = min(budget, sequence.horizon - sequence.num_computed)
             end = min(start + room, _num_forcible(sequence, constraint))
             tokens = array("i", islice(constraint.certain, start, end))
@@ -220,8 +221,8 @@ class Constraints:
                 sequence.num_computed += len(tokens)
                 budget -= len(tokens)
 
-    def mark(self, step: Step) -> None:
-        """Note the rows that sample and may not sample just anything."""
+    def mark(self, step: ScheduledStep) -> None:
+        """Note the rows that sample under a mask."""
         for row, sequence in enumerate(step.rows):
             if sequence.constraint is None or sequence.num_left > 0:
                 continue
@@ -229,13 +230,13 @@ class Constraints:
             if sequence.constraint.binds(num_ahead):
                 step.masked.append(row)
 
-    def frame(self, step: Step) -> MaskFrame:
-        """The masks of a step, now that all tokens before it have come."""
+    def frame(self, step: ScheduledStep) -> MaskFrame:
+        """The masks of a step, once all tokens before it are known."""
         bits = bytearray()
         for row in step.masked:
             sequence = step.rows[row]
             mask = None
-            # Of one that has ended, or is awaited, any token will do: it is surplus.
+            # If it has ended or was dropped from the step, its token is surplus and any will do.
             constraint, is_surplus = sequence.constraint, sequence.has_ended or sequence in step.dropped
             if constraint is not None and not is_surplus:
                 mask = self._mask(sequence, constraint, len(step.forced.get(sequence, ())))
@@ -243,18 +244,18 @@ class Constraints:
         return MaskFrame(step.number, column(step.masked), bytes(bits))
 
     def _mask(
-        self, sequence: Sequence, constraint: Constraint | ConstraintApart, num_given: int
+        self, sequence: Sequence, constraint: Constraint | RemoteConstraint, num_given: int
     ) -> bytes | bytearray | None:
-        if isinstance(constraint, ConstraintApart):
+        if isinstance(constraint, RemoteConstraint):
             return constraint.mask(num_given)
         grammar = sequence.request.prompt.grammar
         mask = None
         if self._may_go_on(grammar, constraint):
-            mask = self._pace.timed(constraint, constraint.mask, num_given)
+            mask = self._loop_budget.timed(constraint, constraint.mask, num_given)
             if constraint.error is None:
                 return mask
         if grammar is not None:
-            self._move_apart(sequence, grammar)
+            self._move_to_follower(sequence, grammar)
             return None
         return mask
 
@@ -265,35 +266,35 @@ class Constraints:
     # --- results ----------------------------------------------------------------------------------------------------
 
     def begin_step(self, forward_time: float) -> None:
-        """A step's result has come: what grammars take of the loop is counted anew."""
-        self._pace.begin_step(forward_time)
+        """A step's result is here: start counting the grammars' time anew."""
+        self._loop_budget.begin_step(forward_time)
 
     def follow(self, sequence: Sequence, tokens: Iterable[int]) -> None:
-        """Its next tokens have come."""
+        """Advance a sequence's constraint by its next tokens."""
         constraint, grammar = sequence.constraint, sequence.request.prompt.grammar
-        if isinstance(constraint, ConstraintApart):
+        if isinstance(constraint, RemoteConstraint):
             _take(constraint, tokens)
             if constraint.is_awaited:
-                self._follow_apart(sequence, constraint)
+                self._follow_remotely(sequence, constraint)
         elif constraint is not None:
             if self._may_go_on(grammar, constraint):
-                self._pace.timed(constraint, _take, constraint, tokens)
+                self._loop_budget.timed(constraint, _take, constraint, tokens)
                 if constraint.is_over:
                     sequence.constraint = None
                 if constraint.error is None:
                     return
             if grammar is not None:
-                self._move_apart(sequence, grammar)
+                self._move_to_follower(sequence, grammar)
 
 
-def _take(constraint: Constraint | ConstraintApart, tokens: Iterable[int]) -> None:
+def _take(constraint: Constraint | RemoteConstraint, tokens: Iterable[int]) -> None:
     for token in tokens:
         constraint.take(token)
 
 
-def _num_forcible(sequence: Sequence, constraint: Constraint | ConstraintApart) -> int:
-    """How many of its certain tokens may be given. A row samples behind them: so one that ends the answer is left for
-    it to sample, and so is the last where nothing may follow, not even an ending."""
+def _num_forcible(sequence: Sequence, constraint: Constraint | RemoteConstraint) -> int:
+    """How many of its certain tokens may be forced. The row samples after them, so a token that ends the answer is left
+    for it to sample, and so is the last certain token if nothing at all may follow."""
     num_certain = len(constraint.certain)
     may_end = sequence.endings and sequence.num_known + num_certain >= sequence.request.min_total
     most = num_certain - (constraint.completes and not may_end)

@@ -1,6 +1,6 @@
 """A grammar's state after some tokens: which may follow, and which must. The only file that imports llguidance.
 
-It is imported when the first grammar comes. Knows nothing of requests; what ends an answer is its caller's business.
+It is imported when the first grammar comes. The caller says which tokens may end an answer.
 """
 
 import json
@@ -13,8 +13,8 @@ from ...protocol.guided import Grammar
 from ...protocol.messages import mask_bytes
 from ...protocol.model_file import read_model_text
 
-# What a grammar may cost at all. Beyond it a matcher goes into its error state, which ends its request alone. Measured
-# with these bounds: ambiguous grammars take up to 0.3 s for a mask and 0.15 s for a token.
+# What a grammar may cost at all. Beyond that its matcher enters the error state, which ends only its own request.
+# Measured with these bounds: ambiguous grammars take up to 0.3 s for a mask and 0.15 s for a token.
 MOST = LLParserLimits(
     initial_lexer_fuel=250_000,
     step_lexer_fuel=50_000,
@@ -22,7 +22,7 @@ MOST = LLParserLimits(
     max_lexer_states=25_000,
     verbose_errors=False,
 )
-# What it may cost the engine's own loop. Beyond it a sequence is followed elsewhere (`apart.py`). Measured with these:
+# What it may cost the engine's loop. Beyond that `remote.py` follows the sequence. Measured with these bounds:
 # 4 ms for the dearest step of ambiguous grammars, 1.5 ms of ordinary ones with a vocabulary of 60,000; of those, only
 # objects of more than sixty optional properties need more.
 IN_THE_LOOP = LLParserLimits(
@@ -50,14 +50,14 @@ class Vocabulary:
 def _tokens(text: str, size: int) -> LLTokenizer:
     try:
         return LLTokenizer(text, n_vocab=size)
-    except ValueError:  # the tokenizer has tokens that the model has not; those that were added are left out
+    except ValueError:  # the tokenizer has more tokens than the model; leave out the added ones
         described = json.loads(text)
         described["added_tokens"] = [token for token in described.get("added_tokens") or [] if token["id"] < size]
         return LLTokenizer(json.dumps(described, ensure_ascii=False))
 
 
 def _in_known_pieces(text: str) -> str:
-    """Pieces that write a space as ▁, described in the way that the library knows; others are left as they are."""
+    """Describe pieces that write a space as ▁ in the way that the library knows."""
     described = json.loads(text)
     if (described.get("decoder") or {}).get("type") == "Metaspace":
         space = {"type": "Replace", "pattern": {"String": "▁"}, "content": " "}
@@ -66,7 +66,7 @@ def _in_known_pieces(text: str) -> str:
 
 
 class Matcher:
-    """What may follow; `fork()` for each sequence that goes its own way from here."""
+    """A grammar's state; `fork()` copies it for another sequence."""
 
     __slots__ = ("_matcher", "_tokens", "_size", "_num_bytes")
 
@@ -86,32 +86,32 @@ class Matcher:
 
     @property
     def error(self) -> str | None:
-        """Why it can't go on, in the library's words."""
+        """Why the matcher can't continue, in the library's words."""
         return told(self._matcher.get_error()) if self._matcher.is_error() else None
 
     @property
     def is_accepting(self) -> bool:
-        """The answer may end here."""
+        """Whether the answer may end here."""
         return self._matcher.is_accepting()
 
     @property
     def is_complete(self) -> bool:
-        """The answer must end here."""
+        """Whether the answer must end here."""
         return self._matcher.is_stopped()
 
     def take(self, tokens: list[int]) -> bool:
         return self._matcher.consume_tokens(tokens)
 
     def certain(self) -> list[int]:
-        """The tokens that must follow, as the tokenizer writes them, up to one that the model has not."""
+        """The tokens that must follow, as the tokenizer would encode them, up to one that the model doesn't have."""
         tokens = self._matcher.compute_ff_tokens()
         return tokens[: next((place for place, token in enumerate(tokens) if token >= self._size), len(tokens))]
 
     def mask(self, endings: list[int]) -> bytearray:
-        """A bit for each token that may follow; `endings` where the answer may end."""
+        """A bit for each token that may follow, with `endings` among them if the answer may end here."""
         bits = bytearray(self._matcher.compute_bitmask()[: self._num_bytes])
         bits.extend(bytes(self._num_bytes - len(bits)))
-        # The vocabulary's own idea of an ending counts for nothing: a request says what ends it.
+        # The vocabulary's own end tokens don't count: each request has its own.
         for token in self._tokens.eos_tokens:
             if token >> 3 < len(bits):
                 bits[token >> 3] &= ~(1 << (token & 7))
@@ -122,7 +122,7 @@ class Matcher:
 
 
 def source(grammar: Grammar) -> str:
-    """In the library's own form."""
+    """The grammar in the library's own form."""
     match grammar.kind:
         case "json":
             return json.dumps({"grammars": [{"json_schema": json.loads(grammar.text)}]})
@@ -133,21 +133,21 @@ def source(grammar: Grammar) -> str:
 
 
 def tried(grammar: Grammar) -> str | None:
-    """What is wrong with a grammar, in the library's words. It may hang, or end the process: see `trial.py`."""
+    """What is wrong with a grammar, in the library's words. This may hang or end the process: see `trial.py`."""
     matcher = LLMatcher(_bytes(), source(grammar), log_level=0, limits=MOST)
     matcher.compute_bitmask()
     return told(matcher.get_error()) if matcher.is_error() else None
 
 
 def told(message: str) -> str:
-    """The library's words without its inner state, short enough to be read."""
+    """The library's error message, shortened and without its internal state."""
     lines = re.split("<(?:backtrace|state|non-verbose)", message)[0].splitlines()
-    words = "\n".join(line.rstrip() for line in lines if line.strip())  # carets point into the line above them
+    words = "\n".join(line.rstrip() for line in lines if line.strip())  # keep the spaces that carets are aligned by
     return words if len(words) <= 400 else f"{words[:200]} … {words[-200:]}"
 
 
 def _bytes() -> LLTokenizer:
-    """A vocabulary of the 256 bytes and an ending."""
+    """A vocabulary of the 256 bytes and an end token."""
     return LLTokenizer(TokenizerWrapper(_Bytes()), slices=[])
 
 

@@ -1,8 +1,8 @@
 """The threads that compile grammars. Clients take turns, and no client holds all threads.
 
 A grammar that several clients wait for is compiled once, at the first of their turns; one that nobody waits for any
-more is not compiled. A client without a name has the model to itself: it may wait for as many as it likes, and as long.
-Knows nothing of how a grammar is compiled.
+more is not compiled. A client without a name has the model to itself, so it may queue any number of grammars and wait
+any time.
 """
 
 import threading
@@ -11,18 +11,18 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from ...protocol.guided import Grammar
-from .turns import Turns
+from .round_robin import RoundRobin
 
 Result = TypeVar("Result")
 
-# So that a few grammars that take long don't hold up the others.
+# Several, so that a few slow grammars don't hold up the others.
 _THREADS = 4
-# The library goes down a chain of rules by recursion, some 2 KB a rule, and 512 KB of text hold 60,000 rules. Memory is
-# taken as it is used. A trial has half of it, so that what passes there passes here.
+# The library recurses along a chain of rules, with some 2 KB of stack a rule, and 512 KB of text hold 60,000 rules.
+# Only memory that is used gets allocated. A trial has half of this, so that what passes there passes here.
 STACK_BYTES = 512 << 20
-# Of one client: grammars, and characters of them.
+# Limits for one client: grammars that wait, and their characters.
 _MOST_WAITING, _MOST_CHARACTERS = 16_384, 64 << 20
-# A client that has had no turn for so long is told.
+# A client that has had no turn for this long is refused.
 PATIENCE_SECONDS = 30.0
 
 
@@ -33,18 +33,18 @@ class Pool(Generic[Result]):
         done: Callable[[Grammar, Result], None],
         refuse: Callable[[str, Grammar], None],
     ) -> None:
-        """`refuse` hears of the client and the grammar that has waited too long. All are called by threads here."""
+        """`refuse` is called with a client and its grammar that has waited too long. Threads here call all three."""
         self._compile = compile
         self._done = done
         self._refuse = refuse
         self._changed = threading.Condition()
-        self._turns: Turns[Grammar] = Turns(lambda grammar: len(grammar.text))
-        self._begun: dict[Grammar, str] = {}  # being compiled, for the client whose turn it was
+        self._turns: RoundRobin[Grammar] = RoundRobin(lambda grammar: len(grammar.text))
+        self._begun: dict[Grammar, str] = {}  # being compiled, with the client whose turn it was
         self._num_threads = self._num_idle = 0
         self._is_watched = False
 
     def add(self, client: str, grammar: Grammar) -> bool:
-        """Whether there is room for it among those of the client."""
+        """Queue a grammar; False if the client has too many waiting."""
         with self._changed:
             if grammar in self._begun:
                 return True
@@ -62,7 +62,7 @@ class Pool(Generic[Result]):
         return True
 
     def drop(self, client: str, grammar: Grammar) -> None:
-        """The client doesn't wait for it any more."""
+        """The client no longer waits for the grammar."""
         with self._changed:
             self._turns.drop(client, grammar)
 
@@ -72,7 +72,7 @@ class Pool(Generic[Result]):
         while True:
             grammar = self._next()
             result = self._compile(grammar)
-            with self._changed:  # before it is told: who asks again then is not to wait for what has been
+            with self._changed:  # before `done`: whoever asks again then must not wait for this one
                 del self._begun[grammar]
                 self._changed.notify_all()
             self._done(grammar, result)
@@ -92,7 +92,7 @@ class Pool(Generic[Result]):
         return not client or sum(each == client for each in self._begun.values()) < _THREADS - 1
 
     def _watch(self) -> None:
-        """Tell clients that have no turn."""
+        """Refuse clients that have had no turn for too long."""
         with self._changed:
             while True:
                 now = time.monotonic()
@@ -112,7 +112,7 @@ class Pool(Generic[Result]):
 def _start(work: Callable[[], None], stack_bytes: int = 0) -> None:
     usual = threading.stack_size(stack_bytes)
     try:
-        # A daemon thread: what is stuck does not hold up the end of the process.
+        # A daemon thread: a grammar that hangs must not hold up the end of the process.
         threading.Thread(target=work, name="grammars", daemon=True).start()
     finally:
         threading.stack_size(usual)

@@ -1,7 +1,7 @@
-"""Where an answer's thought stands: not begun, going on, or over; counted, so that it can be closed in time.
+"""Whether an answer's thought has not begun, is open, or is over; counts its tokens so that it can be closed in time.
 
 A thought begins with the prompt's end or with an opening mark at the answer's beginning, whose tokens aren't counted,
-and ends with a closing mark. Knows nothing of grammars, text and masks.
+and ends with a closing mark.
 """
 
 from ...protocol.thought import Thought
@@ -14,7 +14,7 @@ class ThoughtState:
     __slots__ = ("_begun", "_limit", "_marks", "_recent", "count", "is_open", "may_begin")
 
     def __init__(self, marks: Thought | None, limit: int | None) -> None:
-        """`limit` is of the thought's tokens; without marks there is no thought."""
+        """`limit` bounds the thought's tokens; without marks there is no thought."""
         self._marks = marks = marks or _NO_MARKS
         self._limit = limit
         self._begun: list[int] = []  # the answer so far, while it may be an opening mark
@@ -25,19 +25,19 @@ class ThoughtState:
 
     @property
     def is_over(self) -> bool:
-        """Neither in a thought, nor may one begin."""
+        """Whether no thought is open and none may begin any more."""
         return not self.is_open and not self.may_begin
 
     @property
     def openers(self) -> list[int]:
-        """Tokens that go on with an opening mark."""
+        """The tokens that would begin or continue an opening mark."""
         if not self.may_begin:
             return []
         length = len(self._begun)
         return [mark[length] for mark in self._marks.openings if len(mark) > length and mark[:length] == self._begun]
 
     def may_be_used_up(self, num_ahead: int) -> bool:
-        """Whether the thought may have to be closed when so many more tokens have come."""
+        """Whether the limit may be reached within `num_ahead` more tokens."""
         return self._limit is not None and not self.is_over and self.count + num_ahead >= self._limit
 
     def take(self, token: int) -> None:
@@ -51,12 +51,12 @@ class ThoughtState:
             self.is_open = not any(self._recent[-len(mark) :] == mark for mark in self._marks.closings)
 
     def closing(self) -> list[int]:
-        """What must follow once the thought's tokens are used up."""
+        """The tokens that must follow once the limit is reached."""
         is_used_up = self.is_open and self._limit is not None and self.count >= self._limit
         return self._marks.forced if is_used_up else []
 
     def behind_closing(self) -> list[int]:
-        """What is written between the mark that ends a thought and the answer."""
+        """The tokens that stand between the closing mark and the answer."""
         forced = self._marks.forced
         for mark in self._marks.closings:
             for end in range(len(mark), len(forced) + 1):

@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 from tqdm import tqdm
 
-from ...protocol.conversion import Conversion, Converted, Refused, Said
+from ...protocol.conversion import Conversion, ConversionMessage, ConversionRefusal, ConversionResult
 from ...protocol.errors import ConfigError, EngineDeadError
 from ...protocol.process import ChildProcess, inherited_path, start_process, wait_for_ends
 from ...protocol.sizes import exact_size
@@ -84,14 +84,14 @@ def _ended_by_signals() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _shown(said: Iterator[Said], is_quiet: bool) -> Converted:
+def _shown(said: Iterator[ConversionMessage], is_quiet: bool) -> ConversionResult:
     """Follows the worker to its end, with a bar."""
     on_stderr = StandardError()
     with tqdm(desc="Weights", unit="B", unit_scale=True, dynamic_ncols=True, disable=is_quiet, file=on_stderr) as bar:
         for each in said:
-            if isinstance(each, Converted):
+            if isinstance(each, ConversionResult):
                 return each
-            if isinstance(each, Refused):
+            if isinstance(each, ConversionRefusal):
                 bar.disable = True
                 raise ConfigError(each.text)
             bar.total = each.total
@@ -99,7 +99,7 @@ def _shown(said: Iterator[Said], is_quiet: bool) -> Converted:
     raise EngineDeadError("The converting process ended without a word.")
 
 
-def _said(asked: Conversion) -> Iterator[Said]:
+def _said(asked: Conversion) -> Iterator[ConversionMessage]:
     """What the worker's process says; raises how it ended where it fails."""
     with names_in_utf8():
         encoded = msgspec.json.encode(asked)
@@ -120,7 +120,7 @@ def _said(asked: Conversion) -> Iterator[Said]:
                 told.write(encoded + b"\n")
                 told.flush()
             for line in says:
-                yield msgspec.json.decode(line, type=Said)
+                yield msgspec.json.decode(line, type=ConversionMessage)
             wait_for_ends([worker], _SECONDS_TO_END)
             worker.close()
             if worker.status != 0:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from ... import __version__
 from ...protocol.cache_folder import cache_place
 from ...protocol.errors import PenstockError
-from ...protocol.places import Place
+from ...protocol.places import UserFolder
 from ...protocol.runtime_directory import runtime_base
 from ...protocol.sizes import size
 from ...protocol.survey import NativeSurvey, Survey, TorchSurvey
@@ -167,8 +167,8 @@ def _compiler(found: str | None) -> Line:
 
 
 def _folders() -> Iterator[Line]:
-    places: tuple[tuple[str, Callable[[], Place], str], ...] = (
-        ("sockets", lambda: Place(runtime_base()), "PENSTOCK_RUNTIME_DIR"),
+    places: tuple[tuple[str, Callable[[], UserFolder], str], ...] = (
+        ("sockets", lambda: UserFolder(runtime_base()), "PENSTOCK_RUNTIME_DIR"),
         ("logs", log_place, "PENSTOCK_LOG_DIR"),
         ("cache", cache_place, "PENSTOCK_CACHE"),
     )

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from ...protocol.errors import PenstockError
 from ...protocol.process import run_to_end, start_process
-from ...protocol.survey import Card
+from ...protocol.survey import GpuSurvey
 
 # In the order in which they came into processors.
 FEATURES = ("avx2", "avx512f", "avx512_vnni", "avx_vnni", "avx512_bf16", "amx_int8", "amx_bf16", "asimd", "bf16")
@@ -68,7 +68,7 @@ def has_driver(folder: Path = Path("/proc/driver/nvidia")) -> bool:
     return folder.is_dir()
 
 
-def cards() -> list[Card]:
+def cards() -> list[GpuSurvey]:
     """What nvidia-smi lists; nothing where it is not there or does not answer."""
     if shutil.which("nvidia-smi") is None:
         return []
@@ -77,7 +77,7 @@ def cards() -> list[Card]:
     for line in (_output(query) or "").splitlines():
         with suppress(ValueError):
             name, total, free = (part.strip() for part in line.rsplit(",", 2))
-            found.append(Card(name, int(total) << 20, int(free) << 20))
+            found.append(GpuSurvey(name, int(total) << 20, int(free) << 20))
     return found
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from ...protocol.errors import EngineDeadError
-from ...protocol.exit_status import described
+from ...protocol.exit_status import describe_status
 from ...protocol.process import inherited_path, run_to_end, start_process
 from ...protocol.survey import Survey
 
@@ -37,4 +37,4 @@ def ask_survey(folders: Sequence[Path] = (), *, with_torch: bool = False, withou
     except (IndexError, msgspec.DecodeError):
         words = done.errors.decode(errors="replace").strip().splitlines()
         last = words[-1] if words else "it said nothing"
-        raise EngineDeadError(f"The worker's survey {described(done.status)}: {last}") from None
+        raise EngineDeadError(f"The worker's survey {describe_status(done.status)}: {last}") from None

@@ -17,10 +17,10 @@ from pathlib import Path
 from ...protocol.cache_folder import cache_place
 from ...protocol.errors import PenstockError
 from ...protocol.own_folder import is_own_file, new_file
-from ...protocol.places import Kind, Place, place_for, reason
+from ...protocol.places import FolderKind, UserFolder, place_for, reason
 from . import standard_error
 
-_LOGS = Kind("PENSTOCK_LOG_DIR", "XDG_STATE_HOME", ".local/state")
+_LOGS = FolderKind("PENSTOCK_LOG_DIR", "XDG_STATE_HOME", ".local/state")
 _STATE = _LOGS._replace(variable="")
 _LOG = "log of a process tree"
 _DAEMON_LOG, _DAEMON_LOG_NAME = "log of a daemon", "daemon.txt"
@@ -78,11 +78,11 @@ def say_places_once(*, quiet: bool) -> None:
             say(f"{' and '.join(passed).capitalize()} lie in {folders}: {why}. {other}", quiet=quiet)
 
 
-def log_place() -> Place:
+def log_place() -> UserFolder:
     found = place_for(_LOGS)
     folder = found.folder / "logs"
     folder.mkdir(mode=0o700, exist_ok=True)
-    return Place(folder, found.passed_over)
+    return UserFolder(folder, found.passed_over)
 
 
 def log_folder() -> Path:

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from ...protocol.attach import MOST_REQUESTS, AskedConversation, AskedRequest, PackedAsk
+from ...protocol.attach import MOST_REQUESTS, PackedAsk, WireConversation, WireRequest
 from ...protocol.beams import BeamSearchParams
 from ...protocol.errors import PenstockError, RequestError
 from ...protocol.messages import values
@@ -47,17 +47,17 @@ class Wanted:
 
     number: int
     asked: Asked
-    conversation: AskedConversation | None = None  # its prompt, until it is rendered
+    conversation: WireConversation | None = None  # its prompt, until it is rendered
     is_streamed: bool = False
     num_bytes: int = 0  # of its parameters
 
 
 _number = msgspec.msgpack.Decoder(_Numbered)
-_request = msgspec.msgpack.Decoder(AskedRequest)
+_request = msgspec.msgpack.Decoder(WireRequest)
 _params = msgspec.msgpack.Decoder(SamplingParams)
 _beams = msgspec.msgpack.Decoder(BeamSearchParams | None)
 _items = msgspec.msgpack.Decoder(list[msgspec.Raw])
-_conversation = msgspec.msgpack.Decoder(AskedConversation)
+_conversation = msgspec.msgpack.Decoder(WireConversation)
 
 
 class _Shared(Generic[Value]):
@@ -152,7 +152,7 @@ class Ask:
             return Wanted(one.number, Asked(None, None, SamplingParams(), str(error)))
 
 
-def conversation_of(packed: msgspec.Raw) -> AskedConversation:
+def conversation_of(packed: msgspec.Raw) -> WireConversation:
     """Raises `RequestError` where it is none. It was measured before."""
     return _checked(_conversation.decode, packed)
 
@@ -166,7 +166,7 @@ def _checked(decode: Callable[[msgspec.Raw], Value], packed: msgspec.Raw) -> Val
         raise RequestError(f"The request can't be read: {error}") from error
 
 
-def _asked(request: AskedRequest, params: SamplingParams, beams: BeamSearchParams | None) -> Asked:
+def _asked(request: WireRequest, params: SamplingParams, beams: BeamSearchParams | None) -> Asked:
     if beams is not None and params.n != beams.beam_width:
         raise RequestError(f"A search of {beams.beam_width} beams has as many answers, and n={params.n} came with it.")
     if request.conversation is not None:

@@ -7,7 +7,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
 
-from ...protocol.attach import AskedConversation
+from ...protocol.attach import WireConversation
 from ...protocol.errors import RequestError
 from ..requests.prompts import Rendered
 from ..requests.tool_schemas import argument_schemas
@@ -22,7 +22,7 @@ _GROUP = 32
 
 async def rendered(
     session: PrivateSession,
-    conversations: Sequence[AskedConversation],
+    conversations: Sequence[WireConversation],
     client: Hashable,
     *,
     add_generation_prompt: bool = True,

@@ -18,7 +18,7 @@ from pathlib import Path
 from ...protocol.cache_folder import cache_folder
 from ...protocol.child import begin
 from ...protocol.errors import ConfigError, ModelNotFoundError
-from ...protocol.exit_status import described
+from ...protocol.exit_status import describe_status
 from ...protocol.model_file import read_model_file
 from ...protocol.own_folder import HeldFolder, is_own, make_own, remove_own
 from ...protocol.places import reason
@@ -136,7 +136,7 @@ def _convert(source: Path, target: Path) -> None:
     try:
         done = run_to_end(helper, _LONGEST_SECONDS)
         said = done.errors.decode(errors="replace").strip().splitlines()
-        why = (said or [f"it {described(done.status)}"])[-1]
+        why = (said or [f"it {describe_status(done.status)}"])[-1]
     except TimeoutError:
         why = f"it had not finished after {_LONGEST_SECONDS} seconds"
     if not (target / "tokenizer.json").is_file():

@@ -23,12 +23,12 @@ from ...protocol.messages import (
     Delta,
     Deltas,
     DetokenizerInbox,
-    Ended,
     FinishReason,
     Logprobs,
-    Opened,
     Ready,
     Score,
+    SequenceEnded,
+    SequenceOpened,
     Stop,
     Timing,
     Tokens,
@@ -122,7 +122,7 @@ class _Sequence:
         "logprobs", "preemptions", "token_ids",
     )  # fmt: skip
 
-    def __init__(self, opened: Opened, decoding: Decoding) -> None:
+    def __init__(self, opened: SequenceOpened, decoding: Decoding) -> None:
         params = opened.params
         self._opened = opened
         self._decoder: IncrementalDecoder | None = None
@@ -148,20 +148,21 @@ class _Sequence:
         self.preemptions = 0
         self.first_token_time: float | None = None
 
-    def delta(self, end: Ended | None) -> Delta | None:
+    def delta(self, end: SequenceEnded | None) -> Delta | None:
         """What the caller may see now; with a finish_reason if the sequence ends with it."""
         try:
             self._text += self._new_text(end)
         except Exception as error:  # ends this request, not the process
             _log.exception("Sequence %d can't be decoded", self._opened.sequence_id)
-            end = Ended(self._opened.sequence_id, "error", None, 500, f"Its tokens can't be turned into text: {error}")
+            why = f"Its tokens can't be turned into text: {error}"
+            end = SequenceEnded(self._opened.sequence_id, "error", None, 500, why)
         if self._stops is not None and self._stops.found is not None:
             return self._sent("stop", self._stops.found)
         if end is not None:
             return self._sent(end.finish_reason, end.stop_reason, end.error_code, end.error_msg, end.score)
         return self._sent() if self._opened.is_streamed else None
 
-    def _new_text(self, end: Ended | None) -> str:
+    def _new_text(self, end: SequenceEnded | None) -> str:
         """Decode what has come, and cut the tokens behind the one that completed a stop string."""
         if self._decoder is None:
             return ""

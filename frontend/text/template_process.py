@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
+from ...protocol.bounded_process import BoundedProcess, Bounds, JobDiedError, serve
 from ...protocol.errors import RequestError
-from ...protocol.helper import Bounds, Helper, HelperDiedError, serve
 from .turn import Turn
 
 # For all conversations of a group, which are at most a few hundred.
@@ -29,8 +29,8 @@ class TemplateProcesses:
         self.bounds = bounds
         self.whose = whose
         self._lock = threading.Lock()
-        self._all: list[Helper] = []
-        self._idle: list[Helper] = []
+        self._all: list[BoundedProcess] = []
+        self._idle: list[BoundedProcess] = []
         self._is_closed = False
 
     def start(self) -> None:
@@ -59,7 +59,7 @@ class TemplateProcesses:
         helper = self._taken()
         try:
             found = json.loads(helper.ask(job))
-        except HelperDiedError as error:
+        except JobDiedError as error:
             return [RequestError(f"The chat template of {self.whose} {error}.") for _ in range(num_turns)]
         finally:
             self._idle.append(helper)
@@ -73,11 +73,11 @@ class TemplateProcesses:
         for helper in helpers:
             helper.close()
 
-    def _taken(self) -> Helper:
+    def _taken(self) -> BoundedProcess:
         with self._lock:
             if self._idle:
                 return self._idle.pop()
-            helper = Helper("template", __name__, self.bounds)
+            helper = BoundedProcess("template", __name__, self.bounds)
             if self._is_closed:
                 helper.close()
             self._all.append(helper)

@@ -18,7 +18,7 @@ from builders.adapters import adapter
 from builders.runner_harness import TinyEngine, no_mask, prompt, slotted_runner
 from builders.tiny_model import tiny_model
 
-from penstock.engine.adapters import Adapters
+from penstock.engine.adapters import AdapterTable
 from penstock.protocol.adapter_messages import AdapterLoaded, LoadLora
 from penstock.protocol.messages import Prompt
 
@@ -113,7 +113,7 @@ def serve(runner: Any, trace: Trace) -> int:
     """How many steps it takes."""
     engine = TinyEngine(runner, max_num_batched_tokens=BUDGET, shares_prefixes=False)
     if runner.model.adapters is not None:
-        engine.scheduler.adapters = Adapters(2, 1, lambda message: None, lambda message: None)
+        engine.scheduler.adapters = AdapterTable(2, 1, lambda message: None, lambda message: None)
         engine.scheduler.adapters.load(LoadLora(0, ADAPTER, ""))
         engine.scheduler.adapters.loaded(AdapterLoaded(0, 0))
     steps, coming = 0, trace(random.Random(0))

@@ -10,10 +10,10 @@ from penstock.engine.limits import Limits
 from penstock.engine.loop import STEPS_IN_FLIGHT
 from penstock.engine.scheduler import Scheduler
 from penstock.protocol.messages import (
-    Ended,
     NewSlot,
-    Opened,
     Prompt,
+    SequenceEnded,
+    SequenceOpened,
     StepPlan,
     StepResult,
     Tokens,
@@ -68,13 +68,13 @@ def answer(asked: Prompt, sample: int, max_model_len: int, following: Following 
 class Heard:
     """What a detokenizer has been told of one sequence."""
 
-    def __init__(self, opened: Opened) -> None:
+    def __init__(self, opened: SequenceOpened) -> None:
         self.opened = opened
         self.tokens: list[int] = []
         self.prompt_positions = 0  # with log-probabilities
         self.forward_time = opened.forward_time
         self.preemptions = 0
-        self.ended: Ended | None = None
+        self.ended: SequenceEnded | None = None
 
 
 class Harness:
@@ -146,7 +146,7 @@ class Harness:
     def tokens(self, request_id: int, sample: int = 0) -> list[int]:
         return self.heard[sequence_id(request_id, sample)].tokens
 
-    def ended(self, request_id: int, sample: int = 0) -> Ended | None:
+    def ended(self, request_id: int, sample: int = 0) -> SequenceEnded | None:
         heard = self.heard.get(sequence_id(request_id, sample))
         return heard.ended if heard else None
 

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 
 from builders.engine_harness import VOCABULARY, Harness
 
-from penstock.engine.grammar.apart import ConstraintApart, Report, Start
 from penstock.engine.grammar.constraint import Constraint
 from penstock.engine.grammar.constraints import Constraints
-from penstock.engine.grammar.pace import Pace
+from penstock.engine.grammar.loop_budget import LoopBudget
+from penstock.engine.grammar.remote import RemoteConstraint, Report, SequenceStart
 from penstock.engine.grammar.thoughts import ThoughtState
 from penstock.engine.loop import STEPS_IN_FLIGHT
 from penstock.engine.scheduler import Scheduler
@@ -111,31 +111,31 @@ def _compiled(asked: Grammar) -> ScriptMatcher | str:
     return ScriptMatcher(script) if script else "An empty script."
 
 
-class ScriptApart:
-    """Follows scripts apart as the process of `apart.py` does; what it says is heard at the next `collect`."""
+class ScriptFollower:
+    """Follows scripts as the process of `remote.py` does; what it says is heard at the next `collect`."""
 
     def __init__(self) -> None:
-        self._asked: list[tuple[ConstraintApart, list[int]]] = []
+        self._asked: list[tuple[RemoteConstraint, list[int]]] = []
         self.num_asked = 0
 
     def constraint(
         self, grammar: Grammar, prompt: Prompt, endings: list[int], history: array, *, may_force: bool
-    ) -> ConstraintApart:
-        start = Start("", VOCABULARY, grammar, prompt.thought, prompt.params.reasoning_max_tokens, endings)
-        return ConstraintApart(start, history, may_force=may_force)
+    ) -> RemoteConstraint:
+        start = SequenceStart("", VOCABULARY, grammar, prompt.thought, prompt.params.reasoning_max_tokens, endings)
+        return RemoteConstraint(start, history, may_force=may_force)
 
-    def follow(self, constraint: ConstraintApart) -> None:
+    def follow(self, constraint: RemoteConstraint) -> None:
         constraint.unsent = []
         self._asked.append((constraint, constraint.history.tolist()))
         self.num_asked += 1
 
-    def collect(self) -> list[ConstraintApart]:
+    def collect(self) -> list[RemoteConstraint]:
         asked, self._asked = self._asked, []
         for constraint, tokens in asked:
             constraint.hear(self._report(constraint.start, tokens))
         return [constraint for constraint, _ in asked]
 
-    def _report(self, start: Start, tokens: list[int]) -> Report:
+    def _report(self, start: SequenceStart, tokens: list[int]) -> Report:
         thought = ThoughtState(start.thought, start.thought_limit)
         matcher = _compiled(start.grammar)
         constraint = Constraint(matcher.fork(), thought, start.endings, VOCABULARY, may_force=True)
@@ -145,7 +145,7 @@ class ScriptApart:
         return Report(list(constraint.certain), mask, constraint.completes, constraint.error)
 
 
-class RandomPace(Pace):
+class RandomLoopBudget(LoopBudget):
     """Finds one constraint in so many too dear, whatever it does."""
 
     def __init__(self, one_in: int, seed: int = 0) -> None:
@@ -158,7 +158,8 @@ class RandomPace(Pace):
 
 
 class GuidedHarness(Harness):
-    """A step is computed when its mask has come, as a worker would. One row in `one_dear_in` goes apart (0: none)."""
+    """A step is computed when its mask has come, as a worker would. One row in `one_dear_in` goes to the
+    follower (0: none)."""
 
     def __init__(
         self,
@@ -171,9 +172,9 @@ class GuidedHarness(Harness):
     ) -> None:
         super().__init__(**options)
         self.compiler = compiler or ScriptCompiler()
-        self.apart = ScriptApart()
-        pace = RandomPace(one_dear_in, seed)
-        constraints = Constraints(self.compiler, self.apart, VOCABULARY, may_force=may_force, pace=pace)
+        self.follower = ScriptFollower()
+        budget = RandomLoopBudget(one_dear_in, seed)
+        constraints = Constraints(self.compiler, self.follower, VOCABULARY, may_force=may_force, loop_budget=budget)
         self.scheduler = Scheduler(self.limits, constraints=constraints)
         self.frames: dict[int, MaskFrame] = {}
         self._uncomputed: deque[StepPlan] = deque()
@@ -191,7 +192,7 @@ class GuidedHarness(Harness):
 
     def finish(self) -> None:
         super().finish()
-        if self._random.randrange(2):  # what is followed apart is heard of at any time
+        if self._random.randrange(2):  # the follower's reports may come at any time
             self.scheduler.guided.let_in_heard()
             self._hear_ends()
         self._compute()

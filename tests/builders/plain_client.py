@@ -15,7 +15,6 @@ from penstock import SamplingParams
 from penstock.protocol.attach import (
     ATTACH_PROTOCOL,
     Ask,
-    AskedRequest,
     Attach,
     Attached,
     Declined,
@@ -24,6 +23,7 @@ from penstock.protocol.attach import (
     Piece,
     Pieces,
     StillWorking,
+    WireRequest,
     frame,
 )
 
@@ -70,7 +70,7 @@ class PlainClient:
         assert isinstance(self.hear(), Attached)
         return self
 
-    def ask(self, *requests: AskedRequest, params: Any = None) -> "PlainClient":
+    def ask(self, *requests: WireRequest, params: Any = None) -> "PlainClient":
         return self.send(Ask(list(requests), [SamplingParams(max_tokens=2)] if params is None else params))
 
     def ends(self, count: int) -> list[Piece | Failed]:

@@ -14,10 +14,10 @@ from penstock.engine.limits import Limits
 from penstock.engine.loop import STEPS_IN_FLIGHT
 from penstock.engine.scheduler import Scheduler
 from penstock.protocol.messages import (
-    Ended,
     Logprobs,
     MaskFrame,
     Prompt,
+    SequenceEnded,
     StepPlan,
     StepResult,
     Tokens,
@@ -92,7 +92,7 @@ class Answer:
     def take(self, entry: Logprobs) -> None:
         (self.prompt_logprobs if entry.is_prompt else self.logprobs).extend(positions(entry))
 
-    def end(self, ended: Ended) -> None:
+    def end(self, ended: SequenceEnded) -> None:
         self.finish_reason, self.error = ended.finish_reason, ended.error_msg
 
 

@@ -3,7 +3,7 @@
 import pytest
 from builders.engine_harness import Harness, prompt
 
-from penstock.engine.adapters import Adapters
+from penstock.engine.adapters import AdapterTable
 from penstock.protocol.adapter_messages import (
     NO_ADAPTER,
     AdapterLoaded,
@@ -24,7 +24,7 @@ class Told:
     def __init__(self, max_loras: int = 2, num_ranks: int = 2) -> None:
         self.to_workers: list[LoadAdapter | UnloadAdapter] = []
         self.answers: list[LoraAnswer] = []
-        self.adapters = Adapters(max_loras, num_ranks, self.to_workers.append, self.answers.append)
+        self.adapters = AdapterTable(max_loras, num_ranks, self.to_workers.append, self.answers.append)
         self.in_use: list[int] = []
 
     def take(self, *messages) -> "Told":

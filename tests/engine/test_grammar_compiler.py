@@ -11,8 +11,8 @@ from builders.bundled_model import FOLDER, VOCABULARY
 
 from penstock.engine.grammar.compiler import Compiler, Outcome
 from penstock.engine.grammar.trial import BOUNDS, Trial
+from penstock.protocol.bounded_process import BoundedProcess, JobDiedError
 from penstock.protocol.guided import Grammar
-from penstock.protocol.helper import Helper, HelperDiedError
 
 CHAIN = "start: r0\n" + "".join(f"r{number}: r{number + 1}\n" for number in range(20_000)) + 'r20000: "x"\n'
 # The intersection of so many expressions takes ever twice as long.
@@ -77,7 +77,7 @@ def test_a_chain_of_rules_that_overflows_a_usual_stack_is_compiled(waiting):
 
 def test_a_grammar_without_end_is_ended_and_the_next_one_is_tried():
     trial = Trial(BOUNDS._replace(cpu_seconds=1))
-    with pytest.raises(HelperDiedError, match="1 s of processor time"):
+    with pytest.raises(JobDiedError, match="1 s of processor time"):
         trial.fault(Grammar("json", EXPONENTIAL))
     assert trial.fault(Grammar("regex", "a")) is None
 
@@ -85,25 +85,25 @@ def test_a_grammar_without_end_is_ended_and_the_next_one_is_tried():
 @pytest.mark.parametrize("text", ["a+", "a" * 300_000], ids=["small", "more than a pipe holds"])
 def test_a_trial_that_is_stopped_is_ended_by_the_clock_and_replaced(text):
     trial = Trial(BOUNDS._replace(wall_seconds=0.5))
-    trial._helper.start()
-    os.kill(trial._helper._process.popen.pid, signal.SIGSTOP)
-    with pytest.raises(HelperDiedError, match="takes more than 0.5 s"):
+    trial._process.start()
+    os.kill(trial._process._process.popen.pid, signal.SIGSTOP)
+    with pytest.raises(JobDiedError, match="takes more than 0.5 s"):
         trial.fault(Grammar("regex", text))
-    trial._helper.bounds = BOUNDS
+    trial._process.bounds = BOUNDS
     assert trial.fault(Grammar("regex", "a")) is None
 
 
 def test_a_grammar_whose_trial_died_is_tried_again_when_it_is_asked_for_again(waiting, monkeypatch):
     grammar = Grammar("regex", "killed[0-9]+")
 
-    answer = Helper._ask
+    answer = BoundedProcess._ask
 
     def killed(helper, job):
         monkeypatch.undo()
         helper._process.send(signal.SIGABRT)
         return answer(helper, job)
 
-    monkeypatch.setattr(Helper, "_ask", killed)
+    monkeypatch.setattr(BoundedProcess, "_ask", killed)
     assert "cannot be compiled" in waiting.outcome(grammar)
     assert not isinstance(waiting.outcome(grammar), str)
 

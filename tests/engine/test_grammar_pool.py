@@ -8,7 +8,7 @@ import pytest
 from penstock.engine.grammar import pool as pool_module
 from penstock.engine.grammar.compiler import Compiler
 from penstock.engine.grammar.constraint import Busy
-from penstock.engine.grammar.turns import Turns
+from penstock.engine.grammar.round_robin import RoundRobin
 from penstock.protocol.guided import Grammar
 
 
@@ -151,7 +151,7 @@ def test_a_client_that_has_no_turn_for_long_is_told_and_only_that_one(monkeypatc
 
 
 def test_the_time_that_a_clients_own_take_is_no_waiting():
-    turns = Turns()
+    turns = RoundRobin()
     for item in ("a0", "a1", "a2"):
         turns.put("a", item, now=1.0)
     turns.put("b", "b0", now=2.0)

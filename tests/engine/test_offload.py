@@ -6,7 +6,7 @@ The worker of `Harness` keeps blocks and cells, and ends the run when a row read
 import pytest
 from builders.engine_harness import Harness, answer, prompt
 
-from penstock.engine.offload import SecondTier
+from penstock.engine.offload import SecondTierIndex
 from penstock.protocol.beams import BeamSearchParams
 from penstock.protocol.messages import FailedRow, column, values
 
@@ -34,7 +34,7 @@ def others(number: int, length: int = 40) -> list[int]:
 
 
 def test_the_least_recently_used_cell_is_overwritten_first():
-    tier = SecondTier(2)
+    tier = SecondTierIndex(2)
     tier.offer(key(1), 10)
     tier.offer(key(2), 20)
     tier.take_moves()
@@ -45,7 +45,7 @@ def test_the_least_recently_used_cell_is_overwritten_first():
 
 
 def test_a_chain_that_is_loaded_is_overwritten_from_its_tail():
-    tier = SecondTier(3)
+    tier = SecondTierIndex(3)
     for number in range(3):
         tier.offer(key(number), number)
     tier.pin([key(0), key(1), key(2)])
@@ -55,7 +55,7 @@ def test_a_chain_that_is_loaded_is_overwritten_from_its_tail():
 
 
 def test_what_a_plan_loads_it_does_not_overwrite():
-    tier = SecondTier(2)
+    tier = SecondTierIndex(2)
     tier.offer(key(1), 10)
     tier.offer(key(2), 20)
     tier.take_moves()
@@ -70,7 +70,7 @@ def test_what_a_plan_loads_it_does_not_overwrite():
 
 
 def test_a_cell_that_is_filled_twice_before_a_plan_is_told_once():
-    tier = SecondTier(1)
+    tier = SecondTierIndex(1)
     tier.offer(key(1), 10)
     tier.offer(key(2), 20)
     tier.check()
@@ -78,7 +78,7 @@ def test_a_cell_that_is_filled_twice_before_a_plan_is_told_once():
 
 
 def test_what_is_forgotten_is_neither_saved_nor_found():
-    tier = SecondTier(1)
+    tier = SecondTierIndex(1)
     tier.offer(key(1), 10)
     tier.forget(key(1))
     tier.check()

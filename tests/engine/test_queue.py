@@ -31,14 +31,14 @@ class Queue(WaitingQueue):
         """The next one gets a place."""
         if (first := self.first(**options)) is not None:
             self.pop(first)
-            first.client.take_place()
+            first.client.take_slot()
         return first
 
     def order(self, **options) -> list[int]:
         """In which all would be admitted, if each ended at once."""
         order = []
         while (first := self.admit(**options)) is not None:
-            first.client.leave_place()
+            first.client.leave_slot()
             order.append(first.order[1])
         return order
 
@@ -92,7 +92,7 @@ def test_the_next_place_is_of_who_comes_while_all_are_one_clients():
         queue.add(arrival, client="flood")
     running = [queue.admit() for _ in range(4)]
     queue.add(1000, client="other")
-    running[2].client.leave_place()
+    running[2].client.leave_slot()
     assert queue.admit().order[1] == 1000
 
 
@@ -104,11 +104,11 @@ def test_places_are_shared_out_evenly_however_long_the_answers_of_one_client_are
     for arrival in range(40, 80):
         queue.add(arrival, client="short")
     for _ in range(4):  # of those places that "long" leaves, each becomes one of "short"
-        running.pop().client.leave_place()
+        running.pop().client.leave_slot()
         queue.admit()
     assert {name: queue.client(name).num_running for name in ("long", "short")} == {"long": 4, "short": 4}
     for _ in range(20):  # and from then on each has its own again
-        queue.client("short").leave_place()
+        queue.client("short").leave_slot()
         assert queue.admit().client is queue.client("short")
 
 
@@ -155,7 +155,7 @@ def test_the_client_with_most_of_them_gives_way_and_its_oldest_last():
     queue = Queue()
     sequences = [queue.made(arrival, client="many") for arrival in (1, 2, 3)] + [queue.made(4, client="one")]
     for sequence in sequences:
-        sequence.client.take_place()
+        sequence.client.take_slot()
     assert [victim(sequences[: 1 + count] + sequences[3:]).order[1] for count in (2, 1)] == [3, 2]
 
 
@@ -194,7 +194,7 @@ class Model:
                 self.queue.leave(sequence)
             case ("end" | "give way") as kind, number if self.running:
                 sequence = self.running.pop(number % len(self.running))
-                sequence.client.leave_place()
+                sequence.client.leave_slot()
                 if kind == "give way":
                     self.wait(sequence)
 

@@ -4,7 +4,7 @@ import pytest
 from builders.engine_harness import Harness, answer, prompt
 
 from penstock.protocol.messages import (
-    Forced,
+    ForcedTokens,
     Fork,
     MaskFrame,
     NewSlot,
@@ -83,7 +83,7 @@ def test_forced_tokens_are_appended_before_the_step():
     free, forced = worker(), worker()
     token = sampled(free.step(plan(new=[new()], blocks=[1, 2])))[0]
     forced.step(plan(rows={0: 2}, new=[new()], blocks=[1, 2]))
-    result = forced.step(plan(1, rows={0: 2}, forced=[Forced(0, column([token]))]))
+    result = forced.step(plan(1, rows={0: 2}, forced=[ForcedTokens(0, column([token]))]))
     assert sampled(result) == sampled(free.step(plan(1, rows={0: 1})))
 
 

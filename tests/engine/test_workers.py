@@ -5,7 +5,7 @@ from contextlib import closing
 import msgspec
 import pytest
 
-from penstock.engine.workers import Stopped, Workers, agreed_plan
+from penstock.engine.workers import StopRequested, Workers, agreed_plan
 from penstock.protocol.config import EngineConfig
 from penstock.protocol.messages import (
     Allocate,
@@ -59,7 +59,7 @@ def test_a_stop_before_that_goes_on_to_the_workers(tmp_path):
         closing(Outbox(tmp_path, "engine")) as outbox,
     ):
         outbox.send(Stop())
-        with pytest.raises(Stopped):
+        with pytest.raises(StopRequested):
             workers.agree(engine)
         assert worker.receive(5) == Stop()
 

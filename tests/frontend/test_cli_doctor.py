@@ -8,12 +8,12 @@ from penstock.frontend import cli
 from penstock.frontend.commands import doctor, machine
 from penstock.frontend.commands.survey import ask_survey
 from penstock.protocol.errors import EngineDeadError
-from penstock.protocol.survey import Card, NativeSurvey, Survey, TorchSurvey
+from penstock.protocol.survey import GpuSurvey, NativeSurvey, Survey, TorchSurvey
 
 GIB = 1 << 30
 TORCH = TorchSurvey(version="2.13.0+cpu")
 NATIVE = NativeSurvey("avx2", is_compiled=True, can_compile=True)
-CARD = Card("A card", 80 * GIB, 79 * GIB)
+CARD = GpuSurvey("A card", 80 * GIB, 79 * GIB)
 
 
 @pytest.fixture(autouse=True)
@@ -189,7 +189,7 @@ def test_the_smallest_limit_of_all_control_groups_counts(group, limits, wanted, 
 def test_cards_are_what_nvidia_smi_lists(monkeypatch, tmp_path):
     program(tmp_path / "nvidia-smi", "echo 'NVIDIA H200, 143771, 143000'; echo 'No devices'")
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    assert machine.cards() == [Card("NVIDIA H200", 143771 << 20, 143000 << 20)]
+    assert machine.cards() == [GpuSurvey("NVIDIA H200", 143771 << 20, 143000 << 20)]
 
 
 def test_an_nvidia_smi_that_fails_lists_nothing(monkeypatch, tmp_path):

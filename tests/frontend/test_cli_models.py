@@ -11,7 +11,7 @@ from huggingface_hub import constants
 from penstock.frontend import cli
 from penstock.frontend.commands import models
 from penstock.frontend.models import model_files
-from penstock.protocol.survey import Card, ModelSurvey, Survey, TorchSurvey
+from penstock.protocol.survey import GpuSurvey, ModelSurvey, Survey, TorchSurvey
 
 GIB = 1 << 30
 FITS = ModelSurvey(family="qwen3", context=32768, stored_bytes=GIB, cpu_bytes=2 * GIB, kv_bytes_per_token=100 << 10)
@@ -99,7 +99,7 @@ def test_a_model_too_large_says_how_much_is_missing(capsys, tmp_path, monkeypatc
 
 def test_with_a_card_its_free_memory_counts_and_the_weights_as_stored(capsys, tmp_path, monkeypatch):
     tiny_model(tmp_path / "model", "qwen3")
-    answered(monkeypatch, FITS, available=GIB, torch=TorchSurvey(cards=[Card("A card", 10 * GIB, 3 * GIB)]))
+    answered(monkeypatch, FITS, available=GIB, torch=TorchSurvey(cards=[GpuSurvey("A card", 10 * GIB, 3 * GIB)]))
     status, lines = listed(capsys, tmp_path / "model")
     assert status == 0
     assert lines[1].endswith("yes, takes 1.2 GiB")

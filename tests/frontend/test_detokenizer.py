@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from penstock.frontend.text.detokenizer import Detokenizer
 from penstock.frontend.text.incremental import Decoding
 from penstock.protocol.messages import (
-    Ended,
     Logprobs,
-    Opened,
-    Resumed,
+    SequenceEnded,
+    SequenceOpened,
+    SequenceResumed,
     Tokens,
     column,
     values,
@@ -33,7 +33,7 @@ def ids_of(text):
 
 
 def opened(sequence=1, *, is_streamed=False, **params):
-    return Opened(
+    return SequenceOpened(
         sequence_id=sequence,
         num_prompt=3,
         prompt_tail=column(ids_of("a prompt")),
@@ -94,7 +94,7 @@ def steps_of(token_ids, end, sizes=None):
 
 
 def ended(reason="length", **parts):
-    return Ended(1, reason, **parts)
+    return SequenceEnded(1, reason, **parts)
 
 
 def test_the_process_needs_neither_torch_nor_transformers():
@@ -169,7 +169,7 @@ def test_a_request_that_ends_while_it_waits_is_opened_and_ended_in_one_message()
 
 
 def test_news_of_an_unknown_sequence_is_dropped():
-    caller = Caller(step({7: [1]}, ended=[Ended(7, "length")], resumed=[Resumed(7, 1.0, 1)]))
+    caller = Caller(step({7: [1]}, ended=[SequenceEnded(7, "length")], resumed=[SequenceResumed(7, 1.0, 1)]))
     assert (caller.deltas, caller.aborted) == ([], [])
 
 
@@ -280,7 +280,7 @@ def test_times_are_gathered_until_the_end():
     caller = Caller(
         step(opened=[opened()]),
         step({1: ids_of("hello")[:1]}, forward_time=0.25),
-        step(resumed=[Resumed(1, 2.0, 1)]),
+        step(resumed=[SequenceResumed(1, 2.0, 1)]),
         step({1: ids_of("hello")[1:]}, forward_time=0.25, ended=[ended()]),
     )
     timing = caller.deltas[-1].timing

@@ -9,7 +9,7 @@ from builders.watching import wait_until
 
 from penstock.frontend.session.tree.tree_watch import TreeWatch
 from penstock.frontend.session.tree.watchdog import Timer, Watchdog
-from penstock.protocol.heartbeat import Signs
+from penstock.protocol.heartbeat import HeartbeatLine
 
 SECOND = 10**9
 
@@ -20,9 +20,9 @@ def watch(weight_bytes: int, max_model_len: int = 1024, block_bytes: int = 32, t
     return TreeWatch(tree, timeout)
 
 
-def in_a_step_of(tokens: int, *, steps: int, tokens_before: int, seconds_before: float) -> Signs:
+def in_a_step_of(tokens: int, *, steps: int, tokens_before: int, seconds_before: float) -> HeartbeatLine:
     step_time = int(seconds_before * SECOND)
-    return Signs(0, 0, tokens_before + tokens, 0, tokens_before, 0, steps, step_time)
+    return HeartbeatLine(0, 0, tokens_before + tokens, 0, tokens_before, 0, steps, step_time)
 
 
 def test_a_step_has_time_in_proportion_to_its_tokens():

@@ -58,7 +58,7 @@ def followers():
     """The processes that follow grammars of models of this process."""
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.Error):
-            if "penstock.engine.grammar.apart_process" in process.cmdline():
+            if "penstock.engine.grammar.remote_process" in process.cmdline():
                 yield process
 
 

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 
 from penstock.kernels.cpu.library import available_variants
 from penstock.kernels.cpu.quantized import pack_parts
-from penstock.protocol.conversion import Conversion, Converted, Converting
+from penstock.protocol.conversion import Conversion, ConversionProgress, ConversionResult
 from penstock.protocol.errors import ConfigError
 from penstock.protocol.own_folder import MARK, HeldFolder, make_own
 from penstock.worker.convert import conversion_plan, convert
@@ -113,8 +113,8 @@ def test_it_says_how_far_it_is(source, tmp_path):
     total = sum(each.nbytes for each in load_file(source / "model.safetensors").values())
     assert [each.total for each in said] == [total] * len(said)
     assert sorted(each.done for each in said) == [each.done for each in said]
-    assert said[-1] == Converting(total, total)
-    assert isinstance(made, Converted) and made.before == total > made.after
+    assert said[-1] == ConversionProgress(total, total)
+    assert isinstance(made, ConversionResult) and made.before == total > made.after
 
 
 @pytest.mark.parametrize(

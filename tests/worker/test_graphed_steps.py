@@ -9,7 +9,7 @@ from builders.hand_planned import new, plan, sampled
 from builders.runner_harness import no_mask, slotted_runner
 from builders.tiny_model import tiny_model
 
-from penstock.protocol.messages import Forced, StepPlan, StepResult, column
+from penstock.protocol.messages import ForcedTokens, StepPlan, StepResult, column
 from penstock.worker.models.load import Model, load_model
 from penstock.worker.steps.runner import Runner
 
@@ -22,7 +22,7 @@ OTHERS = {
     "a row that asks for log-probabilities": (new(1, range(20, 24), logprobs=2), DECODING[0]),
     "a row whose logits are changed": (new(1, range(20, 24), repetition_penalty=1.3), DECODING[0]),
     "a row that leaves": (new(1, range(20, 24)), plan(1, [(0, 1, [])], freed=column([1]))),
-    "forced tokens": (new(1, range(20, 24)), plan(1, [(1, 2, []), (0, 1, [])], forced=[Forced(1, column([9]))])),
+    "forced tokens": (new(1, range(20, 24)), plan(1, [(1, 2, []), (0, 1, [])], forced=[ForcedTokens(1, column([9]))])),
 }
 
 

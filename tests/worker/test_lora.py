@@ -14,7 +14,7 @@ from builders.runner_harness import prompt as request
 from builders.tiny_model import FAMILIES, tiny_model
 from torch import Tensor
 
-from penstock.engine.adapters import Adapters
+from penstock.engine.adapters import AdapterTable
 from penstock.protocol.adapter_messages import NO_ADAPTER, AdapterLoaded, LoadLora
 from penstock.protocol.errors import AdapterError
 from penstock.protocol.messages import Fork, NewSlot, Prompt, StepPlan, column
@@ -182,7 +182,7 @@ def test_scheduled_together_as_alone(model_folder, folders, backend, surrounding
     def answers(asked: list[Prompt], **shape) -> list[Answer]:
         budget = {"max_num_batched_tokens": 48} if shape else {}
         engine = TinyEngine(slotted_runner(model, **shape), **budget)
-        engine.scheduler.adapters = Adapters(len(names), 1, lambda message: None, lambda message: None)
+        engine.scheduler.adapters = AdapterTable(len(names), 1, lambda message: None, lambda message: None)
         for place, name in enumerate(names):
             engine.scheduler.adapters.load(LoadLora(place, name, ""))
             engine.scheduler.adapters.loaded(AdapterLoaded(0, place))

@@ -17,7 +17,7 @@ from builders.hand_planned import (
 )
 from builders.runner_harness import no_mask
 
-from penstock.protocol.messages import Forced, Fork, MaskFrame, StepPlan, column, values
+from penstock.protocol.messages import ForcedTokens, Fork, MaskFrame, StepPlan, column, values
 from penstock.worker.steps import logprobs as logprobs_module
 from penstock.worker.steps.slots import PlanError
 
@@ -79,7 +79,7 @@ def test_a_freed_slot_is_taken_again_in_the_same_plan(runner):
 
 def test_forced_tokens_stand_in_the_history_as_if_sampled(runner):
     step(runner, 0, [(0, 2, [0])], new=[new(0, [1, 2])])
-    forced = Forced(0, column([50, 51]))
+    forced = ForcedTokens(0, column([50, 51]))
     # The sampled token and the two forced ones are computed; what follows is sampled.
     assert step(runner, 1, [(0, 3, [1])], forced=[forced]) == [[follower(51, 4)]]
     assert runner.model.batch.token_ids.tolist() == [follower(2, 1), 50, 51]
@@ -225,11 +225,11 @@ BROKEN: dict[str, tuple[StepPlan, str]] = {
     "a block beyond the pool": (plan(1, [(0, 1, [NUM_BLOCKS])]), "outside"),
     "too many blocks": (plan(1, [(0, 1, FULL)]), "longer than"),
     "a token beyond the vocabulary": (plan(1, [], new=[new(1, [VOCABULARY])]), "vocabulary"),
-    "a negative token": (plan(1, [], forced=[Forced(0, column([-1]))]), "vocabulary"),
+    "a negative token": (plan(1, [], forced=[ForcedTokens(0, column([-1]))]), "vocabulary"),
     "an empty history": (plan(1, [], new=[new(1, [])]), "0 tokens"),
     "too long a history": (plan(1, [], new=[new(1, [1] * 25)]), "max_model_len is 24"),
     "all computed already": (plan(1, [], new=[new(1, [1, 2], num_computed=2)]), "computed"),
-    "too much forced": (plan(1, [], forced=[Forced(0, column([1] * 24))]), "forces"),
+    "too much forced": (plan(1, [], forced=[ForcedTokens(0, column([1] * 24))]), "forces"),
     "a fork of nothing": (plan(1, [], forks=[Fork(3, 4, 0, b"")]), "forks slot 3"),
     "a fork onto another": (plan(1, [], forks=[Fork(0, 0, 0, b"")]), "taken"),
     "a copy beyond the pool": (plan(1, [], copies=column([0, NUM_BLOCKS])), "copies"),

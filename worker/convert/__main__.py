@@ -12,7 +12,7 @@ import threading
 import msgspec
 
 from ...protocol.child import usual_signals
-from ...protocol.conversion import Conversion, Refused, Said
+from ...protocol.conversion import Conversion, ConversionMessage, ConversionRefusal
 from ...protocol.errors import PenstockError
 from .convert import convert
 
@@ -23,13 +23,13 @@ def main() -> None:
     signal.signal(signal.SIGTERM, _end)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
-    def say(said: Said) -> None:
+    def say(said: ConversionMessage) -> None:
         print(msgspec.json.encode(said).decode(), flush=True)
 
     try:
         say(convert(asked, say))
     except (PenstockError, OSError) as error:
-        say(Refused(str(error)))
+        say(ConversionRefusal(str(error)))
 
 
 def _end_with_parent() -> None:

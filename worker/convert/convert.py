@@ -18,7 +18,7 @@ from ...kernels.cpu.quantized import unpacked
 from ...kernels.cpu.weights import pack
 from ...kernels.quantized_part import QuantizedPart
 from ...kernels.reference.quantized import quantize_int4, quantize_int8
-from ...protocol.conversion import Conversion, Converted, Converting, Said
+from ...protocol.conversion import Conversion, ConversionMessage, ConversionProgress, ConversionResult
 from ...protocol.errors import ConfigError
 from ...protocol.model_file import read_model_json
 from ...protocol.own_folder import HeldFolder
@@ -35,10 +35,10 @@ _WEIGHTS = {".safetensors", ".bin", ".pt", ".pth", ".gguf", ".onnx", ".h5", ".ms
 _SPARE = 256 << 20  # bytes of disk to be left over
 
 Quantize = Callable[[Tensor], QuantizedPart]
-Say = Callable[[Said], None]
+Say = Callable[[ConversionMessage], None]
 
 
-def convert(asked: Conversion, say: Say) -> Converted:
+def convert(asked: Conversion, say: Say) -> ConversionResult:
     """Make the target folder; raises `PenstockError`."""
     source, target = Path(asked.source), Path(asked.target)
     config = read_config(source)
@@ -55,7 +55,7 @@ def convert(asked: Conversion, say: Say) -> Converted:
         _write_weights([ConvertedFolder(folder / each.name, each) for each in folders], stored, _quantizer(asked), say)
         _write_config(folder, source, asked)
         _copy_the_rest(folder, source, Path(asked.tokenizer))
-    return Converted(before, after)
+    return ConversionResult(before, after)
 
 
 def _quantizer(asked: Conversion) -> Quantize:
@@ -106,7 +106,7 @@ def _write_weights(targets: list[ConvertedFolder], stored: list[Stored], quantiz
         holders = [target for target in targets if target.holds(source.name)]
         for nbytes in _write_tensor(holders, source, quantize):
             done += nbytes
-            say(Converting(done, total))
+            say(ConversionProgress(done, total))
     for target in targets:
         target.close()
 

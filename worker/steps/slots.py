@@ -11,7 +11,7 @@ import numpy
 import torch
 
 from ...protocol.adapter_messages import NO_ADAPTER
-from ...protocol.messages import Forced, Fork, NewSlot, StepPlan
+from ...protocol.messages import ForcedTokens, Fork, NewSlot, StepPlan
 from ..device import on_device
 from ..sampler import ParameterTable, Processors
 
@@ -138,7 +138,7 @@ class SlotTable:
         blocks = _column(fork.block_ids)
         self._append_blocks(numpy.array([target]), blocks, numpy.array([0, len(blocks)]))
 
-    def _force(self, forced: Forced) -> None:
+    def _force(self, forced: ForcedTokens) -> None:
         tokens = numpy.frombuffer(forced.token_ids, numpy.int32)
         self._check_slots(numpy.array([forced.slot]), numpy.array([1]))
         start = int(self.num_tokens[forced.slot])

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ....protocol.attach import AskedConversation, AskedRequest, Attached
+from ....protocol.attach import Attached, WireConversation, WireRequest
 from ....protocol.errors import RequestError
 from ....protocol.sampling import SamplingParams
 from ...requests.conversation_checks import check_conversation
@@ -38,7 +38,7 @@ class AttachedDoor:
         return [self._admit_one(one, notify, is_streamed) for one in asked]
 
     def _admit_one(self, asked: Asked, notify: Notify, is_streamed: bool) -> AttachedRequest:
-        wire = AskedRequest(next(self._numbers), 0, is_streamed=is_streamed)
+        wire = WireRequest(next(self._numbers), 0, is_streamed=is_streamed)
         request = AttachedRequest(asked, wire, notify)
         try:
             if asked.refusal:
@@ -58,11 +58,11 @@ class AttachedDoor:
         return request
 
 
-def on_the_wire(conversation: Conversation) -> AskedConversation:
+def on_the_wire(conversation: Conversation) -> WireConversation:
     """In plain types; functions among the tools become their schemas, a file its template."""
     check_conversation(conversation.messages)
     tools = conversation.tools
-    return AskedConversation(
+    return WireConversation(
         _carried(conversation.messages),
         None if tools is None else [_carried(tool_schema(tool)) for tool in tools],
         _template(conversation.chat_template),

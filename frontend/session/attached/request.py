@@ -6,7 +6,7 @@ Knows nothing of sockets.
 
 from collections import deque
 
-from ....protocol.attach import AskedRequest, Piece
+from ....protocol.attach import Piece, WireRequest
 from ....protocol.messages import values
 from ....protocol.outputs import CompletionOutput, RequestOutput, Samples
 from ...requests.prompts import Asked
@@ -16,7 +16,7 @@ from ...requests.request import Notify, Request
 class AttachedRequest(Request):
     __slots__ = ("_pieces", "_token_ids", "asked", "text", "wire")
 
-    def __init__(self, asked: Asked, wire: AskedRequest, notify: Notify) -> None:
+    def __init__(self, asked: Asked, wire: WireRequest, notify: Notify) -> None:
         super().__init__(notify)
         self.asked = asked
         self.wire = wire

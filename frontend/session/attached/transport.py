@@ -15,7 +15,6 @@ from ....protocol.attach import (
     MOST_REQUESTS,
     Answer,
     Ask,
-    AskedRequest,
     AskStats,
     Cancel,
     Declined,
@@ -23,6 +22,7 @@ from ....protocol.attach import (
     Failed,
     Pieces,
     Question,
+    WireRequest,
     frame,
 )
 from ....protocol.beams import BeamSearchParams
@@ -187,7 +187,7 @@ def _ask(requests: list[AttachedRequest], beams: BeamSearchParams | None) -> Ask
     """A batch shares its parameters, so they travel once."""
     params: list[SamplingParams] = []
     places: dict[int, int] = {}
-    wires: list[AskedRequest] = []
+    wires: list[WireRequest] = []
     for request in requests:
         place = places.setdefault(id(request.asked.params), len(params))
         if place == len(params):

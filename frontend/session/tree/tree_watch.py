@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ....protocol.errors import EngineDeadError
-from ....protocol.heartbeat import Signs
+from ....protocol.heartbeat import HeartbeatLine
 from .vital_signs import Chance, Process, Progress, is_stopped
 from .watchdog import Timer
 
@@ -36,7 +36,7 @@ class _Watched:
     work: Timer = field(default_factory=Timer)  # of its own thread
     step: Timer = field(default_factory=Timer)  # of a step that it has begun, which on a GPU it doesn't wait for
 
-    def count(self, signs: Signs, chance: Chance) -> None:
+    def count(self, signs: HeartbeatLine, chance: Chance) -> None:
         self.work.count(_work_of(signs), chance.seconds)
         self.step.count((signs.done, signs.step_tokens > 0), chance.seconds if signs.step_tokens else 0.0)
         self.stopped = self.stopped + chance.seconds if chance.is_stopped else 0.0
@@ -47,7 +47,7 @@ class TreeWatch:
         self.tree = tree
         self.timeout = timeout
         self._watched = [_Watched(child.role, Process(child.popen.pid)) for child in tree.children]
-        self._signs: dict[str, Signs] = {}
+        self._signs: dict[str, HeartbeatLine] = {}
         self._start = Progress()
 
     def begin(self) -> None:
@@ -95,10 +95,10 @@ class TreeWatch:
                 return self._error([each for each, _, _ in late], what, seconds, bound)
         return None
 
-    def _bound(self, signs: Signs) -> float:
+    def _bound(self, signs: HeartbeatLine) -> float:
         return max(self.timeout, self.step_seconds(signs)) if signs.step_tokens else self.timeout
 
-    def step_seconds(self, signs: Signs) -> float:
+    def step_seconds(self, signs: HeartbeatLine) -> float:
         """What the steps that a worker is in may take."""
         plan = self.tree.plan
         if plan is None:
@@ -157,5 +157,5 @@ class TreeWatch:
         )
 
 
-def _work_of(signs: Signs) -> tuple[int, ...]:
+def _work_of(signs: HeartbeatLine) -> tuple[int, ...]:
     return signs.taken, signs.answered, signs.begun, signs.done

@@ -11,13 +11,13 @@ from builders.bundled_model import FOLDER, VOCABULARY
 from builders.engine_harness import prompt
 from builders.guided_harness import OPEN_THOUGHT, GuidedHarness, grammar
 
-from penstock.engine.grammar import pace as pace_module
-from penstock.engine.grammar.apart import Apart
+from penstock.engine.grammar import loop_budget as loop_budget_module
 from penstock.engine.grammar.compiler import Compiler
-from penstock.engine.grammar.constraint import TOO_DEAR, Constraint
+from penstock.engine.grammar.constraint import TOO_EXPENSIVE, Constraint
+from penstock.engine.grammar.loop_budget import LoopBudget
 from penstock.engine.grammar.matcher import MOST, Matcher, Vocabulary
-from penstock.engine.grammar.pace import Pace
 from penstock.engine.grammar.pool import STACK_BYTES
+from penstock.engine.grammar.remote import RemoteFollower
 from penstock.engine.grammar.thoughts import ThoughtState
 from penstock.protocol.guided import Grammar
 from penstock.protocol.process import wait_for_ends
@@ -29,15 +29,15 @@ DEAR += "".join(f"x{i}: /[a-z]/ x{(i + 1) % 60} | /[a-z]/ x{(i + 7) % 60} | /[a-
 
 
 class Waiting:
-    """An `Apart` and whoever waits for it."""
+    """A `RemoteFollower` and whoever waits for it."""
 
     def __init__(self) -> None:
         self.woken = threading.Event()
-        self.apart = Apart(FOLDER, VOCABULARY, self.woken.set)
+        self.follower = RemoteFollower(FOLDER, VOCABULARY, self.woken.set)
 
     def begun(self, text: str, tokens=(), *, kind="lark", **given):
         asked = msgspec.structs.replace(prompt(0, [1]), grammar=Grammar(kind, text), **given)
-        constraint = self.apart.constraint(asked.grammar, asked, [2], array("i", tokens), may_force=True)
+        constraint = self.follower.constraint(asked.grammar, asked, [2], array("i", tokens), may_force=True)
         return self.heard(constraint)
 
     def took(self, constraint, token):
@@ -46,11 +46,11 @@ class Waiting:
         return self.heard(constraint) if constraint.is_awaited else constraint
 
     def heard(self, constraint):
-        self.apart.follow(constraint)
+        self.follower.follow(constraint)
         while constraint.is_awaited:
             assert self.woken.wait(60), "nobody said what may follow"
             self.woken.clear()
-            self.apart.collect()
+            self.follower.collect()
         return constraint
 
 
@@ -76,20 +76,20 @@ def here(vocabulary, text, thought=None, limit=None):
 @pytest.mark.parametrize("thought, limit", [(None, None), (OPEN_THOUGHT, 3)])
 def test_a_sequence_is_told_what_a_constraint_in_the_loop_would_say(waiting, vocabulary, thought, limit):
     params = msgspec.structs.replace(prompt(0, [1]).params, reasoning_max_tokens=limit)
-    apart = waiting.begun(AMBIGUOUS, thought=thought, params=params)
+    remote = waiting.begun(AMBIGUOUS, thought=thought, params=params)
     constraint = here(vocabulary, AMBIGUOUS, thought, limit)
     for step in range(25):
         masks = [constraint.mask(num_given) for num_given in range(len(constraint.certain) + 1)]
-        assert (list(apart.certain), apart.is_complete, apart.error) == (
+        assert (list(remote.certain), remote.is_complete, remote.error) == (
             list(constraint.certain), constraint.is_complete, constraint.error
         )  # fmt: skip
         if constraint.error is not None:
             break
-        assert [apart.mask(num_given) for num_given in range(len(masks))] == masks
+        assert [remote.mask(num_given) for num_given in range(len(masks))] == masks
         choices = [token for token in allowed(masks[0]) if token != 2]
         token = choices[step * 7 % len(choices)]
         constraint.take(token)
-        waiting.took(apart, token)
+        waiting.took(remote, token)
     assert step > 5
 
 
@@ -121,7 +121,7 @@ def test_sequences_are_followed_on_when_their_process_is_another(waiting, vocabu
     constraints = [waiting.begun(AMBIGUOUS) for _ in range(3)]
     token = allowed(constraints[0].mask(0))[0]
     waiting.took(constraints[2], token)
-    end(waiting.apart._helper)
+    end(waiting.follower._process)
     told = here(vocabulary, AMBIGUOUS)
     told.take(token)
     for constraint in constraints[:2]:
@@ -134,7 +134,7 @@ def test_a_sequence_that_breaks_the_process_ends_and_the_others_are_followed_ane
     first, second = waiting.begun(AMBIGUOUS), waiting.begun(AMBIGUOUS)
     token = allowed(first.mask(0))[0]
     waiting.took(second, token)
-    ends_in_its_job(waiting.apart._helper, signal.SIGABRT)
+    ends_in_its_job(waiting.follower._process, signal.SIGABRT)
     assert "Use a simpler one" in waiting.took(first, token).error
     constraint = here(vocabulary, AMBIGUOUS)
     for each in (token, token):
@@ -144,7 +144,7 @@ def test_a_sequence_that_breaks_the_process_ends_and_the_others_are_followed_ane
 
 def test_the_stack_of_its_thread_is_no_growth_of_a_process():
     waiting = Waiting()
-    helper = waiting.apart._helper
+    helper = waiting.follower._process
     helper.bounds = helper.bounds._replace(memory_bytes=STACK_BYTES)
     waiting.begun(AMBIGUOUS)
     waiting.begun('start: "another"')
@@ -160,7 +160,7 @@ def test_a_sequence_that_has_ended_is_forgotten(waiting):
     gone, other = waiting.begun(AMBIGUOUS), waiting.begun(AMBIGUOUS)
     gone.is_gone = True
     waiting.took(other, allowed(other.mask(0))[0])
-    assert gone not in waiting.apart._numbers and other in waiting.apart._numbers
+    assert gone not in waiting.follower._numbers and other in waiting.follower._numbers
 
 
 def test_a_grammar_that_is_dear_from_its_beginning_is_known_when_it_is_compiled():
@@ -168,12 +168,12 @@ def test_a_grammar_that_is_dear_from_its_beginning_is_known_when_it_is_compiled(
     compiler = Compiler(FOLDER, VOCABULARY, woken.set)
     assert compiler.find(Grammar("lark", DEAR)) is None
     assert woken.wait(60)
-    assert [outcome for _, outcome in compiler.collect()] == [TOO_DEAR]
+    assert [outcome for _, outcome in compiler.collect()] == [TOO_EXPENSIVE]
 
 
 def test_sequences_that_are_followed_apart_are_not_waited_for():
     harness = GuidedHarness(one_dear_in=1)
-    harness.apart.collect = list  # nothing is ever heard
+    harness.follower.collect = list  # nothing is ever heard
     for number in range(4):
         script = grammar([list(range(50))] * 20)
         harness.add(msgspec.structs.replace(prompt(number, [1, 2], max_tokens=20), grammar=script))
@@ -181,7 +181,7 @@ def test_sequences_that_are_followed_apart_are_not_waited_for():
     while harness.ended(9) is None:
         harness.plan()
         harness.finish()
-    assert len(harness.tokens(9)) == 40 and harness.apart.num_asked == 4
+    assert len(harness.tokens(9)) == 40 and harness.follower.num_asked == 4
     assert all(harness.ended(number) is None for number in range(4))
 
 
@@ -193,7 +193,7 @@ class Clock:
 
     def __init__(self, monkeypatch):
         self.now = 0.0
-        monkeypatch.setattr(pace_module.time, "thread_time", lambda: self.now)
+        monkeypatch.setattr(loop_budget_module.time, "thread_time", lambda: self.now)
 
     def takes(self, seconds):
         def work():
@@ -206,39 +206,39 @@ class Timed:
     seconds = 0.0
 
 
-def step(pace, clock, constraints):
+def step(loop_budget, clock, constraints):
     """Those that went on, and how long all took; each takes what it says."""
-    pace.begin_step(0.001)
+    loop_budget.begin_step(0.001)
     start, left = clock.now, []
     for constraint, seconds in constraints:
-        if pace.allows(constraint):
-            pace.timed(constraint, clock.takes(seconds))
+        if loop_budget.allows(constraint):
+            loop_budget.timed(constraint, clock.takes(seconds))
             left.append((constraint, seconds))
     return left, clock.now - start
 
 
 @pytest.mark.parametrize("seconds", [0.0004, 0.001, 0.004])
 def test_dear_masks_have_a_share_of_a_step_however_many_there_are(monkeypatch, seconds):
-    clock, pace = Clock(monkeypatch), Pace()
-    constraints, first = step(pace, clock, [(Timed(), seconds) for _ in range(100)])  # nobody knows them yet
-    constraints, second = step(pace, clock, constraints)
+    clock, loop_budget = Clock(monkeypatch), LoopBudget()
+    constraints, first = step(loop_budget, clock, [(Timed(), seconds) for _ in range(100)])  # nobody knows them yet
+    constraints, second = step(loop_budget, clock, constraints)
     assert constraints and first <= 4 * 0.008 + seconds and second <= 0.008 + seconds
 
 
 def test_cheap_masks_go_on_beside_dear_ones(monkeypatch):
-    clock, pace = Clock(monkeypatch), Pace()
+    clock, loop_budget = Clock(monkeypatch), LoopBudget()
     cheap = [(Timed(), 0.0001) for _ in range(24)]
-    step(pace, clock, [(Timed(), 0.004), (Timed(), 0.004), *cheap])
-    assert len(step(pace, clock, [(Timed(), 0.01), *cheap])[0]) == 25
+    step(loop_budget, clock, [(Timed(), 0.004), (Timed(), 0.004), *cheap])
+    assert len(step(loop_budget, clock, [(Timed(), 0.01), *cheap])[0]) == 25
 
 
 def test_masks_may_take_half_the_time_of_what_they_hide_behind(monkeypatch):
-    clock, pace = Clock(monkeypatch), Pace()
+    clock, loop_budget = Clock(monkeypatch), LoopBudget()
     constraints = [(Timed(), 0.001) for _ in range(60)]
     for constraint, _ in constraints:
         constraint.seconds = 0.001
-    pace.begin_step(0.1)
+    loop_budget.begin_step(0.1)
     for constraint, seconds in constraints:
-        if pace.allows(constraint):
-            pace.timed(constraint, clock.takes(seconds))
+        if loop_budget.allows(constraint):
+            loop_budget.timed(constraint, clock.takes(seconds))
     assert clock.now == pytest.approx(0.05)

@@ -1,7 +1,4 @@
-"""What clients wait for: an item of each in turn, so that one who asks for much holds up nobody who asks for little.
-
-Knows nothing of threads and of what an item is.
-"""
+"""Items that clients wait for, handed out to one client after another: many items of one client delay no other."""
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
@@ -10,12 +7,12 @@ from typing import Generic, TypeVar
 Item = TypeVar("Item", bound=Hashable)
 
 
-class Turns(Generic[Item]):
+class RoundRobin(Generic[Item]):
     def __init__(self, size: Callable[[Item], int] = lambda item: 1) -> None:
         self._size = size
-        # By client in the order of their turns, and each item with when it came.
+        # Each client's items with their arrival times; the clients are in the order of their turns.
         self._lines: dict[str, dict[Item, float]] = {}
-        # Of those clients.
+        # When each of those clients had its last turn.
         self._last_turns: dict[str, float] = {}
         self._sizes: Counter[str] = Counter()
 
@@ -35,7 +32,7 @@ class Turns(Generic[Item]):
             self._sizes[client] += self._size(item)
 
     def drop(self, client: str, item: Item) -> None:
-        """It may be there no more."""
+        """Remove an item, if it is still there."""
         line = self._lines.get(client, {})
         if item not in line:
             return
@@ -46,24 +43,24 @@ class Turns(Generic[Item]):
             self._last_turns.pop(client, None)
 
     def drop_all(self, item: Item) -> None:
-        """Whoever waits for it."""
+        """Remove an item for all clients that wait for it."""
         for client in list(self._lines):
             self.drop(client, item)
 
     def take(self, now: float = 0.0, may_have: Callable[[str], bool] = lambda client: True) -> tuple[str, Item] | None:
-        """The oldest item of the client whose turn it is, of those that may have one."""
+        """Remove and return the oldest item of the next client in turn that `may_have` one."""
         client = next(filter(may_have, self._lines), None)
         if client is None:
             return None
         item = next(iter(self._lines[client]))
         self.drop(client, item)
-        if client in self._lines:  # its next turn comes after those of the others
+        if client in self._lines:  # its next turn comes after all others'
             self._lines[client] = self._lines.pop(client)
             self._last_turns[client] = now
         return client, item
 
     def oldest(self) -> Iterator[tuple[float, str, Item]]:
-        """Of each client its oldest item, and since when neither it nor another of that client has had a turn."""
+        """Each client's oldest item, and since when the client has been waiting for a turn."""
         for client, line in self._lines.items():
             item, came = next(iter(line.items()))
             yield max(came, self._last_turns.get(client, came)), client, item

@@ -1,4 +1,4 @@
-"""The process that follows sequences whose grammars take long (`apart.py`), one job after another."""
+"""The process that follows sequences with expensive grammars for `remote.py`, one job after another."""
 
 import threading
 from collections import OrderedDict
@@ -7,31 +7,31 @@ from pathlib import Path
 
 import msgspec
 
+from ...protocol.bounded_process import serve
 from ...protocol.guided import Grammar
-from ...protocol.helper import serve
-from .apart import Job, Report, Start
 from .constraint import Constraint
 from .matcher import Matcher, Vocabulary
 from .pool import STACK_BYTES
+from .remote import FollowJob, Report, SequenceStart
 from .thoughts import ThoughtState
 
 _MOST_KEPT = 16  # grammars
 
 
-class Followers:
+class FollowerProcess:
     def __init__(self) -> None:
         self._vocabulary: Vocabulary | None = None
         self._compiled: OrderedDict[Grammar, Matcher] = OrderedDict()
         self._constraints: dict[int, Constraint] = {}
         threading.stack_size(STACK_BYTES)
-        self._thread = ThreadPoolExecutor(1)  # the main one's stack is the user's choice
-        self._thread.submit(int).result()  # it has its stack before the process's memory is counted
+        self._thread = ThreadPoolExecutor(1)  # the main thread's stack size is the user's choice
+        self._thread.submit(int).result()  # allocates its stack before the process's memory is bounded
 
     def work(self, content: bytes) -> bytes:
-        job = msgspec.msgpack.decode(content, type=Job)
+        job = msgspec.msgpack.decode(content, type=FollowJob)
         return msgspec.msgpack.encode(self._thread.submit(self._report, job).result())
 
-    def _report(self, job: Job) -> Report:
+    def _report(self, job: FollowJob) -> Report:
         for number in job.gone:
             self._constraints.pop(number, None)
         try:
@@ -43,10 +43,10 @@ class Followers:
             mask = constraint.mask(len(constraint.certain)) if constraint.error is None else None
             bits = None if mask is None else bytes(mask)
             return Report(list(constraint.certain), bits, constraint.completes, constraint.error)
-        except BaseException as error:  # the library's panics are no Exceptions
+        except BaseException as error:  # the library's panics are not Exceptions
             return Report([], None, False, f"It cannot be followed ({type(error).__name__}: {str(error)[:200]}).")
 
-    def _begun(self, start: Start) -> Constraint:
+    def _begun(self, start: SequenceStart) -> Constraint:
         if self._vocabulary is None:
             self._vocabulary = Vocabulary(Path(start.folder), start.vocab_size)
         if (matcher := self._compiled.pop(start.grammar, None)) is None:
@@ -59,4 +59,4 @@ class Followers:
 
 
 if __name__ == "__main__":
-    serve(lambda: Followers().work)
+    serve(lambda: FollowerProcess().work)

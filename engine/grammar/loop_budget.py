@@ -1,6 +1,6 @@
-"""How much of the engine's loop grammars may take in a step, and which of them have to go elsewhere.
+"""How much of the engine's loop grammars may take in a step, and which of them have to move to the follower's process.
 
-Processor time is counted, so that a machine with much else to do changes nothing. Knows nothing of grammars.
+It counts processor time rather than time on the clock, so that other load on the machine makes no difference.
 """
 
 import time
@@ -11,19 +11,19 @@ from .constraint import Constraint
 
 Result = TypeVar("Result")
 
-# What grammars take while the workers compute the next step holds nobody up: half of that time, and that at least.
+# Grammars may take half the time in which the workers compute the next step, which delays nobody; at least this much.
 _SHARE, _LEAST_SECONDS = 0.5, 0.008
-# Beyond it only those go on that took little lately, and beyond so many times it none.
+# Beyond that only constraints that were cheap recently may continue, and beyond this multiple of it none.
 _CHEAP_SECONDS, _MOST = 0.0003, 4
 
 
-class Pace:
+class LoopBudget:
     def __init__(self) -> None:
         self._spent = 0.0
         self._share = _LEAST_SECONDS
 
     def begin_step(self, forward_time: float) -> None:
-        """What is spent is counted anew; the next step takes about as long as the last."""
+        """Reset what is spent; the next step is assumed to take about as long as the last."""
         self._spent = 0.0
         self._share = max(_LEAST_SECONDS, _SHARE * forward_time)
 
@@ -33,11 +33,11 @@ class Pace:
         return self._spent < _MOST * self._share and constraint.seconds < _CHEAP_SECONDS
 
     def timed(self, constraint: Constraint, work: Callable[..., Result], *arguments: object) -> Result:
-        """Do something for a constraint, and remember how long it took."""
+        """Run `work` for a constraint and note how long it took."""
         start = time.thread_time()
         result = work(*arguments)
         seconds = time.thread_time() - start
-        # A mask takes longer than the token before it, which must not hide that.
+        # Masks take longer than tokens, and come alternately: a cheap token must not hide an expensive mask.
         constraint.seconds = max(seconds, constraint.seconds / 2)
         self._spent += seconds
         return result

@@ -1,9 +1,9 @@
-"""Sequences whose grammars would hold the engine's loop up: a process follows them, a token of each in turn.
+"""Follows sequences whose grammars are too expensive for the engine's loop in another process.
 
-A sequence isn't planned until it is known what it may say next. So it gets a token in fewer steps than others, and
-costs their steps nothing; which tokens it gets is the same. What the process can't do within its limits ends the
-sequence that asked for it, and the others are followed anew. Knows nothing of steps. Lives on the loop's thread, but
-for the one that waits for the process; `wake` tells the loop to `collect` what has come.
+Such a sequence isn't planned until its next mask is here. So it gets tokens in fewer steps than others and costs their
+steps nothing, and it gets the same tokens. A job that exceeds the process's limits ends its own sequence; the others
+are followed again from their beginning by a new process. All of this runs on the loop's thread except the thread that
+waits for the process; `wake` tells the loop to `collect` its reports.
 """
 
 import itertools
@@ -16,20 +16,20 @@ from queue import SimpleQueue
 
 import msgspec
 
+from ...protocol.bounded_process import BoundedProcess, Bounds, JobDiedError
 from ...protocol.errors import PenstockError
 from ...protocol.guided import Grammar
-from ...protocol.helper import Bounds, Helper, HelperDiedError
 from ...protocol.messages import Prompt, mask_bytes
 from ...protocol.thought import Thought
 from .constraint import bits
-from .turns import Turns
+from .round_robin import RoundRobin
 
-# Masks give way to what computes the steps. A sequence that is followed anew takes all of its tokens at once.
+# `nice`: the workers go first. `cpu_seconds`: a new process takes all tokens of a sequence in one job.
 _BOUNDS = Bounds(cpu_seconds=10, memory_bytes=2 << 30, wall_seconds=120.0, nice=5)
 
 
-class Start(msgspec.Struct, array_like=True):
-    """Of a sequence that the process doesn't know."""
+class SequenceStart(msgspec.Struct, array_like=True):
+    """What the process needs to begin following a sequence."""
 
     folder: str
     vocab_size: int
@@ -39,60 +39,60 @@ class Start(msgspec.Struct, array_like=True):
     endings: list[int]
 
 
-class Job(msgspec.Struct, array_like=True):
+class FollowJob(msgspec.Struct, array_like=True):
     number: int
-    start: Start | None
-    tokens: list[int]  # that have come: all of them with a start, else those since the last job
-    gone: list[int]  # sequences that nobody follows any more
+    start: SequenceStart | None
+    tokens: list[int]  # all of the sequence's with a start, else those since its last job
+    gone: list[int]  # numbers of sequences that have ended
 
 
 class Report(msgspec.Struct, array_like=True):
     certain: list[int]
-    mask: bytes | None  # behind these
+    mask: bytes | None  # for the token after the certain ones
     completes: bool
     error: str | None
 
 
-class ConstraintApart:
-    """Stands in for a `Constraint`: knows what has come, and what the process said to it."""
+class RemoteConstraint:
+    """Stands in for a `Constraint`: holds the sequence's tokens and the process's last report."""
 
     __slots__ = (
         "_has_heard", "_mask", "_num_bytes", "certain", "client", "completes", "error", "history", "is_gone",
         "may_force", "start", "unsent",
     )  # fmt: skip
 
-    is_apart = True
+    is_remote = True
     is_over = False
 
-    def __init__(self, start: Start, history: "array[int]", *, may_force: bool, client: str = "") -> None:
+    def __init__(self, start: SequenceStart, history: "array[int]", *, may_force: bool, client: str = "") -> None:
         self.start = start
         self.client = client
-        self.history = history  # all tokens that have come; the sequence's own
+        self.history = history  # all tokens so far; the sequence's own array
         self.may_force = may_force
         self.certain: deque[int] = deque()
         self.completes = False
         self.error: str | None = None
         self.is_gone = False
-        self.unsent: list[int] = []  # tokens that have come and that the process doesn't know
+        self.unsent: list[int] = []  # tokens that the process doesn't know yet
         self._num_bytes = mask_bytes(start.vocab_size)
         self._has_heard = False
         self._mask: bytes | None = None
 
     @property
     def is_awaited(self) -> bool:
-        """Nobody knows yet what may follow."""
+        """Whether the report that says what may follow is still to come."""
         return not self._has_heard
 
     @property
     def is_complete(self) -> bool:
-        """Nothing but an ending may follow."""
+        """Whether only an end token may follow."""
         return self._has_heard and not self.certain and self.completes
 
     def binds(self, num_ahead: int) -> bool:
         return True
 
     def take(self, token: int) -> None:
-        """It has come."""
+        """Advance by a token of the answer."""
         self.unsent.append(token)
         if not self.certain:
             self._has_heard = False
@@ -100,7 +100,7 @@ class ConstraintApart:
             self.error = f"Token {token} came where another was certain."
 
     def mask(self, num_given: int) -> bytearray | bytes | None:
-        """A bit for each token that may follow the known ones and `num_given` certain ones; None: any may."""
+        """A bit for each token that may follow the known ones and `num_given` certain ones; None allows any."""
         if len(self.certain) > num_given:
             return bits(0x00, [self.certain[num_given]], self._num_bytes)
         return self._mask
@@ -112,39 +112,39 @@ class ConstraintApart:
         self.completes, self.error = report.completes, report.error
 
 
-class Apart:
-    """Have a constraint that is awaited `follow`ed; `collect` gives those that have heard."""
+class RemoteFollower:
+    """`follow` asks the process about a constraint that is awaited; `collect` returns those with a report."""
 
     def __init__(self, tokenizer_folder: Path, vocab_size: int, wake: Callable[[], None]) -> None:
         self._folder = str(tokenizer_folder)
         self._vocab_size = vocab_size
         self._wake = wake
         self._changed = threading.Condition()
-        self._waiting: Turns[ConstraintApart] = Turns()
-        self._done: SimpleQueue[tuple[ConstraintApart, Report]] = SimpleQueue()
+        self._waiting: RoundRobin[RemoteConstraint] = RoundRobin()
+        self._done: SimpleQueue[tuple[RemoteConstraint, Report]] = SimpleQueue()
         self._thread: threading.Thread | None = None
-        # The thread's own.
-        self._helper = Helper("grammar", "penstock.engine.grammar.apart_process", _BOUNDS)
-        self._generation = 0  # of the process that was asked last
-        self._numbers: dict[ConstraintApart, int] = {}  # of those that it knows
+        # Used by the thread only.
+        self._process = BoundedProcess("grammar", "penstock.engine.grammar.remote_process", _BOUNDS)
+        self._generation = 0  # of the process that got the last job
+        self._numbers: dict[RemoteConstraint, int] = {}  # of the sequences that it knows
         self._count = itertools.count()
 
     def constraint(
         self, grammar: Grammar, prompt: Prompt, endings: list[int], history: "array[int]", *, may_force: bool
-    ) -> ConstraintApart:
+    ) -> RemoteConstraint:
         limit = prompt.params.reasoning_max_tokens
-        start = Start(self._folder, self._vocab_size, grammar, prompt.thought, limit, endings)
-        return ConstraintApart(start, history, may_force=may_force, client=prompt.client)
+        start = SequenceStart(self._folder, self._vocab_size, grammar, prompt.thought, limit, endings)
+        return RemoteConstraint(start, history, may_force=may_force, client=prompt.client)
 
-    def follow(self, constraint: ConstraintApart) -> None:
+    def follow(self, constraint: RemoteConstraint) -> None:
         with self._changed:
             self._waiting.put(constraint.client, constraint)
             self._changed.notify()
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="grammars-apart", daemon=True)
+            self._thread = threading.Thread(target=self._run, name="remote-grammars", daemon=True)
             self._thread.start()
 
-    def collect(self) -> list[ConstraintApart]:
+    def collect(self) -> list[RemoteConstraint]:
         heard = [self._done.get() for _ in range(self._done.qsize())]
         for constraint, report in heard:
             constraint.hear(report)
@@ -159,26 +159,26 @@ class Apart:
                 self._done.put((constraint, self._reported(constraint, tokens)))
                 self._wake()
 
-    def _next(self) -> tuple[ConstraintApart, list[int]]:
+    def _next(self) -> tuple[RemoteConstraint, list[int]]:
         with self._changed:
             while (found := self._waiting.take()) is None:
                 self._changed.wait()
         _, constraint = found
-        # Nothing comes for it until it has heard.
+        # No token comes for it before its report: it isn't planned.
         tokens, constraint.unsent = constraint.unsent, []
         return constraint, tokens
 
-    def _reported(self, constraint: ConstraintApart, tokens: list[int]) -> Report:
+    def _reported(self, constraint: RemoteConstraint, tokens: list[int]) -> Report:
         try:
-            answer = self._helper.ask_as(lambda generation: self._job(constraint, tokens, generation))
+            answer = self._process.ask_as(lambda generation: self._job(constraint, tokens, generation))
             return msgspec.msgpack.decode(answer, type=Report)
-        except HelperDiedError as error:
+        except JobDiedError as error:
             return Report([], None, False, f"This grammar {error}. Use a simpler one.")
-        except PenstockError as error:  # there is no process to be had
+        except PenstockError as error:  # no process could be started
             return Report([], None, False, str(error))
 
-    def _job(self, constraint: ConstraintApart, tokens: list[int], generation: int) -> bytes:
-        if generation != self._generation:  # a new process knows nobody, whatever the last one ended of
+    def _job(self, constraint: RemoteConstraint, tokens: list[int], generation: int) -> bytes:
+        if generation != self._generation:  # a new process knows no sequence
             self._generation = generation
             self._numbers.clear()
         gone = [self._numbers.pop(each) for each in list(self._numbers) if each.is_gone]
@@ -186,4 +186,4 @@ class Apart:
         if constraint not in self._numbers:
             self._numbers[constraint] = next(self._count)
             start, tokens = constraint.start, constraint.history.tolist()
-        return msgspec.msgpack.encode(Job(self._numbers[constraint], start, tokens, gone))
+        return msgspec.msgpack.encode(FollowJob(self._numbers[constraint], start, tokens, gone))

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 from builders.watching import is_running
 
-from penstock.protocol.helper import Bounds, Helper, HelperDiedError
+from penstock.protocol.bounded_process import BoundedProcess, Bounds, JobDiedError
 
 BOUNDS = Bounds(cpu_seconds=1, memory_bytes=256 << 20)
 PID = b"str(__import__('os').getpid()).encode()"
@@ -28,7 +28,7 @@ def open_process(pid):
 
 @pytest.fixture(scope="module")
 def helper():
-    found = Helper("helper", "builders.helper_work", BOUNDS)
+    found = BoundedProcess("helper", "builders.bounded_work", BOUNDS)
     yield found
     found.close()
 
@@ -49,7 +49,7 @@ def test_jobs_are_answered_one_after_another_by_one_process(helper):
     ],
 )
 def test_a_job_that_ends_its_process_is_told_why_and_the_next_one_has_another(helper, job, why):
-    with pytest.raises(HelperDiedError, match=why):
+    with pytest.raises(JobDiedError, match=why):
         helper.ask(job)
     assert helper.ask(b"b'next'") == b"next"
 
@@ -62,9 +62,9 @@ def test_each_job_has_its_own_processor_time(helper):
 
 
 def test_a_process_that_sleeps_is_ended_by_the_clock():
-    helper = Helper("helper", "builders.helper_work", Bounds(wall_seconds=0.5))
+    helper = BoundedProcess("helper", "builders.bounded_work", Bounds(wall_seconds=0.5))
     helper.start()
-    with pytest.raises(HelperDiedError, match="takes more than 0.5 s"):
+    with pytest.raises(JobDiedError, match="takes more than 0.5 s"):
         helper.ask(b"__import__('time').sleep(60)")
     helper.close()
 
@@ -80,7 +80,7 @@ def test_a_job_whose_process_is_killed_from_outside_goes_to_another_and_once_onl
     before = helper.generation
     job = b"__import__('os').kill(__import__('os').getpid(), 9)"
     assert helper.ask_as(lambda generation: PID if generation > before else job) != b""
-    with pytest.raises(HelperDiedError, match="breaks what computes it"):
+    with pytest.raises(JobDiedError, match="breaks what computes it"):
         helper.ask(job)
     assert helper.ask(b"b'next'") == b"next"
     assert helper.generation == before + 3
@@ -95,29 +95,29 @@ def test_a_process_that_died_between_two_jobs_is_replaced_and_its_generation_say
 
 
 def test_a_process_that_is_stopped_is_ended_by_the_clock_however_long_the_job():
-    helper = Helper("helper", "builders.helper_work", Bounds(wall_seconds=0.5))
+    helper = BoundedProcess("helper", "builders.bounded_work", Bounds(wall_seconds=0.5))
     for job in (b"b''", b"b'" + b"x" * 1_000_000 + b"'"):
         helper.start()
         helper._process.send(signal.SIGSTOP)
-        with pytest.raises(HelperDiedError, match="takes more than 0.5 s"):
+        with pytest.raises(JobDiedError, match="takes more than 0.5 s"):
             helper.ask(job)
     helper.close()
 
 
 def test_a_job_ends_with_close_and_none_begins_afterwards():
-    helper = Helper("helper", "builders.helper_work", Bounds())
+    helper = BoundedProcess("helper", "builders.bounded_work", Bounds())
     pid = int(helper.ask(PID))
     threading.Timer(0.1, helper.close).start()
     for job in (b"__import__('time').sleep(60)", b"b''"):
-        with pytest.raises(HelperDiedError, match="was ended with what it worked for"):
+        with pytest.raises(JobDiedError, match="was ended with what it worked for"):
             helper.ask(job)
     assert not is_running(pid)
 
 
 def test_a_process_ends_with_whoever_started_it_even_in_the_midst_of_a_job():
     code = (
-        "from penstock.protocol.helper import Bounds, Helper\n"
-        "helper = Helper('helper', 'builders.helper_work', Bounds())\n"
+        "from penstock.protocol.bounded_process import Bounds, BoundedProcess\n"
+        "helper = BoundedProcess('helper', 'builders.bounded_work', Bounds())\n"
         f"print(helper.ask({PID!r}).decode(), flush=True)\n"
         "helper.ask(b\"__import__('time').sleep(60)\")"
     )

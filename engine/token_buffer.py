@@ -1,8 +1,8 @@
-"""Tokens on their way to the detokenizer, held back over some steps while nobody waits for them.
+"""Holds tokens back from the detokenizer over several steps while nobody waits for them.
 
-An answer that is neither streamed nor watched for stop strings is told at its end. While no other is under way and the
-same sequences get a token each, their steps leave as one message: the fewer processes wake for every token, the less
-they take from the workers, which may have the same cores. Knows nothing of sockets; the loop sends what `take` returns.
+An answer that is neither streamed nor watched for stop strings is told at its end. While no other answer is under way
+and the same sequences get one token each, their steps leave as one message: the fewer processes wake for every token,
+the less they take from the workers, which may share their cores. The loop sends what `take` returns.
 """
 
 from itertools import chain
@@ -12,13 +12,13 @@ from ..protocol.messages import Tokens, column, values
 _MOST_STEPS = 32  # in one message
 
 
-class HeldTokens:
+class TokenBuffer:
     def __init__(self) -> None:
-        self._watched: set[int] = set()  # sequences whose every token is wanted at once
-        self._held: list[Tokens] = []  # of the same sequences, a token each
+        self._watched: set[int] = set()  # sequences whose tokens must leave at once
+        self._held: list[Tokens] = []  # steps of the same sequences, one token each
 
     def take(self, message: Tokens) -> list[Tokens]:
-        """What shall leave now, in this order."""
+        """Take a step's message; returns the messages to send now, in order."""
         self._note_watched(message)
         if not self._may_wait(message):
             return [*self._released(), message]
@@ -35,7 +35,7 @@ class HeldTokens:
 
     def _may_wait(self, message: Tokens) -> bool:
         has_news = message.opened or message.resumed or message.ended or message.logprobs
-        is_even = len(message.token_ids) == len(message.num_tokens)  # a token each
+        is_even = len(message.token_ids) == len(message.num_tokens)  # one token each
         return not self._watched and not has_news and is_even
 
     def _fits(self, message: Tokens) -> bool:
@@ -49,7 +49,7 @@ class HeldTokens:
 
 
 def _together(steps: list[Tokens]) -> Tokens:
-    """One message of steps that gave the same sequences a token each."""
+    """Merge steps that gave the same sequences one token each into one message."""
     if len(steps) == 1:
         return steps[0]
     by_sequence = zip(*(values(step.token_ids) for step in steps), strict=True)

@@ -1,11 +1,12 @@
-"""A helper process for work that may hang, grow or break what does it: one job after another, each within limits.
+"""Runs jobs that may hang, grow or crash in a process with limits, one after another.
 
-`Helper` is the side of whoever has the work, `serve` that of the process. The kernel holds the process to its processor
-time and memory, the other side to its time on the clock; whatever ends it ends the job that it was at, and the next job
-gets a new process. Knows nothing of what a job is.
+`BoundedProcess` is the caller's side, `serve` the side of the process. The kernel bounds the processor time and memory
+of each job, the caller its time on the clock. A job that ends the process fails alone: the next job gets a new process.
 """
 
+import math
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -16,55 +17,54 @@ from typing import NamedTuple
 
 from .child import begin
 from .process import ChildProcess, start_child, wait_for_ends
-from .process_limits import address_space, bound_memory, bound_time
 
 _HEAD_BYTES = 8
 _PIECE_BYTES = 1 << 20
-# Before an answer: whether the process takes another job.
+# Sent before an answer: whether the process takes another job.
 _LAST, _MORE = b"1", b"0"
 _CLOSED = "was ended with what it worked for"
-# One whose line has ended is about to end, too.
+# A process that has closed its socket is about to end, too.
 _LAST_SECONDS = 1.0
 
 
 class Bounds(NamedTuple):
-    """What one job may take; memory is beyond what the process has at its start."""
+    """What one job may use; memory counts beyond what the process has at its start."""
 
     cpu_seconds: int = 5
     memory_bytes: int = 512 << 20
-    wall_seconds: float = 30.0  # where the process gets no processor
+    wall_seconds: float = 30.0  # in case the process gets no processor time
     nice: int = 0
 
 
-class HelperDiedError(Exception):
-    """The job has ended its process; says by what, as the end of a sentence."""
+class JobDiedError(Exception):
+    """The job has ended its process; the message says how, as the end of a sentence."""
 
 
-class _KilledError(HelperDiedError):
-    """From outside, by a person or by a kernel without memory: perhaps it is not the job's fault."""
+class _KilledError(JobDiedError):
+    """Killed from outside, by a person or by a kernel without memory: perhaps not the job's fault."""
 
 
-class Helper:
-    """One process, started when it is first needed and again after a death; one job at a time."""
+class BoundedProcess:
+    """One process, started when it is first needed and again after it has died; one job at a time."""
 
     def __init__(self, role: str, module: str, bounds: Bounds) -> None:
         self.role = role
         self.module = module
         self.bounds = bounds
-        self.generation = 0  # of the process: what one was told, the next one doesn't know
+        self.generation = 0  # counts processes: each knows only its own jobs
         self._process: ChildProcess | None = None
         self._line: socket.socket | None = None
         self._is_closed = False
         self._at_work = threading.RLock()
 
     def start(self) -> None:
-        """Get ready for the first job; returns at once."""
+        """Start the process for the first job; returns at once."""
         self._ready()
 
     def _ready(self) -> tuple[ChildProcess, socket.socket]:
         with self._at_work:
             if self._is_closed:
-                raise HelperDiedError(_CLOSED)
+                raise JobDiedError(_CLOSED)
             if self._process is None or self._line is None or self._process.has_ended:
                 self._release()
                 self._process, self._line = _started(self.role, self.module, self.bounds)
@@ -74,11 +74,11 @@ class Helper:
             return self._process, self._line
 
     def ask(self, job: bytes) -> bytes:
-        """What the process makes of the job; raises `HelperDiedError` where the job ends the process."""
+        """The answer to a job; raises `JobDiedError` if the job ends the process."""
         return self.ask_as(lambda generation: job)
 
     def ask_as(self, job_for: Callable[[int], bytes]) -> bytes:
-        """The same for a job that goes on from others: it is made for the process, of that generation, that gets it."""
+        """The same for a job that builds on earlier ones: `job_for` gets the generation of its process."""
         with self._at_work:
             try:
                 return self._ask(job_for)
@@ -95,7 +95,7 @@ class Helper:
         except TimeoutError:
             process.send(signal.SIGKILL)
             self._release()
-            raise HelperDiedError(f"takes more than {self.bounds.wall_seconds:g} s") from None
+            raise JobDiedError(f"takes more than {self.bounds.wall_seconds:g} s") from None
         except OSError:
             answer = None
         if not answer:
@@ -105,35 +105,35 @@ class Helper:
         return answer[1:]
 
     def close(self) -> None:
-        """End the process, whatever it is doing; from any thread, and for good."""
+        """End the process for good, whatever it is doing. Any thread may call this."""
         self._is_closed = True
         if (process := self._process) is not None:
             process.send(signal.SIGKILL)
-        with self._at_work:  # what was asked is answered by its end
+        with self._at_work:  # its end answers the job that it was at
             self._release()
 
-    def _error(self) -> HelperDiedError:
+    def _error(self) -> JobDiedError:
         status = self._release()
         if self._is_closed:
-            return HelperDiedError(_CLOSED)
+            return JobDiedError(_CLOSED)
         if status == -signal.SIGXCPU:
-            return HelperDiedError(f"takes more than {self.bounds.cpu_seconds} s of processor time")
-        kind = _KilledError if status == -signal.SIGKILL else HelperDiedError
+            return JobDiedError(f"takes more than {self.bounds.cpu_seconds} s of processor time")
+        kind = _KilledError if status == -signal.SIGKILL else JobDiedError
         return kind(f"takes more than {self.bounds.memory_bytes >> 20} MiB, or breaks what computes it")
 
     def _release(self) -> int | None:
-        """How the process has ended."""
+        """Let go of the process; returns its exit status."""
         if self._process is None or self._line is None:
             return None
         process, line, self._process, self._line = self._process, self._line, None, None
         line.close()
-        wait_for_ends([process], _LAST_SECONDS)  # by itself, which says more than a kill
+        wait_for_ends([process], _LAST_SECONDS)  # by itself: that status says more than a kill's
         process.close()
         return process.status
 
 
 def _started(role: str, module: str, bounds: Bounds) -> tuple[ChildProcess, socket.socket]:
-    """The process and the line to it, which is its standard input."""
+    """The process and the socket to it, which is its standard input."""
     ours, theirs = socket.socketpair()
     with theirs:
         nothing = subprocess.DEVNULL
@@ -186,3 +186,22 @@ def _begun() -> Bounds:
     cpu_seconds, memory_bytes, wall_seconds, nice = begin()
     os.nice(int(nice))
     return Bounds(int(cpu_seconds), int(memory_bytes), float(wall_seconds), int(nice))
+
+
+def bound_memory(num_bytes: int) -> None:
+    """Bound this process to so many bytes of address space beyond what it has, and dump no core if it needs more."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_AS, (address_space() + num_bytes, resource.RLIM_INFINITY))
+
+
+def bound_time(cpu_seconds: int) -> None:
+    """Bound this process to so much more processor time; beyond that the kernel sends SIGXCPU."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    end = math.ceil(used.ru_utime + used.ru_stime) + cpu_seconds
+    resource.setrlimit(resource.RLIMIT_CPU, (end, resource.RLIM_INFINITY))
+
+
+def address_space() -> int:
+    """The size of this process's address space in bytes."""
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[0]) * resource.getpagesize()
