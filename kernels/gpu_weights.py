@@ -15,6 +15,7 @@ Knows nothing of files, layers or kernels.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -63,21 +64,22 @@ def pack(parts: Sequence[Part], form: WeightForm, device: torch.device) -> GpuWe
     if len(integers) == len(parts) and all(map(_is_int8_by_row, integers)):
         return _packed_int8(integers, device)
     if len(integers) == len(parts):
-        nibbles = [part if part.bits == 4 else part.as_nibbles() for part in integers]
-        if all(nibbles) and _are_int4_in_groups(nibbles):
+        nibbles = [each for part in integers if (each := part if part.bits == 4 else part.as_nibbles())]
+        if len(nibbles) == len(parts) and _are_int4_in_groups(nibbles):
             return _packed_int4(nibbles, device)
     return _packed_floats(parts, WeightForm("int8"), device)
 
 
 def unpacked(weight: GpuWeight) -> QuantizedPart:
     """What an integer weight holds, out of the products' order."""
+    scales = cast(Tensor, weight.scales)
     if weight.kind == "int8":
-        return QuantizedPart(weight.values, weight.scales[:, None], None, weight.in_features)
+        return QuantizedPart(weight.values, scales[:, None], None, weight.in_features)
     blocks = weight.values.unflatten(1, (-1, weight.half))
     values = torch.stack((blocks & 15, blocks >> 4), 2).flatten(1)[:, : weight.in_features].contiguous()
     num_groups = -(-weight.in_features // weight.group_size)
     zeros = None if weight.zeros is None else weight.zeros[:, :num_groups]
-    return QuantizedPart(values, weight.scales[:, :num_groups], zeros, weight.group_size, weight.order)
+    return QuantizedPart(values, scales[:, :num_groups], zeros, weight.group_size, weight.order)
 
 
 def half_block(group_size: int) -> int:
@@ -89,11 +91,14 @@ def _packed_floats(parts: Sequence[Part], form: WeightForm, device: torch.device
     if form.kind == "int8":
         return _packed_int8(_quantized(parts, quantize_int8, device), device)
     if form.kind == "int4":
-        # Whole rows are one group, as long as the values with what pads them.
-        group_size = min(form.group_size, _padded(parts[0].shape[1], LARGEST_HALF))
-        return _packed_int4(_quantized(parts, lambda rows: quantize_int4(rows, group_size), device), device)
+
+        def quantize(rows: Tensor) -> QuantizedPart:
+            # Whole rows are one group, as long as the values with what pads them.
+            return quantize_int4(rows, min(form.group_size, _padded(rows.shape[1], LARGEST_HALF)))
+
+        return _packed_int4(_quantized(parts, quantize, device), device)
     values = torch.cat([part.to(device, DTYPES[form.kind]) for part in parts])
-    return GpuWeight(form.kind, *values.shape, 0, values)
+    return GpuWeight(form.kind, values.shape[0], values.shape[1], 0, values)
 
 
 def _quantized(
@@ -110,7 +115,7 @@ def _quantized(
 def _packed_int8(parts: Sequence[QuantizedPart], device: torch.device) -> GpuWeight:
     values = torch.cat([part.values.to(device) for part in parts])
     scales = torch.cat([part.scales[:, 0].to(device, torch.float32) for part in parts])
-    return GpuWeight("int8", *values.shape, 0, values, scales)
+    return GpuWeight("int8", values.shape[0], values.shape[1], 0, values, scales)
 
 
 def _packed_int4(parts: Sequence[QuantizedPart], device: torch.device) -> GpuWeight:

@@ -28,7 +28,9 @@ class LoraForm:
 class LoraWeights(Protocol):
     """The weights of all adapters for one product, whose outputs may be several parts side by side."""
 
-    nbytes: int  # planned for all adapters, whether loaded or not
+    @property
+    def nbytes(self) -> int:
+        """What is planned for all adapters, whether loaded or not."""
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:

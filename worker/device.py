@@ -5,9 +5,11 @@ is a backend's business.
 """
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy
 import torch
+from torch import Tensor
 
 from ..protocol.config import EngineConfig
 from ..protocol.errors import ConfigError
@@ -70,12 +72,49 @@ def device_name(device: torch.device) -> str:
         return next(names, "CPU")
 
 
-def on_device(array: numpy.ndarray, device: torch.device) -> torch.Tensor:
+def on_device(array: numpy.ndarray, device: torch.device) -> Tensor:
     """The array as a tensor: in place on a CPU, else a copy that the host does not wait for."""
     tensor = torch.from_numpy(array)
     return pinned(tensor).to(device, non_blocking=True) if kind_of(device).is_asynchronous else tensor
 
 
-def pinned(tensor: torch.Tensor) -> torch.Tensor:
+def pinned(tensor: Tensor) -> Tensor:
     """The same where a GPU reads it by itself: from other memory a copy may wait for what the GPU has to do before."""
     return tensor.pin_memory() if torch.cuda.is_available() else tensor
+
+
+class OnHost:
+    """A tensor as the host will see it; on a CPU it is there at once, and the same memory."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._arrived: torch.cuda.Event | None = None
+        self._tensor = tensor
+        if kind_of(tensor.device).is_asynchronous:
+            self._copy_beside(tensor)
+
+    def _copy_beside(self, tensor: Tensor) -> None:
+        beside = _side_stream(tensor.device)
+        beside.wait_stream(torch.cuda.current_stream(tensor.device))
+        with torch.cuda.stream(beside):
+            self._tensor = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+            self._tensor.copy_(tensor, non_blocking=True)
+            self._arrived = torch.cuda.Event(blocking=True)  # who waits for it sleeps
+            self._arrived.record(beside)
+        # Its memory is nobody else's before the copy is done.
+        tensor.record_stream(beside)
+
+    def numpy(self) -> numpy.ndarray:
+        if self._arrived is not None:
+            self._arrived.synchronize()
+        return self._tensor.numpy()
+
+
+def departed(device: torch.device) -> None:
+    """What is launched from here on runs when all that was sent has been read: it may write where that lay."""
+    if kind_of(device).is_asynchronous:
+        torch.cuda.current_stream(device).wait_stream(_side_stream(device))
+
+
+@cache
+def _side_stream(device: torch.device) -> torch.cuda.Stream:
+    return torch.cuda.Stream(device)

@@ -14,6 +14,7 @@ from ..heads import HeadForm
 from ..lora import Adapted, LoraForm
 from ..operations import LayerKV, TensorOperations
 from ..packed_weight import PackedWeight, pack
+from ..quantized_part import QuantizedPart
 from ..reference.attention import attention, write_kv
 from ..reference.linear import linear
 from ..reference.lora import add_lora
@@ -31,11 +32,11 @@ class TorchOperations(TensorOperations):
         """The one that this tree computes."""
         return operation.row_invariant if self.is_invariant and operation.row_invariant else operation
 
-    def pack(self, parts: list[Tensor], form: WeightForm) -> PackedWeight:
+    def pack(self, parts: list[Tensor | QuantizedPart], form: WeightForm) -> PackedWeight:
         placed = [part.to(self.device, DTYPES[form.kind]) for part in parts]
         return pack(placed[0] if len(placed) == 1 else torch.cat(placed))
 
-    def table(self, part: Tensor, form: WeightForm) -> Tensor:
+    def table(self, part: Tensor | QuantizedPart, form: WeightForm) -> Tensor:
         return part.to(self.device, DTYPES[form.kind], copy=True)
 
     def tied_weight(self, table: Tensor, form: WeightForm) -> PackedWeight:

@@ -63,7 +63,7 @@ class TritonOperations(TensorOperations):
             forms = _OF_QUANTIZED_ROWS
         return Multiplier(forms[self.is_invariant], weight)
 
-    def table(self, part: Tensor, form: WeightForm) -> Tensor:
+    def table(self, part: Tensor | QuantizedPart, form: WeightForm) -> Tensor:
         # Rows are read, not multiplied with: kept as floats whatever the matrices are.
         return part.to(self.device, DTYPES.get(form.kind, self.activations), copy=True)
 

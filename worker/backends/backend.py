@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
@@ -17,10 +17,9 @@ from ..kv.kv_cache import AnyKVCache, KVShape
 from ..models.decoder import Decoder
 from ..parallel import Parallel
 from ..sampler import Sample, sample
-from ..steps.batch import Batch
+from ..steps.batch import Batch, step_batch
 from ..steps.fast_decode import FastDecode
 from ..steps.slots import SlotTable, StepRows
-from ..steps.step_batch import step_batch
 from ..weights.packed_cache import PackedCache
 
 if TYPE_CHECKING:
@@ -32,7 +31,8 @@ Tell = Callable[[int, int], None]  # how many steps are captured, and of how man
 class Runs(Protocol):
     """What computes a batch: a decoder, or something that stands in for it."""
 
-    def forward(self, batch: Batch) -> Tensor: ...
+    def forward(self, batch: Any) -> Tensor:
+        """The stream behind the last layer, of what the backend's `batch` made."""
 
     def logits(self, hidden: Tensor, rows: Tensor) -> Tensor: ...
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...kernels import HeadForm
 from ..models.config import ModelConfig
-from ..steps.batch import Batch
+from ..steps.batch import LayerInputs
 from ..weights.checkpoint import Weights
 from .linear import QKVLinear, RowLinear
 
@@ -39,7 +39,7 @@ class Attention:
         width = config.num_heads * config.head_dim
         self.output = RowLinear(weights.at("o_proj"), width, config.hidden_size, granularity=config.head_dim)
 
-    def __call__(self, x: Any, batch: Batch) -> Any:
+    def __call__(self, x: Any, batch: LayerInputs) -> Any:
         """`x` and what comes back are [T, hidden]; heads are those of this rank."""
         kv = batch.kv.of_layer(self.layer)
         heads = self.qkv(x, batch.adapted)  # [T, (heads + 2 × kv_heads) × head_dim]: queries, keys, values

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from ...kernels.sampling import scan
 from ...protocol.messages import Candidates, FailedRow
+from ..device import OnHost
 from ..sampler import FAULTS
 from .logprobs import TokenLogprobs, token_logprobs
-from .on_host import OnHost
 
 _NOT_FINITE = FAULTS[1].message
 

@@ -13,8 +13,7 @@ from torch import Tensor
 
 from ...kernels.sampling import ranked_logprobs
 from ...protocol.messages import Logprobs, column
-from ..device import on_device
-from .on_host import OnHost
+from ..device import OnHost, on_device
 
 # Of logits and what is found in them: torch's operations hold some five times that while they look.
 _PIECE_BYTES = 32 << 20

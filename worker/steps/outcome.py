@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 import numpy
 
 from ...protocol.messages import Candidates, FailedRow, Logprobs, StepResult, column
+from ..device import OnHost
 from ..sampler import FAULTS
-from .on_host import OnHost
 from .slots import StepRows
 
 _NONE = numpy.empty((0, 2), numpy.int64)

@@ -17,20 +17,18 @@ from torch import Tensor
 from ...protocol.faults import point
 from ...protocol.messages import Logprobs, MaskFrame, StepPlan, StepResult, mask_bytes, values
 from ...protocol.trace import Trace
-from ..device import on_device
+from ..device import OnHost, on_device
 from ..kv.kv_cache import AnyKVCache
 from ..kv.second_tier import SecondTier
 from ..parallel import Parallel
 from ..sampler import Mask, Sample, Sampled, SamplingRows, sample
 from ..sampler.parameters import NO_LOGPROBS
-from .batch import Batch
+from .batch import Batch, MakeBatch, step_batch
 from .candidates import candidates
 from .fast_decode import FastDecode
 from .logprobs import TokenLogprobs, certainty, logprobs_of_prompt, logprobs_of_rows, piece_length, token_logprobs
-from .on_host import OnHost
 from .outcome import Outcome
 from .slots import PlanError, SlotTable, StepRows
-from .step_batch import MakeBatch, step_batch
 
 AwaitMask = Callable[[int], MaskFrame]
 

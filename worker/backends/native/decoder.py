@@ -5,7 +5,7 @@ a new one, in milliseconds. Knows nothing of what the layers compute.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy
 from torch import Tensor
@@ -13,7 +13,7 @@ from torch import Tensor
 from ....kernels.cpu.arguments import Step
 from ....kernels.cpu.operations import NativeOperations
 from ....kernels.cpu.program import Buffer, Program
-from ...kv.kv_cache import NativeKVCache
+from ...kv.kv_cache import AnyKVCache, NativeKVCache
 from ...models.decoder import Decoder
 from ...steps.batch import Batch
 
@@ -51,7 +51,7 @@ class RecordedDecoder:
         self._head: Record | None = None
         self._held: list[Any] = []  # what the step points to
 
-    def records(self, kv: NativeKVCache) -> tuple[Record, Record] | None:
+    def records(self, kv: AnyKVCache) -> tuple[Record, Record] | None:
         """Layers and head as they stand recorded for this memory, for whoever fills the step on his own."""
         if self._kv is not kv or self._layers is None or self._head is None:
             return None
@@ -64,9 +64,10 @@ class RecordedDecoder:
 
     def forward(self, batch: Batch) -> Tensor:
         """[T, hidden]: the stream behind the last layer, until the next step overwrites it."""
+        kv = cast(NativeKVCache, batch.kv)  # the backend made it
         tokens = len(batch.positions)
-        if self._layers is None or self._kv is not batch.kv or tokens > self._layers.program.capacity:
-            self._kv, self._layers = batch.kv, self._recorded_layers(batch.kv, _capacity(tokens))
+        if self._layers is None or self._kv is not kv or tokens > self._layers.program.capacity:
+            self._kv, self._layers = kv, self._recorded_layers(kv, _capacity(tokens))
             self._head = None  # it reads where the layers wrote
         self._point_to(batch)
         self._layers.program.replay()

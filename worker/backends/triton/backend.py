@@ -81,9 +81,9 @@ class TritonBackend(Backend):
     def batch(self, table: SlotTable, rows: StepRows, kv: DeviceKVCache) -> DeviceBatch:  # type: ignore[override]
         return DeviceBatch(table, rows, kv)
 
-    def capture(
+    def capture(  # type: ignore[override]  # with what `kv_memory` has made
         self, model: Model, table: SlotTable, kv: DeviceKVCache, ranks: Parallel, most_bytes: int, tell: Tell
-    ) -> None:  # type: ignore[override]
+    ) -> None:
         Captures(model, table, kv, ranks).all(most_bytes, tell)
 
     def sample(self, runs: GraphedDecoder) -> Sample:  # type: ignore[override]  # what `runs` has made

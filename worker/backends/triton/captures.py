@@ -9,10 +9,11 @@ import logging
 import time
 from dataclasses import dataclass
 from itertools import product
+from typing import cast
 
 import torch
 
-from ...kv.kv_cache import AnyKVCache
+from ...kv.kv_cache import AnyKVCache, DeviceKVCache
 from ...models.load import Model
 from ...parallel import Parallel
 from ...steps.slots import SlotTable
@@ -71,7 +72,7 @@ class Captures:
 
     @torch.inference_mode()
     def _capture(self, runs: GraphedDecoder, key: Key) -> None:
-        graph = runs.captured(key, self.table, self.kv)
+        graph = runs.captured(key, self.table, cast(DeviceKVCache, self.kv))
         graph.logits = graph.replay()  # of no rows; from here on a choice finds them
         if self.ranks.rank == 0 and isinstance(self.model.sample, GraphedChoice):
             self._capture_choices(self.model.sample, graph)

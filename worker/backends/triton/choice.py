@@ -10,16 +10,15 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy
 import torch
 from torch import Tensor
 
 from ....kernels.sampling import NO_ROW, DeviceMask
-from ...device import pinned
+from ...device import departed, pinned
 from ...sampler import Choose, Mask, ParameterTable, Sampled, SamplingRows, are_adjusted, sample_by_race
-from ...steps.on_host import departed
 from .decoder import Graph, GraphedDecoder
 from .device_batch import StepColumns
 
@@ -78,7 +77,8 @@ class GraphedChoice:
         mask = self._room_for(parameters).first(graph.size) if kind.is_masked else None
 
         def choice() -> Tensor:
-            return self.choose(graph.logits, draws, mask)
+            # A step is replayed before its tokens are chosen.
+            return self.choose(cast(Tensor, graph.logits), draws, mask)
 
         replay = self.runs.capture_choice(choice)
         which = ("best" if kind.are_best else "drawn") + (", masked" if kind.is_masked else "")

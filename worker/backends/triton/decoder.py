@@ -11,18 +11,21 @@ import logging
 import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import torch
 from torch import Tensor
 
 from ....kernels.lora import DeviceAdapted
 from ....kernels.paged import Rotation
-from ...kv.kv_cache import AnyKVCache
+from ...kv.kv_cache import DeviceKVCache
 from ...models.decoder import Decoder
 from ...steps.slots import SlotTable, StepRows
 from .capture import Capture, captures
 from .device_batch import DeviceBatch, Inputs, StepColumns, inputs_of, packed
+
+if TYPE_CHECKING:  # its kernels import triton
+    from ....kernels.triton.operations import TritonOperations
 
 _LOG = logging.getLogger(__name__)
 _SHORTEST_CONTEXT, _CONTEXT_STEP = 1024, 4
@@ -76,27 +79,34 @@ class GraphedDecoder:
     capture_choice: Capture = field(default_factory=captures)
     _graphs: dict[Key, Graph] = field(default_factory=dict)
     _serving: dict[Key, Graph] | None = None  # once all are captured: which of them serves a key
-    _kv: AnyKVCache | None = None
+    _kv: DeviceKVCache | None = None
     _last: Replayed | None = None
+
+    @property
+    def ops(self) -> "TritonOperations":
+        return cast("TritonOperations", self.decoder.placement.ops)  # those of the backend that made this
 
     def forward(self, batch: DeviceBatch) -> Tensor:
         """[T, hidden]: the stream behind the last layer, until the next step overwrites it."""
         self._last = None
         if not self.captures_steps or not batch.only_decodes:
-            return self._stream(batch.inputs(self.decoder.placement.ops), batch)
-        self.replayed(batch)
-        self._last = self._last._replace(rows=batch.logit_rows)
-        return self._last.graph.hidden[: batch.num_tokens]
+            return self._stream(batch.inputs(self.ops), batch)
+        last = self._replay(batch)
+        self._last = last._replace(rows=batch.logit_rows)
+        return last.graph.hidden[: batch.num_tokens]
 
     def replayed(self, batch: DeviceBatch) -> Tensor:
         """The logits of a batch that only decodes, one row after another."""
+        self._last = self._replay(batch)
+        return self._last.logits
+
+    def _replay(self, batch: DeviceBatch) -> Replayed:
         graph, size = self._graph_for(batch)
         graph.columns.copy_(packed(batch.step_rows, size), non_blocking=True)
         if graph.adapted is not None:
             graph.adapted.take(batch.adapters)
         graph.logits = graph.replay()
-        self._last = Replayed(graph, graph.logits[: batch.num_tokens])
-        return self._last.logits
+        return Replayed(graph, graph.logits[: batch.num_tokens])
 
     def logits(self, hidden: Tensor, rows: Tensor) -> Tensor:
         """[S, vocabulary] in float32 of rows of the last step's `hidden`, until the next step overwrites them."""
@@ -115,7 +125,7 @@ class GraphedDecoder:
         adapted = (True, False) if self.decoder.placement.adapters is not None else (False,)
         return [Key(size, context, has) for size in sizes for context in contexts for has in adapted]
 
-    def captured(self, key: Key, table: SlotTable, kv: AnyKVCache) -> Graph:
+    def captured(self, key: Key, table: SlotTable, kv: DeviceKVCache) -> Graph:
         """The graph for a key, captured if it was not yet."""
         if self._kv is not kv:
             self.forget()
@@ -152,7 +162,7 @@ class GraphedDecoder:
             graph = self._serving[key] = self._graphs[min(each for each in self._graphs if each.holds(key))]
         return graph, graph.size
 
-    def _captured(self, key: Key, table: SlotTable, kv: AnyKVCache) -> Graph:
+    def _captured(self, key: Key, table: SlotTable, kv: DeviceKVCache) -> Graph:
         start, size, placement = time.perf_counter(), key.rows, self.decoder.placement
         device, dtype = table.device, placement.activations
         # Of no rows: its inputs are made of the columns, whatever they say when the graph is replayed.
@@ -160,12 +170,12 @@ class GraphedDecoder:
         columns = packed(blank.step_rows, size).to(device)
         hidden = torch.empty(size, self.decoder.hidden_size, dtype=dtype, device=device)
         adapted = None
-        if key.has_adapters:
+        if key.has_adapters and placement.adapters is not None:
             adapted = DeviceAdapted.room(size, placement.adapters.form.max_adapters, device)
 
         def step() -> Tensor:
             shaped = StepColumns.shaped(columns, size)
-            inputs = inputs_of(shaped, blank.table, placement.ops, size, 1, key.context, adapted, are_answers=True)
+            inputs = inputs_of(shaped, blank.table, self.ops, size, 1, key.context, adapted, are_answers=True)
             hidden.copy_(self._stream(inputs, blank))
             return self.decoder.head(self.decoder.norm(hidden))
 

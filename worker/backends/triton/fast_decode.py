@@ -13,9 +13,9 @@ import torch
 from ....protocol.faults import point
 from ....protocol.messages import StepPlan, StepResult, column
 from ....protocol.trace import Trace
+from ...device import OnHost
 from ...kv.kv_cache import DeviceKVCache
 from ...sampler import Sample, SamplingRows
-from ...steps.on_host import OnHost
 from ...steps.outcome import Outcome
 from ...steps.slots import SlotTable, StepRows
 from .decoder import GraphedDecoder

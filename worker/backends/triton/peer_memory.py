@@ -8,6 +8,7 @@ Knows nothing of layers.
 import logging
 import time
 from collections.abc import Callable
+from typing import cast
 
 import torch
 import torch.distributed as dist
@@ -38,7 +39,8 @@ def peer_memory(rank: int, device: torch.device, exchange: Exchange) -> PeerMemo
         _LOG.warning("the cards' shared memory cannot be used, so NCCL adds up everything: %s", error)
         memory = None
     # Nobody says that it is there before everyone has emptied the flags.
-    if not all(is_there for (is_there,) in exchange([memory is not None])):
+    are_all_there = all(is_there for (is_there,) in exchange([memory is not None]))
+    if memory is None or not are_all_there:
         return None
     return memory if all(is_right for (is_right,) in exchange([_adds_up(memory, device)])) else None
 
@@ -49,7 +51,7 @@ def _shared(rank: int, device: torch.device) -> PeerMemory:
     own = symmetric_memory.empty(_FLAGS_BYTES + ROOMS * _ROOM_BYTES, dtype=torch.uint8, device=device)
     own[:_FLAGS_BYTES].zero_()
     torch.cuda.synchronize(device)
-    shared = symmetric_memory.rendezvous(own, dist.group.WORLD)
+    shared = symmetric_memory.rendezvous(own, cast(dist.ProcessGroup, dist.group.WORLD))
     _KEPT.append(own)
     flags = torch.tensor(shared.buffer_ptrs, dtype=torch.int64, device=device)
     rounds = torch.zeros(_ROWS, dtype=torch.int32, device=device)
