@@ -1,7 +1,6 @@
 """Operations on tensors: each one a formula (`reference/`), with versions beside it in rooms of their own.
 
-`torch/` has those in torch's operations, `cpu/` the native ones for processors, `triton/` those for GPUs. Knows nothing
-of models, requests or processes.
+`torch/` has those in torch's operations, `cpu/` the native ones for processors, `triton/` those for GPUs.
 """
 
 from .forms import DTYPES, WeightForm

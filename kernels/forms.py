@@ -1,7 +1,4 @@
-"""How a model's matrices are stored for products: the kinds of numbers there are.
-
-Knows nothing of where a product is computed.
-"""
+"""How a model's matrices are stored for products: the kinds of numbers there are."""
 
 from dataclasses import dataclass
 from typing import Literal

@@ -10,7 +10,6 @@ of two, at most 64, that divides the group. Scales and zeros lie [groups, out], 
 
 What a quantized checkpoint holds is taken over exactly where there is a product for it; the rest (8 bits in groups or
 with zeros, groups of odd sizes, rows merged from unlike parts) becomes int8 with a scale for each output.
-Knows nothing of files, layers or kernels.
 """
 
 from collections.abc import Callable, Sequence

@@ -2,7 +2,6 @@
 
 An adapter adds up × (down × x) to a product, `down` being [rank, in] and `up` [out, rank], both small. Several adapters
 are in memory at once, each known by a number, and every row of a step may have its own or none.
-Knows nothing of files, layers or requests.
 """
 
 from dataclasses import dataclass

@@ -2,7 +2,7 @@
 
 On tensors (`torch/operations.py`, `triton/operations.py`) a call computes at once; where a step is recorded for native
 kernels (`cpu/operations.py`), the same call notes down what is to be computed, and tensors stand aside for buffers.
-Layers can't tell the difference. Knows the shapes of a decoder's layers, nothing of models.
+Layers can't tell the difference.
 """
 
 from dataclasses import dataclass

@@ -2,7 +2,7 @@
 
 Unlike `rows.Rows`, nothing here is a list: a captured step is replayed with other numbers in the same tensors. So there
 may be room to spare: a row whose context is 0 is not there, and a token whose slot is below 0 is stored nowhere; what
-is computed for them is never read. Knows nothing of requests.
+is computed for them is never read.
 """
 
 from dataclasses import dataclass, replace

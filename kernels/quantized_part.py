@@ -1,7 +1,7 @@
 """Rows of a weight matrix as a quantized checkpoint stores them: small integers, with scales for groups of inputs.
 
 One form for what several tools write: [out, in] in integers that are centred on 0 (8 bits, signed) or on 8 (4 bits,
-unsigned), whatever the file's own packing. Knows nothing of files or layers.
+unsigned), whatever the file's own packing.
 """
 
 from dataclasses import dataclass

@@ -2,7 +2,7 @@
 
 gloo between CPUs, NCCL between GPUs, on the loopback interface; the ranks find each other through a file. Sums are
 added in the order of the ranks, so that every number of rows gets the same bits, unless speed is asked for: then NCCL
-has its own, and kernels may add up by themselves what is little (`peers`). Knows nothing of layers.
+has its own, and kernels may add up by themselves what is little (`peers`).
 """
 
 import os

@@ -2,7 +2,6 @@
 
 Prints one `Survey` as JSON. Reads configs and the sizes of files, loads no weights, and imports torch only where asked.
 With `--without-weights` a model is judged by its config alone, as long as its weights are still to be downloaded.
-Knows nothing of what the figures are wanted for.
 """
 
 import sys

@@ -4,7 +4,7 @@
     python -m penstock.kernels.cpu.build --variants all   every one
 
 A library carries a digest of the sources that it was made from, so an outdated one is recognized without loading it.
-The standard library alone: `setup.py` uses this file before Penstock is installed. Knows no kernel.
+The standard library alone: `setup.py` uses this file before Penstock is installed.
 """
 
 import argparse

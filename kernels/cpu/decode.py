@@ -2,7 +2,6 @@
 
 `Slots` tells the kernels where a table of slots keeps its columns; a `Decode` is the memory and the calls of such steps
 for one recorded program. Field for field the structures of source/decode.hpp, decode_begin.cpp and decode_end.cpp.
-Knows nothing of messages, and not which rows are plain.
 """
 
 from ctypes import Structure, addressof, c_char_p, c_int64, c_void_p, string_at

@@ -1,7 +1,6 @@
 """The operations of a layer as native calls: each notes down in the program that is being recorded what it would do.
 
-The face is `kernels/operations.py`; here `Buffer`s take the place of tensors. Knows which arguments a kernel wants,
-nothing of when it runs.
+The face is `kernels/operations.py`; here `Buffer`s take the place of tensors.
 """
 
 from collections.abc import Iterator

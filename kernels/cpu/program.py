@@ -3,7 +3,6 @@
 A `Buffer` stands for rows of float32 that one kernel writes and later ones read. When the last reference to it is
 dropped while recording, no later call can name it, so its memory serves the next buffer. A consumer that wants rows
 as 8-bit integers asks the buffer for them, and the kernel that wrote it is told to write those as well.
-Knows nothing of layers or models.
 """
 
 import ctypes

@@ -3,7 +3,6 @@
 4-bit values in groups, and 8-bit values with a scale per row, are taken over as they are; 8 bits in groups or with
 zeros become two 4-bit values each, which lose nothing. What no kernel multiplies (groups of odd sizes, rows merged from
 unlike parts) becomes int8 with a scale per row, which costs less than the step from the original to 4 bits did.
-Knows nothing of files or layers.
 """
 
 from collections.abc import Sequence

@@ -2,7 +2,7 @@
 
 Every rank makes one piece of memory without a name, which ends with the processes that map it, and maps the others'.
 At its beginning stands the rank's counter, by which ranks wait for one another; behind it lie areas of one size, which
-whoever uses them divides among its calls. Knows how ranks meet, nothing of what they compute.
+whoever uses them divides among its calls.
 """
 
 import ctypes

@@ -1,6 +1,6 @@
 """Masks and penalties: what changes logits of some rows, in place, by what may come and by what came before.
 
-Nothing here sums over a row or looks at another row. Knows nothing of sampling parameters.
+Nothing here sums over a row or looks at another row.
 """
 
 from typing import NamedTuple

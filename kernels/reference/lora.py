@@ -1,4 +1,4 @@
-"""What low-rank adapters add to a product. Knows nothing of layers or files."""
+"""What low-rank adapters add to a product."""
 
 from collections.abc import Iterable
 from typing import Protocol

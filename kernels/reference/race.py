@@ -3,7 +3,7 @@
 Where times are exponential, with the tokens' weights as rates, the first one is distributed as the weights are: so
 nothing need be summed to draw. A token's time is a hash of (seed, sample, position, token) over its weight, and chunks
 of a row can look for their winners side by side. What may be drawn at all is what `choice` says, from the same columns;
-the tokens drawn are others. Knows nothing of penalties.
+the tokens drawn are others.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""The stream: an update added to it in place, the norm of that, and rows out of it. Knows nothing of layers."""
+"""The stream: an update added to it in place, the norm of that, and rows out of it."""
 
 from torch import Tensor
 

@@ -1,4 +1,4 @@
-"""A sum over ranks that joins the stream, and its norm. Knows nothing of how ranks meet."""
+"""A sum over ranks that joins the stream, and its norm."""
 
 from torch import Tensor
 

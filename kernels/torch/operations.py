@@ -1,4 +1,4 @@
-"""What layers call, computed at once with torch's own operations. Knows the shapes of a decoder's layers, no model.
+"""What layers call, computed at once with torch's own operations.
 
 In the invariant form the bits of a row depend on that row alone, never on the company that it is computed in. A tree
 picks one form when it starts and keeps it for prompt and answer rows alike.

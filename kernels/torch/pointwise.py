@@ -2,7 +2,7 @@
 
 Sums run along a row in torch's fixed order. Two things of torch are not row-invariant, and these forms go round them:
 `silu` rounds differently in the tail of a vector loop, and the sum of a lone long row is split over threads. All else,
-log-softmax too, torch computes for each row by itself. Knows nothing of layers.
+log-softmax too, torch computes for each row by itself.
 """
 
 from torch import Tensor

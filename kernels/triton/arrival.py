@@ -2,7 +2,7 @@
 
 Every program stores its part, then asks `is_last`; the one that is told so sees all the parts, and adds them in their
 own order, not in that of arrival. Counters are zero between launches: the last program sets its own back. Kernels that
-share them run one after another. Knows nothing of what is added up.
+share them run one after another.
 """
 
 from functools import cache

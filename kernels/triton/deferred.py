@@ -2,7 +2,7 @@
 
 A norm waits for the product behind it, which computes it on the way. A product waits until it is added to the stream,
 gated, or taken as it is. Whoever needs a tensor asks `plain` for it. Nothing is computed twice, and nothing may change
-the stream while a norm of it waits. Knows nothing of layers.
+the stream while a norm of it waits.
 """
 
 from dataclasses import dataclass

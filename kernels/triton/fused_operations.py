@@ -3,7 +3,6 @@
 A layer of few answers is six launches: a product with the norm before it, the storing of heads, attention, a product
 added to the stream, a gated product with the norm before it, a product added to the stream. Steps of many rows go as in
 `TritonOperations`. A row's bits depend on the number of rows, so this is no invariant form.
-Knows the shapes of a decoder's layers, nothing of models.
 """
 
 from torch import Tensor

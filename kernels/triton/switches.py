@@ -1,7 +1,7 @@
 """The special ways of a GPU's path, each with a switch in the environment: 0 is the plain way, 1 the special one.
 
 So where an answer is wrong on a card, one run for each row of this table tells whose fault it is
-(`scripts/bisect_gpu.py` makes them). What no card has justified yet is off. Knows nothing of the ways.
+(`scripts/bisect_gpu.py` makes them). What no card has justified yet is off.
 """
 
 import os

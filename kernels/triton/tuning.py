@@ -4,7 +4,6 @@ A kernel has a short list of `Choice`s and a rule that gives the default. While 
 shape that was not met yet is timed with every choice, and the winner is kept in a file; the next start reads it.
 Without a GPU, and for shapes met later, the default serves: no request ever waits for tuning. A choice must not change
 any bit of the result where the kernel promises row-invariance; such a kernel has one choice.
-Knows nothing of what the kernels compute.
 """
 
 import json

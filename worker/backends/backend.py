@@ -1,4 +1,4 @@
-"""What a model asks of whatever computes it. Knows nothing of layers, and not which ones there are."""
+"""What a model asks of whatever computes it."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable

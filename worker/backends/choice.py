@@ -1,4 +1,4 @@
-"""Which backend computes a model here: the fastest that can. Knows nothing of how any of them computes."""
+"""Which backend computes a model here: the fastest that can."""
 
 import torch
 

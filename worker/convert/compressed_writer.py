@@ -1,7 +1,7 @@
 """The layout of compressed-tensors from the other side: which tensors a matrix becomes, and what config.json says.
 
 8 bits are written as int-quantized with a scale per row, 4 bits as pack-quantized in groups, both symmetric.
-Scales keep the kernels' own format, so that nothing is rounded twice. Knows nothing of files.
+Scales keep the kernels' own format, so that nothing is rounded twice.
 """
 
 from typing import Any

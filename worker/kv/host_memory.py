@@ -2,7 +2,6 @@
 
 The first touch of fresh memory is the dearest part of writing it: seconds for a GiB on some machines. The background
 writes nothing, it asks the kernel to populate the pages, so that steps may use them meanwhile.
-Knows nothing of what the memory holds.
 """
 
 import ctypes

@@ -1,7 +1,7 @@
 """The memory of keys and values: plain tensors for torch's operations and a GPU's kernels, packed bytes for a CPU's.
 
 Which block belongs to whom is the engine's business. Fresh memory is zeros, so that the unwritten end of a block
-holds numbers. Knows nothing of requests or attention.
+holds numbers.
 """
 
 from abc import ABC, abstractmethod

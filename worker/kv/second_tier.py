@@ -4,7 +4,6 @@ A cell is one block's bytes of all layers, one after another, so that neighbouri
 CPU are copied in place. Those of a GPU are gathered into a staging buffer beside them and travel to pinned memory on a
 stream of their own: what was computed before is awaited there, and what is computed next awaits no more than the last
 touch of a block, while the rest of a save is still on its way.
-Knows nothing of keys, and of which block is worth a cell.
 """
 
 from collections.abc import Iterator

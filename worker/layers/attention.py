@@ -1,7 +1,6 @@
 """Self-attention: project, rotate, store the keys and values, attend to what is stored, project back.
 
 Attends to the KV memory only, the step's own tokens included, so how a prompt was chunked changes nothing.
-Knows nothing of what surrounds it in a layer.
 """
 
 from typing import Any

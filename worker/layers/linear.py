@@ -2,7 +2,7 @@
 
 `MergedLinear` and `QKVLinear` keep the outputs of this rank (several projections in one product), `RowLinear` the
 inputs, and adds the ranks' sums up. A bias is there if the checkpoint has one. Models ask `qkv.local_heads`, never
-the number of ranks. Knows nothing of what the projections mean.
+the number of ranks.
 """
 
 from typing import Any

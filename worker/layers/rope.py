@@ -3,7 +3,7 @@
 The table grows in chunks of CHUNK rows, each computed in one shape, so that a position's bits depend on the position
 and the stretch alone. `dynamic` has a stretch for each of some lengths, whose positions stand one stretch behind the
 other; the other variants have one, and a position's row is the position. Formulas as in transformers, whose `dynamic`
-changes with every token of the longest request. Knows nothing of attention.
+changes with every token of the longest request.
 """
 
 import math

@@ -3,7 +3,6 @@
 Layers ask for room while the model is built; from then on the memory stands, for so many adapters of so large a rank.
 An adapter is read straight into its place, and takes nothing from steps that run meanwhile without it. Of a product's
 parts that a rank holds, an adapter's `up` has the same outputs, or its `down` the same inputs.
-Knows nothing of layers, and of requests only that they name an adapter by its number.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,4 @@
-"""A dense decoder: Llama, Mistral, Qwen2, Qwen3 and ERNIE-4.5, as their configs describe them.
-
-Knows nothing of requests, sampling or where its weights come from.
-"""
+"""A dense decoder: Llama, Mistral, Qwen2, Qwen3 and ERNIE-4.5, as their configs describe them."""
 
 from typing import Any
 

@@ -1,7 +1,4 @@
-"""From a model folder to a model that can run a batch: number formats, ranks, weights, and a report of what was read.
-
-Knows nothing of requests or KV blocks.
-"""
+"""From a model folder to a model that can run a batch: number formats, ranks, weights, and a report of what was read."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,4 @@
-"""The rows that sample a token in this step, as the sampler's steps see them.
-
-Knows where a row's parameters and history stand, nothing of plans or blocks.
-"""
+"""The rows that sample a token in this step, as the sampler's steps see them."""
 
 from dataclasses import dataclass, field
 from functools import cached_property

@@ -1,7 +1,6 @@
 """The process of a worker without a model, chosen by `load_format="stand-in"`.
 
 It speaks the whole protocol, so that engine, detokenizer and front end are tested and measured alone, without torch.
-Knows nothing of steps, which are `runner.py`'s.
 """
 
 import os

@@ -2,7 +2,7 @@
 
 With `verify` it also keeps, for every place in every KV block and cell, a chained hash of the tokens that were computed
 into it, and compares what a row reads through its table with the row's own history: one wrong block, too early or too
-late, ends the run. Knows nothing of tensors and of sockets; `stand_in.py` is its process, `runner.py` the real one.
+late, ends the run. `stand_in.py` is its process, `runner.py` the real one.
 """
 
 import time

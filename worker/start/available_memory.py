@@ -2,7 +2,7 @@
 
 What is free is the smaller of the kernel's own estimate and what the limits of the control groups leave. KV memory is
 touched long after it was planned, so a rank also leaves a note of what it has not touched yet; notes are read and
-written under one lock, and a note dies with its process. Knows nothing of models.
+written under one lock, and a note dies with its process.
 """
 
 import fcntl

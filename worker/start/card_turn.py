@@ -3,7 +3,6 @@
 What a tree will take and has not taken yet looks free to others. So a tree holds the lock of each of its cards from the
 loading of its weights until all its memory is taken; two that start together do so one after the other. Rank 0 holds
 them for all ranks, in one order everywhere, so that no two trees wait for each other. A lock dies with its process.
-Knows nothing of what is planned.
 """
 
 import fcntl

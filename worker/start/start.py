@@ -1,7 +1,6 @@
 """From a launch to a runner: device, ranks, weights, memory plan, KV memory.
 
-The engine stands between the plan and the allocation, since all ranks have to agree. Knows nothing of sockets, and not
-whether the memory is a CPU's or a card's.
+The engine stands between the plan and the allocation, since all ranks have to agree.
 """
 
 from collections.abc import Callable

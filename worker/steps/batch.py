@@ -1,7 +1,7 @@
 """All that a forward pass needs to know of its step.
 
 Made once a step by the runner, read by embedding, attention and what hands on the adapters. Counts are host integers:
-no operation has to ask a device for a shape. Knows nothing of requests.
+no operation has to ask a device for a shape.
 """
 
 from collections.abc import Callable

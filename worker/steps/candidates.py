@@ -1,6 +1,6 @@
 """What a row that samples nothing is asked for: its most likely next tokens, for the engine to choose among.
 
-Log-probabilities are the model's own, ordered like all others here: equal tokens by their id. Knows nothing of beams.
+Log-probabilities are the model's own, ordered like all others here: equal tokens by their id.
 """
 
 from collections.abc import Callable

@@ -2,7 +2,7 @@
 
 They are of the model's own distribution, before masks, penalties and temperature, so the logits must be taken before
 the sampler overwrites them. Ranks and the lists of the most likely order equal tokens by their id, as the sampler
-does. Prompts are done in pieces, since the logits of a whole step would not fit. Knows nothing of rows and plans.
+does. Prompts are done in pieces, since the logits of a whole step would not fit.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,7 +1,6 @@
 """From what a step has computed to its `StepResult`, once that has arrived at the host.
 
 A step is launched without waiting for any of it, so that on a GPU the next one is launched before this one is done.
-Knows nothing of how it was computed.
 """
 
 from collections.abc import Callable

@@ -1,6 +1,6 @@
 """Tells the engine what steps bring, in their order: on a CPU at once, of a GPU by a thread that waits for each.
 
-So the next plan is taken, and its step launched, while the one before still runs. Knows nothing of what steps compute.
+So the next plan is taken, and its step launched, while the one before still runs.
 """
 
 import queue

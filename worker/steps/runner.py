@@ -2,7 +2,6 @@
 
 A pure function of the message stream: the same plans and masks give the same results. It never drops a request; a
 row that went wrong is marked in the result and goes on with a harmless token until the engine ends it.
-Knows nothing of sockets, and of where plans come from.
 """
 
 import time

@@ -2,7 +2,7 @@
 
 Values (tokens, block ids) stand on the device; counts stand on the host, which advances them without knowing which
 tokens came: so a step asks a device for nothing. A plan that breaks a rule of the stream is refused with a sentence,
-before anything computes on it. Knows nothing of models, logits, or why the engine plans what it plans.
+before anything computes on it.
 """
 
 from dataclasses import dataclass

@@ -2,7 +2,7 @@
 
 Such a kernel is written for one architecture. It serves a step whose longest prompt fills a card with tiles; it sees
 the rows from the first prompt on. Of a library nothing is believed: it is used where it agrees with the formula on a
-small step with the memory's own blocks, on the card in use. Knows nothing of which way is faster.
+small step with the memory's own blocks, on the card in use.
 """
 
 import logging

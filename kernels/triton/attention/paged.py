@@ -8,7 +8,7 @@ depends on a tile's positions, and on how many rows the step has.
 output; the step's shape (its rows and tokens, and how many queries a row has at most) may change the last ones.
 `attention_paged_invariant` has one tile and one order of sums for all, whatever the step: a token has the same bits
 alone, in company, and however its prompt was chunked. It has the price of smaller tiles. Queries are contiguous; block
-0 may always be read. Knows nothing of who owns a block.
+0 may always be read.
 """
 
 from collections.abc import Callable, Iterator

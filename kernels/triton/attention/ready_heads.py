@@ -1,4 +1,4 @@
-"""Query and key heads made ready to attend: normed and rotated. Knows nothing of where they go."""
+"""Query and key heads made ready to attend: normed and rotated."""
 
 from typing import NamedTuple
 

@@ -2,7 +2,6 @@
 
 What the sizes of blocks cost a multiprocessor is known from compilation alone (`compiled.py`), not what time they take:
 for head dimensions of 64, 128 and 256 they fit, and spill 32 bytes of a thread's registers at most, mostly none.
-Knows nothing of how attention is computed.
 """
 
 from functools import partial

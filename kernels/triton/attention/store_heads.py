@@ -1,7 +1,7 @@
 """From projected heads to queries that are ready to attend, with keys and values in their slots, in one launch.
 
 A program takes one head of some neighbouring tokens. Scales of 8-bit numbers are rounded up to float16, the numbers to
-the nearest even, as on a processor. Knows nothing of who owns a block.
+the nearest even, as on a processor.
 """
 
 from collections.abc import Iterator

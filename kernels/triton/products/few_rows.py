@@ -3,7 +3,6 @@
 A decode step of few rows waits for the weights' way from memory: narrow tiles, deeply pipelined. Where there are few
 outputs the inputs are cut into parts, and the last of the programs that share a tile ends it. All rows are in every
 tile. A gated product's tile takes lines of the gate and of its partner in turn, so that both sums meet in one program.
-Knows nothing of layers.
 """
 
 from collections.abc import Iterator

@@ -2,7 +2,7 @@
 
 Keys are (bytes of a met number, rows, lines of the weight, inputs, group size, whether it is gated), where rows are 8,
 16, 32 or 64: as many as a tile has. Matrix units take no fewer than 8, and what rows cost (their norm, their way into
-registers) counts for 4-bit weights. Knows nothing of what is computed.
+registers) counts for 4-bit weights.
 """
 
 import triton

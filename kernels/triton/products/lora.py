@@ -3,7 +3,6 @@
 `_shrink` multiplies a block of one adapter's tokens by `down`, each program a stretch of the inputs, so that a few
 tokens of one adapter keep many multiprocessors busy; `_expand` sums the stretches in their order, multiplies by `up`
 and adds. Sizes of blocks depend on the product alone, so a token's bits don't depend on its company.
-Knows nothing of layers or files.
 """
 
 from collections.abc import Iterator, Sequence

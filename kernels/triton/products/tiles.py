@@ -4,7 +4,6 @@ A program computes a tile [outputs, rows] of the product: weights come first, be
 many of, and matrix units want many of the first. The inputs are cut into PARTS; parts are summed each by itself and
 then added in ascending order: of many rows by one program; of few, whose tiles would leave the GPU idle, by the last of
 several. Both ways add the same numbers in the same order; a row's bits don't tell which it was.
-Knows nothing of number formats.
 """
 
 from typing import Any

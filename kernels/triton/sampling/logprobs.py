@@ -2,7 +2,7 @@
 
 `_weigh` reads each logit once: it sums a chunk's exponentials, counts what comes before the chosen token, and takes out
 the chunk's first ones one after the other; `_rank` does the same with what the chunks found. A value and its id stand
-in one integer, so that the order among equals is that of the ids. Knows nothing of rows and requests.
+in one integer, so that the order among equals is that of the ids.
 """
 
 from collections.abc import Iterator

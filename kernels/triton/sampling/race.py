@@ -3,7 +3,7 @@
 `_scan` masks and finds the largest of every chunk of a row; `_truncate` finds what top_k and top_p leave of rows that
 want it; `_draw` finds which of that comes first in every chunk. What chunks have found is put together by the last
 program of a row, which writes the token down. Only `_truncate` has a program go through a whole row. Sizes of chunks
-don't depend on the number of rows, so neither do a row's bits. Knows nothing of penalties.
+don't depend on the number of rows, so neither do a row's bits.
 """
 
 from collections.abc import Iterator

@@ -3,7 +3,7 @@
 One launch does what `attention/store_heads.py` and `attention/paged.py` do in two. Every program makes its row's
 queries ready; the one with a row's last split makes the newest key ready too, stores it with its value, and adds both
 to its softmax without reading them back. So no row may read what another one stores in the same step: rows of answers
-don't. Formats with scales go the longer way. Knows nothing of who owns a block.
+don't. Formats with scales go the longer way.
 """
 
 from collections.abc import Iterator

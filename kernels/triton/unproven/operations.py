@@ -1,7 +1,7 @@
 """What layers call where a special way is switched on: heads and sums over ranks wait, too, for what is done with them.
 
 Attention of answers stores their keys and values on the way; sums of few rows are made with the norm behind them, in
-memory that cards share. Knows the shapes of a decoder's layers, nothing of models.
+memory that cards share.
 """
 
 from collections.abc import Callable

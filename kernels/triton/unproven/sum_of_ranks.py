@@ -3,7 +3,7 @@
 A program has a row. It puts its rank's part where all can read it, tells every rank so, waits until every rank has told
 it the same, and adds the parts in the order of the ranks: all get the same bits. Rounds are counted row by row, and a
 part lies in one of two rooms in turn: nobody begins the round after the next before all have read this one's.
-All programs of a launch have to be on the card at once, so rows are few. Knows nothing of layers.
+All programs of a launch have to be on the card at once, so rows are few.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""A CPU's native kernels: packed weights kept from one start to the next, recorded steps. Knows nothing of layers."""
+"""A CPU's native kernels: packed weights kept from one start to the next, recorded steps."""
 
 import logging
 from dataclasses import dataclass

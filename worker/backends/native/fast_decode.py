@@ -2,7 +2,7 @@
 
 Native calls read the plan's columns, fill the recorded step, and write what was chosen into the histories: between two
 steps an interpreter whose caches the weights have swept has little to do. The answers are those of `Runner`, bit for
-bit; a plan that holds anything else is refused, with nothing changed. Knows nothing of what a model computes.
+bit; a plan that holds anything else is refused, with nothing changed.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Torch's own operations, on any device: slower, and with floats only. Knows nothing of layers."""
+"""Torch's own operations, on any device: slower, and with floats only."""
 
 from dataclasses import dataclass
 

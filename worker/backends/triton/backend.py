@@ -1,4 +1,4 @@
-"""A GPU's kernels in Triton, with captured steps; in Triton's interpreter on a CPU, too. Knows nothing of layers."""
+"""A GPU's kernels in Triton, with captured steps; in Triton's interpreter on a CPU, too."""
 
 from dataclasses import dataclass, field
 

@@ -1,7 +1,6 @@
 """Captures what a function launches on a GPU, to be launched again by one call. On a CPU it is called again instead.
 
 Captures that share a pool of memory are never replayed at once: what one leaves is gone with the next replay of any.
-Knows nothing of what is captured.
 """
 
 from collections.abc import Callable

@@ -2,7 +2,6 @@
 
 The largest holds every step, and what it needs was measured while warming up; the others follow as long as the memory
 lasts that was planned for all. A step whose own graph is missing then takes a larger one. All ranks capture the same.
-Knows nothing of what a graph computes.
 """
 
 import logging

@@ -3,7 +3,6 @@
 It is a graph of its own because masks come late: the step is computed while they are awaited. Whatever else a replay
 reads stands at fixed addresses too: the table of parameters, the histories, room for masks. Steps that were launched
 kernel by kernel, and rows whose logits are adjusted, have their tokens chosen by launches: the same tokens.
-Knows nothing of how a token is chosen.
 """
 
 import logging

@@ -4,7 +4,6 @@ A graph is for so many rows and a context up to so long; a step takes the smalle
 rows that are not there. All are captured before the first request (`captures.py`); without a warm-up a size is captured
 when it is first met. What changes from step to step is one small tensor of counts: all else a graph reads stands at
 fixed addresses (slot table, KV memory, weights).
-Knows nothing of what the layers compute.
 """
 
 import logging

@@ -1,6 +1,6 @@
 """A step as kernels on a GPU want it: its counts in one small tensor, of which one kernel makes all other inputs.
 
-Nothing here waits for the device. Knows nothing of plans, parameters or models.
+Nothing here waits for the device.
 """
 
 from dataclasses import dataclass

@@ -2,7 +2,7 @@
 
 Of a small model a card computes such a step in less than half a millisecond, in which the host has to get the next one
 under way. So plans of plain rows go past all that other rows may ask for; any other plan is refused, with nothing
-changed, and goes the way of `Runner`, to the same tokens. Knows nothing of what a model computes.
+changed, and goes the way of `Runner`, to the same tokens.
 """
 
 from collections.abc import Callable

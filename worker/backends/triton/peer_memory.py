@@ -2,7 +2,6 @@
 
 It is torch's symmetric memory: every rank allocates as much, and learns where the others' lies. It is used where a sum
 that is tried comes out right. Where cards don't see each other, there is none, and NCCL adds up everything.
-Knows nothing of layers.
 """
 
 import logging

@@ -2,7 +2,7 @@
 
 The largest step there may be, and prompts and answers of sizes that double, so that no later step meets a kernel that
 is not compiled, or a size that was not tuned. Their rows all write to one block, and what they compute is of no
-interest. Knows of requests only how many there may be, and what they may ask of a token's choice.
+interest.
 """
 
 import logging
