@@ -1,6 +1,6 @@
-"""Operations on tensors: each one a formula (`reference/`), with versions beside it in rooms of their own.
+"""Operations on tensors: each is a formula (`reference/`), with versions of it in rooms of their own.
 
-`torch/` has those in torch's operations, `cpu/` the native ones for processors, `triton/` those for GPUs.
+`torch/` has versions in torch's operations, `cpu/` native ones for CPUs, `triton/` those for GPUs.
 """
 
 from .forms import DTYPES, WeightForm

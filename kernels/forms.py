@@ -1,4 +1,4 @@
-"""How a model's matrices are stored for products: the kinds of numbers there are."""
+"""The number formats in which a model's matrices are stored for products."""
 
 from dataclasses import dataclass
 from typing import Literal

@@ -1,8 +1,8 @@
-"""What layers call, as one face over two ways of computing.
+"""The operations that layers call: one interface for two ways of computing.
 
-On tensors (`torch/operations.py`, `triton/operations.py`) a call computes at once; where a step is recorded for native
-kernels (`cpu/operations.py`), the same call notes down what is to be computed, and tensors stand aside for buffers.
-Layers can't tell the difference.
+On tensors (`torch/operations.py`, `triton/operations.py`) a call computes at once. Where a step is recorded for native
+kernels (`cpu/operations.py`), the same call records what is to be computed, with buffers in place of tensors. Layers
+can't tell the difference.
 """
 
 from dataclasses import dataclass

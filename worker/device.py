@@ -1,7 +1,7 @@
-"""Which device a rank computes on, how its kind behaves, and how what the host knows gets there.
+"""The device that a rank computes on: how it is chosen, what its kind can do, and copies between it and the host.
 
-What differs between a processor and a card, whatever kernels compute on it, is a row of `_KINDS`; all else that differs
-is a backend's business.
+What differs between a CPU and a GPU, whatever kernels compute on it, is a row of `_KINDS`; all else is a backend's
+business.
 """
 
 from dataclasses import dataclass

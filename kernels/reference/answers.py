@@ -1,4 +1,4 @@
-"""Attention of rows that have one query each, from their projected heads on: stored, and attended to with the others.
+"""Attention of rows with one query each, from their projected heads: stores keys and values, then attends.
 
 No row reads what another one stores.
 """

@@ -1,6 +1,6 @@
 """What low-rank adapters add to a product, by torch's operations: two small products for each adapter of a step.
 
-They are those of `linear.py`, so rows are free of their company where those are.
+They are those of `linear.py`, so they are row-invariant where those are.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,6 +1,6 @@
-"""What layers call, computed at once with torch's own operations.
+"""The operations that layers call, computed at once by torch's own operations.
 
-In the invariant form the bits of a row depend on that row alone, never on the company that it is computed in. A tree
+In the invariant form the bits of a row depend on that row alone, never on the batch that it is computed in. A tree
 picks one form when it starts and keeps it for prompt and answer rows alike.
 """
 

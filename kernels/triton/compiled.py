@@ -1,4 +1,4 @@
-"""What a kernel becomes on a GPU that is not here: compiled for its target, with what it takes of a multiprocessor.
+"""Compiles kernels for GPUs that are not here, and reads what they take of a multiprocessor.
 
 Every kernel's file has `examples()`, the shapes of arguments that it is meant for; a test compiles each for each target
 and bounds registers, spills and shared memory. Needs triton, and no GPU.

@@ -1,8 +1,8 @@
-"""Norms and products that wait for what is done with them, so that a step launches both at once.
+"""Norms and products that are deferred until it is known what follows, so that a step launches both at once.
 
 A norm waits for the product behind it, which computes it on the way. A product waits until it is added to the stream,
-gated, or taken as it is. Whoever needs a tensor asks `plain` for it. Nothing is computed twice, and nothing may change
-the stream while a norm of it waits.
+gated, or taken as it is. `plain` computes a deferred tensor for whoever needs it. Nothing is computed twice, and
+nothing may change the stream while a norm of it waits.
 """
 
 from dataclasses import dataclass

@@ -1,8 +1,8 @@
-"""What layers call, where rows may be few: norms and products wait for what is done with them (`deferred.py`).
+"""The operations that layers call where rows may be few: norms and products wait to be fused with what follows them.
 
 A layer of few answers is six launches: a product with the norm before it, the storing of heads, attention, a product
 added to the stream, a gated product with the norm before it, a product added to the stream. Steps of many rows go as in
-`TritonOperations`. A row's bits depend on the number of rows, so this is no invariant form.
+`TritonOperations`. A row's bits depend on the number of rows, so this is no invariant form. See `deferred.py`.
 """
 
 from torch import Tensor

@@ -1,7 +1,7 @@
-"""What layers call, on a GPU's kernels: each call launches one or two of them and waits for nothing.
+"""The operations that layers call, on a GPU: each launches one or two kernels and waits for nothing.
 
-Rows are `DeviceRows`, memory is `PagedKV`, rotations are tables: what a captured step can be replayed with. In the
-invariant form a row's bits depend on that row alone.
+Rows are `DeviceRows`, memory is `PagedKV`, rotations are tables: inputs that a captured step can be replayed with. In
+the invariant form a row's bits depend on that row alone.
 """
 
 from collections.abc import Callable

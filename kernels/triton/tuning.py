@@ -1,7 +1,7 @@
-"""Which way of launching a kernel is fastest, by architecture and shape: a default for each, better where measured.
+"""The fastest launch of a kernel, by architecture and shape: a default for each, better where measured.
 
 A kernel has a short list of `Choice`s and a rule that gives the default. While `learning()` is on (a GPU warms up), a
-shape that was not met yet is timed with every choice, and the winner is kept in a file; the next start reads it.
+shape that was not met yet is timed with every choice, and the winner is kept in a file that the next start reads.
 Without a GPU, and for shapes met later, the default serves: no request ever waits for tuning. A choice must not change
 any bit of the result where the kernel promises row-invariance; such a kernel has one choice.
 """

@@ -1,4 +1,4 @@
-"""What a model asks of whatever computes it."""
+"""The interface of a backend: what a model asks of whatever computes it."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Which backend computes a model here: the fastest that can."""
+"""Selects the backend that computes a model: the fastest that can run it here."""
 
 import torch
 

@@ -1,7 +1,7 @@
-"""The layout of compressed-tensors from the other side: which tensors a matrix becomes, and what config.json says.
+"""Writes the layout of compressed-tensors: which tensors a matrix becomes, and what config.json says of them.
 
-8 bits are written as int-quantized with a scale per row, 4 bits as pack-quantized in groups, both symmetric.
-Scales keep the kernels' own format, so that nothing is rounded twice.
+8 bits are written as int-quantized with a scale per row, 4 bits as pack-quantized in groups, both symmetric. Scales
+keep the kernels' own format, so that nothing is rounded twice.
 """
 
 from typing import Any

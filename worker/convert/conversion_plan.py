@@ -1,6 +1,6 @@
-"""What a conversion will write: which tensors of the source, whole or a rank's pieces of them, into which files.
+"""Plans a conversion: which tensors of the source, whole or in a rank's pieces, go into which files.
 
-Knows shapes and names, reads no weights. Which pieces a rank holds it is told.
+It works on names and shapes and reads no weights. The caller says which pieces a rank holds.
 """
 
 from collections.abc import Iterator

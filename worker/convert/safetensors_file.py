@@ -1,6 +1,6 @@
 """A safetensors file that is written piece by piece, so that no tensor need ever be in memory as a whole.
 
-The header comes first in such a file, so all shapes are known before.
+The header comes first in such a file, so all shapes must be known before the first piece.
 """
 
 import json

@@ -1,6 +1,6 @@
-"""The memory of keys and values: plain tensors for torch's operations and a GPU's kernels, packed bytes for a CPU's.
+"""The KV cache: plain tensors for torch's operations and a GPU's kernels, packed bytes for a CPU's native kernels.
 
-Which block belongs to whom is the engine's business. Fresh memory is zeros, so that the unwritten end of a block
+The engine decides which block belongs to which request. Fresh memory is zeros, so that the unwritten end of a block
 holds numbers.
 """
 

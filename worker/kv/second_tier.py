@@ -1,9 +1,9 @@
-"""Cells in CPU memory that hold copies of KV blocks, and the way there and back.
+"""Cells in CPU memory that hold copies of KV blocks, and the copies to and from them.
 
 A cell is one block's bytes of all layers, one after another, so that neighbouring cells move in one copy. Blocks on a
-CPU are copied in place. Those of a GPU are gathered into a staging buffer beside them and travel to pinned memory on a
-stream of their own: what was computed before is awaited there, and what is computed next awaits no more than the last
-touch of a block, while the rest of a save is still on its way.
+CPU are copied in place. Those of a GPU are gathered into a staging buffer on the GPU and copied to pinned memory on a
+stream of their own. That stream waits for what was computed before; the next step waits only until the last block was
+read, while the rest of a save is still on its way.
 """
 
 from collections.abc import Iterator

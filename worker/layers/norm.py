@@ -1,4 +1,4 @@
-"""Root-mean-square norms of the stream."""
+"""The root-mean-square norm of the residual stream."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What one model family does otherwise than the next, as rows of a table.
+"""How model families differ, as rows of a table.
 
 A family that differs in its data flow gets a file beside `decoder.py`; one that differs in a detail gets a field here.
 """

@@ -1,4 +1,4 @@
-"""From a model folder to a model that can run a batch: number formats, ranks, weights, and a report of what was read."""
+"""Loads a model folder as a model that runs batches: number formats, ranks, weights, and a report of what was read."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
-"""What happens to logits before a token is chosen: one function per rule, each in place and only on rows that want it.
+"""Changes to logits before a token is sampled: one function per rule, each in place and only on rows that want it.
 
-The order is that of `ADJUSTMENTS`. Nothing here sums over a row or looks at another row, so that company cannot
-matter.
+The order is that of `ADJUSTMENTS`. Nothing here sums over a row or looks at another row, so a row's result is the same
+in any batch.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,7 +1,7 @@
 """The sampling parameters of every slot, in columns: what a step needs of 256 rows is one gather, not 256 look-ups.
 
-Columns stand on the device, for the arithmetic, and on the host, where a step reads which work no row wants. What is
-rare and ragged (biases, bad words, tokens that end an answer) is kept per slot.
+Columns are on the device, for the arithmetic, and on the host, where a step reads which work no row wants. What is rare
+and ragged (biases, bad words, tokens that end an answer) is kept per slot.
 """
 
 from dataclasses import dataclass, field

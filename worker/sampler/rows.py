@@ -1,4 +1,4 @@
-"""The rows that sample a token in this step, as the sampler's steps see them."""
+"""The rows that sample a token in this step, with their parameters and histories, as the sampler reads them."""
 
 from dataclasses import dataclass, field
 from functools import cached_property

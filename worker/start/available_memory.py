@@ -1,8 +1,8 @@
-"""How much memory this process may still take on this machine, and what other trees have set aside of it.
+"""How much memory this process may still take on this machine, and how much other trees have reserved of it.
 
 What is free is the smaller of the kernel's own estimate and what the limits of the control groups leave. KV memory is
-touched long after it was planned, so a rank also leaves a note of what it has not touched yet; notes are read and
-written under one lock, and a note dies with its process.
+touched long after it was planned, so a rank also leaves a note of what it has not touched yet. Notes are read and
+written under one lock, and a note is void when its process ends.
 """
 
 import fcntl

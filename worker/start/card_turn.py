@@ -1,8 +1,9 @@
-"""The right to plan and take memory of this machine's GPUs, of one tree at a time.
+"""Locks on this machine's GPUs, so that only one tree at a time plans and takes their memory.
 
-What a tree will take and has not taken yet looks free to others. So a tree holds the lock of each of its cards from the
+What a tree will take and has not taken yet looks free to others. So a tree holds the lock of each of its GPUs from the
 loading of its weights until all its memory is taken; two that start together do so one after the other. Rank 0 holds
-them for all ranks, in one order everywhere, so that no two trees wait for each other. A lock dies with its process.
+the locks for all ranks, in one order everywhere, so that no two trees wait for each other. A process that ends gives
+its locks up.
 """
 
 import fcntl

@@ -1,7 +1,7 @@
-"""The memory that a model lives in, a CPU's or a card's: what is used there, what is free, what is set aside.
+"""The memory that a model is loaded into, a CPU's or a GPU's: how much is used, free and reserved.
 
-It makes the memory plan of its rank, tells other processes what of it is not taken yet, and does what may be done in
-the background once it is.
+It makes the memory plan of its rank, tells other processes how much of it is not taken yet, and afterwards does what
+can be done in the background.
 """
 
 from abc import ABC, abstractmethod

@@ -1,7 +1,6 @@
 """The memory plan of one rank, made before anything is taken: weights, activations, and the KV blocks that fit.
 
-What doesn't fit is refused with the figure that would. Knows what is free and how much one block needs; of requests
-it knows only how long and how many they may be.
+What doesn't fit is refused with the figure that would.
 """
 
 from dataclasses import dataclass

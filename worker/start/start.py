@@ -1,4 +1,4 @@
-"""From a launch to a runner: device, ranks, weights, memory plan, KV memory.
+"""Starts a worker, from a `Launch` to a runner: device, ranks, weights, memory plan, KV memory.
 
 The engine stands between the plan and the allocation, since all ranks have to agree.
 """

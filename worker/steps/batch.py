@@ -1,7 +1,7 @@
-"""All that a forward pass needs to know of its step.
+"""The inputs of a forward pass, gathered once a step for all its rows.
 
-Made once a step by the runner, read by embedding, attention and what hands on the adapters. Counts are host integers:
-no operation has to ask a device for a shape.
+Counts come from the host and stay there, so that no operation has to ask a device for a shape; tokens and block ids are
+gathered on the device from the slot table.
 """
 
 from collections.abc import Callable

@@ -1,6 +1,6 @@
-"""What a row that samples nothing is asked for: its most likely next tokens, for the engine to choose among.
+"""The most likely next tokens of rows that sample nothing, for the engine's beam search to choose from.
 
-Log-probabilities are the model's own, ordered like all others here: equal tokens by their id.
+Log-probabilities are the model's own; equal tokens are ordered by their id, as everywhere.
 """
 
 from collections.abc import Callable

@@ -1,8 +1,8 @@
-"""Log-probabilities that were asked for: of the chosen token and of the most likely ones, by the model alone.
+"""Log-probabilities that requests ask for: of the sampled token and of the most likely ones.
 
 They are of the model's own distribution, before masks, penalties and temperature, so the logits must be taken before
-the sampler overwrites them. Ranks and the lists of the most likely order equal tokens by their id, as the sampler
-does. Prompts are done in pieces, since the logits of a whole step would not fit.
+the sampler overwrites them. Ranks and the lists of the most likely order equal tokens by their id, as the sampler does.
+Prompts are computed in pieces, since the logits of a whole step would not fit.
 """
 
 from collections.abc import Callable, Iterator

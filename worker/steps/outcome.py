@@ -1,6 +1,6 @@
-"""From what a step has computed to its `StepResult`, once that has arrived at the host.
+"""Makes a `StepResult` of what a step has computed, once that has arrived at the host.
 
-A step is launched without waiting for any of it, so that on a GPU the next one is launched before this one is done.
+A step is launched without waiting for its results, so that on a GPU the next one is launched before this one is done.
 """
 
 from collections.abc import Callable

@@ -1,6 +1,6 @@
-"""Tells the engine what steps bring, in their order: on a CPU at once, of a GPU by a thread that waits for each.
+"""Sends step results to the engine, in order: at once on a CPU, from a thread that waits for each on a GPU.
 
-So the next plan is taken, and its step launched, while the one before still runs.
+So the next plan is received, and its step launched, while the one before still runs.
 """
 
 import queue

@@ -1,7 +1,7 @@
-"""One step after another: plan → batch → forward → sample → result.
+"""Runs one step after another: plan → batch → forward → sample → result.
 
-A pure function of the message stream: the same plans and masks give the same results. It never drops a request; a
-row that went wrong is marked in the result and goes on with a harmless token until the engine ends it.
+A runner is a pure function of the message stream: the same plans and masks give the same results. It never drops a
+request; a row that failed is marked in the result and goes on with a harmless token until the engine ends it.
 """
 
 import time

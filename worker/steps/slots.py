@@ -1,7 +1,7 @@
 """The worker's table of slots: each one's token history, block table, counts and sampling parameters.
 
-Values (tokens, block ids) stand on the device; counts stand on the host, which advances them without knowing which
-tokens came: so a step asks a device for nothing. A plan that breaks a rule of the stream is refused with a sentence,
+Values (tokens, block ids) are on the device. Counts are on the host, which advances them without knowing which tokens
+came, so that a step never waits for the device. A plan that breaks a rule of the stream is refused with a sentence,
 before anything computes on it.
 """
 

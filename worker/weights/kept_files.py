@@ -1,4 +1,4 @@
-"""A folder of files that can be made again: bounded, the least recently used removed first, shared among processes.
+"""A bounded cache folder that processes share; the least recently used files are removed first.
 
 The folder carries our mark; in any other nothing is written or removed.
 

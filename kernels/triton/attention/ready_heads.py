@@ -1,4 +1,4 @@
-"""Query and key heads made ready to attend: normed and rotated."""
+"""Prepares query and key heads for attention: norms and rotates them."""
 
 from typing import NamedTuple
 

@@ -1,8 +1,8 @@
-"""How products of few rows are cut: lines of the weight a tile, inputs a step, parts of the inputs.
+"""How products of few rows are tiled: lines of the weight per tile, inputs per step, parts of the inputs.
 
-Keys are (bytes of a met number, rows, lines of the weight, inputs, group size, whether it is gated), where rows are 8,
-16, 32 or 64: as many as a tile has. Matrix units take no fewer than 8, and what rows cost (their norm, their way into
-registers) counts for 4-bit weights.
+Keys are (bytes per number of the input, rows, lines of the weight, inputs, group size, whether it is gated), where rows
+are 8, 16, 32 or 64: as many as a tile has. Matrix units take no fewer than 8, and what rows cost (their norm, their way
+into registers) counts for 4-bit weights.
 """
 
 import triton

@@ -1,1 +1,1 @@
-"""From logits to tokens without the host: masks, penalties, truncation, chance."""
+"""From logits to tokens without the host: masks, penalties, truncation, random draws."""

@@ -1,7 +1,7 @@
-"""What layers call where a special way is switched on: heads and sums over ranks wait, too, for what is done with them.
+"""The operations that layers call where an unproven kernel is switched on: heads and all-reduces wait to be fused, too.
 
-Attention of answers stores their keys and values on the way; sums of few rows are made with the norm behind them, in
-memory that cards share.
+Attention of answers stores their keys and values in the same launch; all-reduces of few rows are fused with the norm
+that follows, in memory that GPUs share.
 """
 
 from collections.abc import Callable

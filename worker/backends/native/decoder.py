@@ -1,7 +1,7 @@
-"""A decoder on native kernels: its layers are called once, to record them, and every step replays the record.
+"""A decoder on native kernels: its layers are called once to record their kernel calls, and every step replays these.
 
-A record holds the addresses of the KV memory and of buffers for so many tokens; another memory or a larger step makes
-a new one, in milliseconds.
+A record holds the addresses of the KV memory and of buffers for a number of tokens. Other memory or a larger step makes
+a new record, in milliseconds.
 """
 
 from dataclasses import dataclass

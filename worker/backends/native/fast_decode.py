@@ -1,8 +1,8 @@
-"""Decode steps on native kernels in which every row samples one token and asks for nothing else.
+"""Fast path on native kernels for decode steps in which each row feeds its last token and samples one.
 
-Native calls read the plan's columns, fill the recorded step, and write what was chosen into the histories: between two
-steps an interpreter whose caches the weights have swept has little to do. The answers are those of `Runner`, bit for
-bit; a plan that holds anything else is refused, with nothing changed.
+Native calls read the plan's columns, fill the recorded step, and write the sampled tokens into the histories. Little is
+left to Python, whose caches are cold after each pass over the weights. The answers are those of `Runner`, bit for bit.
+A plan that holds anything else is refused before anything has changed.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""A GPU's kernels in Triton, with captured steps; in Triton's interpreter on a CPU, too."""
+"""The backend of a GPU's kernels in Triton, with captured steps; on a CPU it runs in Triton's interpreter."""
 
 from dataclasses import dataclass, field
 

@@ -1,6 +1,6 @@
-"""Captures what a function launches on a GPU, to be launched again by one call. On a CPU it is called again instead.
+"""Captures what a function launches on a GPU as a graph, replayed by one call. On a CPU the function is called again.
 
-Captures that share a pool of memory are never replayed at once: what one leaves is gone with the next replay of any.
+Graphs that share a memory pool are never replayed at once: the output of one is gone with the next replay of any.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,8 @@
-"""Every graph that steps may replay, captured before the first request, the largest first.
+"""Captures every graph that steps may replay, before the first request, the largest first.
 
-The largest holds every step, and what it needs was measured while warming up; the others follow as long as the memory
-lasts that was planned for all. A step whose own graph is missing then takes a larger one. All ranks capture the same.
+The largest holds every step, and the memory that it needs was measured during warm-up. The others follow as long as the
+memory that was planned for graphs lasts. A step whose own graph is missing then takes a larger one. All ranks capture
+the same graphs.
 """
 
 import logging

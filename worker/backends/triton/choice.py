@@ -1,8 +1,8 @@
-"""Tokens of a captured step on a GPU, chosen by one more graph, which reads the step's columns and logits.
+"""Samples the tokens of a captured step on a GPU by one more graph, which reads the step's columns and logits.
 
-It is a graph of its own because masks come late: the step is computed while they are awaited. Whatever else a replay
-reads stands at fixed addresses too: the table of parameters, the histories, room for masks. Steps that were launched
-kernel by kernel, and rows whose logits are adjusted, have their tokens chosen by launches: the same tokens.
+It is a graph of its own because grammar masks come late: the step is computed while they are awaited. All else that a
+replay reads is at fixed addresses too: the table of parameters, the histories, room for masks. Steps that were launched
+kernel by kernel, and rows whose logits are adjusted, are sampled by separate launches, to the same tokens.
 """
 
 import logging

@@ -1,9 +1,9 @@
-"""A decoder on a GPU: steps that only decode are captured as graphs and replayed, others are launched kernel by kernel.
+"""A decoder on a GPU: pure decode steps are captured as graphs and replayed, others are launched kernel by kernel.
 
-A graph is for so many rows and a context up to so long; a step takes the smallest that holds it, its spare rows being
-rows that are not there. All are captured before the first request (`captures.py`); without a warm-up a size is captured
-when it is first met. What changes from step to step is one small tensor of counts: all else a graph reads stands at
-fixed addresses (slot table, KV memory, weights).
+A graph holds steps of up to so many rows and contexts of up to so many tokens. A step takes the smallest graph that
+holds it, and fills it up with empty rows. All graphs are captured before the first request (`captures.py`); without a
+warm-up a size is captured when it is first needed. Only one small tensor of counts changes from step to step: all else
+that a graph reads is at fixed addresses (slot table, KV memory, weights).
 """
 
 import logging

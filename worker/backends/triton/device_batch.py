@@ -1,4 +1,4 @@
-"""A step as kernels on a GPU want it: its counts in one small tensor, of which one kernel makes all other inputs.
+"""The inputs of a step on a GPU: the host sends its counts in one small tensor, and one kernel makes the rest of them.
 
 Nothing here waits for the device.
 """

@@ -1,8 +1,8 @@
-"""Decode steps of captured graphs in which every row samples one token: the host counts and replays.
+"""Fast path on a GPU for decode steps in which each row samples one token: the host sends counts and replays a graph.
 
-Of a small model a card computes such a step in less than half a millisecond, in which the host has to get the next one
-under way. So plans of plain rows go past all that other rows may ask for; any other plan is refused, with nothing
-changed, and goes the way of `Runner`, to the same tokens.
+A GPU computes such a step of a small model in less than half a millisecond, and meanwhile the host has to launch the
+next one. So these plans skip all that only other rows need. Any other plan is refused before anything has changed, and
+`Runner` computes it, to the same tokens.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,7 @@
-"""Memory of cards that read and write one another's, for the little that a step of few rows adds up over ranks.
+"""Memory that GPUs read and write in one another, for the all-reduces of steps with few rows.
 
-It is torch's symmetric memory: every rank allocates as much, and learns where the others' lies. It is used where a sum
-that is tried comes out right. Where cards don't see each other, there is none, and NCCL adds up everything.
+It is torch's symmetric memory: every rank allocates the same size and learns the others' addresses. It is used if a
+trial sum comes out right. Where GPUs don't see each other's memory, NCCL does every all-reduce.
 """
 
 import logging

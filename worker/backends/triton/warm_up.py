@@ -1,8 +1,7 @@
-"""A GPU's first steps, before any request: kernels are compiled and tuned, and what steps take of memory is measured.
+"""Warms a GPU up before the first request: compiles and tunes kernels, and measures the memory that steps take.
 
-The largest step there may be, and prompts and answers of sizes that double, so that no later step meets a kernel that
-is not compiled, or a size that was not tuned. Their rows all write to one block, and what they compute is of no
-interest.
+It runs the largest step that can occur, and prompts and answers of sizes that double, so that no later step meets a
+kernel that is not compiled or a size that was not tuned. All rows write to one block, and their results are not used.
 """
 
 import logging
