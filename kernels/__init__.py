@@ -5,7 +5,7 @@
 
 from .forms import DTYPES, WeightForm
 from .heads import HeadForm
-from .lora import Adapted, LoraForm, LoraWeights
+from .lora import LoraForm, LoraMapping, LoraWeights
 from .operations import LayerKV, Operations
 from .packed_weight import PackedWeight, multiplies_bfloat16, pack
 from .rows import Rows, Scratch
@@ -13,10 +13,10 @@ from .torch.operations import TorchOperations
 
 __all__ = [
     "DTYPES",
-    "Adapted",
     "HeadForm",
     "LayerKV",
     "LoraForm",
+    "LoraMapping",
     "LoraWeights",
     "Operations",
     "PackedWeight",

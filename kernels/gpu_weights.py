@@ -24,7 +24,7 @@ from .forms import DTYPES, Kind, WeightForm
 from .quantized_part import MIDDLE, QuantizedPart
 from .reference.quantized import quantize_int4, quantize_int8
 
-Part = Tensor | QuantizedPart
+WeightPart = Tensor | QuantizedPart
 
 LARGEST_HALF = 64
 SMALLEST_HALF = 16  # the fewest inputs that the GPU's matrix units multiply at once
@@ -55,7 +55,7 @@ class GpuWeight:
         return sum(tensor.nbytes for tensor in tensors if tensor is not None)
 
 
-def pack(parts: Sequence[Part], form: WeightForm, device: torch.device) -> GpuWeight:
+def pack(parts: Sequence[WeightPart], form: WeightForm, device: torch.device) -> GpuWeight:
     """The rows of all parts, one below the other, on a device; `form` is for those in floats."""
     integers = [part for part in parts if isinstance(part, QuantizedPart)]
     if not integers:
@@ -86,7 +86,7 @@ def half_block(group_size: int) -> int:
     return min(group_size & -group_size, LARGEST_HALF)
 
 
-def _packed_floats(parts: Sequence[Part], form: WeightForm, device: torch.device) -> GpuWeight:
+def _packed_floats(parts: Sequence[WeightPart], form: WeightForm, device: torch.device) -> GpuWeight:
     if form.kind == "int8":
         return _packed_int8(_quantized(parts, quantize_int8, device), device)
     if form.kind == "int4":
@@ -101,7 +101,7 @@ def _packed_floats(parts: Sequence[Part], form: WeightForm, device: torch.device
 
 
 def _quantized(
-    parts: Sequence[Part], quantize: Callable[[Tensor], QuantizedPart], device: torch.device
+    parts: Sequence[WeightPart], quantize: Callable[[Tensor], QuantizedPart], device: torch.device
 ) -> list[QuantizedPart]:
     """The same as if all rows were quantized at once: none looks at another."""
     pieces: list[Tensor] = []

@@ -46,7 +46,7 @@ class Ranks(Protocol):
     def span(self, total: int) -> tuple[int, int]: ...
 
     def exchange(self, numbers: list[int]) -> list[list[int]]:
-        """Everyone's numbers, in the order of the ranks."""
+        """All ranks' numbers, in the order of the ranks."""
 
 
 class Operations(Protocol):

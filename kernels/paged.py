@@ -47,8 +47,8 @@ class PagedKV:
         return self.keys * self.key_scales[..., None].float(), self.values * self.value_scales[..., None].float()
 
 
-class Prompts(NamedTuple):
-    """Of a step's rows with several queries, what the host knows."""
+class PromptRows(NamedTuple):
+    """What the host knows of a step's rows with several queries."""
 
     first: int  # every row before this one has one query
     number: int
@@ -65,7 +65,7 @@ class DeviceRows:
     max_queries: int  # no row has more
     max_context: int  # no context is longer
     are_answers: bool = False  # each has one query, and none reads what another one stores in this step
-    prompts: Prompts | None = None  # None: it is not known which rows are
+    prompts: PromptRows | None = None  # None: it is not known which rows are
 
     @property
     def num_rows(self) -> int:

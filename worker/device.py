@@ -55,7 +55,7 @@ def chosen_device(config: EngineConfig, rank: int) -> torch.device:
 
 
 def card_names(config: EngineConfig) -> list[str]:
-    """Of every rank's card, the name that it has for every process."""
+    """The UUID of every rank's GPU, which is the same in every process."""
     cards = _cards(config)[: config.tensor_parallel_size]
     return [str(torch.cuda.get_device_properties(card).uuid) for card in cards]
 
@@ -79,12 +79,12 @@ def on_device(array: numpy.ndarray, device: torch.device) -> Tensor:
 
 
 def pinned(tensor: Tensor) -> Tensor:
-    """The same where a GPU reads it by itself: from other memory a copy may wait for what the GPU has to do before."""
+    """The tensor in pinned memory: copies from other memory may wait for earlier work of the GPU."""
     return tensor.pin_memory() if torch.cuda.is_available() else tensor
 
 
-class OnHost:
-    """A tensor as the host will see it; on a CPU it is there at once, and the same memory."""
+class HostCopy:
+    """A tensor's copy on the host, made beside the next step; on a CPU it is the tensor itself."""
 
     def __init__(self, tensor: Tensor) -> None:
         self._arrived: torch.cuda.Event | None = None
@@ -109,8 +109,8 @@ class OnHost:
         return self._tensor.numpy()
 
 
-def departed(device: torch.device) -> None:
-    """What is launched from here on runs when all that was sent has been read: it may write where that lay."""
+def wait_for_host_copies(device: torch.device) -> None:
+    """Later launches wait until pending copies to the host have read their tensors, and may then overwrite them."""
     if kind_of(device).is_asynchronous:
         torch.cuda.current_stream(device).wait_stream(_side_stream(device))
 

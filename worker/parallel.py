@@ -77,7 +77,7 @@ class Parallel:
         return replace(self, board=Board(self.rank, self.size, self.exchange, library.function("penstock_meet")))
 
     def exchange(self, numbers: list[int]) -> list[list[int]]:
-        """Everyone's numbers, in the order of the ranks."""
+        """All ranks' numbers, in the order of the ranks."""
         own = torch.tensor(numbers + [0], device=self.device)  # never empty: some only want to wait for each other
         found = [torch.empty_like(own) for _ in range(self.size)]
         dist.all_gather(found, own)

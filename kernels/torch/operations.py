@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..forms import DTYPES, WeightForm
 from ..heads import HeadForm
-from ..lora import Adapted, LoraForm
+from ..lora import LoraForm, LoraMapping
 from ..operations import LayerKV, TensorOperations
 from ..packed_weight import PackedWeight, pack
 from ..quantized_part import QuantizedPart
@@ -51,7 +51,7 @@ class TorchOperations(TensorOperations):
     def linear(self, x: Tensor, weight: PackedWeight, bias: Tensor | None) -> Tensor:
         return self.form(linear)(x, weight, bias)
 
-    def add_lora(self, product: Tensor, x: Tensor, lora: TorchLora, adapted: Adapted | None) -> Tensor:
+    def add_lora(self, product: Tensor, x: Tensor, lora: TorchLora, adapted: LoraMapping | None) -> Tensor:
         return product if adapted is None else self.form(add_lora)(product, x, lora, adapted)
 
     def add_rms_norm(self, stream: Tensor, update: Tensor | None, weight: Tensor, epsilon: float) -> Tensor:

@@ -18,7 +18,7 @@ from .rms_norm import add_rms_norm
 
 
 class Deferred:
-    """What is computed when it is asked for."""
+    """A tensor that is computed when it is first needed."""
 
     @property
     def tensor(self) -> Tensor:
@@ -26,7 +26,7 @@ class Deferred:
 
 
 @dataclass(frozen=True, eq=False)
-class Normed(Deferred):
+class DeferredNorm(Deferred):
     """The norm of the stream as it is."""
 
     stream: Tensor
@@ -42,10 +42,10 @@ class Normed(Deferred):
 
 
 @dataclass(frozen=True, eq=False)
-class Product(Deferred):
-    """Of few rows."""
+class DeferredProduct(Deferred):
+    """The product of few rows with a weight."""
 
-    x: Tensor | Normed
+    x: Tensor | DeferredNorm
     weight: GpuWeight
     bias: Tensor | None
 
@@ -60,11 +60,11 @@ class Product(Deferred):
         return self._launched(is_gated=True)
 
     def _launched(self, **ending: Any) -> Tensor:
-        if isinstance(self.x, Normed):
+        if isinstance(self.x, DeferredNorm):
             return multiply_few(self.x.stream, self.weight, self.bias, self.x.norm, **ending)
         return multiply_few(self.x, self.weight, self.bias, None, **ending)
 
 
 def plain(x: Any) -> Tensor:
-    """What is known by now, computed if it was not yet."""
+    """The tensor itself, computed now if it was deferred."""
     return x.tensor if isinstance(x, Deferred) else x

@@ -13,7 +13,7 @@ from torch import Tensor
 from ..forms import DTYPES, WeightForm
 from ..gpu_weights import GpuWeight, pack
 from ..heads import HeadForm
-from ..lora import DeviceAdapted, LoraForm
+from ..lora import DeviceLoraMapping, LoraForm
 from ..operations import TensorOperations
 from ..paged import DeviceRows, PagedKV, Rotation
 from ..quantized_part import QuantizedPart
@@ -79,7 +79,7 @@ class TritonOperations(TensorOperations):
     def linear(self, x: Tensor, weight: Multiplier, bias: Tensor | None) -> Tensor:
         return weight.product(x, weight.weight, bias)
 
-    def add_lora(self, product: Tensor, x: Tensor, lora: TritonLora, adapted: DeviceAdapted | None) -> Tensor:
+    def add_lora(self, product: Tensor, x: Tensor, lora: TritonLora, adapted: DeviceLoraMapping | None) -> Tensor:
         return product if adapted is None else add_lora(product, x, lora, adapted)
 
     def add_rms_norm(self, stream: Tensor, update: Tensor | None, weight: Tensor, epsilon: float) -> Tensor:

@@ -11,7 +11,7 @@ from .native.backend import NativeBackend
 from .torch.backend import TorchBackend
 
 
-def chosen_backend(
+def select_backend(
     config: ModelConfig,
     device: torch.device,
     dtype: torch.dtype,

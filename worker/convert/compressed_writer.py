@@ -11,11 +11,11 @@ from torch import Tensor
 
 from ...kernels.quantized_part import QuantizedPart
 
-Planned = tuple[torch.dtype, tuple[int, ...]]
+DtypeAndShape = tuple[torch.dtype, tuple[int, ...]]
 _VALUES_PER_WORD = 8
 
 
-def planned_tensors(kind: str, shape: tuple[int, int], group_size: int) -> dict[str, Planned]:
+def planned_tensors(kind: str, shape: tuple[int, int], group_size: int) -> dict[str, DtypeAndShape]:
     """The tensors of a module whose weight had this shape."""
     rows, columns = shape
     if kind == "int8":

@@ -39,7 +39,7 @@ def _pulled(checkpoint: Checkpoint, config: ModelConfig, ranks: Parallel) -> dic
 
 
 class _NotingSource:
-    """Stands in for a checkpoint."""
+    """Replaces the checkpoint, and notes what is read of it."""
 
     bytes_read = 0
 

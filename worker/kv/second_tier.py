@@ -30,7 +30,7 @@ def second_tier(kv: Blocks, num_cells: int) -> "SecondTier | None":
 
 
 class SecondTier:
-    """Of blocks that lie in CPU memory themselves."""
+    """Cells for blocks that are in CPU memory themselves."""
 
     fresh_memory = staticmethod(fresh_zeros)
 
@@ -50,7 +50,7 @@ class SecondTier:
 
 
 class StagedTier(SecondTier):
-    """Through a bounded buffer on the blocks' own device, so that many small pieces make few large copies."""
+    """Copies through a bounded buffer on the blocks' own device, so that many small pieces make few large copies."""
 
     def __init__(self, kv: Blocks, num_cells: int, staging_bytes: int = STAGING_BYTES) -> None:
         super().__init__(kv, num_cells)
@@ -86,7 +86,7 @@ class StagedTier(SecondTier):
 
 
 class StreamedTier(StagedTier):
-    """Of a GPU: on a stream beside the one that computes, and the host waits for neither."""
+    """Cells for blocks of a GPU: copies run on a second stream, and the host waits for neither."""
 
     fresh_memory = staticmethod(pinned_zeros)
 

@@ -41,7 +41,7 @@ def are_adjusted(rows: SamplingRows) -> bool:
 
 
 def adjust(logits: Tensor, rows: SamplingRows) -> bool:
-    """Whether any row wanted it."""
+    """Apply every adjustment that a row wants; returns whether any row did."""
     if not rows.wants.any():
         return False
     for adjustment in ADJUSTMENTS:

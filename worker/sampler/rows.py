@@ -56,12 +56,12 @@ class SamplingRows:
         return self.parameters.device_real(name, self.device_slots)
 
     def draws(self) -> Draws:
-        """How each row wants to be chosen."""
+        """How each row's token is sampled."""
         positions = on_device(self.positions, self.parameters.device)
         return self.parameters.draws(self.slots, self.device_slots, positions)
 
     def device_draws(self) -> DeviceDraws:
-        """The same in a form that no host looks into."""
+        """The same in tensors that the host does not read."""
         positions = on_device(self.positions, self.parameters.device)
         return self.parameters.device_draws(self.histories, self.device_slots, positions, self.are_greedy)
 

@@ -19,7 +19,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class CardTurn:
-    """Of some cards, by names that every tree of this user gives them."""
+    """The locks of some GPUs, by names that are the same for every tree of this user."""
 
     def __init__(self, folder: Path, cards: Iterable[str]) -> None:
         self._held: list[IO[str]] = []

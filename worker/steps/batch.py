@@ -13,7 +13,7 @@ import numpy
 import torch
 from torch import Tensor
 
-from ...kernels import Adapted, Rows
+from ...kernels import LoraMapping, Rows
 from ..device import on_device
 from ..kv.kv_cache import AnyKVCache, KVCache
 from .slots import SlotTable, StepRows
@@ -52,7 +52,7 @@ class Batch:
     kv: AnyKVCache
     # R: the row of the rotary table where each row's positions begin; None: all at 0, a position's row is the position.
     rotation_starts: list[int] | None = None
-    adapted: Adapted | None = None  # which tokens have a LoRA adapter, if any
+    adapted: LoraMapping | None = None  # which tokens have a LoRA adapter, if any
     rotation: tuple[Tensor, Tensor] | None = None  # cos and sin of the tokens, set by the model for its layers
 
     @property
@@ -103,5 +103,5 @@ def step_batch(table: SlotTable, rows: StepRows, kv: AnyKVCache) -> Batch:
         logit_rows=on_device(query_starts[1:][rows.wants_logits] - 1, table.device),
         kv=kv,
         rotation_starts=rotation_starts.tolist() if rotation_starts.any() else None,
-        adapted=Adapted.of(table.adapters[rows.slots], rows.num_tokens, table.device),
+        adapted=LoraMapping.of(table.adapters[rows.slots], rows.num_tokens, table.device),
     )

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ...kernels.sampling import scan
 from ...protocol.messages import Candidates, FailedRow
-from ..device import OnHost
+from ..device import HostCopy
 from ..sampler import FAULTS
 from .logprobs import TokenLogprobs, token_logprobs
 
@@ -23,7 +23,7 @@ def candidates(
     """For each row of logits (whose number in the step is in `rows`) as many as it asks for, or what is wrong."""
     scanned = scan(logits)
     most = min(int(counts.max()), logits.shape[1])
-    found, are_finite = token_logprobs(logits, scanned.best, most), OnHost(scanned.is_finite)
+    found, are_finite = token_logprobs(logits, scanned.best, most), HostCopy(scanned.is_finite)
     return lambda: _told(found, are_finite.numpy(), rows, numpy.minimum(counts, most))
 
 

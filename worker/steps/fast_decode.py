@@ -11,4 +11,4 @@ from ...protocol.messages import StepPlan, StepResult
 
 class FastDecode(Protocol):
     def launch(self, plan: StepPlan) -> Callable[[], StepResult] | None:
-        """What waits for the step and says what it brought; None, and nothing is done, if it is not one of these."""
+        """Launch the step and return what waits for its result; None, with nothing changed, if the plan is refused."""

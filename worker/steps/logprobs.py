@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ...kernels.sampling import ranked_logprobs
 from ...protocol.messages import Logprobs, column
-from ..device import OnHost, on_device
+from ..device import HostCopy, on_device
 
 # Of logits and what is found in them: torch's operations hold some five times that while they look.
 _PIECE_BYTES = 32 << 20
@@ -29,7 +29,7 @@ class TokenLogprobs:
 
     def __init__(self, columns: Tensor, width: int) -> None:
         """`columns` are those of the ids, of the log-probabilities' bits, and one of ranks: one copy brings all."""
-        self._columns = OnHost(columns)
+        self._columns = HostCopy(columns)
         self._width = width
 
     @property

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy
 
 from ...protocol.messages import Candidates, FailedRow, Logprobs, StepResult, column
-from ..device import OnHost
+from ..device import HostCopy
 from ..sampler import FAULTS
 from .slots import StepRows
 
@@ -18,17 +18,17 @@ _NONE = numpy.empty((0, 2), numpy.int64)
 
 @dataclass
 class Outcome:
-    """What one step brings. The functions are called when the step is done, and may wait for it."""
+    """The results of one step. The functions are called when the step is done, and may wait for it."""
 
     rows: StepRows
-    sampled: OnHost | None = None  # int64 [rows that sample, 2]: token id and fault
+    sampled: HostCopy | None = None  # int64 [rows that sample, 2]: token id and fault
     errors: dict[int, str] = field(default_factory=dict)  # by slot: what a logits processor had to say
     logprobs: list[Callable[[], list[Logprobs]]] = field(default_factory=list)
     candidates: Callable[[], tuple[list[Candidates], list[FailedRow]]] = lambda: ([], [])
     certainty: Callable[[], bytes] = bytes
 
     def result(self, step: int) -> StepResult:
-        """Without its time."""
+        """The step's result, without its time."""
         sampling = numpy.flatnonzero(self.rows.is_sampling)
         token_ids, faults = (_NONE if self.sampled is None else self.sampled.numpy()).T
         is_right = faults == 0

@@ -23,7 +23,7 @@ class Results:
             threading.Thread(target=self._run, name="results", daemon=True).start()
 
     def take(self, finish: Finish) -> None:
-        """A step has been launched, after all that were taken before."""
+        """Take the result of a step that was launched after all that were taken before."""
         if self._launched is None:
             self._send(finish())
         else:

@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 
 
-class Turned(NamedTuple):
+class HeadTransform(NamedTuple):
     """What makes a query or key head ready: a norm's weight, and each token's cosines and sines."""
 
     weight: tl.tensor

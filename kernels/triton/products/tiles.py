@@ -15,7 +15,7 @@ from torch import Tensor
 
 from .. import is_interpreted
 from ..arrival import is_last
-from ..tuning import Choice
+from ..tuning import LaunchConfig
 from .halves import packed_halves
 from .parts import added_parts, room_for, store_part
 
@@ -119,7 +119,7 @@ def launch(
     finishing: tuple[Tensor | None, Tensor | None, Tensor | None],
     shape: tuple[int, int, int],
     dtype: torch.dtype,
-    choice: Choice,
+    choice: LaunchConfig,
     **constants: Any,
 ) -> Tensor:
     """The product [rows, outputs] of `shape` = (rows, outputs, inputs) by a kernel of tiles.

@@ -22,7 +22,7 @@ _FEWEST = 16  # rows that a record is made for
 
 @dataclass
 class RecordedBatch:
-    """What stands for a batch while layers are recorded: the step's fields, by their addresses."""
+    """Replaces the batch while layers are recorded: the addresses of the step's fields."""
 
     token_ids: int
     kv: NativeKVCache
@@ -40,7 +40,7 @@ class Record:
 
 
 class RecordedDecoder:
-    """Stands in for the decoder that it records."""
+    """Replaces the decoder whose calls it records."""
 
     def __init__(self, decoder: Decoder, ops: NativeOperations) -> None:
         self.decoder = decoder
@@ -52,7 +52,7 @@ class RecordedDecoder:
         self._held: list[Any] = []  # what the step points to
 
     def records(self, kv: AnyKVCache) -> tuple[Record, Record] | None:
-        """Layers and head as they stand recorded for this memory, for whoever fills the step on his own."""
+        """The records of layers and head for this memory, if any, for a caller that fills the step by itself."""
         if self._kv is not kv or self._layers is None or self._head is None:
             return None
         return self._layers, self._head

@@ -37,7 +37,7 @@ class RecordedFastDecode:
         self._decode: Decode
 
     def launch(self, plan: StepPlan) -> Callable[[], StepResult] | None:
-        """What says what the step brought; None, and nothing is done, if it is not one of these."""
+        """Compute the step and return what gives its result; None, with nothing changed, if the plan is refused."""
         if not plan.has_rows_only or not self._is_prepared():
             return None
         decode, rows = self._decode, len(plan.slots) // len(_ONE)
@@ -56,7 +56,7 @@ class RecordedFastDecode:
         return lambda: _without(broken, result) if broken else result
 
     def _is_prepared(self) -> bool:
-        """Whether there are records; calls are made ready for new ones."""
+        """Whether there are records; prepares the calls for new ones."""
         records = self.recorded.records(self.kv)
         if records is None:
             return False
@@ -70,7 +70,7 @@ class RecordedFastDecode:
         return True
 
     def _choose(self, head: Record) -> list[int]:
-        """Rows whose logits are broken. All ranks have rank 0's tokens afterwards."""
+        """Sample, and return the rows whose logits are broken. All ranks have rank 0's tokens afterwards."""
         broken: list[int] = []
         if self.ranks.rank == 0:
             if point("worker.logits") == "nan":

@@ -20,12 +20,12 @@ from ...models.load import Model
 from ...parallel import Parallel
 from ...sampler import Sample
 from ...steps.slots import SlotTable, StepRows
-from ..backend import Backend, BackendOptions, Tell
+from ..backend import Backend, BackendOptions, ReportProgress
 from .captures import Captures
-from .choice import GraphedChoice
 from .decoder import GraphedDecoder
 from .device_batch import DeviceBatch
 from .fast_decode import GraphedFastDecode
+from .sampler import GraphedSampler
 
 _GROUP_SIZE = 64
 # By the option's value; "w" asks for weights alone.
@@ -82,12 +82,12 @@ class TritonBackend(Backend):
         return DeviceBatch(table, rows, kv)
 
     def capture(  # type: ignore[override]  # with what `kv_memory` has made
-        self, model: Model, table: SlotTable, kv: DeviceKVCache, ranks: Parallel, most_bytes: int, tell: Tell
+        self, model: Model, table: SlotTable, kv: DeviceKVCache, ranks: Parallel, most_bytes: int, tell: ReportProgress
     ) -> None:
         Captures(model, table, kv, ranks).all(most_bytes, tell)
 
     def sample(self, runs: GraphedDecoder) -> Sample:  # type: ignore[override]  # what `runs` has made
-        return GraphedChoice(runs, choose)
+        return GraphedSampler(runs, choose)
 
     def fast_decode(  # type: ignore[override]  # with what `runs` and `kv_memory` have made
         self,

@@ -26,7 +26,7 @@ Exchange = Callable[[list[int]], list[list[int]]]  # everyone's numbers, in the 
 
 
 def peer_memory(rank: int, device: torch.device, exchange: Exchange) -> PeerMemory | None:
-    """Of a group that has met; all ranks get it, or none does."""
+    """The memory of a group that has joined; all ranks get it, or none does."""
     cards = [card for (card,) in exchange([device.index or 0])]
     if triton.lack() or not PEER_MEMORY.is_on:
         return None
@@ -58,7 +58,7 @@ def _shared(rank: int, device: torch.device) -> PeerMemory:
 
 
 def _adds_up(memory: PeerMemory, device: torch.device) -> bool:
-    """Whether all ranks' numbers come to their sum, round after round."""
+    """Whether trial sums over all ranks come out right, round after round."""
     from ....kernels.triton.unproven.sum_of_ranks import sum_and_norm  # imports triton
 
     own = torch.full((_ROWS, 256), memory.rank + 1.0, dtype=torch.bfloat16, device=device)
