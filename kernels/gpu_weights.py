@@ -46,7 +46,7 @@ class GpuWeight:
 
     @property
     def half(self) -> int:
-        """Of int4: inputs whose values lie in one half of neighbouring bytes."""
+        """For int4: how many inputs have their values in one half of neighbouring bytes."""
         return half_block(self.group_size)
 
     @property
@@ -70,7 +70,7 @@ def pack(parts: Sequence[WeightPart], form: WeightForm, device: torch.device) ->
 
 
 def unpacked(weight: GpuWeight) -> QuantizedPart:
-    """What an integer weight holds, out of the products' order."""
+    """An integer weight in the layout of a checkpoint again."""
     scales = cast(Tensor, weight.scales)
     if weight.kind == "int8":
         return QuantizedPart(weight.values, scales[:, None], None, weight.in_features)
@@ -146,7 +146,7 @@ def _halves(values: Tensor, half: int) -> Tensor:
 
 
 def _joint_dtype(parts: Sequence[QuantizedPart]) -> torch.dtype:
-    """That of the parts' scales, or the one that holds them all."""
+    """The dtype of the parts' scales, or float32 where they differ."""
     dtypes = {part.scales.dtype for part in parts}
     return dtypes.pop() if len(dtypes) == 1 else torch.float32
 

@@ -95,14 +95,14 @@ class Program:
         return Buffer(self, width, memory)
 
     def call(self, kernel: str, arguments: ctypes.Structure, writes: Buffer | None = None, keep: object = None) -> None:
-        """Note a call down; `keep` is what its arguments point to."""
+        """Record a call; `keep` is what its arguments point to."""
         if writes is not None:
             writes.writer = arguments
         self._calls.append((self.library.address(kernel), ctypes.addressof(arguments)))
         self._kept += [arguments, keep]
 
     def call_first(self, kernel: str, arguments: ctypes.Structure, keep: object = None) -> None:
-        """Note a call down that comes before all others."""
+        """Record a call that comes before all others."""
         self.call(kernel, arguments, keep=keep)
         self._calls.insert(0, self._calls.pop())
 

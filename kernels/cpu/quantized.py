@@ -41,7 +41,7 @@ def pack_parts(parts: Sequence[Tensor | QuantizedPart], kind: Kind, group_size: 
 
 
 def unpacked(weight: NativeWeight) -> QuantizedPart:
-    """What an integer weight holds, out of the kernels' order."""
+    """An integer weight in the layout of a checkpoint again."""
     return _unpacked_int8(weight) if weight.kind == "int8" else _unpacked_int4(weight)
 
 

@@ -58,7 +58,7 @@ def compiled(example: Example, target: int) -> Resources:
 
 
 def code(example: Example, target: int) -> Any:
-    """As triton has it: `asm` in several languages, and `metadata`."""
+    """A kernel as triton compiles it: `asm` in several languages, and `metadata`."""
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource

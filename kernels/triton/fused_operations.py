@@ -21,7 +21,7 @@ Value = Tensor | Deferred
 
 
 class FusedOperations(TritonOperations):
-    """With values that wait."""
+    """Operations whose norms and products may be deferred."""
 
     def linear(self, x: Value, weight: Multiplier, bias: Tensor | None) -> Value:
         if 0 < x.shape[0] <= FEW_ROWS:

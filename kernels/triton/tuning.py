@@ -44,7 +44,7 @@ class LaunchConfig:
 
     @property
     def options(self) -> dict[str, int]:
-        """What a launch is given beside its arguments."""
+        """The keyword arguments of a launch beside the kernel's own."""
         return {**dict(self.blocks), "num_warps": self.num_warps, "num_stages": self.num_stages}
 
 
@@ -58,7 +58,7 @@ def architecture() -> int:
 
 
 class Tuning:
-    """The choices of one kernel, and what is known of them."""
+    """The launch configurations of one kernel, and the fastest for each shape that was measured."""
 
     def __init__(self, name: str, default: Callable[[int, Key], LaunchConfig], choices: list[LaunchConfig]) -> None:
         """`default(architecture, key)` serves what was not measured; `choices` are what is tried."""
@@ -117,7 +117,7 @@ def _write(path: Path, records: dict[str, list[tuple[Key, int]]]) -> None:
 
 
 def _identity() -> str:
-    """Of what the timings depend on beside the architecture."""
+    """A digest of what the timings depend on beside the architecture."""
     import triton
 
     name = "".join(letter for letter in torch.cuda.get_device_name() if letter.isalnum())
@@ -151,7 +151,7 @@ def compiled_together(choices: list[LaunchConfig], launch: Callable[[LaunchConfi
 
 
 def _milliseconds(choice: LaunchConfig, launch: Callable[[LaunchConfig], object]) -> float:
-    """The best of some launches."""
+    """The shortest time of some launches."""
     best, elsewhere = float("inf"), torch.empty(_CACHE_BYTES, dtype=torch.uint8, device="cuda")
     for _ in range(_ROUNDS):
         # Sweeps the cache, as a step's other weights do. Then the GPU waits until the launch is in its queue, so that

@@ -149,7 +149,7 @@ def _tell(row, slot, token, fault, positions, histories, longest, chosen):
 
 
 class _Found(NamedTuple):
-    """What launches leave for one another, by row and chunk."""
+    """Scratch memory that each launch leaves for the next, by row and chunk."""
 
     peaks: Tensor
     bests: Tensor

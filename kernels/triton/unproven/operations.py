@@ -29,7 +29,7 @@ class Heads:
 
 @dataclass(frozen=True, eq=False)
 class Part(Deferred):
-    """This rank's part of a sum over all of them."""
+    """This rank's part of a deferred all-reduce."""
 
     x: Tensor
     peers: PeerMemory
@@ -41,7 +41,7 @@ class Part(Deferred):
 
 
 class UnprovenOperations(FusedOperations):
-    """With every special way that is switched on."""
+    """Operations with every unproven kernel that is switched on."""
 
     def add_rms_norm(self, stream: Value, update: Value | None, weight: Tensor, epsilon: float) -> Value:
         if isinstance(update, Part):
