@@ -1,12 +1,11 @@
-"""Operations on tensors: each one a formula (`reference/`), with versions beside it in rooms of their own.
+"""Operations on tensors: each is a formula (`reference/`), with versions of it in rooms of their own.
 
-`torch/` has those in torch's operations, `cpu/` the native ones for processors, `triton/` those for GPUs. Knows nothing
-of models, requests or processes.
+`torch/` has versions in torch's operations, `cpu/` native ones for CPUs, `triton/` those for GPUs.
 """
 
 from .forms import DTYPES, WeightForm
 from .heads import HeadForm
-from .lora import Adapted, LoraForm, LoraWeights
+from .lora import LoraForm, LoraMapping, LoraWeights
 from .operations import LayerKV, Operations
 from .packed_weight import PackedWeight, multiplies_bfloat16, pack
 from .rows import Rows, Scratch
@@ -14,10 +13,10 @@ from .torch.operations import TorchOperations
 
 __all__ = [
     "DTYPES",
-    "Adapted",
     "HeadForm",
     "LayerKV",
     "LoraForm",
+    "LoraMapping",
     "LoraWeights",
     "Operations",
     "PackedWeight",

@@ -1,7 +1,4 @@
-"""How a model's matrices are stored for products: the kinds of numbers there are.
-
-Knows nothing of where a product is computed.
-"""
+"""The number formats in which a model's matrices are stored for products."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -9,7 +6,8 @@ from typing import Literal
 import torch
 
 Kind = Literal["fp32", "fp16", "bf16", "int8", "int4"]
-DTYPES: dict[str, torch.dtype] = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+_KINDS: dict[torch.dtype, Kind] = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
+DTYPES: dict[str, torch.dtype] = {kind: dtype for dtype, kind in _KINDS.items()}
 
 
 @dataclass(frozen=True)
@@ -22,4 +20,4 @@ class WeightForm:
 
     @classmethod
     def of(cls, dtype: torch.dtype) -> "WeightForm":
-        return cls(next(kind for kind, held in DTYPES.items() if held == dtype))  # type: ignore[arg-type]
+        return cls(_KINDS[dtype])

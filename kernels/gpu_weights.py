@@ -10,11 +10,11 @@ of two, at most 64, that divides the group. Scales and zeros lie [groups, out], 
 
 What a quantized checkpoint holds is taken over exactly where there is a product for it; the rest (8 bits in groups or
 with zeros, groups of odd sizes, rows merged from unlike parts) becomes int8 with a scale for each output.
-Knows nothing of files, layers or kernels.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -24,7 +24,7 @@ from .forms import DTYPES, Kind, WeightForm
 from .quantized_part import MIDDLE, QuantizedPart
 from .reference.quantized import quantize_int4, quantize_int8
 
-Part = Tensor | QuantizedPart
+WeightPart = Tensor | QuantizedPart
 
 LARGEST_HALF = 64
 SMALLEST_HALF = 16  # the fewest inputs that the GPU's matrix units multiply at once
@@ -46,7 +46,7 @@ class GpuWeight:
 
     @property
     def half(self) -> int:
-        """Of int4: inputs whose values lie in one half of neighbouring bytes."""
+        """For int4: how many inputs have their values in one half of neighbouring bytes."""
         return half_block(self.group_size)
 
     @property
@@ -55,7 +55,7 @@ class GpuWeight:
         return sum(tensor.nbytes for tensor in tensors if tensor is not None)
 
 
-def pack(parts: Sequence[Part], form: WeightForm, device: torch.device) -> GpuWeight:
+def pack(parts: Sequence[WeightPart], form: WeightForm, device: torch.device) -> GpuWeight:
     """The rows of all parts, one below the other, on a device; `form` is for those in floats."""
     integers = [part for part in parts if isinstance(part, QuantizedPart)]
     if not integers:
@@ -63,21 +63,22 @@ def pack(parts: Sequence[Part], form: WeightForm, device: torch.device) -> GpuWe
     if len(integers) == len(parts) and all(map(_is_int8_by_row, integers)):
         return _packed_int8(integers, device)
     if len(integers) == len(parts):
-        nibbles = [part if part.bits == 4 else part.as_nibbles() for part in integers]
-        if all(nibbles) and _are_int4_in_groups(nibbles):
+        nibbles = [each for part in integers if (each := part if part.bits == 4 else part.as_nibbles())]
+        if len(nibbles) == len(parts) and _are_int4_in_groups(nibbles):
             return _packed_int4(nibbles, device)
     return _packed_floats(parts, WeightForm("int8"), device)
 
 
 def unpacked(weight: GpuWeight) -> QuantizedPart:
-    """What an integer weight holds, out of the products' order."""
+    """An integer weight in the layout of a checkpoint again."""
+    scales = cast(Tensor, weight.scales)
     if weight.kind == "int8":
-        return QuantizedPart(weight.values, weight.scales[:, None], None, weight.in_features)
+        return QuantizedPart(weight.values, scales[:, None], None, weight.in_features)
     blocks = weight.values.unflatten(1, (-1, weight.half))
     values = torch.stack((blocks & 15, blocks >> 4), 2).flatten(1)[:, : weight.in_features].contiguous()
     num_groups = -(-weight.in_features // weight.group_size)
     zeros = None if weight.zeros is None else weight.zeros[:, :num_groups]
-    return QuantizedPart(values, weight.scales[:, :num_groups], zeros, weight.group_size, weight.order)
+    return QuantizedPart(values, scales[:, :num_groups], zeros, weight.group_size, weight.order)
 
 
 def half_block(group_size: int) -> int:
@@ -85,19 +86,22 @@ def half_block(group_size: int) -> int:
     return min(group_size & -group_size, LARGEST_HALF)
 
 
-def _packed_floats(parts: Sequence[Part], form: WeightForm, device: torch.device) -> GpuWeight:
+def _packed_floats(parts: Sequence[WeightPart], form: WeightForm, device: torch.device) -> GpuWeight:
     if form.kind == "int8":
         return _packed_int8(_quantized(parts, quantize_int8, device), device)
     if form.kind == "int4":
-        # Whole rows are one group, as long as the values with what pads them.
-        group_size = min(form.group_size, _padded(parts[0].shape[1], LARGEST_HALF))
-        return _packed_int4(_quantized(parts, lambda rows: quantize_int4(rows, group_size), device), device)
+
+        def quantize(rows: Tensor) -> QuantizedPart:
+            # Whole rows are one group, as long as the values with what pads them.
+            return quantize_int4(rows, min(form.group_size, _padded(rows.shape[1], LARGEST_HALF)))
+
+        return _packed_int4(_quantized(parts, quantize, device), device)
     values = torch.cat([part.to(device, DTYPES[form.kind]) for part in parts])
-    return GpuWeight(form.kind, *values.shape, 0, values)
+    return GpuWeight(form.kind, values.shape[0], values.shape[1], 0, values)
 
 
 def _quantized(
-    parts: Sequence[Part], quantize: Callable[[Tensor], QuantizedPart], device: torch.device
+    parts: Sequence[WeightPart], quantize: Callable[[Tensor], QuantizedPart], device: torch.device
 ) -> list[QuantizedPart]:
     """The same as if all rows were quantized at once: none looks at another."""
     pieces: list[Tensor] = []
@@ -110,7 +114,7 @@ def _quantized(
 def _packed_int8(parts: Sequence[QuantizedPart], device: torch.device) -> GpuWeight:
     values = torch.cat([part.values.to(device) for part in parts])
     scales = torch.cat([part.scales[:, 0].to(device, torch.float32) for part in parts])
-    return GpuWeight("int8", *values.shape, 0, values, scales)
+    return GpuWeight("int8", values.shape[0], values.shape[1], 0, values, scales)
 
 
 def _packed_int4(parts: Sequence[QuantizedPart], device: torch.device) -> GpuWeight:
@@ -142,7 +146,7 @@ def _halves(values: Tensor, half: int) -> Tensor:
 
 
 def _joint_dtype(parts: Sequence[QuantizedPart]) -> torch.dtype:
-    """That of the parts' scales, or the one that holds them all."""
+    """The dtype of the parts' scales, or float32 where they differ."""
     dtypes = {part.scales.dtype for part in parts}
     return dtypes.pop() if len(dtypes) == 1 else torch.float32
 

@@ -1,4 +1,4 @@
-"""How a layer's heads are made ready for attention. Knows nothing of how that is computed."""
+"""How a layer's heads are prepared for attention: their numbers, norms and rotation."""
 
 from dataclasses import dataclass
 

@@ -2,7 +2,7 @@
 
 All tokens of one block and one head lie together, interleaved as cpu/source/kv_layout.hpp shows; a GPU's
 are plain (`paged.py`). Integer formats keep float16 scales beside them: [blocks, heads, parts, block_size] with the
-scale first and uint4's minimum second. Knows nothing of requests or attention.
+scale first and uint4's minimum second.
 """
 
 from typing import NamedTuple

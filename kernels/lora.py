@@ -2,7 +2,6 @@
 
 An adapter adds up × (down × x) to a product, `down` being [rank, in] and `up` [out, rank], both small. Several adapters
 are in memory at once, each known by a number, and every row of a step may have its own or none.
-Knows nothing of files, layers or requests.
 """
 
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ BLOCK_TOKENS = 32  # few enough that their inputs stay in the second cache besid
 
 @dataclass(frozen=True)
 class LoraForm:
-    """What adapters there may be, and the number format that their weights are kept in."""
+    """How many adapters there may be, of which rank, and the number format of their weights."""
 
     dtype: torch.dtype
     max_adapters: int
@@ -28,7 +27,9 @@ class LoraForm:
 class LoraWeights(Protocol):
     """The weights of all adapters for one product, whose outputs may be several parts side by side."""
 
-    nbytes: int  # planned for all adapters, whether loaded or not
+    @property
+    def nbytes(self) -> int:
+        """What is planned for all adapters, whether loaded or not."""
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -37,11 +38,11 @@ class LoraWeights(Protocol):
     def put(self, adapter: int, part: int, down: Tensor, up: Tensor) -> None: ...
 
     def remove(self, adapter: int) -> None:
-        """It adds nothing from now on."""
+        """From now on this adapter adds nothing."""
 
 
 @dataclass(frozen=True, eq=False)
-class Adapted:
+class LoraMapping:
     """The tokens of a step that have an adapter, those of one adapter side by side."""
 
     tokens: Tensor  # int32 [N], where the products are computed
@@ -50,7 +51,7 @@ class Adapted:
     @classmethod
     def of(
         cls, adapters: numpy.ndarray, num_tokens: numpy.ndarray, device: torch.device | str = "cpu"
-    ) -> "Adapted | None":
+    ) -> "LoraMapping | None":
         """From each row's adapter, below 0 for none, and its number of tokens; None if no row has an adapter."""
         chosen = numpy.flatnonzero(adapters >= 0)
         if not len(chosen):
@@ -79,22 +80,22 @@ class Adapted:
 
 
 @dataclass(frozen=True, eq=False)
-class DeviceAdapted:
-    """`Adapted` in a device's tensors, whose sizes stay: a captured step is replayed with other numbers in them."""
+class DeviceLoraMapping:
+    """`LoraMapping` in a device's tensors, whose sizes stay: a captured step is replayed with other numbers in them."""
 
     tokens: Tensor  # int32 [N]
     blocks: Tensor  # int32 [B, 3]; one of no tokens is not there
 
     @classmethod
-    def room(cls, num_tokens: int, max_adapters: int, device: torch.device | str) -> "DeviceAdapted":
-        """For any step of so many tokens; as it is, none of them has an adapter."""
+    def room(cls, num_tokens: int, max_adapters: int, device: torch.device | str) -> "DeviceLoraMapping":
+        """Room for any step of so many tokens; at first none of them has an adapter."""
         # Those that are full, and one for each adapter that is not.
         most_blocks = num_tokens // BLOCK_TOKENS + min(max_adapters, num_tokens)
         sizes = ((num_tokens,), (most_blocks, 3))
         return cls(*(torch.zeros(size, dtype=torch.int32, device=device) for size in sizes))
 
-    def take(self, adapted: Adapted | None) -> None:
-        """From here on it is this step's; no launch is waited for."""
+    def take(self, adapted: LoraMapping | None) -> None:
+        """Copy a step's mapping into it, without waiting for a launch."""
         self.blocks.zero_()
         if adapted is not None:
             for room, taken in ((self.tokens, adapted.tokens), (self.blocks, adapted.blocks)):

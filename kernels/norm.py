@@ -1,4 +1,4 @@
-"""The norm that stands before a product, where the product computes it on the way. Knows nothing of how."""
+"""A norm that the product behind it computes on the way."""
 
 from typing import NamedTuple
 

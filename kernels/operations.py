@@ -1,8 +1,8 @@
-"""What layers call, as one face over two ways of computing.
+"""The operations that layers call: one interface for two ways of computing.
 
-On tensors (`torch/operations.py`, `triton/operations.py`) a call computes at once; where a step is recorded for native
-kernels (`cpu/operations.py`), the same call notes down what is to be computed, and tensors stand aside for buffers.
-Layers can't tell the difference. Knows the shapes of a decoder's layers, nothing of models.
+On tensors (`torch/operations.py`, `triton/operations.py`) a call computes at once. Where a step is recorded for native
+kernels (`cpu/operations.py`), the same call records what is to be computed, with buffers in place of tensors. Layers
+can't tell the difference.
 """
 
 from dataclasses import dataclass
@@ -15,6 +15,7 @@ from .forms import WeightForm
 from .heads import HeadForm
 from .lora import LoraForm, LoraWeights
 from .peer_memory import PeerMemory
+from .quantized_part import QuantizedPart
 from .reference.stream import add, gather_rows
 
 
@@ -28,9 +29,15 @@ class LayerKV(NamedTuple):
 class Ranks(Protocol):
     """The processes that share a model, as operations see them."""
 
-    rank: int
-    size: int
-    peers: PeerMemory | None  # that of all, where kernels can see it
+    @property
+    def rank(self) -> int: ...
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def peers(self) -> PeerMemory | None:
+        """Memory that the kernels of all ranks read and write, where there is any."""
 
     def all_reduce(self, x: Tensor) -> Tensor: ...
 
@@ -39,16 +46,16 @@ class Ranks(Protocol):
     def span(self, total: int) -> tuple[int, int]: ...
 
     def exchange(self, numbers: list[int]) -> list[list[int]]:
-        """Everyone's numbers, in the order of the ranks."""
+        """All ranks' numbers, in the order of the ranks."""
 
 
 class Operations(Protocol):
     """Rows are [tokens, width]; `stream` is changed in place, all else is new."""
 
-    def pack(self, parts: list[Tensor], form: WeightForm) -> Any:
+    def pack(self, parts: list[Tensor | QuantizedPart], form: WeightForm) -> Any:
         """A weight from blocks of its outputs, [out, in] each; they may be views of a file."""
 
-    def table(self, part: Tensor, form: WeightForm) -> Any:
+    def table(self, part: Tensor | QuantizedPart, form: WeightForm) -> Any:
         """An embedding's table, of which rows are read."""
 
     def tied_weight(self, table: Any, form: WeightForm) -> Any:
@@ -67,10 +74,10 @@ class Operations(Protocol):
     def add_rms_norm(self, stream: Any, update: Any | None, weight: Tensor, epsilon: float) -> Any:
         """Adds the update, if any, to the stream; gives the stream's norm."""
 
-    def store_heads(self, heads: Any, form: HeadForm, rotation: Any, kv: LayerKV, rows: Any) -> Any:
+    def store_heads(self, heads: Any, form: HeadForm, rotation: Any, kv: Any, rows: Any) -> Any:
         """Norms and rotates query and key heads, stores keys and values in their slots, gives the query."""
 
-    def attention(self, query: Any, form: HeadForm, kv: LayerKV, rows: Any, window: int | None) -> Any: ...
+    def attention(self, query: Any, form: HeadForm, kv: Any, rows: Any, window: int | None) -> Any: ...
 
     def silu_mul(self, gate_up: Any) -> Any: ...
 

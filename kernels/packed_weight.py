@@ -6,8 +6,6 @@ EPYC (Zen 5), 2 threads, torch 2.13, milliseconds, `F.linear` / packed:
              M=1        M=4        M=16       M=32       M=256
   float32    152 / 68   251 / 50   224 / 66   295 / 100  1,448 / 543
   bfloat16    65 / 29    64 / 28    70 / 39    83 / 51     308 / 275
-
-Knows nothing of products or layers.
 """
 
 from dataclasses import dataclass

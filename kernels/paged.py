@@ -1,8 +1,8 @@
-"""KV memory and the shape of a step, as kernels see them that know only tensors of their own device.
+"""KV memory and the shape of a step, for kernels that read only tensors of their own device.
 
 Unlike `rows.Rows`, nothing here is a list: a captured step is replayed with other numbers in the same tensors. So there
-may be room to spare: a row whose context is 0 is not there, and a token whose slot is below 0 is stored nowhere; what
-is computed for them is never read. Knows nothing of requests.
+may be empty rows and tokens: a row whose context is 0 is empty, and a token whose slot is below 0 is stored nowhere;
+what is computed for them is never read.
 """
 
 from dataclasses import dataclass, replace
@@ -47,8 +47,8 @@ class PagedKV:
         return self.keys * self.key_scales[..., None].float(), self.values * self.value_scales[..., None].float()
 
 
-class Prompts(NamedTuple):
-    """Of a step's rows with several queries, what the host knows."""
+class PromptRows(NamedTuple):
+    """What the host knows of a step's rows with several queries."""
 
     first: int  # every row before this one has one query
     number: int
@@ -65,7 +65,7 @@ class DeviceRows:
     max_queries: int  # no row has more
     max_context: int  # no context is longer
     are_answers: bool = False  # each has one query, and none reads what another one stores in this step
-    prompts: Prompts | None = None  # None: it is not known which rows are
+    prompts: PromptRows | None = None  # None: it is not known which rows are
 
     @property
     def num_rows(self) -> int:

@@ -1,4 +1,4 @@
-"""Memory that every rank of a group can read and write, as kernels see it. Knows nothing of how it is shared."""
+"""Memory that every rank of a group can read and write, as kernels see it."""
 
 from dataclasses import dataclass
 

@@ -1,7 +1,7 @@
 """Rows of a weight matrix as a quantized checkpoint stores them: small integers, with scales for groups of inputs.
 
 One form for what several tools write: [out, in] in integers that are centred on 0 (8 bits, signed) or on 8 (4 bits,
-unsigned), whatever the file's own packing. Knows nothing of files or layers.
+unsigned), whatever the file's own packing.
 """
 
 from dataclasses import dataclass
@@ -58,8 +58,8 @@ class QuantizedPart:
         zeros = 0 if self.zeros is None else self.zeros.numel() * self.bits // 8
         return self.values.numel() * self.bits // 8 + self.scales.nbytes + zeros
 
-    def to(self, device: torch.device, dtype: torch.dtype) -> Tensor:
-        """As floats, on a device: what a tensor's method of this name gives of a matrix that is not quantized."""
+    def to(self, device: torch.device, dtype: torch.dtype, copy: bool = True) -> Tensor:
+        """As floats, on a device, like the tensor method of this name; always a copy."""
         return self.dequantized(dtype).to(device)
 
     def dequantized(self, dtype: torch.dtype = torch.float32) -> Tensor:

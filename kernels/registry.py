@@ -4,7 +4,6 @@
 `@that_op.implement("cpu")` adds a version for a backend. A call goes to the version for its first argument's device,
 else to the one in torch's operations, else to the formula. One generic test runs every version on the operation's
 examples (`tests/builders/operation_examples`) and holds it against the formula.
-Knows nothing of what the operations compute.
 """
 
 from collections.abc import Callable

@@ -2,7 +2,7 @@
 
 A row is one request's share of the step. The counts are host integers, so that no operation waits for a device to
 learn a shape. What an operation derives from them (gather indices, masks) is computed once a step and kept here for
-the other layers. Knows nothing of requests beyond their counts.
+the other layers.
 """
 
 from collections.abc import Callable, Hashable

@@ -1,6 +1,6 @@
-"""Operations on logits: mask, penalize, find the best, order the most likely, choose a token, weigh chosen ones.
+"""Operations on logits: mask, penalize, find the best token, order the most likely, sample one, give log-probabilities.
 
-Importing this file registers their native versions too. Knows nothing of requests.
+Importing this file registers their native versions too.
 """
 
 from .cpu import adjust as _native_adjust  # noqa: F401  registers

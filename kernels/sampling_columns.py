@@ -1,7 +1,6 @@
-"""How each row of a step wants its token chosen, in columns that a device holds and no host looks into.
+"""How each row of a step samples its token, in columns that a device holds and no host reads.
 
 So the same launches serve whatever rows come: a captured step is replayed with other numbers in the same tensors.
-Knows nothing of logits or requests.
 """
 
 from dataclasses import dataclass

@@ -1,13 +1,15 @@
-"""Which device a rank computes on, how its kind behaves, and how what the host knows gets there.
+"""The device that a rank computes on: how it is chosen, what its kind can do, and copies between it and the host.
 
-What differs between a processor and a card, whatever kernels compute on it, is a row of `_KINDS`; all else that differs
-is a backend's business.
+What differs between a CPU and a GPU, whatever kernels compute on it, is a row of `_KINDS`; all else is a backend's
+business.
 """
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy
 import torch
+from torch import Tensor
 
 from ..protocol.config import EngineConfig
 from ..protocol.errors import ConfigError
@@ -53,7 +55,7 @@ def chosen_device(config: EngineConfig, rank: int) -> torch.device:
 
 
 def card_names(config: EngineConfig) -> list[str]:
-    """Of every rank's card, the name that it has for every process."""
+    """The UUID of every rank's GPU, which is the same in every process."""
     cards = _cards(config)[: config.tensor_parallel_size]
     return [str(torch.cuda.get_device_properties(card).uuid) for card in cards]
 
@@ -70,12 +72,49 @@ def device_name(device: torch.device) -> str:
         return next(names, "CPU")
 
 
-def on_device(array: numpy.ndarray, device: torch.device) -> torch.Tensor:
+def on_device(array: numpy.ndarray, device: torch.device) -> Tensor:
     """The array as a tensor: in place on a CPU, else a copy that the host does not wait for."""
     tensor = torch.from_numpy(array)
     return pinned(tensor).to(device, non_blocking=True) if kind_of(device).is_asynchronous else tensor
 
 
-def pinned(tensor: torch.Tensor) -> torch.Tensor:
-    """The same where a GPU reads it by itself: from other memory a copy may wait for what the GPU has to do before."""
+def pinned(tensor: Tensor) -> Tensor:
+    """The tensor in pinned memory: copies from other memory may wait for earlier work of the GPU."""
     return tensor.pin_memory() if torch.cuda.is_available() else tensor
+
+
+class HostCopy:
+    """A tensor's copy on the host, made beside the next step; on a CPU it is the tensor itself."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._arrived: torch.cuda.Event | None = None
+        self._tensor = tensor
+        if kind_of(tensor.device).is_asynchronous:
+            self._copy_beside(tensor)
+
+    def _copy_beside(self, tensor: Tensor) -> None:
+        beside = _side_stream(tensor.device)
+        beside.wait_stream(torch.cuda.current_stream(tensor.device))
+        with torch.cuda.stream(beside):
+            self._tensor = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+            self._tensor.copy_(tensor, non_blocking=True)
+            self._arrived = torch.cuda.Event(blocking=True)  # who waits for it sleeps
+            self._arrived.record(beside)
+        # Its memory is nobody else's before the copy is done.
+        tensor.record_stream(beside)
+
+    def numpy(self) -> numpy.ndarray:
+        if self._arrived is not None:
+            self._arrived.synchronize()
+        return self._tensor.numpy()
+
+
+def wait_for_host_copies(device: torch.device) -> None:
+    """Later launches wait until pending copies to the host have read their tensors, and may then overwrite them."""
+    if kind_of(device).is_asynchronous:
+        torch.cuda.current_stream(device).wait_stream(_side_stream(device))
+
+
+@cache
+def _side_stream(device: torch.device) -> torch.cuda.Stream:
+    return torch.cuda.Stream(device)

@@ -1,8 +1,8 @@
-"""The ranks that one model is split over: who this one is, what part is its own, and the collectives between them.
+"""Tensor parallelism: which rank this is, what its share is, and the collectives between the ranks.
 
 gloo between CPUs, NCCL between GPUs, on the loopback interface; the ranks find each other through a file. Sums are
-added in the order of the ranks, so that every number of rows gets the same bits, unless speed is asked for: then NCCL
-has its own, and kernels may add up by themselves what is little (`peers`). Knows nothing of layers.
+added in the order of the ranks, so that a row has the same bits whatever the number of rows, unless speed is asked for:
+then NCCL chooses its own order, and kernels may do small all-reduces by themselves (`peers`).
 """
 
 import os
@@ -77,7 +77,7 @@ class Parallel:
         return replace(self, board=Board(self.rank, self.size, self.exchange, library.function("penstock_meet")))
 
     def exchange(self, numbers: list[int]) -> list[list[int]]:
-        """Everyone's numbers, in the order of the ranks."""
+        """All ranks' numbers, in the order of the ranks."""
         own = torch.tensor(numbers + [0], device=self.device)  # never empty: some only want to wait for each other
         found = [torch.empty_like(own) for _ in range(self.size)]
         dist.all_gather(found, own)

@@ -1,8 +1,7 @@
-"""A look at this machine and at models' folders, as `python -m penstock.worker.survey [--torch] [FOLDER ...]`.
+"""Describes this machine and models' folders, as `python -m penstock.worker.survey [--torch] [FOLDER ...]`.
 
 Prints one `Survey` as JSON. Reads configs and the sizes of files, loads no weights, and imports torch only where asked.
 With `--without-weights` a model is judged by its config alone, as long as its weights are still to be downloaded.
-Knows nothing of what the figures are wanted for.
 """
 
 import sys

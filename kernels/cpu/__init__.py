@@ -1,4 +1,4 @@
 """Kernels for processors: C++ behind a C interface, compiled once for each instruction set, called through ctypes.
 
-Knows nothing of models or requests; without a compiler or a fitting processor torch's operations serve instead.
+Without a compiler or a fitting processor torch's operations serve instead.
 """

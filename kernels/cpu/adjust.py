@@ -1,4 +1,4 @@
-"""The native versions of masks and penalties, called with arguments made for the call. Knows no parameters."""
+"""The native versions of masks and penalties, called one by one with arguments made for the call."""
 
 import ctypes
 from ctypes import c_int64, c_void_p

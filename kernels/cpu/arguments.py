@@ -1,4 +1,4 @@
-"""The struct that all kernels share, as C lays it out: the step. Mirrors `source/step.hpp`. Knows no kernel."""
+"""The struct that all kernels share, as C lays it out: the step. Mirrors `source/step.hpp`."""
 
 import ctypes
 from ctypes import c_int32, c_int64, c_void_p

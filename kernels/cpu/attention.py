@@ -1,7 +1,6 @@
 """The arguments of attention on the CPU, as the kernels read them, and the memory that a step's plan needs.
 
-Field for field the structures of source/store_heads.cpp and source/attention.hpp. Knows nothing of layers, and not how
-a step is planned.
+Field for field the structures of source/store_heads.cpp and source/attention.hpp.
 """
 
 from ctypes import Structure, addressof, c_float, c_int64, c_void_p

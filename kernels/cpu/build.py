@@ -4,7 +4,7 @@
     python -m penstock.kernels.cpu.build --variants all   every one
 
 A library carries a digest of the sources that it was made from, so an outdated one is recognized without loading it.
-The standard library alone: `setup.py` uses this file before Penstock is installed. Knows no kernel.
+The standard library alone: `setup.py` uses this file before Penstock is installed.
 """
 
 import argparse
@@ -88,7 +88,7 @@ def sources() -> list[Path]:
 
 
 def digest(variant: str, place: Place = Place()) -> str:
-    """Of everything that a library is made from, the compiler aside."""
+    """A digest of everything that a library is made from, except the compiler."""
     files = sorted((*SOURCE.glob("*.[ch]pp"), SOURCE / "exports.map"))
     return _digest(*_flags(variant, place), *((path.name, path.read_bytes()) for path in files))
 

@@ -1,8 +1,7 @@
-"""Steps in which every row computes its newest token and samples the next one, without the interpreter.
+"""Fast path for pure decode steps: each row feeds its last token and samples one, without the interpreter.
 
 `Slots` tells the kernels where a table of slots keeps its columns; a `Decode` is the memory and the calls of such steps
 for one recorded program. Field for field the structures of source/decode.hpp, decode_begin.cpp and decode_end.cpp.
-Knows nothing of messages, and not which rows are plain.
 """
 
 from ctypes import Structure, addressof, c_char_p, c_int64, c_void_p, string_at

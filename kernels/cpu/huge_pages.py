@@ -1,7 +1,7 @@
 """Memory for weights, in huge pages: reading it is up to a seventh faster, and it is there after fewer page faults.
 
 Weights are carved one behind the other from long stretches, so that those smaller than a huge page lie in them too and
-nothing is lost at their ends. A stretch goes when the last of its weights has gone. Knows nothing of what lies there.
+nothing is lost at their ends. A stretch goes when the last of its weights has gone.
 """
 
 import mmap

@@ -1,4 +1,4 @@
-"""One layer's packed keys and values, as the native kernels are told of them. Knows nothing of what lies in a block."""
+"""One layer's packed keys and values, in the struct that native kernels read."""
 
 from ctypes import Structure, c_int64, c_void_p
 

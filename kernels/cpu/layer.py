@@ -2,7 +2,6 @@
 
 Field for field the structures of source/norm.cpp, activation.cpp, rows.cpp and embedding.cpp. Rows are float32. What is
 quantized for an integer product is written where `Quantized` says, by whoever writes the row.
-Knows nothing of layers, and not what the kernels do.
 """
 
 from ctypes import Structure, c_float, c_int64, c_void_p

@@ -1,7 +1,7 @@
 """Loads the library of one variant and calls its functions: each takes one pointer to a struct of its own.
 
 Without a name the best variant for this processor is taken; PENSTOCK_CPU_VARIANT forces one, or "none". A library that
-is missing or older than its sources is compiled first where there is a compiler. Knows no kernel.
+is missing or older than its sources is compiled first where there is a compiler.
 """
 
 import ctypes

@@ -1,7 +1,6 @@
 """The arguments of products on the CPU, as the kernels read them.
 
-Field for field the structures of source/linear.hpp and source/quantize.hpp. Knows nothing of layers, and not what the
-kernels do with them.
+Field for field the structures of source/linear.hpp and source/quantize.hpp.
 """
 
 from ctypes import Structure, c_int64, c_void_p

@@ -1,7 +1,7 @@
 """Weights of low-rank adapters as the CPU kernel reads them, and the kernel's arguments.
 
 Field for field the structures of source/lora.cpp, which also says how the weights lie. Memory is taken once, for the
-most adapters of the largest rank, and used again by whichever comes next. Knows nothing of layers or files.
+most adapters of the largest rank, and used again by whichever comes next.
 """
 
 from collections.abc import Sequence

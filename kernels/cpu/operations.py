@@ -1,7 +1,6 @@
-"""The operations of a layer as native calls: each notes down in the program that is being recorded what it would do.
+"""The operations that layers call, as native calls: each adds its kernel call to the program that is being recorded.
 
-The face is `kernels/operations.py`; here `Buffer`s take the place of tensors. Knows which arguments a kernel wants,
-nothing of when it runs.
+The interface is `kernels/operations.py`; here `Buffer`s take the place of tensors.
 """
 
 from collections.abc import Iterator

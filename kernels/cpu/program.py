@@ -3,7 +3,6 @@
 A `Buffer` stands for rows of float32 that one kernel writes and later ones read. When the last reference to it is
 dropped while recording, no later call can name it, so its memory serves the next buffer. A consumer that wants rows
 as 8-bit integers asks the buffer for them, and the kernel that wrote it is told to write those as well.
-Knows nothing of layers or models.
 """
 
 import ctypes
@@ -96,14 +95,14 @@ class Program:
         return Buffer(self, width, memory)
 
     def call(self, kernel: str, arguments: ctypes.Structure, writes: Buffer | None = None, keep: object = None) -> None:
-        """Note a call down; `keep` is what its arguments point to."""
+        """Record a call; `keep` is what its arguments point to."""
         if writes is not None:
             writes.writer = arguments
         self._calls.append((self.library.address(kernel), ctypes.addressof(arguments)))
         self._kept += [arguments, keep]
 
     def call_first(self, kernel: str, arguments: ctypes.Structure, keep: object = None) -> None:
-        """Note a call down that comes before all others."""
+        """Record a call that comes before all others."""
         self.call(kernel, arguments, keep=keep)
         self._calls.insert(0, self._calls.pop())
 

@@ -3,7 +3,6 @@
 4-bit values in groups, and 8-bit values with a scale per row, are taken over as they are; 8 bits in groups or with
 zeros become two 4-bit values each, which lose nothing. What no kernel multiplies (groups of odd sizes, rows merged from
 unlike parts) becomes int8 with a scale per row, which costs less than the step from the original to 4 bits did.
-Knows nothing of files or layers.
 """
 
 from collections.abc import Sequence
@@ -42,7 +41,7 @@ def pack_parts(parts: Sequence[Tensor | QuantizedPart], kind: Kind, group_size: 
 
 
 def unpacked(weight: NativeWeight) -> QuantizedPart:
-    """What an integer weight holds, out of the kernels' order."""
+    """An integer weight in the layout of a checkpoint again."""
     return _unpacked_int8(weight) if weight.kind == "int8" else _unpacked_int4(weight)
 
 

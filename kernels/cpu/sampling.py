@@ -1,7 +1,7 @@
 """The native versions of the operations on logits, for tensors that the caller holds.
 
 Unlike the kernels of a recorded step these are called one by one, with arguments made for the call. No logits are
-copied or overwritten. Knows nothing of what a choice means.
+copied or overwritten.
 """
 
 import ctypes

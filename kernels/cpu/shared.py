@@ -1,8 +1,8 @@
-"""Memory that the ranks of one machine share, and the kernels that meet in it.
+"""Memory that the ranks of one machine share, and the kernels that wait for one another in it.
 
-Every rank makes one piece of memory without a name, which ends with the processes that map it, and maps the others'.
-At its beginning stands the rank's counter, by which ranks wait for one another; behind it lie areas of one size, which
-whoever uses them divides among its calls. Knows how ranks meet, nothing of what they compute.
+Every rank makes one piece of memory without a name, which ends with the processes that map it, and maps the others'. It
+begins with the rank's counter, by which ranks wait for one another; behind it lie areas of one size, which whoever uses
+them divides among its calls.
 """
 
 import ctypes

@@ -1,7 +1,7 @@
 """Which instruction sets the kernels are compiled for, and which of them this processor can execute.
 
 One source serves all: a variant is a name, the compiler's flags and the processor's features that they rely on. The
-standard library alone, so that a build can read the table before anything is installed. Knows no kernel.
+standard library alone, so that a build can read the table before anything is installed.
 """
 
 import platform

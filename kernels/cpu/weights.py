@@ -2,7 +2,7 @@
 
 A matrix is packed once, straight from its parts (views of mapped files, say), which need not be joined before; nothing
 in full precision is kept. Everything a packed weight has lies in one piece of memory, so that it can be written to a
-file and mapped again. The orders are described in source/linear.hpp. Knows nothing of layers or checkpoints.
+file and mapped again. The orders are described in source/linear.hpp.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
-"""Masks and penalties: what changes logits of some rows, in place, by what may come and by what came before.
+"""Masks and penalties: changes to the logits of some rows, in place, by a grammar's mask and by earlier tokens.
 
-Nothing here sums over a row or looks at another row. Knows nothing of sampling parameters.
+Nothing here sums over a row or looks at another row.
 """
 
 from typing import NamedTuple

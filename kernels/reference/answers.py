@@ -1,6 +1,6 @@
-"""Attention of rows that have one query each, from their projected heads on: stored, and attended to with the others.
+"""Attention of rows with one query each, from their projected heads: stores keys and values, then attends.
 
-No row reads what another one stores. Knows nothing of who owns a block.
+No row reads what another one stores.
 """
 
 from torch import Tensor

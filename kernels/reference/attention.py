@@ -1,4 +1,4 @@
-"""Attention over the paged KV memory, and the writing of it. Knows nothing of layers, ranks or who owns a block."""
+"""Attention over the paged KV memory, and writing to it."""
 
 import torch
 from torch import Tensor

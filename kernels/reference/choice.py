@@ -1,6 +1,6 @@
-"""Choose one token per row: the best, or one drawn by the inverse of the cumulative distribution.
+"""Sample one token per row: the best, or one drawn by the inverse of the cumulative distribution.
 
-A row's choice depends on its own logits, parameters and random number alone. Knows nothing of penalties and masks.
+A row's token depends on its own logits, parameters and random number alone.
 """
 
 from dataclasses import dataclass

@@ -4,7 +4,7 @@
   stream    the product is added to it, in place
   is_gated  the weight's outputs are a gate and what it lets through: silu(first half) × second half
 
-Rows are never quantized. Knows nothing of tiles or layers.
+Rows are never quantized.
 """
 
 from torch import Tensor

@@ -1,4 +1,4 @@
-"""The product of rows with a weight matrix of floats. Knows nothing of layers or ranks."""
+"""The product of rows with a weight matrix of floats."""
 
 from torch import Tensor
 

@@ -1,6 +1,6 @@
 """Log-probabilities and ranks of chosen tokens, and of the most likely ones.
 
-Ranks and the order of the most likely count equal tokens by their id. Knows nothing of rows and requests.
+Ranks and the order of the most likely count equal tokens by their id.
 """
 
 from typing import NamedTuple

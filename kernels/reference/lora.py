@@ -1,11 +1,11 @@
-"""What low-rank adapters add to a product. Knows nothing of layers or files."""
+"""What low-rank adapters add to a product."""
 
 from collections.abc import Iterable
 from typing import Protocol
 
 from torch import Tensor
 
-from ..lora import Adapted
+from ..lora import LoraMapping
 from ..packed_weight import PackedWeight
 from ..registry import op
 
@@ -18,7 +18,7 @@ class AdapterParts(Protocol):
 
 
 @op()
-def add_lora(product: Tensor, x: Tensor, lora: AdapterParts, adapted: Adapted) -> Tensor:
+def add_lora(product: Tensor, x: Tensor, lora: AdapterParts, adapted: LoraMapping) -> Tensor:
     """product += up × (down × x), in place, for each token's own adapter and each part that it changes."""
     for adapter, tokens in adapted.groups:
         for first, down, up in lora.parts_of(adapter):

@@ -1,7 +1,4 @@
-"""The best token of each row and its most likely ones, exactly: largest first, among equals the lowest id first.
-
-Knows nothing of sampling parameters.
-"""
+"""The best token of each row and its most likely ones, exactly: largest first, among equals the lowest id first."""
 
 import math
 from typing import NamedTuple

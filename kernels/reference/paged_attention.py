@@ -1,4 +1,4 @@
-"""Attention over KV memory in blocks, row by row. Knows nothing of layers or who owns a block."""
+"""Attention over KV memory in blocks, row by row."""
 
 import torch
 from torch import Tensor

@@ -1,7 +1,4 @@
-"""What happens to each row between two products: norms, rotation, activation, embedding, log-softmax.
-
-Knows nothing of layers.
-"""
+"""What happens to each row between two products: norms, rotation, activation, embedding, log-softmax."""
 
 import torch
 import torch.nn.functional as F

@@ -9,7 +9,6 @@
 
 The bits of a row of an `_invariant` form depend on that row and the weight alone, not on how many rows there are; those
 of quantized rows do in any case, since sums of integers are exact. The formulas promise nothing of the kind.
-Knows nothing of tiles or layers.
 """
 
 from torch import Tensor

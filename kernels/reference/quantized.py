@@ -4,7 +4,6 @@
 
 Rows are quantized as they come, each with a scale of its own. Sums within a group are exact, so the integers agree with
 the kernels' and only the last rounding of float32 may differ. Serves machines without native kernels too.
-Knows nothing of files, layers or packing.
 """
 
 import torch

@@ -1,9 +1,9 @@
-"""Choose one token per row by a race: the best token, or the one that comes first if each comes at a random time.
+"""Sample one token per row by an exponential race: the token wins that comes first if each comes at a random time.
 
 Where times are exponential, with the tokens' weights as rates, the first one is distributed as the weights are: so
 nothing need be summed to draw. A token's time is a hash of (seed, sample, position, token) over its weight, and chunks
-of a row can look for their winners side by side. What may be drawn at all is what `choice` says, from the same columns;
-the tokens drawn are others. Knows nothing of penalties.
+of a row can look for their winners side by side. Which tokens may be drawn is as in `choice`, from the same columns;
+the tokens drawn are others.
 """
 
 import math

@@ -1,7 +1,6 @@
 """From the slots of a step's rows to what a forward pass reads, without the host seeing a token or a block.
 
 There may be room to spare, as `kernels.paged` says: rows whose slot is below 0, and tokens after those of the last row.
-Knows nothing of plans, parameters or models.
 """
 
 from typing import NamedTuple

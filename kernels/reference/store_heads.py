@@ -1,7 +1,4 @@
-"""From a step's projected heads to queries that are ready to attend, with keys and values in their slots.
-
-Knows nothing of who owns a block.
-"""
+"""From a step's projected heads to queries that are ready to attend, with keys and values in their slots."""
 
 import torch
 from torch import Tensor

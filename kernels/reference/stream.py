@@ -1,4 +1,4 @@
-"""The stream: an update added to it in place, the norm of that, and rows out of it. Knows nothing of layers."""
+"""The residual stream: an update is added to it in place, normed, and rows are taken out of it."""
 
 from torch import Tensor
 

@@ -1,4 +1,4 @@
-"""A sum over ranks that joins the stream, and its norm. Knows nothing of how ranks meet."""
+"""An all-reduce whose sum joins the stream, and the norm of that."""
 
 from torch import Tensor
 

@@ -2,7 +2,6 @@
 
 There is no generator whose state could tell in which company, order or chunking a token was drawn. The hash is
 splitmix64's finalizer, chained over the four words, in wrapping int64 arithmetic that every device has.
-Knows nothing of tokens or distributions of them.
 """
 
 import torch

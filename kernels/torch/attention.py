@@ -3,7 +3,6 @@
 Rows with one query are batched with rows of a similar context; rows with more queries are batched with rows of the
 same shape. A group gathers its blocks into a scratch buffer that stays in the cache, then attends there. The gather
 indices and masks of a group are made once a step and serve all layers.
-Knows nothing of layers, ranks or who owns a block.
 """
 
 from dataclasses import dataclass

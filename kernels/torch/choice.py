@@ -1,7 +1,7 @@
-"""Choose one token per row, and look at as few of them as the rules allow.
+"""Sample one token per row, and look at as few tokens as the rules allow.
 
 Sums over a row are made in one order, whatever rows stand beside it: one after another over ordered candidates, or over
-blocks of the vocabulary whose own sums are of a fixed width. Knows nothing of penalties and masks.
+blocks of the vocabulary whose own sums are of a fixed width.
 """
 
 from collections.abc import Callable

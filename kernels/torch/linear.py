@@ -1,7 +1,7 @@
-"""Products of rows with a packed weight matrix: as torch has them, and with rows that are free of their company.
+"""Products of rows with a packed weight matrix: torch's own, and row-invariant ones.
 
 The row-invariant form multiplies tiles of exactly TILE rows, so that one code path with one order over K serves every
-row. Knows nothing of layers or ranks.
+row.
 """
 
 import torch

@@ -1,4 +1,4 @@
-"""Log-probabilities with the most likely tokens found in the quickest way there is. Knows nothing of requests."""
+"""Log-probabilities, with the most likely tokens found without ordering a whole vocabulary."""
 
 from torch import Tensor
 

@@ -1,6 +1,6 @@
 """What low-rank adapters add to a product, by torch's operations: two small products for each adapter of a step.
 
-They are those of `linear.py`, so rows are free of their company where those are. Knows nothing of layers or files.
+They are those of `linear.py`, so they are row-invariant where those are.
 """
 
 from collections.abc import Callable, Sequence
@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from ..lora import Adapted, LoraForm
+from ..lora import LoraForm, LoraMapping
 from ..packed_weight import PackedWeight, pack
 from ..reference.lora import add_lora, add_lora_invariant
 from .linear import linear_by_tile, linear_in_torch
@@ -47,16 +47,16 @@ class TorchLora:
 
 
 @add_lora.implement("torch")
-def add_lora_in_torch(product: Tensor, x: Tensor, lora: TorchLora, adapted: Adapted) -> Tensor:
+def add_lora_in_torch(product: Tensor, x: Tensor, lora: TorchLora, adapted: LoraMapping) -> Tensor:
     return _added(linear_in_torch, product, x, lora, adapted)
 
 
 @add_lora_invariant.implement("torch")
-def add_lora_by_tile(product: Tensor, x: Tensor, lora: TorchLora, adapted: Adapted) -> Tensor:
+def add_lora_by_tile(product: Tensor, x: Tensor, lora: TorchLora, adapted: LoraMapping) -> Tensor:
     return _added(linear_by_tile, product, x, lora, adapted)
 
 
-def _added(linear: Callable[..., Tensor], product: Tensor, x: Tensor, lora: TorchLora, adapted: Adapted) -> Tensor:
+def _added(linear: Callable[..., Tensor], product: Tensor, x: Tensor, lora: TorchLora, adapted: LoraMapping) -> Tensor:
     for adapter, tokens in adapted.groups:
         inputs = x[tokens]
         for first, down, up in lora.parts_of(adapter):

@@ -1,6 +1,6 @@
-"""What layers call, computed at once with torch's own operations. Knows the shapes of a decoder's layers, no model.
+"""The operations that layers call, computed at once by torch's own operations.
 
-In the invariant form the bits of a row depend on that row alone, never on the company that it is computed in. A tree
+In the invariant form the bits of a row depend on that row alone, never on the batch that it is computed in. A tree
 picks one form when it starts and keeps it for prompt and answer rows alike.
 """
 
@@ -11,9 +11,10 @@ from torch import Tensor
 
 from ..forms import DTYPES, WeightForm
 from ..heads import HeadForm
-from ..lora import Adapted, LoraForm
+from ..lora import LoraForm, LoraMapping
 from ..operations import LayerKV, TensorOperations
 from ..packed_weight import PackedWeight, pack
+from ..quantized_part import QuantizedPart
 from ..reference.attention import attention, write_kv
 from ..reference.linear import linear
 from ..reference.lora import add_lora
@@ -31,11 +32,11 @@ class TorchOperations(TensorOperations):
         """The one that this tree computes."""
         return operation.row_invariant if self.is_invariant and operation.row_invariant else operation
 
-    def pack(self, parts: list[Tensor], form: WeightForm) -> PackedWeight:
+    def pack(self, parts: list[Tensor | QuantizedPart], form: WeightForm) -> PackedWeight:
         placed = [part.to(self.device, DTYPES[form.kind]) for part in parts]
         return pack(placed[0] if len(placed) == 1 else torch.cat(placed))
 
-    def table(self, part: Tensor, form: WeightForm) -> Tensor:
+    def table(self, part: Tensor | QuantizedPart, form: WeightForm) -> Tensor:
         return part.to(self.device, DTYPES[form.kind], copy=True)
 
     def tied_weight(self, table: Tensor, form: WeightForm) -> PackedWeight:
@@ -50,7 +51,7 @@ class TorchOperations(TensorOperations):
     def linear(self, x: Tensor, weight: PackedWeight, bias: Tensor | None) -> Tensor:
         return self.form(linear)(x, weight, bias)
 
-    def add_lora(self, product: Tensor, x: Tensor, lora: TorchLora, adapted: Adapted | None) -> Tensor:
+    def add_lora(self, product: Tensor, x: Tensor, lora: TorchLora, adapted: LoraMapping | None) -> Tensor:
         return product if adapted is None else self.form(add_lora)(product, x, lora, adapted)
 
     def add_rms_norm(self, stream: Tensor, update: Tensor | None, weight: Tensor, epsilon: float) -> Tensor:

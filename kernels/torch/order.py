@@ -1,7 +1,7 @@
 """The best token and the most likely ones of each row, without a sort of the whole vocabulary.
 
 `torch.topk` leaves open which of several equal values it takes, and a sort of a whole vocabulary takes milliseconds;
-here only the chunks that can hold a winner are looked at. Knows nothing of sampling parameters.
+here only the chunks that can hold a winner are looked at.
 """
 
 import math

@@ -1,7 +1,4 @@
-"""Where in the KV memory a step reads and writes, as row numbers of the memory seen as a matrix.
-
-Knows nothing of what is computed there.
-"""
+"""Where in the KV memory a step reads and writes, as row numbers of the memory seen as a matrix."""
 
 import torch
 from torch import Tensor

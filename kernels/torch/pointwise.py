@@ -1,8 +1,8 @@
-"""Forms of what happens to a row between two products whose bits are free of the row's company.
+"""Row-invariant forms of what happens to a row between two products.
 
 Sums run along a row in torch's fixed order. Two things of torch are not row-invariant, and these forms go round them:
 `silu` rounds differently in the tail of a vector loop, and the sum of a lone long row is split over threads. All else,
-log-softmax too, torch computes for each row by itself. Knows nothing of layers.
+log-softmax too, torch computes for each row by itself.
 """
 
 from torch import Tensor

@@ -1,8 +1,8 @@
-"""Who is the last of several programs: it adds up what all of them stored, so that no second launch is needed.
+"""Finds the last of several programs, which adds up what all of them stored, so that no second launch is needed.
 
-Every program stores its part, then asks `is_last`; the one that is told so sees all the parts, and adds them in their
-own order, not in that of arrival. Counters are zero between launches: the last program sets its own back. Kernels that
-share them run one after another. Knows nothing of what is added up.
+Every program stores its part, then asks `is_last`; the one that gets True sees all the parts, and adds them in their
+own order, not in that of arrival. Counters are zero between launches: the last program resets its own. Kernels that
+share them run one after another.
 """
 
 from functools import cache

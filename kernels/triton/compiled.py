@@ -1,7 +1,7 @@
-"""What a kernel becomes on a GPU that is not here: compiled for its target, with what it takes of a multiprocessor.
+"""Compiles kernels for GPUs that are not here, and reads what they take of a multiprocessor.
 
 Every kernel's file has `examples()`, the shapes of arguments that it is meant for; a test compiles each for each target
-and bounds registers, spills and shared memory. Needs triton, and no GPU. Knows nothing of what the kernels compute.
+and bounds registers, spills and shared memory. Needs triton, and no GPU.
 """
 
 import re
@@ -32,8 +32,8 @@ class Example:
     targets: tuple[int, ...] = TARGETS  # for which it is launched like that
 
 
-class Taken(NamedTuple):
-    """By one program, of a multiprocessor."""
+class Resources(NamedTuple):
+    """What one program takes of a multiprocessor."""
 
     registers: int  # of a thread
     spilled: int  # bytes of a thread that did not fit into them
@@ -41,24 +41,24 @@ class Taken(NamedTuple):
 
 
 def all_examples(target: int) -> Iterator[Example]:
-    """Of every file here and below that has some for this target."""
+    """The examples of every file in this folder and below that has some for this target."""
     for module in sorted(modules(), key=lambda each: each.__name__):
         examples = getattr(module, "examples", lambda: ())()
         yield from (example for example in examples if target in example.targets)
 
 
-def compiled(example: Example, target: int) -> Taken:
+def compiled(example: Example, target: int) -> Resources:
     """Compile for the compute capability `target` (× 10); raises what the compiler raises."""
     kernel = code(example, target)
     # More would compile to a trap, and be refused only by the launch.
     if kernel.metadata.tmem_size > TENSOR_MEMORY:
         raise RuntimeError(f"{example.name} takes {kernel.metadata.tmem_size} columns of tensor memory.")
     registers, spilled = _registers(kernel.asm["cubin"], target)
-    return Taken(registers, spilled, kernel.metadata.shared)
+    return Resources(registers, spilled, kernel.metadata.shared)
 
 
 def code(example: Example, target: int) -> Any:
-    """As triton has it: `asm` in several languages, and `metadata`."""
+    """A kernel as triton compiles it: `asm` in several languages, and `metadata`."""
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource

@@ -1,8 +1,8 @@
-"""Norms and products that wait for what is done with them, so that a step launches both at once.
+"""Norms and products that are deferred until it is known what follows, so that a step launches both at once.
 
 A norm waits for the product behind it, which computes it on the way. A product waits until it is added to the stream,
-gated, or taken as it is. Whoever needs a tensor asks `plain` for it. Nothing is computed twice, and nothing may change
-the stream while a norm of it waits. Knows nothing of layers.
+gated, or taken as it is. `plain` computes a deferred tensor for whoever needs it. Nothing is computed twice, and
+nothing may change the stream while a norm of it waits.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from .rms_norm import add_rms_norm
 
 
 class Deferred:
-    """What is computed when it is asked for."""
+    """A tensor that is computed when it is first needed."""
 
     @property
     def tensor(self) -> Tensor:
@@ -26,7 +26,7 @@ class Deferred:
 
 
 @dataclass(frozen=True, eq=False)
-class Normed(Deferred):
+class DeferredNorm(Deferred):
     """The norm of the stream as it is."""
 
     stream: Tensor
@@ -42,10 +42,10 @@ class Normed(Deferred):
 
 
 @dataclass(frozen=True, eq=False)
-class Product(Deferred):
-    """Of few rows."""
+class DeferredProduct(Deferred):
+    """The product of few rows with a weight."""
 
-    x: Tensor | Normed
+    x: Tensor | DeferredNorm
     weight: GpuWeight
     bias: Tensor | None
 
@@ -60,11 +60,11 @@ class Product(Deferred):
         return self._launched(is_gated=True)
 
     def _launched(self, **ending: Any) -> Tensor:
-        if isinstance(self.x, Normed):
+        if isinstance(self.x, DeferredNorm):
             return multiply_few(self.x.stream, self.weight, self.bias, self.x.norm, **ending)
         return multiply_few(self.x, self.weight, self.bias, None, **ending)
 
 
 def plain(x: Any) -> Tensor:
-    """What is known by now, computed if it was not yet."""
+    """The tensor itself, computed now if it was deferred."""
     return x.tensor if isinstance(x, Deferred) else x

@@ -1,18 +1,17 @@
-"""What layers call, where rows may be few: norms and products wait for what is done with them (`deferred.py`).
+"""The operations that layers call where rows may be few: norms and products wait to be fused with what follows them.
 
 A layer of few answers is six launches: a product with the norm before it, the storing of heads, attention, a product
 added to the stream, a gated product with the norm before it, a product added to the stream. Steps of many rows go as in
-`TritonOperations`. A row's bits depend on the number of rows, so this is no invariant form.
-Knows the shapes of a decoder's layers, nothing of models.
+`TritonOperations`. A row's bits depend on the number of rows, so this is no invariant form. See `deferred.py`.
 """
 
 from torch import Tensor
 
 from ..heads import HeadForm
-from ..lora import DeviceAdapted
+from ..lora import DeviceLoraMapping
 from ..norm import Norm
 from ..paged import DeviceRows, PagedKV, Rotation
-from .deferred import Deferred, Normed, Product, plain
+from .deferred import Deferred, DeferredNorm, DeferredProduct, plain
 from .operations import Multiplier, TritonOperations
 from .products.few_rows_choice import NORMED_ROWS
 from .products.lora import TritonLora
@@ -22,34 +21,34 @@ Value = Tensor | Deferred
 
 
 class FusedOperations(TritonOperations):
-    """With values that wait."""
+    """Operations whose norms and products may be deferred."""
 
     def linear(self, x: Value, weight: Multiplier, bias: Tensor | None) -> Value:
         if 0 < x.shape[0] <= FEW_ROWS:
-            return Product(x, weight.weight, bias)
+            return DeferredProduct(x, weight.weight, bias)
         return super().linear(plain(x), weight, bias)
 
-    def add_lora(self, product: Value, x: Value, lora: TritonLora, adapted: DeviceAdapted | None) -> Value:
+    def add_lora(self, product: Value, x: Value, lora: TritonLora, adapted: DeviceLoraMapping | None) -> Value:
         return product if adapted is None else super().add_lora(plain(product), plain(x), lora, adapted)
 
     def add_rms_norm(self, stream: Value, update: Value | None, weight: Tensor, epsilon: float) -> Value:
         stream = plain(stream)
-        if isinstance(update, Product):
+        if isinstance(update, DeferredProduct):
             update.added_to(stream)
             update = None
         if update is None and 0 < len(stream) <= NORMED_ROWS:
-            return Normed(stream, Norm(weight, epsilon))
+            return DeferredNorm(stream, Norm(weight, epsilon))
         return super().add_rms_norm(stream, update, weight, epsilon)
 
     def store_heads(self, heads: Value, form: HeadForm, rotation: Rotation, kv: PagedKV, rows: DeviceRows) -> Tensor:
         return super().store_heads(plain(heads), form, rotation, kv, rows)
 
     def silu_mul(self, gate_up: Value) -> Tensor:
-        return gate_up.gated() if isinstance(gate_up, Product) else super().silu_mul(gate_up)
+        return gate_up.gated() if isinstance(gate_up, DeferredProduct) else super().silu_mul(gate_up)
 
     def add(self, stream: Value, update: Value) -> Tensor:
         stream = plain(stream)
-        return update.added_to(stream) if isinstance(update, Product) else super().add(stream, plain(update))
+        return update.added_to(stream) if isinstance(update, DeferredProduct) else super().add(stream, plain(update))
 
     def all_reduce(self, x: Value) -> Value:
         return x if self.ranks.size == 1 else super().all_reduce(plain(x))

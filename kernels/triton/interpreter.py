@@ -1,9 +1,8 @@
-"""Triton's interpreter, mended to compute as a GPU does, and to call functions at little cost.
+"""Mends Triton's interpreter to compute as a GPU does, and to call functions at little cost.
 
 3.6 and 3.7 truncate to bfloat16 where they should round, multiply its bits as if they were integers, give a row other
 bits in another place of a product, and hand NumPy arrays of one element to `range`, which NumPy 2.4 refuses. With every
 call of a function they look through a whole module for what to replace, though the launch has done so already.
-Knows nothing of the kernels.
 """
 
 from functools import cache

@@ -1,7 +1,7 @@
-"""What layers call, on a GPU's kernels: each call launches one or two of them and waits for nothing.
+"""The operations that layers call, on a GPU: each launches one or two kernels and waits for nothing.
 
-Rows are `DeviceRows`, memory is `PagedKV`, rotations are tables: what a captured step can be replayed with. In the
-invariant form a row's bits depend on that row alone. Knows the shapes of a decoder's layers, nothing of models.
+Rows are `DeviceRows`, memory is `PagedKV`, rotations are tables: inputs that a captured step can be replayed with. In
+the invariant form a row's bits depend on that row alone.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from torch import Tensor
 from ..forms import DTYPES, WeightForm
 from ..gpu_weights import GpuWeight, pack
 from ..heads import HeadForm
-from ..lora import DeviceAdapted, LoraForm
+from ..lora import DeviceLoraMapping, LoraForm
 from ..operations import TensorOperations
 from ..paged import DeviceRows, PagedKV, Rotation
 from ..quantized_part import QuantizedPart
@@ -63,7 +63,7 @@ class TritonOperations(TensorOperations):
             forms = _OF_QUANTIZED_ROWS
         return Multiplier(forms[self.is_invariant], weight)
 
-    def table(self, part: Tensor, form: WeightForm) -> Tensor:
+    def table(self, part: Tensor | QuantizedPart, form: WeightForm) -> Tensor:
         # Rows are read, not multiplied with: kept as floats whatever the matrices are.
         return part.to(self.device, DTYPES.get(form.kind, self.activations), copy=True)
 
@@ -79,7 +79,7 @@ class TritonOperations(TensorOperations):
     def linear(self, x: Tensor, weight: Multiplier, bias: Tensor | None) -> Tensor:
         return weight.product(x, weight.weight, bias)
 
-    def add_lora(self, product: Tensor, x: Tensor, lora: TritonLora, adapted: DeviceAdapted | None) -> Tensor:
+    def add_lora(self, product: Tensor, x: Tensor, lora: TritonLora, adapted: DeviceLoraMapping | None) -> Tensor:
         return product if adapted is None else add_lora(product, x, lora, adapted)
 
     def add_rms_norm(self, stream: Tensor, update: Tensor | None, weight: Tensor, epsilon: float) -> Tensor:

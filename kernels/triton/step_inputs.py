@@ -1,7 +1,6 @@
 """A step's inputs in one launch.
 
 Some programs have a block of tokens each, whose rows they find by bisection; the others copy a piece of a block table.
-Knows nothing of plans, parameters or models.
 """
 
 from collections.abc import Iterator

@@ -1,7 +1,7 @@
-"""The special ways of a GPU's path, each with a switch in the environment: 0 is the plain way, 1 the special one.
+"""Switches for the faster paths on a GPU, each an environment variable: 0 takes the plain path, 1 the faster one.
 
-So where an answer is wrong on a card, one run for each row of this table tells whose fault it is
-(`scripts/bisect_gpu.py` makes them). What no card has justified yet is off. Knows nothing of the ways.
+So where an answer is wrong on a GPU, one run for each row of this table finds the path to blame
+(`scripts/bisect_gpu.py` makes them). What no GPU has justified yet is off.
 """
 
 import os

@@ -1,10 +1,9 @@
-"""Which way of launching a kernel is fastest, by architecture and shape: a default for each, better where measured.
+"""The fastest launch of a kernel, by architecture and shape: a default for each, better where measured.
 
-A kernel has a short list of `Choice`s and a rule that gives the default. While `learning()` is on (a GPU warms up), a
-shape that was not met yet is timed with every choice, and the winner is kept in a file; the next start reads it.
-Without a GPU, and for shapes met later, the default serves: no request ever waits for tuning. A choice must not change
-any bit of the result where the kernel promises row-invariance; such a kernel has one choice.
-Knows nothing of what the kernels compute.
+A kernel has a short list of `LaunchConfig`s and a rule that gives the default. While `learning()` is on (a GPU warms
+up), a shape that was not met yet is timed with every one, and the fastest is kept in a file that the next start reads.
+Without a GPU, and for shapes met later, the default serves: no request ever waits for tuning. A launch must not change
+any bit of the result where the kernel promises row-invariance; such a kernel has one `LaunchConfig`.
 """
 
 import json
@@ -29,7 +28,7 @@ _CYCLES = 1_000_000  # that a GPU waits for a launch, half a millisecond: longer
 
 
 @dataclass(frozen=True)
-class Choice:
+class LaunchConfig:
     """Sizes of blocks, as the kernel's constants of these names, and how the compiler is to spread a program."""
 
     blocks: tuple[tuple[str, int], ...]
@@ -37,7 +36,7 @@ class Choice:
     num_stages: int = 2
 
     @classmethod
-    def of(cls, num_warps: int = 4, num_stages: int = 2, **blocks: int) -> "Choice":
+    def of(cls, num_warps: int = 4, num_stages: int = 2, **blocks: int) -> "LaunchConfig":
         return cls(tuple(sorted(blocks.items())), num_warps, num_stages)
 
     def __getitem__(self, name: str) -> int:
@@ -45,7 +44,7 @@ class Choice:
 
     @property
     def options(self) -> dict[str, int]:
-        """What a launch is given beside its arguments."""
+        """The keyword arguments of a launch beside the kernel's own."""
         return {**dict(self.blocks), "num_warps": self.num_warps, "num_stages": self.num_stages}
 
 
@@ -59,17 +58,17 @@ def architecture() -> int:
 
 
 class Tuning:
-    """The choices of one kernel, and what is known of them."""
+    """The launch configurations of one kernel, and the fastest for each shape that was measured."""
 
-    def __init__(self, name: str, default: Callable[[int, Key], Choice], choices: list[Choice]) -> None:
+    def __init__(self, name: str, default: Callable[[int, Key], LaunchConfig], choices: list[LaunchConfig]) -> None:
         """`default(architecture, key)` serves what was not measured; `choices` are what is tried."""
         self.name = name
         self.default = default
         self.choices = choices
-        self._known: dict[Key, Choice] = {}
+        self._known: dict[Key, LaunchConfig] = {}
         _ALL[name] = self
 
-    def choice(self, key: Key, launch: Callable[[Choice], object] | None = None) -> Choice:
+    def choice(self, key: Key, launch: Callable[[LaunchConfig], object] | None = None) -> LaunchConfig:
         """For a shape; `launch` computes it with a choice, harmlessly, as often as it takes to time it."""
         known = self._known.get(key)
         if known is None and _learns and launch is not None and architecture() and KERNEL_TUNING.is_on:
@@ -118,7 +117,7 @@ def _write(path: Path, records: dict[str, list[tuple[Key, int]]]) -> None:
 
 
 def _identity() -> str:
-    """Of what the timings depend on beside the architecture."""
+    """A digest of what the timings depend on beside the architecture."""
     import triton
 
     name = "".join(letter for letter in torch.cuda.get_device_name() if letter.isalnum())
@@ -126,16 +125,16 @@ def _identity() -> str:
     return f"{name}-{triton.__version__}-{blake2b(lists.encode(), digest_size=6).hexdigest()}"
 
 
-def _fastest(choices: list[Choice], launch: Callable[[Choice], object]) -> Choice:
+def _fastest(choices: list[LaunchConfig], launch: Callable[[LaunchConfig], object]) -> LaunchConfig:
     timed = {choice: _milliseconds(choice, launch) for choice in compiled_together(choices, launch)}
     return min(timed, key=timed.__getitem__)
 
 
-def compiled_together(choices: list[Choice], launch: Callable[[Choice], object]) -> list[Choice]:
+def compiled_together(choices: list[LaunchConfig], launch: Callable[[LaunchConfig], object]) -> list[LaunchConfig]:
     """Launch each once, in threads, since a compiler takes half a second; gives those that this GPU can run."""
     device = torch.cuda.current_device() if torch.cuda.is_available() else None
 
-    def can_run(choice: Choice) -> bool:
+    def can_run(choice: LaunchConfig) -> bool:
         if device is not None:
             torch.cuda.set_device(device)  # a thread's own
         try:
@@ -151,8 +150,8 @@ def compiled_together(choices: list[Choice], launch: Callable[[Choice], object])
         return [choice for choice, can in zip(choices, threads.map(can_run, choices), strict=True) if can]
 
 
-def _milliseconds(choice: Choice, launch: Callable[[Choice], object]) -> float:
-    """The best of some launches."""
+def _milliseconds(choice: LaunchConfig, launch: Callable[[LaunchConfig], object]) -> float:
+    """The shortest time of some launches."""
     best, elsewhere = float("inf"), torch.empty(_CACHE_BYTES, dtype=torch.uint8, device="cuda")
     for _ in range(_ROUNDS):
         # Sweeps the cache, as a step's other weights do. Then the GPU waits until the launch is in its queue, so that

@@ -4,7 +4,7 @@ import numpy
 import torch
 from torch import Tensor
 
-from penstock.kernels import Adapted, LoraForm
+from penstock.kernels import LoraForm, LoraMapping
 from penstock.kernels.lora import LoraWeights
 from penstock.kernels.reference.lora import add_lora
 from penstock.kernels.torch.lora import TorchLora
@@ -29,5 +29,5 @@ class AdaptedProduct:
 
     def expected(self, x: Tensor, adapters: list[int], start: Tensor) -> Tensor:
         """`start` with what the formula adds to it for rows of one token each."""
-        adapted = Adapted.of(numpy.array(adapters), numpy.ones(len(adapters), numpy.int64))
+        adapted = LoraMapping.of(numpy.array(adapters), numpy.ones(len(adapters), numpy.int64))
         return start if adapted is None else add_lora.reference(start.clone(), x, self.plain, adapted)

@@ -7,7 +7,7 @@ import numpy
 import torch
 from torch import Tensor
 
-from penstock.kernels import Adapted
+from penstock.kernels import LoraMapping
 from penstock.protocol.adapter_messages import NO_ADAPTER
 from penstock.worker.models.load import Model
 from penstock.worker.steps.batch import Batch
@@ -61,7 +61,7 @@ class HandDriven:
             kv_slots=torch.tensor(slots),
             logit_rows=torch.tensor(asked),
             kv=self.kv,
-            adapted=Adapted.of(
+            adapted=LoraMapping.of(
                 numpy.array([self.adapters[row] for row, _ in plan]), numpy.array([count for _, count in plan])
             ),
         )

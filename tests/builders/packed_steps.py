@@ -9,7 +9,7 @@ import torch
 from builders.operation_examples.paged_inputs import memory_of
 from torch import Tensor
 
-from penstock.kernels.paged import DeviceRows, PagedKV, Prompts
+from penstock.kernels.paged import DeviceRows, PagedKV, PromptRows
 
 _DTYPES = {"fp32": torch.float32, "fp16": torch.float16}  # of queries; those of other formats are bfloat16
 
@@ -71,5 +71,5 @@ class Requests:
         lists = (torch.tensor(numbers, dtype=torch.int32) for numbers in (starts, contexts))
         most = max(end - first for _, first, end in spans), max(contexts)
         firsts = [row for row, (_, first, end) in enumerate(spans) if end - first > 1]
-        prompts = Prompts(min(firsts, default=len(contexts)), len(firsts))
+        prompts = PromptRows(min(firsts, default=len(contexts)), len(firsts))
         return query, DeviceRows(*lists, tables, torch.tensor(slots), *most, prompts=prompts)

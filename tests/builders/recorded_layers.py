@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, get_args
 import torch
 from torch import Tensor
 
-from penstock.kernels import Adapted, PackedWeight
+from penstock.kernels import LoraMapping, PackedWeight
 from penstock.kernels.cpu.arguments import Step
 from penstock.kernels.cpu.kv_memory import HEAD_DIM_STEP, KVMemory
 from penstock.kernels.cpu.library import load
@@ -121,7 +121,7 @@ def _adapters(call: OneCall, lora: TorchLora) -> NativeLora:
     return native
 
 
-def _adapted(call: OneCall, adapted: Adapted) -> None:
+def _adapted(call: OneCall, adapted: LoraMapping) -> None:
     call.step.num_adapted = len(adapted.blocks)
     call.point(adapted=adapted.blocks, adapted_tokens=adapted.tokens)
 
@@ -176,7 +176,7 @@ _PLACED: dict[type, Callable[[OneCall, Any], Any]] = {
     PackedWeight: _matrix,
     GpuWeight: _gpu_matrix,
     TorchLora: _adapters,
-    Adapted: _adapted,
+    LoraMapping: _adapted,
     Rotation: _rotation,
     DeviceRows: _rows,
     PagedKV: _memory,

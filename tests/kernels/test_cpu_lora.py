@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from penstock.kernels import Adapted, LoraForm
+from penstock.kernels import LoraForm, LoraMapping
 from penstock.kernels.cpu.arguments import Step
 from penstock.kernels.cpu.library import Library, available_variants, load
 from penstock.kernels.cpu.linear import Linear
@@ -37,7 +37,7 @@ class Product(AdaptedProduct):
     def added(self, library: Library, x: Tensor, adapters: list[int], start: Tensor) -> Tensor:
         """`start` with what the kernel adds to it for rows of one token each."""
         output = start.clone()
-        adapted = Adapted.of(numpy.array(adapters), numpy.ones(len(adapters), numpy.int64))
+        adapted = LoraMapping.of(numpy.array(adapters), numpy.ones(len(adapters), numpy.int64))
         step, parts = Step(), self.lora.structures()
         if adapted is not None:
             step.num_adapted = len(adapted.blocks)
@@ -122,11 +122,11 @@ def test_a_place_is_used_again_by_an_adapter_of_another_rank(library):
 
 
 def test_tokens_of_a_step_are_ordered_by_adapter_in_blocks_of_one_each():
-    adapted = Adapted.of(numpy.array([2, -1, 0, 2]), numpy.array([3, 4, 40, 2]))
+    adapted = LoraMapping.of(numpy.array([2, -1, 0, 2]), numpy.array([3, 4, 40, 2]))
     assert adapted.tokens.tolist() == [*range(7, 47), 0, 1, 2, 47, 48]
     assert adapted.blocks.tolist() == [[0, 0, 32], [0, 32, 8], [2, 40, 5]]
     assert [(adapter, tokens.tolist()) for adapter, tokens in adapted.groups] == [
         (0, [*range(7, 47)]),
         (2, [0, 1, 2, 47, 48]),
     ]
-    assert Adapted.of(numpy.array([-1, -1]), numpy.array([3, 4])) is None
+    assert LoraMapping.of(numpy.array([-1, -1]), numpy.array([3, 4])) is None

@@ -30,7 +30,7 @@ def captured(model: Model, monkeypatch, most_bytes: int, a_graph: int = 10):
     runner = slotted_runner(model, num_slots=4)
     told: list[tuple[int, int]] = []
     taken = iter([10 * a_graph + number * a_graph for number in range(100)])
-    monkeypatch.setattr(captures.Taken, "bytes", property(lambda self: next(taken)))
+    monkeypatch.setattr(captures.MemoryMeter, "bytes", property(lambda self: next(taken)))
     Captures(model, runner.table, runner.kv, Parallel()).all(most_bytes, lambda *progress: told.append(progress))
     return runner, told
 
@@ -79,7 +79,7 @@ def test_all_ranks_stop_where_one_has_no_room(model, monkeypatch):
 def test_what_all_will_take_is_reckoned_from_the_largest_and_some_after_it(model, monkeypatch):
     runner = slotted_runner(model, num_slots=16)
     sizes = [100, 148]  # after the largest, and after four more
-    monkeypatch.setattr(captures.Taken, "bytes", property(lambda self: sizes.pop(0)))
+    monkeypatch.setattr(captures.MemoryMeter, "bytes", property(lambda self: sizes.pop(0)))
     number = len(model.runs.keys(runner.table))
     assert Captures(model, runner.table, runner.kv, Parallel()).measured() == 100 + 12 * (number - 1)
     assert not model.runs._graphs and torch.is_tensor(runner.table.histories)

@@ -3,12 +3,12 @@
 import numpy
 import torch
 
-from penstock.kernels.paged import DeviceRows, Prompts
+from penstock.kernels.paged import DeviceRows, PromptRows
 from penstock.worker.backends.triton.device_batch import DeviceBatch
 from penstock.worker.steps.slots import SlotTable, StepRows
 
 
-def prompts(counts: list[int], starts: list[int]) -> Prompts:
+def prompts(counts: list[int], starts: list[int]) -> PromptRows:
     table = SlotTable(len(counts), 100, 8, 16, 50, torch.device("cpu"))
     num_tokens, first = numpy.array(counts), numpy.array(starts)
     nowhere = numpy.zeros(len(counts), bool)
@@ -17,15 +17,15 @@ def prompts(counts: list[int], starts: list[int]) -> Prompts:
 
 
 def test_prompts_are_the_rows_of_several_tokens():
-    assert prompts([1, 5, 1, 3], [40, 0, 7, 20]) == Prompts(1, 2)
-    assert prompts([2, 1], [3, 4]) == Prompts(0, 1)
-    assert prompts([1, 1, 1], [3, 4, 5]) == Prompts(3, 0)
+    assert prompts([1, 5, 1, 3], [40, 0, 7, 20]) == PromptRows(1, 2)
+    assert prompts([2, 1], [3, 4]) == PromptRows(0, 1)
+    assert prompts([1, 1, 1], [3, 4, 5]) == PromptRows(3, 0)
 
 
 def test_rows_before_the_first_prompt_can_be_left_out():
     starts = torch.tensor([0, 1, 2, 7], dtype=torch.int32)
     rows = DeviceRows(starts, torch.tensor([9, 8, 5]), torch.arange(6).view(3, 2), torch.arange(7), 5, 9)
-    rows.prompts = Prompts(2, 1)
+    rows.prompts = PromptRows(2, 1)
     left = rows.from_first_prompt()
     assert (left.query_starts.tolist(), left.context_lengths.tolist()) == ([2, 7], [5])
     assert left.block_tables.tolist() == [[4, 5]] and not left.may_have_answers and rows.may_have_answers

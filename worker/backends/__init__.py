@@ -1,4 +1,4 @@
-"""What computes a model: torch's operations anywhere, native kernels on a CPU, Triton's on a GPU; a room for each.
+"""The ways of computing a model, a room each: torch's operations anywhere, native kernels on a CPU, Triton's on a GPU.
 
-Begin with `backend.py`, what a model asks of any of them, and `choice.py`, which is chosen once, when a model loads.
+Begin with `backend.py`, the interface of all of them, and `choice.py`, which selects one when a model loads.
 """

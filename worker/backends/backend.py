@@ -1,10 +1,10 @@
-"""What a model asks of whatever computes it. Knows nothing of layers, and not which ones there are."""
+"""The interface of a backend: what a model asks of whatever computes it."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
@@ -17,29 +17,29 @@ from ..kv.kv_cache import AnyKVCache, KVShape
 from ..models.decoder import Decoder
 from ..parallel import Parallel
 from ..sampler import Sample, sample
-from ..steps.batch import Batch
+from ..steps.batch import Batch, step_batch
 from ..steps.fast_decode import FastDecode
 from ..steps.slots import SlotTable, StepRows
-from ..steps.step_batch import step_batch
 from ..weights.packed_cache import PackedCache
 
 if TYPE_CHECKING:
     from ..models.load import Model
 
-Tell = Callable[[int, int], None]  # how many steps are captured, and of how many
+ReportProgress = Callable[[int, int], None]  # how many steps are captured, and of how many
 
 
-class Runs(Protocol):
-    """What computes a batch: a decoder, or something that stands in for it."""
+class ForwardPass(Protocol):
+    """What computes a batch: a decoder, or a recorded or captured one."""
 
-    def forward(self, batch: Batch) -> Tensor: ...
+    def forward(self, batch: Any) -> Tensor:
+        """The stream behind the last layer, of what the backend's `batch` made."""
 
     def logits(self, hidden: Tensor, rows: Tensor) -> Tensor: ...
 
 
 @dataclass(frozen=True)
 class BackendOptions:
-    """What a user may say of the way a model is computed."""
+    """Options of how a model is computed."""
 
     deterministic: bool = False  # None and False: where it is free; native kernels always are, others never
     captures_steps: bool = True  # where the backend can, and replays them
@@ -61,22 +61,22 @@ class Backend(ABC):
     @property
     @abstractmethod
     def kernels(self) -> str:
-        """Which ones, in a word or two."""
+        """The name of the kernels, in a word or two."""
 
     @property
     @abstractmethod
     def is_deterministic(self) -> bool:
-        """Whether answers are free of their company's influence."""
+        """Whether a row's answer is the same in any batch."""
 
     def use_threads(self, count: int) -> None:
         torch.set_num_threads(count)
 
     @abstractmethod
     def quantized(self, name: str) -> WeightForm:
-        """How matrices are kept with this value of the option `quantization`."""
+        """The weight format for this value of the option `quantization`."""
 
     def float32_head(self) -> WeightForm:
-        """How the matrix that gives the logits is kept where it is to be float32."""
+        """The format of the matrix that gives the logits where it is to be float32."""
         if self.activations != torch.float32:
             raise ConfigError(
                 f"lm_head_fp32=True needs activations in float32, and here they are {self.activations}, as they are on "
@@ -90,7 +90,7 @@ class Backend(ABC):
 
     @abstractmethod
     def kv_kind(self, kind: str) -> str:
-        """This number format of keys and values, if it can be had here."""
+        """This number format of keys and values, if this backend has it."""
 
     @abstractmethod
     def kv_bytes_per_token(self, shape: KVShape, kind: str) -> int: ...
@@ -98,26 +98,26 @@ class Backend(ABC):
     @abstractmethod
     def kv_memory(self, shape: KVShape, num_blocks: int, block_size: int, kind: str) -> AnyKVCache: ...
 
-    def runs(self, decoder: Decoder) -> Runs:
+    def runs(self, decoder: Decoder) -> ForwardPass:
         """What computes batches of this model."""
         return decoder
 
     def batch(self, table: SlotTable, rows: StepRows, kv: AnyKVCache) -> Batch:
-        """What a forward pass reads of a step."""
+        """The inputs of a step's forward pass."""
         return step_batch(table, rows, kv)
 
-    def sample(self, runs: Runs) -> Sample:
+    def sample(self, runs: ForwardPass) -> Sample:
         """How tokens are chosen from the logits that `runs` gives."""
         return sample
 
     def capture(
-        self, model: "Model", table: SlotTable, kv: AnyKVCache, ranks: Parallel, most_bytes: int, tell: Tell
+        self, model: "Model", table: SlotTable, kv: AnyKVCache, ranks: Parallel, most_bytes: int, tell: ReportProgress
     ) -> None:
         """Capture steps before the first request, within so many bytes, where steps are captured at all."""
         return
 
     def fast_decode(
-        self, runs: Runs, sample: Sample, kv: AnyKVCache, table: SlotTable, ranks: Parallel, trace: Trace
+        self, runs: ForwardPass, sample: Sample, kv: AnyKVCache, table: SlotTable, ranks: Parallel, trace: Trace
     ) -> FastDecode | None:
-        """A faster way for steps that only decode, where there is one."""
+        """The fast path for pure decode steps, if this backend has one."""
         return None

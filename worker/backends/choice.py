@@ -1,4 +1,4 @@
-"""Which backend computes a model here: the fastest that can. Knows nothing of how any of them computes."""
+"""Selects the backend that computes a model: the fastest that can run it here."""
 
 import torch
 
@@ -11,7 +11,7 @@ from .native.backend import NativeBackend
 from .torch.backend import TorchBackend
 
 
-def chosen_backend(
+def select_backend(
     config: ModelConfig,
     device: torch.device,
     dtype: torch.dtype,

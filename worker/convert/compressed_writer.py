@@ -1,7 +1,7 @@
-"""The layout of compressed-tensors from the other side: which tensors a matrix becomes, and what config.json says.
+"""Writes the layout of compressed-tensors: which tensors a matrix becomes, and what config.json says of them.
 
-8 bits are written as int-quantized with a scale per row, 4 bits as pack-quantized in groups, both symmetric.
-Scales keep the kernels' own format, so that nothing is rounded twice. Knows nothing of files.
+8 bits are written as int-quantized with a scale per row, 4 bits as pack-quantized in groups, both symmetric. Scales
+keep the kernels' own format, so that nothing is rounded twice.
 """
 
 from typing import Any
@@ -11,11 +11,11 @@ from torch import Tensor
 
 from ...kernels.quantized_part import QuantizedPart
 
-Planned = tuple[torch.dtype, tuple[int, ...]]
+DtypeAndShape = tuple[torch.dtype, tuple[int, ...]]
 _VALUES_PER_WORD = 8
 
 
-def planned_tensors(kind: str, shape: tuple[int, int], group_size: int) -> dict[str, Planned]:
+def planned_tensors(kind: str, shape: tuple[int, int], group_size: int) -> dict[str, DtypeAndShape]:
     """The tensors of a module whose weight had this shape."""
     rows, columns = shape
     if kind == "int8":

@@ -1,6 +1,6 @@
-"""What a conversion will write: which tensors of the source, whole or a rank's pieces of them, into which files.
+"""Plans a conversion: which tensors of the source, whole or in a rank's pieces, go into which files.
 
-Knows shapes and names, reads no weights. Which pieces a rank holds it is told.
+It works on names and shapes and reads no weights. The caller says which pieces a rank holds.
 """
 
 from collections.abc import Iterator
@@ -18,12 +18,12 @@ from ..weights.piece import Piece
 from ..weights.tensor_names import layer_names
 from ..weights.weight_files import own_weight_files, rank_folder
 from .compressed_writer import planned_tensors
-from .safetensors_file import DTYPES, Planned
+from .safetensors_file import DTYPES, TensorSpec
 
 _LARGEST_FILE = 5 << 30  # as others cut theirs
 _GROUP_SIZES = (32, 64, 128)
 
-TargetFile = dict[str, Planned]  # one safetensors file to be
+TargetFile = dict[str, TensorSpec]  # one safetensors file to be
 Pieces = dict[str, Piece]  # by the source's names
 
 
@@ -38,7 +38,7 @@ class Stored(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        return Planned(self.dtype, self.shape).nbytes
+        return TensorSpec(self.dtype, self.shape).nbytes
 
     @property
     def is_projection(self) -> bool:
@@ -111,11 +111,11 @@ def planned_folders(stored: list[Stored], asked: Conversion, by_rank: list[Piece
 
 def _planned(source: Stored, piece: Piece, asked: Conversion) -> TargetFile:
     if not source.is_projection:
-        return {source.name: Planned(source.dtype, piece.held)}
+        return {source.name: TensorSpec(source.dtype, piece.held)}
     module = source.name.removesuffix("weight")
     rows, inputs = piece.held
     made = planned_tensors(asked.kind, (rows, inputs), asked.group_size)
-    return {module + name: Planned(*planned) for name, planned in made.items()}
+    return {module + name: TensorSpec(*planned) for name, planned in made.items()}
 
 
 def check_groups(by_rank: list[Pieces], asked: Conversion) -> None:

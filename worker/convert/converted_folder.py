@@ -1,7 +1,6 @@
-"""A folder of converted weights while it is written, of a whole model or of one rank.
+"""The folder of a converted model, or of one rank's share of it, while it is written.
 
-It is given quantized rows of the source's tensors as they come, and writes what it holds of them. Knows nothing of
-quantizing, nor which rank holds what.
+It is given quantized rows of the source's tensors as they come, and writes those that it holds.
 """
 
 import json

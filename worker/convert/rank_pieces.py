@@ -1,7 +1,7 @@
-"""Which pieces of a model's tensors each rank holds, asked of the model's own layers.
+"""Finds which pieces of a model's tensors each rank holds, by asking the model's own layers.
 
-A decoder is built for every rank, on a source that notes what is pulled and gives tensors without content (torch's
-device "meta"). So nobody but the layers knows how weights are divided. Reads names and shapes, no weights.
+A decoder is built for every rank, on a source that notes which tensors are read and returns them without content
+(torch's device "meta"). So only the layers know how weights are divided. Reads names and shapes, no weights.
 """
 
 from collections.abc import Iterable
@@ -39,7 +39,7 @@ def _pulled(checkpoint: Checkpoint, config: ModelConfig, ranks: Parallel) -> dic
 
 
 class _NotingSource:
-    """Stands in for a checkpoint."""
+    """Replaces the checkpoint, and notes what is read of it."""
 
     bytes_read = 0
 

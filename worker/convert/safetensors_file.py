@@ -1,6 +1,6 @@
 """A safetensors file that is written piece by piece, so that no tensor need ever be in memory as a whole.
 
-The header comes first in such a file, so all shapes are known before. Knows nothing of what the tensors mean.
+The header comes first in such a file, so all shapes must be known before the first piece.
 """
 
 import json
@@ -25,8 +25,8 @@ DTYPES = {name: dtype for dtype, name in _STORED_AS.items()}
 _HEADER_ALIGN = 4096
 
 
-class Planned(NamedTuple):
-    """A tensor to be."""
+class TensorSpec(NamedTuple):
+    """The dtype and shape of a tensor that will be written."""
 
     dtype: torch.dtype
     shape: tuple[int, ...]
@@ -39,7 +39,7 @@ class Planned(NamedTuple):
 class SafetensorsFile:
     """Open until closed; `rows` may be given in any order."""
 
-    def __init__(self, path: Path, tensors: dict[str, Planned]) -> None:
+    def __init__(self, path: Path, tensors: dict[str, TensorSpec]) -> None:
         self.tensors = tensors
         self._starts: dict[str, int] = {}
         header: dict[str, object] = {"__metadata__": {"format": "pt"}}

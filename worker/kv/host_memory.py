@@ -1,8 +1,7 @@
-"""Large memory on the CPU: taken without touching it, then touched in the background and out of the way.
+"""Large memory on the CPU: allocated without touching it, then touched by a thread in the background.
 
 The first touch of fresh memory is the dearest part of writing it: seconds for a GiB on some machines. The background
-writes nothing, it asks the kernel to populate the pages, so that steps may use them meanwhile.
-Knows nothing of what the memory holds.
+thread writes nothing, it asks the kernel to populate the pages, so that steps may use them meanwhile.
 """
 
 import ctypes

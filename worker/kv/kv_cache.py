@@ -1,7 +1,7 @@
-"""The memory of keys and values: plain tensors for torch's operations and a GPU's kernels, packed bytes for a CPU's.
+"""The KV cache: plain tensors for torch's operations and a GPU's kernels, packed bytes for a CPU's native kernels.
 
-Which block belongs to whom is the engine's business. Fresh memory is zeros, so that the unwritten end of a block
-holds numbers. Knows nothing of requests or attention.
+The engine decides which block belongs to which request. Fresh memory is zeros, so that the unwritten end of a block
+holds numbers.
 """
 
 from abc import ABC, abstractmethod
@@ -19,7 +19,7 @@ from .host_memory import fresh_zeros
 
 
 class KVShape(NamedTuple):
-    """What one token keeps on this rank."""
+    """The shape of one token's keys and values on this rank."""
 
     num_layers: int
     num_kv_heads: int
@@ -35,12 +35,12 @@ class KVShape(NamedTuple):
 
 
 class Blocks(ABC):
-    """What a memory of blocks can do, however they are kept."""
+    """The interface of a KV cache, in whatever layout."""
 
     @property
     @abstractmethod
     def tensors(self) -> tuple[Tensor, ...]:
-        """All that it holds, each [layers, num_blocks, …]."""
+        """The cache's tensors, each [layers, num_blocks, …]."""
 
     @property
     def num_blocks(self) -> int:

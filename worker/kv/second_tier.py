@@ -1,10 +1,9 @@
-"""Cells in CPU memory that hold copies of KV blocks, and the way there and back.
+"""Cells in CPU memory that hold copies of KV blocks, and the copies to and from them.
 
 A cell is one block's bytes of all layers, one after another, so that neighbouring cells move in one copy. Blocks on a
-CPU are copied in place. Those of a GPU are gathered into a staging buffer beside them and travel to pinned memory on a
-stream of their own: what was computed before is awaited there, and what is computed next awaits no more than the last
-touch of a block, while the rest of a save is still on its way.
-Knows nothing of keys, and of which block is worth a cell.
+CPU are copied in place. Those of a GPU are gathered into a staging buffer on the GPU and copied to pinned memory on a
+stream of their own. That stream waits for what was computed before; the next step waits only until the last block was
+read, while the rest of a save is still on its way.
 """
 
 from collections.abc import Iterator
@@ -31,7 +30,7 @@ def second_tier(kv: Blocks, num_cells: int) -> "SecondTier | None":
 
 
 class SecondTier:
-    """Of blocks that lie in CPU memory themselves."""
+    """Cells for blocks that are in CPU memory themselves."""
 
     fresh_memory = staticmethod(fresh_zeros)
 
@@ -51,7 +50,7 @@ class SecondTier:
 
 
 class StagedTier(SecondTier):
-    """Through a bounded buffer on the blocks' own device, so that many small pieces make few large copies."""
+    """Copies through a bounded buffer on the blocks' own device, so that many small pieces make few large copies."""
 
     def __init__(self, kv: Blocks, num_cells: int, staging_bytes: int = STAGING_BYTES) -> None:
         super().__init__(kv, num_cells)
@@ -87,7 +86,7 @@ class StagedTier(SecondTier):
 
 
 class StreamedTier(StagedTier):
-    """Of a GPU: on a stream beside the one that computes, and the host waits for neither."""
+    """Cells for blocks of a GPU: copies run on a second stream, and the host waits for neither."""
 
     fresh_memory = staticmethod(pinned_zeros)
 

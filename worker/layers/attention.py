@@ -1,14 +1,13 @@
 """Self-attention: project, rotate, store the keys and values, attend to what is stored, project back.
 
 Attends to the KV memory only, the step's own tokens included, so how a prompt was chunked changes nothing.
-Knows nothing of what surrounds it in a layer.
 """
 
 from typing import Any
 
 from ...kernels import HeadForm
 from ..models.config import ModelConfig
-from ..steps.batch import Batch
+from ..steps.batch import LayerInputs
 from ..weights.checkpoint import Weights
 from .linear import QKVLinear, RowLinear
 
@@ -39,7 +38,7 @@ class Attention:
         width = config.num_heads * config.head_dim
         self.output = RowLinear(weights.at("o_proj"), width, config.hidden_size, granularity=config.head_dim)
 
-    def __call__(self, x: Any, batch: Batch) -> Any:
+    def __call__(self, x: Any, batch: LayerInputs) -> Any:
         """`x` and what comes back are [T, hidden]; heads are those of this rank."""
         kv = batch.kv.of_layer(self.layer)
         heads = self.qkv(x, batch.adapted)  # [T, (heads + 2 × kv_heads) × head_dim]: queries, keys, values

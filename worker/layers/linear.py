@@ -1,8 +1,8 @@
 """Linear layers, in which tensor parallelism and number formats live.
 
-`MergedLinear` and `QKVLinear` keep the outputs of this rank (several projections in one product), `RowLinear` the
-inputs, and adds the ranks' sums up. A bias is there if the checkpoint has one. Models ask `qkv.local_heads`, never
-the number of ranks. Knows nothing of what the projections mean.
+`MergedLinear` and `QKVLinear` keep the outputs of this rank (several projections in one product), `RowLinear` keeps the
+inputs and adds up the ranks' sums. A bias is there if the checkpoint has one. Models ask for `qkv.local_heads`, never
+for the number of ranks.
 """
 
 from typing import Any

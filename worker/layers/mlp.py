@@ -1,4 +1,4 @@
-"""The gated MLP: down(silu(gate(x)) × up(x)). Knows nothing of what surrounds it in a layer."""
+"""The gated MLP: down(silu(gate(x)) × up(x))."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Root-mean-square norms of the stream. Knows nothing of where they stand in a layer."""
+"""The root-mean-square norm of the residual stream."""
 
 from typing import Any
 

@@ -1,9 +1,9 @@
-"""Rotary positions: the frequencies of each variant, and the table of their cosines and sines.
+"""Rotary position embedding: the frequencies of each variant, and the table of their cosines and sines.
 
 The table grows in chunks of CHUNK rows, each computed in one shape, so that a position's bits depend on the position
-and the stretch alone. `dynamic` has a stretch for each of some lengths, whose positions stand one stretch behind the
-other; the other variants have one, and a position's row is the position. Formulas as in transformers, whose `dynamic`
-changes with every token of the longest request. Knows nothing of attention.
+and the stretch alone. `dynamic` has a stretch of rows for each of some request lengths, one behind the other; in the
+other variants a position's row is the position. Formulas are those of transformers, except that its `dynamic` changes
+with every token of the longest request.
 """
 
 import math

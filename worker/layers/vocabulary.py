@@ -1,7 +1,4 @@
-"""The two ends of a model: the embedding of token ids and the head that gives logits, both split by vocabulary.
-
-Knows nothing of what lies between them.
-"""
+"""The two ends of a model: the embedding of token ids and the head that gives logits, both split by vocabulary."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""LoRA adapters: the files that PEFT writes, room for them beside each product, and loading beside the steps.
+"""LoRA adapters: the files that PEFT writes, memory for them beside each product, and loading while steps go on.
 
 Begin with `adapters.py`.
 """

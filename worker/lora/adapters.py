@@ -1,9 +1,8 @@
-"""The LoRA adapters that a model can have: room beside each product, and what fills it.
+"""The LoRA adapters that a model can have: memory beside each product, and loading into it.
 
-Layers ask for room while the model is built; from then on the memory stands, for so many adapters of so large a rank.
-An adapter is read straight into its place, and takes nothing from steps that run meanwhile without it. Of a product's
-parts that a rank holds, an adapter's `up` has the same outputs, or its `down` the same inputs.
-Knows nothing of layers, and of requests only that they name an adapter by its number.
+Layers reserve the memory while the model is built, for a number of adapters and a largest rank. An adapter is read
+straight into its place, and steps that don't use it go on meanwhile. For the part of a product that a rank holds, an
+adapter's `up` has the same outputs, or its `down` the same inputs.
 """
 
 from dataclasses import dataclass

@@ -2,7 +2,6 @@
 
 Everything is checked before anything is read: what isn't plain LoRA (DoRA, trained biases, embeddings or whole
 modules), what belongs to another model, and what is larger than there is room for is refused with a sentence.
-Knows nothing of where the weights go.
 """
 
 import math

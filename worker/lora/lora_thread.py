@@ -1,7 +1,7 @@
-"""Loads adapters beside the steps: a thread reads the files, and steps that don't use the adapter go on.
+"""Loads adapters in a thread, while steps that don't use them go on.
 
-The order of the engine's words is kept where it matters: what comes before a load in the stream has been computed, and
-what uses the adapter comes after this rank's answer. Knows nothing of files or layers.
+Order is kept where it matters: what comes before a load in the engine's stream has been computed when it begins, and
+what uses the adapter comes after this rank's answer.
 """
 
 import os

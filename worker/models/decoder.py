@@ -1,7 +1,4 @@
-"""A dense decoder: Llama, Mistral, Qwen2, Qwen3 and ERNIE-4.5, as their configs describe them.
-
-Knows nothing of requests, sampling or where its weights come from.
-"""
+"""A dense decoder: Llama, Mistral, Qwen2, Qwen3 and ERNIE-4.5, as their configs describe them."""
 
 from typing import Any
 
@@ -13,7 +10,7 @@ from ..layers.mlp import MLP
 from ..layers.norm import RMSNorm
 from ..layers.rope import Rope
 from ..layers.vocabulary import Embedding, Head
-from ..steps.batch import Batch
+from ..steps.batch import Batch, LayerInputs
 from ..weights.checkpoint import Weights
 from .config import ModelConfig
 
@@ -27,7 +24,7 @@ class DecoderLayer:
         self.mlp_norm = RMSNorm(weights.at("post_attention_layernorm"), config.hidden_size, config.rms_norm_eps)
         self.mlp = MLP(weights.at("mlp"), config.hidden_size, config.intermediate_size)
 
-    def __call__(self, stream: Any, update: Any | None, batch: Batch) -> Any:
+    def __call__(self, stream: Any, update: Any | None, batch: LayerInputs) -> Any:
         """Adds the last layer's update to the stream; gives this layer's."""
         update = self.attention(self.attention_norm(stream, update), batch)  # [T, hidden], as the stream
         return self.mlp(self.mlp_norm(stream, update), batch.adapted)  # [T, hidden]
@@ -60,7 +57,7 @@ class Decoder:
         # Rows of the stream, their norm [S, hidden], logits. No name holds a buffer longer than the next call.
         return self.head(self.norm(self.placement.ops.gather_rows(hidden, rows)))
 
-    def stream(self, batch: Batch) -> Any:
+    def stream(self, batch: LayerInputs) -> Any:
         stream, update = self.embedding(batch.token_ids), None  # [T, hidden]
         for layer in self.layers:
             update = layer(stream, update, batch)  # [T, hidden]

@@ -1,7 +1,6 @@
-"""What one model family does otherwise than the next, as rows of a table.
+"""How model families differ, as rows of a table.
 
 A family that differs in its data flow gets a file beside `decoder.py`; one that differs in a detail gets a field here.
-Knows nothing of weights or torch.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,4 @@
-"""From a model folder to a model that can run a batch: number formats, ranks, weights, and a report of what was read.
-
-Knows nothing of requests or KV blocks.
-"""
+"""Loads a model folder as a model that runs batches: number formats, ranks, weights, and a report of what was read."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,8 +10,8 @@ from torch import Tensor
 from ...kernels import DTYPES, LoraForm, WeightForm
 from ...protocol.errors import ConfigError
 from ...protocol.trace import Trace
-from ..backends.backend import Backend, BackendOptions, Runs
-from ..backends.choice import chosen_backend
+from ..backends.backend import Backend, BackendOptions, ForwardPass
+from ..backends.choice import select_backend
 from ..kv.kv_cache import AnyKVCache, KVShape
 from ..layers.linear import local_kv_heads
 from ..lora.adapters import AdapterBank
@@ -52,7 +49,7 @@ class Model:
 
     config: ModelConfig
     decoder: Decoder
-    runs: Runs  # what computes a batch: the decoder, or what stands in for it
+    runs: ForwardPass  # what computes a batch: the decoder, or what stands in for it
     sample: Sample  # how tokens are chosen from its logits
     backend: Backend
     dtype: torch.dtype  # the model's number format, in which its keys and values are stored by default
@@ -125,7 +122,7 @@ def load_model(
     check_split(config, ranks.size)
     device = torch.device(device)
     number = resolve_dtype(dtype, config)
-    backend = chosen_backend(config, device, number, ranks, options or BackendOptions())
+    backend = select_backend(config, device, number, ranks, options or BackendOptions())
     if num_threads is not None:
         backend.use_threads(num_threads)
     form = backend.quantized(quantization) if quantization else backend.form

@@ -1,7 +1,7 @@
 """What a config.json says of quantized weights: GPTQ, AWQ and compressed-tensors, with 4 or 8 bits.
 
-Only what the tensors don't show by themselves is kept; which matrices are quantized, and with how many bits, is seen
-in the files. Knows nothing of tensors, imports no torch.
+Only what the tensors don't show by themselves is kept; which matrices are quantized, and with how many bits, is seen in
+the files. Imports no torch.
 """
 
 import re

@@ -1,7 +1,7 @@
 """How a config asks for rotary positions: the variant, its figures, and the context that they give.
 
 Two spellings mean the same: `rope_theta` with `rope_scaling` (transformers 4) and `rope_parameters` (5).
-Knows nothing of torch; the angles are computed in `worker/layers/rope.py`.
+The angles are computed in `worker/layers/rope.py`.
 """
 
 import math

@@ -44,7 +44,7 @@ __all__ = [
     "ParameterTable",
     "Processors",
     "Sample",
-    "Sampled",
+    "SamplerOutput",
     "SamplingRows",
     "are_adjusted",
     "sample",
@@ -53,13 +53,13 @@ __all__ = [
 
 
 class Fault(NamedTuple):
-    """Whose it is, as the request's error code says it, and what."""
+    """A fault of a row: the request's error code and message."""
 
     error_code: int
     message: str
 
 
-# What can be wrong with a row, by the number in `Sampled.faults`.
+# What can be wrong with a row, by the number in `SamplerOutput.faults`.
 FAULTS = (
     Fault(200, ""),
     Fault(500, "The model's logits are not finite numbers (NaN or infinity)."),
@@ -67,7 +67,7 @@ FAULTS = (
 )
 
 
-class Sampled(NamedTuple):
+class SamplerOutput(NamedTuple):
     chosen: Tensor  # int64 [rows, 2], contiguous: one copy brings all of it to the host
 
     @property
@@ -82,11 +82,11 @@ class Sampled(NamedTuple):
 
 
 # The tokens are in the rows' histories then.
-Sample = Callable[[Tensor, SamplingRows, Mask | None], Sampled]
+Sample = Callable[[Tensor, SamplingRows, Mask | None], SamplerOutput]
 Choose = Callable[[Tensor, DeviceDraws, DeviceMask | None], Tensor]  # as `choose_on_device`
 
 
-def sample(logits: Tensor, rows: SamplingRows, mask: Mask | None = None) -> Sampled:
+def sample(logits: Tensor, rows: SamplingRows, mask: Mask | None = None) -> SamplerOutput:
     """One token for each row of `logits` ([rows, vocabulary] float32, contiguous, overwritten)."""
     scanned = scan(logits)  # [rows]: the largest logit, its lowest id, whether all are finite
     is_broken = ~scanned.is_finite
@@ -100,14 +100,14 @@ def sample(logits: Tensor, rows: SamplingRows, mask: Mask | None = None) -> Samp
         is_broken |= is_empty
     # Few operations where many steps pass: a greedy row needs no parameters.
     token_ids = scanned.best if rows.are_greedy else choose(logits, scanned, rows.draws())
-    sampled = Sampled(torch.stack((token_ids.masked_fill(is_broken, 0), faults), 1))  # [rows, 2]
+    sampled = SamplerOutput(torch.stack((token_ids.masked_fill(is_broken, 0), faults), 1))  # [rows, 2]
     rows.keep(sampled.token_ids)
     return sampled
 
 
-def sample_by_race(choose: Choose, logits: Tensor, rows: SamplingRows, mask: Mask | None = None) -> Sampled:
-    """The same for a GPU, which is asked for nothing meanwhile; what `choose` draws are other tokens, as likely."""
+def sample_by_race(choose: Choose, logits: Tensor, rows: SamplingRows, mask: Mask | None = None) -> SamplerOutput:
+    """The same on a GPU, without waiting for it; `choose` draws other tokens, with the same probabilities."""
     if mask is not None:
         allow(logits, mask)
     adjust(logits, rows)
-    return Sampled(choose(logits, rows.device_draws(), None))
+    return SamplerOutput(choose(logits, rows.device_draws(), None))

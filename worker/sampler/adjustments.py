@@ -1,7 +1,7 @@
-"""What happens to logits before a token is chosen: one function per rule, each in place and only on rows that want it.
+"""Changes to logits before a token is sampled: one function per rule, each in place and only on rows that want it.
 
-The order is that of `ADJUSTMENTS`. Nothing here sums over a row or looks at another row, so that company cannot
-matter. Knows nothing of temperature, truncation or chance.
+The order is that of `ADJUSTMENTS`. Nothing here sums over a row or looks at another row, so a row's result is the same
+in any batch.
 """
 
 from collections.abc import Callable, Sequence
@@ -41,7 +41,7 @@ def are_adjusted(rows: SamplingRows) -> bool:
 
 
 def adjust(logits: Tensor, rows: SamplingRows) -> bool:
-    """Whether any row wanted it."""
+    """Apply every adjustment that a row wants; returns whether any row did."""
     if not rows.wants.any():
         return False
     for adjustment in ADJUSTMENTS:

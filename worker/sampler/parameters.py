@@ -1,7 +1,7 @@
 """The sampling parameters of every slot, in columns: what a step needs of 256 rows is one gather, not 256 look-ups.
 
-Columns stand on the device, for the arithmetic, and on the host, where a step reads which work no row wants. What is
-rare and ragged (biases, bad words, tokens that end an answer) is kept per slot. Knows nothing of logits.
+Columns are on the device, for the arithmetic, and on the host, where a step reads which work no row wants. What is rare
+and ragged (biases, bad words, tokens that end an answer) is kept per slot.
 """
 
 from dataclasses import dataclass, field
@@ -49,8 +49,8 @@ class Sequences(NamedTuple):
 
 
 @dataclass
-class Rare:
-    """What few slots have."""
+class RareParameters:
+    """The parameters that few slots have."""
 
     biases: dict[int, Additions] = field(default_factory=dict)
     ends: dict[int, Additions] = field(default_factory=dict)
@@ -84,7 +84,7 @@ class ParameterTable:
         self.least_logprob = numpy.full(num_slots, numpy.nan, numpy.float32)
         self.logprobs = numpy.full(num_slots, NO_LOGPROBS, numpy.int64)  # how many beside the chosen one
         self.prompt_logprobs = numpy.full(num_slots, NO_LOGPROBS, numpy.int64)
-        self.rare = Rare()
+        self.rare = RareParameters()
 
     def enter(self, slot: int, params: SamplingParams, num_prompt: int, seed: int, sample: int) -> None:
         self.reals[slot] = [min(max(getattr(params, name), -_HUGE), _HUGE) for name in _REALS]
@@ -126,7 +126,7 @@ class ParameterTable:
         _keep(rare.own_steps, target, rare.own_steps.get(source))
 
     def is_plain(self, slot: int) -> bool:
-        """Whether a token is chosen from the logits as they are, and nothing is told but the token."""
+        """Whether a slot samples from unchanged logits and reports nothing but the token."""
         is_told_more = self.logprobs[slot] != NO_LOGPROBS or not numpy.isnan(self.least_logprob[slot])
         return not self.wants[slot] and not is_told_more
 
@@ -145,7 +145,7 @@ class ParameterTable:
     def device_draws(
         self, histories: torch.Tensor, slots: torch.Tensor, positions: torch.Tensor, are_best: bool
     ) -> DeviceDraws:
-        """The same in a form that no host looks into: the table itself, which stays where it is."""
+        """The same for a captured step, which reads the table itself at its fixed address."""
         return DeviceDraws(
             kinds=self.device_kinds,
             reals=self.device_reals.T[: len(_DRAW_REALS)],
@@ -190,7 +190,7 @@ class ParameterTable:
 
 
 def _keep(kept: dict[int, Entry], slot: int, entry: Entry | None) -> None:
-    """In place of what the slot had; nothing where nothing is asked."""
+    """Replace what the slot had; an empty entry is not kept."""
     kept.pop(slot, None)
     if entry:
         kept[slot] = entry

@@ -22,7 +22,7 @@ Make = Callable[[int, Any], Step | None]
 
 
 class OwnStep(NamedTuple):
-    """What one request has of one processor."""
+    """One processor's step for one request."""
 
     name: str
     step: Step
@@ -39,7 +39,7 @@ class OwnStep(NamedTuple):
 
 
 class Processors:
-    """Those that a tree was given, made for one request after the other."""
+    """The logits processors of a tree, instantiated for each request."""
 
     def __init__(self, made: Mapping[str, Make] | None = None) -> None:
         self._made = dict(made or {})

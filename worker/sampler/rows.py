@@ -1,7 +1,4 @@
-"""The rows that sample a token in this step, as the sampler's steps see them.
-
-Knows where a row's parameters and history stand, nothing of plans or blocks.
-"""
+"""The rows that sample a token in this step, with their parameters and histories, as the sampler reads them."""
 
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -59,12 +56,12 @@ class SamplingRows:
         return self.parameters.device_real(name, self.device_slots)
 
     def draws(self) -> Draws:
-        """How each row wants to be chosen."""
+        """How each row's token is sampled."""
         positions = on_device(self.positions, self.parameters.device)
         return self.parameters.draws(self.slots, self.device_slots, positions)
 
     def device_draws(self) -> DeviceDraws:
-        """The same in a form that no host looks into."""
+        """The same in tensors that the host does not read."""
         positions = on_device(self.positions, self.parameters.device)
         return self.parameters.device_draws(self.histories, self.device_slots, positions, self.are_greedy)
 

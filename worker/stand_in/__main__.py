@@ -1,7 +1,7 @@
 """The process of a worker without a model, chosen by `load_format="stand-in"`.
 
 It speaks the whole protocol, so that engine, detokenizer and front end are tested and measured alone, without torch.
-Knows nothing of steps, which are `runner.py`'s.
+What it does in a step is in `runner.py`.
 """
 
 import os

@@ -1,8 +1,8 @@
-"""What a worker does without a model: it applies and checks every plan, and makes tokens up from the history.
+"""What a worker does without a model: it applies and checks every plan, and makes up tokens from the history.
 
-With `verify` it also keeps, for every place in every KV block and cell, a chained hash of the tokens that were computed
-into it, and compares what a row reads through its table with the row's own history: one wrong block, too early or too
-late, ends the run. Knows nothing of tensors and of sockets; `stand_in.py` is its process, `runner.py` the real one.
+With `verify` it also keeps, for every position in every KV block and cell, a chained hash of the tokens that were
+computed into it, and compares what a row reads through its table with the row's own history: one wrong block, too early
+or too late, ends the run. `__main__.py` is its process, `worker/steps/runner.py` the real runner.
 """
 
 import time

@@ -1,4 +1,4 @@
-"""A worker's start: device, ranks, weights, the memory plan, and the memory that it plans.
+"""A worker's start: device, ranks, weights, the memory plan, and the allocation of the KV memory.
 
-Begin with `start.py`; `memory.py` is the plan, `device_memory.py` what a CPU or a card has.
+Begin with `start.py`; `memory.py` is the plan, `device_memory.py` the memory of a CPU or a GPU.
 """

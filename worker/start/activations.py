@@ -1,7 +1,4 @@
-"""How much memory the largest step needs on a CPU beside weights and KV blocks; a GPU's is measured (warm_up.py).
-
-Knows the shapes of a decoder, and of requests only how many there may be.
-"""
+"""How much memory the largest step needs on a CPU beside weights and KV blocks; a GPU's is measured (warm_up.py)."""
 
 from ..models.config import ModelConfig
 from ..steps.logprobs import piece_length

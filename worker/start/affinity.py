@@ -1,7 +1,7 @@
-"""Which cores a rank computes on: its own share of those that this process may use, node by node.
+"""Which cores a rank computes on: its own share of those that this process may use, NUMA node by NUMA node.
 
-A rank that keeps to its cores keeps its memory near them, since memory lies where it is first touched. A lone rank
-shares its cores with others and is not pinned. Knows nothing of what is computed.
+A rank that keeps to its cores keeps its memory near them, since memory lies where it is first touched. A single rank
+shares its cores with others and is not pinned.
 """
 
 import os

@@ -1,8 +1,8 @@
-"""How much memory this process may still take on this machine, and what other trees have set aside of it.
+"""How much memory this process may still take on this machine, and how much other trees have reserved of it.
 
 What is free is the smaller of the kernel's own estimate and what the limits of the control groups leave. KV memory is
-touched long after it was planned, so a rank also leaves a note of what it has not touched yet; notes are read and
-written under one lock, and a note dies with its process. Knows nothing of models.
+touched long after it was planned, so a rank also leaves a note of what it has not touched yet. Notes are read and
+written under one lock, and a note is void when its process ends.
 """
 
 import fcntl
@@ -27,7 +27,7 @@ def _kernel_estimate(proc: Path) -> int:
 
 
 def _left_by_limits(proc: Path, cgroups: Path) -> Iterator[int]:
-    """For every group that this process is in and that has a limit: what the limit leaves."""
+    """What is left of the limit of each control group that this process is in."""
     groups = proc / "self" / "cgroup"
     for line in groups.read_text().splitlines() if groups.exists() else ():
         _, controllers, path = line.split(":", 2)
@@ -63,7 +63,7 @@ class Reservation:
 
     @contextmanager
     def turn(self) -> Iterator[int]:
-        """While nobody else of this user plans: the bytes that other ranks and trees have set aside."""
+        """Holds the lock for planning, and gives the bytes that other ranks and trees have reserved."""
         with os.fdopen(lock_file(self._base / "memory-lock"), "r+") as turnstile:
             fcntl.flock(turnstile, fcntl.LOCK_EX)
             yield sum(_held(note) for note in self._base.glob("t*/memory*") if str(note) != self._note.name)

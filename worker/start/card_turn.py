@@ -1,9 +1,9 @@
-"""The right to plan and take memory of this machine's GPUs, of one tree at a time.
+"""Locks on this machine's GPUs, so that only one tree at a time plans and takes their memory.
 
-What a tree will take and has not taken yet looks free to others. So a tree holds the lock of each of its cards from the
+What a tree will take and has not taken yet looks free to others. So a tree holds the lock of each of its GPUs from the
 loading of its weights until all its memory is taken; two that start together do so one after the other. Rank 0 holds
-them for all ranks, in one order everywhere, so that no two trees wait for each other. A lock dies with its process.
-Knows nothing of what is planned.
+the locks for all ranks, in one order everywhere, so that no two trees wait for each other. A process that ends gives
+its locks up.
 """
 
 import fcntl
@@ -19,7 +19,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class CardTurn:
-    """Of some cards, by names that every tree of this user gives them."""
+    """The locks of some GPUs, by names that are the same for every tree of this user."""
 
     def __init__(self, folder: Path, cards: Iterable[str]) -> None:
         self._held: list[IO[str]] = []

@@ -1,7 +1,7 @@
-"""The memory that a model lives in, a CPU's or a card's: what is used there, what is free, what is set aside.
+"""The memory that a model is loaded into, a CPU's or a GPU's: how much is used, free and reserved.
 
-It makes the memory plan of its rank, tells other processes what of it is not taken yet, and does what may be done in
-the background once it is.
+It makes the memory plan of its rank, tells other processes how much of it is not taken yet, and afterwards does what
+can be done in the background.
 """
 
 from abc import ABC, abstractmethod
@@ -62,14 +62,14 @@ class DeviceMemory(ABC):
     @property
     @abstractmethod
     def _ranks_in_one_memory(self) -> int:
-        """How many ranks' weights go where rank 0's do."""
+        """The number of ranks whose weights share a memory with rank 0's."""
 
     @abstractmethod
     def _free_for_weights(self, set_aside: int) -> int: ...
 
     @abstractmethod
     def used_bytes(self) -> int:
-        """By this process, of the memory that weights go to."""
+        """The bytes that this process uses of the memory that weights go to."""
 
     @abstractmethod
     def _found(self, model: Model, weight_bytes: int) -> Found:
@@ -80,11 +80,11 @@ class DeviceMemory(ABC):
 
     @abstractmethod
     def taken(self) -> None:
-        """What was planned is allocated."""
+        """Called when all that was planned is allocated."""
 
     @abstractmethod
     def begin_background_work(self, model: Model, runner: Runner) -> None:
-        """What may as well be done while the first requests are served."""
+        """Start the work that can be done while the first requests are computed."""
 
     def close(self) -> None:
         self.reservation.release()
@@ -113,7 +113,7 @@ class DeviceMemory(ABC):
 
 
 class HostMemory(DeviceMemory):
-    """A CPU's, which is touched long after it was planned."""
+    """The memory of a CPU, which is touched long after it was planned."""
 
     def __init__(self, config: EngineConfig, device: torch.device, ranks: Parallel, directory: Path) -> None:
         super().__init__(config, device, ranks, directory)
@@ -155,7 +155,7 @@ class HostMemory(DeviceMemory):
 
 
 class CardMemory(DeviceMemory):
-    """A GPU's; rank 0 holds the right to take memory of all the tree's cards until it is taken."""
+    """The memory of a GPU; rank 0 holds the locks of all the tree's GPUs until their memory is taken."""
 
     def __init__(self, config: EngineConfig, device: torch.device, ranks: Parallel, directory: Path) -> None:
         super().__init__(config, device, ranks, directory)

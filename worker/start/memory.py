@@ -1,7 +1,6 @@
 """The memory plan of one rank, made before anything is taken: weights, activations, and the KV blocks that fit.
 
-What doesn't fit is refused with the figure that would. Knows what is free and how much one block needs; of requests
-it knows only how long and how many they may be.
+What doesn't fit is refused with the figure that would.
 """
 
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ _SHARE_UNASKED = 4  # and at most one part in so many of what is free
 
 @dataclass(frozen=True)
 class Size:
-    """How large a step may be."""
+    """The limits of a step's size."""
 
     max_num_seqs: int
     max_num_batched_tokens: int
@@ -30,13 +29,13 @@ class Size:
 
     @property
     def num_slots(self) -> int:
-        """Sequences in computation at once: each gets a token in every step."""
+        """The most sequences that are computed at once: each gets a token in every step."""
         return min(self.max_num_seqs, self.max_num_batched_tokens)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """What a rank knows once its weights are in."""
+    """What a rank has measured once its weights are loaded."""
 
     device: str
     device_name: str

@@ -1,7 +1,6 @@
-"""From a launch to a runner: device, ranks, weights, memory plan, KV memory.
+"""Starts a worker, from a `Launch` to a runner: device, ranks, weights, memory plan, KV memory.
 
-The engine stands between the plan and the allocation, since all ranks have to agree. Knows nothing of sockets, and not
-whether the memory is a CPU's or a card's.
+The engine stands between the plan and the allocation, since all ranks have to agree.
 """
 
 from collections.abc import Callable
@@ -13,7 +12,7 @@ from ...protocol.faults import point
 from ...protocol.launch import Launch
 from ...protocol.messages import Allocate, MemoryPlan
 from ...protocol.trace import Trace
-from ..backends.backend import BackendOptions, Tell
+from ..backends.backend import BackendOptions, ReportProgress
 from ..device import chosen_device, kind_of
 from ..kv.kv_cache import AnyKVCache
 from ..kv.second_tier import SecondTier, second_tier
@@ -27,7 +26,7 @@ from .device_memory import memory_of
 
 
 class Start:
-    """One rank on its way to its first step."""
+    """The start of one rank, up to its runner."""
 
     def __init__(self, launch: Launch, rank: int, directory: Path) -> None:
         self.config = launch.config
@@ -81,8 +80,8 @@ class Start:
         """What this rank intends to take."""
         return self.memory.plan(self.model, self.weight_bytes)
 
-    def allocated(self, allocate: Allocate, trace: Trace, tell: Tell = lambda number, total: None) -> Runner:
-        """`tell` hears how many of the steps that are captured before the first request are so."""
+    def allocated(self, allocate: Allocate, trace: Trace, tell: ReportProgress = lambda number, total: None) -> Runner:
+        """`tell` is called with the number of graphs captured so far, and of how many."""
         table = SlotTable(
             num_slots=self.memory.size.num_slots,
             max_model_len=allocate.max_model_len,
@@ -110,13 +109,13 @@ class Start:
         )
 
     def begin_background_work(self, runner: Runner) -> None:
-        """What may as well be done while the first requests are served."""
+        """Start the work that can be done while the first requests are computed."""
         self.memory.begin_background_work(self.model, runner)
         if self.model.cache is not None:
             self.model.cache.write_in_background()
 
     def adapter_thread(self, answer: Callable[[AdapterLoaded], None]) -> AdapterThread | None:
-        """What loads LoRA adapters, where there may be any."""
+        """The thread that loads LoRA adapters, if the model may have any."""
         return None if self.model.adapters is None else AdapterThread(self.model.adapters, self.rank, answer)
 
     def close(self) -> None:

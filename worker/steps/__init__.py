@@ -1,4 +1,4 @@
-"""A step: from the engine's plan over a batch and a forward pass to sampled tokens and a result.
+"""A step: the engine's plan becomes a batch, the batch logits, the logits tokens, and the tokens a result.
 
 Begin with `runner.py`; `slots.py` is the table that the plans change.
 """

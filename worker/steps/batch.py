@@ -1,17 +1,41 @@
-"""All that a forward pass needs to know of its step.
+"""The inputs of a forward pass, gathered once a step for all its rows.
 
-Made once a step by the runner, read by embedding, attention and what hands on the adapters. Counts are host integers:
-no operation has to ask a device for a shape. Knows nothing of requests.
+Counts come from the host and stay there, so that no operation has to ask a device for a shape; tokens and block ids are
+gathered on the device from the slot table.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, Protocol, cast
 
+import numpy
 import torch
 from torch import Tensor
 
-from ...kernels import Adapted, Rows
-from ..kv.kv_cache import KVCache
+from ...kernels import LoraMapping, Rows
+from ..device import on_device
+from ..kv.kv_cache import AnyKVCache, KVCache
+from .slots import SlotTable, StepRows
+
+
+class LayerInputs(Protocol):
+    """What layers read of a step: tensors, or where a step is recorded or captured, what stands for them."""
+
+    @property
+    def token_ids(self) -> Any: ...
+
+    @property
+    def kv(self) -> Any: ...
+
+    @property
+    def rotation(self) -> Any: ...
+
+    @property
+    def rows(self) -> Any: ...
+
+    @property
+    def adapted(self) -> Any: ...
 
 
 @dataclass
@@ -25,10 +49,10 @@ class Batch:
     block_tables: Tensor  # [R, max_blocks] int32, padded with 0
     kv_slots: Tensor  # [T] int64: block × block_size + offset where each token's key and value go
     logit_rows: Tensor  # [S] int64: the tokens whose hidden states go to the head
-    kv: KVCache
+    kv: AnyKVCache
     # R: the row of the rotary table where each row's positions begin; None: all at 0, a position's row is the position.
     rotation_starts: list[int] | None = None
-    adapted: Adapted | None = None  # which tokens have a LoRA adapter, if any
+    adapted: LoraMapping | None = None  # which tokens have a LoRA adapter, if any
     rotation: tuple[Tensor, Tensor] | None = None  # cos and sin of the tokens, set by the model for its layers
 
     @property
@@ -51,4 +75,33 @@ class Batch:
 
     @cached_property
     def rows(self) -> Rows:
-        return Rows(self.query_starts, self.context_lengths, self.block_tables, self.kv_slots, self.kv.scratch)
+        """The step as torch's operations see it; native kernels read the recorded step instead."""
+        scratch = cast(KVCache, self.kv).scratch
+        return Rows(self.query_starts, self.context_lengths, self.block_tables, self.kv_slots, scratch)
+
+
+MakeBatch = Callable[[SlotTable, StepRows, AnyKVCache], Batch]
+
+
+def step_batch(table: SlotTable, rows: StepRows, kv: AnyKVCache) -> Batch:
+    query_starts = numpy.concatenate(([0], numpy.cumsum(rows.num_tokens)))
+    row_of_token = numpy.repeat(numpy.arange(len(rows)), rows.num_tokens)
+    positions = numpy.arange(query_starts[-1]) - query_starts[row_of_token] + rows.starts[row_of_token]
+
+    slots = on_device(rows.slots[row_of_token], table.device)
+    device_positions = on_device(positions, table.device)
+    blocks = table.tables[slots, on_device(positions // table.block_size, table.device)]
+    rotation_starts = table.rotation_starts[rows.slots]
+    max_blocks = -(-int(rows.ends.max()) // table.block_size)
+    return Batch(
+        token_ids=table.histories[slots, device_positions].long(),
+        positions=device_positions,
+        query_starts=query_starts.tolist(),
+        context_lengths=rows.ends.tolist(),
+        block_tables=table.tables[on_device(rows.slots, table.device), :max_blocks],
+        kv_slots=blocks.long() * table.block_size + on_device(positions % table.block_size, table.device),
+        logit_rows=on_device(query_starts[1:][rows.wants_logits] - 1, table.device),
+        kv=kv,
+        rotation_starts=rotation_starts.tolist() if rotation_starts.any() else None,
+        adapted=LoraMapping.of(table.adapters[rows.slots], rows.num_tokens, table.device),
+    )

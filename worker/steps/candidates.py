@@ -1,6 +1,6 @@
-"""What a row that samples nothing is asked for: its most likely next tokens, for the engine to choose among.
+"""The most likely next tokens of rows that sample nothing, for the engine's beam search to choose from.
 
-Log-probabilities are the model's own, ordered like all others here: equal tokens by their id. Knows nothing of beams.
+Log-probabilities are the model's own; equal tokens are ordered by their id, as everywhere.
 """
 
 from collections.abc import Callable
@@ -10,9 +10,9 @@ from torch import Tensor
 
 from ...kernels.sampling import scan
 from ...protocol.messages import Candidates, FailedRow
+from ..device import HostCopy
 from ..sampler import FAULTS
 from .logprobs import TokenLogprobs, token_logprobs
-from .on_host import OnHost
 
 _NOT_FINITE = FAULTS[1].message
 
@@ -23,7 +23,7 @@ def candidates(
     """For each row of logits (whose number in the step is in `rows`) as many as it asks for, or what is wrong."""
     scanned = scan(logits)
     most = min(int(counts.max()), logits.shape[1])
-    found, are_finite = token_logprobs(logits, scanned.best, most), OnHost(scanned.is_finite)
+    found, are_finite = token_logprobs(logits, scanned.best, most), HostCopy(scanned.is_finite)
     return lambda: _told(found, are_finite.numpy(), rows, numpy.minimum(counts, most))
 
 

@@ -1,6 +1,6 @@
-"""Decode steps in which every row samples one token and asks for nothing else, as a backend may compute them faster.
+"""The interface of a backend's fast path for decode steps in which each row only samples one token.
 
-The tokens are those of `Runner`. A backend that has such a way gives it (`Backend.fast_decode`).
+The tokens are those of `Runner`. A backend that has a fast path returns it from `Backend.fast_decode`.
 """
 
 from collections.abc import Callable
@@ -11,4 +11,4 @@ from ...protocol.messages import StepPlan, StepResult
 
 class FastDecode(Protocol):
     def launch(self, plan: StepPlan) -> Callable[[], StepResult] | None:
-        """What waits for the step and says what it brought; None, and nothing is done, if it is not one of these."""
+        """Launch the step and return what waits for its result; None, with nothing changed, if the plan is refused."""

@@ -1,8 +1,8 @@
-"""Log-probabilities that were asked for: of the chosen token and of the most likely ones, by the model alone.
+"""Log-probabilities that requests ask for: of the sampled token and of the most likely ones.
 
 They are of the model's own distribution, before masks, penalties and temperature, so the logits must be taken before
-the sampler overwrites them. Ranks and the lists of the most likely order equal tokens by their id, as the sampler
-does. Prompts are done in pieces, since the logits of a whole step would not fit. Knows nothing of rows and plans.
+the sampler overwrites them. Ranks and the lists of the most likely order equal tokens by their id, as the sampler does.
+Prompts are computed in pieces, since the logits of a whole step would not fit.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,8 +13,7 @@ from torch import Tensor
 
 from ...kernels.sampling import ranked_logprobs
 from ...protocol.messages import Logprobs, column
-from ..device import on_device
-from .on_host import OnHost
+from ..device import HostCopy, on_device
 
 # Of logits and what is found in them: torch's operations hold some five times that while they look.
 _PIECE_BYTES = 32 << 20
@@ -30,7 +29,7 @@ class TokenLogprobs:
 
     def __init__(self, columns: Tensor, width: int) -> None:
         """`columns` are those of the ids, of the log-probabilities' bits, and one of ranks: one copy brings all."""
-        self._columns = OnHost(columns)
+        self._columns = HostCopy(columns)
         self._width = width
 
     @property

@@ -1,7 +1,6 @@
-"""From what a step has computed to its `StepResult`, once that has arrived at the host.
+"""Makes a `StepResult` of what a step has computed, once that has arrived at the host.
 
-A step is launched without waiting for any of it, so that on a GPU the next one is launched before this one is done.
-Knows nothing of how it was computed.
+A step is launched without waiting for its results, so that on a GPU the next one is launched before this one is done.
 """
 
 from collections.abc import Callable
@@ -10,8 +9,8 @@ from dataclasses import dataclass, field
 import numpy
 
 from ...protocol.messages import Candidates, FailedRow, Logprobs, StepResult, column
+from ..device import HostCopy
 from ..sampler import FAULTS
-from .on_host import OnHost
 from .slots import StepRows
 
 _NONE = numpy.empty((0, 2), numpy.int64)
@@ -19,17 +18,17 @@ _NONE = numpy.empty((0, 2), numpy.int64)
 
 @dataclass
 class Outcome:
-    """What one step brings. The functions are called when the step is done, and may wait for it."""
+    """The results of one step. The functions are called when the step is done, and may wait for it."""
 
     rows: StepRows
-    sampled: OnHost | None = None  # int64 [rows that sample, 2]: token id and fault
+    sampled: HostCopy | None = None  # int64 [rows that sample, 2]: token id and fault
     errors: dict[int, str] = field(default_factory=dict)  # by slot: what a logits processor had to say
     logprobs: list[Callable[[], list[Logprobs]]] = field(default_factory=list)
     candidates: Callable[[], tuple[list[Candidates], list[FailedRow]]] = lambda: ([], [])
     certainty: Callable[[], bytes] = bytes
 
     def result(self, step: int) -> StepResult:
-        """Without its time."""
+        """The step's result, without its time."""
         sampling = numpy.flatnonzero(self.rows.is_sampling)
         token_ids, faults = (_NONE if self.sampled is None else self.sampled.numpy()).T
         is_right = faults == 0

@@ -1,6 +1,6 @@
-"""Tells the engine what steps bring, in their order: on a CPU at once, of a GPU by a thread that waits for each.
+"""Sends step results to the engine, in order: at once on a CPU, from a thread that waits for each on a GPU.
 
-So the next plan is taken, and its step launched, while the one before still runs. Knows nothing of what steps compute.
+So the next plan is received, and its step launched, while the one before still runs.
 """
 
 import queue
@@ -23,7 +23,7 @@ class Results:
             threading.Thread(target=self._run, name="results", daemon=True).start()
 
     def take(self, finish: Finish) -> None:
-        """A step has been launched, after all that were taken before."""
+        """Take the result of a step that was launched after all that were taken before."""
         if self._launched is None:
             self._send(finish())
         else:

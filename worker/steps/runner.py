@@ -1,8 +1,7 @@
-"""One step after another: plan → batch → forward → sample → result.
+"""Runs one step after another: plan → batch → forward → sample → result.
 
-A pure function of the message stream: the same plans and masks give the same results. It never drops a request; a
-row that went wrong is marked in the result and goes on with a harmless token until the engine ends it.
-Knows nothing of sockets, and of where plans come from.
+A runner is a pure function of the message stream: the same plans and masks give the same results. It never drops a
+request; a row that failed is marked in the result and goes on with a harmless token until the engine ends it.
 """
 
 import time
@@ -17,20 +16,18 @@ from torch import Tensor
 from ...protocol.faults import point
 from ...protocol.messages import Logprobs, MaskFrame, StepPlan, StepResult, mask_bytes, values
 from ...protocol.trace import Trace
-from ..device import on_device
+from ..device import HostCopy, on_device
 from ..kv.kv_cache import AnyKVCache
 from ..kv.second_tier import SecondTier
 from ..parallel import Parallel
-from ..sampler import Mask, Sample, Sampled, SamplingRows, sample
+from ..sampler import Mask, Sample, SamplerOutput, SamplingRows, sample
 from ..sampler.parameters import NO_LOGPROBS
-from .batch import Batch
+from .batch import Batch, MakeBatch, step_batch
 from .candidates import candidates
 from .fast_decode import FastDecode
 from .logprobs import TokenLogprobs, certainty, logprobs_of_prompt, logprobs_of_rows, piece_length, token_logprobs
-from .on_host import OnHost
 from .outcome import Outcome
 from .slots import PlanError, SlotTable, StepRows
-from .step_batch import MakeBatch, step_batch
 
 AwaitMask = Callable[[int], MaskFrame]
 
@@ -75,7 +72,7 @@ class Runner:
         return self.launch(plan, await_mask)()
 
     def launch(self, plan: StepPlan, await_mask: AwaitMask) -> Callable[[], StepResult]:
-        """Set the step going; what is given waits for it and says what it brought."""
+        """Launch the step; the returned function waits for it and gives its result."""
         point("worker.step")
         if plan.saves or plan.loads:  # of blocks alone, so that it can be done before anyone takes the step
             self._move_blocks(plan)
@@ -86,7 +83,7 @@ class Runner:
         return lambda: self._timed(arriving(), start)
 
     def _timed(self, result: StepResult, start: float) -> StepResult:
-        """With the seconds that were its own: a step launched while another ran began when that one ended."""
+        """Add the step's time: a step launched while another ran began when that one ended."""
         end = time.perf_counter()
         result.forward_time = end - max(start, self._last_end)
         self._last_end = end
@@ -138,16 +135,16 @@ class Runner:
         if self.ranks.rank == 0:
             sampled = self._draw(outcome, sampling, indices, logits, mask)
         else:
-            sampled = Sampled(torch.zeros(len(slots), 2, dtype=torch.int64, device=self.table.device))
+            sampled = SamplerOutput(torch.zeros(len(slots), 2, dtype=torch.int64, device=self.table.device))
         self.ranks.broadcast(sampled.chosen)
         if self.ranks.rank != 0:  # all histories agree because all have rank 0's tokens
             sampling.keep(sampled.token_ids)
-        outcome.sampled = OnHost(sampled.chosen)
+        outcome.sampled = HostCopy(sampled.chosen)
 
     def _draw(
         self, outcome: Outcome, rows: SamplingRows, indices: numpy.ndarray, logits: Tensor, mask: Mask | None
-    ) -> Sampled:
-        """Tokens of these rows, which are the step's at `indices`; they are in the histories then."""
+    ) -> SamplerOutput:
+        """Sample the tokens of these rows, which are the step's at `indices`, and write them into the histories."""
         if point("worker.logits") == "nan":
             logits[0] = torch.nan
         parameters, slots = rows.parameters, rows.slots

@@ -1,8 +1,8 @@
 """The worker's table of slots: each one's token history, block table, counts and sampling parameters.
 
-Values (tokens, block ids) stand on the device; counts stand on the host, which advances them without knowing which
-tokens came: so a step asks a device for nothing. A plan that breaks a rule of the stream is refused with a sentence,
-before anything computes on it. Knows nothing of models, logits, or why the engine plans what it plans.
+Values (tokens, block ids) are on the device. Counts are on the host, which advances them without knowing which tokens
+came, so that a step never waits for the device. A plan that breaks a rule of the stream is refused with a sentence,
+before anything computes on it.
 """
 
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class PlanError(RuntimeError):
 
 @dataclass
 class StepRows:
-    """The rows of one step as the counts stood before it; all int64, on the host."""
+    """The rows of one step, by the counts before it; all int64, on the host."""
 
     slots: _Ints
     num_tokens: _Ints
@@ -81,7 +81,7 @@ class SlotTable:
         self.parameters = ParameterTable(num_slots, vocab_size, device, processors)
 
     def apply(self, plan: StepPlan) -> StepRows:
-        """Take the plan over, in its stated order; the counts then stand as after the step."""
+        """Apply the plan, in its stated order; afterwards the counts are those after the step."""
         self._free(_column(plan.freed))
         for new in plan.new:
             self._enter(new)

@@ -1,9 +1,8 @@
-"""Weights on disk, pulled by the layers that want them.
+"""Weights on disk, read by the layers that need them.
 
 A layer holds a `Weights`: a place in the checkpoint (`model.layers.3.self_attn`) with what is the same for all layers
-of a tree (device, number formats, ranks, operations). Reads are lazy and sliced, so a rank touches its own share
-only; what was packed before and kept is not read at all. `DummySource` makes the numbers up on the device instead.
-Knows nothing of architectures.
+of a tree (device, number formats, ranks, operations). Reads are lazy and sliced, so a rank touches its own share only;
+weights that were packed before and kept are not read at all. `DummySource` makes the numbers up on the device instead.
 """
 
 import zlib

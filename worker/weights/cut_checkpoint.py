@@ -1,7 +1,7 @@
-"""A checkpoint that was cut for its ranks when it was made, as one rank reads it.
+"""Reads a checkpoint that was cut for its ranks when it was converted, as one rank.
 
 `pieces.json` in the rank's folder says of each tensor which piece of the whole it is. Layers ask for a part of a
-tensor, here as anywhere, and get the stored one, which must be that part. Knows nothing of how layers divide weights.
+tensor, as in any checkpoint, and get the stored piece, which must be that part.
 """
 
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""Looks at a model's safetensors files before anything is read: whether they are there, whole, and what they seem.
+"""Checks a model's safetensors files before anything is read: whether they are there, whole, and what they claim to be.
 
 Reads headers only, and imports no torch.
 """

@@ -1,10 +1,9 @@
-"""A folder of files that can be made again: bounded, the least recently used removed first, shared among processes.
+"""A bounded cache folder that processes share; the least recently used files are removed first.
 
 The folder carries our mark; in any other nothing is written or removed.
 
 Whoever uses a file holds a shared lock on it, whoever writes one an exclusive lock; the system drops both when a
 process ends, however it ends. So what is locked is in use, and an unlocked unfinished file was abandoned.
-Knows nothing of what the files hold.
 """
 
 import fcntl

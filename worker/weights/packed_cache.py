@@ -5,7 +5,6 @@ checkpoint's identity and a digest of the rest, the checkpoint told by its files
 change: reading them would take longer than packing, and any doubt (a copied folder, a restored backup) means to pack
 once more, never to use the wrong weights. The file is written in the background after loading; a failure is logged and
 changes nothing.
-Knows nothing of layers.
 """
 
 import hashlib

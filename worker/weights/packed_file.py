@@ -5,8 +5,7 @@
   2 MiB   the tensors, each at a multiple of 64 bytes
 
 Contents are checked in full on the first use after the machine started, and trusted until it starts again: what the
-system keeps in memory doesn't rot, and reading from the disk costs more than the checksum. Knows nothing of models, or
-of where the file lies.
+system keeps in memory doesn't rot, and reading from the disk costs more than the checksum.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""A matrix in a checkpoint, or the part of one that a rank holds. Knows nothing of files."""
+"""A matrix in a checkpoint, or the part of it that a rank holds."""
 
 from typing import NamedTuple
 

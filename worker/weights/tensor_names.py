@@ -1,4 +1,4 @@
-"""What a checkpoint calls its tensors, and which of them may stay unread.
+"""The names of tensors in a checkpoint, and which of them may stay unread.
 
 Layers ask for names as `…ForCausalLM` saves them. A model that was saved without its head, such as Qwen3-Embedding, has
 the same ones without `model.` in front. Reads no weights and imports no torch.

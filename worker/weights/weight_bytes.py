@@ -1,6 +1,6 @@
-"""How much memory a rank's weights take at least, reckoned from a config before any of them is read.
+"""A lower bound of the memory that a rank's weights take, computed from a config before any of them is read.
 
-Knows shapes and number formats. What pads them, and norms and biases, is left out: little, and never less than nothing.
+Padding, norms and biases are left out: they are little, and never less than nothing.
 """
 
 from ...kernels import WeightForm

@@ -1,4 +1,4 @@
-"""Where the weights of a model folder lie: in the folder itself, or cut for a number of ranks, in a folder for each.
+"""Where the weights of a model folder are: in the folder itself, or cut for a number of ranks, in a folder for each.
 
 A cut model has `rank-0-of-2`, `rank-1-of-2` and so on beside its config.json. Reads no weights and imports no torch.
 """

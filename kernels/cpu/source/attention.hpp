@@ -3,7 +3,7 @@
 // A context is cut into splits of kSplit absolute positions; within a split all is computed at once, and splits are
 // folded in ascending order. A tile is a few tokens that look at the same blocks in a range of splits. It either covers
 // all that its tokens see and writes the output, or leaves a part for each token and split, which are folded later by
-// the same operations. So how a step is cut into tiles changes speed, never bits. Knows nothing of layers.
+// the same operations. So how a step is cut into tiles changes speed, never bits.
 #pragma once
 #include <cstdint>
 

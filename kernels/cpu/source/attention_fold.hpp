@@ -1,5 +1,5 @@
 // How what the splits of a context gave is put together: in ascending order, by the same operations wherever it
-// happens. Knows nothing of tiles or of how a split is computed.
+// happens.
 #pragma once
 #include <algorithm>
 #include <cmath>

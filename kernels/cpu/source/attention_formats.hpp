@@ -4,7 +4,7 @@
 // share of one unit (kv_layout.hpp), the same for all lanes. The float formats multiply rows of float32, except bf16
 // where the processor multiplies bf16. The integer formats multiply integers, exactly: a query as signed bytes with
 // one scale, and weights, the value's own scale in them, as whole numbers up to 65535 in two planes of bytes (one byte
-// alone would lose all small weights beside a large one). Knows nothing of tiles.
+// alone would lose all small weights beside a large one).
 #pragma once
 #include "attention.hpp"
 #include "quads.hpp"

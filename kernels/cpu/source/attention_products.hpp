@@ -6,7 +6,7 @@
 // One sum a row and lane, whatever the tile's size, so a row's bits don't depend on its neighbours. A tile is up to 6
 // rows by 4 vectors (AVX2: by 2; half as many where a vector is widened into two): each vector that is loaded serves
 // all rows. While one stretch of memory is multiplied a later one is fetched: blocks lie anywhere, and the processor
-// can't guess where. Knows nothing of what scores become.
+// can't guess where.
 #pragma once
 #include <type_traits>
 

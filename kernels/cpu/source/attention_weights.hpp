@@ -1,7 +1,7 @@
 // From the scores of one row to its weights: maximum, exponentials, sum.
 //
 // Vectors of keys go in ascending order from absolute positions, and lanes that the row doesn't see give zeros, so that
-// nothing depends on what other rows of the tile see. Knows nothing of where keys and values lie.
+// nothing depends on what other rows of the tile see.
 #pragma once
 #include "attention_fold.hpp"
 #include "attention_formats.hpp"

@@ -1,7 +1,7 @@
 // The steps in which every row computes its newest token and samples the next one, as nearly all steps do.
 //
 // Their rows go from the plan's columns to the step, and from logits into the slots' histories, without the
-// interpreter. What a slot is stands in columns that the interpreter keeps as well. Knows nothing of messages.
+// interpreter. What a slot is stands in columns that the interpreter keeps as well.
 #pragma once
 #include <cstdint>
 

@@ -5,7 +5,6 @@
 //   fp32, fp16  [k][32], the input float32
 //   bf16        [k / 2][32][2], so that pairs of input features meet a pair instruction where there is one: then the
 //               input is rounded to bf16 as well; elsewhere it stays float32 and the weights are widened
-// Knows nothing of tiles, rows or threads.
 #pragma once
 #include <cstring>
 

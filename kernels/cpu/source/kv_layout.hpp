@@ -13,7 +13,6 @@
 //
 // int8 keeps a scale for each token and head, uint4 a scale and a minimum: number = scale × stored + minimum. They lie
 // apart as float16, [blocks][heads][parts][B]. Slots beyond a request's context hold anything, NaN included.
-// Knows nothing of attention.
 #pragma once
 #include <cstdint>
 

@@ -10,7 +10,6 @@
 //   int4          [group]{scales fp16 [32], zeros int16 [32] if has_zeros, nibbles [k / 8][32][4]}
 //                 a byte's low nibble is k + 0..3, its high nibble k + 4..7; unsigned, zero 8 if not has_zeros
 // in_features are filled up to a multiple of kRowAlign, out_features to one of kPanel.
-// Knows nothing of layers.
 #pragma once
 #include <cstdint>
 

@@ -7,7 +7,7 @@
 //   store_planes(h, l, x)     the two bytes of each of x's whole numbers in [0, 65535], apart
 //   swap_neighbours(x)        lanes 1, 0, 3, 2, …
 //   within(x, y, first, end)  x in the lanes [first, end), y in the others
-// and `fetch(from, bytes)`, which asks for memory that will be read soon. Knows nothing of what is computed.
+// and `fetch(from, bytes)`, which asks for memory that will be read soon.
 #pragma once
 #include <algorithm>
 

@@ -2,7 +2,7 @@
 //
 // Blocks are the unit in which weights are summed and in which tokens that cannot matter are passed over; pieces of
 // many blocks are what threads share. Both depend on the vocabulary's size alone, so a row's choice does not depend on
-// its company. NaN never counts as a largest value. Knows nothing of penalties, masks or requests.
+// its company. NaN never counts as a largest value.
 #pragma once
 #include <cstdint>
 #include <cstring>

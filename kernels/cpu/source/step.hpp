@@ -1,7 +1,7 @@
 // What the kernels of one step share: how many rows there are and where they lie.
 //
 // Every kernel is a function of one pointer to its own arguments, which are filled once when a model is loaded and
-// never change; whatever changes from step to step stands here, and arguments point to it. Knows no kernel.
+// never change; whatever changes from step to step stands here, and arguments point to it.
 #pragma once
 #include <cstdint>
 

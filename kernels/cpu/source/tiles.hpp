@@ -4,7 +4,6 @@
 // so many at a time as registers hold, and as even as they go. Each of the T tiles that meet a panel fetches the T-th
 // part of what comes next, so that memory never rests: tile t at step k fetches what lies (t + T - 1) / T panels
 // + k / T steps + kFetchAhead bytes further on.
-// Knows nothing of a weight's format but the size of its panels.
 #pragma once
 #include <algorithm>
 #include <utility>

@@ -6,8 +6,6 @@
 // `over_lanes(count, body)` calls body(index, lanes) for each vector of a row; pass `lanes` on to `load` and `store`:
 //
 //     over_lanes(width, [&](int64_t i, auto lanes) { store(y + i, load(x + i, lanes) * scale, lanes); });
-//
-// Knows nothing of what is computed.
 #pragma once
 #include <cmath>
 #include <cstdint>

@@ -1,8 +1,8 @@
-"""Attention of prompts by a library's kernel, on keys and values where they lie.
+"""Attention of prompts by a library's kernel, on keys and values where they are.
 
-Such a kernel is written for one architecture. It serves a step whose longest prompt fills a card with tiles; it sees
-the rows from the first prompt on. Of a library nothing is believed: it is used where it agrees with the formula on a
-small step with the memory's own blocks, on the card in use. Knows nothing of which way is faster.
+Such a kernel is written for one architecture. It computes the rows from the first prompt on, in steps whose longest
+prompt fills a GPU with tiles. It is used only if it agrees with the formula on a small step with the memory's own
+blocks, on the GPU in use.
 """
 
 import logging

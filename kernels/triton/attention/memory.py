@@ -1,7 +1,6 @@
 """Keys and values of one row and head inside a kernel, read through the row's block table.
 
-They are multiplied in their own format, int8 in bfloat16, whose scales meet scores and weights. Knows nothing of
-attention.
+They are multiplied in their own format, int8 in bfloat16, whose scales meet scores and weights.
 """
 
 from typing import NamedTuple

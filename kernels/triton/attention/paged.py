@@ -8,7 +8,7 @@ depends on a tile's positions, and on how many rows the step has.
 output; the step's shape (its rows and tokens, and how many queries a row has at most) may change the last ones.
 `attention_paged_invariant` has one tile and one order of sums for all, whatever the step: a token has the same bits
 alone, in company, and however its prompt was chunked. It has the price of smaller tiles. Queries are contiguous; block
-0 may always be read. Knows nothing of who owns a block.
+0 may always be read.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,7 +24,7 @@ from ...paged import DeviceRows, PagedKV
 from ...reference.paged_attention import attention_paged, attention_paged_invariant
 from ..arrival import MOST, counters, is_last
 from ..compiled import Example
-from ..tuning import Choice
+from ..tuning import LaunchConfig
 from .library import library_for
 from .memory import memory_of
 from .shape import (
@@ -113,16 +113,16 @@ def attention_by_shape(query: Tensor, kv: PagedKV, rows: DeviceRows, scale: floa
     return output
 
 
-def choice_of_few(query: Tensor, kv: PagedKV, scale: float, tiles: Tiles) -> Choice:
+def choice_of_few(query: Tensor, kv: PagedKV, scale: float, tiles: Tiles) -> LaunchConfig:
     """Of queries, heads and memory like these."""
     key = (kv.head_dim, tiles.positions * tiles.group)
     return FEW[kv.kind].choice(key, _attention_on_trial(query, kv, scale, tiles))
 
 
-def _attention_on_trial(query: Tensor, kv: PagedKV, scale: float, tiles: Tiles) -> Callable[[Choice], None]:
+def _attention_on_trial(query: Tensor, kv: PagedKV, scale: float, tiles: Tiles) -> Callable[[LaunchConfig], None]:
     step = cache(partial(trial_step, query, kv))
 
-    def attend(choice: Choice) -> None:
+    def attend(choice: LaunchConfig) -> None:
         tried, memory, rows = step()
         _launch(torch.empty_like(tried), tried, memory, rows, scale, None, tiles, choice)
 
@@ -135,12 +135,12 @@ def _attention_of_many(
     """The output; of rows with fewer queries than `least` it is anything."""
     key = (kv.head_dim, triton.next_power_of_2(query.shape[1] // kv.num_heads))
 
-    def attend(choice: Choice) -> Tensor:
+    def attend(choice: LaunchConfig) -> Tensor:
         if choice == LIBRARY and theirs is not None:
             return theirs(query, kv, rows.from_first_prompt(), scale, window)
         output = torch.empty_like(query)
 
-        def attend_by_tiles(choice: Choice) -> None:
+        def attend_by_tiles(choice: LaunchConfig) -> None:
             tiles = tiles_of_many(key[1], choice["ROWS"], least, rows, kv.num_heads)
             _launch(output, query, kv, rows, scale, window, tiles, choice)
 
@@ -162,7 +162,7 @@ def attention_of_one_shape(query: Tensor, kv: PagedKV, rows: DeviceRows, scale: 
 
 def _launch(
     output: Tensor, query: Tensor, kv: PagedKV, rows: DeviceRows, scale: float, window: int | None, tiles: Tiles,
-    choice: Choice,
+    choice: LaunchConfig,
 ) -> None:  # fmt: skip
     """Writes the output of the rows that the tiles are for."""
     num_heads, num_tiles = kv.num_heads, tiles.count(rows)
@@ -194,7 +194,7 @@ def examples() -> Iterator[Example]:
             yield replace(_example(kind, head_dim, choice, choice["ROWS"]), targets=targets)
 
 
-def _example(kind: str, head_dim: int, choice: Choice, num_rows: int, adds_splits: bool = False) -> Example:
+def _example(kind: str, head_dim: int, choice: LaunchConfig, num_rows: int, adds_splits: bool = False) -> Example:
     """Of a tile that has 4 query heads."""
     constants = dict(
         POSITIONS=num_rows // 4, GROUP=4, SHARED=4, KEYS=choice["KEYS"], HEAD_DIM=head_dim, BLOCK_SIZE=16,

@@ -1,4 +1,4 @@
-"""Query and key heads made ready to attend: normed and rotated. Knows nothing of where they go."""
+"""Prepares query and key heads for attention: norms and rotates them."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 
 
-class Turned(NamedTuple):
+class HeadTransform(NamedTuple):
     """What makes a query or key head ready: a norm's weight, and each token's cosines and sines."""
 
     weight: tl.tensor

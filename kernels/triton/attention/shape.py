@@ -2,14 +2,13 @@
 
 What the sizes of blocks cost a multiprocessor is known from compilation alone (`compiled.py`), not what time they take:
 for head dimensions of 64, 128 and 256 they fit, and spill 32 bytes of a thread's registers at most, mostly none.
-Knows nothing of how attention is computed.
 """
 
 from functools import partial
 from typing import NamedTuple
 
 from ...paged import DeviceRows
-from ..tuning import Choice, Key, Tuning
+from ..tuning import Key, LaunchConfig, Tuning
 
 # Tokens of the shortest stretch that a context is split into; a multiple of every number of keys that a step takes.
 SPLIT = 256
@@ -95,8 +94,8 @@ class Step(NamedTuple):
     num_stages: int
 
     @property
-    def choice(self) -> Choice:
-        return Choice.of(self.num_warps, self.num_stages, ROWS=self.rows, KEYS=self.keys)
+    def choice(self) -> LaunchConfig:
+        return LaunchConfig.of(self.num_warps, self.num_stages, ROWS=self.rows, KEYS=self.keys)
 
 
 _KEYS = {"fp32": 32, "fp16": 64, "bf16": 64, "int8": 64}
@@ -128,35 +127,35 @@ _MANY_TRIED = {
 }
 
 
-def _few(kind: str, architecture: int, key: Key) -> Choice:
+def _few(kind: str, architecture: int, key: Key) -> LaunchConfig:
     if not architecture:
         return _INTERPRETED.choice
     head_dim, num_rows = key
     is_long = head_dim > 128
     is_tight = num_rows > LEAST_ROWS and is_long
     keys = 32 if is_tight and kind in ("fp16", "bf16") else _KEYS[kind]
-    return Choice.of(8 if is_tight else 4, 2 if is_long else 3, KEYS=keys)
+    return LaunchConfig.of(8 if is_tight else 4, 2 if is_long else 3, KEYS=keys)
 
 
-def _many(kind: str, architecture: int, key: Key) -> Choice:
+def _many(kind: str, architecture: int, key: Key) -> LaunchConfig:
     table = _MANY.get(kind, _MANY["16 bits"])
     step = table[max((since for since in table if since <= architecture), default=80)][key[0] > 128]
     return (step if architecture else _INTERPRETED).choice
 
 
-def _invariant(kind: str, architecture: int, key: Key) -> Choice:
+def _invariant(kind: str, architecture: int, key: Key) -> LaunchConfig:
     """One choice for each format and head dimension, whatever the card; two sums of values take registers."""
     rows, warps = (LEAST_ROWS, 4) if key[0] > 128 or kind == "fp32" else (32, 8)
     return Step(rows, _KEYS[kind], warps, 2).choice
 
 
-def _few_tried(kind: str) -> list[Choice]:
+def _few_tried(kind: str) -> list[LaunchConfig]:
     """From 5 stages on a step's keys and values come while the one before is computed, else between the two."""
     keys = _KEYS[kind]
     steps = [(4, 3, keys), (4, 2, keys), (8, 3, keys), (4, 5, keys), (8, 5, keys), (4, 3, 2 * keys)]
     if kind in ("fp16", "bf16"):
         steps.append((4, 5, keys // 2))
-    return [Choice.of(warps, stages, KEYS=tried) for warps, stages, tried in steps]
+    return [LaunchConfig.of(warps, stages, KEYS=tried) for warps, stages, tried in steps]
 
 
 # By format. The key begins with the head dimension; of few queries the tile's rows follow, of many `shared`.
@@ -171,5 +170,5 @@ MANY = {
 }
 INVARIANT = {kind: Tuning(f"attention_invariant_{kind}", partial(_invariant, kind), []) for kind in _KEYS}
 # Whether prompts that a library serves are its own, where there is one; the key is that of many queries.
-OURS, LIBRARY = Choice.of(LIBRARY=0), Choice.of(LIBRARY=1)
+OURS, LIBRARY = LaunchConfig.of(LIBRARY=0), LaunchConfig.of(LIBRARY=1)
 PROMPTS = {kind: Tuning(f"attention_prompts_{kind}", lambda architecture, key: OURS, [OURS, LIBRARY]) for kind in _KEYS}

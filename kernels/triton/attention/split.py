@@ -1,7 +1,6 @@
 """The splits of a tile's context: each is stored by the program that has it, and the last of these adds them all up.
 
 Splits are added in ascending order, whoever came last, and as `attention_tile.attend_split_by_split` adds them.
-Knows nothing of where a split begins, or how attention to it is computed.
 """
 
 import triton

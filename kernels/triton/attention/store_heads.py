@@ -1,7 +1,7 @@
 """From projected heads to queries that are ready to attend, with keys and values in their slots, in one launch.
 
 A program takes one head of some neighbouring tokens. Scales of 8-bit numbers are rounded up to float16, the numbers to
-the nearest even, as on a processor. Knows nothing of who owns a block.
+the nearest even, as on a processor.
 """
 
 from collections.abc import Iterator
@@ -15,8 +15,8 @@ from ...heads import HeadForm
 from ...paged import DeviceRows, PagedKV, Rotation
 from ...reference.store_heads import store_heads_paged
 from ..compiled import Example
-from ..tuning import Choice, Key, Tuning
-from .ready_heads import Turned, ready
+from ..tuning import Key, LaunchConfig, Tuning
+from .ready_heads import HeadTransform, ready
 
 # 1.5 × 2^23: adding it rounds to whole numbers, to even at a tie.
 _TO_WHOLE = tl.constexpr(12582912.0)
@@ -67,7 +67,7 @@ def store_heads_kernel(
     angles = tl.load(positions + tokens, mask=is_there, other=0).to(tl.int64) * HEAD_DIM
     is_number = is_there[:, None] & (columns < HEAD_DIM)[None, :]
     if head < NUM_QUERIES:
-        turned = Turned(query_weight, epsilon, cosines + angles, sines + angles)
+        turned = HeadTransform(query_weight, epsilon, cosines + angles, sines + angles)
         turned_query = ready(own, is_there, columns, turned, HEAD_DIM, HAS_NORM, PAIRS)
         to = query + (tokens.to(tl.int64) * NUM_QUERIES + head) * HEAD_DIM
         tl.store(to[:, None] + columns[None, :], turned_query.to(query.dtype.element_ty), mask=is_number)
@@ -75,7 +75,7 @@ def store_heads_kernel(
     slot = tl.load(slots + tokens, mask=is_there, other=-1)
     places = slot * NUM_KEYS + (head - NUM_QUERIES) % NUM_KEYS
     if head < NUM_QUERIES + NUM_KEYS:
-        turned = Turned(key_weight, epsilon, cosines + angles, sines + angles)
+        turned = HeadTransform(key_weight, epsilon, cosines + angles, sines + angles)
         key = ready(own, is_there, columns, turned, HEAD_DIM, HAS_NORM, PAIRS)
         _store(key, keys, key_scales, places, slot >= 0, HEAD_DIM)
     else:
@@ -83,13 +83,15 @@ def store_heads_kernel(
         _store(value, values, value_scales, places, slot >= 0, HEAD_DIM)
 
 
-def _default(architecture: int, key: Key) -> Choice:
+def _default(architecture: int, key: Key) -> LaunchConfig:
     """As many tokens as keep a few numbers for each thread."""
-    return Choice.of(4, TOKENS=8) if architecture else Choice.of(TOKENS=32)
+    return LaunchConfig.of(4, TOKENS=8) if architecture else LaunchConfig.of(TOKENS=32)
 
 
 TUNING = Tuning(
-    "store_heads", _default, [Choice.of(warps, TOKENS=tokens) for warps, tokens in ((4, 8), (4, 16), (2, 4), (1, 1))]
+    "store_heads",
+    _default,
+    [LaunchConfig.of(warps, TOKENS=tokens) for warps, tokens in ((4, 8), (4, 16), (2, 4), (1, 1))],
 )
 
 
@@ -100,7 +102,9 @@ def store_heads(heads: Tensor, form: HeadForm, rotation: Rotation, kv: PagedKV, 
     return launch(TUNING.choice(key, launch))
 
 
-def _launch(heads: Tensor, form: HeadForm, rotation: Rotation, kv: PagedKV, rows: DeviceRows, choice: Choice) -> Tensor:
+def _launch(
+    heads: Tensor, form: HeadForm, rotation: Rotation, kv: PagedKV, rows: DeviceRows, choice: LaunchConfig
+) -> Tensor:
     query = heads.new_empty(len(heads), form.num_queries, form.head_dim)
     weights = form.norms or (heads, heads)
     scales = (kv.key_scales, kv.value_scales) if kv.key_scales is not None else (kv.keys, kv.values)

@@ -2,7 +2,7 @@
 
 A tile is POSITIONS neighbouring positions of one row, counted from the request's first, times the query heads that
 share a key head. So a query has the same place in its tile whatever else the step computes, and which keys a tile
-looks at, in which order, depends on the tile's positions alone. Knows nothing of who adds stretches up.
+looks at, in which order, depends on the tile's positions alone.
 """
 
 from typing import NamedTuple

@@ -1,7 +1,6 @@
-"""A step of answers that stands for those to come: what attention to few queries is tuned on.
+"""A decode step that stands for later ones: attention to few queries is tuned on it.
 
-The steps of a warm-up have contexts of a few tokens in one block, which say nothing of a way through memory. Knows
-nothing of how attention is computed.
+The steps of a warm-up have contexts of a few tokens in one block, which say nothing of a way through memory.
 """
 
 import torch

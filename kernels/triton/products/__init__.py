@@ -1,1 +1,1 @@
-"""Products of rows with weights in every number format, and what stands around them. Knows nothing of layers."""
+"""Products of rows with weights in every number format, and what stands around them."""

@@ -2,7 +2,7 @@
 
 Where rows are a thousand or more, a prompt's product is bound by multiplications, of which a library's kernel for
 floats does more in a second than one that unpacks weights on the way. Writing the floats down costs as much as reading
-them once. They are rounded to x's format, which the other products don't. Knows nothing of layers.
+them once. They are rounded to x's format, which the other products don't.
 """
 
 from collections.abc import Iterator

@@ -3,7 +3,6 @@
 A decode step of few rows waits for the weights' way from memory: narrow tiles, deeply pipelined. Where there are few
 outputs the inputs are cut into parts, and the last of the programs that share a tile ends it. All rows are in every
 tile. A gated product's tile takes lines of the gate and of its partner in turn, so that both sums meet in one program.
-Knows nothing of layers.
 """
 
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ from ...norm import Norm
 from ...reference.few_rows import linear_few_rows
 from ..compiled import Example
 from ..rms_norm import rms_norm
-from ..tuning import Choice, Key
+from ..tuning import Key, LaunchConfig
 from .few_rows_choice import NORMED_ROWS, NORMED_ROWS_OF_INT4, TUNINGS, row_block
 from .few_rows_ending import Ending, join_and_end, lines_of_tile
 from .part_sums import sum_of_part
@@ -91,7 +90,7 @@ def multiply_few(
     x = x.contiguous() if weight.order is None else x.index_select(1, weight.order)
     launch = partial(_launch, x, weight, bias, norm, is_gated)
 
-    def tried(choice: Choice) -> None:
+    def tried(choice: LaunchConfig) -> None:
         launch(None if stream is None else stream.clone(), choice)
 
     return launch(stream, TUNINGS[weight.kind].choice(_key(x, weight, is_gated), tried))
@@ -110,7 +109,7 @@ def _launch(
     norm: Norm | None,
     is_gated: bool,
     stream: Tensor | None,
-    choice: Choice,
+    choice: LaunchConfig,
 ) -> Tensor:
     rows, outputs, inputs = len(x), weight.out_features // (1 + is_gated), weight.in_features
     output = x.new_empty(rows, outputs) if stream is None else stream

@@ -1,13 +1,13 @@
-"""How products of few rows are cut: lines of the weight a tile, inputs a step, parts of the inputs.
+"""How products of few rows are tiled: lines of the weight per tile, inputs per step, parts of the inputs.
 
-Keys are (bytes of a met number, rows, lines of the weight, inputs, group size, whether it is gated), where rows are 8,
-16, 32 or 64: as many as a tile has. Matrix units take no fewer than 8, and what rows cost (their norm, their way into
-registers) counts for 4-bit weights. Knows nothing of what is computed.
+Keys are (bytes per number of the input, rows, lines of the weight, inputs, group size, whether it is gated), where rows
+are 8, 16, 32 or 64: as many as a tile has. Matrix units take no fewer than 8, and what rows cost (their norm, their way
+into registers) counts for 4-bit weights.
 """
 
 import triton
 
-from ..tuning import Choice, Key, Tuning
+from ..tuning import Key, LaunchConfig, Tuning
 from .tiles import num_parts
 
 # Up to which a norm on the way costs less than a launch. Each program norms all rows again; where weights take half a
@@ -15,10 +15,10 @@ from .tiles import num_parts
 NORMED_ROWS = 16
 NORMED_ROWS_OF_INT4 = 8
 _MANY_LINES = 16384  # enough for a tile of 128 on each multiprocessor
-_INTERPRETED = Choice.of(BLOCK_N=64, BLOCK_K=128, PARTS=2)
+_INTERPRETED = LaunchConfig.of(BLOCK_N=64, BLOCK_K=128, PARTS=2)
 # An interpreted program takes as long as it has lines, whatever its tile: of a whole model's products few are best.
 _OF_A_MODEL = 80  # lines at least
-_INTERPRETED_MODEL = Choice.of(BLOCK_N=1024, BLOCK_K=512, PARTS=1)
+_INTERPRETED_MODEL = LaunchConfig.of(BLOCK_N=1024, BLOCK_K=512, PARTS=1)
 
 
 def row_block(rows: int) -> int:
@@ -26,57 +26,57 @@ def row_block(rows: int) -> int:
     return max(8, triton.next_power_of_2(rows))
 
 
-def _default(architecture: int, key: Key, bytes_of_line: int) -> Choice:
+def _default(architecture: int, key: Key, bytes_of_line: int) -> LaunchConfig:
     width, rows, lines, inputs, *_ = key
     if not architecture:
         return _INTERPRETED if lines < _OF_A_MODEL else _INTERPRETED_MODEL
     if width == 4:  # not for matrix units
-        return Choice.of(BLOCK_N=32, BLOCK_K=32, PARTS=num_parts(lines, inputs, 32), num_stages=3)
+        return LaunchConfig.of(BLOCK_N=32, BLOCK_K=32, PARTS=num_parts(lines, inputs, 32), num_stages=3)
     # More warps where sums of 64 rows, of this part and of others, would not fit into four warps' registers.
     blocks = {"BLOCK_N": 64, "BLOCK_K": bytes_of_line if rows <= 16 else 64, "PARTS": num_parts(lines, inputs, 64)}
-    return Choice.of(8 if rows == 64 else 4, 4, **blocks)
+    return LaunchConfig.of(8 if rows == 64 else 4, 4, **blocks)
 
 
-def _float_default(architecture: int, key: Key) -> Choice:
+def _float_default(architecture: int, key: Key) -> LaunchConfig:
     return _default(architecture, key, 128)
 
 
-def _int8_default(architecture: int, key: Key) -> Choice:
+def _int8_default(architecture: int, key: Key) -> LaunchConfig:
     return _default(architecture, key, 256)
 
 
-def _int4_default(architecture: int, key: Key) -> Choice:
+def _int4_default(architecture: int, key: Key) -> LaunchConfig:
     width, rows, lines, inputs, *_ = key
     if not architecture:
-        return Choice.of(BLOCK_N=64, PARTS=2)
+        return LaunchConfig.of(BLOCK_N=64, PARTS=2)
     if width == 4:
-        return Choice.of(BLOCK_N=32, PARTS=num_parts(lines, inputs, 32), num_stages=3)
+        return LaunchConfig.of(BLOCK_N=32, PARTS=num_parts(lines, inputs, 32), num_stages=3)
     block_n = 128 if rows == 8 and lines >= _MANY_LINES else 64
     parts = num_parts(lines, inputs, block_n)
     if rows > 16:
-        return Choice.of(8 if rows == 64 else 4, 4, BLOCK_N=block_n, PARTS=parts)
+        return LaunchConfig.of(8 if rows == 64 else 4, 4, BLOCK_N=block_n, PARTS=parts)
     # Deep, for tiles of half bytes are small. Two warps meet 16 rows by instructions for 16 lines each, which take
     # bytes from shared memory in fours; those for 64 lines take them in pairs, at more cost than the product's.
-    return Choice.of(4 if rows == 8 else 2, 6, BLOCK_N=block_n, PARTS=parts)
+    return LaunchConfig.of(4 if rows == 8 else 2, 6, BLOCK_N=block_n, PARTS=parts)
 
 
 _FLOAT_CHOICES = [
-    *(Choice.of(BLOCK_N=32, BLOCK_K=256, PARTS=parts, num_stages=4) for parts in (1, 4)),
-    *(Choice.of(BLOCK_N=64, BLOCK_K=128, PARTS=parts, num_stages=4) for parts in (1, 2, 4, 8)),
-    *(Choice.of(BLOCK_N=64, BLOCK_K=64, PARTS=parts, num_stages=6) for parts in (1, 2, 4)),
-    Choice.of(BLOCK_N=128, BLOCK_K=64, PARTS=1, num_stages=4),
+    *(LaunchConfig.of(BLOCK_N=32, BLOCK_K=256, PARTS=parts, num_stages=4) for parts in (1, 4)),
+    *(LaunchConfig.of(BLOCK_N=64, BLOCK_K=128, PARTS=parts, num_stages=4) for parts in (1, 2, 4, 8)),
+    *(LaunchConfig.of(BLOCK_N=64, BLOCK_K=64, PARTS=parts, num_stages=6) for parts in (1, 2, 4)),
+    LaunchConfig.of(BLOCK_N=128, BLOCK_K=64, PARTS=1, num_stages=4),
 ]
 _INT8_CHOICES = [
-    *(Choice.of(BLOCK_N=32, BLOCK_K=256, PARTS=parts, num_stages=5) for parts in (1, 4)),
-    *(Choice.of(BLOCK_N=64, BLOCK_K=256, PARTS=parts, num_stages=4) for parts in (1, 2, 4, 8)),
-    *(Choice.of(BLOCK_N=64, BLOCK_K=128, PARTS=parts, num_stages=4) for parts in (1, 2, 4)),
-    Choice.of(BLOCK_N=128, BLOCK_K=128, PARTS=1, num_stages=4),
+    *(LaunchConfig.of(BLOCK_N=32, BLOCK_K=256, PARTS=parts, num_stages=5) for parts in (1, 4)),
+    *(LaunchConfig.of(BLOCK_N=64, BLOCK_K=256, PARTS=parts, num_stages=4) for parts in (1, 2, 4, 8)),
+    *(LaunchConfig.of(BLOCK_N=64, BLOCK_K=128, PARTS=parts, num_stages=4) for parts in (1, 2, 4)),
+    LaunchConfig.of(BLOCK_N=128, BLOCK_K=128, PARTS=1, num_stages=4),
 ]
 _INT4_CHOICES = [
-    *(Choice.of(BLOCK_N=64, PARTS=parts, num_warps=2, num_stages=6) for parts in (1, 2, 4, 8)),
-    *(Choice.of(BLOCK_N=64, PARTS=parts, num_stages=6) for parts in (1, 2, 4, 8)),
-    *(Choice.of(BLOCK_N=128, PARTS=parts, num_stages=5) for parts in (1, 4)),
-    *(Choice.of(BLOCK_N=64, PARTS=parts, num_warps=8, num_stages=4) for parts in (1, 4)),
+    *(LaunchConfig.of(BLOCK_N=64, PARTS=parts, num_warps=2, num_stages=6) for parts in (1, 2, 4, 8)),
+    *(LaunchConfig.of(BLOCK_N=64, PARTS=parts, num_stages=6) for parts in (1, 2, 4, 8)),
+    *(LaunchConfig.of(BLOCK_N=128, PARTS=parts, num_stages=5) for parts in (1, 4)),
+    *(LaunchConfig.of(BLOCK_N=64, PARTS=parts, num_warps=8, num_stages=4) for parts in (1, 4)),
 ]
 FLOATS = Tuning("few_rows", _float_default, _FLOAT_CHOICES)
 INT8 = Tuning("few_rows_int8", _int8_default, _INT8_CHOICES)

@@ -3,8 +3,6 @@
   stored   in the output's format
   added    to what the output holds, the product rounded before as if it had been stored
   gated    the tile's lines are in turn a gate's and its partner's: silu(gate) × partner, rounded as silu_mul.py does
-
-Knows nothing of where sums come from.
 """
 
 from typing import NamedTuple

@@ -3,7 +3,7 @@
 The four bytes of a register are masked together. Each is put below a byte that makes it a whole number from 128 on as
 bfloat16, from 1024 on as float16; one packed multiply-add takes off what is too much, and the zero with it. All of that
 is exact. An upper half is left where it is if the format has room for it there: 16 times as large, until it is
-multiplied. Knows nothing of groups or products.
+multiplied.
 """
 
 import triton

@@ -17,17 +17,17 @@ from torch import Tensor
 from ...gpu_weights import GpuWeight
 from ...reference import products
 from ..compiled import Example
-from ..tuning import Choice, Key, Tuning, architecture
+from ..tuning import Key, LaunchConfig, Tuning, architecture
 from .dequantized import linear_dequantized, serves
 from .few_rows import multiply_few
 from .part_sums import sum_of_part
 from .quantize_rows import quantize_rows
 from .tiles import FEW_ROWS, corner, finish, finishing_types, launch, lines, num_parts, row_bucket
 
-_INTERPRETED = Choice.of(BLOCK_M=64, BLOCK_N=64, BLOCK_K=128, PARTS=2)
+_INTERPRETED = LaunchConfig.of(BLOCK_M=64, BLOCK_N=64, BLOCK_K=128, PARTS=2)
 # An interpreted program takes as long as it has lines, whatever its tile: of a whole model's products few are best.
 _OF_A_MODEL = 80  # outputs at least
-_INTERPRETED_MODEL = Choice.of(BLOCK_M=64, BLOCK_N=1024, BLOCK_K=512, PARTS=1)
+_INTERPRETED_MODEL = LaunchConfig.of(BLOCK_M=64, BLOCK_N=1024, BLOCK_K=512, PARTS=1)
 
 
 @triton.jit(do_not_specialize=["num_rows"])
@@ -62,7 +62,7 @@ def _computed(
     bias: Tensor | None,
     row_scales: Tensor | None,
     dtype: torch.dtype,
-    choice: Choice,
+    choice: LaunchConfig,
 ) -> Tensor:
     """The product, `x` quantized already if it has scales."""
     shape = (x.shape[0], weight.out_features, weight.in_features)
@@ -72,31 +72,31 @@ def _computed(
     return launch(multiply, operands, finishing, shape, dtype, choice, IS_EVEN=is_even)
 
 
-def _default(architecture: int, key: Key) -> Choice:
+def _default(architecture: int, key: Key) -> LaunchConfig:
     """For a key (bytes of a met number, rows, outputs, inputs)."""
     width, rows, outputs, inputs = key
     if not architecture:
         return _INTERPRETED if outputs < _OF_A_MODEL else _INTERPRETED_MODEL
     if width == 4:  # not for matrix units
-        return Choice.of(BLOCK_M=16, BLOCK_N=32, BLOCK_K=32, PARTS=num_parts(outputs, inputs, 32), num_stages=3)
+        return LaunchConfig.of(BLOCK_M=16, BLOCK_N=32, BLOCK_K=32, PARTS=num_parts(outputs, inputs, 32), num_stages=3)
     if rows <= FEW_ROWS:
         parts = num_parts(outputs, inputs, 64)
         if rows == FEW_ROWS:  # their sums, of this part and of others, would not fit into four warps' registers
-            return Choice.of(8, 3, BLOCK_M=rows, BLOCK_N=64, BLOCK_K=128, PARTS=parts)
-        return Choice.of(4, 4, BLOCK_M=rows, BLOCK_N=64, BLOCK_K=256 // width, PARTS=parts)
-    return Choice.of(BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // width, PARTS=1, num_warps=8, num_stages=3)
+            return LaunchConfig.of(8, 3, BLOCK_M=rows, BLOCK_N=64, BLOCK_K=128, PARTS=parts)
+        return LaunchConfig.of(4, 4, BLOCK_M=rows, BLOCK_N=64, BLOCK_K=256 // width, PARTS=parts)
+    return LaunchConfig.of(BLOCK_M=128, BLOCK_N=128, BLOCK_K=128 // width, PARTS=1, num_warps=8, num_stages=3)
 
 
 _FEW_ROWS_CHOICES = [
-    *(Choice.of(BLOCK_M=16, BLOCK_N=32, BLOCK_K=256, PARTS=parts, num_stages=4) for parts in (1, 4)),
-    *(Choice.of(BLOCK_M=16, BLOCK_N=64, BLOCK_K=256, PARTS=parts, num_stages=4) for parts in (1, 2, 4, 8)),
-    *(Choice.of(BLOCK_M=64, BLOCK_N=64, BLOCK_K=128, PARTS=parts, num_stages=3) for parts in (1, 2, 4)),
-    Choice.of(BLOCK_M=16, BLOCK_N=128, BLOCK_K=128, PARTS=1, num_stages=4),
+    *(LaunchConfig.of(BLOCK_M=16, BLOCK_N=32, BLOCK_K=256, PARTS=parts, num_stages=4) for parts in (1, 4)),
+    *(LaunchConfig.of(BLOCK_M=16, BLOCK_N=64, BLOCK_K=256, PARTS=parts, num_stages=4) for parts in (1, 2, 4, 8)),
+    *(LaunchConfig.of(BLOCK_M=64, BLOCK_N=64, BLOCK_K=128, PARTS=parts, num_stages=3) for parts in (1, 2, 4)),
+    LaunchConfig.of(BLOCK_M=16, BLOCK_N=128, BLOCK_K=128, PARTS=1, num_stages=4),
 ]
 _MANY_ROWS_CHOICES = [
-    Choice.of(BLOCK_M=64, BLOCK_N=128, BLOCK_K=64, PARTS=1, num_stages=4),
-    Choice.of(BLOCK_M=128, BLOCK_N=128, BLOCK_K=64, PARTS=1, num_warps=8, num_stages=3),
-    Choice.of(BLOCK_M=128, BLOCK_N=128, BLOCK_K=128, PARTS=1, num_warps=8, num_stages=3),
+    LaunchConfig.of(BLOCK_M=64, BLOCK_N=128, BLOCK_K=64, PARTS=1, num_stages=4),
+    LaunchConfig.of(BLOCK_M=128, BLOCK_N=128, BLOCK_K=64, PARTS=1, num_warps=8, num_stages=3),
+    LaunchConfig.of(BLOCK_M=128, BLOCK_N=128, BLOCK_K=128, PARTS=1, num_warps=8, num_stages=3),
 ]
 _WEIGHT_ONLY = Tuning("linear_wint8", _default, _MANY_ROWS_CHOICES)
 _INTEGERS = Tuning("linear_int8", _default, [*_FEW_ROWS_CHOICES, *_MANY_ROWS_CHOICES])
@@ -168,7 +168,7 @@ def examples() -> Iterator[Example]:
 
 
 def _example(
-    name: str, choice: Choice, is_spread: bool, operands: dict[str, str], finishing: dict[str, str]
+    name: str, choice: LaunchConfig, is_spread: bool, operands: dict[str, str], finishing: dict[str, str]
 ) -> Example:
     sums = ("i32" if operands["x"] == "*i8" else "fp32") if is_spread else None
     types, aligned = finishing_types("bf16", finishing, sums)

@@ -14,13 +14,13 @@ from torch import Tensor
 from ...gpu_weights import GpuWeight, half_block
 from ...reference import products
 from ..compiled import Example
-from ..tuning import Choice, Key, Tuning, architecture
+from ..tuning import Key, LaunchConfig, Tuning, architecture
 from .dequantized import linear_dequantized, serves
 from .few_rows import multiply_few
 from .part_sums_int4 import sum_of_int4_part
 from .tiles import FEW_ROWS, corner, finish, finishing_types, launch, lines, num_parts, row_bucket
 
-_INTERPRETED = Choice.of(BLOCK_M=64, BLOCK_N=64, PARTS=2)
+_INTERPRETED = LaunchConfig.of(BLOCK_M=64, BLOCK_N=64, PARTS=2)
 
 
 @triton.jit(do_not_specialize=["num_rows"])
@@ -57,7 +57,7 @@ def multiply_int4(
     )  # fmt: skip
 
 
-def _computed(x: Tensor, weight: GpuWeight, bias: Tensor | None, choice: Choice) -> Tensor:
+def _computed(x: Tensor, weight: GpuWeight, bias: Tensor | None, choice: LaunchConfig) -> Tensor:
     x = x.contiguous() if weight.order is None else x.index_select(1, weight.order)
     operands = (x, weight.values, weight.scales, weight.zeros)
     is_even = weight.in_features % (2 * weight.half) == 0
@@ -66,7 +66,7 @@ def _computed(x: Tensor, weight: GpuWeight, bias: Tensor | None, choice: Choice)
     return launch(multiply_int4, operands, (None, None, bias), shape, x.dtype, choice, **constants)
 
 
-def _default(architecture: int, key: Key) -> Choice:
+def _default(architecture: int, key: Key) -> LaunchConfig:
     """For a key (bytes of a row's number, rows, outputs, inputs, group size)."""
     width, rows, outputs, inputs, group = key
     if not architecture:
@@ -74,17 +74,17 @@ def _default(architecture: int, key: Key) -> Choice:
     # Where the two runs of a tile have scales of their own, their sums are held beside one another: narrower tiles.
     is_shared = group % (2 * half_block(group)) == 0
     if width == 4:  # not for matrix units
-        return Choice.of(BLOCK_M=16, BLOCK_N=32, PARTS=num_parts(outputs, inputs, 32), num_stages=3)
+        return LaunchConfig.of(BLOCK_M=16, BLOCK_N=32, PARTS=num_parts(outputs, inputs, 32), num_stages=3)
     if rows <= FEW_ROWS:
         # Eight warps, for sums of 64 rows, of a group and of a part, would not fit into four warps' registers.
-        return Choice.of(8, 4, BLOCK_M=rows, BLOCK_N=64, PARTS=num_parts(outputs, inputs, 64))
-    return Choice.of(BLOCK_M=128 if is_shared else 64, BLOCK_N=128, PARTS=1, num_warps=8, num_stages=3)
+        return LaunchConfig.of(8, 4, BLOCK_M=rows, BLOCK_N=64, PARTS=num_parts(outputs, inputs, 64))
+    return LaunchConfig.of(BLOCK_M=128 if is_shared else 64, BLOCK_N=128, PARTS=1, num_warps=8, num_stages=3)
 
 
 _CHOICES = [
-    Choice.of(BLOCK_M=64, BLOCK_N=64, PARTS=1, num_stages=4),
-    Choice.of(BLOCK_M=64, BLOCK_N=128, PARTS=1, num_warps=8, num_stages=3),
-    Choice.of(BLOCK_M=128, BLOCK_N=128, PARTS=1, num_warps=8, num_stages=3),
+    LaunchConfig.of(BLOCK_M=64, BLOCK_N=64, PARTS=1, num_stages=4),
+    LaunchConfig.of(BLOCK_M=64, BLOCK_N=128, PARTS=1, num_warps=8, num_stages=3),
+    LaunchConfig.of(BLOCK_M=128, BLOCK_N=128, PARTS=1, num_warps=8, num_stages=3),
 ]
 _TUNING = Tuning("linear_wint4", _default, _CHOICES)
 

@@ -3,7 +3,6 @@
 `_shrink` multiplies a block of one adapter's tokens by `down`, each program a stretch of the inputs, so that a few
 tokens of one adapter keep many multiprocessors busy; `_expand` sums the stretches in their order, multiplies by `up`
 and adds. Sizes of blocks depend on the product alone, so a token's bits don't depend on its company.
-Knows nothing of layers or files.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,13 +12,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ...lora import BLOCK_TOKENS, DeviceAdapted, LoraForm
+from ...lora import BLOCK_TOKENS, DeviceLoraMapping, LoraForm
 from ..compiled import Example
-from ..tuning import Choice, Tuning
+from ..tuning import LaunchConfig, Tuning
 
 # One choice: where the inputs are cut decides how sums are rounded.
-_ON_GPU = Choice.of(num_warps=4, num_stages=3, SPLIT=2048)
-_INTERPRETED = Choice.of(SPLIT=128)
+_ON_GPU = LaunchConfig.of(num_warps=4, num_stages=3, SPLIT=2048)
+_INTERPRETED = LaunchConfig.of(SPLIT=128)
 _TUNING = Tuning("add_lora", lambda architecture, key: _ON_GPU if architecture else _INTERPRETED, [_ON_GPU])
 _BYTES_AT_ONCE = 16 << 10  # of `down`, in shared memory
 _COLUMNS, _NUMBERS = 64, 32  # of `up`, in registers
@@ -127,7 +126,7 @@ class TritonLora:
         self.ranks[adapter] = 0
 
 
-def add_lora(product: Tensor, x: Tensor, lora: TritonLora, adapted: DeviceAdapted) -> Tensor:
+def add_lora(product: Tensor, x: Tensor, lora: TritonLora, adapted: DeviceLoraMapping) -> Tensor:
     """`product` with what the tokens' adapters make of `x` added in place."""
     choice, form, places = _TUNING.choice((lora.in_features,)), lora.form, len(adapted.tokens)
     splits, parts = triton.cdiv(lora.in_features, choice["SPLIT"]), len(lora.spans)

@@ -2,7 +2,6 @@
 
 What meets the weights is x times the norm's weight; the squares of x are summed beside it, and
 1 / sqrt(mean square + ε) is a factor of the finished sums. So a row is rounded to the matrix units' format once.
-Knows nothing of tiles' places or of weights.
 """
 
 import triton

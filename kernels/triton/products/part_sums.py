@@ -1,7 +1,7 @@
 """Sums over a part of the inputs, of weights of a byte or more each: floats, 8-bit integers, also on both sides.
 
 Tiles of weights and rows meet in the weight's format if that is a float, else in that of the rows. What the results are
-multiplied with (scales of 8-bit values) waits until the sums are complete. Knows nothing of whose lines it is given.
+multiplied with (scales of 8-bit values) waits until the sums are complete.
 """
 
 import triton

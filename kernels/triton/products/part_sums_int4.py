@@ -2,7 +2,7 @@
 
 A tile of bytes holds two runs of neighbouring inputs (weights.py): its halves are taken apart in registers, centred on
 their zeros, which is exact in every format, and meet the rows' two runs. The sums of a group are scaled as they are
-added up, so that no weight is rounded to the rows' format. Knows nothing of whose lines it is given.
+added up, so that no weight is rounded to the rows' format.
 """
 
 import triton

@@ -1,6 +1,6 @@
 """A tile's sums over several parts of the inputs: stored by those who have them, added by the last who comes.
 
-They are added in ascending order, whoever that is. The parts of a tile lie together. Knows nothing of what is summed.
+They are added in ascending order, whoever that is. The parts of a tile lie together.
 """
 
 import torch

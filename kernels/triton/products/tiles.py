@@ -4,7 +4,6 @@ A program computes a tile [outputs, rows] of the product: weights come first, be
 many of, and matrix units want many of the first. The inputs are cut into PARTS; parts are summed each by itself and
 then added in ascending order: of many rows by one program; of few, whose tiles would leave the GPU idle, by the last of
 several. Both ways add the same numbers in the same order; a row's bits don't tell which it was.
-Knows nothing of number formats.
 """
 
 from typing import Any
@@ -16,7 +15,7 @@ from torch import Tensor
 
 from .. import is_interpreted
 from ..arrival import is_last
-from ..tuning import Choice
+from ..tuning import LaunchConfig
 from .halves import packed_halves
 from .parts import added_parts, room_for, store_part
 
@@ -120,7 +119,7 @@ def launch(
     finishing: tuple[Tensor | None, Tensor | None, Tensor | None],
     shape: tuple[int, int, int],
     dtype: torch.dtype,
-    choice: Choice,
+    choice: LaunchConfig,
     **constants: Any,
 ) -> Tensor:
     """The product [rows, outputs] of `shape` = (rows, outputs, inputs) by a kernel of tiles.

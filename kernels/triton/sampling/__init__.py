@@ -1,1 +1,1 @@
-"""From logits to tokens without the host: masks, penalties, truncation, chance. Knows nothing of requests."""
+"""From logits to tokens without the host: masks, penalties, truncation, random draws."""

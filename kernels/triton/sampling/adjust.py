@@ -2,7 +2,7 @@
 
 A token that stands in a history several times must be penalized once, from the logit as it was. Who comes first to a
 token is left to chance, what is done is not: the first one takes a bit (or the count) out of scratch memory and does
-all, the others find nothing. Roundings are those of the reference. Knows nothing of sampling parameters.
+all, the others find nothing. Roundings are those of the reference.
 """
 
 from collections.abc import Iterator

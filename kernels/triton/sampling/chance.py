@@ -1,7 +1,4 @@
-"""Random numbers by counter inside kernels: `reference.uniform`, word for word.
-
-Knows nothing of tokens or distributions of them.
-"""
+"""Random numbers by counter inside kernels: `reference.uniform`, word for word."""
 
 import triton
 import triton.language as tl

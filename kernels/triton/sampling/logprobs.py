@@ -2,7 +2,7 @@
 
 `_weigh` reads each logit once: it sums a chunk's exponentials, counts what comes before the chosen token, and takes out
 the chunk's first ones one after the other; `_rank` does the same with what the chunks found. A value and its id stand
-in one integer, so that the order among equals is that of the ids. Knows nothing of rows and requests.
+in one integer, so that the order among equals is that of the ids.
 """
 
 from collections.abc import Iterator
@@ -15,15 +15,15 @@ from torch import Tensor
 from ...reference.logprobs import RankedLogprobs, ranked_logprobs
 from ...reference.order import most_likely
 from ..compiled import Example
-from ..tuning import Choice, Tuning
+from ..tuning import LaunchConfig, Tuning
 
 _AT_MOST = (0, 5, 20)  # most likely tokens that a kernel is compiled for; more are left to torch's sort
 _NONE = tl.constexpr(-(2**63))  # comes after every token
 _LAST_ID = tl.constexpr(0x7FFFFFFF)  # all bits are ones: what is left of it is what differs
 
 # One choice: sums over chunks must be the same in every process.
-_ON_GPU = Choice.of(num_warps=4, CHUNK=2048)
-_INTERPRETED = Choice.of(CHUNK=512)
+_ON_GPU = LaunchConfig.of(num_warps=4, CHUNK=2048)
+_INTERPRETED = LaunchConfig.of(CHUNK=512)
 _TUNING = Tuning("ranked_logprobs", lambda architecture, key: _ON_GPU if architecture else _INTERPRETED, [_ON_GPU])
 
 

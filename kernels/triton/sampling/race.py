@@ -3,7 +3,7 @@
 `_scan` masks and finds the largest of every chunk of a row; `_truncate` finds what top_k and top_p leave of rows that
 want it; `_draw` finds which of that comes first in every chunk. What chunks have found is put together by the last
 program of a row, which writes the token down. Only `_truncate` has a program go through a whole row. Sizes of chunks
-don't depend on the number of rows, so neither do a row's bits. Knows nothing of penalties.
+don't depend on the number of rows, so neither do a row's bits.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from ...reference.race import choose_on_device
 from ...sampling_columns import NOT_FINITE, NOTHING_LEFT, DeviceDraws, DeviceMask
 from ..arrival import counters, is_last
 from ..compiled import Example
-from ..tuning import Choice, Tuning
+from ..tuning import LaunchConfig, Tuning
 from .chance import exponential, stream
 from .truncation import truncated
 
@@ -30,8 +30,8 @@ _NOT_FINITE = tl.constexpr(NOT_FINITE)
 _NOTHING_LEFT = tl.constexpr(NOTHING_LEFT)
 
 # One choice: sums over chunks and the order of equals must be the same in every process.
-_ON_GPU = Choice.of(num_warps=4, CHUNK=2048, BLOCK=8192)
-_INTERPRETED = Choice.of(CHUNK=256, BLOCK=512)
+_ON_GPU = LaunchConfig.of(num_warps=4, CHUNK=2048, BLOCK=8192)
+_INTERPRETED = LaunchConfig.of(CHUNK=256, BLOCK=512)
 _TUNING = Tuning("choose_on_device", lambda architecture, key: _ON_GPU if architecture else _INTERPRETED, [_ON_GPU])
 _WARPS_OF_A_ROW = 32  # where one program reads a whole row, so many bytes are on their way at once
 
@@ -149,7 +149,7 @@ def _tell(row, slot, token, fault, positions, histories, longest, chosen):
 
 
 class _Found(NamedTuple):
-    """What launches leave for one another, by row and chunk."""
+    """Scratch memory that each launch leaves for the next, by row and chunk."""
 
     peaks: Tensor
     bests: Tensor

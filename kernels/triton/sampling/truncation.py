@@ -4,7 +4,7 @@ The value is found by bisection between the largest logit and a value that it is
 (which lies in the second cache by then) tells how much lies above a pivot and which values are next to it, so that the
 ends always move to values that occur: as many passes as it takes to tell the candidates apart, about a dozen. Of blocks
 without a value above the pivot, which most soon are, a pass reads no more than their chunks' largest values.
-One program has a row to itself, and a row's result depends on that row alone. Knows nothing of chance.
+One program has a row to itself, and a row's result depends on that row alone.
 """
 
 import triton

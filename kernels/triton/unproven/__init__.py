@@ -1,5 +1,5 @@
-"""Special ways that only a measurement on a card can justify. Each has a switch (`../switches.py`), which is off.
+"""Faster paths that only a measurement on a GPU can justify. Each has a switch (`../switches.py`), which is off.
 
-Nothing outside knows them but the backend, which takes `operations.py` where one is switched on; their tests are long.
-What a card shows to be faster (`scripts/check_gpu` measures both ways) moves out of here, and what it doesn't, goes.
+Only the backend uses them: it takes `operations.py` if a switch is on. Their tests are long. What a GPU shows to be
+faster (`scripts/check_gpu` measures both ways) moves out of here, and what it doesn't, goes.
 """

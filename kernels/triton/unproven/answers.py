@@ -3,7 +3,7 @@
 One launch does what `attention/store_heads.py` and `attention/paged.py` do in two. Every program makes its row's
 queries ready; the one with a row's last split makes the newest key ready too, stores it with its value, and adds both
 to its softmax without reading them back. So no row may read what another one stores in the same step: rows of answers
-don't. Formats with scales go the longer way. Knows nothing of who owns a block.
+don't. Formats with scales go the longer way.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ from ...reference.answers import attention_answers
 from ..arrival import MOST, counters, is_last
 from ..attention.memory import memory_of
 from ..attention.paged import LOG2_E, choice_of_few
-from ..attention.ready_heads import Turned, ready
+from ..attention.ready_heads import HeadTransform, ready
 from ..attention.shape import FEW, tiles_of_few
 from ..attention.split import add_splits, store_rows, store_split
 from ..attention.tile import added, attend, first_key, split_length
@@ -78,7 +78,7 @@ def answer_kernel(
     members = tl.arange(0, GROUP)
     is_there = members < SHARED
     angles = tl.full((GROUP,), position * HEAD_DIM, tl.int64)
-    turned = Turned(query_weight, epsilon, cosines + angles, sines + angles)
+    turned = HeadTransform(query_weight, epsilon, cosines + angles, sines + angles)
     columns = tl.arange(0, triton.next_power_of_2(HEAD_DIM))
     projected = own + (head * SHARED + members) * HEAD_DIM
     queries = ready(projected, is_there, columns, turned, HEAD_DIM, HAS_NORM, PAIRS)
@@ -100,8 +100,9 @@ def answer_kernel(
         newest = Newest(key, key + NUM_KEYS * HEAD_DIM, keys + place, values + place)
         angle = tl.full((1,), position * HEAD_DIM, tl.int64)
         weighted, highest, total = _with_newest(
-            weighted, highest, total, queries, Turned(key_weight, epsilon, cosines + angle, sines + angle), newest,
-            scale, HEAD_DIM, HAS_NORM, PAIRS,
+            weighted, highest, total, queries,
+            HeadTransform(key_weight, epsilon, cosines + angle, sines + angle), newest, scale,
+            HEAD_DIM, HAS_NORM, PAIRS,
         )  # fmt: skip
 
     members = (row * NUM_KEYS + head) * SHARED + members

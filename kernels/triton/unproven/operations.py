@@ -1,7 +1,7 @@
-"""What layers call where a special way is switched on: heads and sums over ranks wait, too, for what is done with them.
+"""The operations that layers call where an unproven kernel is switched on: heads and all-reduces wait to be fused, too.
 
-Attention of answers stores their keys and values on the way; sums of few rows are made with the norm behind them, in
-memory that cards share. Knows the shapes of a decoder's layers, nothing of models.
+Attention of answers stores their keys and values in the same launch; all-reduces of few rows are fused with the norm
+that follows, in memory that GPUs share.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ class Heads:
 
 @dataclass(frozen=True, eq=False)
 class Part(Deferred):
-    """This rank's part of a sum over all of them."""
+    """This rank's part of a deferred all-reduce."""
 
     x: Tensor
     peers: PeerMemory
@@ -41,7 +41,7 @@ class Part(Deferred):
 
 
 class UnprovenOperations(FusedOperations):
-    """With every special way that is switched on."""
+    """Operations with every unproven kernel that is switched on."""
 
     def add_rms_norm(self, stream: Value, update: Value | None, weight: Tensor, epsilon: float) -> Value:
         if isinstance(update, Part):

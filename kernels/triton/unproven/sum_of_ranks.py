@@ -1,9 +1,9 @@
-"""A sum over ranks, its sum with the stream, and the norm of that, in one launch on every rank.
+"""An all-reduce, its sum with the stream, and the norm of that, in one launch on every rank.
 
-A program has a row. It puts its rank's part where all can read it, tells every rank so, waits until every rank has told
-it the same, and adds the parts in the order of the ranks: all get the same bits. Rounds are counted row by row, and a
-part lies in one of two rooms in turn: nobody begins the round after the next before all have read this one's.
-All programs of a launch have to be on the card at once, so rows are few. Knows nothing of layers.
+A program has a row. It puts its rank's part where all can read it, signals every rank, waits until every rank has
+signalled it, and adds the parts in the order of the ranks: all get the same bits. Rounds are counted row by row, and a
+part lies in one of two rooms in turn: nobody begins the round after the next before all have read this one's. All
+programs of a launch have to be on the GPU at once, so rows are few.
 """
 
 from collections.abc import Iterator

@@ -7,7 +7,7 @@ import torch
 from builders.adapted_product import AdaptedProduct
 from torch import Tensor
 
-from penstock.kernels import Adapted
+from penstock.kernels import LoraMapping
 from penstock.kernels.torch.lora import TorchLora
 
 # Inputs, the outputs of each part, the rank of each adapter (0: none), and which adapter each row of tokens has.
@@ -18,12 +18,12 @@ _CASES = (
 )
 
 
-def inputs(seed: int) -> Iterator[tuple[Tensor, Tensor, TorchLora, Adapted]]:
+def inputs(seed: int) -> Iterator[tuple[Tensor, Tensor, TorchLora, LoraMapping]]:
     generator = torch.Generator().manual_seed(seed)
     for in_features, outputs, ranks, adapters in _CASES:
         lora = AdaptedProduct(None, in_features, outputs, ranks, torch.float32).plain
         counts = numpy.arange(len(adapters)) % 3 + 1
-        adapted = Adapted.of(numpy.array(adapters), counts)
+        adapted = LoraMapping.of(numpy.array(adapters), counts)
         assert adapted is not None
         total = int(counts.sum())
         product = torch.randn(total, sum(outputs), generator=generator)

@@ -14,7 +14,7 @@ from penstock.kernels.reference.few_rows import linear_few_rows
 from penstock.kernels.triton.products import few_rows
 from penstock.kernels.triton.products.few_rows_choice import FLOATS, INT4, INT8, NORMED_ROWS
 from penstock.kernels.triton.products.tiles import FEW_ROWS
-from penstock.kernels.triton.tuning import Choice, Tuning
+from penstock.kernels.triton.tuning import LaunchConfig, Tuning
 
 
 @pytest.mark.long
@@ -76,7 +76,7 @@ def test_every_choice_that_is_tried_computes_the_product(tuning: Tuning, form: W
 
 def test_parts_that_have_no_inputs_add_nothing():
     """Three steps of inputs in eight parts."""
-    choice = Choice.of(BLOCK_N=32, BLOCK_K=32, PARTS=8)
+    choice = LaunchConfig.of(BLOCK_N=32, BLOCK_K=32, PARTS=8)
     weight, x = weight_of(20, 70, WeightForm("fp32")), draws(2, 70)
     found = few_rows._launch(x, weight, None, None, False, None, choice)
     torch.testing.assert_close(found, linear_few_rows.reference(x, weight, None), rtol=1e-5, atol=1e-5)

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from penstock.kernels import Adapted, LoraForm
-from penstock.kernels.lora import DeviceAdapted
+from penstock.kernels import LoraForm, LoraMapping
+from penstock.kernels.lora import DeviceLoraMapping
 from penstock.kernels.triton.products.lora import TritonLora, add_lora
 
 pytestmark = pytest.mark.long  # test_versions.py and test_compiled.py look at every kernel in every run
@@ -29,8 +29,8 @@ class Product(AdaptedProduct):
 
     def added(self, x: Tensor, adapters: list[int], start: Tensor, room: int = 0) -> Tensor:
         """`start` with what the kernel adds to it for rows of one token each, in a step of that size at least."""
-        adapted = DeviceAdapted.room(max(room, len(adapters)), MOST, CPU)
-        adapted.take(Adapted.of(numpy.array(adapters), numpy.ones(len(adapters), numpy.int64)))
+        adapted = DeviceLoraMapping.room(max(room, len(adapters)), MOST, CPU)
+        adapted.take(LoraMapping.of(numpy.array(adapters), numpy.ones(len(adapters), numpy.int64)))
         return add_lora(start.clone(), x, self.lora, adapted)
 
 
@@ -97,8 +97,8 @@ def test_a_place_is_used_again_by_an_adapter_of_another_rank():
 @given(counts=st.lists(st.tuples(st.integers(-1, 5), st.integers(1, 90)), min_size=1, max_size=8))
 def test_there_is_room_for_the_blocks_of_any_step(counts):
     adapters, num_tokens = numpy.array(counts).T
-    room = DeviceAdapted.room(int(num_tokens.sum()), 6, CPU)
-    adapted = Adapted.of(adapters, num_tokens)
+    room = DeviceLoraMapping.room(int(num_tokens.sum()), 6, CPU)
+    adapted = LoraMapping.of(adapters, num_tokens)
     room.take(adapted)
     blocks = [] if adapted is None else adapted.blocks.tolist()
     assert [block for block in room.blocks.tolist() if block[2]] == blocks

@@ -11,7 +11,7 @@ from penstock.kernels.gpu_weights import GpuWeight, pack
 from penstock.kernels.quantized_part import QuantizedPart
 from penstock.kernels.reference import products
 from penstock.kernels.triton.products import linear, linear_int4
-from penstock.kernels.triton.tuning import Choice
+from penstock.kernels.triton.tuning import LaunchConfig
 
 pytestmark = pytest.mark.long  # test_versions.py and test_compiled.py look at every kernel in every run
 
@@ -133,11 +133,11 @@ def test_every_choice_that_is_tried_computes_the_product(tuning, op, form, monke
 def test_parts_are_the_same_sum_by_one_program_or_by_several(parts):
     """Of many rows by one program, of few by several."""
     x, bias, matrix = draws(65, 700), draws(40, seed=1), draws(40, 700, seed=2)
-    choice = Choice.of(BLOCK_M=16, BLOCK_N=64, BLOCK_K=64, PARTS=parts)
+    choice = LaunchConfig.of(BLOCK_M=16, BLOCK_N=64, BLOCK_K=64, PARTS=parts)
     weight = pack([matrix], WeightForm("fp32"), CPU)
     many, few = (linear._computed(rows, weight, bias, None, x.dtype, choice) for rows in (x, x[:3]))
     assert torch.equal(few, many[:3])
-    choice = Choice.of(BLOCK_M=16, BLOCK_N=64, PARTS=parts)
+    choice = LaunchConfig.of(BLOCK_M=16, BLOCK_N=64, PARTS=parts)
     weight = pack([matrix], WeightForm("int4", 64), CPU)
     many, few = (linear_int4._computed(rows, weight, bias, choice) for rows in (x, x[:3]))
     assert torch.equal(few, many[:3])

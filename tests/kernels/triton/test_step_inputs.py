@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.kernels.reference.step_inputs import step_inputs
+from penstock.worker.steps.batch import step_batch
 from penstock.worker.steps.slots import SlotTable, StepRows
-from penstock.worker.steps.step_batch import step_batch
 
 prepare = step_inputs.versions["triton"]
 

@@ -6,9 +6,9 @@ from threading import Barrier
 
 import pytest
 
-from penstock.kernels.triton.tuning import Choice, compiled_together
+from penstock.kernels.triton.tuning import LaunchConfig, compiled_together
 
-CHOICES = [Choice.of(BLOCK=block) for block in (16, 32)]
+CHOICES = [LaunchConfig.of(BLOCK=block) for block in (16, 32)]
 
 
 class OutOfResources(Exception):
@@ -21,7 +21,7 @@ def test_choices_are_compiled_side_by_side():
 
 
 def test_a_choice_that_a_gpu_has_no_room_for_is_left_out():
-    def launch(choice: Choice) -> None:
+    def launch(choice: LaunchConfig) -> None:
         if choice["BLOCK"] == 32:
             raise OutOfResources
 
@@ -29,7 +29,7 @@ def test_a_choice_that_a_gpu_has_no_room_for_is_left_out():
 
 
 def test_what_is_wrong_with_a_kernel_is_said():
-    def launch(choice: Choice) -> None:
+    def launch(choice: LaunchConfig) -> None:
         raise TypeError("of that")
 
     with pytest.raises(TypeError, match="of that"):

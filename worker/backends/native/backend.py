@@ -1,4 +1,5 @@
-"""A CPU's native kernels: packed weights kept from one start to the next, recorded steps. Knows nothing of layers."""
+"""The backend of a CPU's native kernels: recorded steps, and packed weights that are kept from one start to the next.
+"""
 
 import logging
 from dataclasses import dataclass

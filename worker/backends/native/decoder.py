@@ -1,11 +1,11 @@
-"""A decoder on native kernels: its layers are called once, to record them, and every step replays the record.
+"""A decoder on native kernels: its layers are called once to record their kernel calls, and every step replays these.
 
-A record holds the addresses of the KV memory and of buffers for so many tokens; another memory or a larger step makes
-a new one, in milliseconds. Knows nothing of what the layers compute.
+A record holds the addresses of the KV memory and of buffers for a number of tokens. Other memory or a larger step makes
+a new record, in milliseconds.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy
 from torch import Tensor
@@ -13,7 +13,7 @@ from torch import Tensor
 from ....kernels.cpu.arguments import Step
 from ....kernels.cpu.operations import NativeOperations
 from ....kernels.cpu.program import Buffer, Program
-from ...kv.kv_cache import NativeKVCache
+from ...kv.kv_cache import AnyKVCache, NativeKVCache
 from ...models.decoder import Decoder
 from ...steps.batch import Batch
 
@@ -22,7 +22,7 @@ _FEWEST = 16  # rows that a record is made for
 
 @dataclass
 class RecordedBatch:
-    """What stands for a batch while layers are recorded: the step's fields, by their addresses."""
+    """Replaces the batch while layers are recorded: the addresses of the step's fields."""
 
     token_ids: int
     kv: NativeKVCache
@@ -40,7 +40,7 @@ class Record:
 
 
 class RecordedDecoder:
-    """Stands in for the decoder that it records."""
+    """Replaces the decoder whose calls it records."""
 
     def __init__(self, decoder: Decoder, ops: NativeOperations) -> None:
         self.decoder = decoder
@@ -51,8 +51,8 @@ class RecordedDecoder:
         self._head: Record | None = None
         self._held: list[Any] = []  # what the step points to
 
-    def records(self, kv: NativeKVCache) -> tuple[Record, Record] | None:
-        """Layers and head as they stand recorded for this memory, for whoever fills the step on his own."""
+    def records(self, kv: AnyKVCache) -> tuple[Record, Record] | None:
+        """The records of layers and head for this memory, if any, for a caller that fills the step by itself."""
         if self._kv is not kv or self._layers is None or self._head is None:
             return None
         return self._layers, self._head
@@ -64,9 +64,10 @@ class RecordedDecoder:
 
     def forward(self, batch: Batch) -> Tensor:
         """[T, hidden]: the stream behind the last layer, until the next step overwrites it."""
+        kv = cast(NativeKVCache, batch.kv)  # the backend made it
         tokens = len(batch.positions)
-        if self._layers is None or self._kv is not batch.kv or tokens > self._layers.program.capacity:
-            self._kv, self._layers = batch.kv, self._recorded_layers(batch.kv, _capacity(tokens))
+        if self._layers is None or self._kv is not kv or tokens > self._layers.program.capacity:
+            self._kv, self._layers = kv, self._recorded_layers(kv, _capacity(tokens))
             self._head = None  # it reads where the layers wrote
         self._point_to(batch)
         self._layers.program.replay()

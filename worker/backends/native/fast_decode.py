@@ -1,8 +1,8 @@
-"""Decode steps on native kernels in which every row samples one token and asks for nothing else.
+"""Fast path on native kernels for decode steps in which each row feeds its last token and samples one.
 
-Native calls read the plan's columns, fill the recorded step, and write what was chosen into the histories: between two
-steps an interpreter whose caches the weights have swept has little to do. The answers are those of `Runner`, bit for
-bit; a plan that holds anything else is refused, with nothing changed. Knows nothing of what a model computes.
+Native calls read the plan's columns, fill the recorded step, and write the sampled tokens into the histories. Little is
+left to Python, whose caches are cold after each pass over the weights. The answers are those of `Runner`, bit for bit.
+A plan that holds anything else is refused before anything has changed.
 """
 
 from collections.abc import Callable
@@ -37,7 +37,7 @@ class RecordedFastDecode:
         self._decode: Decode
 
     def launch(self, plan: StepPlan) -> Callable[[], StepResult] | None:
-        """What says what the step brought; None, and nothing is done, if it is not one of these."""
+        """Compute the step and return what gives its result; None, with nothing changed, if the plan is refused."""
         if not plan.has_rows_only or not self._is_prepared():
             return None
         decode, rows = self._decode, len(plan.slots) // len(_ONE)
@@ -56,7 +56,7 @@ class RecordedFastDecode:
         return lambda: _without(broken, result) if broken else result
 
     def _is_prepared(self) -> bool:
-        """Whether there are records; calls are made ready for new ones."""
+        """Whether there are records; prepares the calls for new ones."""
         records = self.recorded.records(self.kv)
         if records is None:
             return False
@@ -70,7 +70,7 @@ class RecordedFastDecode:
         return True
 
     def _choose(self, head: Record) -> list[int]:
-        """Rows whose logits are broken. All ranks have rank 0's tokens afterwards."""
+        """Sample, and return the rows whose logits are broken. All ranks have rank 0's tokens afterwards."""
         broken: list[int] = []
         if self.ranks.rank == 0:
             if point("worker.logits") == "nan":

@@ -1,4 +1,4 @@
-"""Torch's own operations, on any device: slower, and with floats only. Knows nothing of layers."""
+"""The backend of torch's own operations, on any device: slower than the others, and for float weights only."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""A GPU's kernels in Triton, with captured steps; in Triton's interpreter on a CPU, too. Knows nothing of layers."""
+"""The backend of a GPU's kernels in Triton, with captured steps; on a CPU it runs in Triton's interpreter."""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -20,12 +20,12 @@ from ...models.decoder import Decoder
 from ...parallel import Parallel
 from ...sampler import Sample
 from ...steps.slots import SlotTable, StepRows
-from ..backend import Backend, BackendOptions, Tell
+from ..backend import Backend, BackendOptions, ReportProgress
 from .captures import Captures
-from .choice import GraphedChoice
 from .decoder import GraphedDecoder
 from .device_batch import DeviceBatch
 from .fast_decode import GraphedFastDecode
+from .sampler import GraphedSampler
 
 if TYPE_CHECKING:
     from ...models.load import Model
@@ -84,13 +84,19 @@ class TritonBackend(Backend):
     def batch(self, table: SlotTable, rows: StepRows, kv: DeviceKVCache) -> DeviceBatch:  # type: ignore[override]
         return DeviceBatch(table, rows, kv)
 
-    def capture(
-        self, model: "Model", table: SlotTable, kv: DeviceKVCache, ranks: Parallel, most_bytes: int, tell: Tell
-    ) -> None:  # type: ignore[override]
+    def capture(  # type: ignore[override]  # with what `kv_memory` has made
+        self,
+        model: "Model",
+        table: SlotTable,
+        kv: DeviceKVCache,
+        ranks: Parallel,
+        most_bytes: int,
+        tell: ReportProgress,
+    ) -> None:
         Captures(model, table, kv, ranks).all(most_bytes, tell)
 
     def sample(self, runs: GraphedDecoder) -> Sample:  # type: ignore[override]  # what `runs` has made
-        return GraphedChoice(runs, choose)
+        return GraphedSampler(runs, choose)
 
     def fast_decode(  # type: ignore[override]  # with what `runs` and `kv_memory` have made
         self,

@@ -1,7 +1,6 @@
-"""Captures what a function launches on a GPU, to be launched again by one call. On a CPU it is called again instead.
+"""Captures what a function launches on a GPU as a graph, replayed by one call. On a CPU the function is called again.
 
-Captures that share a pool of memory are never replayed at once: what one leaves is gone with the next replay of any.
-Knows nothing of what is captured.
+Graphs that share a memory pool are never replayed at once: the output of one is gone with the next replay of any.
 """
 
 from collections.abc import Callable
@@ -17,9 +16,9 @@ _NUMBERS = {torch.float32: "<f4", torch.int64: "<i8"}  # that are captured, as n
 Capture = Callable[[Callable[[], Tensor]], Callable[[], Tensor]]
 
 
-def captures() -> Capture:
-    """With a pool of their own; it ends with the last of them."""
-    return _Captures(torch.cuda.graph_pool_handle()) if torch.cuda.is_available() else _called_again
+def new_capture() -> Capture:
+    """Captures with a memory pool of their own, which is freed with the last of them."""
+    return _GraphCapture(torch.cuda.graph_pool_handle()) if torch.cuda.is_available() else _called_again
 
 
 def _called_again(run: Callable[[], Tensor]) -> Callable[[], Tensor]:
@@ -27,7 +26,7 @@ def _called_again(run: Callable[[], Tensor]) -> Callable[[], Tensor]:
 
 
 @dataclass(frozen=True)
-class _Captures:
+class _GraphCapture:
     pool: Any
 
     def __call__(self, run: Callable[[], Tensor]) -> Callable[[], Tensor]:

@@ -1,48 +1,48 @@
-"""Every graph that steps may replay, captured before the first request, the largest first.
+"""Captures every graph that steps may replay, before the first request, the largest first.
 
-The largest holds every step, and what it needs was measured while warming up; the others follow as long as the memory
-lasts that was planned for all. A step whose own graph is missing then takes a larger one. All ranks capture the same.
-Knows nothing of what a graph computes.
+The largest holds every step, and the memory that it needs was measured during warm-up. The others follow as long as the
+memory that was planned for graphs lasts. A step whose own graph is missing then takes a larger one. All ranks capture
+the same graphs.
 """
 
 import logging
 import time
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import torch
 
-from ...kv.kv_cache import AnyKVCache
+from ...kv.kv_cache import AnyKVCache, DeviceKVCache
 from ...parallel import Parallel
 from ...steps.slots import SlotTable
-from ..backend import Tell
-from .choice import GraphedChoice, Kind
-from .decoder import Graph, GraphedDecoder, Key
+from ..backend import ReportProgress
+from .decoder import Graph, GraphedDecoder, GraphKey
+from .sampler import GraphedSampler, SamplingKind
 
 if TYPE_CHECKING:
     from ...models.load import Model
 
 _LOG = logging.getLogger(__name__)
 _MEASURED = 4  # graphs after the largest, whose mean stands for the rest
-_KINDS = [Kind(*of) for of in product((False, True), repeat=2)]
+_KINDS = [SamplingKind(*of) for of in product((False, True), repeat=2)]
 
 
 @dataclass(frozen=True)
 class Captures:
-    """What one model's steps are captured with."""
+    """The graphs of one model's steps, captured for one slot table and KV cache."""
 
     model: "Model"
     table: SlotTable
     kv: AnyKVCache
     ranks: Parallel
 
-    def all(self, most_bytes: int, tell: Tell) -> None:
-        """Captured within this memory; the largest in any case."""
+    def all(self, most_bytes: int, tell: ReportProgress) -> None:
+        """Capture graphs until they take this much memory; the largest is captured in any case."""
         runs = self.model.runs
         if not isinstance(runs, GraphedDecoder) or not runs.captures_steps:
             return
-        start, taken = time.perf_counter(), Taken(self.table.device)
+        start, taken = time.perf_counter(), MemoryMeter(self.table.device)
         keys = runs.keys(self.table)
         for number, key in enumerate(keys):
             if number and self._is_any(taken.bytes >= most_bytes):
@@ -59,11 +59,11 @@ class Captures:
 
     @torch.inference_mode()
     def measured(self) -> int:
-        """Bytes that all will take, by the largest and some after it; nothing stays captured."""
+        """Estimate the bytes that all graphs will take from the largest and a few more; nothing stays captured."""
         runs = self.model.runs
         if not isinstance(runs, GraphedDecoder) or not runs.captures_steps:
             return 0
-        taken, (largest, *others) = Taken(self.table.device), runs.keys(self.table)
+        taken, (largest, *others) = MemoryMeter(self.table.device), runs.keys(self.table)
         self._capture(runs, largest)
         first = taken.bytes
         for key in others[:_MEASURED]:
@@ -73,13 +73,13 @@ class Captures:
         return first + int(each * len(others))
 
     @torch.inference_mode()
-    def _capture(self, runs: GraphedDecoder, key: Key) -> None:
-        graph = runs.captured(key, self.table, self.kv)
+    def _capture(self, runs: GraphedDecoder, key: GraphKey) -> None:
+        graph = runs.captured(key, self.table, cast(DeviceKVCache, self.kv))
         graph.logits = graph.replay()  # of no rows; from here on a choice finds them
-        if self.ranks.rank == 0 and isinstance(self.model.sample, GraphedChoice):
+        if self.ranks.rank == 0 and isinstance(self.model.sample, GraphedSampler):
             self._capture_choices(self.model.sample, graph)
 
-    def _capture_choices(self, sample: GraphedChoice, graph: Graph) -> None:
+    def _capture_choices(self, sample: GraphedSampler, graph: Graph) -> None:
         for kind in _KINDS:
             sample.captured(graph, self.table.parameters, self.table.histories, kind)
 
@@ -87,8 +87,8 @@ class Captures:
         return any(flag for (flag,) in self.ranks.exchange([mine])) if self.ranks.size > 1 else mine
 
 
-class Taken:
-    """How much of a card's memory has been taken since, by allocations as by the driver."""
+class MemoryMeter:
+    """Measures how much of a GPU's memory was taken since it was made, by allocations and by the driver."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device

@@ -1,41 +1,43 @@
-"""A decoder on a GPU: steps that only decode are captured as graphs and replayed, others are launched kernel by kernel.
+"""A decoder on a GPU: pure decode steps are captured as graphs and replayed, others are launched kernel by kernel.
 
-A graph is for so many rows and a context up to so long; a step takes the smallest that holds it, its spare rows being
-rows that are not there. All are captured before the first request (`captures.py`); without a warm-up a size is captured
-when it is first met. What changes from step to step is one small tensor of counts: all else a graph reads stands at
-fixed addresses (slot table, KV memory, weights).
-Knows nothing of what the layers compute.
+A graph holds steps of up to so many rows and contexts of up to so many tokens. A step takes the smallest graph that
+holds it, and fills it up with empty rows. All graphs are captured before the first request (`captures.py`); without a
+warm-up a size is captured when it is first needed. Only one small tensor of counts changes from step to step: all else
+that a graph reads is at fixed addresses (slot table, KV memory, weights).
 """
 
 import logging
 import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import torch
 from torch import Tensor
 
-from ....kernels.lora import DeviceAdapted
+from ....kernels.lora import DeviceLoraMapping
 from ....kernels.paged import Rotation
-from ...kv.kv_cache import AnyKVCache
+from ...kv.kv_cache import DeviceKVCache
 from ...models.decoder import Decoder
 from ...steps.slots import SlotTable, StepRows
-from .capture import Capture, captures
+from .capture import Capture, new_capture
 from .device_batch import DeviceBatch, Inputs, StepColumns, inputs_of, packed
+
+if TYPE_CHECKING:  # its kernels import triton
+    from ....kernels.triton.operations import TritonOperations
 
 _LOG = logging.getLogger(__name__)
 _SHORTEST_CONTEXT, _CONTEXT_STEP = 1024, 4
 
 
-class Key(NamedTuple):
-    """What a graph is for."""
+class GraphKey(NamedTuple):
+    """The steps that a graph can hold."""
 
     rows: int  # so many at most
     context: int  # none is longer
     has_adapters: bool
 
-    def holds(self, other: "Key") -> bool:
+    def holds(self, other: "GraphKey") -> bool:
         return all(own >= needed for own, needed in zip(self, other, strict=True))
 
 
@@ -44,7 +46,7 @@ class Graph:
     """One captured step."""
 
     columns: Tensor  # int32: where its counts are written
-    adapted: DeviceAdapted | None  # and which rows have an adapter, where any has
+    adapted: DeviceLoraMapping | None  # and which rows have an adapter, where any has
     hidden: Tensor  # the stream behind the last layer
     replay: Callable[[], Tensor]  # gives logits of all rows
     logits: Tensor | None = None  # those of the last replay
@@ -55,7 +57,7 @@ class Graph:
         return len(self.hidden)
 
 
-class Replayed(NamedTuple):
+class LastReplay(NamedTuple):
     """The last step, if a graph was replayed for it."""
 
     graph: Graph
@@ -65,38 +67,45 @@ class Replayed(NamedTuple):
 
 @dataclass
 class GraphedDecoder:
-    """Stands in for the decoder that it captures."""
+    """Replaces the decoder whose steps it captures."""
 
     decoder: Decoder
     captures_steps: bool
     sizes: tuple[int, ...] = ()  # numbers of rows that are captured; empty: those of `fitting_size`
-    capture: Capture = field(default_factory=captures)
+    capture: Capture = field(default_factory=new_capture)
     # The logits that a step leaves are borrowed: in the step's pool whatever is captured next may lie where they are.
     # So what reads them has a pool of its own.
-    capture_choice: Capture = field(default_factory=captures)
-    _graphs: dict[Key, Graph] = field(default_factory=dict)
-    _serving: dict[Key, Graph] | None = None  # once all are captured: which of them serves a key
-    _kv: AnyKVCache | None = None
-    _last: Replayed | None = None
+    capture_choice: Capture = field(default_factory=new_capture)
+    _graphs: dict[GraphKey, Graph] = field(default_factory=dict)
+    _serving: dict[GraphKey, Graph] | None = None  # once all are captured: which of them serves a key
+    _kv: DeviceKVCache | None = None
+    _last: LastReplay | None = None
+
+    @property
+    def ops(self) -> "TritonOperations":
+        return cast("TritonOperations", self.decoder.placement.ops)  # those of the backend that made this
 
     def forward(self, batch: DeviceBatch) -> Tensor:
         """[T, hidden]: the stream behind the last layer, until the next step overwrites it."""
         self._last = None
         if not self.captures_steps or not batch.only_decodes:
-            return self._stream(batch.inputs(self.decoder.placement.ops), batch)
-        self.replayed(batch)
-        self._last = self._last._replace(rows=batch.logit_rows)
-        return self._last.graph.hidden[: batch.num_tokens]
+            return self._stream(batch.inputs(self.ops), batch)
+        last = self._replay(batch)
+        self._last = last._replace(rows=batch.logit_rows)
+        return last.graph.hidden[: batch.num_tokens]
 
     def replayed(self, batch: DeviceBatch) -> Tensor:
         """The logits of a batch that only decodes, one row after another."""
+        self._last = self._replay(batch)
+        return self._last.logits
+
+    def _replay(self, batch: DeviceBatch) -> LastReplay:
         graph, size = self._graph_for(batch)
         graph.columns.copy_(packed(batch.step_rows, size), non_blocking=True)
         if graph.adapted is not None:
             graph.adapted.take(batch.adapters)
         graph.logits = graph.replay()
-        self._last = Replayed(graph, graph.logits[: batch.num_tokens])
-        return self._last.logits
+        return LastReplay(graph, graph.logits[: batch.num_tokens])
 
     def logits(self, hidden: Tensor, rows: Tensor) -> Tensor:
         """[S, vocabulary] in float32 of rows of the last step's `hidden`, until the next step overwrites them."""
@@ -108,15 +117,15 @@ class GraphedDecoder:
         """The graph whose rows these are the logits of, if the last step replayed one."""
         return self._last.graph if self._last is not None and self._last.logits is logits else None
 
-    def keys(self, table: SlotTable) -> list[Key]:
-        """All that steps of these slots may take, the largest first: it holds every step."""
+    def keys(self, table: SlotTable) -> list[GraphKey]:
+        """The keys of all graphs that steps of these slots may take, the largest first: it holds every step."""
         most, longest = len(table.is_taken), table.max_model_len
         sizes, contexts = all_sizes(most, self.sizes), all_contexts(longest)
         adapted = (True, False) if self.decoder.placement.adapters is not None else (False,)
-        return [Key(size, context, has) for size in sizes for context in contexts for has in adapted]
+        return [GraphKey(size, context, has) for size in sizes for context in contexts for has in adapted]
 
-    def captured(self, key: Key, table: SlotTable, kv: AnyKVCache) -> Graph:
-        """The graph for a key, captured if it was not yet."""
+    def captured(self, key: GraphKey, table: SlotTable, kv: DeviceKVCache) -> Graph:
+        """The graph for a key, captured on first use."""
         if self._kv is not kv:
             self.forget()
             self._kv = kv
@@ -125,14 +134,14 @@ class GraphedDecoder:
         return self._graphs[key]
 
     def complete(self) -> None:
-        """From here on nothing more is captured: a step takes the smallest that holds it of those that there are."""
+        """Capture nothing from now on: a step takes the smallest graph that holds it."""
         self._serving = {}
 
     def forget(self) -> None:
-        """Give back all that was captured."""
+        """Free all graphs."""
         self._graphs.clear()
         self._kv = self._last = self._serving = None
-        self.capture, self.capture_choice = captures(), captures()  # a pool that was given back is not used again
+        self.capture, self.capture_choice = new_capture(), new_capture()  # a pool that was given back is not used again
 
     def _stream(self, inputs: Inputs, batch: DeviceBatch) -> Tensor:
         rope = self.decoder.rope
@@ -143,7 +152,7 @@ class GraphedDecoder:
     def _graph_for(self, batch: DeviceBatch) -> tuple[Graph, int]:
         most, longest = len(batch.table.is_taken), batch.table.max_model_len
         size = fitting_size(batch.num_tokens, most, self.sizes)
-        key = Key(size, fitting_context(max(batch.context_lengths), longest), batch.adapters is not None)
+        key = GraphKey(size, fitting_context(max(batch.context_lengths), longest), batch.adapters is not None)
         if self._serving is None or self._kv is not batch.kv:
             graph = self.captured(key, batch.table, batch.kv)
         elif (found := self._serving.get(key)) is not None:
@@ -152,7 +161,7 @@ class GraphedDecoder:
             graph = self._serving[key] = self._graphs[min(each for each in self._graphs if each.holds(key))]
         return graph, graph.size
 
-    def _captured(self, key: Key, table: SlotTable, kv: AnyKVCache) -> Graph:
+    def _captured(self, key: GraphKey, table: SlotTable, kv: DeviceKVCache) -> Graph:
         start, size, placement = time.perf_counter(), key.rows, self.decoder.placement
         device, dtype = table.device, placement.activations
         # Of no rows: its inputs are made of the columns, whatever they say when the graph is replayed.
@@ -160,12 +169,12 @@ class GraphedDecoder:
         columns = packed(blank.step_rows, size).to(device)
         hidden = torch.empty(size, self.decoder.hidden_size, dtype=dtype, device=device)
         adapted = None
-        if key.has_adapters:
-            adapted = DeviceAdapted.room(size, placement.adapters.form.max_adapters, device)
+        if key.has_adapters and placement.adapters is not None:
+            adapted = DeviceLoraMapping.room(size, placement.adapters.form.max_adapters, device)
 
         def step() -> Tensor:
             shaped = StepColumns.shaped(columns, size)
-            inputs = inputs_of(shaped, blank.table, placement.ops, size, 1, key.context, adapted, are_answers=True)
+            inputs = inputs_of(shaped, blank.table, self.ops, size, 1, key.context, adapted, are_answers=True)
             hidden.copy_(self._stream(inputs, blank))
             return self.decoder.head(self.decoder.norm(hidden))
 

@@ -1,6 +1,6 @@
-"""A step as kernels on a GPU want it: its counts in one small tensor, of which one kernel makes all other inputs.
+"""The inputs of a step on a GPU: the host sends its counts in one small tensor, and one kernel makes the rest of them.
 
-Nothing here waits for the device. Knows nothing of plans, parameters or models.
+Nothing here waits for the device.
 """
 
 from dataclasses import dataclass
@@ -11,9 +11,9 @@ import numpy
 import torch
 from torch import Tensor
 
-from ....kernels import Adapted
-from ....kernels.lora import DeviceAdapted
-from ....kernels.paged import DeviceRows, Prompts, Rotation
+from ....kernels import LoraMapping
+from ....kernels.lora import DeviceLoraMapping
+from ....kernels.paged import DeviceRows, PromptRows, Rotation
 from ....kernels.sampling import NO_ROW
 from ...device import on_device, pinned
 from ...kv.kv_cache import DeviceKVCache
@@ -26,7 +26,7 @@ _ALIGNED = 4  # int32 numbers in the 16 bytes that kernels like an address to be
 
 
 class StepColumns(NamedTuple):
-    """Rows of a step, and behind them rows that are not there."""
+    """The rows of a step, followed by empty rows."""
 
     slots: Tensor  # int32 [R]
     starts: Tensor  # int32 [R]: position of the first token to compute
@@ -58,12 +58,12 @@ def _stride(num_rows: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Inputs:
-    """What a forward pass reads."""
+    """The inputs of a forward pass."""
 
     token_ids: Tensor  # [T] int64
     rotations: Tensor  # [T] int64: the tokens' rows in the rotary table
     rows: DeviceRows
-    adapted: DeviceAdapted | None = None  # which tokens have a LoRA adapter, if any may
+    adapted: DeviceLoraMapping | None = None  # which tokens have a LoRA adapter, if any may
 
 
 def inputs_of(
@@ -73,9 +73,9 @@ def inputs_of(
     num_tokens: int,
     max_queries: int,
     max_context: int,
-    adapted: DeviceAdapted | None,
+    adapted: DeviceLoraMapping | None,
     are_answers: bool,
-    prompts: Prompts | None = None,
+    prompts: PromptRows | None = None,
 ) -> Inputs:
     width = -(-max_context // table.block_size)
     counts = (columns.slots, columns.starts, columns.query_starts)
@@ -95,7 +95,7 @@ def inputs_of(
 
 
 def _rotations(positions: Tensor, columns: StepColumns, table: SlotTable) -> Tensor:
-    """Spare tokens get any row that is there."""
+    """The tokens' rows in the rotary table; padding tokens get any valid row."""
     if table.device_rotation_starts is None:
         return positions
     token = torch.arange(len(positions), dtype=torch.int32, device=positions.device)
@@ -104,12 +104,12 @@ def _rotations(positions: Tensor, columns: StepColumns, table: SlotTable) -> Ten
 
 
 class DeviceBatch:
-    """One step of R rows and T tokens; has what a `Batch` has, once that was made and taken."""
+    """One step of R rows and T tokens; has the fields of a `Batch` once `take` was called."""
 
     token_ids: Tensor
     rows: DeviceRows
     rotation: Rotation
-    adapted: DeviceAdapted | None
+    adapted: DeviceLoraMapping | None
 
     def __init__(self, table: SlotTable, step_rows: StepRows, kv: DeviceKVCache) -> None:
         self.step_rows = step_rows
@@ -117,7 +117,7 @@ class DeviceBatch:
         self.kv = kv
         self.query_starts = [0, *numpy.cumsum(step_rows.num_tokens).tolist()]
         self.context_lengths: list[int] = step_rows.ends.tolist()
-        self.adapters = _pinned(Adapted.of(table.adapters[step_rows.slots], step_rows.num_tokens))
+        self.adapters = _pinned(LoraMapping.of(table.adapters[step_rows.slots], step_rows.num_tokens))
 
     @property
     def num_tokens(self) -> int:
@@ -145,27 +145,27 @@ class DeviceBatch:
         adapted = None
         if self.adapters is not None:
             parts = (self.adapters.tokens, self.adapters.blocks)
-            adapted = DeviceAdapted(*(part.to(device, non_blocking=True) for part in parts))
+            adapted = DeviceLoraMapping(*(part.to(device, non_blocking=True) for part in parts))
         return inputs_of(
             columns, self.table, ops, self.num_tokens, most, longest, adapted, self.only_decodes, self._prompts()
         )
 
-    def _prompts(self) -> Prompts:
+    def _prompts(self) -> PromptRows:
         rows = self.step_rows
         prompts = numpy.flatnonzero(rows.num_tokens > 1)
-        return Prompts(int(prompts[0]) if len(prompts) else len(rows), len(prompts))
+        return PromptRows(int(prompts[0]) if len(prompts) else len(rows), len(prompts))
 
     def take(self, inputs: Inputs, rotation: Rotation) -> None:
-        """What layers will read."""
+        """Set the inputs that layers read."""
         self.token_ids, self.rows, self.adapted = inputs.token_ids, inputs.rows, inputs.adapted
         self.rotation = rotation
 
 
 @cache
 def _numbers(count: int, device: torch.device) -> Tensor:
-    """0, 1, 2 …, which are there before a step asks for them."""
+    """0, 1, 2 …, kept on the device from one step to the next."""
     return torch.arange(count, device=device)
 
 
-def _pinned(adapted: Adapted | None) -> Adapted | None:
-    return None if adapted is None else Adapted(pinned(adapted.tokens), pinned(adapted.blocks))
+def _pinned(adapted: LoraMapping | None) -> LoraMapping | None:
+    return None if adapted is None else LoraMapping(pinned(adapted.tokens), pinned(adapted.blocks))

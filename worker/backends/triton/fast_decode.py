@@ -1,8 +1,8 @@
-"""Decode steps of captured graphs in which every row samples one token: the host counts and replays.
+"""Fast path on a GPU for decode steps in which each row samples one token: the host sends counts and replays a graph.
 
-Of a small model a card computes such a step in less than half a millisecond, in which the host has to get the next one
-under way. So plans of plain rows go past all that other rows may ask for; any other plan is refused, with nothing
-changed, and goes the way of `Runner`, to the same tokens. Knows nothing of what a model computes.
+A GPU computes such a step of a small model in less than half a millisecond, and meanwhile the host has to launch the
+next one. So these plans skip all that only other rows need. Any other plan is refused before anything has changed, and
+`Runner` computes it, to the same tokens.
 """
 
 from collections.abc import Callable
@@ -13,9 +13,9 @@ import torch
 from ....protocol.faults import point
 from ....protocol.messages import StepPlan, StepResult, column
 from ....protocol.trace import Trace
+from ...device import HostCopy
 from ...kv.kv_cache import DeviceKVCache
 from ...sampler import Sample, SamplingRows
-from ...steps.on_host import OnHost
 from ...steps.outcome import Outcome
 from ...steps.slots import SlotTable, StepRows
 from .decoder import GraphedDecoder
@@ -35,7 +35,7 @@ class GraphedFastDecode:
         self.trace = trace
 
     def launch(self, plan: StepPlan) -> Callable[[], StepResult] | None:
-        """What waits for the step and says what it brought; None, and nothing is done, if it is not one of these."""
+        """Launch the step and return what waits for its result; None, with nothing changed, if the plan is refused."""
         count = len(plan.slots) // len(_ONE)
         if not plan.has_rows_only or plan.num_tokens != _ONE * count or not self._are_plain(plan):
             return None
@@ -53,15 +53,15 @@ class GraphedFastDecode:
         return bool((are_newest & table.is_taken[slots] & table.is_plain[slots]).all())
 
     @torch.inference_mode()
-    def _launched(self, rows: StepRows) -> OnHost:
+    def _launched(self, rows: StepRows) -> HostCopy:
         logits = self.graphed.replayed(DeviceBatch(self.table, rows, self.kv))
         if point("worker.logits") == "nan":
             logits[0] = torch.nan
         table = self.table
         sampling = SamplingRows(table.parameters, rows.slots, rows.ends, table.num_prompt[rows.slots], table.histories)
-        return OnHost(self.sample(logits, sampling, None).chosen)
+        return HostCopy(self.sample(logits, sampling, None).chosen)
 
-    def _arriving(self, step: int, rows: StepRows, chosen: OnHost) -> Callable[[], StepResult]:
+    def _arriving(self, step: int, rows: StepRows, chosen: HostCopy) -> Callable[[], StepResult]:
         def result() -> StepResult:
             token_ids, faults = chosen.numpy().T
             if faults.any():

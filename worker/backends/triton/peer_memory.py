@@ -1,13 +1,13 @@
-"""Memory of cards that read and write one another's, for the little that a step of few rows adds up over ranks.
+"""Memory that GPUs read and write in one another, for the all-reduces of steps with few rows.
 
-It is torch's symmetric memory: every rank allocates as much, and learns where the others' lies. It is used where a sum
-that is tried comes out right. Where cards don't see each other, there is none, and NCCL adds up everything.
-Knows nothing of layers.
+It is torch's symmetric memory: every rank allocates the same size and learns the others' addresses. It is used if a
+trial sum comes out right. Where GPUs don't see each other's memory, NCCL does every all-reduce.
 """
 
 import logging
 import time
 from collections.abc import Callable
+from typing import cast
 
 import torch
 import torch.distributed as dist
@@ -26,7 +26,7 @@ Exchange = Callable[[list[int]], list[list[int]]]  # everyone's numbers, in the 
 
 
 def peer_memory(rank: int, device: torch.device, exchange: Exchange) -> PeerMemory | None:
-    """Of a group that has met; all ranks get it, or none does."""
+    """The memory of a group that has joined; all ranks get it, or none does."""
     cards = [card for (card,) in exchange([device.index or 0])]
     if triton.lack() or not PEER_MEMORY.is_on:
         return None
@@ -38,7 +38,8 @@ def peer_memory(rank: int, device: torch.device, exchange: Exchange) -> PeerMemo
         _LOG.warning("the cards' shared memory cannot be used, so NCCL adds up everything: %s", error)
         memory = None
     # Nobody says that it is there before everyone has emptied the flags.
-    if not all(is_there for (is_there,) in exchange([memory is not None])):
+    are_all_there = all(is_there for (is_there,) in exchange([memory is not None]))
+    if memory is None or not are_all_there:
         return None
     return memory if all(is_right for (is_right,) in exchange([_adds_up(memory, device)])) else None
 
@@ -49,7 +50,7 @@ def _shared(rank: int, device: torch.device) -> PeerMemory:
     own = symmetric_memory.empty(_FLAGS_BYTES + ROOMS * _ROOM_BYTES, dtype=torch.uint8, device=device)
     own[:_FLAGS_BYTES].zero_()
     torch.cuda.synchronize(device)
-    shared = symmetric_memory.rendezvous(own, dist.group.WORLD)
+    shared = symmetric_memory.rendezvous(own, cast(dist.ProcessGroup, dist.group.WORLD))
     _KEPT.append(own)
     flags = torch.tensor(shared.buffer_ptrs, dtype=torch.int64, device=device)
     rounds = torch.zeros(_ROWS, dtype=torch.int32, device=device)
@@ -57,7 +58,7 @@ def _shared(rank: int, device: torch.device) -> PeerMemory:
 
 
 def _adds_up(memory: PeerMemory, device: torch.device) -> bool:
-    """Whether all ranks' numbers come to their sum, round after round."""
+    """Whether trial sums over all ranks come out right, round after round."""
     from ....kernels.triton.unproven.sum_of_ranks import sum_and_norm  # imports triton
 
     own = torch.full((_ROWS, 256), memory.rank + 1.0, dtype=torch.bfloat16, device=device)

@@ -1,8 +1,7 @@
-"""A GPU's first steps, before any request: kernels are compiled and tuned, and what steps take of memory is measured.
+"""Warms a GPU up before the first request: compiles and tunes kernels, and measures the memory that steps take.
 
-The largest step there may be, and prompts and answers of sizes that double, so that no later step meets a kernel that
-is not compiled, or a size that was not tuned. Their rows all write to one block, and what they compute is of no
-interest. Knows of requests only how many there may be, and what they may ask of a token's choice.
+It runs the largest step that can occur, and prompts and answers of sizes that double, so that no later step meets a
+kernel that is not compiled or a size that was not tuned. All rows write to one block, and their results are not used.
 """
 
 import logging
@@ -35,8 +34,8 @@ _NUM_TOP = (0, 5, 20)  # most likely tokens: as many as there are kernels for
 _LOGITS_AT_ONCE = 4  # the model's, their copies for log-probabilities, weights and order while a token is chosen
 
 
-class Needed(NamedTuple):
-    """Bytes beyond what stays."""
+class StepMemory(NamedTuple):
+    """Bytes that steps take beside weights and KV blocks."""
 
     step: int  # of the largest one
     graphs: int  # of all that are captured
@@ -50,8 +49,8 @@ def warm_up(
     device: torch.device,
     kept: Path,
     ranks: Parallel | None = None,
-) -> Needed:
-    """What steps will take; `kv` has one block, `kept` is the folder for what tuning finds."""
+) -> StepMemory:
+    """Returns the memory that steps will take; `kv` has one block, `kept` is the folder for tuning results."""
     start = time.perf_counter()
     table = SlotTable(
         size.num_slots, max_model_len, 1, kv.block_size, model.vocab_size, device, stretches=bool(model.stretches)
@@ -67,7 +66,7 @@ def warm_up(
     torch.cuda.empty_cache()
     seconds = time.perf_counter() - tuned
     _LOG.info("warm-up: kernels were ready in %.1f s, the largest steps took %.1f s", tuned - start, seconds)
-    return Needed(peak + size.num_slots * max_model_len * _FLOAT, graphs)
+    return StepMemory(peak + size.num_slots * max_model_len * _FLOAT, graphs)
 
 
 def _tune(model: Model, size: Size, kv: AnyKVCache, table: SlotTable, kept: Path) -> None:
@@ -88,7 +87,7 @@ def _tune(model: Model, size: Size, kv: AnyKVCache, table: SlotTable, kept: Path
 
 
 def _ask_for_more(model: Model, kv: AnyKVCache, table: SlotTable) -> None:
-    """What few rows ask for: a mask, penalties, log-probabilities."""
+    """Run the kernels that few rows need: masks, penalties, log-probabilities."""
     table.parameters.enter(0, _MORE, 1, seed=0, sample=0)
     logits = _computed(model, _decodes(1, 2), kv, table, _mask(1, model.vocab_size))
     for num_top in _NUM_TOP:
@@ -98,7 +97,7 @@ def _ask_for_more(model: Model, kv: AnyKVCache, table: SlotTable) -> None:
 
 
 def _peak(model: Model, size: Size, kv: AnyKVCache, table: SlotTable) -> int:
-    """What a step's tensors take at most."""
+    """The most bytes that a step's tensors take."""
     device = table.device
     torch.cuda.synchronize(device)
     torch.cuda.reset_peak_memory_stats(device)
@@ -114,7 +113,7 @@ def _peak(model: Model, size: Size, kv: AnyKVCache, table: SlotTable) -> int:
 
 
 def _computed(model: Model, rows: StepRows, kv: AnyKVCache, table: SlotTable, mask: Mask | None = None) -> torch.Tensor:
-    """The logits, of which tokens were chosen too."""
+    """Compute a step, sample its tokens, and return the logits."""
     batch = model.backend.batch(table, rows, kv)
     logits = model.logits(model.forward(batch), batch.logit_rows)
     sampling = SamplingRows(table.parameters, rows.slots, rows.ends, table.num_prompt[rows.slots], table.histories)
@@ -130,7 +129,7 @@ def _computed_with_all_logits(model: Model, rows: StepRows, kv: AnyKVCache, tabl
 
 
 def _mask(num_rows: int, vocab_size: int) -> Mask:
-    """That allows everything."""
+    """A mask that allows every token."""
     return Mask(numpy.arange(num_rows), numpy.full((num_rows, mask_bytes(vocab_size) // 4), -1, numpy.int32))
 
 
@@ -143,7 +142,7 @@ def _sizes_of_decodes(size: Size) -> Iterator[StepRows]:
 
 
 def _sizes_of_prompts(longest: int) -> Iterator[StepRows]:
-    """Prompts alone."""
+    """Steps of prompts alone."""
     length = 2
     while length < longest:
         yield _rows([0], [length])

@@ -1,7 +1,7 @@
 """Matrices that a checkpoint stores as integers, read from the layouts of the tools that made them.
 
 A layout is a row here and a file beside this one. Which modules are quantized shows in the tensors that are there: a
-head or a projection that was left out is a plain float matrix. Knows nothing of layers or kernels.
+head or a projection that was left out is a plain float matrix.
 """
 
 from collections.abc import Callable

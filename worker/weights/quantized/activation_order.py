@@ -1,7 +1,7 @@
-"""Groups in the order of activations (`desc_act`): which inputs share a scale is a list, not a stretch of neighbours.
+"""Groups in the order of activations (`desc_act`): the inputs that share a scale are listed, not neighbours.
 
 Values are put into the order of their groups. A rank that has some of the inputs has some of each group; its groups are
-filled up with values that add nothing. Knows no layout.
+filled up with values that add nothing.
 """
 
 import torch

@@ -2,7 +2,7 @@
 
   qweight  int32 [in, out / 8]     qzeros  int32 [groups, out / 8]     scales  float [groups, out]
 
-Of a word's eight values the one in the lowest bits is output 0, the next one output 2. Knows nothing of other layouts.
+Of a word's eight values the one in the lowest bits is output 0, the next one output 2.
 """
 
 from torch import Tensor

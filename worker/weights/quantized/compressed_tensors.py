@@ -8,7 +8,6 @@
   both             weight_scale       float [out, groups], [out, 1] for a row, [1] for the whole matrix
 
 Scales of activations that a checkpoint may bring are passed over: rows are measured as they come.
-Knows nothing of other layouts.
 """
 
 import torch

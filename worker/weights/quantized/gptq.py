@@ -4,7 +4,7 @@
   scales   float [groups, out]                g_idx   int32 [in]: the group of each input
 
 In the first version of the format a zero is stored less 1. With activation order (`desc_act`) the groups are spread
-over the inputs. Knows nothing of other layouts.
+over the inputs.
 """
 
 from ....kernels.quantized_part import QuantizedPart

@@ -1,7 +1,4 @@
-"""What the layouts have in common: the tensors of one module, a rank's share of its matrix, and packed integers.
-
-Knows no layout.
-"""
+"""What the layouts have in common: the tensors of one module, a rank's share of its matrix, and packed integers."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

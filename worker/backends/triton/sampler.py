@@ -1,25 +1,23 @@
-"""Tokens of a captured step on a GPU, chosen by one more graph, which reads the step's columns and logits.
+"""Samples the tokens of a captured step on a GPU by one more graph, which reads the step's columns and logits.
 
-It is a graph of its own because masks come late: the step is computed while they are awaited. Whatever else a replay
-reads stands at fixed addresses too: the table of parameters, the histories, room for masks. Steps that were launched
-kernel by kernel, and rows whose logits are adjusted, have their tokens chosen by launches: the same tokens.
-Knows nothing of how a token is chosen.
+It is a graph of its own because grammar masks come late: the step is computed while they are awaited. All else that a
+replay reads is at fixed addresses too: the table of parameters, the histories, room for masks. Steps that were launched
+kernel by kernel, and rows whose logits are adjusted, are sampled by separate launches, to the same tokens.
 """
 
 import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy
 import torch
 from torch import Tensor
 
 from ....kernels.sampling import NO_ROW, DeviceMask
-from ...device import pinned
-from ...sampler import Choose, Mask, ParameterTable, Sampled, SamplingRows, are_adjusted, sample_by_race
-from ...steps.on_host import departed
+from ...device import pinned, wait_for_host_copies
+from ...sampler import Choose, Mask, ParameterTable, SamplerOutput, SamplingRows, are_adjusted, sample_by_race
 from .decoder import Graph, GraphedDecoder
 from .device_batch import StepColumns
 
@@ -28,39 +26,39 @@ _LOG = logging.getLogger(__name__)
 Replay = Callable[[], Tensor]  # gives the tokens of all rows
 
 
-class Kind(NamedTuple):
-    """What a graph is for."""
+class SamplingKind(NamedTuple):
+    """The kind of sampling that a graph does."""
 
     are_best: bool
     is_masked: bool
 
 
 @dataclass
-class GraphedChoice:
-    """Stands in for the sampler."""
+class GraphedSampler:
+    """Replaces the sampler for steps that were captured."""
 
     runs: GraphedDecoder
     choose: Choose
     _room: DeviceMask | None = None
 
-    def __call__(self, logits: Tensor, rows: SamplingRows, mask: Mask | None) -> Sampled:
+    def __call__(self, logits: Tensor, rows: SamplingRows, mask: Mask | None) -> SamplerOutput:
         graph = self.runs.graph_of(logits)
         if graph is None or are_adjusted(rows):
             return sample_by_race(self.choose, logits, rows, mask)
         if mask is not None:
             self._take(mask, rows, graph.size)
-        replay = self.captured(graph, rows.parameters, rows.histories, Kind(rows.are_greedy, mask is not None))
-        departed(logits.device)  # what the last replay chose lay where this one's tokens will
-        return Sampled(replay()[: len(rows)])
+        replay = self.captured(graph, rows.parameters, rows.histories, SamplingKind(rows.are_greedy, mask is not None))
+        wait_for_host_copies(logits.device)  # what the last replay chose lay where this one's tokens will
+        return SamplerOutput(replay()[: len(rows)])
 
-    def captured(self, graph: Graph, parameters: ParameterTable, histories: Tensor, kind: Kind) -> Replay:
-        """The choice of a graph's tokens, captured if it was not yet."""
+    def captured(self, graph: Graph, parameters: ParameterTable, histories: Tensor, kind: SamplingKind) -> Replay:
+        """The graph that samples a step graph's tokens, captured on first use."""
         if kind not in graph.choices:
             graph.choices[kind] = self._captured(graph, parameters, histories, kind)
         return graph.choices[kind]
 
     def _take(self, mask: Mask, rows: SamplingRows, size: int) -> None:
-        """Put it where graphs of so many rows read it, before any of them is captured: that runs it, too."""
+        """Copy the mask to where graphs of this size read it, before one is captured, since capturing runs it once."""
         lines = numpy.full(size, NO_ROW, numpy.int32)
         lines[mask.rows] = numpy.arange(len(mask.rows))
         self._room_for(rows.parameters).take(*(pinned(torch.from_numpy(part)) for part in (lines, mask.bits)))
@@ -71,14 +69,15 @@ class GraphedChoice:
             self._room = DeviceMask.room(most, parameters.vocab_size, parameters.device)
         return self._room
 
-    def _captured(self, graph: Graph, parameters: ParameterTable, histories: Tensor, kind: Kind) -> Replay:
+    def _captured(self, graph: Graph, parameters: ParameterTable, histories: Tensor, kind: SamplingKind) -> Replay:
         start = time.perf_counter()
         columns = StepColumns.shaped(graph.columns, graph.size)
         draws = parameters.device_draws(histories, columns.slots, columns.ends, kind.are_best)
         mask = self._room_for(parameters).first(graph.size) if kind.is_masked else None
 
         def choice() -> Tensor:
-            return self.choose(graph.logits, draws, mask)
+            # A step is replayed before its tokens are chosen.
+            return self.choose(cast(Tensor, graph.logits), draws, mask)
 
         replay = self.runs.capture_choice(choice)
         which = ("best" if kind.are_best else "drawn") + (", masked" if kind.is_masked else "")

@@ -19,9 +19,9 @@ from penstock.kernels.triton.sampling.race import choose
 from penstock.kernels.triton.step_inputs import prepare
 from penstock.protocol.messages import MaskFrame, StepPlan, column, mask_bytes, values
 from penstock.protocol.trace import Trace
-from penstock.worker.backends.triton.choice import GraphedChoice, Kind
 from penstock.worker.backends.triton.decoder import GraphedDecoder
 from penstock.worker.backends.triton.device_batch import DeviceBatch
+from penstock.worker.backends.triton.sampler import GraphedSampler, SamplingKind
 from penstock.worker.kv.kv_cache import DeviceKVCache, KVShape
 from penstock.worker.parallel import Parallel
 from penstock.worker.steps.runner import Runner
@@ -72,7 +72,7 @@ class TableDecoder:
 def runner_on(runs: GraphedDecoder) -> Runner:
     kv = DeviceKVCache.allocate(KVShape(1, 1, 16), 16, 16, "bf16", HOST)
     table = SlotTable(SPARE + 1, 16, 16, 16, VOCABULARY, HOST)
-    sample = GraphedChoice(runs, choose)
+    sample = GraphedSampler(runs, choose)
     return Runner(runs, kv, table, Parallel(), trace=Trace(None, "test"), batch=DeviceBatch, sample=sample)
 
 
@@ -151,14 +151,14 @@ def test_tokens_are_the_same_whether_their_choice_is_captured_or_launched(story)
     assert found == found_by(runner_on(captured(sizes=())), STORIES[story]), "and of other sizes"
 
 
-def kinds(runs: GraphedDecoder) -> set[Kind]:
+def kinds(runs: GraphedDecoder) -> set[SamplingKind]:
     return {kind for graph in runs._graphs.values() for kind in graph.choices}
 
 
 def test_steps_are_captured_by_what_their_rows_need():
     runs = captured()
     found = found_by(runner_on(runs), STORIES["masks of some, of one, of none"])
-    assert kinds(runs) == {Kind(False, True), Kind(False, False), Kind(True, True)}
+    assert kinds(runs) == {SamplingKind(False, True), SamplingKind(False, False), SamplingKind(True, True)}
     masked = (found[1][0][0], found[1][0][2], found[2][0][0], found[4][0][0])
     assert all(token in ALLOWED for (token,) in masked)
 
@@ -170,4 +170,4 @@ def test_a_step_with_adjusted_rows_is_launched_until_none_is_left():
     found_by(runner, [entered, *steps[:2]])
     assert kinds(runs) == set(), "row 2 is penalized, and row 3 may not end yet"
     runner.step(steps[2], no_mask)
-    assert kinds(runs) == {Kind(False, False)}
+    assert kinds(runs) == {SamplingKind(False, False)}
