@@ -16,10 +16,9 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from ...protocol.outputs import FunctionCall, ToolCall
-from .growing_text import GrowingText
+from .growing_text import GrowingText, Trimmed
 from .marks import CallForm, CallMarks, CallPiece, CallReader, ThoughtMarks, Tools
 from .search import Search, beginning, search
-from .trimmed import Trimmed
 
 
 @dataclass(slots=True)

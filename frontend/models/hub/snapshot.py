@@ -5,7 +5,10 @@ Where the hub can't be asked, or says no, what was downloaded before runs. Knows
 """
 
 import errno
+import re
 import shutil
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,10 +16,10 @@ from ....protocol.errors import ConfigError, ModelNotFoundError, PenstockError
 from ....protocol.sizes import size
 from ...commands.survey import ask_survey
 from ...console import logs
+from ...text.convert_tokenizer import VOCABULARY_FILES
 from ..model_names import HubName
 from .cache import bytes_of_blob, cache_root, cached_snapshot, missing_weights, remember, snapshot_folder
 from .download import Damaged, download
-from .needed_files import is_description, is_vocabulary, is_weights, other_weights
 from .progress import DownloadProgress, download_progress
 from .repository import HubFile, Listing, hub_errors, listing_of, reason_of
 
@@ -183,3 +186,32 @@ def _broken_off(error: Exception, model: HubName) -> PenstockError:
     else:
         why, then = reason_of(error, model), "What came is in the cache, and the same call goes on from there"
     return PenstockError(f"The download of {model} broke off: {why}. {then}.")
+
+
+# Some models come with several templates, and `penstock convert --per-rank` lists each rank's pieces.
+_STEM = r"[^/\\\x00-\x1f]{1,200}"
+_DESCRIPTIONS = re.compile(
+    rf"{_STEM}\.(json|jinja)|additional_chat_templates/{_STEM}\.jinja|rank-\d+-of-\d+/pieces\.json"
+)
+_WEIGHTS = re.compile(rf"(rank-\d+-of-\d+/)?{_STEM}\.safetensors")
+# The same weights once more, as Mistral's own code names them, and what belongs to an adapter.
+_NOT_THE_MODEL = ("consolidated", "adapter_model")
+# How others store weights, for a sentence that says what there is instead.
+_OTHER_WEIGHTS = (".bin", ".gguf", ".pt", ".pth", ".h5", ".msgpack", ".pdparams", ".onnx")
+
+
+def is_description(name: str) -> bool:
+    return _DESCRIPTIONS.fullmatch(name) is not None
+
+
+def is_vocabulary(name: str) -> bool:
+    return any("/" not in name and fnmatchcase(name, pattern) for pattern in VOCABULARY_FILES)
+
+
+def is_weights(name: str) -> bool:
+    return _WEIGHTS.fullmatch(name) is not None and not name.startswith(_NOT_THE_MODEL)
+
+
+def other_weights(names: Iterable[str]) -> list[str]:
+    """Kinds of files that hold weights and that nobody here reads."""
+    return sorted({suffix for name in names for suffix in _OTHER_WEIGHTS if name.endswith(suffix)})

@@ -32,7 +32,7 @@ from ....protocol.runtime_directory import RuntimeDirectory
 from ....protocol.sockets import Inbox, Outbox
 from ....protocol.start_progress import StartProgress
 from ...console import logs
-from ...console.start_bar import StartBar
+from ...console.progress import StartBar
 from .roll_call import RollCall
 from .tree_files import TreeFiles
 

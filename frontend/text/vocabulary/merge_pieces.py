@@ -4,7 +4,7 @@ of several. Unused pieces take part, and fall apart again at the end.
 
 from heapq import heapify, heappop, heappush
 
-from .piece_index import PieceIndex
+from .pieces import PieceIndex
 from .sentencepiece_model import Algorithm, Kind, SentencePieceModel
 
 _MERGED = (Kind.NORMAL, Kind.USER_DEFINED, Kind.UNUSED)

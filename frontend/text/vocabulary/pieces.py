@@ -2,6 +2,13 @@
 
 from collections.abc import Iterable, Iterator
 
+LONGEST_PIECE = 1024  # characters, or bytes
+
+
+def check_length(piece: str | bytes, name: str) -> None:
+    if len(piece) > LONGEST_PIECE:
+        raise ValueError(f"{name} has the length {len(piece):,}, and none is longer than {LONGEST_PIECE:,}")
+
 
 class PieceIndex:
     def __init__(self, pieces: Iterable[str]) -> None:
