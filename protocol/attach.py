@@ -101,28 +101,28 @@ class Attach(Message):
     may_add: bool = False  # a model that the daemon doesn't know may be added
 
 
-class AskedConversation(Part):
+class WireConversation(Part):
     messages: list[Any]
     tools: list[Any] | None
     chat_template: str | None
     options: dict[str, Any]
 
 
-class AskedRequest(Part):
+class WireRequest(Part):
     """Text, token ids, or a conversation."""
 
     number: int
     params: int  # place in `Ask.params`
     text: str | None = None
     token_ids: bytes | None = None
-    conversation: AskedConversation | None = None
+    conversation: WireConversation | None = None
     is_streamed: bool = False
 
 
 class Ask(Message):
     """Requests with their parameters, each set of them once."""
 
-    requests: list[AskedRequest]
+    requests: list[WireRequest]
     params: list[SamplingParams]
     beams: BeamSearchParams | None = None  # of all the requests
 
@@ -153,7 +153,7 @@ class AskStats(Message):
 
 class AskRender(Message):
     query: int
-    conversation: AskedConversation
+    conversation: WireConversation
     add_generation_prompt: bool
 
 
@@ -226,7 +226,7 @@ class Declined(Message):
     is_disagreement: bool
 
 
-class Piece(Part):
+class OutputDelta(Part):
     """What is new of one request: of a streamed one since the last piece, of any other all."""
 
     number: int
@@ -241,8 +241,8 @@ class Piece(Part):
     prompt_logprobs: list[LogprobsByToken | None] | None = None
 
 
-class Pieces(Message):
-    pieces: list[Piece]
+class OutputDeltas(Message):
+    deltas: list[OutputDelta]
 
 
 class StillWorking(Message):
@@ -297,7 +297,7 @@ class Answer(Message):
     status: DaemonStatus | None = None
 
 
-FromDaemon = Attached | Declined | StillWorking | Pieces | Failed | Answer
+FromDaemon = Attached | Declined | StillWorking | OutputDeltas | Failed | Answer
 
 
 # --- frames and addresses --------------------------------------------------------------------------------------------

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from penstock import SamplingParams
-from penstock.frontend.session.attached.connection import Line
-from penstock.protocol.attach import ATTACH_PROTOCOL, Ask, AskedRequest, Attach, Attached, Pieces
+from penstock.frontend.session.attached.connection import DaemonConnection
+from penstock.protocol.attach import ATTACH_PROTOCOL, Ask, Attach, Attached, OutputDeltas, WireRequest
 from penstock.protocol.messages import column
 
 _TAKEN = 1 << 18
@@ -22,21 +22,21 @@ _EVENT = b"data: {"
 
 def pieces_over_the_socket(address: Path, model: str, prompts: Sequence[Sequence[int]], tokens: int) -> int:
     """Have every prompt streamed, all at once; how many pieces came."""
-    line = Line(address)
+    line = DaemonConnection(address)
     try:
         line.send(Attach(ATTACH_PROTOCOL, model, model, {}))
         if not isinstance(attached := line.receive(), Attached):
             raise RuntimeError(f"not attached: {attached}")
         requests = [
-            AskedRequest(number, 0, token_ids=column(prompt), is_streamed=True) for number, prompt in enumerate(prompts)
+            WireRequest(number, 0, token_ids=column(prompt), is_streamed=True) for number, prompt in enumerate(prompts)
         ]
         line.send(Ask(requests, [SamplingParams(temperature=0, max_tokens=tokens, ignore_eos=True)]))
         running, count = len(prompts), 0
         while running:
-            if not isinstance(message := line.receive(), Pieces):
+            if not isinstance(message := line.receive(), OutputDeltas):
                 raise RuntimeError(f"no pieces: {message}")
-            count += len(message.pieces)
-            running -= sum(piece.finished for piece in message.pieces)
+            count += len(message.deltas)
+            running -= sum(piece.finished for piece in message.deltas)
         return count
     finally:
         line.close()

@@ -27,7 +27,7 @@ import psutil
 
 from penstock import LLM, SamplingParams
 from penstock.frontend.daemon.background import line_to, start_daemon, status_of, stop_daemon
-from penstock.protocol.attach import ATTACH_PROTOCOL, Ask, AskedRequest, Attach, frame
+from penstock.protocol.attach import ATTACH_PROTOCOL, Ask, Attach, WireRequest, frame
 
 Flood = Callable[[Path, str], None]
 _ATTACKER_BYTES = 4 << 30
@@ -66,7 +66,7 @@ def held_open(address: Path, model: str, sent: bytes, is_attached: bool, count: 
 
 
 def requests(count: int, params: SamplingParams, text: str = "Go on.", *, is_streamed: bool = False) -> bytes:
-    every = [AskedRequest(number, 0, text, is_streamed=is_streamed) for number in range(count)]
+    every = [WireRequest(number, 0, text, is_streamed=is_streamed) for number in range(count)]
     asks = [Ask(every[start : start + 512], [params]) for start in range(0, count, 512)]
     return b"".join(map(frame, asks))
 
@@ -98,7 +98,7 @@ FLOODS: dict[str, Flood | None] = {
     ),
     "100,000 requests": flood_of(lambda: requests(100_000, LONG)),
     "100,000 requests in one message": flood_of(
-        lambda: frame(Ask([AskedRequest(number, 0, "Go on.") for number in range(100_000)], [LONG]))
+        lambda: frame(Ask([WireRequest(number, 0, "Go on.") for number in range(100_000)], [LONG]))
     ),
     "1,000 streams with log-probabilities, unread": flood_of(
         lambda: requests(1000, HEAVY, "Go on. " * 60, is_streamed=True)

@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 from ...protocol.outputs import CompletionOutput, LogprobsByToken, RequestOutput
 from ..requests.prompts import Conversation
 from .prompts import Row
-from .repl.conversation import Piece
+from .repl.conversation import AnswerDelta
 
 
 class Headed(NamedTuple):
     """One answer and what stands above it."""
 
     heading: str
-    piece: Piece
+    piece: AnswerDelta
 
 
 def headed(number: int, row: Row, output: RequestOutput, *, is_alone: bool) -> Iterator[Headed]:
@@ -28,7 +28,7 @@ def headed(number: int, row: Row, output: RequestOutput, *, is_alone: bool) -> I
         if not is_alone or len(output.outputs) > 1:
             sample = f", answer {answer.index}" if len(output.outputs) > 1 else ""
             heading = heading_of(number, row, sample)
-        yield Headed(heading, Piece.of(answer))
+        yield Headed(heading, AnswerDelta.of(answer))
 
 
 def heading_of(number: int, row: Row, sample: str = "") -> str:

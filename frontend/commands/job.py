@@ -22,7 +22,7 @@ from .output import Replacement, Stream
 from .prompts import Row
 from .rendering import Rendering
 from .repl.answer_text import AnswerText, takes_colours
-from .repl.conversation import Answer, Piece
+from .repl.conversation import Answer, AnswerDelta
 from .resumption import Resumption
 
 
@@ -76,7 +76,7 @@ class Job:
             self.endings.count += 1
             self.endings.add_answer(row, answer.finish_reason, answer.num_output)
 
-    def _show(self, pieces: Iterator[Piece]) -> None:
+    def _show(self, pieces: Iterator[AnswerDelta]) -> None:
         """Thoughts are for people, who see them dimmed; a pipe gets the answer alone."""
         if self._is_terminal:
             screen = AnswerText(takes_colours())

@@ -1,7 +1,7 @@
 """What comes in from outside is checked here, once, and turned into what the engine takes.
 
 A mistake in the call (lists of different lengths) raises. What is wrong with one request, in itself or against this
-model, ends that request alone: it comes back as a `Pending` that was refused, with a sentence.
+model, ends that request alone: it comes back as a `PendingRequest` that was refused, with a sentence.
 Knows nothing of processes; it needs the tokenizer and the agreed memory plan.
 """
 
@@ -23,11 +23,11 @@ from ...protocol.sampling import SamplingParams
 from ..parsing import AnswerReader, Parsing, Parsings, ThoughtTokens
 from ..structured import grammar_of
 from ..text.end_tokens import in_vocabulary
+from ..text.template_input import too_long
 from ..text.tokenizer import Tokenizer
-from ..text.turn import too_long
 from .door_checks import CHECKS
-from .pending import Pending
-from .prompts import Asked, Params, paired
+from .pending_request import PendingRequest
+from .prompts import Params, ParsedPrompt, parse_prompts
 from .request import Notify
 from .seeds import counted_seed
 from .token_ids import packed_prompt
@@ -49,7 +49,7 @@ _Known = dict[int, _Settled]
 
 
 class Door:
-    """Makes `Pending`s; numbers them, and gives a seed to those that bring none."""
+    """Makes `PendingRequest`s; numbers them, and gives a seed to those that bring none."""
 
     def __init__(
         self,
@@ -77,9 +77,9 @@ class Door:
         """Of a prompt."""
         return self.config.limit_prompt_chars or 16 * self.plan.max_model_len
 
-    def asked(self, prompts: Iterable[Any], params: Params) -> Iterator[Asked]:
+    def parse(self, prompts: Iterable[Any], params: Params) -> Iterator[ParsedPrompt]:
         """Pair prompts with their parameters; lists of different lengths raise before anything runs."""
-        return paired(prompts, params, self.defaults)
+        return parse_prompts(prompts, params, self.defaults)
 
     def counting_for(self, seed: int | None, seeds: Iterator[int]) -> "Door":
         """The same door for one of several clients: seeds of requests that bring none are counted for each of them."""
@@ -93,28 +93,32 @@ class Door:
         own._client = client
         return own
 
-    def admit(self, asked: Sequence[Asked], notify: Notify, *, is_streamed: bool = False) -> list[Pending]:
+    def admit(
+        self, prompts: Sequence[ParsedPrompt], notify: Notify, *, is_streamed: bool = False
+    ) -> list[PendingRequest]:
         """Tokenize and check a group of requests; the refused ones among them are finished already."""
-        token_ids = self._token_ids(asked)
+        token_ids = self._token_ids(prompts)
         known: _Known = {}
         return [
-            self._admit_one(one, ids, notify, is_streamed, self._settled(one.params, known))
-            for one, ids in zip(asked, token_ids, strict=True)
+            self._admit_one(prompt, ids, notify, is_streamed, self._settled(prompt.params, known))
+            for prompt, ids in zip(prompts, token_ids, strict=True)
         ]
 
-    def _token_ids(self, asked: Sequence[Asked]) -> list[Sequence[int] | RequestError]:
+    def _token_ids(self, prompts: Sequence[ParsedPrompt]) -> list[Sequence[int] | RequestError]:
         """The ids given, or those of the text; too long a text isn't tokenized, its refusal follows."""
-        ids: list[Sequence[int] | RequestError] = [one.token_ids if one.token_ids is not None else () for one in asked]
+        ids: list[Sequence[int] | RequestError] = [
+            prompt.token_ids if prompt.token_ids is not None else () for prompt in prompts
+        ]
         limit = self.most_characters
         for is_chat in (False, True):
             places = [
                 place
-                for place, one in enumerate(asked)
-                if one.token_ids is None and one.text and len(one.text) <= limit
-                and one.is_chat is is_chat
+                for place, prompt in enumerate(prompts)
+                if prompt.token_ids is None and prompt.text and len(prompt.text) <= limit
+                and prompt.is_chat is is_chat
             ]  # fmt: skip
             if places:
-                texts = [asked[place].text or "" for place in places]
+                texts = [prompts[place].text or "" for place in places]
                 for place, found in zip(places, self._encoded(texts, adds=not is_chat), strict=True):
                     ids[place] = found
         return ids
@@ -130,18 +134,18 @@ class Door:
 
     def _admit_one(
         self,
-        asked: Asked,
+        parsed: ParsedPrompt,
         ids: Sequence[int] | RequestError,
         notify: Notify,
         is_streamed: bool,
         settled: _Settled,
-    ) -> Pending:
-        parsing = self.parsings.of_request(is_chat=asked.is_chat, has_tools=bool(asked.tools))
+    ) -> PendingRequest:
+        parsing = self.parsings.of_request(is_chat=parsed.is_chat, has_tools=bool(parsed.tools))
         try:
-            if asked.refusal:
-                raise RequestError(asked.refusal)
-            if asked.text is not None and len(asked.text) > self.most_characters:
-                raise RequestError(too_long(len(asked.text), self.most_characters))
+            if parsed.refusal:
+                raise RequestError(parsed.refusal)
+            if parsed.text is not None and len(parsed.text) > self.most_characters:
+                raise RequestError(too_long(len(parsed.text), self.most_characters))
             if isinstance(ids, RequestError):
                 raise ids
             packed = packed_prompt(ids, self.plan)
@@ -150,24 +154,24 @@ class Door:
             self._check_thoughts(settled.params, parsing)
             params, grammar, refusal = self._fitted(settled.params, len(ids)), settled.grammar, None
         except RequestError as error:
-            packed, params, grammar, refusal = b"", asked.params, None, str(error)
+            packed, params, grammar, refusal = b"", parsed.params, None, str(error)
         seed = params.seed if params.seed is not None else self._next_seed()
-        end = "" if parsing is None else self._prompt_end(asked, packed)
+        end = "" if parsing is None else self._prompt_end(parsed, packed)
         thought = self._thoughts.of(parsing, end)
-        number, beams = next(self._numbers), asked.beams
+        number, beams = next(self._numbers), parsed.beams
         now, client = time.time(), self._client
         is_parsed = parsing is not None
         prompt = Prompt(number, packed, params, seed, now, is_streamed, beams, thought, grammar, client, is_parsed)
-        readers = _readers(parsing, asked, prompt, end)
-        pending = Pending(prompt, asked.text, notify, readers, is_chat=asked.is_chat)
+        readers = _readers(parsing, parsed, prompt, end)
+        pending = PendingRequest(prompt, parsed.text, notify, readers, is_chat=parsed.is_chat)
         if refusal is not None:
             pending.refuse(400, refusal)
         return pending
 
-    def _prompt_end(self, asked: Asked, token_ids: bytes) -> str:
+    def _prompt_end(self, parsed: ParsedPrompt, token_ids: bytes) -> str:
         """As much of it as says whether a thought has begun."""
-        if asked.text is not None:
-            return asked.text[-_END_CHARACTERS:]
+        if parsed.text is not None:
+            return parsed.text[-_END_CHARACTERS:]
         return self.tokenizer.decode(values(token_ids)[-_END_TOKENS:], skip_special_tokens=False)[-_END_CHARACTERS:]
 
     def _settled(self, params: SamplingParams, known: _Known) -> _Settled:
@@ -246,12 +250,12 @@ class Door:
         return counted_seed(self._seed, next(self._seeds))
 
 
-def _readers(parsing: Parsing | None, asked: Asked, prompt: Prompt, prompt_end: str) -> list[AnswerReader]:
+def _readers(parsing: Parsing | None, parsed: ParsedPrompt, prompt: Prompt, prompt_end: str) -> list[AnswerReader]:
     """What takes each sample's text apart, if it is to be."""
     if parsing is None or not prompt.token_ids:
         return []
     return [
-        parsing.reader(prompt_end, asked.tools, partial(_call_id, prompt, sample))
+        parsing.reader(prompt_end, parsed.tools, partial(_call_id, prompt, sample))
         for sample in range(prompt.params.n)
     ]
 

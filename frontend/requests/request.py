@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 from ...protocol.errors import PenstockError
 from ...protocol.sampling import SamplingParams
-from .prompts import Asked, Params
+from .prompts import Params, ParsedPrompt
 
 _log = logging.getLogger(__name__)
 
@@ -41,10 +41,12 @@ class Request(ABC):
 RequestT = TypeVar("RequestT", bound=Request)
 
 
-class AnyDoor(Protocol[RequestT]):
+class DoorProtocol(Protocol[RequestT]):
     """Where what callers give becomes requests."""
 
     @property
     def defaults(self) -> SamplingParams: ...
-    def asked(self, prompts: Any, params: Params) -> Iterator[Asked]: ...
-    def admit(self, asked: Sequence[Asked], notify: Notify, *, is_streamed: bool = False) -> list[RequestT]: ...
+    def parse(self, prompts: Any, params: Params) -> Iterator[ParsedPrompt]: ...
+    def admit(
+        self, prompts: Sequence[ParsedPrompt], notify: Notify, *, is_streamed: bool = False
+    ) -> list[RequestT]: ...

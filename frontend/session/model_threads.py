@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from .threads import Threads
 
 
-def brought_templates() -> Threads:
+def request_template_threads() -> Threads:
     """For templates of clients. As many processes as threads: those without end share the cores with good ones."""
     return Threads("Chat templates", 8)
 
@@ -21,7 +21,8 @@ class ModelThreads:
     # Long ones, put together: what was computed waits as long as it must.
     answers: Threads = field(default_factory=lambda: Threads("Answers", 2, patience=math.inf))
     adapters: Threads = field(default_factory=lambda: Threads("Questions about adapters", 2, most_waiting=64))
-    brought: Threads = field(default_factory=brought_templates)  # the daemon has one for all of its models
+    # Of clients. The daemon has one for all of its models.
+    request_templates: Threads = field(default_factory=request_template_threads)
 
     def close(self) -> None:
         """Whoever waits for the model's own is told."""

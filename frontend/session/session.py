@@ -15,7 +15,7 @@ from ...protocol.messages import MemoryPlan
 from ...protocol.outputs import RequestOutput
 from ...protocol.sampling import SamplingParams
 from ..requests.prompts import Conversation, Messages, Params, Rendered, is_conversation
-from ..requests.request import AnyDoor, Notify, RequestT
+from ..requests.request import DoorProtocol, Notify, RequestT
 from .transport import Transport
 from .window import Window
 
@@ -37,7 +37,7 @@ class Session(ABC, Generic[RequestT]):
     plan: MemoryPlan | None  # once it is ready
     daemon: str | None  # where the one listens that holds it
     transport: Transport[RequestT]
-    door: AnyDoor[RequestT]  # once it is ready
+    door: DoorProtocol[RequestT]  # once it is ready
     adapters: Loras
     tokenizer: "Tokenizer"
 
@@ -86,7 +86,7 @@ class Session(ABC, Generic[RequestT]):
     def window(self, prompts: Iterable[Any], params: Params, notify: Notify, *, ordered: bool) -> Window[RequestT]:
         """Of many requests; `notify` hears of each that has ended."""
         self.transport.check()
-        asked = self.door.asked(prompts, params)
+        asked = self.door.parse(prompts, params)
         return Window(self.transport, self.door, asked, notify, self.config.window, self.take, ordered=ordered)
 
     def stream(
@@ -101,7 +101,7 @@ class Session(ABC, Generic[RequestT]):
         self.transport.check()
         if is_conversation(prompt):
             [prompt] = self.rendered([prompt], tools=tools, template_options=template_options)
-        [request] = self.door.admit(list(self.door.asked([prompt], params)), notify, is_streamed=True)
+        [request] = self.door.admit(list(self.door.parse([prompt], params)), notify, is_streamed=True)
         return Stream(self, request)
 
     def cancel(self, request_id: int) -> None:

@@ -9,7 +9,7 @@ import pytest
 from penstock.frontend.daemon import asks
 from penstock.frontend.daemon.asks import Ask
 from penstock.frontend.session.threads import Threads
-from penstock.protocol.attach import MOST_REQUESTS, AskedConversation, AskedRequest, PackedAsk
+from penstock.protocol.attach import MOST_REQUESTS, PackedAsk, WireConversation, WireRequest
 
 SESSION = SimpleNamespace(threads=SimpleNamespace(texts=Threads("Texts", 1)))
 
@@ -29,7 +29,7 @@ def wanted(found):
 
 
 def texts(count):
-    return [AskedRequest(number, 0, text="a") for number in range(count)]
+    return [WireRequest(number, 0, text="a") for number in range(count)]
 
 
 @pytest.mark.parametrize(
@@ -50,8 +50,8 @@ def test_what_many_requests_have_in_common_is_refused_once(monkeypatch, params, 
 
 
 def test_a_message_is_read_no_further_than_any_client_needs():
-    conversation = AskedConversation([[0] * 131_000], None, None, {})
-    found = ask([AskedRequest(number, 0, conversation=conversation) for number in range(20)], [{}])
+    conversation = WireConversation([[0] * 131_000], None, None, {})
+    found = ask([WireRequest(number, 0, conversation=conversation) for number in range(20)], [{}])
     refused = [one.refusal for one in found.requests]
     assert refused[:8] == [None] * 8 and refused[9] and all("1,048,576 values" in each for each in refused[9:])
 

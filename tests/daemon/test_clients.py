@@ -12,9 +12,9 @@ from builders.daemon import wait_for
 from builders.plain_client import PlainClient
 
 from penstock import SamplingParams
-from penstock.frontend.session.attached.connection import Line
+from penstock.frontend.session.attached.connection import DaemonConnection
 from penstock.protocol import attach
-from penstock.protocol.attach import ATTACH_PROTOCOL, Ask, AskedRequest, Attach, frame, is_own_user
+from penstock.protocol.attach import ATTACH_PROTOCOL, Ask, Attach, WireRequest, frame, is_own_user
 
 GREEDY = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True)
 LONG = SamplingParams(max_tokens=450, ignore_eos=True)
@@ -94,27 +94,27 @@ class stopped_client:
     """Asks for streams and reads only when it is over."""
 
     def __init__(self, daemon, count):
-        self.line, self.count = Line(daemon.address), count
+        self.connection, self.count = DaemonConnection(daemon.address), count
 
     def __enter__(self):
-        self.line.send(Attach(ATTACH_PROTOCOL, "pocket", "pocket", {}))
-        self.line.receive()
+        self.connection.send(Attach(ATTACH_PROTOCOL, "pocket", "pocket", {}))
+        self.connection.receive()
         params = SamplingParams(max_tokens=300, ignore_eos=True, detokenize=False)
-        requests = [AskedRequest(number, 0, "Go on.", is_streamed=True) for number in range(self.count)]
-        self.line.send(Ask(requests, [params]))
+        requests = [WireRequest(number, 0, "Go on.", is_streamed=True) for number in range(self.count)]
+        self.connection.send(Ask(requests, [params]))
         return self
 
     def told(self):
         token_ids = [[] for _ in range(self.count)]
         running = self.count
         while running:
-            for piece in self.line.receive().pieces:
+            for piece in self.connection.receive().deltas:
                 token_ids[piece.number] += piece.samples[0].token_ids
                 running -= piece.finished
         return token_ids
 
     def __exit__(self, *exception):
-        self.line.close()
+        self.connection.close()
 
 
 HOSTILE = {
@@ -122,11 +122,11 @@ HOSTILE = {
     "an endless frame": b"\xff\xff\xff\xff",
     "not msgpack": b"\x04\x00\x00\x00\xc1\xc1\xc1\xc1",
     "a message of nobody's": frame(attach.Declined(attach.Failure("x", "y"), True)),
-    "a request before attaching": frame(Ask([AskedRequest(0, 0, "x")], [SamplingParams()])),
+    "a request before attaching": frame(Ask([WireRequest(0, 0, "x")], [SamplingParams()])),
     "parameters that aren't there": frame(Attach(ATTACH_PROTOCOL, "pocket", "pocket", {}))
-    + frame(Ask([AskedRequest(0, 7, "x")], [SamplingParams()])),
+    + frame(Ask([WireRequest(0, 7, "x")], [SamplingParams()])),
     "token ids cut short": frame(Attach(ATTACH_PROTOCOL, "pocket", "pocket", {}))
-    + frame(Ask([AskedRequest(0, 0, token_ids=b"\x01\x02\x03")], [SamplingParams()])),
+    + frame(Ask([WireRequest(0, 0, token_ids=b"\x01\x02\x03")], [SamplingParams()])),
     "half a frame, then the end": b"\x40\x00\x00\x00half",
 }
 

@@ -19,12 +19,12 @@ from penstock.protocol.attach import (
     LONGEST_FIRST_FRAME,
     LONGEST_FRAME,
     Ask,
-    AskedConversation,
-    AskedRequest,
     Attach,
     Declined,
     Drop,
     Failed,
+    WireConversation,
+    WireRequest,
     frame,
 )
 from penstock.protocol.messages import column
@@ -63,7 +63,7 @@ def answers(llm):
 
 
 def text(number, said="Go on.", **given):
-    return AskedRequest(number, 0, said, **given)
+    return WireRequest(number, 0, said, **given)
 
 
 # --- messages --------------------------------------------------------------------------------------------------------
@@ -165,7 +165,7 @@ def test_who_is_refused_a_model_has_no_lease_and_is_a_stranger_again(small, good
 
 
 def conversation(messages, **options):
-    return AskedConversation(messages, None, None, options)
+    return WireConversation(messages, None, None, options)
 
 
 HELLO = [{"role": "user", "content": "Hello"}]

@@ -20,7 +20,7 @@ from penstock.frontend.daemon.served import Served
 from penstock.frontend.daemon.strangers import make_room
 from penstock.frontend.requests.budget import Budget, BudgetError
 from penstock.frontend.session.threads import Threads
-from penstock.protocol.attach import AskedConversation, AskRender, AskStatus, DaemonStatus, frame
+from penstock.protocol.attach import AskRender, AskStatus, DaemonStatus, WireConversation, frame
 
 MIB = 1 << 20
 
@@ -184,7 +184,7 @@ class NotReady:
 
 
 def render(number: int, *messages: object) -> bytes:
-    return frame(AskRender(number, AskedConversation(list(messages), None, None, {}), True))
+    return frame(AskRender(number, WireConversation(list(messages), None, None, {}), True))
 
 
 def test_a_question_is_charged_until_it_is_answered():

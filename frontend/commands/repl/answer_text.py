@@ -6,7 +6,7 @@ What a model writes cannot steer the terminal. Knows nothing of where an answer 
 import os
 import sys
 
-from .conversation import Piece
+from .conversation import AnswerDelta
 from .wrapping import Wrapper
 
 DIM, PLAIN = "\x1b[2m", "\x1b[0m"
@@ -44,7 +44,7 @@ class AnswerText:
         self.is_at_start = True  # of a line
         self._wrapper = Wrapper(columns)
 
-    def write(self, piece: Piece) -> None:
+    def write(self, piece: AnswerDelta) -> None:
         # Line ends before a thought or an answer belong to the tags around them.
         if thought := piece.thought if self.is_thinking else piece.thought.lstrip("\n"):
             if not self.is_thinking:

@@ -17,14 +17,14 @@ from ..loading import load
 _OF_ONE_MODEL = ("tokenizer", "revision", "chat_template", "served_model_name")
 
 
-class ChosenModel:
+class ChatModel:
     def __init__(self, name: str, options: dict[str, Any]) -> None:
         self.name = name
         self._options = options
         self.llm = load(name, options)
         self.is_open = True
 
-    def __enter__(self) -> "ChosenModel":
+    def __enter__(self) -> "ChatModel":
         return self
 
     def __exit__(self, *exception: object) -> None:

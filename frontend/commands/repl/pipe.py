@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 
 from ...console.standard_error import write_line
-from .conversation import Piece
+from .conversation import AnswerDelta
 from .typed import Typed, read_typed
 
 
@@ -26,7 +26,7 @@ class Pipe:
     def read(self) -> Typed:
         return read_typed(_line)
 
-    def show(self, pieces: Iterator[Piece]) -> None:
+    def show(self, pieces: Iterator[AnswerDelta]) -> None:
         """A Ctrl-C here ends the program, as in any pipe."""
         last = ""
         for piece in pieces:

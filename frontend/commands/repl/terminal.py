@@ -16,7 +16,7 @@ from typing import Any
 
 from .answer_text import DIM, PLAIN, AnswerText, takes_colours, wrapped
 from .completion import Complete, readline_completer
-from .conversation import Piece
+from .conversation import AnswerDelta
 from .history import add_to_history, history_file, read_history
 from .typed import Typed, read_typed
 
@@ -108,7 +108,7 @@ class Terminal:
             readline.add_history(text)
             add_to_history(self.history, text)
 
-    def show(self, pieces: Iterator[Piece]) -> None:
+    def show(self, pieces: Iterator[AnswerDelta]) -> None:
         """Write an answer as it comes; a Ctrl-C stops it."""
         answer = AnswerText(self.is_coloured)
         with _silent_keyboard():
@@ -120,7 +120,7 @@ class Terminal:
             finally:
                 answer.end()
 
-    def _next(self, pieces: Iterator[Piece]) -> Piece | None:
+    def _next(self, pieces: Iterator[AnswerDelta]) -> AnswerDelta | None:
         # A Ctrl-C hits the wait for a piece, never the writing of one: where the writing stands is always known.
         try:
             self._may_interrupt = True

@@ -27,7 +27,7 @@ from .repository import HubFile, Listing, hub_errors, listing_of, reason_of
 _TOKENIZERS = {"tokenizer.json", "vocab.json", "tekken.json"}
 
 
-class Wanted(NamedTuple):
+class FileKinds(NamedTuple):
     """Which kinds of a model's files."""
 
     weights: bool = True
@@ -38,7 +38,7 @@ class NotOnHub(ModelNotFoundError):
     """The hub gave nothing, and nothing is cached; the message is a clause of a sentence."""
 
 
-def snapshot(model: HubName, wanted: Wanted, *, is_quiet: bool = False) -> Path:
+def snapshot(model: HubName, wanted: FileKinds, *, is_quiet: bool = False) -> Path:
     """Its folder in the hub's cache, with what was missing downloaded. Raises `NotOnHub` where there is no such model,
     `ConfigError` where it wouldn't run, and another `PenstockError` where the download broke off."""
     try:
@@ -60,7 +60,7 @@ def require_listed(model: HubName) -> None:
     try:
         listing_of(model)
     except hub_errors() as error:
-        _cached(model, Wanted(), reason_of(error, model))
+        _cached(model, FileKinds(), reason_of(error, model))
 
 
 class _Parts(NamedTuple):
@@ -68,7 +68,7 @@ class _Parts(NamedTuple):
     weights: list[HubFile]
 
 
-def _parts(listing: Listing, wanted: Wanted) -> _Parts:
+def _parts(listing: Listing, wanted: FileKinds) -> _Parts:
     has_tokenizer = any(file.name == "tokenizer.json" for file in listing.files)
     descriptions = [
         file
@@ -117,7 +117,7 @@ def _fetch_weights(listing: Listing, weights: list[HubFile], missing: list[HubFi
         progress.close()
 
 
-def _judge_listing(listing: Listing, parts: _Parts, wanted: Wanted) -> None:
+def _judge_listing(listing: Listing, parts: _Parts, wanted: FileKinds) -> None:
     """Refuse a repository that lacks what every model has, before anything of it is fetched."""
     names = {file.name for file in listing.files}
     lacks = ""
@@ -163,7 +163,7 @@ def _bytes_left(model: HubName, file: HubFile) -> int:
     return max(0, file.size - bytes_of_blob(model.id, file.etag)) if file.etag else file.size
 
 
-def _cached(model: HubName, wanted: Wanted, why: str) -> Path:
+def _cached(model: HubName, wanted: FileKinds, why: str) -> Path:
     """What was downloaded before, if all of it is there."""
     folder = cached_snapshot(model)
     missing = missing_weights(folder, model.id) if folder is not None and wanted.weights else []

@@ -20,7 +20,7 @@ from ....protocol.attach import (
     Declined,
     Failed,
     FromDaemon,
-    Pieces,
+    OutputDeltas,
     StillWorking,
     frame,
     frame_length,
@@ -32,11 +32,11 @@ from ....protocol.errors import EngineDeadError, PenstockError, same_error
 from ....protocol.wire import Message
 
 _CONNECT_SECONDS = 5
-News = Attached | Declined | Pieces | Failed | Answer  # what is left of `FromDaemon` without signs of life
+DaemonMessage = Attached | Declined | OutputDeltas | Failed | Answer  # `FromDaemon` without signs of life
 _decoder: msgspec.msgpack.Decoder[FromDaemon] = msgspec.msgpack.Decoder(FromDaemon)
 
 
-class Line:
+class DaemonConnection:
     """Open from the constructor on; raises OSError where nobody listens."""
 
     def __init__(self, address: Path) -> None:
@@ -72,7 +72,7 @@ class Line:
         except OSError as error:
             raise self.lost() from error
 
-    def receive(self) -> News | None:
+    def receive(self) -> DaemonMessage | None:
         """The next message; None when the daemon has ended or hung up, or says what no daemon of this version does."""
         with suppress(OSError, ValueError, msgspec.DecodeError, PenstockError):
             while len(header := self._reader.read(HEADER_BYTES)) == HEADER_BYTES:

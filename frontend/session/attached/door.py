@@ -9,12 +9,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ....protocol.attach import AskedConversation, AskedRequest, Attached
+from ....protocol.attach import Attached, WireConversation, WireRequest
 from ....protocol.errors import RequestError
 from ....protocol.sampling import SamplingParams
 from ...requests.conversation_checks import check_conversation
 from ...requests.plain_types import plain
-from ...requests.prompts import Asked, Conversation, Params, paired
+from ...requests.prompts import Conversation, Params, ParsedPrompt, parse_prompts
 from ...requests.request import Notify
 from ...requests.token_ids import packed_prompt
 from ...requests.tool_schemas import tool_schema
@@ -30,25 +30,27 @@ class AttachedDoor:
     def defaults(self) -> SamplingParams:
         return self.attached.defaults
 
-    def asked(self, prompts: Iterable[Any], params: Params) -> Iterator[Asked]:
-        return paired(prompts, params, self.defaults)
+    def parse(self, prompts: Iterable[Any], params: Params) -> Iterator[ParsedPrompt]:
+        return parse_prompts(prompts, params, self.defaults)
 
-    def admit(self, asked: Sequence[Asked], notify: Notify, *, is_streamed: bool = False) -> list[AttachedRequest]:
+    def admit(
+        self, prompts: Sequence[ParsedPrompt], notify: Notify, *, is_streamed: bool = False
+    ) -> list[AttachedRequest]:
         """One request each; what cannot even be sent is finished already."""
-        return [self._admit_one(one, notify, is_streamed) for one in asked]
+        return [self._admit_one(prompt, notify, is_streamed) for prompt in prompts]
 
-    def _admit_one(self, asked: Asked, notify: Notify, is_streamed: bool) -> AttachedRequest:
-        wire = AskedRequest(next(self._numbers), 0, is_streamed=is_streamed)
-        request = AttachedRequest(asked, wire, notify)
+    def _admit_one(self, prompt: ParsedPrompt, notify: Notify, is_streamed: bool) -> AttachedRequest:
+        wire = WireRequest(next(self._numbers), 0, is_streamed=is_streamed)
+        request = AttachedRequest(prompt, wire, notify)
         try:
-            if asked.refusal:
-                raise RequestError(asked.refusal)
-            if asked.conversation is not None:
-                wire.conversation = on_the_wire(asked.conversation)
-            elif asked.token_ids is not None:
-                wire.token_ids = packed_prompt(asked.token_ids, self.attached.plan)
-            elif asked.text is not None:
-                wire.text = well_formed(asked.text)
+            if prompt.refusal:
+                raise RequestError(prompt.refusal)
+            if prompt.conversation is not None:
+                wire.conversation = on_the_wire(prompt.conversation)
+            elif prompt.token_ids is not None:
+                wire.token_ids = packed_prompt(prompt.token_ids, self.attached.plan)
+            elif prompt.text is not None:
+                wire.text = well_formed(prompt.text)
         except RequestError as error:
             request.refuse(str(error))
         except RecursionError:
@@ -58,11 +60,11 @@ class AttachedDoor:
         return request
 
 
-def on_the_wire(conversation: Conversation) -> AskedConversation:
+def on_the_wire(conversation: Conversation) -> WireConversation:
     """In plain types; functions among the tools become their schemas, a file its template."""
     check_conversation(conversation.messages)
     tools = conversation.tools
-    return AskedConversation(
+    return WireConversation(
         _carried(conversation.messages),
         None if tools is None else [_carried(tool_schema(tool)) for tool in tools],
         _template(conversation.chat_template),

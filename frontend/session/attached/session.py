@@ -32,7 +32,7 @@ class AttachedSession(Session[AttachedRequest]):
         self.transport = transport
         self.attached = attached
         self.plan = attached.plan
-        self.daemon = str(transport.line.address)
+        self.daemon = str(transport.connection.address)
         self.config = config
         self.is_quiet = is_quiet
         self.door = AttachedDoor(attached)

@@ -2,7 +2,7 @@
 
 One thread reads everything that the tree says, so any number of the caller's threads and event loops may wait. When a
 process of the tree dies, the thread ends the rest and every request fails with the cause.
-A `Pending` is filled and its owner told; who waits for it, and how, is not known here.
+A `PendingRequest` is filled and its owner told; who waits for it, and how, is not known here.
 """
 
 import itertools
@@ -26,7 +26,7 @@ from ....protocol.messages import (
 )
 from ....protocol.stats import Stats, StatsQuery
 from ...models.model_files import ModelFiles
-from ...requests.pending import Pending
+from ...requests.pending_request import PendingRequest
 from ..transport import CLOSED_MEANWHILE, Transport
 from .tree import Tree
 from .tree_watch import TreeWatch
@@ -37,7 +37,7 @@ _STATS_SECONDS = 10.0
 _GROUP = 64
 
 
-class TreeTransport(Transport[Pending]):
+class TreeTransport(Transport[PendingRequest]):
     """The way to one private tree, which it owns: starts with the constructor, ends with `close()`."""
 
     def __init__(self, config: EngineConfig, files: ModelFiles, shown: Sequence[str] = ()) -> None:
@@ -76,7 +76,7 @@ class TreeTransport(Transport[Pending]):
             raise
         return self.plan
 
-    def submit(self, requests: Sequence[Pending]) -> None:
+    def submit(self, requests: Sequence[PendingRequest]) -> None:
         self.check()
         self._begin(requests)
         for prompts in _groups(request.prompt for request in requests):
@@ -86,12 +86,12 @@ class TreeTransport(Transport[Pending]):
         if self.error is not None or self.is_closed:
             self._fail_all(self.error or ClosedError(self.closed_meanwhile))
 
-    def abort(self, requests: Iterable[Pending]) -> None:
+    def abort(self, requests: Iterable[PendingRequest]) -> None:
         forgotten = self._forget(request.request_id for request in requests)
         if self.error is None and not self.is_closed:
             self._end([sequence for request in forgotten for sequence in request.sequence_ids])
 
-    def cancel(self, requests: Iterable[Pending]) -> None:
+    def cancel(self, requests: Iterable[PendingRequest]) -> None:
         self.check()
         self._end([sequence for request in requests for sequence in request.sequence_ids])
 
@@ -197,7 +197,7 @@ class TreeTransport(Transport[Pending]):
             self.tree.note(message)
 
     def _hand_out(self, message: Deltas) -> None:
-        notified: dict[int, Pending] = {}
+        notified: dict[int, PendingRequest] = {}
         for delta in message.deltas:
             request_id = request_and_sample(delta.sequence_id)[0]
             # Unknown: aborted by us while the delta was on its way.

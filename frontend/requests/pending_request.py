@@ -28,7 +28,7 @@ _TOKEN_BYTES, _CHARACTER_BYTES, _LOGPROB_BYTES, _PART_BYTES = 44, 4, 320, 300
 _REQUEST_BYTES, _SAMPLE_BYTES = 6 << 10, 3 << 10
 
 
-class News(NamedTuple):
+class PackedOutput(NamedTuple):
     """What has come since the last look."""
 
     output: RequestOutput
@@ -36,7 +36,7 @@ class News(NamedTuple):
     num_bytes: int  # as they were charged
 
 
-class Pending(Request):
+class PendingRequest(Request):
     __slots__ = (
         "_lock", "_logprobs", "_packed_bytes", "_parser_error", "_readers", "_taken", "charge", "is_chat", "is_fresh",
         "num_bytes", "num_generated", "output", "prompt", "text", "unfinished",
@@ -146,7 +146,7 @@ class Pending(Request):
             _add_logprobs(output, part, decode_token)
         return output
 
-    def take_packed(self) -> News:
+    def take_packed(self) -> PackedOutput:
         """The same, for who unpacks the log-probabilities while they are told: they are most of an answer."""
         with self._lock:
             output, logprobs, num_bytes = self.output, self._logprobs, self._packed_bytes
@@ -161,7 +161,7 @@ class Pending(Request):
             _fail(output, self._parser_error)
         if output.metrics is not None:
             output.metrics.num_output_tokens = sum(len(answer.token_ids) for answer in output.outputs)
-        return News(output, logprobs, num_bytes)
+        return PackedOutput(output, logprobs, num_bytes)
 
     def _take_apart(self, answer: CompletionOutput, reader: AnswerReader) -> None:
         try:
