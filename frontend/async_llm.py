@@ -1,7 +1,7 @@
 """`AsyncLLM`: the same model for a program with an event loop.
 
-The model is opened in a thread while the loop goes on; the first call waits for it. Results are handed to the loop that
-asked, whichever it is. Knows what a person calls; everything else is behind `Session`.
+The model is opened in a thread while the loop goes on; the first call waits for it. Each result is handed to the loop
+that asked for it. Only what users call stands here; everything else is behind `Session`.
 """
 
 import asyncio

@@ -1,7 +1,4 @@
-"""A new file beside the one that it is to replace, which stays as it is until the new one takes its name.
-
-Knows nothing of what is written.
-"""
+"""Write a new file beside the one that it is to replace, which stays as it is until the new one takes its name."""
 
 import errno
 import itertools

@@ -4,7 +4,7 @@
     for output in llm.generate(["Hello"], SamplingParams(max_tokens=32)):
         print(output.outputs.text)
 
-Knows what a person calls; everything else is behind `Session`, which a private tree and the daemon share.
+Only what users call stands here; everything else is behind `Session`, which a private tree and the daemon share.
 """
 
 import os

@@ -1,6 +1,6 @@
-"""Finished requests as a shell wants them: text for people, or one JSON object a line.
+"""Formats finished requests for a shell: text for people, or one JSON object a line.
 
-Knows nothing of where they come from; a request is known by its number in the order of the prompts.
+A request is known by its number in the order of the prompts.
 """
 
 import json

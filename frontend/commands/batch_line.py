@@ -1,6 +1,6 @@
-"""Lines of OpenAI's batches: a request as the server's endpoints take it, and its answer as their files have it.
+"""One line of OpenAI's batch files: the request as the server's endpoints take it, and the answer as a line of output.
 
-The bodies are those of `penstock serve`, read and written by the same structs. Knows nothing of files and models.
+The bodies are those of `penstock serve`, read and written by the same structs.
 """
 
 import secrets

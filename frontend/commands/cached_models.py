@@ -1,7 +1,4 @@
-"""Which models lie on this machine: those that come with the package, and those in the hub's cache.
-
-Knows nothing of whether they can be loaded.
-"""
+"""Lists the models on this machine: those that come with the package, and those in the hub's cache."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -2,7 +2,7 @@
 are commands: /help lists them, Tab completes them. Through pipes each line of standard input is a message, and the
 answers alone go to standard output.
 
-Engine and sampling options are those of `generate`. Knows nothing of the tree behind `LLM`.
+Engine and sampling options are those of `generate`.
 """
 
 import argparse

@@ -1,7 +1,4 @@
-"""The command line of `penstock serve` and `penstock start`, which say the same things of a daemon.
-
-Knows nothing of how a daemon runs.
-"""
+"""The command-line options that `penstock serve` and `penstock start` share."""
 
 import argparse
 from pathlib import Path

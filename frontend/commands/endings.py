@@ -1,7 +1,4 @@
-"""How long answers may be where nobody said it, and how they ended: those that failed, and those that were cut.
-
-Knows nothing of what is written.
-"""
+"""The usual limit on the length of answers, and notices of answers that failed or were cut."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field

@@ -5,7 +5,7 @@ sampling defaults hold unless an option or a line says otherwise. A terminal sho
 and elsewhere they are left out. What stands under the name of --output stays there until all answers are complete;
 until then they gather in a file beside it, whose name ends with .partial.
 
-Options are made from the fields of `EngineConfig` and `SamplingParams`. Knows nothing of the tree behind `LLM`.
+Options are made from the fields of `EngineConfig` and `SamplingParams`.
 """
 
 import argparse

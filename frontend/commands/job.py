@@ -1,7 +1,6 @@
 """What `penstock generate` does once its model is there: asks the prompts and writes the answers.
 
 One prompt's answer is written as it comes; several stand in their order, or, in JSON and in files, as they complete.
-Knows nothing of options and of where prompts come from.
 """
 
 import itertools

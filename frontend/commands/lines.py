@@ -1,7 +1,7 @@
-"""Lines of a file or a pipe as text: UTF-8, ended by a line feed with or without a carriage return before it.
+"""Reads lines of a file or a pipe as text: UTF-8, ended by a line feed with or without a carriage return before it.
 
-A line that cannot be read becomes a refusal in its place, and the next one is read. Never more than one line is held.
-Knows nothing of what stands in them.
+A line that cannot be read becomes a refusal in its place, and the next one is read. Only one line is in memory at a
+time.
 """
 
 import codecs

@@ -1,6 +1,6 @@
-"""A model loaded for a command, and a line on the terminal that says how far it is until then.
+"""Loads a model for a command, and shows on the terminal how far it is.
 
-Knows nothing of how a model is loaded; what its processes have in memory says how far they are.
+How far it is shows in the memory that the model's processes take.
 """
 
 import threading

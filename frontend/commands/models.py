@@ -1,7 +1,5 @@
 """List models: those that come with Penstock and those in the hub's cache, or the names and folders that are given. Of
 each its size, whether its family is supported, and whether it fits into the memory that is free now.
-
-Knows nothing of how models are loaded: a worker's survey says what it could load and what that would take.
 """
 
 import argparse

@@ -1,8 +1,7 @@
-"""Where a command writes what it makes: a pipe or a device as it comes, a file so that nothing is lost.
+"""Where a command writes its answers: to a pipe or a device as they come, to a file so that nothing is lost.
 
 What was under a file's name stays there until the new content is complete. Until then that gathers beside it, in a file
 whose name ends with `.partial`; a run that ends early, however it does, leaves there what it had finished.
-Knows nothing of what is written.
 """
 
 import fcntl

@@ -1,7 +1,7 @@
-"""Prompts as a shell gives them: arguments, lines of text, or lines of JSON with parameters of their own.
+"""Reads the prompts of `generate`: arguments, lines of text, or lines of JSON with parameters of their own.
 
-Read one by one as they are wanted, so a file may be larger than memory. A line that cannot be a request becomes its own
-refusal and ends alone. A conversation is still to be rendered. Knows nothing of models.
+They are read one by one when they are needed, so a file may be larger than memory. A line that cannot be a request is
+refused, and the others go on. Conversations are rendered later.
 """
 
 import itertools

@@ -1,7 +1,5 @@
 """Remove downloaded models from the hub's cache, with what Penstock has converted of them. Says what will be freed, and
 asks first. Folders of your own are never touched.
-
-Knows nothing of the cache's layout, and asks the daemon what it has loaded.
 """
 
 import argparse

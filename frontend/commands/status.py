@@ -1,7 +1,4 @@
-"""Say whether a daemon runs, where, and with which models. Exit status 0 if one runs, 3 if none does.
-
-Knows nothing of how a daemon is started.
-"""
+"""Say whether a daemon runs, where, and with which models. Exit status 0 if one runs, 3 if none does."""
 
 import argparse
 import time

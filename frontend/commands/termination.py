@@ -1,7 +1,4 @@
-"""SIGTERM and SIGHUP as an exit: what a command has begun is put in order, and its exit status names the signal.
-
-Knows nothing of what is put in order.
-"""
+"""Turns SIGTERM and SIGHUP into an orderly exit, whose exit status names the signal."""
 
 import signal
 import threading

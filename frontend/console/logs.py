@@ -1,8 +1,7 @@
-"""What a person at the keyboard sees on stderr, and where the children's own log lies.
+"""What a user sees on stderr, and where the log of the child processes lies.
 
-One log file per tree in the user's state folder (`PENSTOCK_LOG_DIR`), the oldest of ours removed. Answers never come
-here, and no answer fails for want of a place to write to: what cannot be logged is lost.
-Knows nothing of what is said.
+Each tree has one log file in the user's state folder (`PENSTOCK_LOG_DIR`), the oldest of ours removed. Answers are
+never logged, and no answer fails because a line couldn't be written: such a line is lost.
 """
 
 import logging

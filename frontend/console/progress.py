@@ -1,7 +1,4 @@
-"""The progress bar of a batch call, on stderr: requests done, tokens per second in and out.
-
-Knows nothing of requests beyond their token counts.
-"""
+"""Progress bars on stderr: of a start, and of a batch call with its requests and tokens per second."""
 
 import time
 from typing import Any

@@ -1,7 +1,7 @@
 """What `repr(llm)` says: model, state, device and memory, from what this process knows already.
 
-Asks nobody and never raises: a debugger shows objects that are half made, closed, dead, or copies in forked processes.
-Knows nothing of how a model is opened.
+It asks no other process and never raises: a debugger shows objects that are half made, closed, dead, or copies in
+forked processes.
 """
 
 from typing import TYPE_CHECKING, Any

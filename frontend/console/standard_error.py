@@ -1,9 +1,8 @@
-"""Writing to standard error so that nothing fails where it is closed, broken or full: what cannot be said is lost.
+"""Writes to standard error so that nothing fails where it is closed, broken or full: such a line is lost.
 
-A line goes past Python's buffer, where it would stay and make the interpreter fail once more at its end. Where standard
-error is not a file of the system's (a notebook, a test that captures it) it is printed as usual. A terminal may show
-a line that changes, which goes when anything else is said.
-Knows nothing of what is said.
+A line bypasses Python's buffer, where it would stay and make the interpreter fail once more at its end. Where standard
+error is not a file of the system's (a notebook, a test that captures it) it is printed as usual. A terminal may show a
+line that changes, which is removed when anything else is written.
 """
 
 import io

@@ -1,7 +1,7 @@
-"""Where the files of a model lie: a bundled name, a folder, or a hub id, looked for in that order.
+"""Finds the files of a model: by a bundled name, a folder, or a hub id, in that order.
 
 From the hub comes what the engine reads, into huggingface_hub's own cache (`hub/`); a model without `tokenizer.json`
-gets a converted tokenizer in Penstock's cache. Knows nothing of what stands in the files.
+gets a converted tokenizer in Penstock's cache.
 """
 
 import os

@@ -1,13 +1,12 @@
-"""Takes an answer apart while it comes: thought, text, calls of tools.
+"""Separates an answer into thought, text and tool calls while it comes.
 
     start ──► thought ──► text ──► call ──► behind the call
                            ▲ └──► wrapper ───▲ │
                            └───────────────────┘
 
-A thought stands only at an answer's beginning. What began with the mark of a call and turns out to be none is text.
-The parts joined don't depend on how the answer was cut into pieces: a decision is made only on what can't change any
-more, so the beginning of a mark is held back, and so is white space, which is dropped around thoughts and calls.
-Knows nothing of tokens or requests, and of a call's inside only that a `CallReader` reads it.
+A thought stands only at an answer's beginning. What began with the mark of a call and turns out to be none is text. The
+parts joined don't depend on how the answer was cut into pieces: a decision is made only on what can't change any more,
+so the beginning of a mark is held back, and so is white space, which is dropped around thoughts and calls.
 """
 
 from collections import deque

@@ -1,4 +1,4 @@
-"""A call that is written in one of several ways: which one is seen by its first character. Knows none of them."""
+"""A call that may be written in several formats: its first character tells which."""
 
 from collections.abc import Mapping
 

@@ -1,8 +1,8 @@
-"""Which rows the answers of one model are read with.
+"""Chooses the rows that the answers of one model are parsed with.
 
-Where an option is unset, its row is what the model's own template shows, for conversations alone: what `generate` is
-given and gives stays as it is. A family's name or `auto` holds for every answer, `none` for nothing.
-Knows where rows come from: the tables here, a file of the user's, entry points, or what the model shows.
+If an option is unset, the model's own template tells the row, for conversations alone: the outputs of `generate` stay
+as the model wrote them. A family's name or `auto` holds for every answer, `none` for nothing. Rows come from the tables
+here, a file of the user's, entry points, or the template.
 """
 
 from collections.abc import Callable, Mapping

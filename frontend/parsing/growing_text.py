@@ -1,4 +1,4 @@
-"""A text that comes in many pieces: adding one doesn't copy those before it. Knows nothing of what it says."""
+"""Text that comes in many pieces: adding one doesn't copy those before it; and the same with white space trimmed."""
 
 
 

@@ -1,7 +1,7 @@
-"""Between which marks things stand in an answer: what a row of the families' tables is made of.
+"""The marks around thoughts and calls in an answer: the fields of a row in the families' tables.
 
 A row for thoughts is `ThoughtMarks`, one for calls of tools is `CallMarks` with its forms. What stands inside a call is
-read by the form's `CallReader`. Knows no family, and nothing of how an answer is read.
+read by the form's `CallReader`.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,7 +1,7 @@
-"""Calls written as Python: `[weather(city="Paris", days=[1, 2]), clock()]`.
+"""Reads calls written as Python: `[weather(city="Paris", days=[1, 2]), clock()]`.
 
-A name is told with its bracket, each argument when it is complete, as JSON. Arguments have names and literal values,
-JSON's `true`, `false` and `null` among them; anything else is no call. Knows nothing of the marks around the list.
+A name is passed on with its bracket, each argument when it is complete, as JSON. Arguments have names and literal
+values, JSON's `true`, `false` and `null` among them; anything else is no call.
 """
 
 import ast

@@ -1,4 +1,4 @@
-"""How many bytes the daemon holds for its clients: one budget for all of them, and a share for each.
+"""Limits the memory that the daemon holds for its clients: one budget for all of them, and a share for each.
 
 Whatever a client makes the daemon keep (a body that was read, a request that waits, an answer that nobody has taken
 yet) is charged to the client's account first, and the charge is released when the memory is really free again. A charge

@@ -1,8 +1,7 @@
-"""What comes in from outside is checked here, once, and turned into what the engine takes.
+"""Checks what comes in from outside, once, and turns it into what the engine takes.
 
-A mistake in the call (lists of different lengths) raises. What is wrong with one request, in itself or against this
-model, ends that request alone: it comes back as a `PendingRequest` that was refused, with a sentence.
-Knows nothing of processes; it needs the tokenizer and the agreed memory plan.
+A mistake in the call (lists of different lengths) raises. What is wrong with one request, in itself or for this model,
+ends that request alone: it becomes a `PendingRequest` that is refused already, with a sentence.
 """
 
 import hashlib

@@ -1,6 +1,6 @@
-"""What a request may ask of this model: one check each, all run on every new set of parameters.
+"""Checks sampling parameters against this model: one function for each rule, all run on every new set of parameters.
 
-Each raises `RequestError` with a sentence. Knows nothing of prompts.
+Each raises `RequestError` with a sentence.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,7 @@
-"""Memory that was freed goes back to the system, as far as the C library can be told so.
+"""Returns freed memory to the system, where the C library is glibc.
 
 glibc keeps what was freed for what is allocated next; where long and short blocks have lain among one another, that is
-as much as there ever was at once. Of other C libraries nothing is asked.
+as much as there ever was at once. Other C libraries are left alone.
 """
 
 import ctypes

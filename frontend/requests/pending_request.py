@@ -1,10 +1,9 @@
 """One request on its way: collects the deltas of its samples into a `RequestOutput`.
 
-`take()` hands over what has come since the last `take()`, so that deltas nobody has read yet are merged; a batch call
-takes once, at the end. Filled by the client's receiving thread, taken by the caller's, which also takes the text apart
-into thought, answer and calls where that was asked for. With a `charge`, what it holds is charged as it comes, and a
+`take()` returns what has come since the last `take()`, so that deltas nobody has read yet are merged; a batch call
+takes once, at the end. The transport's receiving thread adds deltas, the caller's thread takes them, and parses the
+text into thought, answer and calls if that was asked for. With a `charge`, its memory is charged as it grows, and a
 request that doesn't fit fails.
-Knows nothing of sockets, of how deltas are made, or of how thoughts and calls are written.
 """
 
 import sys

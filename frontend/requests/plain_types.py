@@ -1,7 +1,4 @@
-"""Copies of what callers hand over, made of JSON's own types: what a template may see, and what a socket can carry.
-
-Knows nothing of what the values mean.
-"""
+"""Copies callers' values into JSON's own types, which a template may see and a socket can carry."""
 
 import dataclasses
 from collections.abc import Callable, Mapping

@@ -1,8 +1,7 @@
-"""What callers give, sorted into its parts: prompts, conversations, and which parameters go with which.
+"""Parses what callers give: prompts, conversations, and which parameters go with which.
 
-A mistake in the call (lists of different lengths) raises here; what is wrong with one prompt, be it its type, becomes
-that one's refusal. Light to import: a client of the daemon needs this and nothing of what computes. Knows nothing of
-models.
+A mistake in the call (lists of different lengths) raises here; what is wrong with one prompt, also its type, becomes
+that one's refusal. Light to import: a client of the daemon needs this and nothing of what computes.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,6 +1,6 @@
-"""One request on its way, as whoever waits for it sees it, wherever it is computed.
+"""The interface of one request on its way, wherever it is computed.
 
-A receiving thread fills it and tells its owner; the owner takes what has come.
+A receiving thread fills it and notifies its owner; the owner takes what has come.
 """
 
 import logging

@@ -1,7 +1,4 @@
-"""Seeds of requests that bring none: counted, so that a run repeats.
-
-Knows nothing of requests.
-"""
+"""Seeds for requests without one: counted, so that a run repeats."""
 
 _SPAN = 2**63
 

@@ -1,4 +1,4 @@
-"""Token ids as callers give them, packed for the engine. Knows nothing of prompts beside them."""
+"""Checks the token ids of a prompt and packs them for the engine."""
 
 from collections.abc import Sequence
 

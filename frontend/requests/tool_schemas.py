@@ -1,6 +1,6 @@
-"""Python functions as tools: their JSON schema from type hints and docstring, as transformers makes it.
+"""Makes JSON schemas of Python functions, from type hints and docstring, as transformers does.
 
-A tool given as a dict is its schema already. Knows nothing of templates.
+A tool given as a dict is its schema already.
 """
 
 import inspect

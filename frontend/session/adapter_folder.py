@@ -1,4 +1,4 @@
-"""The folder of an adapter that a caller names, looked at before anyone is to load it. Knows nothing of who does."""
+"""Checks the folder of an adapter that a caller names, before it is loaded."""
 
 import os
 from pathlib import Path

@@ -1,6 +1,6 @@
-"""The threads of one model: what its worker, its tokenizer or its template hold up, holds up this model alone.
+"""The threads of one model: a worker, tokenizer or template that is slow delays this model alone.
 
-Each kind of work has its own: a template without end leaves adapters, texts and answers as they are.
+Each kind of work has its own threads: a template without end leaves adapters, texts and answers as they are.
 """
 
 import math

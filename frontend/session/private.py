@@ -1,6 +1,6 @@
 """A model opened in a process tree of its own, with its tokenizer, its door and its templates.
 
-The daemon holds its models so, too, and asks for what its clients' templates need: renders in processes apart.
+The daemon opens its models so, too. For its clients it renders templates in separate processes.
 """
 
 import os

@@ -1,7 +1,7 @@
 """A model opened for use: what `LLM` and `AsyncLLM` need of one, wherever its process tree belongs.
 
 `PrivateSession` has a tree of its own, `AttachedSession` is a client of the daemon. A session submits requests by its
-transport, hands out windows of many and streams of one, and leaves waiting to its callers.
+transport and returns a `Window` of many or a `Stream` of one; its callers do the waiting.
 """
 
 import os

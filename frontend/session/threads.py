@@ -1,7 +1,7 @@
-"""Threads for one kind of work of one owner, so that whoever waits there holds nobody else up.
+"""A thread pool for one kind of work, in which clients take turns.
 
-Clients take turns: the next job is of the client whose last one began longest ago, and no client holds all threads.
-What can't begin in time is refused with `BusyError`. Knows nothing of what a job is.
+The next job is of the client whose last one began longest ago, and no client holds all threads. A job that can't begin
+in time is refused with `BusyError`.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The way to an engine and back: what every transport has, its requests on their way and whether it can be used.
+"""The base of both transports to an engine: the requests on their way, and whether it can be used.
 
 `tree/transport.py` speaks to a process tree of its own, `attached/transport.py` to the daemon.
 """

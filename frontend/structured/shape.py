@@ -1,6 +1,6 @@
-"""From `GuidedDecodingParams` to a `Grammar`: one function for each form, and the bounds on what is let in.
+"""Makes a `Grammar` of `GuidedDecodingParams`: one function for each format, and the limits on what is accepted.
 
-Knows nothing of how a grammar is compiled: what only its compiler can refuse, the engine says later.
+What only the compiler can refuse, the engine refuses later.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""What callers give `Tokenizer`: values of a wrong type are refused in a sentence. Knows nothing of tokens."""
+"""Checks the arguments of `Tokenizer`'s methods: values of a wrong type are refused in a sentence."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -4,7 +4,6 @@ A request's end has one place and one order: stop strings are looked for before 
 what the caller gets depends on the request alone. An end that is found here first becomes an `Abort` to the engine.
 `Detokenizer` is the whole of it; `main` carries messages to it and from it.
 A sequence that is neither streamed nor watched for stop strings costs one array append a token until its end.
-Knows nothing of scheduling, and of a tokenizer only how to decode.
 """
 
 import gc

@@ -9,7 +9,6 @@ Bytes that are no UTF-8 become U+FFFD: one for each longest beginning of a chara
 byte that begins none, as the Unicode Standard recommends. That is the rule for whole texts as well as for streams. (The
 library's own for byte fallback, one for every byte of a run that holds a broken one, takes back characters that a
 stream has given out.)
-Knows nothing of requests or messages, and of a tokenizer only its `tokenizers` object.
 """
 
 import codecs

@@ -1,7 +1,7 @@
-"""Roles that a chat template knows nothing of: most templates leave such a message out, and the answer is to nothing.
+"""Refuses roles that a chat template ignores: most templates would leave such a message out of the prompt.
 
-The usual roles pass; of any other it is tried whether the template renders what such a message says, since templates
-have roles of their own. Knows nothing of how a template is rendered.
+The usual roles pass; for any other it is tried whether the template renders what such a message says, since templates
+have roles of their own.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,4 @@
-"""One conversation with what else its template is given, and how a process apart renders it.
-
-Knows nothing of processes.
-"""
+"""The input of a chat template: one conversation with its tools and options; and how a template process renders it."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple

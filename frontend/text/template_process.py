@@ -1,9 +1,9 @@
-"""Chat templates rendered in processes of their own: a model's come from its folder, and others with a request.
+"""Renders chat templates in separate processes: a model's own, and those that come with a request.
 
 Jinja's sandbox keeps a template from the machine, but neither from looping without end nor from growing a text without
-bound; the kernel holds the process to its limits. That of a model's own template stays for the next conversation, so
-that rendering costs little more than in the process that asks; that of a template which a client brings lives for the
-conversations that came with it. Knows nothing of requests.
+bound; the kernel holds the process to its limits. The process for a model's own template stays for the next
+conversation, so that rendering costs little more than in the same process; the one for a client's template lives for
+the conversations that came with it.
 """
 
 import json

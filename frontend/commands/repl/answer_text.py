@@ -1,6 +1,6 @@
-"""An answer on a terminal as it comes: thoughts dimmed, words whole, each of both beginning on a line of its own.
+"""Shows an answer on a terminal as it comes: thoughts are dimmed, lines break between words.
 
-What a model writes cannot steer the terminal. Knows nothing of where an answer comes from.
+A thought and an answer each begin on a line of their own. What a model writes cannot steer the terminal.
 """
 
 import os

@@ -1,7 +1,4 @@
-"""What the commands of a chat can change: the conversation, the model that answers, and how it samples.
-
-Knows nothing of screens.
-"""
+"""The state that the commands of a chat can change: the conversation, the model, and its sampling parameters."""
 
 from dataclasses import dataclass
 

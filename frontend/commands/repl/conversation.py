@@ -1,8 +1,7 @@
-"""A conversation with one model: the messages so far, and what the last answer was and took.
+"""A conversation with one model: the messages so far, and the last answer with its counts and times.
 
-A turn is kept once some of its answer is there, also when it was stopped. A message without an answer waits behind the
-turns until it is asked again, forgotten, or another takes its place: the model isn't told of it.
-Knows nothing of screens and commands.
+A turn is kept once some of its answer is there, also when it was stopped. A message without an answer is no part of the
+history that the model sees; it waits until it is asked again, forgotten, or replaced by another.
 """
 
 import time

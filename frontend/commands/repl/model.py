@@ -1,7 +1,6 @@
-"""The model that a chat is with, which a person may exchange for another.
+"""The model of a chat, which the user may exchange for another.
 
-Two at once may not fit into memory: the old one goes first, and is loaded again where the new one can't be.
-Knows nothing of conversations.
+Two at once may not fit into memory: the old one is closed first, and loaded again if the new one can't be.
 """
 
 from collections.abc import Iterator

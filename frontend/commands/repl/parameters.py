@@ -1,7 +1,6 @@
-"""Sampling parameters that a person sets while a chat goes on: read as loosely as typed, checked as in scripts.
+"""The sampling parameters that a user sets during a chat: read as loosely as typed, checked as in scripts.
 
-What was set is kept apart from what the model itself asks for, so that it outlives a change of models. Knows nothing of
-screens and conversations.
+They are kept apart from the model's own defaults, so that they outlive a change of models.
 """
 
 import argparse

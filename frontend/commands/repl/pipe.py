@@ -1,7 +1,7 @@
 """A chat through pipes: lines in, answers and nothing else on standard output.
 
-No prompt marks and no colours; thoughts are left out, and whatever else there is to say goes to stderr. Stands in for
-`Terminal`. Knows nothing of conversations.
+There are no prompt marks and no colours; thoughts are left out, and notices go to stderr. Has the same methods as
+`Terminal`.
 """
 
 import sys

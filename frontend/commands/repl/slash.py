@@ -1,7 +1,6 @@
 """The commands of a chat: `/reset`, `/save FILE` and the like, as rows of a table.
 
-Each takes the talk and the rest of the line, and returns what to say, or an answer as it comes. Knows nothing of
-screens.
+Each takes the chat's state and the rest of the line, and returns a reply, or an answer as it comes.
 """
 
 from collections.abc import Callable, Iterable, Iterator

@@ -1,6 +1,6 @@
 '''From lines to messages: a backslash at the end of a line goes on in the next, and a block stands between """.
 
-A line may hold line ends itself, when a terminal pasted several at once. Knows nothing of where lines come from.
+A line may hold line ends itself, when a terminal pasted several at once.
 '''
 
 from collections.abc import Callable

@@ -1,9 +1,8 @@
-"""Downloads files of a model into the hub's cache, several at once; what came of one is gone on with at the next try.
+"""Downloads files of a model into the hub's cache, several at once, and resumes those that were broken off.
 
 What is unfinished lies beside the blobs and is locked by who writes it. The library fetches the bytes, and knows where
 from and with which token; but it forgets what it has of a file that breaks off. A finished blob is linked into the
 snapshot here: the library would ask the hub for the blob's name once more, and believe whatever it says then.
-Knows nothing of which files are wanted.
 """
 
 import fcntl

@@ -1,7 +1,9 @@
-"""A model's files from the hub, in the order in which they can tell that it won't run: its descriptions, then whether
-this engine knows such a model, whether it has a tokenizer and weights, whether the disk has room; the weights last.
+"""Downloads a model's files from the hub, those first that can tell that it won't run.
 
-Where the hub can't be asked, or says no, what was downloaded before runs. Knows nothing of folders of the user's own.
+The descriptions come first, then it is checked whether this engine supports such a model, whether it has a tokenizer
+and weights, and whether the disk has room; then the weights. A repository may hold the same weights several times over
+(as `pytorch_model.bin`, as GGUF, in `original/` and `onnx/`): only what the engine reads is downloaded, and code never.
+Where the hub can't be reached, or refuses, what was downloaded before is used.
 """
 
 import errno

@@ -1,8 +1,8 @@
-"""Whether to attach to the daemon, as the option `connect` says.
+"""Decides whether to attach to the daemon, as the option `connect` says.
 
 auto: if a daemon runs and has that model with those options, else the caller starts a private tree, with one notice.
-require: or raise. start: start a daemon first where none runs. A path: the daemon that listens there, as with require.
-Knows nothing of requests.
+require: attach or raise. start: start a daemon first if none runs. A path: the daemon that listens there, as with
+require.
 """
 
 import os

@@ -1,6 +1,6 @@
-"""One connection to a daemon: frames out from any thread, frames in to whoever reads.
+"""One connection to a daemon: any thread sends frames, one thread reads them.
 
-Connecting checks who listens: a socket of another user's is not the daemon. Knows nothing of what is said.
+Connecting checks who listens: a socket of another user's is not the daemon.
 """
 
 import os

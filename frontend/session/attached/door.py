@@ -1,7 +1,4 @@
-"""Sorts what the caller gives into requests for the daemon, which does the rest: text to tokens, checks, seeds.
-
-Knows nothing of sockets.
-"""
+"""Turns what the caller gives into requests for the daemon, which does the rest: tokenizing, checks, seeds."""
 
 import itertools
 import os

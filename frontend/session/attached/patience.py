@@ -1,7 +1,7 @@
-"""Gives up a daemon that says nothing for too long while somebody waits for it.
+"""Gives up a daemon that sends nothing for too long while somebody waits for it.
 
-A daemon that works says so again and again. One whose process is stopped, or whose loop hangs, says nothing; one that
-only gets no core on a busy machine isn't blamed for that. Knows nothing of what is waited for.
+A working daemon sends `StillWorking` again and again. One whose process is stopped, or whose loop hangs, sends nothing;
+one that only gets no core on a busy machine isn't blamed for that.
 """
 
 import math

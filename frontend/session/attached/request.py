@@ -1,7 +1,6 @@
-"""One request that the daemon works on: keeps the pieces that have come until its caller takes them.
+"""One request that the daemon works on: keeps the deltas that have come until its caller takes them.
 
-The daemon merges what it cannot send; what has arrived is at most the answer itself, a piece a token.
-Knows nothing of sockets.
+The daemon merges what it cannot send; what has arrived is at most the answer itself, a delta a token.
 """
 
 from collections import deque

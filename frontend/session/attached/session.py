@@ -1,7 +1,6 @@
 """A model of the daemon's, opened for use.
 
-Templates, tokens and text are the daemon's work; a tokenizer is read here only for who asks for one.
-Knows nothing of how a caller waits.
+The daemon renders templates and makes tokens and text; a tokenizer is read here only for a caller who asks for one.
 """
 
 import os

@@ -1,6 +1,6 @@
-"""Sends requests and questions to the daemon and hands what has come of them to the requests that wait for them.
+"""Sends requests and questions to the daemon, and hands out the deltas and answers that come back.
 
-One thread reads everything that the daemon says, so any number of the caller's threads and event loops may wait.
+One thread reads everything that the daemon sends, so any number of the caller's threads and event loops may wait.
 """
 
 import itertools

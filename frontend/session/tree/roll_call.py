@@ -1,7 +1,6 @@
-"""Asks the children of a tree whether they are there: numbered pings, which a child answers in the page of heartbeats.
+"""Pings the processes of a tree: numbered pings, answered in the page of heartbeats.
 
 A child has one ping to answer at a time, so those that answer nothing pile up none. Any thread may ask.
-Knows nothing of what follows where nobody answers.
 """
 
 import asyncio

@@ -1,8 +1,7 @@
 """Submits requests to a tree and hands its deltas to the requests that wait for them.
 
-One thread reads everything that the tree says, so any number of the caller's threads and event loops may wait. When a
+One thread reads everything that the tree sends, so any number of the caller's threads and event loops may wait. When a
 process of the tree dies, the thread ends the rest and every request fails with the cause.
-A `PendingRequest` is filled and its owner told; who waits for it, and how, is not known here.
 """
 
 import itertools

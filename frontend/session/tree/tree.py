@@ -1,7 +1,7 @@
 """One process tree: starts the children of a model, waits until they are ready, and ends them.
 
 The children are engine, detokenizer and one worker per rank, all started by this process. Thread counts are decided
-here, in one place. Knows nothing of requests; what arrives once the tree is ready is the client's to read.
+here, in one place. Once the tree is ready, its transport reads what arrives.
 """
 
 import os

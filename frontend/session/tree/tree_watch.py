@@ -3,7 +3,6 @@
 A process is alive while it takes messages, answers pings or ends steps. What a step may take is in proportion to what
 it computes, measured on the steps before it, and never less than `watchdog_timeout`. A process that is stopped computes
 nothing: it has that long. While the tree starts, computing and reading are signs of life as well.
-Knows nothing of who waits, and does nothing to anybody.
 """
 
 import time

@@ -1,4 +1,4 @@
-"""The keywords of arrays, and how what counts or compares items is written as places of items."""
+"""The keywords of arrays; those that count or compare items are rewritten as schemas for single positions."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""How objects that are counted, or that have some property, are written as objects with these properties or those."""
+"""Rewrites keywords that count properties, or require that some exist, as lists of which properties an object has."""
 
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""A schema as it was written: where each part stands, and what a reference means.
+"""A schema as it was written: the place of each part, and the targets of references.
 
 References are resolved as the standard says: against the nearest `$id` (`id` in draft 4), by JSON pointers of any depth
 and to any place, by anchors. Nothing outside of the document is ever read.

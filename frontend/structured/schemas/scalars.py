@@ -1,4 +1,4 @@
-"""The keywords that say what a value is, and those of numbers and strings."""
+"""The keywords `type`, `enum` and `const`, and those of numbers and strings."""
 
 import math
 from collections.abc import Mapping, Sequence

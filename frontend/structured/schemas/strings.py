@@ -1,4 +1,4 @@
-"""What strings and numbers must not be, written as what they may be."""
+"""Rewrites what strings and numbers must not be as what they may be."""
 
 from collections.abc import Sequence
 from dataclasses import replace

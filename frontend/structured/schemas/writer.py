@@ -1,6 +1,6 @@
-"""Writes branches as a schema of the keywords that the engine's compiler holds, without references into odd places.
+"""Writes branches as a schema with only the keywords that the engine's compiler supports.
 
-Parts that several places mean, or that contain themselves, become definitions; all others stand where they are meant.
+Parts that several places refer to, or that contain themselves, become definitions; all others are written in place.
 """
 
 from collections import Counter

@@ -1,5 +1,5 @@
 """SentencePiece's BPE: of all neighbours that make a piece, those of the highest score are merged first, the leftmost
-of several. Unused pieces take part, and fall apart again at the end.
+of several. Unused pieces take part, and are split again at the end.
 """
 
 from heapq import heapify, heappop, heappush

@@ -1,4 +1,4 @@
-"""Which pieces begin at a place in a text: looked up by their first character and the lengths that occur with it."""
+"""Pieces of a vocabulary: how long one may be, and which of them begin at a position of a text."""
 
 from collections.abc import Iterable, Iterator
 

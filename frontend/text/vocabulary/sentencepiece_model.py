@@ -1,6 +1,6 @@
-"""What a SentencePiece model file says: its pieces with their scores, and how text is made ready for them.
+"""Reads a SentencePiece model file: its pieces with their scores, and how text is normalized for them.
 
-Field numbers and defaults are those of `sentencepiece_model.proto`. Knows nothing of how text is cut into pieces.
+Field numbers and defaults are those of `sentencepiece_model.proto`.
 """
 
 import math
