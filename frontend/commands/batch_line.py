@@ -42,7 +42,7 @@ class BatchLine:
 
     @classmethod
     def of(cls, value: Mapping[str, Any]) -> "BatchLine":
-        """Raises where nobody would know whose answer it is."""
+        """Raises if there is no `custom_id` to which the answer would belong."""
         custom_id, url = value.get("custom_id"), value.get("url")
         if not isinstance(custom_id, str):
             raise RequestError(f"custom_id={shown(custom_id)}: must be a text, by which its answer is known.")

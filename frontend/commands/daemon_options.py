@@ -52,7 +52,7 @@ def _address(arguments: argparse.Namespace) -> dict[str, str]:
 
 
 def settings_of(arguments: argparse.Namespace) -> DaemonSettings:
-    """Read again at every reload; raises what cannot work."""
+    """The daemon's settings; called again at every reload. Raises if they cannot work."""
     options: dict[str, Any] = given(arguments, EngineConfig)
     options.pop("connect", None)
     own = {name: getattr(arguments, name) for name in _OWN if hasattr(arguments, name)}

@@ -15,7 +15,7 @@ from ..console.standard_error import clear_status, show_status, takes_status
 from ..llm import LLM
 from ..models.model_names import name_of
 
-# Who waits less sees nothing.
+# A start that takes less shows nothing.
 _STEP_SECONDS = 1.0
 
 

@@ -67,7 +67,7 @@ def _agrees(model: HubName) -> bool:
 
 
 def _refuse_what_is_loaded(model: HubName, socket: Path) -> None:
-    """A daemon that has it would have to download it again when it next loads it."""
+    """Refuse a model that a daemon has loaded: it would have to download it again."""
     try:
         line = line_to(socket)
     except PenstockError:  # none runs

@@ -11,7 +11,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def orderly_termination() -> Iterator[None]:
-    """Within it they raise `SystemExit`, once. One that was ignored stays so, as `nohup` wants it."""
+    """Within it both signals raise `SystemExit`, once. An ignored signal stays ignored, as `nohup` wants it."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -78,7 +78,7 @@ def _write(text: str) -> None:
 
 
 def _write_to(descriptor: int, content: bytes, stream: Any) -> None:
-    """In pieces, each of them when it is taken, for it may be a pipe that nobody reads."""
+    """Write in pieces, each once it is accepted: standard error may be a pipe that nobody reads."""
     if _takes(descriptor):
         stream.flush()  # what others have begun to write stands before it
     while content and _takes(descriptor):
@@ -86,7 +86,7 @@ def _write_to(descriptor: int, content: bytes, stream: Any) -> None:
 
 
 def _takes(descriptor: int) -> bool:
-    """After it has been waited for in vain, nobody waits again before it takes something."""
+    """Whether it accepts bytes now. After one wait in vain nobody waits again until it accepts some."""
     global _is_stuck
     poll = select.poll()
     poll.register(descriptor, select.POLLOUT)

@@ -6,7 +6,7 @@ from .marks import CallPiece, CallReader, ReaderOf, Tools
 
 
 class Choice:
-    """A `CallReader` that hands everything on to the one whose key the inside begins with; "" is for all others."""
+    """A `CallReader` that delegates to the one whose key the inside begins with; "" is for all others."""
 
     def __init__(self, tools: Tools, readers: Mapping[str, ReaderOf]) -> None:
         self._tools = tools

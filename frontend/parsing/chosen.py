@@ -26,7 +26,7 @@ NONE = "none"
 
 @dataclass(frozen=True, slots=True)
 class _Choice(Generic[Row]):
-    """One of the two options, with all places where its rows are."""
+    """One of the two options, with all sources of its rows."""
 
     option: str
     plugin_option: str
@@ -95,7 +95,7 @@ _TOOL_CALLS = _Choice(
 
 @dataclass(frozen=True, slots=True)
 class Parsing:
-    """What is read out of the answers of one model; at least one of the two."""
+    """How the answers of one model are parsed; thoughts, calls or both."""
 
     thoughts: ThoughtMarks | None
     calls: CallMarks | None
@@ -127,7 +127,7 @@ class Parsing:
 
 @dataclass(frozen=True, slots=True)
 class Parsings:
-    """What is read out of the answers of one model: always, and of conversations."""
+    """How the answers of one model are parsed: all of them, and those to conversations."""
 
     always: Parsing | None
     thoughts_of_chats: ThoughtMarks | None

@@ -128,7 +128,7 @@ class PythonicCalls:
         return self._go_on(self._behind_call, 1)
 
     def _end_as_text(self) -> bool:
-        """What isn't read yet is none of a call, nor is an argument that has begun."""
+        """Treat what isn't read yet as text, with an argument that has begun."""
         if self._key:
             self.text = self._key + self._value.text
         self.is_over = True

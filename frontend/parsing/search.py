@@ -59,5 +59,5 @@ def beginning(marks: Iterable[str], text: str, *, is_complete: bool) -> str | No
 
 @lru_cache(maxsize=256)
 def search(marks: tuple[str, ...], at_line: tuple[str, ...] = ()) -> Search:
-    """One for every reader that looks for the same."""
+    """A cached `Search`, shared by all readers that look for the same marks."""
     return Search(marks, at_line)

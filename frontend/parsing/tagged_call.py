@@ -200,7 +200,7 @@ class _Text:
 
 
 class _Other:
-    """A value that is told when it is complete. What the schema doesn't allow is handed over as text."""
+    """A value that is passed on when it is complete; as text if the schema doesn't allow it."""
 
     def __init__(self, types: tuple[str, ...]) -> None:
         self._types = types

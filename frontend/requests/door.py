@@ -35,16 +35,16 @@ from .token_ids import packed_prompt
 _END_TOKENS, _END_CHARACTERS = 16, 64
 
 
-class _Settled(NamedTuple):
-    """Parameters as this model takes them."""
+class _ModelParams(NamedTuple):
+    """Parameters completed for this model, with the grammar."""
 
     params: SamplingParams
     grammar: Grammar | None
     refusal: str | None = None  # what is wrong with them
 
 
-# By the identity of what was given, while a group is admitted: its requests mostly share one object.
-_Known = dict[int, _Settled]
+# By the identity of the caller's object, while a group is admitted: its requests mostly share one.
+_Known = dict[int, _ModelParams]
 
 
 class Door:
@@ -73,7 +73,7 @@ class Door:
 
     @property
     def most_characters(self) -> int:
-        """Of a prompt."""
+        """The most characters that a prompt may have."""
         return self.config.limit_prompt_chars or 16 * self.plan.max_model_len
 
     def parse(self, prompts: Iterable[Any], params: Params) -> Iterator[ParsedPrompt]:
@@ -104,7 +104,7 @@ class Door:
         ]
 
     def _token_ids(self, prompts: Sequence[ParsedPrompt]) -> list[Sequence[int] | RequestError]:
-        """The ids given, or those of the text; too long a text isn't tokenized, its refusal follows."""
+        """The given ids, or those of the text. A text that is too long isn't tokenized; it is refused later."""
         ids: list[Sequence[int] | RequestError] = [
             prompt.token_ids if prompt.token_ids is not None else () for prompt in prompts
         ]
@@ -123,7 +123,7 @@ class Door:
         return ids
 
     def _encoded(self, texts: list[str], *, adds: bool) -> Sequence[Sequence[int] | RequestError]:
-        """One that the tokenizer can't take is refused alone."""
+        """Tokenize texts; a text that the tokenizer can't take is refused alone."""
         try:
             return self.tokenizer.encode_batch(texts, add_special_tokens=adds)
         except RequestError as error:
@@ -137,7 +137,7 @@ class Door:
         ids: Sequence[int] | RequestError,
         notify: Notify,
         is_streamed: bool,
-        settled: _Settled,
+        settled: _ModelParams,
     ) -> PendingRequest:
         parsing = self.parsings.of_request(is_chat=parsed.is_chat, has_tools=bool(parsed.tools))
         try:
@@ -168,19 +168,19 @@ class Door:
         return pending
 
     def _prompt_end(self, parsed: ParsedPrompt, token_ids: bytes) -> str:
-        """As much of it as says whether a thought has begun."""
+        """The prompt's end, which shows whether a thought has begun."""
         if parsed.text is not None:
             return parsed.text[-_END_CHARACTERS:]
         return self.tokenizer.decode(values(token_ids)[-_END_TOKENS:], skip_special_tokens=False)[-_END_CHARACTERS:]
 
-    def _settled(self, params: SamplingParams, known: _Known) -> _Settled:
-        """What belongs to the model filled in."""
+    def _settled(self, params: SamplingParams, known: _Known) -> _ModelParams:
+        """Fill in what belongs to the model."""
         found = known.get(id(params))
         if found is None:
             try:
-                found = _Settled(self._filled_in(params), self._grammar(params))
+                found = _ModelParams(self._filled_in(params), self._grammar(params))
             except RequestError as error:
-                found = _Settled(params, None, str(error))
+                found = _ModelParams(params, None, str(error))
             known[id(params)] = found
         return found
 
@@ -224,7 +224,7 @@ class Door:
         return msgspec.structs.replace(params, max_tokens=most, max_length=None, min_tokens=least, min_length=0)
 
     def _check_logprobs(self, params: SamplingParams, num_prompt: int, num_output: int) -> None:
-        """Whole vocabularies times many positions would fill any memory; the best few never do."""
+        """Refuse log-probabilities of whole vocabularies at too many positions, which would fill any memory."""
         positions = num_prompt * (params.prompt_logprobs == -1) + params.n * num_output * (params.logprobs == -1)
         count, limit = positions * self.plan.vocab_size, self.config.limit_logprobs
         if count > limit:
@@ -250,7 +250,7 @@ class Door:
 
 
 def _readers(parsing: Parsing | None, parsed: ParsedPrompt, prompt: Prompt, prompt_end: str) -> list[AnswerReader]:
-    """What takes each sample's text apart, if it is to be."""
+    """A reader for each sample, which parses its text; none if answers aren't parsed."""
     if parsing is None or not prompt.token_ids:
         return []
     return [
@@ -260,6 +260,6 @@ def _readers(parsing: Parsing | None, parsed: ParsedPrompt, prompt: Prompt, prom
 
 
 def _call_id(prompt: Prompt, sample: int, index: int) -> str:
-    """Of the request alone, so that a run repeats; each turn of a conversation has a prompt, and so ids, of its own."""
+    """Depends on the request alone, so that runs repeat; each turn has a prompt of its own, and so ids of its own."""
     place = f"{prompt.seed} {sample} {index} ".encode()
     return "call_" + hashlib.blake2b(place + prompt.token_ids, digest_size=12).hexdigest()

@@ -12,13 +12,13 @@ _MMAP_THRESHOLD, _LARGE_BLOCK = -3, 256 << 10  # of malloc.h, and bytes
 
 
 def give_large_blocks_back() -> None:
-    """As soon as they are freed, from now on."""
+    """Have large blocks returned as soon as they are freed, from now on."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, _LARGE_BLOCK)
 
 
 def trim() -> None:
-    """Give back what is free now: some milliseconds, in a thread, if one can be had."""
+    """Return what is free now. It takes some milliseconds, so it runs in a thread, if one can be started."""
     with suppress(RuntimeError):
         threading.Thread(target=_trim, name="penstock-trim", daemon=True).start()
 

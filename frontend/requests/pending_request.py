@@ -21,14 +21,14 @@ from .request import Notify, Request
 
 DecodeToken = Callable[[int], str]
 
-# Bytes that objects take: a token's number in a list, a character, a log-probability, a delta's packed ones beside
-# their columns; a request and each of its samples, with what reads it.
+# Bytes that objects take: a token id in a list, a character, a log-probability, the packed ones of a delta beside
+# their columns; a request, and each of its samples with its reader.
 _TOKEN_BYTES, _CHARACTER_BYTES, _LOGPROB_BYTES, _PART_BYTES = 44, 4, 320, 300
 _REQUEST_BYTES, _SAMPLE_BYTES = 6 << 10, 3 << 10
 
 
 class PackedOutput(NamedTuple):
-    """What has come since the last look."""
+    """What has come since the last `take`."""
 
     output: RequestOutput
     logprobs: list[Logprobs]  # as the engine packs them, not in the output
@@ -89,7 +89,7 @@ class PendingRequest(Request):
 
     @property
     def own_bytes(self) -> int:
-        """What it takes before anything has come."""
+        """Bytes that the request takes before any output has come."""
         objects = _REQUEST_BYTES + _SAMPLE_BYTES * self.prompt.params.n
         tokens = _TOKEN_BYTES * (len(self.prompt.token_ids) // 4)
         return objects + tokens + sys.getsizeof(self.text) + 2 * len(msgspec.msgpack.encode(self.prompt))
@@ -146,7 +146,7 @@ class PendingRequest(Request):
         return output
 
     def take_packed(self) -> PackedOutput:
-        """The same, for who unpacks the log-probabilities while they are told: they are most of an answer."""
+        """Like `take`, with packed log-probabilities: they are most of an answer, and unpacked while it is sent."""
         with self._lock:
             output, logprobs, num_bytes = self.output, self._logprobs, self._packed_bytes
             self._taken += 1
@@ -177,7 +177,7 @@ class PendingRequest(Request):
 
 
 def _num_bytes(delta: Delta) -> int:
-    """What it takes when `take` has made objects of it."""
+    """Bytes that a delta takes once `take` has made objects of it."""
     tokens, logprobs = len(delta.token_ids), sum(len(part.token_ids) for part in delta.logprobs)
     return _CHARACTER_BYTES * len(delta.text) + (_TOKEN_BYTES * tokens + _LOGPROB_BYTES * logprobs) // 4
 
@@ -208,7 +208,7 @@ def _add_timing(metrics: RequestMetrics | None, delta: Delta) -> None:
 
 
 def _packed_bytes(delta: Delta) -> int:
-    """What it takes as it is."""
+    """Bytes that a delta takes with its log-probabilities packed."""
     columns = sum(len(part.token_ids) + len(part.logprobs) + len(part.ranks) + _PART_BYTES for part in delta.logprobs)
     return _CHARACTER_BYTES * len(delta.text) + _TOKEN_BYTES * (len(delta.token_ids) // 4) + columns
 

@@ -6,7 +6,7 @@ from typing import Any
 
 
 def plain(value: Any) -> Any:
-    """A copy made of JSON's types alone: objects with methods would be a way out of the sandbox."""
+    """Copy a value into JSON's types alone: objects with methods would be a way out of the sandbox."""
     if value is None or type(value) in (str, int, float, bool):
         return value
     for kind, base_value in _BASE_VALUES.items():  # a subclass, of which an enum is one

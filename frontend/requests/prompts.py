@@ -31,7 +31,7 @@ _OWN_ARGUMENTS = {"messages", "tokenize", "add_generation_prompt", "tools", "cha
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """A conversation as its template renders it: complete, with every special token that it wants."""
+    """The text of a conversation, rendered by its template, with every special token."""
 
     text: str
     tools: "Tools" = field(default_factory=dict)
@@ -39,7 +39,7 @@ class Rendered:
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """A conversation that is rendered elsewhere, in JSON's own types."""
+    """A conversation that is still to be rendered, or is rendered elsewhere."""
 
     messages: Sequence[Any]
     tools: Sequence[Any] | None = None
@@ -49,7 +49,7 @@ class Conversation:
 
 @dataclass(frozen=True, slots=True)
 class ParsedPrompt:
-    """One prompt as the caller gave it, sorted into its parts."""
+    """One prompt of a caller, parsed into its parts, with its parameters."""
 
     text: str | None
     token_ids: Sequence[int] | None
@@ -96,7 +96,7 @@ def parse_prompt(prompt: Any, params: SamplingParams) -> ParsedPrompt:
 
 
 def _checked(params: Any) -> SamplingParams:
-    """They were checked when they were made, and may have been changed since. What is right stays the same object."""
+    """Check parameters again, which may have been changed since they were made. Good ones stay the same object."""
     if not isinstance(params, SamplingParams):
         raise RequestError(f"sampling_params must be SamplingParams, not {_type(params)}.")
     try:
@@ -135,12 +135,12 @@ def _by_kind(prompt: Any, params: SamplingParams) -> ParsedPrompt:
 
 
 def _is_list(value: Any) -> bool:
-    """Bytes are a sequence of numbers, and were meant as text."""
+    """Bytes are a sequence of numbers, too, but were meant as text."""
     return isinstance(value, Sequence) and not isinstance(value, (str, bytes, bytearray))
 
 
 def _plain_text(text: str) -> str:
-    """Of a subclass, which may have a length and an encoding of its own, what every text has."""
+    """A plain `str` of a subclass, whose length and encoding may be its own."""
     return text if type(text) is str else str.__str__(text)
 
 

@@ -31,7 +31,7 @@ class Request(ABC):
     def request_id(self) -> int: ...
 
     def tell(self) -> None:
-        """Tell its owner; one who can't be told any more doesn't keep others from being told."""
+        """Notify the owner; an owner whose `notify` fails doesn't keep others from being notified."""
         try:
             self.notify(self)
         except Exception:
@@ -42,7 +42,7 @@ RequestT = TypeVar("RequestT", bound=Request)
 
 
 class DoorProtocol(Protocol[RequestT]):
-    """Where what callers give becomes requests."""
+    """What a `Session` needs of its door, which turns prompts into requests."""
 
     @property
     def defaults(self) -> SamplingParams: ...

@@ -57,7 +57,7 @@ class Adapters:
         return answer
 
     def _awaited(self, arrived: "queue.SimpleQueue[LoraAnswer]") -> LoraAnswer:
-        """As long as reading takes, unless the tree dies."""
+        """Wait as long as loading takes, unless the tree dies."""
         while True:
             try:
                 return arrived.get(timeout=_LOOK_SECONDS)

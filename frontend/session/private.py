@@ -75,7 +75,7 @@ class PrivateSession(Session[PendingRequest]):
         self.tokenizer = Tokenizer(self.files.tokenizer_folder, self.files.folder)
 
     def start(self) -> None:
-        """The children; once more where the memory that they found was not enough."""
+        """Start the children; called again if the memory that they found was not enough."""
         self.threads = ModelThreads()
         self.templates = TemplateProcesses()
         self.transport = TreeTransport(self.config, self.files, self.parsings.shown)
@@ -93,7 +93,7 @@ class PrivateSession(Session[PendingRequest]):
 
     @contextmanager
     def _closed_by_errors(self) -> Iterator[None]:
-        """Until it is ready nobody else ends its tree, whatever goes wrong."""
+        """Close the tree on any error: until it is ready nobody else does."""
         try:
             yield
         except BaseException:
@@ -101,7 +101,7 @@ class PrivateSession(Session[PendingRequest]):
             raise
 
     def _close_beside(self) -> None:
-        """What ends with the tree."""
+        """Close what ends with the tree."""
         self.threads.close()
         self.templates.close()
 
@@ -152,7 +152,7 @@ class PrivateSession(Session[PendingRequest]):
         return prompts
 
     def render_model_template(self, turns: Sequence[TemplateInput]) -> list[str | RequestError]:
-        """With the model's own template, in a process that has limits: for callers who share this one."""
+        """Render with the model's own template, in a process with limits, for clients who share this process."""
         found: dict[int, str | RequestError] = {}
         for has_tools in {bool(turn.tools) for turn in turns}:
             places = [place for place, turn in enumerate(turns) if bool(turn.tools) is has_tools]
@@ -166,7 +166,7 @@ class PrivateSession(Session[PendingRequest]):
         return [found[place] for place in range(len(turns))]
 
     def render_request_template(self, template: str, turns: Sequence[TemplateInput]) -> list[str | RequestError]:
-        """With a template that came with a request: its text, or the name of one of the model's. In another process."""
+        """Render with a template that came with a request (its text, or a name of the model's), in another process."""
         named = self.tokenizer.chat_template
         text = named.get(template, template) if isinstance(named, dict) else template
         return render_request_template(text, self.tokenizer.special_tokens, turns, self.door.most_characters)

@@ -22,10 +22,10 @@ from .window import Window
 if TYPE_CHECKING:
     from ..text.tokenizer import Tokenizer
 
-Taken = TypeVar("Taken")
+Output = TypeVar("Output")
 
 
-class Loras(Protocol):
+class LoraAdapters(Protocol):
     def load(self, name: str, path: str | os.PathLike[str]) -> None: ...
     def unload(self, name: str) -> None: ...
     def names(self) -> list[str]: ...
@@ -35,10 +35,10 @@ class Session(ABC, Generic[RequestT]):
     config: EngineConfig
     is_quiet: bool
     plan: MemoryPlan | None  # once it is ready
-    daemon: str | None  # where the one listens that holds it
+    daemon: str | None  # the address of the daemon that holds the model
     transport: Transport[RequestT]
     door: DoorProtocol[RequestT]  # once it is ready
-    adapters: Loras
+    adapters: LoraAdapters
     tokenizer: "Tokenizer"
 
     @abstractmethod
@@ -67,13 +67,13 @@ class Session(ABC, Generic[RequestT]):
 
     @abstractmethod
     def take(self, request: RequestT) -> RequestOutput:
-        """What has come of a request since it was last taken from."""
+        """The output of a request since the last `take`."""
 
     @abstractmethod
     def is_fresh(self, request: RequestT) -> bool:
         """Whether anything has come since."""
 
-    def news(self, request: RequestT, take: Callable[[RequestT], Taken]) -> Taken | None:
+    def news(self, request: RequestT, take: Callable[[RequestT], Output]) -> Output | None:
         """What `take` finds that has come since the last look; raises what ended the request once there is no more."""
         # Looked at first: all that came before an error is there when it is.
         error = request.error
@@ -84,7 +84,7 @@ class Session(ABC, Generic[RequestT]):
         return None
 
     def window(self, prompts: Iterable[Any], params: Params, notify: Notify, *, ordered: bool) -> Window[RequestT]:
-        """Of many requests; `notify` hears of each that has ended."""
+        """A window of many requests; `notify` is called for each that has ended."""
         self.transport.check()
         asked = self.door.parse(prompts, params)
         return Window(self.transport, self.door, asked, notify, self.config.window, self.take, ordered=ordered)

@@ -52,7 +52,7 @@ def _triggers(tags: list[_Tag], triggers: list[str]) -> Iterator[str | None]:
 
 
 def _text(text: str) -> str:
-    """As Lark writes it; characters that have no name there as an expression."""
+    """A text as Lark writes it; unnamed characters become a regular expression."""
     if not text:
         return ""
     if text.isprintable():

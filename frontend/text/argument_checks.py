@@ -9,7 +9,7 @@ from ...protocol.errors import RequestError
 
 @contextmanager
 def token_ids_only() -> Iterator[None]:
-    """Around what takes ids: it fails on what can be none, and only then is it said."""
+    """Around calls that take ids: turns their failure on other values into a sentence."""
     try:
         yield
     except (TypeError, OverflowError) as error:

@@ -45,7 +45,7 @@ _INT = 4  # bytes of a column's entry
 
 
 class Detokenizer:
-    """Fed with what each step brought, gives what each sequence's caller may see, and the ids of those it ended."""
+    """Turns each step's tokens into deltas for the callers, and names the sequences that their text has ended."""
 
     def __init__(self, decoding: Decoding, with_marks: Decoding | None = None) -> None:
         """`with_marks` is for answers in which the front end looks for thoughts and calls."""
@@ -114,7 +114,7 @@ class Detokenizer:
 
 
 class _Sequence:
-    """One sample: what has arrived and was not sent yet, and where its text stands."""
+    """One sample: the tokens that were not sent yet, and the state of its text."""
 
     __slots__ = (
         "_decoder", "_num_decoded", "_opened", "_stops", "_text", "first_token_time", "forward_time", "is_watched",
@@ -148,7 +148,7 @@ class _Sequence:
         self.first_token_time: float | None = None
 
     def delta(self, end: Ended | None) -> Delta | None:
-        """What the caller may see now; with a finish_reason if the sequence ends with it."""
+        """A delta with what the caller may see now; with a finish_reason if the sequence ends with it."""
         try:
             self._text += self._new_text(end)
         except Exception as error:  # ends this request, not the process

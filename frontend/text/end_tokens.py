@@ -27,7 +27,7 @@ def in_vocabulary(tokens: EndTokens, vocab_size: int) -> list[int]:
 
 
 def notice(tokens: EndTokens, vocab_size: int) -> str | None:
-    """A sentence about those that no answer can end with."""
+    """A sentence about end tokens that the model doesn't have."""
     known = in_vocabulary(tokens, vocab_size)
     if len(known) == len(tokens):
         return None

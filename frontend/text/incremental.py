@@ -33,7 +33,7 @@ ALL_SPACES = 1 << 20
 
 
 class IncrementalDecoder(Protocol):
-    """Text of one sequence. The deltas joined don't depend on how its ids were cut into pieces."""
+    """Decodes one sequence. The deltas joined don't depend on how its ids were cut into pieces."""
 
     def feed(self, token_ids: Iterable[int]) -> str:
         """The text that these ids complete."""
@@ -93,7 +93,7 @@ class Decoding:
 
 
 class ByteRule(NamedTuple):
-    """A tokenizer's decoder, where it is one function of each token and perhaps another of a text's first."""
+    """A tokenizer's decoder that works token by token, perhaps with another rule for a text's first."""
 
     token: Callable[[str], bytes]
     first: Callable[[str], bytes]

@@ -35,7 +35,7 @@ def check_roles(chat: Chat, render: Callable[[Chat], str]) -> None:
 
 
 def with_hint(refusal: str, chat: Chat) -> str:
-    """Of a template that has refused a conversation in words of its own: with the role that was probably meant."""
+    """Add the role that was probably meant to a template's own refusal."""
     unusual = (message["role"] for message in chat if message["role"] not in KNOWN)
     hint = next(filter(None, (suggestion(role, KNOWN) for role in unusual)), "")
     return refusal + ("." if hint and not refusal.endswith((".", "!", "?")) else "") + hint

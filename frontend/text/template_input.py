@@ -18,7 +18,7 @@ class TemplateInput(msgspec.Struct):
 
 
 class Text(NamedTuple):
-    """The conversation's text, or why it has none."""
+    """The conversation's text, or its refusal."""
 
     text: str
     is_refusal: bool
@@ -29,7 +29,7 @@ def too_long(num_characters: int, most: int) -> str:
 
 
 def render_input(template: str, special_tokens: Mapping[str, str], given: TemplateInput, most_characters: int) -> Text:
-    """Nothing that is longer leaves the process: a template makes as much of a conversation as it likes."""
+    """Render one conversation. A text that is too long stays in the process: a template may make it of any length."""
     from ..requests.prompts import check_template_options  # needed in the process apart only
     from .chat import render
 

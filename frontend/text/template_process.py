@@ -23,7 +23,7 @@ _NICE = 5  # what a client brings gives way to models, and shares what they leav
 
 
 class TemplateProcesses:
-    """As many as threads render at once; each is started when it is first needed."""
+    """A pool of processes, one for each thread that renders; each is started when it is first needed."""
 
     def __init__(self, bounds: Bounds = _BOUNDS, whose: str = "this model") -> None:
         self.bounds = bounds
@@ -48,7 +48,7 @@ class TemplateProcesses:
     def render(
         self, template: str, special_tokens: Mapping[str, str], inputs: Sequence[TemplateInput], most_characters: int
     ) -> list[str | RequestError]:
-        """The text of each conversation, or why it has none. One that can't be written down is refused alone."""
+        """The text of each conversation, or its refusal. One that can't be written as JSON is refused alone."""
         written = [_written(each) for each in inputs]
         texts = [each for each in written if isinstance(each, str)]
         head = f"{json.dumps(template)}, {json.dumps(dict(special_tokens))}"
@@ -91,7 +91,7 @@ def render_request_template(
     most_characters: int,
     cpu_seconds: int = _BOUNDS.cpu_seconds,
 ) -> list[str | RequestError]:
-    """The text of each conversation, or why it has none, of a template that came with them."""
+    """Render conversations with the template that came with them: a text or a refusal for each."""
     processes = TemplateProcesses(_BOUNDS._replace(cpu_seconds=cpu_seconds, nice=_NICE), "this request")
     try:
         return processes.render(template, special_tokens, inputs, most_characters)

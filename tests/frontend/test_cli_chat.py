@@ -12,10 +12,10 @@ import pytest
 from builders.tiny_model import tiny_model
 
 from penstock.frontend.commands.repl.answer_text import AnswerText
+from penstock.frontend.commands.repl.chat_input import ChatInput, read_input
 from penstock.frontend.commands.repl.conversation import AnswerDelta, Conversation
 from penstock.frontend.commands.repl.history import add_to_history, read_history
 from penstock.frontend.commands.repl.slash import COMMANDS, command_word
-from penstock.frontend.commands.repl.typed import Typed, read_typed
 from penstock.protocol.errors import RequestError
 from penstock.protocol.outputs import CompletionOutput, RequestOutput, Samples
 from penstock.protocol.sampling import SamplingParams
@@ -32,7 +32,7 @@ def model(tmp_path_factory) -> Path:
 # --- what was typed ---------------------------------------------------------------------------------------------------
 
 
-def typed(*lines: str) -> list[Typed]:
+def typed(*lines: str) -> list[ChatInput]:
     """All messages of these lines."""
     left = list(lines)
 
@@ -43,7 +43,7 @@ def typed(*lines: str) -> list[Typed]:
 
     found = []
     while left:
-        found.append(read_typed(read_line))
+        found.append(read_input(read_line))
     return found
 
 

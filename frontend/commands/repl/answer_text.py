@@ -67,7 +67,7 @@ class AnswerText:
             self.is_at_start = text.endswith("\n")
 
     def end(self) -> None:
-        """Of a thought, or of the answer: what follows begins on a new line."""
+        """End a thought or the answer: what follows begins on a new line."""
         self._write(self._wrapper.flush())
         if not self.is_at_start:
             sys.stdout.write("\n")

@@ -12,7 +12,7 @@ from ..cached_models import bundled_models, cached_models
 from ..chosen import require_model
 from ..loading import load
 
-# Engine options that were said of one model and hold for no other.
+# Engine options that are for one model and don't carry over to another.
 _OF_ONE_MODEL = ("tokenizer", "revision", "chat_template", "served_model_name")
 
 
@@ -30,7 +30,7 @@ class ChatModel:
         self.llm.close()
 
     def change(self, name: str) -> None:
-        """Raises where that can't be; then the old one is there still, or again, if it `is_open`."""
+        """Raises if the new model can't be loaded; then the old one is in use still, or again, if it `is_open`."""
         options = {key: value for key, value in self._options.items() if key not in _OF_ONE_MODEL}
         try:
             require_model(EngineConfig.from_options(name, **options))

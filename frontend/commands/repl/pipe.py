@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 
 from ...console.standard_error import write_line
+from .chat_input import ChatInput, read_input
 from .conversation import AnswerDelta
-from .typed import Typed, read_typed
 
 
 class Pipe:
@@ -23,8 +23,8 @@ class Pipe:
     def welcome(self) -> None:
         """A pipe needs no greeting."""
 
-    def read(self) -> Typed:
-        return read_typed(_line)
+    def read(self) -> ChatInput:
+        return read_input(_line)
 
     def show(self, pieces: Iterator[AnswerDelta]) -> None:
         """A Ctrl-C here ends the program, as in any pipe."""

@@ -18,7 +18,7 @@ from .parameters import PARAMETERS, named, values
 
 
 class Leave(Exception):
-    """The person wants to go."""
+    """The user wants to leave."""
 
 
 def _nothing(chat: ChatState, argument: str) -> Iterable[str]:
@@ -29,7 +29,7 @@ class Command(NamedTuple):
     argument: str  # as the help shows it
     sentence: str
     run: Callable[[ChatState, str], str | Iterator[AnswerDelta]]
-    complete: Callable[[ChatState, str], Iterable[str]] = _nothing  # what an argument that begins so may become
+    complete: Callable[[ChatState, str], Iterable[str]] = _nothing  # completions of an argument's beginning
 
 
 def command_word(text: str) -> str | None:
@@ -124,7 +124,7 @@ def _set(chat: ChatState, argument: str) -> str:
 
 
 def _values(chat: ChatState, argument: str) -> Iterator[str]:
-    """After a name its values."""
+    """Names of parameters, and behind a name its values."""
     name, space, _ = argument.partition(" ")
     if not space:
         return (f"{known} " for known in PARAMETERS)

@@ -34,7 +34,7 @@ class Wrapper:
         return "".join(map(self._character, text))
 
     def flush(self) -> str:
-        """What still waits, at the end of the text."""
+        """The word that is still held, at the end of the text."""
         return self._word_end()
 
     def _character(self, character: str) -> str:
@@ -98,7 +98,7 @@ def may_break(word: str, after: str) -> bool:
 
 
 def width_of(text: str) -> int:
-    """Columns that it takes, at most: terminals differ in what they put together."""
+    """Columns that a character takes at most: terminals differ in which ones they combine."""
     return sum(map(_width, text))
 
 

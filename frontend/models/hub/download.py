@@ -80,7 +80,7 @@ def download(listing: Listing, files: list[HubFile], progress: DownloadProgress)
 
 
 def _next(ended: "queue.SimpleQueue[BaseException | None]", progress: DownloadProgress) -> BaseException | None:
-    """How the next file ended. While nothing comes, it is seen that nothing does."""
+    """How the next file ended. Meanwhile the progress display shows that time passes."""
     while True:
         try:
             return ended.get(timeout=_REFRESH_SECONDS)

@@ -41,7 +41,7 @@ class Listing(NamedTuple):
 
 
 def listing_of(model: HubName) -> Listing:
-    """Raises what `reason_of` has a sentence for."""
+    """Raises errors that `reason_of` explains."""
     prepare_hub()
     from huggingface_hub import HfApi
 

@@ -30,7 +30,7 @@ _TOKENIZERS = {"tokenizer.json", "vocab.json", "tekken.json"}
 
 
 class FileKinds(NamedTuple):
-    """Which kinds of a model's files."""
+    """Which kinds of a model's files are needed."""
 
     weights: bool = True
     tokenizer: bool = True
@@ -161,7 +161,7 @@ def _bytes_of(files: list[HubFile]) -> int:
 
 
 def _bytes_left(model: HubName, file: HubFile) -> int:
-    """Without what came of it at an earlier try, or with another revision."""
+    """Bytes still to download: without those that came at an earlier try, or with another revision."""
     return max(0, file.size - bytes_of_blob(model.id, file.etag)) if file.etag else file.size
 
 

@@ -20,14 +20,14 @@ from .patience import Patience
 from .session import AttachedSession
 from .transport import DaemonTransport
 
-# Each client's own affair: seeds are counted for each, and the others don't reach the tree.
+# Options that each client keeps to itself: seeds are counted for each, and the others don't concern the tree.
 _OWN = ("connect", "quiet", "window", "seed")
 # Options that name a file or a folder, as seen from where the caller is.
 _PATHS = ("tokenizer", "chat_template", "reasoning_parser_plugin", "tool_parser_plugin", "trace", "record")
 
 
 def attach(model: str | os.PathLike[str], options: dict[str, Any]) -> AttachedSession | None:
-    """None: there is none to attach to, and `connect` leaves the choice."""
+    """Attach to the daemon; None if there is none and `connect` allows a private tree."""
     config = EngineConfig.from_options(model, **options)
     address = daemon_socket() if config.connect in CONNECTS else Path(config.connect)
     connection = _connected(config.connect, address)

@@ -44,11 +44,11 @@ class DaemonConnection:
         with said_in_words(f"The daemon at {address} can't be reached"):
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            # The kernel's own time limit, under which one that finds many others before it waits.
+            # The kernel's own time limit, while the daemon's backlog is full.
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _seconds(_CONNECT_SECONDS))
             try:
                 self._socket.connect(os.fspath(address))
-            except BlockingIOError as error:  # as many as may wait for it do
+            except BlockingIOError as error:  # the backlog is full
                 raise TimeoutError(error.errno, "whoever listens takes no connections") from None
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _seconds(0))
             if not is_own_user(self._socket):
@@ -93,7 +93,7 @@ class DaemonConnection:
         return EngineDeadError(f"The daemon at {self.address} has ended or closed the connection; see `penstock logs`.")
 
     def hang_up(self) -> None:
-        """Whoever reads sees the end."""
+        """End the connection; whoever reads sees its end."""
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 

@@ -33,7 +33,7 @@ class AttachedDoor:
     def admit(
         self, prompts: Sequence[ParsedPrompt], notify: Notify, *, is_streamed: bool = False
     ) -> list[AttachedRequest]:
-        """One request each; what cannot even be sent is finished already."""
+        """A request for each prompt; one that cannot be sent is refused already."""
         return [self._admit_one(prompt, notify, is_streamed) for prompt in prompts]
 
     def _admit_one(self, prompt: ParsedPrompt, notify: Notify, is_streamed: bool) -> AttachedRequest:
@@ -58,7 +58,7 @@ class AttachedDoor:
 
 
 def on_the_wire(conversation: Conversation) -> WireConversation:
-    """In plain types; functions among the tools become their schemas, a file its template."""
+    """A conversation in plain types; functions among the tools become schemas, a template's file its text."""
     check_conversation(conversation.messages)
     tools = conversation.tools
     return WireConversation(
@@ -88,7 +88,7 @@ def _well_formed_within(value: Any) -> Any:
 
 
 def _template(chosen: str | None) -> str | None:
-    """The name of a file means one here, where the caller is; a text or a template's own name goes as it is."""
+    """Read a template's file here, where the caller is; a text or a template's name is sent as it is."""
     if chosen is None or "{" in chosen or "\n" in chosen:
         return chosen
     path = Path(os.path.expanduser(chosen))

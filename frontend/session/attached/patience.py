@@ -14,19 +14,19 @@ from ..tree.vital_signs import Process, is_stopped
 from ..tree.watchdog import Timer, Watchdog
 from .connection import DaemonConnection
 
-# How long a daemon may take to say the first word; one that is stopped will not.
+# How long a daemon may take to send its first message. A stopped one gets less.
 FIRST_WORD_SECONDS, _STOPPED_SECONDS = 5.0, 1.0
-# One that works may be late with some of its words.
+# A working daemon may be late with some `StillWorking`.
 _LEAST_SECONDS = 3 * WORD_SECONDS
 
 
 class Patience:
-    """With the connection, for as long as it lasts or as the block that is waited in."""
+    """Lives as long as the connection, or as the `with` block in which somebody waits."""
 
     def __init__(
         self, connection: DaemonConnection, seconds: float, is_waited_for: Callable[[], bool] = lambda: True
     ) -> None:
-        """0 seconds: whoever has said a first word may be silent forever."""
+        """0 seconds: after its first message the daemon may be silent forever."""
         self.connection = connection
         self._later = max(seconds, _LEAST_SECONDS) if seconds else math.inf
         self._daemon = Process(connection.pid)
@@ -57,7 +57,7 @@ class Patience:
 
     def _look(self, seconds: float) -> None:
         chance = self._daemon.chance(seconds)
-        # With a debugger in it, it says nothing, and that is meant.
+        # A daemon in a debugger may be silent.
         self._timer.count((self.connection.num_heard, chance.is_traced), 0.0 if chance.is_traced else chance.seconds)
         bound = self._bound
         if chance.is_stopped and not self.connection.num_heard:

@@ -37,7 +37,7 @@ class AttachedRequest(Request):
         self.is_finished = delta.finished
 
     def take(self) -> RequestOutput:
-        """The next piece, as an output; only while there is one."""
+        """The next delta, as an output; only while there is one."""
         delta = self._deltas.popleft()
         if delta.prompt is not None:
             self.text = delta.prompt

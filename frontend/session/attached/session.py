@@ -46,7 +46,7 @@ class AttachedSession(Session[AttachedRequest]):
         return Tokenizer(Path(self.attached.tokenizer_folder), Path(self.attached.folder))
 
     def wait_until_ready(self) -> None:
-        """It is: the daemon answers when the model is loaded."""
+        """Nothing to wait for: the daemon answers `Attach` once the model is loaded."""
 
     def render(
         self,
@@ -75,7 +75,7 @@ class AttachedSession(Session[AttachedRequest]):
         ]
 
     def take(self, request: AttachedRequest) -> RequestOutput:
-        """The next piece; only while there is one."""
+        """The next delta; only while there is one."""
         return request.take()
 
     def is_fresh(self, request: AttachedRequest) -> bool:

@@ -53,7 +53,7 @@ class DaemonTransport(Transport[AttachedRequest]):
     def submit(self, requests: Sequence[AttachedRequest]) -> None:
         self.check()
         self._begin(requests)
-        self._patience.wake()  # before: a daemon that has hung takes nothing more at some point
+        self._patience.wake()  # before sending, which blocks if the daemon has hung
         for beams, group in _by_beams(requests):
             self._send(group, beams)
         # The connection may have ended in between, after the thread had failed all requests that it knew.
@@ -74,7 +74,7 @@ class DaemonTransport(Transport[AttachedRequest]):
             self.connection.send(kind(numbers[start : start + MOST_NUMBERS]))
 
     def _send(self, requests: list[AttachedRequest], beams: BeamSearchParams | None) -> None:
-        """In messages of a size that the daemon likes; a request that is too long for any ends alone."""
+        """Send requests in messages of moderate size; a request that is too long for any message ends alone."""
         packed, fault = _packed(requests, beams)
         if len(requests) > 1 and (fault or len(packed) > _GOOD_BYTES or len(requests) > MOST_REQUESTS):
             half = len(requests) // 2
@@ -93,7 +93,7 @@ class DaemonTransport(Transport[AttachedRequest]):
         return stats
 
     def ask(self, question: Callable[[int], Question]) -> Answer:
-        """As long as the daemon takes; raises what it says went wrong."""
+        """Ask the daemon and wait for its answer; raises its failure."""
         self.check()
         query = next(self._queries)
         arrived = self._asking[query] = queue.SimpleQueue()
@@ -164,7 +164,7 @@ class DaemonTransport(Transport[AttachedRequest]):
 
 
 def _by_beams(requests: Sequence[AttachedRequest]) -> Iterable[tuple[BeamSearchParams | None, list[AttachedRequest]]]:
-    """Searches apart from samples, and those of one kind together."""
+    """Groups of requests with the same `beams`, which an `Ask` states once."""
     by_beams: dict[int, tuple[BeamSearchParams | None, list[AttachedRequest]]] = {}
     for request in requests:
         by_beams.setdefault(id(request.prompt.beams), (request.prompt.beams, []))[1].append(request)
@@ -172,7 +172,7 @@ def _by_beams(requests: Sequence[AttachedRequest]) -> Iterable[tuple[BeamSearchP
 
 
 def _packed(requests: list[AttachedRequest], beams: BeamSearchParams | None) -> tuple[bytes, str]:
-    """As a frame, or why it can be none."""
+    """The requests as a frame, or a sentence why that can't be."""
     try:
         packed = frame(_ask(requests, beams))
     except Exception as error:  # a number of more than 64 bits, say

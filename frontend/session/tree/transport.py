@@ -108,7 +108,7 @@ class TreeTransport(Transport[PendingRequest]):
             asked.cancel()
 
     def ask_stats(self, sequence_ids: Sequence[int] = ()) -> "Future[Stats]":
-        """With the tokens that these have so far. Cancel it when nobody waits for it any more."""
+        """Statistics, with the token counts of these sequences. Cancel it when nobody waits for it any more."""
         self.check()
         query, asked = next(self._queries), Future[Stats]()
         asked.add_done_callback(lambda _: self._asked.pop(query, None))
@@ -121,7 +121,7 @@ class TreeTransport(Transport[PendingRequest]):
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """While an answer is awaited that this client knows nothing of."""
+        """Within it the watchdog watches the tree: somebody waits for an answer that `_asked` doesn't list."""
         with self._lock:
             self._num_waiting += 1
         self._watchdog.wake()
@@ -132,7 +132,7 @@ class TreeTransport(Transport[PendingRequest]):
                 self._num_waiting -= 1
 
     async def silent(self, seconds: float) -> list[str]:
-        """The children that don't answer this very question in so many seconds, nor have a step's reason not to."""
+        """The children that don't answer a ping in so many seconds, and aren't computing a step either."""
         self.check()
         self._watchdog.wake()
         left = await self.tree.roll_call.silent(seconds, self._watch.is_stopped)
@@ -219,7 +219,7 @@ class TreeTransport(Transport[PendingRequest]):
             self.on_death(error)
 
     def _fail_all(self, error: PenstockError) -> None:
-        """All who wait, for an answer or for figures."""
+        """Fail everyone who waits for an answer or for statistics."""
         for query in list(self._asked):
             if (asked := self._asked.pop(query, None)) is not None and asked.set_running_or_notify_cancel():
                 asked.set_exception(same_error(error))

@@ -104,7 +104,7 @@ class Tree:
             self.children.append(start_child(role, module, arguments, env=environment, pass_fds=shared, **streams))
 
     def wait_until_ready(self) -> MemoryPlan:
-        """Until every child is ready; raises what ended one."""
+        """Wait until every child is ready; raises what ended one."""
         if any(child.has_ended for child in self.children):
             raise self.death()
         missing, plan = {"engine", "detokenizer"}, None
@@ -123,7 +123,7 @@ class Tree:
         return plan
 
     def note(self, message: FrontendInbox) -> None:
-        """A message that is not about a request; raises what a child says of its own end."""
+        """Take in a message that is not about a request; raises a child's own error."""
         if isinstance(message, Notice):
             logs.say(f"{message.role}: {message.text}", quiet=False)
         elif isinstance(message, StartProgress):

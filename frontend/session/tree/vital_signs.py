@@ -15,7 +15,7 @@ _CPU_SHARE = 0.02  # less of a core is no work: connections that are tried again
 
 
 class Chance(NamedTuple):
-    """What a process could have done in some seconds."""
+    """Whether a process could have worked in some seconds."""
 
     seconds: float  # of these, in which it could have worked
     is_stopped: bool = False  # by SIGSTOP

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 
 _LONGEST_INTERVAL = 1.0
-# Between two looks, as a share of the bound that is watched: what is noticed is noticed so much later at most, twice.
+# The pause between two looks, as a share of the bound: a hang is noticed at most two pauses late.
 _SHARE = 0.1
 
 

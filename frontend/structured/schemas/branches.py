@@ -16,7 +16,7 @@ Path = tuple[int, ...]  # where in the text of a schema something stands
 
 
 class KeywordValue(NamedTuple):
-    """What a keyword says that can only be written when all is known, and where it stands."""
+    """A keyword's value and its place, kept until all keywords are known."""
 
     value: Any
     place: str
@@ -137,7 +137,7 @@ def is_multiple(value: Any, of: Any) -> bool:
 
 
 def is_dead(branch: Branch) -> bool:
-    """Whether it can be seen at once that no value fits."""
+    """Whether it is obvious that no value fits."""
     match branch:
         case Boolean():
             return not branch.values
