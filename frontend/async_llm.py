@@ -1,7 +1,7 @@
 """`AsyncLLM`: the same model for a program with an event loop.
 
-The model is opened in a thread while the loop goes on; the first call waits for it. Results are handed to the loop that
-asked, whichever it is. Knows what a person calls; everything else is behind `Session`.
+The model is opened in a thread while the loop goes on; the first call waits for it. Each result is handed to the loop
+that asked for it. Only what users call stands here; everything else is behind `Session`.
 """
 
 import asyncio
@@ -57,16 +57,16 @@ class AsyncLLM:
 
     @property
     def _session(self) -> Session[Any]:
-        """Waits for it where a daemon is asked first."""
+        """Waits until it is opened, which takes a moment if a daemon is asked first."""
         return self._opened.result()
 
     async def ready(self) -> None:
         """Wait until the model is loaded; every call does so by itself."""
-        # A caller that is cancelled takes the start away from nobody else.
+        # Shielded: if one caller is cancelled, the start goes on for the others.
         await asyncio.shield(asyncio.wrap_future(self._start))
 
     async def opened(self) -> Session[Any]:
-        """What is under it once it is ready, for a server that stands before it."""
+        """The session once it is ready, for a server that uses this model."""
         await self.ready()
         return self._session
 

@@ -1,7 +1,4 @@
-"""A new file beside the one that it is to replace, which stays as it is until the new one takes its name.
-
-Knows nothing of what is written.
-"""
+"""Write a new file beside the one that it is to replace, which stays as it is until the new one takes its name."""
 
 import errno
 import itertools
@@ -44,19 +41,19 @@ def status_of(target: Path) -> os.stat_result | None:
 
 
 def partial_name(target: Path) -> Path:
-    """The first of the names under which it is written."""
+    """The usual name of the unfinished file."""
     return target.with_name(os.fsdecode(os.fsencode(target.name)[:_LONGEST_NAME]) + ".partial")
 
 
 def partial_names(target: Path) -> Iterator[Path]:
-    """That one, and those for when others have it."""
+    """The usual name and further ones, for when other processes have taken it."""
     base = partial_name(target)
     yield base
     yield from (base.with_name(f"{base.name}.{number}") for number in itertools.count(2))
 
 
 def new_file(target: Path) -> tuple[Path, int]:
-    """Under a name that nobody has, and open; readable by nobody who could not read what it is to replace."""
+    """Open a file under an unused name; nobody may read it who could not read the one that it is to replace."""
     older = status_of(target)
     mode = 0o666 if older is None else older.st_mode & 0o777
     names = partial_names(target)

@@ -1,4 +1,4 @@
-"""A call with an argument that it doesn't have: where that belongs instead, or which was meant.
+"""Better errors for a call with an unknown argument: they say where the argument belongs, or which one was meant.
 
 The decorator keeps signature and docstring, so that editors, checkers and `help()` see the function as it is written.
 """

@@ -1,7 +1,7 @@
 """The command `penstock`: a table of subcommands, and what their errors look like in a shell.
 
 A subcommand is a row here and a file in `commands/`, imported only when it is asked for. Exit status: 0, 1 for an error
-of Penstock's, 2 for a wrong command line, 130 after Ctrl-C. Knows nothing of what a subcommand does.
+of Penstock's, 2 for a wrong command line, 130 after Ctrl-C.
 """
 
 import argparse

@@ -4,7 +4,7 @@
     for output in llm.generate(["Hello"], SamplingParams(max_tokens=32)):
         print(output.outputs.text)
 
-Knows what a person calls; everything else is behind `Session`, which a private tree and the daemon share.
+Only what users call stands here; everything else is behind `Session`, which a private tree and the daemon share.
 """
 
 import os
@@ -61,7 +61,7 @@ class LLM:
         return [finished[position] for position in range(len(finished))]
 
     def get_default_sampling_params(self) -> SamplingParams:
-        """What holds where a call gives none: the model's own files say it."""
+        """The parameters of a call without any, from the model's own files."""
         return msgspec.structs.replace(self._session.door.defaults)
 
     @named_arguments

@@ -225,8 +225,8 @@ class Declined(Message):
     is_disagreement: bool
 
 
-class Piece(Part):
-    """The new output of a request: since the last piece if it is streamed, else all of it."""
+class OutputDelta(Part):
+    """The new output of a request: since the last delta if it is streamed, else all of it."""
 
     number: int
     samples: list[CompletionOutput]
@@ -240,8 +240,8 @@ class Piece(Part):
     prompt_logprobs: list[LogprobsByToken | None] | None = None
 
 
-class Pieces(Message):
-    pieces: list[Piece]
+class OutputDeltas(Message):
+    deltas: list[OutputDelta]
 
 
 class StillWorking(Message):
@@ -296,7 +296,7 @@ class Answer(Message):
     status: DaemonStatus | None = None
 
 
-FromDaemon = Attached | Declined | StillWorking | Pieces | Failed | Answer
+FromDaemon = Attached | Declined | StillWorking | OutputDeltas | Failed | Answer
 
 
 # --- frames and addresses --------------------------------------------------------------------------------------------

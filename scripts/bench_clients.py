@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from penstock import SamplingParams
-from penstock.frontend.session.attached.connection import Line
-from penstock.protocol.attach import ATTACH_PROTOCOL, Ask, Attach, Attached, Pieces, WireRequest
+from penstock.frontend.session.attached.connection import DaemonConnection
+from penstock.protocol.attach import ATTACH_PROTOCOL, Ask, Attach, Attached, OutputDeltas, WireRequest
 from penstock.protocol.messages import column
 
 _TAKEN = 1 << 18
@@ -22,7 +22,7 @@ _EVENT = b"data: {"
 
 def pieces_over_the_socket(address: Path, model: str, prompts: Sequence[Sequence[int]], tokens: int) -> int:
     """Have every prompt streamed, all at once; how many pieces came."""
-    line = Line(address)
+    line = DaemonConnection(address)
     try:
         line.send(Attach(ATTACH_PROTOCOL, model, model, {}))
         if not isinstance(attached := line.receive(), Attached):
@@ -33,10 +33,10 @@ def pieces_over_the_socket(address: Path, model: str, prompts: Sequence[Sequence
         line.send(Ask(requests, [SamplingParams(temperature=0, max_tokens=tokens, ignore_eos=True)]))
         running, count = len(prompts), 0
         while running:
-            if not isinstance(message := line.receive(), Pieces):
+            if not isinstance(message := line.receive(), OutputDeltas):
                 raise RuntimeError(f"no pieces: {message}")
-            count += len(message.pieces)
-            running -= sum(piece.finished for piece in message.pieces)
+            count += len(message.deltas)
+            running -= sum(piece.finished for piece in message.deltas)
         return count
     finally:
         line.close()

@@ -93,7 +93,7 @@ def events(seconds: float = 2.0) -> None:
 
 
 def event_rate(way: Callable[[list[list[int]], int], int], tokens: int, pid: int) -> tuple[float, float, float]:
-    """Pieces a second, tokens in each, and the daemon's share of a core."""
+    """OutputDeltas a second, tokens in each, and the daemon's share of a core."""
     way(token_prompts(2, 8, 1000), 8)  # loads the model
     start, before = time.perf_counter(), on_cpu(pid)
     count = way(token_prompts(STREAMS, 8, 0), tokens)

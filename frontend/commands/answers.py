@@ -1,6 +1,6 @@
-"""Finished requests as a shell wants them: text for people, or one JSON object a line.
+"""Formats finished requests for a shell: text for people, or one JSON object a line.
 
-Knows nothing of where they come from; a request is known by its number in the order of the prompts.
+A request is known by its number in the order of the prompts.
 """
 
 import json
@@ -11,24 +11,24 @@ from typing import Any, NamedTuple
 from ...protocol.outputs import CompletionOutput, LogprobsByToken, RequestOutput
 from ..requests.prompts import Conversation
 from .prompts import Row
-from .repl.conversation import Piece
+from .repl.conversation import AnswerDelta
 
 
-class Headed(NamedTuple):
-    """One answer and what stands above it."""
+class TitledAnswer(NamedTuple):
+    """One answer with its heading."""
 
     heading: str
-    piece: Piece
+    piece: AnswerDelta
 
 
-def headed(number: int, row: Row, output: RequestOutput, *, is_alone: bool) -> Iterator[Headed]:
+def titled(number: int, row: Row, output: RequestOutput, *, is_alone: bool) -> Iterator[TitledAnswer]:
     """The bare answer where there is only one; else each under a heading."""
     for answer in output.outputs:
         heading = ""
         if not is_alone or len(output.outputs) > 1:
             sample = f", answer {answer.index}" if len(output.outputs) > 1 else ""
             heading = heading_of(number, row, sample)
-        yield Headed(heading, Piece.of(answer))
+        yield TitledAnswer(heading, AnswerDelta.of(answer))
 
 
 def heading_of(number: int, row: Row, sample: str = "") -> str:
@@ -41,7 +41,7 @@ def title(number: int, row: Row) -> str | float:
     return number if row.name is None else row.name
 
 
-def as_text(answers: Iterator[Headed]) -> str:
+def as_text(answers: Iterator[TitledAnswer]) -> str:
     """Without thoughts."""
     return "".join(heading + (text if text.endswith("\n") else text + "\n") for heading, (_, text) in answers)
 
@@ -65,7 +65,7 @@ def as_json(number: int, row: Row, output: RequestOutput) -> str:
 
 
 def given(row: Row) -> dict[str, Any]:
-    """What was asked, as the row has it; nothing of a refusal."""
+    """The prompt as the row has it; empty for a refusal."""
     match row.prompt:
         case Conversation():
             return {"messages": row.prompt.messages}

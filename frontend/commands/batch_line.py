@@ -1,6 +1,6 @@
-"""Lines of OpenAI's batches: a request as the server's endpoints take it, and its answer as their files have it.
+"""One line of OpenAI's batch files: the request as the server's endpoints take it, and the answer as a line of output.
 
-The bodies are those of `penstock serve`, read and written by the same structs. Knows nothing of files and models.
+The bodies are those of `penstock serve`, read and written by the same structs.
 """
 
 import secrets
@@ -42,7 +42,7 @@ class BatchLine:
 
     @classmethod
     def of(cls, value: Mapping[str, Any]) -> "BatchLine":
-        """Raises where nobody would know whose answer it is."""
+        """Raises if there is no `custom_id` to which the answer would belong."""
         custom_id, url = value.get("custom_id"), value.get("url")
         if not isinstance(custom_id, str):
             raise RequestError(f"custom_id={shown(custom_id)}: must be a text, by which its answer is known.")

@@ -1,7 +1,4 @@
-"""Which models lie on this machine: those that come with the package, and those in the hub's cache.
-
-Knows nothing of whether they can be loaded.
-"""
+"""Lists the models on this machine: those that come with the package, and those in the hub's cache."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,20 +9,20 @@ from ..models.hub.library import prepare_hub
 from ..models.model_names import BUNDLED
 
 
-class Found(NamedTuple):
+class LocalModel(NamedTuple):
     name: str  # as `LLM` takes it
     folder: Path
     size: int  # bytes on disk
     unfinished: int = 0  # of these, bytes of a download that was broken off
 
 
-def bundled_models() -> Iterator[Found]:
+def bundled_models() -> Iterator[LocalModel]:
     for name, folder in BUNDLED.items():
         if folder.is_dir():
-            yield Found(name, folder, size_on_disk(folder))
+            yield LocalModel(name, folder, size_on_disk(folder))
 
 
-def cached_models() -> Iterator[Found]:
+def cached_models() -> Iterator[LocalModel]:
     """In the cache of huggingface_hub, by name; of each the revision that `main` means, else the newest."""
     prepare_hub()
     # Here, not above: neither bundled models nor folders need it.
@@ -40,15 +37,15 @@ def cached_models() -> Iterator[Found]:
         if repo.repo_type == "model" and repo.revisions:
             newest = max(repo.revisions, key=lambda revision: ("main" in revision.refs, revision.last_modified))
             unfinished = sum(path.stat().st_size for path in unfinished_blobs(repo.repo_id))
-            yield Found(repo.repo_id, newest.snapshot_path, repo.size_on_disk + unfinished, unfinished)
+            yield LocalModel(repo.repo_id, newest.snapshot_path, repo.size_on_disk + unfinished, unfinished)
 
 
-def models_in(folder: Path) -> Iterator[Found]:
+def models_in(folder: Path) -> Iterator[LocalModel]:
     """The folder itself where it is a model's, else those directly in it that are."""
     folders = [folder] if (folder / "config.json").is_file() else sorted(folder.iterdir())
     for each in folders:
         if (each / "config.json").is_file():
-            yield Found(str(each), each, size_on_disk(each))
+            yield LocalModel(str(each), each, size_on_disk(each))
 
 
 def size_on_disk(folder: Path) -> int:

@@ -2,7 +2,7 @@
 are commands: /help lists them, Tab completes them. Through pipes each line of standard input is a message, and the
 answers alone go to standard output.
 
-Engine and sampling options are those of `generate`. Knows nothing of the tree behind `LLM`.
+Engine and sampling options are those of `generate`.
 """
 
 import argparse
@@ -15,12 +15,12 @@ from ...protocol.config import EngineConfig
 from ...protocol.sampling import SamplingParams
 from .chosen import checked_options, require_model
 from .options import add_options
-from .repl.conversation import Conversation, Piece
-from .repl.model import ChosenModel
+from .repl.chat_state import ChatState
+from .repl.conversation import AnswerDelta, Conversation
+from .repl.model import ChatModel
 from .repl.parameters import NO_USE_HERE
 from .repl.pipe import Pipe
 from .repl.slash import Leave, command_word, completions, run_command
-from .repl.talk import Talk
 from .repl.terminal import Terminal
 from .termination import orderly_termination
 
@@ -44,14 +44,14 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]
     # With either end in a pipe readline would write its marks into it.
     is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
-    with orderly_termination(), ChosenModel(arguments.model, options) as model:
-        talk = Talk.begun(model, chosen)
-        with Terminal(partial(completions, talk)) if is_terminal else Pipe() as screen:
+    with orderly_termination(), ChatModel(arguments.model, options) as model:
+        chat = ChatState.begun(model, chosen)
+        with Terminal(partial(completions, chat)) if is_terminal else Pipe() as screen:
             screen.welcome()
-            return _talk(talk, screen)
+            return _talk(chat, screen)
 
 
-def _talk(talk: Talk, screen: Terminal | Pipe) -> int:
+def _talk(chat: ChatState, screen: Terminal | Pipe) -> int:
     """Until the end of input or /quit. Exit status 1 if any message was refused."""
     refused = 0
     while True:
@@ -59,25 +59,25 @@ def _talk(talk: Talk, screen: Terminal | Pipe) -> int:
             typed = screen.read()
             word = command_word(typed.text) if typed.may_be_command else None
             if word is not None:
-                refused += not _done(talk, screen, word, typed.text)
+                refused += not _done(chat, screen, word, typed.text)
             elif typed.text.strip():
-                refused += not _answered(talk.conversation, screen, talk.conversation.ask(typed.text))
+                refused += not _answered(chat.conversation, screen, chat.conversation.ask(typed.text))
         except (EOFError, Leave):
             return 1 if refused else 0
 
 
-def _done(talk: Talk, screen: Terminal | Pipe, word: str, text: str) -> bool:
-    reply: str | Iterator[Piece] = ""
+def _done(chat: ChatState, screen: Terminal | Pipe, word: str, text: str) -> bool:
+    reply: str | Iterator[AnswerDelta] = ""
     with screen.interruptible():
-        reply = run_command(talk, word, text)
+        reply = run_command(chat, word, text)
     if isinstance(reply, str):
         if reply:
             screen.say(reply)
         return True
-    return _answered(talk.conversation, screen, reply)
+    return _answered(chat.conversation, screen, reply)
 
 
-def _answered(conversation: Conversation, screen: Terminal | Pipe, answer: Iterator[Piece]) -> bool:
+def _answered(conversation: Conversation, screen: Terminal | Pipe, answer: Iterator[AnswerDelta]) -> bool:
     with closing(answer) as pieces:  # type: ignore[type-var]  # a generator
         screen.show(pieces)
     if remark := conversation.remark():

@@ -1,7 +1,4 @@
-"""What a person chose on the command line of a subcommand that runs a model, checked before anything starts.
-
-Knows nothing of what the subcommand does with it.
-"""
+"""Checks the options of a subcommand that runs a model, before anything starts."""
 
 import argparse
 from typing import Any

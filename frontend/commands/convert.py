@@ -132,7 +132,7 @@ def _said(asked: Conversion) -> Iterator[ConversionMessage]:
 
 
 def _end(worker: ChildProcess) -> None:
-    """It removes what it has begun, in its time."""
+    """End the worker, which first removes what it has begun."""
     for pipe in (worker.popen.stdin, worker.popen.stdout):
         if pipe is not None:
             with suppress(BrokenPipeError):

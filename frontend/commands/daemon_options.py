@@ -1,7 +1,4 @@
-"""The command line of `penstock serve` and `penstock start`, which say the same things of a daemon.
-
-Knows nothing of how a daemon runs.
-"""
+"""The command-line options that `penstock serve` and `penstock start` share."""
 
 import argparse
 from pathlib import Path
@@ -55,7 +52,7 @@ def _address(arguments: argparse.Namespace) -> dict[str, str]:
 
 
 def settings_of(arguments: argparse.Namespace) -> DaemonSettings:
-    """Read again at every reload; raises what cannot work."""
+    """The daemon's settings; called again at every reload. Raises if they cannot work."""
     options: dict[str, Any] = given(arguments, EngineConfig)
     options.pop("connect", None)
     own = {name: getattr(arguments, name) for name in _OWN if hasattr(arguments, name)}

@@ -35,7 +35,7 @@ _SLOWLY = "models run on torch's operations, several times slower"
 _BUILD = "python -m penstock.kernels.cpu.build"
 
 
-class Line(NamedTuple):
+class Finding(NamedTuple):
     verdict: str
     name: str
     found: str
@@ -50,29 +50,29 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     """Lines are printed as they are found: torch takes its time."""
     failed = 0
     is_coloured = sys.stdout is not None and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    for line in _lines():
-        failed += line.verdict == FAIL
-        print(_shown(line, is_coloured), flush=True)
+    for finding in _findings():
+        failed += finding.verdict == FAIL
+        print(_shown(finding, is_coloured), flush=True)
     print("\nA model can run here." if not failed else "\nNo model can run here before what is marked FAIL is mended.")
     return 1 if failed else 0
 
 
-def _shown(line: Line, is_coloured: bool) -> str:
-    mark = f"{line.verdict:<4}"
+def _shown(finding: Finding, is_coloured: bool) -> str:
+    mark = f"{finding.verdict:<4}"
     if is_coloured:
-        mark = f"{_COLOURS[line.verdict]}{mark}\x1b[0m"
-    advice = f"\n{'':19}→ {line.advice}" if line.advice else ""
-    return f"{mark}  {line.name:<11}  {line.found}{advice}"
+        mark = f"{_COLOURS[finding.verdict]}{mark}\x1b[0m"
+    advice = f"\n{'':19}→ {finding.advice}" if finding.advice else ""
+    return f"{mark}  {finding.name:<11}  {finding.found}{advice}"
 
 
-def _lines() -> Iterator[Line]:
+def _findings() -> Iterator[Finding]:
     yield _python()
-    yield Line(OK, "penstock", f"{__version__} in {Path(__file__).parents[2]}")
+    yield Finding(OK, "penstock", f"{__version__} in {Path(__file__).parents[2]}")
     yield from _processor(machine.processor())
     try:
         survey = ask_survey(with_torch=True)
     except PenstockError as error:
-        yield Line(FAIL, "worker", str(error), "reinstall Penstock and torch in this environment")
+        yield Finding(FAIL, "worker", str(error), "reinstall Penstock and torch in this environment")
     else:
         yield _memory(survey.available_bytes, machine.total_memory(), machine.memory_limit())
         yield from _torch_and_cards(survey)
@@ -87,86 +87,86 @@ def _lines() -> Iterator[Line]:
 # --- each thing and what to do about it -------------------------------------------------------------------------------
 
 
-def _python(version: tuple[int, ...] = sys.version_info[:3]) -> Line:
+def _python(version: tuple[int, ...] = sys.version_info[:3]) -> Finding:
     found = f"{'.'.join(map(str, version))} in {sys.prefix}, {platform.system()} {platform.release()}"
     low, high = _PYTHONS
     if version[:2] < low:
-        return Line(FAIL, "python", found, "use Python 3.11 or 3.12")
+        return Finding(FAIL, "python", found, "use Python 3.11 or 3.12")
     if version[:2] > high:
-        return Line(WARN, "python", found, "it is tested on 3.11 and 3.12; use one of them if something is odd")
-    return Line(OK, "python", found)
+        return Finding(WARN, "python", found, "it is tested on 3.11 and 3.12; use one of them if something is odd")
+    return Finding(OK, "python", found)
 
 
-def _processor(found: machine.Processor) -> Iterator[Line]:
+def _processor(found: machine.Processor) -> Iterator[Finding]:
     cores = f"{found.allowed} of {found.cores} cores" if found.allowed < found.cores else f"{found.cores} cores"
-    yield Line(OK, "processor", f"{found.name}, {cores}")
+    yield Finding(OK, "processor", f"{found.name}, {cores}")
     features = ", ".join(found.features) or "none that matter"
     if not {"avx2", "asimd"} & set(found.features):
         advice = "without AVX2 a model runs at a fraction of the speed; choose a machine that has it"
-        yield Line(WARN, "features", features, advice)
+        yield Finding(WARN, "features", features, advice)
     else:
-        yield Line(OK, "features", features)
+        yield Finding(OK, "features", features)
 
 
-def _memory(available: int, total: int, limit: int | None) -> Line:
+def _memory(available: int, total: int, limit: int | None) -> Finding:
     limited = f", limited to {size(limit)} by a control group" if limit is not None and limit < total else ""
     found = f"{size(available)} free of {size(total)}{limited}"
     if available < _LITTLE_MEMORY:
-        return Line(WARN, "memory", found, "only small models fit; end other programs, or raise the limit")
-    return Line(OK, "memory", found)
+        return Finding(WARN, "memory", found, "only small models fit; end other programs, or raise the limit")
+    return Finding(OK, "memory", found)
 
 
-def _torch_and_cards(survey: Survey) -> Iterator[Line]:
+def _torch_and_cards(survey: Survey) -> Iterator[Finding]:
     torch = survey.torch or TorchSurvey(error="the worker said nothing of it")
     if torch.error is not None:
-        yield Line(FAIL, "torch", torch.error, "pip install 'torch>=2.11,<2.14' in this environment")
+        yield Finding(FAIL, "torch", torch.error, "pip install 'torch>=2.11,<2.14' in this environment")
         return
     build = f"built for CUDA {torch.cuda}" if torch.cuda else "built for the processor alone"
     number = tuple(int(part) for part in torch.version.split("+")[0].split(".")[:2])
     is_tested = _TORCHES[0] <= number <= _TORCHES[1]
     advice = "" if is_tested else "it is tested on torch 2.11 to 2.13; install one of them if something is odd"
-    yield Line(OK if is_tested else WARN, "torch", f"{torch.version}, {build}", advice)
+    yield Finding(OK if is_tested else WARN, "torch", f"{torch.version}, {build}", advice)
     yield _cards(torch)
     if torch.triton is None and torch.cards:
-        yield Line(WARN, "triton", "none", "kernels for the GPU are written in it: pip install triton")
+        yield Finding(WARN, "triton", "none", "kernels for the GPU are written in it: pip install triton")
     else:
-        yield Line(OK, "triton", torch.triton or "none, and no GPU that would need it")
+        yield Finding(OK, "triton", torch.triton or "none, and no GPU that would need it")
 
 
-def _cards(torch: TorchSurvey) -> Line:
+def _cards(torch: TorchSurvey) -> Finding:
     if torch.cards:
         found = [f"{card.name} ({size(card.free_bytes)} free of {size(card.total_bytes)})" for card in torch.cards]
-        return Line(OK, "GPU", ", ".join(found))
+        return Finding(OK, "GPU", ", ".join(found))
     seen = machine.cards()
     if not seen:
         advice = "its driver is loaded and no card answers; see nvidia-smi" if machine.has_driver() else ""
-        return Line(WARN if advice else OK, "GPU", "none; models run on the processor", advice)
+        return Finding(WARN if advice else OK, "GPU", "none; models run on the processor", advice)
     names = ", ".join(card.name for card in seen)
     if torch.cuda is None:
-        return Line(WARN, "GPU", names, "this torch cannot use it; install a CUDA build of torch")
+        return Finding(WARN, "GPU", names, "this torch cannot use it; install a CUDA build of torch")
     advice = f"torch finds no device; the driver may be older than CUDA {torch.cuda}, or CUDA_VISIBLE_DEVICES hides it"
-    return Line(WARN, "GPU", names, advice)
+    return Finding(WARN, "GPU", names, advice)
 
 
-def _kernels(native: NativeSurvey) -> Line:
+def _kernels(native: NativeSurvey) -> Finding:
     """Without kernels of its own a model runs on the processor all the same, at a fraction of the speed."""
     if native.problem is not None:
-        return Line(WARN, "kernels", f"NONE of our own for this processor: {native.problem}", _SLOWLY)
+        return Finding(WARN, "kernels", f"NONE of our own for this processor: {native.problem}", _SLOWLY)
     if native.is_compiled:
-        return Line(OK, "kernels", f"our own for this processor, with {native.variant}")
+        return Finding(OK, "kernels", f"our own for this processor, with {native.variant}")
     if native.can_compile:
-        return Line(WARN, "kernels", f"not compiled yet for {native.variant}", f"the first start does, or: {_BUILD}")
+        return Finding(WARN, "kernels", f"not compiled yet for {native.variant}", f"the first start does, or: {_BUILD}")
     missing = f"NONE of our own for this processor: not compiled for {native.variant}, and no compiler"
-    return Line(WARN, "kernels", missing, f"{_SLOWLY}; install g++ (Debian: apt install g++), then {_BUILD}")
+    return Finding(WARN, "kernels", missing, f"{_SLOWLY}; install g++ (Debian: apt install g++), then {_BUILD}")
 
 
-def _compiler(found: str | None) -> Line:
+def _compiler(found: str | None) -> Finding:
     if found is None:
-        return Line(WARN, "compiler", "none", "kernels for the processor cannot be compiled here; install g++")
-    return Line(OK, "compiler", found)
+        return Finding(WARN, "compiler", "none", "kernels for the processor cannot be compiled here; install g++")
+    return Finding(OK, "compiler", found)
 
 
-def _folders() -> Iterator[Line]:
+def _folders() -> Iterator[Finding]:
     places: tuple[tuple[str, Callable[[], UserFolder], str], ...] = (
         ("sockets", lambda: UserFolder(runtime_base()), "PENSTOCK_RUNTIME_DIR"),
         ("logs", log_place, "PENSTOCK_LOG_DIR"),
@@ -177,26 +177,26 @@ def _folders() -> Iterator[Line]:
         try:
             folder, passed_over = place()
         except PenstockError as error:
-            yield Line(FAIL, name, str(error), advice)
+            yield Finding(FAIL, name, str(error), advice)
         except OSError as error:  # a full disk: a tree starts all the same
-            yield Line(WARN, name, str(error), advice)
+            yield Finding(WARN, name, str(error), advice)
         else:
             found = f"{folder}, since {passed_over}" if passed_over else str(folder)
-            yield Line(WARN, name, found, advice) if passed_over else Line(OK, name, found)
+            yield Finding(WARN, name, found, advice) if passed_over else Finding(OK, name, found)
 
 
-def _bundled() -> Line:
+def _bundled() -> Finding:
     names = ", ".join(f"{model.name} ({size(model.size)})" for model in bundled_models())
     if not names:
-        return Line(WARN, "bundled", "no model came with this installation", "name a model's folder or a hub id")
-    return Line(OK, "bundled", names)
+        return Finding(WARN, "bundled", "no model came with this installation", "name a model's folder or a hub id")
+    return Finding(OK, "bundled", names)
 
 
-def _hub() -> Line:
+def _hub() -> Finding:
     models = list(cached_models())
     from huggingface_hub import constants
 
     found = f"{len(models)} models, {size(sum(model.size for model in models))} in {constants.HF_HUB_CACHE}"
     if constants.HF_HUB_OFFLINE:
-        return Line(OK, "hub", f"{found}; offline by HF_HUB_OFFLINE", "unset it to download further models")
-    return Line(OK, "hub", found)
+        return Finding(OK, "hub", f"{found}; offline by HF_HUB_OFFLINE", "unset it to download further models")
+    return Finding(OK, "hub", found)

@@ -1,7 +1,4 @@
-"""How long answers may be where nobody said it, and how they ended: those that failed, and those that were cut.
-
-Knows nothing of what is written.
-"""
+"""The usual limit on the length of answers, and notices of answers that failed or were cut."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -16,7 +13,7 @@ USUAL_TOKENS = 512
 
 
 def with_usual_limit(row: Row) -> Row:
-    """As it is where the command line or the row's own line says how long the answer may be."""
+    """The row with the usual limit, unless the command line or its own line says how long the answer may be."""
     params = row.params
     if params.max_tokens is not None or params.max_length is not None:
         return row

@@ -5,7 +5,7 @@ sampling defaults hold unless an option or a line says otherwise. A terminal sho
 and elsewhere they are left out. What stands under the name of --output stays there until all answers are complete;
 until then they gather in a file beside it, whose name ends with .partial.
 
-Options are made from the fields of `EngineConfig` and `SamplingParams`. Knows nothing of the tree behind `LLM`.
+Options are made from the fields of `EngineConfig` and `SamplingParams`.
 """
 
 import argparse
@@ -31,7 +31,7 @@ from .job import Job
 from .lines import read_lines
 from .loading import load
 from .options import add_options
-from .output import Replacement, Stream, is_same_file, output_to
+from .output import OutputFile, OutputStream, is_same_file, output_to
 from .prompts import STANDARD_INPUT, Row, from_arguments, from_json_lines, from_lines, require_prompt
 from .rendering import Rendering
 from .resumption import Resumption
@@ -92,7 +92,7 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
         require_model(config)
         rows = _rows(arguments, source)
         files.enter_context(output)
-        if isinstance(output, Replacement):
+        if isinstance(output, OutputFile):
             notice = f"Answers gather in {output.partial}, which becomes {output.name} when all are complete."
             logs.say(notice, quiet=logs.is_quiet(config.quiet))
         with load(config.model, options) as llm:
@@ -106,7 +106,7 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
 
 
 def _require_model_first(config: EngineConfig, parser: argparse.ArgumentParser) -> None:
-    """Rather than look for a prompt on the hub. Folders may have spaces in their names, a daemon's models as well."""
+    """Refuse a prompt in a model's place, which would be looked for on the hub. Real names may have spaces, too."""
     is_elsewhere = config.connect != "never" or os.path.exists(os.path.expanduser(config.model))
     if " " in config.model.strip() and not is_elsewhere:
         parser.error(f'{shown(config.model)} is no model. Models stand before prompts: penstock generate pocket "…"')
@@ -136,14 +136,14 @@ def _say_what_is_awaited(arguments: argparse.Namespace) -> None:
 
 
 def _resumption(
-    arguments: argparse.Namespace, parser: argparse.ArgumentParser, output: Stream | Replacement
+    arguments: argparse.Namespace, parser: argparse.ArgumentParser, output: OutputStream | OutputFile
 ) -> Resumption:
     done = Resumption()
-    if isinstance(output, Replacement) and arguments.format == "jsonl":
+    if isinstance(output, OutputFile) and arguments.format == "jsonl":
         output.advice = ", or run the same command with --resume"
     if not arguments.resume:
         return done
-    if not isinstance(output, Replacement) or arguments.format != "jsonl":
+    if not isinstance(output, OutputFile) or arguments.format != "jsonl":
         parser.error("--resume goes on in a file of answers in JSON; it needs --output FILE and --format jsonl")
     if output.resume(done.take):
         logs.say(f"{len(done):,} answers are there already; the other prompts are asked.", quiet=False)
@@ -162,7 +162,7 @@ def _say_endings(endings: Endings, num_before: int, *, is_json: bool, is_quiet: 
 
 def _files(
     arguments: argparse.Namespace, config: EngineConfig, parser: argparse.ArgumentParser, files: ExitStack
-) -> tuple[BinaryIO | None, Stream | Replacement]:
+) -> tuple[BinaryIO | None, OutputStream | OutputFile]:
     """What is read and what is written; what cannot be ends the command before anything is changed."""
     if (arguments.output is None and sys.stdout is None) or _lacks_input(arguments):
         parser.error("standard input or output is closed; give --input and --output")
@@ -174,7 +174,7 @@ def _files(
         parser.error(f"{error.filename or arguments.output or '--output'}: {error.strerror}")
     if source is not None and is_same_file(source, output):
         parser.error(f"{output.name} is also what is read; give --output another name")
-    if isinstance(output, Replacement) and is_read(config, output.target, *_model_folders(config)):
+    if isinstance(output, OutputFile) and is_read(config, output.target, *_model_folders(config)):
         parser.error(f"{output.name} is a file that the model is read from; give --output another name")
     for option, target in traced.items():
         if target is not None and _is_one_of(target, source, output):
@@ -206,8 +206,8 @@ def _source(arguments: argparse.Namespace, files: ExitStack) -> BinaryIO | None:
     return None if arguments.prompts else files.enter_context(open(arguments.input, "rb"))
 
 
-def _is_one_of(target: Path, source: BinaryIO | None, output: Stream | Replacement) -> bool:
+def _is_one_of(target: Path, source: BinaryIO | None, output: OutputStream | OutputFile) -> bool:
     if (status := status_of(target)) is None:
-        return isinstance(output, Replacement) and output.target == target
+        return isinstance(output, OutputFile) and output.target == target
     others = [None if source is None else os.fstat(source.fileno()), output.file_status]
     return any(other is not None and os.path.samestat(status, other) for other in others)

@@ -1,7 +1,6 @@
 """What `penstock generate` does once its model is there: asks the prompts and writes the answers.
 
 One prompt's answer is written as it comes; several stand in their order, or, in JSON and in files, as they complete.
-Knows nothing of options and of where prompts come from.
 """
 
 import itertools
@@ -16,13 +15,13 @@ from ...protocol.outputs import RequestOutput
 from ..console import logs
 from ..llm import LLM
 from ..requests.seeds import counted_seed
-from .answers import Headed, as_json, as_text, headed, heading_of, title
+from .answers import TitledAnswer, as_json, as_text, heading_of, title, titled
 from .endings import Endings
-from .output import Replacement, Stream
+from .output import OutputFile, OutputStream
 from .prompts import Row
 from .rendering import Rendering
 from .repl.answer_text import AnswerText, takes_colours
-from .repl.conversation import Answer, Piece
+from .repl.conversation import Answer, AnswerDelta
 from .resumption import Resumption
 
 
@@ -30,13 +29,13 @@ from .resumption import Resumption
 class Job:
     llm: LLM
     rendering: Rendering
-    output: Stream | Replacement
+    output: OutputStream | OutputFile
     is_json: bool
     model: str  # its name, where a batch wants one
     endings: Endings
     done: Resumption
     _asked: dict[int, tuple[int, Row]] = field(default_factory=dict)  # by the number of the request
-    _has_text: bool = False  # an answer that is text stands among those of batches, or is about to
+    _has_text: bool = False  # plain text is or will be written among the lines of a batch
 
     def run(self, rows: Iterator[Row]) -> None:
         numbered = self._unanswered(rows) if len(self.done) else enumerate(rows)
@@ -63,7 +62,7 @@ class Job:
     # --- one answer, as it comes ----------------------------------------------------------------------------------
 
     def _can_stream(self, row: Row) -> bool:
-        return isinstance(self.output, Stream) and not self.is_json and row.batch is None and row.params.n == 1
+        return isinstance(self.output, OutputStream) and not self.is_json and row.batch is None and row.params.n == 1
 
     def _stream(self, row: Row) -> None:
         answer = Answer()
@@ -76,7 +75,7 @@ class Job:
             self.endings.count += 1
             self.endings.add_answer(row, answer.finish_reason, answer.num_output)
 
-    def _show(self, pieces: Iterator[Piece]) -> None:
+    def _show(self, pieces: Iterator[AnswerDelta]) -> None:
         """Thoughts are for people, who see them dimmed; a pipe gets the answer alone."""
         if self._is_terminal:
             screen = AnswerText(takes_colours())
@@ -95,12 +94,12 @@ class Job:
 
     @property
     def _is_terminal(self) -> bool:
-        return isinstance(self.output, Stream) and self.output.is_standard and sys.stdout.isatty()
+        return isinstance(self.output, OutputStream) and self.output.is_standard and sys.stdout.isatty()
 
     # --- any number of them ---------------------------------------------------------------------------------------
 
     def _answered(self, numbered: Iterator[tuple[int, Row]]) -> Iterator[tuple[int, Row, RequestOutput]]:
-        is_file = isinstance(self.output, Replacement)
+        is_file = isinstance(self.output, OutputFile)
         prompts, params = itertools.tee(self._noted(numbered))
         outputs = self.llm.generate_iter(
             map(self.rendering.prompt, prompts),
@@ -126,9 +125,9 @@ class Job:
             logs.say(f"penstock: prompt {title(number, row)}: {output.error_msg}", quiet=False)
         else:
             self._has_text = True
-            self._write_text(headed(number, row, output, is_alone=is_alone))
+            self._write_text(titled(number, row, output, is_alone=is_alone))
 
-    def _write_text(self, answers: Iterator[Headed]) -> None:
+    def _write_text(self, answers: Iterator[TitledAnswer]) -> None:
         if not self._is_terminal:
             self.output.write(as_text(answers))
             return

@@ -1,7 +1,7 @@
-"""Lines of a file or a pipe as text: UTF-8, ended by a line feed with or without a carriage return before it.
+"""Reads lines of a file or a pipe as text: UTF-8, ended by a line feed with or without a carriage return before it.
 
-A line that cannot be read becomes a refusal in its place, and the next one is read. Never more than one line is held.
-Knows nothing of what stands in them.
+A line that cannot be read becomes a refusal in its place, and the next one is read. Only one line is in memory at a
+time.
 """
 
 import codecs
@@ -34,7 +34,7 @@ def read_lines(file: BinaryIO, name: str) -> Iterator[Line]:
 
 
 def _lines(file: BinaryIO, name: str) -> Iterator[bytes]:
-    """Of a line that is too long, a part that says so."""
+    """Lines as bytes; of a line that is too long only its beginning, which shows that."""
     try:
         while line := file.readline(LONGEST_LINE + 1):
             yield line
@@ -45,7 +45,7 @@ def _lines(file: BinaryIO, name: str) -> Iterator[bytes]:
 
 
 def _refuse_utf_16(first: bytes, name: str) -> None:
-    """Not a matter of one line. Text in it has zeros, a line that merely begins with such bytes has none."""
+    """UTF-16 text has zero bytes; a line that merely begins like its byte order mark has none."""
     if first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) and b"\0" in first:
         raise ConfigError(
             f"{name} is written in UTF-16, and UTF-8 is read here. Convert it: iconv -f UTF-16 -t UTF-8."

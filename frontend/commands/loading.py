@@ -1,6 +1,6 @@
-"""A model loaded for a command, and a line on the terminal that says how far it is until then.
+"""Loads a model for a command, and shows on the terminal how far it is.
 
-Knows nothing of how a model is loaded; what its processes have in memory says how far they are.
+How far it is shows in the memory that the model's processes take.
 """
 
 import threading
@@ -15,7 +15,7 @@ from ..console.standard_error import clear_status, show_status, takes_status
 from ..llm import LLM
 from ..models.model_names import name_of
 
-# Who waits less sees nothing.
+# A start that takes less shows nothing.
 _STEP_SECONDS = 1.0
 
 

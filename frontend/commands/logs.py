@@ -1,6 +1,6 @@
 """Show the last lines of what the daemon in the background has said; with --follow, what it says from now on, too.
 
-One in the foreground has no log: where its lines go is said instead. Knows nothing of what the lines mean.
+One in the foreground has no log: where its lines go is said instead.
 """
 
 import argparse

@@ -1,7 +1,6 @@
-"""What stands in files and programs of this machine: processor, memory limit, graphics cards, compiler.
+"""Reads what this machine has: processor, memory limit, graphics cards, compiler.
 
-Each function reads one thing and returns it plainly, or None where there is none. Knows nothing of what is good or bad,
-and imports no torch.
+Each function reads one thing and returns it, or None where there is none. Imports no torch.
 """
 
 import os

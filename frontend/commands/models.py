@@ -1,7 +1,5 @@
 """List models: those that come with Penstock and those in the hub's cache, or the names and folders that are given. Of
 each its size, whether its family is supported, and whether it fits into the memory that is free now.
-
-Knows nothing of how models are loaded: a worker's survey says what it could load and what that would take.
 """
 
 import argparse
@@ -19,13 +17,13 @@ from ..models.hub.cache import cache_root
 from ..models.known_models import nearest_model
 from ..models.model_names import BUNDLED
 from ..text.convert_tokenizer import has_tokenizer
-from .cached_models import Found, bundled_models, cached_models, models_in
+from .cached_models import LocalModel, bundled_models, cached_models, models_in
 from .machine import cards
 from .survey import ask_survey
 
 USAGE = "[MODEL ...]"
 
-# A model that holds a conversation of that length fits; less context is no use.
+# A model fits if there is memory for a conversation of this length.
 _TOKENS = 2048
 _SHARE_OF_CARD = 0.9  # the default of gpu_memory_utilization
 
@@ -51,7 +49,7 @@ def run(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
     return 0 if any(place.holds(each) and not _without_tokenizer(model) for model, each in pairs) else 1
 
 
-def _named(name: str, parser: argparse.ArgumentParser) -> Found:
+def _named(name: str, parser: argparse.ArgumentParser) -> LocalModel:
     named = (model for model in itertools.chain(bundled_models(), cached_models()) if model.name == name)
     if (found := next(named, None)) is None:
         hint = nearest_model(name, BUNDLED, str(cache_root()))
@@ -59,7 +57,7 @@ def _named(name: str, parser: argparse.ArgumentParser) -> Found:
     return found
 
 
-def _found(names: list[str], parser: argparse.ArgumentParser) -> Iterator[Found]:
+def _found(names: list[str], parser: argparse.ArgumentParser) -> Iterator[LocalModel]:
     """What was asked for; with no argument all that is known."""
     if not names:
         yield from bundled_models()
@@ -99,7 +97,7 @@ def _place(survey: Survey) -> _Place:
     return _Place("this machine", survey.available_bytes, is_card=False)
 
 
-def _row(model: Found, survey: ModelSurvey, place: _Place) -> tuple[str, ...]:
+def _row(model: LocalModel, survey: ModelSurvey, place: _Place) -> tuple[str, ...]:
     if survey.refusal is not None and model.unfinished:
         verdict = f"no: {size(model.unfinished)} of its weights came so far; `penstock pull {model.name}` goes on"
         return model.name, size(model.size), "-", "-", verdict
@@ -115,7 +113,7 @@ def _row(model: Found, survey: ModelSurvey, place: _Place) -> tuple[str, ...]:
     return model.name, size(model.size), survey.family, f"{survey.context:,}", verdict
 
 
-def _without_tokenizer(model: Found) -> str:
+def _without_tokenizer(model: LocalModel) -> str:
     """Why a model whose weights are right can't be asked all the same; empty where it can."""
     if (pointer := pointer_in(model.folder)) is not None:
         return pointer_refusal(pointer).removeprefix(f"{model.folder}/")

@@ -2,7 +2,6 @@
 
 Only what was given ends up among the arguments, so that defaults stay the struct's own. Values are read as loosely as a
 shell gives them; whether they hold is the struct's own check, which says the same sentence as in a script.
-Knows nothing of any field in particular.
 """
 
 import argparse

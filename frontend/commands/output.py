@@ -1,8 +1,7 @@
-"""Where a command writes what it makes: a pipe or a device as it comes, a file so that nothing is lost.
+"""Where a command writes its answers: to a pipe or a device as they come, to a file so that nothing is lost.
 
 What was under a file's name stays there until the new content is complete. Until then that gathers beside it, in a file
 whose name ends with `.partial`; a run that ends early, however it does, leaves there what it had finished.
-Knows nothing of what is written.
 """
 
 import fcntl
@@ -24,7 +23,7 @@ _SYNC_SECONDS = 1.0
 _MOST_LINKS = 40
 
 
-class Stream:
+class OutputStream:
     """Standard output, a pipe, a device: written as it comes."""
 
     def __init__(self, descriptor: int, name: str, *, is_standard: bool = False) -> None:
@@ -32,7 +31,7 @@ class Stream:
         self.is_standard = is_standard  # it is what Python knows as standard output
         self._descriptor = descriptor
 
-    def __enter__(self) -> "Stream":
+    def __enter__(self) -> "OutputStream":
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -47,7 +46,7 @@ class Stream:
             _write(self._descriptor, text)
 
 
-class Replacement:
+class OutputFile:
     """A file that takes the place of another, or of none, when it is complete. It is made with the first answer."""
 
     def __init__(self, target: Path) -> None:
@@ -65,7 +64,7 @@ class Replacement:
         """Of what is to be replaced."""
         return status_of(self.target)
 
-    def __enter__(self) -> "Replacement":
+    def __enter__(self) -> "OutputFile":
         if self._file < 0:
             self.partial = next(path for path in partial_names(self.target) if not os.path.lexists(path))
             if self.partial != (base := partial_name(self.target)):
@@ -164,17 +163,17 @@ class Replacement:
         )
 
 
-def output_to(name: str | None) -> Stream | Replacement:
+def output_to(name: str | None) -> OutputStream | OutputFile:
     """None is standard output. Raises `OSError` for what cannot be written; nothing is changed yet."""
     if name is None:
-        return Stream(1, "standard output", is_standard=True)
+        return OutputStream(1, "standard output", is_standard=True)
     if (descriptor := _own_descriptor(name)) is not None:
-        return Stream(os.dup(descriptor), name)
+        return OutputStream(os.dup(descriptor), name)
     target = replaceable(name)
-    return Stream(os.open(name, os.O_WRONLY), name) if target is None else Replacement(target)
+    return OutputStream(os.open(name, os.O_WRONLY), name) if target is None else OutputFile(target)
 
 
-def is_same_file(source: BinaryIO, output: Stream | Replacement) -> bool:
+def is_same_file(source: BinaryIO, output: OutputStream | OutputFile) -> bool:
     """Whatever their names: reading it would be reading what was written. Terminals and pipes are read elsewhere."""
     read, written = os.fstat(source.fileno()), output.file_status
     is_kept = stat.S_ISREG(read.st_mode) or stat.S_ISBLK(read.st_mode)

@@ -1,7 +1,7 @@
-"""Prompts as a shell gives them: arguments, lines of text, or lines of JSON with parameters of their own.
+"""Reads the prompts of `generate`: arguments, lines of text, or lines of JSON with parameters of their own.
 
-Read one by one as they are wanted, so a file may be larger than memory. A line that cannot be a request becomes its own
-refusal and ends alone. A conversation is still to be rendered. Knows nothing of models.
+They are read one by one when they are needed, so a file may be larger than memory. A line that cannot be a request is
+refused, and the others go on. Conversations are rendered later.
 """
 
 import itertools
@@ -17,7 +17,7 @@ from ...protocol.errors import ConfigError, RequestError
 from ...protocol.rules import shown
 from ...protocol.sampling import SamplingParams
 from ...protocol.suggestion import suggestion
-from ..requests.prompts import MEDIA, PARTS, Conversation, fault_of_parts
+from ..requests.prompts import MEDIA, PARTS, Conversation, fault_of_dict
 from .lines import Line
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def _of_a_batch(value: dict[str, Any], params: SamplingParams) -> Row:
 def _parts(value: dict[str, Any]) -> dict[str, Any]:
     if not value:
         raise RequestError("A prompt needs `prompt` (text), `prompt_token_ids` or `messages`.")
-    if fault := fault_of_parts(value):
+    if fault := fault_of_dict(value):
         raise RequestError(fault)
     return value
 

@@ -1,6 +1,6 @@
 """Show the daemon's models: state, memory, clients, requests that run and wait, tokens per second.
 
-Rates are those of half a second. Knows nothing of how the figures come about.
+Rates are those of half a second.
 """
 
 import argparse

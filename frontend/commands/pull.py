@@ -1,7 +1,5 @@
 """Download models from the Hugging Face hub, for later use without a network: what the engine reads of them, after a
 look whether it can run them at all. A download that was broken off goes on where it was.
-
-Knows nothing of how files are fetched.
 """
 
 import argparse

@@ -1,6 +1,4 @@
 """Have the daemon read its configuration again. Connections stay; a model in use goes on as it is until nobody uses it.
-
-Knows nothing of what stands in it.
 """
 
 import argparse

@@ -1,6 +1,7 @@
-"""Prompts as the model is asked them: a text is a message to a model that has a chat template, unless it is to be raw.
+"""Renders prompts for the model: a text becomes a user's message if the model has a chat template, unless `--raw` is
+set.
 
-Token ids, and what a batch sends to the endpoint for completions, are never changed. Knows nothing of answers.
+Token ids, and what a batch sends to the endpoint for completions, are never changed.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,6 @@
-"""What a run that was cut short has answered already, by the lines that it left.
+"""Reads which prompts an interrupted run has answered already, from the lines that it left.
 
 Of each answer only its number is kept, and a hash of what it answers, so that a run with other prompts is noticed.
-Knows nothing of files.
 """
 
 import json

@@ -1,7 +1,5 @@
 """Remove downloaded models from the hub's cache, with what Penstock has converted of them. Says what will be freed, and
 asks first. Folders of your own are never touched.
-
-Knows nothing of the cache's layout, and asks the daemon what it has loaded.
 """
 
 import argparse
@@ -69,7 +67,7 @@ def _agrees(model: HubName) -> bool:
 
 
 def _refuse_what_is_loaded(model: HubName, socket: Path) -> None:
-    """A daemon that has it would have to download it again when it next loads it."""
+    """Refuse a model that a daemon has loaded: it would have to download it again."""
     try:
         line = line_to(socket)
     except PenstockError:  # none runs

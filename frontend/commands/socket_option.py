@@ -1,4 +1,4 @@
-"""Which daemon a command speaks of: this user's usual one, or the one at --socket. Knows nothing of daemons."""
+"""The option `--socket`: which daemon a command talks to, by default this user's usual one."""
 
 import argparse
 from pathlib import Path

@@ -1,7 +1,4 @@
-"""Start a daemon in the background, with the options of `penstock serve`; returns when it has loaded what it serves.
-
-Knows nothing of what the daemon does.
-"""
+"""Start a daemon in the background, with the options of `penstock serve`; returns when it has loaded what it serves."""
 
 import argparse
 from functools import partial

@@ -1,7 +1,4 @@
-"""Say whether a daemon runs, where, and with which models. Exit status 0 if one runs, 3 if none does.
-
-Knows nothing of how a daemon is started.
-"""
+"""Say whether a daemon runs, where, and with which models. Exit status 0 if one runs, 3 if none does."""
 
 import argparse
 import time
@@ -50,7 +47,7 @@ def lines_of(status: DaemonStatus, now: float) -> list[str]:
 
 
 def foreground_words(status: DaemonStatus) -> str:
-    """Where a daemon without a log says what it has to say."""
+    """Where a daemon in the foreground writes its messages."""
     where = f"standard error, {status.said_to}" if status.said_to else "standard error"
     return f"it is in the foreground, and says everything to its {where}"
 

@@ -1,6 +1,4 @@
 """End the daemon: requests that run have the seconds of its `drain`, then everything ends. One that has hung is killed.
-
-Knows nothing of what it does until then.
 """
 
 import argparse

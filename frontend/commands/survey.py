@@ -1,6 +1,6 @@
-"""Asks a worker's survey in a process of its own, so that torch never comes into this one.
+"""Runs a worker's survey of this machine in a process of its own, so that torch is never imported here.
 
-Bounded in time: a driver that hangs must not hang the command that looks for it. Knows nothing of what is asked.
+It has a time limit: a driver that hangs must not hang the command that looks for it.
 """
 
 import os

@@ -1,7 +1,4 @@
-"""SIGTERM and SIGHUP as an exit: what a command has begun is put in order, and its exit status names the signal.
-
-Knows nothing of what is put in order.
-"""
+"""Turns SIGTERM and SIGHUP into an orderly exit, whose exit status names the signal."""
 
 import signal
 import threading
@@ -14,7 +11,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def orderly_termination() -> Iterator[None]:
-    """Within it they raise `SystemExit`, once. One that was ignored stays so, as `nohup` wants it."""
+    """Within it both signals raise `SystemExit`, once. An ignored signal stays ignored, as `nohup` wants it."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

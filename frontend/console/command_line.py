@@ -1,4 +1,4 @@
-"""argparse that says which option, command or value was probably meant. Knows no option in particular."""
+"""An `argparse` parser that suggests the option, command or value that was probably meant."""
 
 import argparse
 import sys

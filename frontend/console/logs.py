@@ -1,8 +1,7 @@
-"""What a person at the keyboard sees on stderr, and where the children's own log lies.
+"""What a user sees on stderr, and where the log of the child processes lies.
 
-One log file per tree in the user's state folder (`PENSTOCK_LOG_DIR`), the oldest of ours removed. Answers never come
-here, and no answer fails for want of a place to write to: what cannot be logged is lost.
-Knows nothing of what is said.
+Each tree has one log file in the user's state folder (`PENSTOCK_LOG_DIR`), the oldest of ours removed. Answers are
+never logged, and no answer fails because a line couldn't be written: such a line is lost.
 """
 
 import logging
@@ -51,17 +50,17 @@ def begin_dates() -> None:
     """From now on each line of this process says when it was written, those of Python's own logging too."""
     global _is_dated
     _is_dated = True
-    logging.basicConfig(handlers=[_Said()], format="%(levelname)s: %(message)s", force=True)
+    logging.basicConfig(handlers=[_StderrHandler()], format="%(levelname)s: %(message)s", force=True)
 
 
-class _Said(logging.Handler):
+class _StderrHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         say(self.format(record), quiet=False)
 
 
 def _dated(text: str) -> str:
-    """By the clock on the wall, and how far it is from UTC. What goes on over several lines is one thing, and none of
-    them looks like another: a name may have lines."""
+    """The text after the local time and its offset from UTC. Further lines are indented, so that a name with line
+    breaks can't pass for an entry of its own."""
     indented = text.replace("\n", f"\n{_INDENT}")
     return f"{datetime.now().astimezone().isoformat(timespec='milliseconds')} {indented}"
 
@@ -117,7 +116,7 @@ def ready_daemon_log() -> Path:
 
 
 def _put_aside(log: Path) -> None:
-    """Of what was put aside before, nothing is kept."""
+    """Rename the log; the one that was put aside before is overwritten."""
     before = log.with_name("daemon.before.txt")
     if not os.path.lexists(before) or is_own_file(before, _DAEMON_LOG):
         log.replace(before)

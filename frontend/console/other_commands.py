@@ -1,4 +1,4 @@
-"""What other programs call the commands of `penstock`: Ollama's words, LM Studio's, vLLM's. Light to import."""
+"""Suggests a command of `penstock` to those who type Ollama's, LM Studio's or vLLM's. Light to import."""
 
 _MODELS = "`penstock models` lists the models that are here, `penstock ps` those that a daemon has loaded."
 _TALK = '`penstock chat MODEL` talks with a model, `penstock generate MODEL "…"` answers one prompt.'

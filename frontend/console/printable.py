@@ -1,7 +1,6 @@
-"""Names of models and files, and what their files say, on a terminal and in a log: they come from strangers.
+"""Makes names of models and files, and texts from their files, safe for a terminal or a log: they come from strangers.
 
-What would steer a terminal, or turn the direction of writing, is shown as Python writes it. Knows nothing of what the
-text means.
+What would steer a terminal, or turn the direction of writing, is shown escaped, as Python writes it.
 """
 
 import re

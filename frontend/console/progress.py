@@ -1,12 +1,33 @@
-"""The progress bar of a batch call, on stderr: requests done, tokens per second in and out.
-
-Knows nothing of requests beyond their token counts.
-"""
+"""Progress bars on stderr: of a start, and of a batch call with its requests and tokens per second."""
 
 import time
+from typing import Any
 
 from ...protocol.outputs import RequestOutput
+from ...protocol.start_progress import StartProgress
 from .standard_error import StandardError
+
+
+class StartBar:
+    def __init__(self, *, is_shown: bool) -> None:
+        self._is_shown = is_shown
+        self._bar: Any = None
+
+    def show(self, progress: StartProgress) -> None:
+        if not self._is_shown:
+            return
+        if self._bar is None:
+            from tqdm import tqdm  # takes a while, and most starts show no bar
+
+            # Only on a terminal, and gone when it is full.
+            self._bar = tqdm(
+                total=progress.total, desc=progress.what, leave=False, dynamic_ncols=True, disable=None,
+                file=StandardError(),
+            )  # fmt: skip
+        self._bar.update(progress.done - self._bar.n)
+        if progress.done == progress.total:
+            self._bar.close()
+            self._bar = None
 
 
 def progress_of(total: int | None, *, is_shown: bool) -> "Progress | NoProgress":

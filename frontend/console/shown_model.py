@@ -1,7 +1,7 @@
 """What `repr(llm)` says: model, state, device and memory, from what this process knows already.
 
-Asks nobody and never raises: a debugger shows objects that are half made, closed, dead, or copies in forked processes.
-Knows nothing of how a model is opened.
+It asks no other process and never raises: a debugger shows objects that are half made, closed, dead, or copies in
+forked processes.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def shown_model(kind: str, model: str, opened: "Session[Any] | None", state: str = "") -> str:
-    """`state` is that of a model which isn't open, and else the client's own."""
+    """`state` is for a model that isn't open; an open one has its transport's."""
     if opened is None:
         return f"<{kind} {model!r}: {state}>"
     parts = [f"{kind} {opened.config.served_model_name or opened.config.model!r}: {state or opened.transport.state}"]

@@ -1,9 +1,8 @@
-"""Writing to standard error so that nothing fails where it is closed, broken or full: what cannot be said is lost.
+"""Writes to standard error so that nothing fails where it is closed, broken or full: such a line is lost.
 
-A line goes past Python's buffer, where it would stay and make the interpreter fail once more at its end. Where standard
-error is not a file of the system's (a notebook, a test that captures it) it is printed as usual. A terminal may show
-a line that changes, which goes when anything else is said.
-Knows nothing of what is said.
+A line bypasses Python's buffer, where it would stay and make the interpreter fail once more at its end. Where standard
+error is not a file of the system's (a notebook, a test that captures it) it is printed as usual. A terminal may show a
+line that changes, which is removed when anything else is written.
 """
 
 import io
@@ -79,7 +78,7 @@ def _write(text: str) -> None:
 
 
 def _write_to(descriptor: int, content: bytes, stream: Any) -> None:
-    """In pieces, each of them when it is taken, for it may be a pipe that nobody reads."""
+    """Write in pieces, each once it is accepted: standard error may be a pipe that nobody reads."""
     if _takes(descriptor):
         stream.flush()  # what others have begun to write stands before it
     while content and _takes(descriptor):
@@ -87,7 +86,7 @@ def _write_to(descriptor: int, content: bytes, stream: Any) -> None:
 
 
 def _takes(descriptor: int) -> bool:
-    """After it has been waited for in vain, nobody waits again before it takes something."""
+    """Whether it accepts bytes now. After one wait in vain nobody waits again until it accepts some."""
     global _is_stuck
     poll = select.poll()
     poll.register(descriptor, select.POLLOUT)

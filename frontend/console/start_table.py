@@ -1,7 +1,4 @@
-"""The short table that a person sees when a tree is ready: device, memory plan, limits.
-
-Knows nothing of how the plan came about.
-"""
+"""The short table that a user sees when a model is ready: device, memory plan, limits."""
 
 import textwrap
 

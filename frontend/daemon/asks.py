@@ -15,7 +15,7 @@ from ...protocol.errors import PenstockError, RequestError
 from ...protocol.messages import values
 from ...protocol.packed import MOST_VALUES, array_length, bytes_of_values, num_values
 from ...protocol.sampling import SamplingParams
-from ..requests.prompts import Asked, as_asked
+from ..requests.prompts import ParsedPrompt, parse_prompt
 from ..session.private import PrivateSession
 from .rendering import rendered
 
@@ -46,7 +46,7 @@ class Wanted:
     """What was found in it."""
 
     number: int
-    asked: Asked
+    asked: ParsedPrompt
     conversation: WireConversation | None = None  # its prompt, until it is rendered
     is_streamed: bool = False
     num_bytes: int = 0  # of its parameters
@@ -132,7 +132,7 @@ class Ask:
         texts = iter(await rendered(session, conversations, client))
         for one in found:
             if one.conversation is not None:
-                one.asked = replace(as_asked(next(texts), one.asked.params), beams=one.asked.beams)
+                one.asked = replace(parse_prompt(next(texts), one.asked.params), beams=one.asked.beams)
         return found
 
     def _all_unpacked(self, group: Sequence[Arrived]) -> list[Wanted]:
@@ -149,7 +149,7 @@ class Ask:
             asked = _asked(request, params.unpacked(), self._beams.unpacked())
             return Wanted(one.number, asked, request.conversation, request.is_streamed, params.num_bytes)
         except RequestError as error:
-            return Wanted(one.number, Asked(None, None, SamplingParams(), str(error)))
+            return Wanted(one.number, ParsedPrompt(None, None, SamplingParams(), str(error)))
 
 
 def conversation_of(packed: msgspec.Raw) -> WireConversation:
@@ -166,13 +166,13 @@ def _checked(decode: Callable[[msgspec.Raw], Value], packed: msgspec.Raw) -> Val
         raise RequestError(f"The request can't be read: {error}") from error
 
 
-def _asked(request: WireRequest, params: SamplingParams, beams: BeamSearchParams | None) -> Asked:
+def _asked(request: WireRequest, params: SamplingParams, beams: BeamSearchParams | None) -> ParsedPrompt:
     if beams is not None and params.n != beams.beam_width:
         raise RequestError(f"A search of {beams.beam_width} beams has as many answers, and n={params.n} came with it.")
     if request.conversation is not None:
-        return Asked(None, None, params, is_chat=True, beams=beams)
+        return ParsedPrompt(None, None, params, is_chat=True, beams=beams)
     token_ids = None if request.token_ids is None else _token_ids(request.token_ids)
-    return Asked(request.text, token_ids, params, beams=beams)
+    return ParsedPrompt(request.text, token_ids, params, beams=beams)
 
 
 def _token_ids(packed: bytes) -> Sequence[int]:

@@ -17,7 +17,7 @@ from ...protocol.descriptors import is_readable, said_in_words
 from ...protocol.errors import PenstockError
 from ...protocol.process import inherited_path, open_log, working_folder
 from ..console import logs
-from ..session.attached.connection import Line
+from ..session.attached.connection import DaemonConnection
 from ..session.attached.patience import FIRST_WORD_SECONDS, Patience
 from .ending import END_SECONDS, DaemonProcess
 from .lock import process_of
@@ -91,21 +91,21 @@ def detach(starter: int) -> Callable[[], None]:
 
 def listens(address: Path) -> bool:
     with suppress(OSError):
-        Line(address).close()
+        DaemonConnection(address).close()
         return True
     return False
 
 
-def line_to(address: Path) -> Line:
+def line_to(address: Path) -> DaemonConnection:
     try:
-        return Line(address)
+        return DaemonConnection(address)
     except TimeoutError as error:
         raise PenstockError(f"{address}: {error.strerror or error}. `penstock stop` ends it.") from error
     except OSError as error:
         raise PenstockError(f"No daemon listens at {address}. Start one with `penstock start`.") from error
 
 
-def asked(line: Line, question: Question) -> Answer:
+def asked(line: DaemonConnection, question: Question) -> Answer:
     with Patience(line, FIRST_WORD_SECONDS):
         line.send(question)
         answer = line.receive()
@@ -116,7 +116,7 @@ def asked(line: Line, question: Question) -> Answer:
     return answer
 
 
-def status_of(line: Line) -> DaemonStatus:
+def status_of(line: DaemonConnection) -> DaemonStatus:
     status = asked(line, AskStatus(0)).status
     if status is None:
         raise line.lost()

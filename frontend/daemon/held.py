@@ -1,4 +1,5 @@
-"""One request of a client, as the daemon holds it: the client's number, and the `Pending` of the model's session.
+"""One request of a client, as the daemon holds it: the client's number, and the `PendingRequest` of the model's
+session.
 
 Knows nothing of sockets.
 """
@@ -6,12 +7,12 @@ Knows nothing of sockets.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ...protocol.attach import Failed, Failure, Piece, Pieces
+from ...protocol.attach import Failed, Failure, OutputDelta, OutputDeltas
 from ...protocol.messages import column
 from ...protocol.outputs import CompletionOutput, RequestOutput
 from ...protocol.wire import Message
 from ..requests.budget import BudgetError
-from ..requests.pending import Pending
+from ..requests.pending_request import PendingRequest
 from ..session.private import PrivateSession
 from .room import Room
 
@@ -22,7 +23,7 @@ _REQUEST_BYTES, _SAMPLE_BYTES, _TOKEN_BYTES = 4096, 2048, 48
 @dataclass(slots=True, eq=False)
 class Held:
     number: int
-    pending: Pending
+    pending: PendingRequest
     session: PrivateSession
     is_streamed: bool
     is_chat: bool  # its text was made here, and the client is told
@@ -74,19 +75,19 @@ class Held:
         return given
 
     def end(self) -> None:
-        """Its last word is said, or nobody waits for one. It and the `Pending` knew one another until now."""
+        """Its last word is said, or nobody waits for one. It and the `PendingRequest` knew one another until now."""
         self.is_over = True
         self.pending.notify = _nobody
 
 
-def _nobody(pending: Pending) -> None:
+def _nobody(pending: PendingRequest) -> None:
     """To be told."""
 
 
-def refused(number: int, num_samples: int, code: int, message: str) -> Piece:
+def refused(number: int, num_samples: int, code: int, message: str) -> OutputDelta:
     """The last word of a request that gets no answer, or no more of one."""
     samples = [CompletionOutput(index, finish_reason="error") for index in range(num_samples)]
-    return Piece(number, samples, True, None, 0, error_code=code, error_msg=message)
+    return OutputDelta(number, samples, True, None, 0, error_code=code, error_msg=message)
 
 
 def pieces_of(group: Sequence[Held]) -> Iterator[Message]:
@@ -104,14 +105,14 @@ def pieces_of(group: Sequence[Held]) -> Iterator[Message]:
             held.end()
             yield Failed([held.number], Failure.of(held.pending.error))
     if pieces:
-        yield Pieces(pieces)
+        yield OutputDeltas(pieces)
 
 
-def _piece(held: Held, output: RequestOutput) -> Piece:
+def _piece(held: Held, output: RequestOutput) -> OutputDelta:
     is_first, held.has_begun = not held.has_begun, True
     if output.finished:
         held.end()
-    return Piece(
+    return OutputDelta(
         held.number,
         output.outputs,
         output.finished,
@@ -125,7 +126,7 @@ def _piece(held: Held, output: RequestOutput) -> Piece:
     )
 
 
-def bytes_of(pending: Pending) -> int:
+def bytes_of(pending: PendingRequest) -> int:
     """What a request takes until its end, in this process and in those of the model."""
     prompt = pending.prompt
     text = 4 * len(pending.text) if pending.text is not None else 0

@@ -23,7 +23,7 @@ from ...protocol.stats import Stats
 from ...protocol.suggestion import suggestion
 from ..console import logs
 from ..models.model_names import name_of
-from ..session.model_threads import brought_templates
+from ..session.model_threads import request_template_threads
 from ..session.private import PrivateSession
 from ..session.threads import Threads, in_own_thread
 from .model import Model
@@ -52,7 +52,7 @@ class Models:
         self._starting: list[PrivateSession] = []
         # A thread that has loaded one model loads the next: what is left in its part of the heap is there for that.
         self._loads = Threads("Loads", _MOST_LOADS, patience=math.inf)
-        self._brought_templates = brought_templates()
+        self._brought_templates = request_template_threads()
 
     def _made(self, settings: ModelSettings) -> Model:
         model = Model(settings, self._open)
@@ -259,7 +259,7 @@ class Models:
             raise
         finally:
             self._starting.remove(session)
-        session.threads.brought = self._brought_templates
+        session.threads.request_templates = self._brought_templates
 
     async def _load_adapters(self, model: Model, session: PrivateSession) -> None:
         """Those of the session before."""

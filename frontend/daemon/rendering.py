@@ -12,7 +12,7 @@ from ...protocol.errors import RequestError
 from ..requests.prompts import Rendered
 from ..requests.tool_schemas import argument_schemas
 from ..session.private import PrivateSession
-from ..text.turn import Turn
+from ..text.template_input import TemplateInput
 
 Text = str | RequestError
 
@@ -35,7 +35,7 @@ async def rendered(
 
     async def render(template: str | None, places: list[int]) -> None:
         turns = [
-            Turn(wire.messages, wire.tools, wire.options, add_generation_prompt)
+            TemplateInput(wire.messages, wire.tools, wire.options, add_generation_prompt)
             for wire in (conversations[place] for place in places)
         ]
         found = await _in_threads(session, template, turns, client)
@@ -55,8 +55,8 @@ async def rendered(
 
 
 async def _in_threads(
-    session: PrivateSession, template: str | None, turns: list[Turn], client: Hashable
+    session: PrivateSession, template: str | None, turns: list[TemplateInput], client: Hashable
 ) -> list[Text]:
     if template is None:
-        return await session.threads.templates.run(session.render_apart, turns, client=client)
-    return await session.threads.brought.run(session.render_brought, template, turns, client=client)
+        return await session.threads.templates.run(session.render_model_template, turns, client=client)
+    return await session.threads.request_templates.run(session.render_request_template, template, turns, client=client)

@@ -7,10 +7,10 @@ import itertools
 from collections import defaultdict
 from contextlib import suppress
 
-from ...protocol.attach import Failed, Failure, Pieces
+from ...protocol.attach import Failed, Failure, OutputDeltas
 from ...protocol.errors import ClosedError, PenstockError
 from ..requests.budget import BudgetError
-from ..requests.pending import Pending
+from ..requests.pending_request import PendingRequest
 from ..session.private import PrivateSession
 from ..session.threads import Threads
 from .asks import Arrived, Ask, Wanted
@@ -65,7 +65,7 @@ class Requests:
         try:
             await self._room.take_when_free(num_bytes)
         except BudgetError as error:
-            self._outbox.say(Pieces([refused(one.number, 1, 429, str(error)) for one in group]))
+            self._outbox.say(OutputDeltas([refused(one.number, 1, 429, str(error)) for one in group]))
             return
         try:
             client = self._room.client
@@ -104,7 +104,7 @@ class Requests:
         door = session.door.counting_for(self.seed, self._seeds).of(self._room.client)
         by_pending: dict[int, Held] = {}
 
-        def notify(pending: Pending) -> None:
+        def notify(pending: PendingRequest) -> None:
             self._outbox.note(by_pending[pending.request_id])
 
         for is_streamed in (False, True):
@@ -120,7 +120,7 @@ class Requests:
             del self._held[held.number]
 
     def drop(self, numbers: list[int]) -> None:
-        dropped: defaultdict[PrivateSession, list[Pending]] = defaultdict(list)
+        dropped: defaultdict[PrivateSession, list[PendingRequest]] = defaultdict(list)
         for number in numbers:
             if (held := self._held.pop(number, None)) is not None:
                 held.end()

@@ -14,7 +14,7 @@ from typing import Any
 from ...protocol.messages import Logprobs, request_and_sample
 from ...protocol.outputs import CompletionOutput, RequestOutput
 from ...protocol.sampling import SamplingParams
-from ..requests.pending import News
+from ..requests.pending_request import PackedOutput
 from ..requests.prompts import Rendered
 from .endpoint import Call
 from .errors import ApiError, check
@@ -90,7 +90,7 @@ async def pieces(asked: Generation, *, is_streamed: bool) -> AsyncGenerator[Piec
                 asked.call.charge.shrink(piece.num_bytes)
 
 
-def _piece(number: int, news: News, is_streamed: bool) -> Piece:
+def _piece(number: int, news: PackedOutput, is_streamed: bool) -> Piece:
     of_samples: dict[int, list[Logprobs]] = defaultdict(list)
     of_prompt: list[Logprobs] = []
     for part in news.logprobs:
@@ -99,7 +99,7 @@ def _piece(number: int, news: News, is_streamed: bool) -> Piece:
     return Piece(number, news.output, answers, of_samples, of_prompt, news.num_bytes)
 
 
-async def _one(asked: Generation, number: int, is_streamed: bool) -> AsyncGenerator[tuple[int, News]]:
+async def _one(asked: Generation, number: int, is_streamed: bool) -> AsyncGenerator[tuple[int, PackedOutput]]:
     watch = asked.call.server.metrics.watch(asked.model.name)
     call, prompt = asked.call, asked.prompts[number]
     source = asked.model.stream(
@@ -114,8 +114,8 @@ async def _one(asked: Generation, number: int, is_streamed: bool) -> AsyncGenera
     watch.end()
 
 
-async def _merged(asked: Generation, is_streamed: bool) -> AsyncGenerator[tuple[int, News]]:
-    arrived: asyncio.Queue[tuple[int, News] | BaseException | None] = asyncio.Queue(maxsize=len(asked.prompts))
+async def _merged(asked: Generation, is_streamed: bool) -> AsyncGenerator[tuple[int, PackedOutput]]:
+    arrived: asyncio.Queue[tuple[int, PackedOutput] | BaseException | None] = asyncio.Queue(maxsize=len(asked.prompts))
 
     async def feed(number: int) -> None:
         try:

@@ -7,12 +7,12 @@ from typing import Any
 from ...protocol.errors import RequestError
 from ...protocol.sampling import SamplingParams
 from ..requests.budget import Charge
-from ..requests.pending import News, Pending
+from ..requests.pending_request import PackedOutput, PendingRequest
 from ..requests.prompts import Rendered
 from ..session.model_threads import ModelThreads
 from ..session.private import PrivateSession
+from ..text.template_input import TemplateInput
 from ..text.tokenizer import Tokenizer
-from ..text.turn import Turn
 from .arrivals import Arrival
 from .models import Submitted
 
@@ -57,11 +57,11 @@ class LoadedModel:
     ) -> str:
         session = self.session
         given = None if tools is None else list(tools)
-        turn = Turn(list(conversation), given, dict(template_options or {}), add_generation_prompt)
+        turn = TemplateInput(list(conversation), given, dict(template_options or {}), add_generation_prompt)
         if chat_template is None:
-            [text] = session.render_apart([turn])
+            [text] = session.render_model_template([turn])
         else:
-            [text] = session.render_brought(chat_template, [turn])
+            [text] = session.render_request_template(chat_template, [turn])
         if isinstance(text, RequestError):
             raise text
         return text
@@ -74,12 +74,12 @@ class LoadedModel:
         *,
         is_streamed: bool,
         on_submit: Callable[[Submitted], None],
-    ) -> AsyncGenerator[News]:
+    ) -> AsyncGenerator[PackedOutput]:
         """A prompt is cut into tokens in a thread: a tokenizer comes from a stranger, and other streams go on."""
         session, arrival = self.session, Arrival()
 
-        def admit() -> Pending:
-            asked = list(session.door.asked([prompt], params))
+        def admit() -> PendingRequest:
+            asked = list(session.door.parse([prompt], params))
             return session.door.of(charge.client).admit(asked, arrival.notify, is_streamed=is_streamed)[0]
 
         request = await self.threads.texts.run(admit, client=charge.client)
@@ -98,7 +98,7 @@ class LoadedModel:
                 if not is_streamed and not request.is_finished and request.error is None:
                     continue
                 # Until there is no more: an error behind the last words is told no second time.
-                while not is_finished and (news := session.news(request, Pending.take_packed)) is not None:
+                while not is_finished and (news := session.news(request, PendingRequest.take_packed)) is not None:
                     is_finished = news.output.finished
                     yield news
         finally:

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from ...protocol.messages import Logprobs, float_values, values
 from ...protocol.outputs import Logprob, LogprobsByToken
-from ..requests.pending import positions
+from ..requests.pending_request import positions
 from .long_json import LongJson
 from .schemas.chat import ChatLogprobs, TokenLogprob, TopLogprob
 from .schemas.completions import CompletionLogprobs

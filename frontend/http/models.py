@@ -15,7 +15,7 @@ from ...protocol.sampling import SamplingParams
 from ...protocol.stats import Stats
 from ...protocol.suggestion import suggestion
 from ..requests.budget import Charge
-from ..requests.pending import News, Pending
+from ..requests.pending_request import PackedOutput, PendingRequest
 from ..requests.prompts import Rendered
 from ..session.model_threads import ModelThreads
 from ..session.tree.transport import TreeTransport
@@ -52,7 +52,7 @@ class ModelState(NamedTuple):
 class Submitted:
     """A prompt that has gone to an engine, and the way to that."""
 
-    request: Pending
+    request: PendingRequest
     transport: TreeTransport
     # Of one that was left before its end: the engine's answer how many tokens each of its samples had by then. Those
     # of a whole answer come to this process at its end alone.
@@ -105,7 +105,7 @@ class Model(Protocol):
         *,
         is_streamed: bool,
         on_submit: Callable[[Submitted], None],
-    ) -> AsyncGenerator[News]:
+    ) -> AsyncGenerator[PackedOutput]:
         """What is new, as it comes; only the whole, at the end, unless `is_streamed`. Closing it aborts the request.
 
         `on_submit` is told when the engine gets it. All that is held for it is charged, and given back by whoever takes

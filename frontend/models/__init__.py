@@ -1,4 +1,4 @@
-"""Where a model's files lie, what it may be called, and what its files ask for.
+"""Finds a model's files, by its name, folder or hub id, and reads what they ask for.
 
 Begin with `model_files.py`; `hub/` downloads.
 """

@@ -1,7 +1,4 @@
-"""What a model's `generation_config.json` asks for. One that cannot be used is refused before anything is started.
-
-Knows nothing of what else a model's folder holds.
-"""
+"""Reads a model's `generation_config.json`. One that cannot be used is refused before anything is started."""
 
 from pathlib import Path
 from typing import Any

@@ -1,6 +1,4 @@
-"""Which model was probably meant: a bundled one, one in the hub's cache, or a folder beside the one that was named.
-
-Knows nothing of what lies in the folders.
+"""Suggests the model that was probably meant: a bundled one, one in the hub's cache, or a folder beside the one named.
 """
 
 import os

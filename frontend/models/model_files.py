@@ -1,7 +1,7 @@
-"""Where the files of a model lie: a bundled name, a folder, or a hub id, looked for in that order.
+"""Finds the files of a model: by a bundled name, a folder, or a hub id, in that order.
 
 From the hub comes what the engine reads, into huggingface_hub's own cache (`hub/`); a model without `tokenizer.json`
-gets a converted tokenizer in Penstock's cache. Knows nothing of what stands in the files.
+gets a converted tokenizer in Penstock's cache.
 """
 
 import os
@@ -17,7 +17,7 @@ from ...protocol.model_file import require_regular
 from ...protocol.paddle import paddle_refusal
 from ..text.convert_tokenizer import converted
 from .hub.cache import cache_root
-from .hub.snapshot import NotOnHub, Wanted, require_listed, snapshot
+from .hub.snapshot import FileKinds, NotOnHub, require_listed, snapshot
 from .known_models import nearest_model
 from .model_names import BUNDLED, HubName, hub_name
 
@@ -42,7 +42,7 @@ def find_model(
 ) -> ModelFiles:
     """Find a model, and its tokenizer if that lies elsewhere, downloading what is missing."""
     name = os.fspath(model)
-    folder = _find_folder(name, revision, Wanted(tokenizer=tokenizer is None), is_quiet=is_quiet)
+    folder = _find_folder(name, revision, FileKinds(tokenizer=tokenizer is None), is_quiet=is_quiet)
     _require_config(folder)
     if (pointer := pointer_in(folder)) is not None:
         raise ConfigError(pointer_refusal(pointer))
@@ -72,10 +72,10 @@ def find_tokenizer(tokenizer: str | os.PathLike[str], revision: str | None = Non
     path = Path(os.path.expanduser(name))
     if path.name == "tokenizer.json" and os.path.isfile(path):
         return path.parent
-    return _with_tokenizer(_find_folder(name, revision, Wanted(weights=False)))
+    return _with_tokenizer(_find_folder(name, revision, FileKinds(weights=False)))
 
 
-def _find_folder(name: str, revision: str | None, wanted: Wanted, *, is_quiet: bool = False) -> Path:
+def _find_folder(name: str, revision: str | None, wanted: FileKinds, *, is_quiet: bool = False) -> Path:
     """The folder of a bundled name, a path, or a hub id; from the hub only what is wanted."""
     return _found(name, revision, partial(snapshot, wanted=wanted, is_quiet=is_quiet))
 
@@ -106,7 +106,7 @@ def pull_model(model: HubName, *, is_quiet: bool = False) -> ModelFiles:
     """From the hub, whatever folder of that name there is."""
     _refuse_paddle(model.id)
     try:
-        folder = snapshot(model, Wanted(), is_quiet=is_quiet)
+        folder = snapshot(model, FileKinds(), is_quiet=is_quiet)
     except NotOnHub as error:
         raise _not_found(str(model), [f"the hub: {error}"]) from error
     return ModelFiles(str(model), folder, _with_tokenizer(folder))

@@ -1,7 +1,4 @@
-"""What a model may be called: a bundled name, a folder, or the id of one on the hub, with or without a revision.
-
-Knows nothing of where models come from.
-"""
+"""Parses a model's name: a bundled name, a folder, or the id of one on the hub, with or without a revision."""
 
 import os
 import re

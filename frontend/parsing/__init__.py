@@ -1,8 +1,8 @@
-"""Answers taken apart: thoughts, calls of tools, and the text that is left.
+"""Parses answers: separates thoughts and tool calls from the text.
 
-`families.py` has a row for each way of writing these, made of what `marks.py` defines; `answer.py` reads an answer as
-it comes, `json_call.py`, `tagged_call.py` and `pythonic_calls.py` what stands inside calls; `chosen.py` says which rows
-a model gets. docs/adding-a-parser.md shows how to bring rows of one's own.
+`families.py` has a row for each format, made of what `marks.py` defines; `answer.py` reads an answer as it comes,
+`json_call.py`, `tagged_call.py` and `pythonic_calls.py` read the inside of calls; `chosen.py` chooses a model's rows.
+docs/adding-a-parser.md shows how to add rows of one's own.
 """
 
 from .answer import AnswerReader

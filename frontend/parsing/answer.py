@@ -1,13 +1,12 @@
-"""Takes an answer apart while it comes: thought, text, calls of tools.
+"""Separates an answer into thought, text and tool calls while it comes.
 
     start ──► thought ──► text ──► call ──► behind the call
                            ▲ └──► wrapper ───▲ │
                            └───────────────────┘
 
-A thought stands only at an answer's beginning. What began with the mark of a call and turns out to be none is text.
-The parts joined don't depend on how the answer was cut into pieces: a decision is made only on what can't change any
-more, so the beginning of a mark is held back, and so is white space, which is dropped around thoughts and calls.
-Knows nothing of tokens or requests, and of a call's inside only that a `CallReader` reads it.
+A thought stands only at an answer's beginning. What began with the mark of a call and turns out to be none is text. The
+parts joined don't depend on how the answer was cut into pieces: a decision is made only on what can't change any more,
+so the beginning of a mark is held back, and so is white space, which is dropped around thoughts and calls.
 """
 
 from collections import deque
@@ -16,15 +15,14 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from ...protocol.outputs import FunctionCall, ToolCall
-from .growing_text import GrowingText
+from .growing_text import GrowingText, Trimmed
 from .marks import CallForm, CallMarks, CallPiece, CallReader, ThoughtMarks, Tools
 from .search import Search, beginning, search
-from .trimmed import Trimmed
 
 
 @dataclass(slots=True)
 class Parts:
-    """What is new of an answer."""
+    """The new parts of an answer."""
 
     thought: str = ""
     text: str = ""
@@ -33,7 +31,7 @@ class Parts:
 
 @dataclass(slots=True)
 class _NewParts:
-    """The same in pieces, while they are read."""
+    """The new parts in pieces, while they are read."""
 
     thought: GrowingText = field(default_factory=GrowingText)
     text: GrowingText = field(default_factory=GrowingText)
@@ -56,7 +54,7 @@ class _NewParts:
 
 @dataclass(slots=True)
 class _Call:
-    """What is being read as a call, and what it becomes if it is none."""
+    """The call that is being read, and its text in case it is none."""
 
     form: CallForm
     reader: CallReader
@@ -120,7 +118,7 @@ class AnswerReader:
         return self._parts.joined()
 
     def _put_ahead(self, text: str) -> None:
-        """It is what is read next, before what is ahead already."""
+        """Read this text next, before what is ahead already."""
         self._ahead.extendleft(text[start : start + _PIECE] for start in reversed(range(0, len(text), _PIECE)))
 
     @property
@@ -173,7 +171,7 @@ class AnswerReader:
     # --- states: calls -------------------------------------------------------------------------------------------
 
     def _in_wrapper(self) -> bool:
-        """Behind the mark that opens a row of calls; without a call it is text."""
+        """Behind the mark that opens a list of calls; without a call it is text."""
         wrapper, blanks = self._calls.wrapper.opening, self._skipped_blanks()
         opening = self._beginning(self._forms, self._rest)
         if opening is None:
@@ -200,7 +198,7 @@ class AnswerReader:
         return self._take_back(call, "") if reader.is_text else bool(inside and self._rest)
 
     def _behind_call(self) -> bool:
-        """Another call may follow at once, or the row of calls be closed."""
+        """Another call may follow at once, or the list of calls ends."""
         self._skipped_blanks()
         separator = self._calls.separator
         mark = self._beginning((self._calls.wrapper.closing, separator, *self._forms), self._rest)
@@ -211,7 +209,7 @@ class AnswerReader:
         return self._go_on(self._behind_separator)
 
     def _behind_separator(self) -> bool:
-        """Which is text unless a call follows."""
+        """Behind a separator, which is text unless a call follows."""
         self._skipped_blanks()
         return self._next_call(self._beginning(self._forms, self._rest))
 

@@ -1,7 +1,4 @@
-"""Which row `auto` is: seen by what a model's chat template and its special tokens say.
-
-Knows the rows by their names only.
-"""
+"""Chooses the row for `auto`, from a model's chat template and its special tokens."""
 
 Signs = tuple[tuple[str, tuple[str, ...]], ...]
 

@@ -1,4 +1,4 @@
-"""A call that is written in one of several ways: which one is seen by its first character. Knows none of them."""
+"""A call that may be written in several formats: its first character tells which."""
 
 from collections.abc import Mapping
 
@@ -6,7 +6,7 @@ from .marks import CallPiece, CallReader, ReaderOf, Tools
 
 
 class Choice:
-    """A `CallReader` that hands everything on to the one whose key the inside begins with; "" is for all others."""
+    """A `CallReader` that delegates to the one whose key the inside begins with; "" is for all others."""
 
     def __init__(self, tools: Tools, readers: Mapping[str, ReaderOf]) -> None:
         self._tools = tools

@@ -1,8 +1,8 @@
-"""Which rows the answers of one model are read with.
+"""Chooses the rows that the answers of one model are parsed with.
 
-Where an option is unset, its row is what the model's own template shows, for conversations alone: what `generate` is
-given and gives stays as it is. A family's name or `auto` holds for every answer, `none` for nothing.
-Knows where rows come from: the tables here, a file of the user's, entry points, or what the model shows.
+If an option is unset, the model's own template tells the row, for conversations alone: the outputs of `generate` stay
+as the model wrote them. A family's name or `auto` holds for every answer, `none` for nothing. Rows come from the tables
+here, a file of the user's, entry points, or the template.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,7 +26,7 @@ NONE = "none"
 
 @dataclass(frozen=True, slots=True)
 class _Choice(Generic[Row]):
-    """One of the two options, with all places where its rows are."""
+    """One of the two options, with all sources of its rows."""
 
     option: str
     plugin_option: str
@@ -95,7 +95,7 @@ _TOOL_CALLS = _Choice(
 
 @dataclass(frozen=True, slots=True)
 class Parsing:
-    """What is read out of the answers of one model; at least one of the two."""
+    """How the answers of one model are parsed; thoughts, calls or both."""
 
     thoughts: ThoughtMarks | None
     calls: CallMarks | None
@@ -127,7 +127,7 @@ class Parsing:
 
 @dataclass(frozen=True, slots=True)
 class Parsings:
-    """What is read out of the answers of one model: always, and of conversations."""
+    """How the answers of one model are parsed: all of them, and those to conversations."""
 
     always: Parsing | None
     thoughts_of_chats: ThoughtMarks | None

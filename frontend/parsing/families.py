@@ -1,8 +1,8 @@
-"""How families of models write their thoughts and their calls: one row a way.
+"""How families of models write their thoughts and their calls: one row for each format.
 
 The names of the rows are the values of the options `reasoning_parser` and `tool_call_parser`; `_` and `-` are the same
-in them, and so are capitals. A new family is a row; if it writes its calls in a way of its own, it also brings a
-`CallReader`. Knows nothing of requests, or of which model has which row.
+in them, and so are capitals. A new family is a row; if it writes its calls in a format of its own, it also brings a
+`CallReader`.
 """
 
 import re

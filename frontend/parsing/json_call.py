@@ -1,9 +1,9 @@
-"""Calls whose arguments are a JSON object, told letter by letter as the model writes them.
+"""Reads calls whose arguments are a JSON object, and passes the arguments on as the model writes them.
 
 `HeadedCall` reads a name, told apart by a pattern, and the object behind it. The others read JSON as a whole, such as
 `{"name": "f", "arguments": {"a": 1}}`: `JsonCall` between marks, `BareJsonCall` where it must find the end by itself,
-`JsonCalls` a list. In that order the name is known as soon as the arguments begin; in any other order the call is told
-when it is complete. Know nothing of the marks around them.
+`JsonCalls` a list. In that order the name is known as soon as the arguments begin; in any other order the call is
+passed on when it is complete.
 """
 
 import json

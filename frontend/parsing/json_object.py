@@ -1,4 +1,4 @@
-"""One JSON object in a text that comes in pieces and goes on behind it. Knows nothing of calls."""
+"""Finds the end of one JSON object in a text that comes in pieces and goes on behind it."""
 
 import json
 import re

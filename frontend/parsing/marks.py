@@ -1,7 +1,7 @@
-"""Between which marks things stand in an answer: what a row of the families' tables is made of.
+"""The marks around thoughts and calls in an answer: the fields of a row in the families' tables.
 
 A row for thoughts is `ThoughtMarks`, one for calls of tools is `CallMarks` with its forms. What stands inside a call is
-read by the form's `CallReader`. Knows no family, and nothing of how an answer is read.
+read by the form's `CallReader`.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,7 +13,7 @@ Tools = Mapping[str, Mapping[str, Any]]
 
 
 class CallPiece(NamedTuple):
-    """What is new of a call."""
+    """The new part of a call."""
 
     name: str | None  # in the first piece only: a name begins a call
     arguments: str  # a piece of a JSON object's text
@@ -46,7 +46,7 @@ class CallReader(Protocol):
         """What follows the last call, once the reader is over; looked at only where the form has no closing mark."""
 
     def feed(self, text: str) -> list[CallPiece]:
-        """What this much more text tells."""
+        """The new parts of calls in this text."""
 
     def close(self, *, is_cut: bool) -> list[CallPiece]:
         """What is left to tell now that the closing mark stands there, or that the answer has ended (`is_cut`)."""

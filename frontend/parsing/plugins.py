@@ -1,7 +1,7 @@
-"""Rows that are not Penstock's own: from a Python file, or from an installed package's entry points.
+"""Loads parsers that are not Penstock's own: from a Python file, or from an installed package's entry points.
 
-A file has them by name in `REASONING` or `TOOL_CALLS`; an entry point is one row. Both are code of the user's own
-choosing, run in the user's own process. Knows nothing of what a row says.
+A file has them by name in `REASONING` or `TOOL_CALLS`; an entry point is one row. Both are code that the user chose,
+run in the user's own process.
 """
 
 import importlib.util

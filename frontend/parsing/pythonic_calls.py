@@ -1,7 +1,7 @@
-"""Calls written as Python: `[weather(city="Paris", days=[1, 2]), clock()]`.
+"""Reads calls written as Python: `[weather(city="Paris", days=[1, 2]), clock()]`.
 
-A name is told with its bracket, each argument when it is complete, as JSON. Arguments have names and literal values,
-JSON's `true`, `false` and `null` among them; anything else is no call. Knows nothing of the marks around the list.
+A name is passed on with its bracket, each argument when it is complete, as JSON. Arguments have names and literal
+values, JSON's `true`, `false` and `null` among them; anything else is no call.
 """
 
 import ast
@@ -128,7 +128,7 @@ class PythonicCalls:
         return self._go_on(self._behind_call, 1)
 
     def _end_as_text(self) -> bool:
-        """What isn't read yet is none of a call, nor is an argument that has begun."""
+        """Treat what isn't read yet as text, with an argument that has begun."""
         if self._key:
             self.text = self._key + self._value.text
         self.is_over = True

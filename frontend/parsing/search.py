@@ -1,7 +1,7 @@
-"""Where marks stand in a text that is still growing.
+"""Finds marks in a text that is still growing.
 
-What is found doesn't depend on how the text was cut: the leftmost mark counts, of two at one place the longer one, and
-what could become a mark that counts more is waited for. Knows nothing of what the marks mean.
+The result doesn't depend on how the text was cut: the leftmost mark counts, of two at one place the longer one, and
+text that could still become such a mark is waited for.
 """
 
 import re
@@ -59,5 +59,5 @@ def beginning(marks: Iterable[str], text: str, *, is_complete: bool) -> str | No
 
 @lru_cache(maxsize=256)
 def search(marks: tuple[str, ...], at_line: tuple[str, ...] = ()) -> Search:
-    """One for every reader that looks for the same."""
+    """A cached `Search`, shared by all readers that look for the same marks."""
     return Search(marks, at_line)

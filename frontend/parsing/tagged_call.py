@@ -1,7 +1,7 @@
-"""Calls whose arguments stand between marks of their own: `<function=f><parameter=city>Paris</parameter></function>`.
+"""Reads calls whose arguments stand between tags: `<function=f><parameter=city>Paris</parameter></function>`.
 
-What is told is JSON all the same. The schema of the tool says what a value is: text is told letter by letter, anything
-else when it is complete; an argument that no schema names is text. Knows nothing of the marks around the call.
+What is passed on is JSON all the same. The schema of the tool says what a value is: text is passed on as it comes,
+anything else when it is complete; an argument that no schema names is text.
 """
 
 import json
@@ -200,7 +200,7 @@ class _Text:
 
 
 class _Other:
-    """A value that is told when it is complete. What the schema doesn't allow is handed over as text."""
+    """A value that is passed on when it is complete; as text if the schema doesn't allow it."""
 
     def __init__(self, types: tuple[str, ...]) -> None:
         self._types = types

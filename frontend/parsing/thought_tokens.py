@@ -1,4 +1,4 @@
-"""A row of thoughts as token ids, for the engine, which knows no text. Knows one tokenizer's `encode`."""
+"""A row for thoughts as token ids of one tokenizer, for the engine, which works without text."""
 
 from collections.abc import Callable, Iterable
 

@@ -1,4 +1,4 @@
-"""How many bytes the daemon holds for its clients: one budget for all of them, and a share for each.
+"""Limits the memory that the daemon holds for its clients: one budget for all of them, and a share for each.
 
 Whatever a client makes the daemon keep (a body that was read, a request that waits, an answer that nobody has taken
 yet) is charged to the client's account first, and the charge is released when the memory is really free again. A charge
@@ -18,7 +18,7 @@ from .heap import trim
 # room for a thousand of them, or for as many as 64 KiB each allow.
 _KEPT, _LITTLE, _LEAST_LITTLE = 4, 4096, 64 << 10
 _GREATEST_DEFAULT, _LEAST_SHARE = 1 << 30, 64 << 20
-# Once so much has been given back, and an eighth of the total, the system has it back, too.
+# Once this much has been released, and an eighth of the total, it is returned to the system.
 _TRIM_BYTES, _TRIM_SHARE = 32 << 20, 8
 
 
@@ -26,7 +26,7 @@ class BudgetError(PenstockError):
     """There is no room for what a client sends or asks for; it may try again later."""
 
     def __init__(self, message: str, *, is_of_all: bool = False) -> None:
-        """`is_of_all`: it is for the others that there is none."""
+        """`is_of_all`: the clients' total is used up, not this one's share."""
         super().__init__(message)
         self.is_of_all = is_of_all
 
@@ -51,7 +51,7 @@ class Budget:
         return cls.of_memory(min(total_memory(), memory_limit() or total_memory()), total, per_client)
 
     def take_over(self, other: "Budget") -> None:
-        """Its sizes, not its charges. What is charged already stays, also where it is more than that."""
+        """Take over the limits, not the charges. What is charged already stays, even if it exceeds them."""
         self.total, self.per_client = other.total, other.per_client
 
     def charge(self, client: str, num_bytes: int = 0) -> "Charge":
@@ -96,7 +96,7 @@ class Budget:
             trim()
 
     def _check(self, used_by_client: int, used: int) -> None:
-        """Whether this much may be used."""
+        """Raise `BudgetError` if a client, or all together, would use more than they may."""
         if used_by_client > self.per_client:
             raise BudgetError(
                 f"This client's requests and unread answers would take {exact_size(used_by_client)}, and "
@@ -114,7 +114,7 @@ class Budget:
 
 
 class Charge:
-    """Bytes that one request, frame or answer takes. Also a context: left, it is released."""
+    """Bytes that one request, frame or answer takes. Also a context manager, which releases it at its end."""
 
     __slots__ = ("_budget", "client", "is_released", "num_bytes")
 
@@ -141,7 +141,7 @@ class Charge:
             self.shrink(num_bytes)
 
     def release(self) -> None:
-        """Nothing of it is held any more, nor will be. Safe to call twice."""
+        """Release all of it, for good. Safe to call twice."""
         self._budget._end(self)
 
     def __enter__(self) -> "Charge":

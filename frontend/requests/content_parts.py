@@ -1,9 +1,9 @@
-"""A message's content in parts: whether a chat template goes through them, and what they are to one that doesn't.
+"""A message's content in parts: whether a chat template loops over them, and what others get in their place.
 
 Many templates know content as text alone; they get the parts joined. A template that goes through the parts anywhere
 gets them everywhere, and where it takes the content for text they act as the joined one. Whether it does is read from
 its syntax tree: what is `message.content`, under which names it goes on, and whether something loops over it or looks
-into one of its parts. Knows nothing of messages.
+into one of its parts.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,7 @@
-"""What a conversation must be before a template sees it: messages with a role, and something said in each.
+"""Checks a conversation before a template sees it: each message has a role and says something.
 
-Looked at as the caller wrote it: copies in plain types, of which templates and sockets get theirs, show the name of a
-value's type in its place, and that would pass for text. Light to import. Knows nothing of templates.
+The caller's own objects are checked: in the copies in plain types, which templates and sockets get, the name of a
+value's type stands in its place and would pass for text. Light to import.
 """
 
 import dataclasses

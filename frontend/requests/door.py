@@ -1,8 +1,7 @@
-"""What comes in from outside is checked here, once, and turned into what the engine takes.
+"""Checks what comes in from outside, once, and turns it into what the engine takes.
 
-A mistake in the call (lists of different lengths) raises. What is wrong with one request, in itself or against this
-model, ends that request alone: it comes back as a `Pending` that was refused, with a sentence.
-Knows nothing of processes; it needs the tokenizer and the agreed memory plan.
+A mistake in the call (lists of different lengths) raises. What is wrong with one request, in itself or for this model,
+ends that request alone: it becomes a `PendingRequest` that is refused already, with a sentence.
 """
 
 import hashlib
@@ -23,11 +22,11 @@ from ...protocol.sampling import SamplingParams
 from ..parsing import AnswerReader, Parsing, Parsings, ThoughtTokens
 from ..structured import grammar_of
 from ..text.end_tokens import in_vocabulary
+from ..text.template_input import too_long
 from ..text.tokenizer import Tokenizer
-from ..text.turn import too_long
 from .door_checks import CHECKS
-from .pending import Pending
-from .prompts import Asked, Params, paired
+from .pending_request import PendingRequest
+from .prompts import Params, ParsedPrompt, parse_prompts
 from .request import Notify
 from .seeds import counted_seed
 from .token_ids import packed_prompt
@@ -36,20 +35,20 @@ from .token_ids import packed_prompt
 _END_TOKENS, _END_CHARACTERS = 16, 64
 
 
-class _Settled(NamedTuple):
-    """Parameters as this model takes them."""
+class _ModelParams(NamedTuple):
+    """Parameters completed for this model, with the grammar."""
 
     params: SamplingParams
     grammar: Grammar | None
     refusal: str | None = None  # what is wrong with them
 
 
-# By the identity of what was given, while a group is admitted: its requests mostly share one object.
-_Known = dict[int, _Settled]
+# By the identity of the caller's object, while a group is admitted: its requests mostly share one.
+_Known = dict[int, _ModelParams]
 
 
 class Door:
-    """Makes `Pending`s; numbers them, and gives a seed to those that bring none."""
+    """Makes `PendingRequest`s; numbers them, and gives a seed to those that bring none."""
 
     def __init__(
         self,
@@ -74,12 +73,12 @@ class Door:
 
     @property
     def most_characters(self) -> int:
-        """Of a prompt."""
+        """The most characters that a prompt may have."""
         return self.config.limit_prompt_chars or 16 * self.plan.max_model_len
 
-    def asked(self, prompts: Iterable[Any], params: Params) -> Iterator[Asked]:
+    def parse(self, prompts: Iterable[Any], params: Params) -> Iterator[ParsedPrompt]:
         """Pair prompts with their parameters; lists of different lengths raise before anything runs."""
-        return paired(prompts, params, self.defaults)
+        return parse_prompts(prompts, params, self.defaults)
 
     def counting_for(self, seed: int | None, seeds: Iterator[int]) -> "Door":
         """The same door for one of several clients: seeds of requests that bring none are counted for each of them."""
@@ -93,34 +92,38 @@ class Door:
         own._client = client
         return own
 
-    def admit(self, asked: Sequence[Asked], notify: Notify, *, is_streamed: bool = False) -> list[Pending]:
+    def admit(
+        self, prompts: Sequence[ParsedPrompt], notify: Notify, *, is_streamed: bool = False
+    ) -> list[PendingRequest]:
         """Tokenize and check a group of requests; the refused ones among them are finished already."""
-        token_ids = self._token_ids(asked)
+        token_ids = self._token_ids(prompts)
         known: _Known = {}
         return [
-            self._admit_one(one, ids, notify, is_streamed, self._settled(one.params, known))
-            for one, ids in zip(asked, token_ids, strict=True)
+            self._admit_one(prompt, ids, notify, is_streamed, self._settled(prompt.params, known))
+            for prompt, ids in zip(prompts, token_ids, strict=True)
         ]
 
-    def _token_ids(self, asked: Sequence[Asked]) -> list[Sequence[int] | RequestError]:
-        """The ids given, or those of the text; too long a text isn't tokenized, its refusal follows."""
-        ids: list[Sequence[int] | RequestError] = [one.token_ids if one.token_ids is not None else () for one in asked]
+    def _token_ids(self, prompts: Sequence[ParsedPrompt]) -> list[Sequence[int] | RequestError]:
+        """The given ids, or those of the text. A text that is too long isn't tokenized; it is refused later."""
+        ids: list[Sequence[int] | RequestError] = [
+            prompt.token_ids if prompt.token_ids is not None else () for prompt in prompts
+        ]
         limit = self.most_characters
         for is_chat in (False, True):
             places = [
                 place
-                for place, one in enumerate(asked)
-                if one.token_ids is None and one.text and len(one.text) <= limit
-                and one.is_chat is is_chat
+                for place, prompt in enumerate(prompts)
+                if prompt.token_ids is None and prompt.text and len(prompt.text) <= limit
+                and prompt.is_chat is is_chat
             ]  # fmt: skip
             if places:
-                texts = [asked[place].text or "" for place in places]
+                texts = [prompts[place].text or "" for place in places]
                 for place, found in zip(places, self._encoded(texts, adds=not is_chat), strict=True):
                     ids[place] = found
         return ids
 
     def _encoded(self, texts: list[str], *, adds: bool) -> Sequence[Sequence[int] | RequestError]:
-        """One that the tokenizer can't take is refused alone."""
+        """Tokenize texts; a text that the tokenizer can't take is refused alone."""
         try:
             return self.tokenizer.encode_batch(texts, add_special_tokens=adds)
         except RequestError as error:
@@ -130,18 +133,18 @@ class Door:
 
     def _admit_one(
         self,
-        asked: Asked,
+        parsed: ParsedPrompt,
         ids: Sequence[int] | RequestError,
         notify: Notify,
         is_streamed: bool,
-        settled: _Settled,
-    ) -> Pending:
-        parsing = self.parsings.of_request(is_chat=asked.is_chat, has_tools=bool(asked.tools))
+        settled: _ModelParams,
+    ) -> PendingRequest:
+        parsing = self.parsings.of_request(is_chat=parsed.is_chat, has_tools=bool(parsed.tools))
         try:
-            if asked.refusal:
-                raise RequestError(asked.refusal)
-            if asked.text is not None and len(asked.text) > self.most_characters:
-                raise RequestError(too_long(len(asked.text), self.most_characters))
+            if parsed.refusal:
+                raise RequestError(parsed.refusal)
+            if parsed.text is not None and len(parsed.text) > self.most_characters:
+                raise RequestError(too_long(len(parsed.text), self.most_characters))
             if isinstance(ids, RequestError):
                 raise ids
             packed = packed_prompt(ids, self.plan)
@@ -150,34 +153,34 @@ class Door:
             self._check_thoughts(settled.params, parsing)
             params, grammar, refusal = self._fitted(settled.params, len(ids)), settled.grammar, None
         except RequestError as error:
-            packed, params, grammar, refusal = b"", asked.params, None, str(error)
+            packed, params, grammar, refusal = b"", parsed.params, None, str(error)
         seed = params.seed if params.seed is not None else self._next_seed()
-        end = "" if parsing is None else self._prompt_end(asked, packed)
+        end = "" if parsing is None else self._prompt_end(parsed, packed)
         thought = self._thoughts.of(parsing, end)
-        number, beams = next(self._numbers), asked.beams
+        number, beams = next(self._numbers), parsed.beams
         now, client = time.time(), self._client
         is_parsed = parsing is not None
         prompt = Prompt(number, packed, params, seed, now, is_streamed, beams, thought, grammar, client, is_parsed)
-        readers = _readers(parsing, asked, prompt, end)
-        pending = Pending(prompt, asked.text, notify, readers, is_chat=asked.is_chat)
+        readers = _readers(parsing, parsed, prompt, end)
+        pending = PendingRequest(prompt, parsed.text, notify, readers, is_chat=parsed.is_chat)
         if refusal is not None:
             pending.refuse(400, refusal)
         return pending
 
-    def _prompt_end(self, asked: Asked, token_ids: bytes) -> str:
-        """As much of it as says whether a thought has begun."""
-        if asked.text is not None:
-            return asked.text[-_END_CHARACTERS:]
+    def _prompt_end(self, parsed: ParsedPrompt, token_ids: bytes) -> str:
+        """The prompt's end, which shows whether a thought has begun."""
+        if parsed.text is not None:
+            return parsed.text[-_END_CHARACTERS:]
         return self.tokenizer.decode(values(token_ids)[-_END_TOKENS:], skip_special_tokens=False)[-_END_CHARACTERS:]
 
-    def _settled(self, params: SamplingParams, known: _Known) -> _Settled:
-        """What belongs to the model filled in."""
+    def _settled(self, params: SamplingParams, known: _Known) -> _ModelParams:
+        """Fill in what belongs to the model."""
         found = known.get(id(params))
         if found is None:
             try:
-                found = _Settled(self._filled_in(params), self._grammar(params))
+                found = _ModelParams(self._filled_in(params), self._grammar(params))
             except RequestError as error:
-                found = _Settled(params, None, str(error))
+                found = _ModelParams(params, None, str(error))
             known[id(params)] = found
         return found
 
@@ -221,7 +224,7 @@ class Door:
         return msgspec.structs.replace(params, max_tokens=most, max_length=None, min_tokens=least, min_length=0)
 
     def _check_logprobs(self, params: SamplingParams, num_prompt: int, num_output: int) -> None:
-        """Whole vocabularies times many positions would fill any memory; the best few never do."""
+        """Refuse log-probabilities of whole vocabularies at too many positions, which would fill any memory."""
         positions = num_prompt * (params.prompt_logprobs == -1) + params.n * num_output * (params.logprobs == -1)
         count, limit = positions * self.plan.vocab_size, self.config.limit_logprobs
         if count > limit:
@@ -246,17 +249,17 @@ class Door:
         return counted_seed(self._seed, next(self._seeds))
 
 
-def _readers(parsing: Parsing | None, asked: Asked, prompt: Prompt, prompt_end: str) -> list[AnswerReader]:
-    """What takes each sample's text apart, if it is to be."""
+def _readers(parsing: Parsing | None, parsed: ParsedPrompt, prompt: Prompt, prompt_end: str) -> list[AnswerReader]:
+    """A reader for each sample, which parses its text; none if answers aren't parsed."""
     if parsing is None or not prompt.token_ids:
         return []
     return [
-        parsing.reader(prompt_end, asked.tools, partial(_call_id, prompt, sample))
+        parsing.reader(prompt_end, parsed.tools, partial(_call_id, prompt, sample))
         for sample in range(prompt.params.n)
     ]
 
 
 def _call_id(prompt: Prompt, sample: int, index: int) -> str:
-    """Of the request alone, so that a run repeats; each turn of a conversation has a prompt, and so ids, of its own."""
+    """Depends on the request alone, so that runs repeat; each turn has a prompt of its own, and so ids of its own."""
     place = f"{prompt.seed} {sample} {index} ".encode()
     return "call_" + hashlib.blake2b(place + prompt.token_ids, digest_size=12).hexdigest()

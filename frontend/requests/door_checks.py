@@ -1,6 +1,6 @@
-"""What a request may ask of this model: one check each, all run on every new set of parameters.
+"""Checks sampling parameters against this model: one function for each rule, all run on every new set of parameters.
 
-Each raises `RequestError` with a sentence. Knows nothing of prompts.
+Each raises `RequestError` with a sentence.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ _WORD_IDS = 32  # the same of one in token ids
 
 
 def _adapters_where_there_is_room(params: SamplingParams, config: EngineConfig, plan: MemoryPlan) -> None:
-    """Which ones are loaded, the engine knows."""
+    """Whether that adapter is loaded, the engine checks."""
     if params.lora_name is not None and not config.enable_lora:
         raise RequestError(f"There is no adapter {params.lora_name!r}: this model was started without enable_lora.")
 

@@ -1,7 +1,7 @@
-"""Memory that was freed goes back to the system, as far as the C library can be told so.
+"""Returns freed memory to the system, where the C library is glibc.
 
 glibc keeps what was freed for what is allocated next; where long and short blocks have lain among one another, that is
-as much as there ever was at once. Of other C libraries nothing is asked.
+as much as there ever was at once. Other C libraries are left alone.
 """
 
 import ctypes
@@ -12,13 +12,13 @@ _MMAP_THRESHOLD, _LARGE_BLOCK = -3, 256 << 10  # of malloc.h, and bytes
 
 
 def give_large_blocks_back() -> None:
-    """As soon as they are freed, from now on."""
+    """Have large blocks returned as soon as they are freed, from now on."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, _LARGE_BLOCK)
 
 
 def trim() -> None:
-    """Give back what is free now: some milliseconds, in a thread, if one can be had."""
+    """Return what is free now. It takes some milliseconds, so it runs in a thread, if one can be started."""
     with suppress(RuntimeError):
         threading.Thread(target=_trim, name="penstock-trim", daemon=True).start()
 

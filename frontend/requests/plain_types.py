@@ -1,7 +1,4 @@
-"""Copies of what callers hand over, made of JSON's own types: what a template may see, and what a socket can carry.
-
-Knows nothing of what the values mean.
-"""
+"""Copies callers' values into JSON's own types, which a template may see and a socket can carry."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -9,7 +6,7 @@ from typing import Any
 
 
 def plain(value: Any) -> Any:
-    """A copy made of JSON's types alone: objects with methods would be a way out of the sandbox."""
+    """Copy a value into JSON's types alone: objects with methods would be a way out of the sandbox."""
     if value is None or type(value) in (str, int, float, bool):
         return value
     for kind, base_value in _BASE_VALUES.items():  # a subclass, of which an enum is one

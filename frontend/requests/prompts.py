@@ -1,8 +1,7 @@
-"""What callers give, sorted into its parts: prompts, conversations, and which parameters go with which.
+"""Parses what callers give: prompts, conversations, and which parameters go with which.
 
-A mistake in the call (lists of different lengths) raises here; what is wrong with one prompt, be it its type, becomes
-that one's refusal. Light to import: a client of the daemon needs this and nothing of what computes. Knows nothing of
-models.
+A mistake in the call (lists of different lengths) raises here; what is wrong with one prompt, also its type, becomes
+that one's refusal. Light to import: a client of the daemon needs this and nothing of what computes.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -32,7 +31,7 @@ _OWN_ARGUMENTS = {"messages", "tokenize", "add_generation_prompt", "tools", "cha
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """A conversation as its template renders it: complete, with every special token that it wants."""
+    """The text of a conversation, rendered by its template, with every special token."""
 
     text: str
     tools: "Tools" = field(default_factory=dict)
@@ -40,7 +39,7 @@ class Rendered:
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """A conversation that is rendered elsewhere, in JSON's own types."""
+    """A conversation that is still to be rendered, or is rendered elsewhere."""
 
     messages: Sequence[Any]
     tools: Sequence[Any] | None = None
@@ -49,8 +48,8 @@ class Conversation:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """One prompt as the caller gave it, sorted into its parts."""
+class ParsedPrompt:
+    """One prompt of a caller, parsed into its parts, with its parameters."""
 
     text: str | None
     token_ids: Sequence[int] | None
@@ -62,14 +61,14 @@ class Asked:
     conversation: Conversation | None = None  # instead of text
 
 
-def paired(prompts: Iterable[Any], params: Params, defaults: SamplingParams) -> Iterator[Asked]:
+def parse_prompts(prompts: Iterable[Any], params: Params, defaults: SamplingParams) -> Iterator[ParsedPrompt]:
     """Pair prompts with their parameters; lists of different lengths raise before anything runs."""
     if isinstance(params, BeamSearchParams):
         sampling = params.as_sampling()
-        return (replace(_sorted(prompt, sampling), beams=params) for prompt in prompts)
+        return (replace(_parsed(prompt, sampling), beams=params) for prompt in prompts)
     if isinstance(params, SamplingParams) or params is None:
         every = _checked(params or defaults)
-        return (_sorted(prompt, every) for prompt in prompts)
+        return (_parsed(prompt, every) for prompt in prompts)
     if isinstance(params, (str, bytes, Mapping)) or not isinstance(params, Iterable):
         raise RequestError(f"sampling_params must be SamplingParams, or one for each prompt, not {_type(params)}.")
     if isinstance(prompts, Sequence) and isinstance(params, Sequence) and len(prompts) != len(params):
@@ -79,23 +78,25 @@ def paired(prompts: Iterable[Any], params: Params, defaults: SamplingParams) -> 
     return _each_with_its_own(prompts, params, defaults)
 
 
-def _each_with_its_own(prompts: Iterable[Any], params: Iterable[Any], defaults: SamplingParams) -> Iterator[Asked]:
+def _each_with_its_own(
+    prompts: Iterable[Any], params: Iterable[Any], defaults: SamplingParams
+) -> Iterator[ParsedPrompt]:
     for prompt, each in zip_longest(prompts, params, fillvalue=_MISSING):
         if prompt is _MISSING or each is _MISSING:
             raise RequestError("There are not as many sampling_params as prompts; give one for each.")
-        yield as_asked(prompt, defaults if each is None else each)
+        yield parse_prompt(prompt, defaults if each is None else each)
 
 
-def as_asked(prompt: Any, params: SamplingParams) -> Asked:
+def parse_prompt(prompt: Any, params: SamplingParams) -> ParsedPrompt:
     """One prompt and its parameters; what is wrong with this one alone becomes its refusal."""
     try:
-        return _sorted(prompt, _checked(params))
+        return _parsed(prompt, _checked(params))
     except RequestError as error:
-        return Asked(None, None, SamplingParams(), str(error))
+        return ParsedPrompt(None, None, SamplingParams(), str(error))
 
 
 def _checked(params: Any) -> SamplingParams:
-    """They were checked when they were made, and may have been changed since. What is right stays the same object."""
+    """Check parameters again, which may have been changed since they were made. Good ones stay the same object."""
     if not isinstance(params, SamplingParams):
         raise RequestError(f"sampling_params must be SamplingParams, not {_type(params)}.")
     try:
@@ -107,39 +108,39 @@ def _checked(params: Any) -> SamplingParams:
         raise RequestError(f"sampling_params can't be read: {_type(error)}.") from error
 
 
-def _sorted(prompt: Any, params: SamplingParams) -> Asked:
+def _parsed(prompt: Any, params: SamplingParams) -> ParsedPrompt:
     try:
         return _by_kind(prompt, params)
     except Exception as error:  # of a value whose own methods fail
-        return Asked(None, None, params, f"This prompt can't be read: {_type(error)}.")
+        return ParsedPrompt(None, None, params, f"This prompt can't be read: {_type(error)}.")
 
 
-def _by_kind(prompt: Any, params: SamplingParams) -> Asked:
+def _by_kind(prompt: Any, params: SamplingParams) -> ParsedPrompt:
     if isinstance(prompt, str):
-        return Asked(_plain_text(prompt), None, params)
+        return ParsedPrompt(_plain_text(prompt), None, params)
     if isinstance(prompt, Rendered):
-        return Asked(prompt.text, None, params, is_chat=True, tools=prompt.tools)
+        return ParsedPrompt(prompt.text, None, params, is_chat=True, tools=prompt.tools)
     if isinstance(prompt, Conversation):
-        return Asked(None, None, params, is_chat=True, conversation=prompt)
+        return ParsedPrompt(None, None, params, is_chat=True, conversation=prompt)
     if isinstance(prompt, RequestError):  # a chat template refused this conversation
-        return Asked(None, None, params, str(prompt))
+        return ParsedPrompt(None, None, params, str(prompt))
     if isinstance(prompt, Mapping):
-        return _asked_in_parts(prompt, params)
+        return _parsed_dict(prompt, params)
     if hasattr(prompt, "tolist"):
         prompt = prompt.tolist()
     if _is_list(prompt):
-        return Asked(None, prompt, params)
+        return ParsedPrompt(None, prompt, params)
     sentence = f"A prompt is text, a list of token ids, or a dict with either; this one is {_type(prompt)}."
-    return Asked(None, None, params, sentence)
+    return ParsedPrompt(None, None, params, sentence)
 
 
 def _is_list(value: Any) -> bool:
-    """Bytes are a sequence of numbers, and were meant as text."""
+    """Bytes are a sequence of numbers, too, but were meant as text."""
     return isinstance(value, Sequence) and not isinstance(value, (str, bytes, bytearray))
 
 
 def _plain_text(text: str) -> str:
-    """Of a subclass, which may have a length and an encoding of its own, what every text has."""
+    """A plain `str` of a subclass, whose length and encoding may be its own."""
     return text if type(text) is str else str.__str__(text)
 
 
@@ -151,19 +152,19 @@ PARTS = {"prompt", "prompt_token_ids", "priority", "cache_salt", "lora_name"}
 MEDIA = {"multimodal_data", "multi_modal_data", "mm_info", "image", "video", "audio"}
 
 
-def _asked_in_parts(prompt: Mapping[str, Any], params: SamplingParams) -> Asked:
+def _parsed_dict(prompt: Mapping[str, Any], params: SamplingParams) -> ParsedPrompt:
     text, token_ids = prompt.get("prompt"), prompt.get("prompt_token_ids")
-    if refusal := fault_of_parts(prompt):
-        return Asked(_plain_text(text) if isinstance(text, str) else None, None, params, refusal)
+    if refusal := fault_of_dict(prompt):
+        return ParsedPrompt(_plain_text(text) if isinstance(text, str) else None, None, params, refusal)
     own = {name: prompt[name] for name in ("priority", "cache_salt", "lora_name") if prompt.get(name) is not None}
     text = None if text is None else _plain_text(text)
     try:
-        return Asked(text, token_ids, msgspec.structs.replace(params, **own) if own else params)
+        return ParsedPrompt(text, token_ids, msgspec.structs.replace(params, **own) if own else params)
     except RequestError as error:
-        return Asked(text, token_ids, params, str(error))
+        return ParsedPrompt(text, token_ids, params, str(error))
 
 
-def fault_of_parts(prompt: Mapping[str, Any]) -> str | None:
+def fault_of_dict(prompt: Mapping[str, Any]) -> str | None:
     text, token_ids = prompt.get("prompt"), prompt.get("prompt_token_ids")
     if media := MEDIA & prompt.keys():
         return f"{min(media)}: multimodal prompts are not supported yet."

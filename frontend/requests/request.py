@@ -1,6 +1,6 @@
-"""One request on its way, as whoever waits for it sees it, wherever it is computed.
+"""The interface of one request on its way, wherever it is computed.
 
-A receiving thread fills it and tells its owner; the owner takes what has come.
+A receiving thread fills it and notifies its owner; the owner takes what has come.
 """
 
 import logging
@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 from ...protocol.errors import PenstockError
 from ...protocol.sampling import SamplingParams
-from .prompts import Asked, Params
+from .prompts import Params, ParsedPrompt
 
 _log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ class Request(ABC):
     def request_id(self) -> int: ...
 
     def tell(self) -> None:
-        """Tell its owner; one who can't be told any more doesn't keep others from being told."""
+        """Notify the owner; an owner whose `notify` fails doesn't keep others from being notified."""
         try:
             self.notify(self)
         except Exception:
@@ -41,10 +41,12 @@ class Request(ABC):
 RequestT = TypeVar("RequestT", bound=Request)
 
 
-class AnyDoor(Protocol[RequestT]):
-    """Where what callers give becomes requests."""
+class DoorProtocol(Protocol[RequestT]):
+    """What a `Session` needs of its door, which turns prompts into requests."""
 
     @property
     def defaults(self) -> SamplingParams: ...
-    def asked(self, prompts: Any, params: Params) -> Iterator[Asked]: ...
-    def admit(self, asked: Sequence[Asked], notify: Notify, *, is_streamed: bool = False) -> list[RequestT]: ...
+    def parse(self, prompts: Any, params: Params) -> Iterator[ParsedPrompt]: ...
+    def admit(
+        self, prompts: Sequence[ParsedPrompt], notify: Notify, *, is_streamed: bool = False
+    ) -> list[RequestT]: ...

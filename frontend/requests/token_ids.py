@@ -1,4 +1,4 @@
-"""Token ids as callers give them, packed for the engine. Knows nothing of prompts beside them."""
+"""Checks the token ids of a prompt and packs them for the engine."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from ...protocol.rules import shown
 
 
 def packed_prompt(ids: Sequence[int], plan: MemoryPlan) -> bytes:
-    """Raises `RequestError` for what can be no prompt of this model; of a very long one no more is asked than that."""
+    """Raises `RequestError` for what can be no prompt of this model. Of a very long one only the length is checked."""
     try:
         return _packed_prompt(ids, plan)
     except RequestError:

@@ -1,6 +1,6 @@
-"""Python functions as tools: their JSON schema from type hints and docstring, as transformers makes it.
+"""Makes JSON schemas of Python functions, from type hints and docstring, as transformers does.
 
-A tool given as a dict is its schema already. Knows nothing of templates.
+A tool given as a dict is its schema already.
 """
 
 import inspect
@@ -49,7 +49,7 @@ def tool_schema(tool: Mapping[str, Any] | Callable[..., Any]) -> Mapping[str, An
 
 
 def argument_schemas(tools: Sequence[Any] | None) -> dict[str, Mapping[str, Any]]:
-    """Of each tool, by its name, the schemas of its arguments by theirs. What can't be described has none."""
+    """The schemas of each tool's arguments, by the names of both. A tool that can't be described has none."""
     schemas: dict[str, Mapping[str, Any]] = {}
     for tool in tools or ():
         try:

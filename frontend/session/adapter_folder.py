@@ -1,4 +1,4 @@
-"""The folder of an adapter that a caller names, looked at before anyone is to load it. Knows nothing of who does."""
+"""Checks the folder of an adapter that a caller names, before it is loaded."""
 
 import os
 from pathlib import Path
@@ -7,7 +7,7 @@ from ...protocol.errors import AdapterError, ModelNotFoundError
 
 
 def adapter_folder(name: str, path: str | os.PathLike[str]) -> str:
-    """Its absolute path; raises for what is no name, and where there is no folder."""
+    """The folder's absolute path; raises if the name is no text or the folder doesn't exist."""
     if not isinstance(name, str) or not name:
         raise AdapterError(f"An adapter's name must be text, and {name!r} is not.", "files")
     folder = Path(os.path.expanduser(path)).absolute()

@@ -1,6 +1,6 @@
-"""Loading, unloading and listing LoRA adapters: asked of the engine, which answers when every rank is done.
+"""Loads, unloads and lists LoRA adapters: the engine answers when every rank is done.
 
-Any number of threads may ask at once; each waits for the answer to its own question. Knows nothing of requests.
+Any number of threads may ask at once; each waits for the answer to its own question.
 """
 
 import itertools
@@ -57,7 +57,7 @@ class Adapters:
         return answer
 
     def _awaited(self, arrived: "queue.SimpleQueue[LoraAnswer]") -> LoraAnswer:
-        """As long as reading takes, unless the tree dies."""
+        """Wait as long as loading takes, unless the tree dies."""
         while True:
             try:
                 return arrived.get(timeout=_LOOK_SECONDS)

@@ -1,7 +1,4 @@
-"""What other threads have for an event loop: one call into the loop for all that comes at once.
-
-Knows nothing of what it is.
-"""
+"""Passes items from other threads to an event loop, with one call into the loop for all that come at once."""
 
 import asyncio
 from collections import deque

@@ -1,6 +1,6 @@
-"""The threads of one model: what its worker, its tokenizer or its template hold up, holds up this model alone.
+"""The threads of one model: a worker, tokenizer or template that is slow delays this model alone.
 
-Each kind of work has its own: a template without end leaves adapters, texts and answers as they are.
+Each kind of work has its own threads: a template without end leaves adapters, texts and answers as they are.
 """
 
 import math
@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from .threads import Threads
 
 
-def brought_templates() -> Threads:
-    """For templates of clients. As many processes as threads: those without end share the cores with good ones."""
+def request_template_threads() -> Threads:
+    """For templates that come with requests. Several, so that one without end doesn't block the others."""
     return Threads("Chat templates", 8)
 
 
@@ -18,12 +18,13 @@ def brought_templates() -> Threads:
 class ModelThreads:
     templates: Threads = field(default_factory=lambda: Threads("Conversations", 2))
     texts: Threads = field(default_factory=lambda: Threads("Texts", 2, most_waiting=2**16))  # cut into tokens
-    # Long ones, put together: what was computed waits as long as it must.
+    # Long answers are formatted here; a computed answer is never refused, so it waits without limit.
     answers: Threads = field(default_factory=lambda: Threads("Answers", 2, patience=math.inf))
     adapters: Threads = field(default_factory=lambda: Threads("Questions about adapters", 2, most_waiting=64))
-    brought: Threads = field(default_factory=brought_templates)  # the daemon has one for all of its models
+    # Of clients. The daemon has one for all of its models.
+    request_templates: Threads = field(default_factory=request_template_threads)
 
     def close(self) -> None:
-        """Whoever waits for the model's own is told."""
+        """Close the model's own threads; their waiting jobs fail."""
         for threads in (self.templates, self.texts, self.answers, self.adapters):
             threads.close()

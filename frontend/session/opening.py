@@ -13,7 +13,7 @@ from .session import Session
 
 
 def open_model(model: str | os.PathLike[str], options: dict[str, Any]) -> Session[Any]:
-    """A private tree has begun to start; `wait_until_ready` waits for it."""
+    """Open a model. A private tree goes on starting; `wait_until_ready` waits for it."""
     fill_closed_descriptors()
     with said_in_words(f"{model!s} could not be opened"):
         if options.get("connect", "never") not in (None, "never"):

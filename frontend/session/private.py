@@ -1,6 +1,6 @@
 """A model opened in a process tree of its own, with its tokenizer, its door and its templates.
 
-The daemon holds its models so, too, and asks for what its clients' templates need: renders in processes apart.
+The daemon opens its models so, too. For its clients it renders templates in separate processes.
 """
 
 import os
@@ -20,21 +20,21 @@ from ..models.model_files import find_model
 from ..parsing import Parsings, settled
 from ..requests.conversation_checks import check_conversation
 from ..requests.door import Door
-from ..requests.pending import Pending
+from ..requests.pending_request import PendingRequest
 from ..requests.prompts import Messages, Rendered, check_template_options, check_tools
 from ..requests.tool_schemas import argument_schemas
 from ..text import end_tokens
 from ..text.chat import template_text
-from ..text.template_process import TemplateProcesses, render_brought
+from ..text.template_input import TemplateInput
+from ..text.template_process import TemplateProcesses, render_request_template
 from ..text.tokenizer import Tokenizer, chat_templates, special_tokens
-from ..text.turn import Turn
 from .adapters import Adapters
 from .model_threads import ModelThreads
 from .session import Session
 from .tree.transport import TreeTransport
 
 
-class PrivateSession(Session[Pending]):
+class PrivateSession(Session[PendingRequest]):
     """`start` and `read_tokenizer` in either order, then `wait_until_ready` before the first request."""
 
     transport: TreeTransport
@@ -75,7 +75,7 @@ class PrivateSession(Session[Pending]):
         self.tokenizer = Tokenizer(self.files.tokenizer_folder, self.files.folder)
 
     def start(self) -> None:
-        """The children; once more where the memory that they found was not enough."""
+        """Start the children; called again if the memory that they found was not enough."""
         self.threads = ModelThreads()
         self.templates = TemplateProcesses()
         self.transport = TreeTransport(self.config, self.files, self.parsings.shown)
@@ -93,7 +93,7 @@ class PrivateSession(Session[Pending]):
 
     @contextmanager
     def _closed_by_errors(self) -> Iterator[None]:
-        """Until it is ready nobody else ends its tree, whatever goes wrong."""
+        """Close the tree on any error: until it is ready nobody else does."""
         try:
             yield
         except BaseException:
@@ -101,7 +101,7 @@ class PrivateSession(Session[Pending]):
             raise
 
     def _close_beside(self) -> None:
-        """What ends with the tree."""
+        """Close what ends with the tree."""
         self.threads.close()
         self.templates.close()
 
@@ -151,8 +151,8 @@ class PrivateSession(Session[Pending]):
                 prompts.append(RequestError(f"This conversation can't be rendered: {type(error).__name__}."))
         return prompts
 
-    def render_apart(self, turns: Sequence[Turn]) -> list[str | RequestError]:
-        """With the model's own template, in a process that has limits: for callers who share this one."""
+    def render_model_template(self, turns: Sequence[TemplateInput]) -> list[str | RequestError]:
+        """Render with the model's own template, in a process with limits, for clients who share this process."""
         found: dict[int, str | RequestError] = {}
         for has_tools in {bool(turn.tools) for turn in turns}:
             places = [place for place, turn in enumerate(turns) if bool(turn.tools) is has_tools]
@@ -165,16 +165,16 @@ class PrivateSession(Session[Pending]):
             found.update(zip(places, texts, strict=True))
         return [found[place] for place in range(len(turns))]
 
-    def render_brought(self, template: str, turns: Sequence[Turn]) -> list[str | RequestError]:
-        """With a template that came with a request: its text, or the name of one of the model's. In another process."""
+    def render_request_template(self, template: str, turns: Sequence[TemplateInput]) -> list[str | RequestError]:
+        """Render with a template that came with a request (its text, or a name of the model's), in another process."""
         named = self.tokenizer.chat_template
         text = named.get(template, template) if isinstance(named, dict) else template
-        return render_brought(text, self.tokenizer.special_tokens, turns, self.door.most_characters)
+        return render_request_template(text, self.tokenizer.special_tokens, turns, self.door.most_characters)
 
-    def take(self, request: Pending) -> RequestOutput:
+    def take(self, request: PendingRequest) -> RequestOutput:
         return request.take(self.decode_token)
 
-    def is_fresh(self, request: Pending) -> bool:
+    def is_fresh(self, request: PendingRequest) -> bool:
         return request.is_fresh
 
     def decode_token(self, token: int) -> str:

@@ -1,7 +1,7 @@
 """A model opened for use: what `LLM` and `AsyncLLM` need of one, wherever its process tree belongs.
 
 `PrivateSession` has a tree of its own, `AttachedSession` is a client of the daemon. A session submits requests by its
-transport, hands out windows of many and streams of one, and leaves waiting to its callers.
+transport and returns a `Window` of many or a `Stream` of one; its callers do the waiting.
 """
 
 import os
@@ -15,17 +15,17 @@ from ...protocol.messages import MemoryPlan
 from ...protocol.outputs import RequestOutput
 from ...protocol.sampling import SamplingParams
 from ..requests.prompts import Conversation, Messages, Params, Rendered, is_conversation
-from ..requests.request import AnyDoor, Notify, RequestT
+from ..requests.request import DoorProtocol, Notify, RequestT
 from .transport import Transport
 from .window import Window
 
 if TYPE_CHECKING:
     from ..text.tokenizer import Tokenizer
 
-Taken = TypeVar("Taken")
+Output = TypeVar("Output")
 
 
-class Loras(Protocol):
+class LoraAdapters(Protocol):
     def load(self, name: str, path: str | os.PathLike[str]) -> None: ...
     def unload(self, name: str) -> None: ...
     def names(self) -> list[str]: ...
@@ -35,10 +35,10 @@ class Session(ABC, Generic[RequestT]):
     config: EngineConfig
     is_quiet: bool
     plan: MemoryPlan | None  # once it is ready
-    daemon: str | None  # where the one listens that holds it
+    daemon: str | None  # the address of the daemon that holds the model
     transport: Transport[RequestT]
-    door: AnyDoor[RequestT]  # once it is ready
-    adapters: Loras
+    door: DoorProtocol[RequestT]  # once it is ready
+    adapters: LoraAdapters
     tokenizer: "Tokenizer"
 
     @abstractmethod
@@ -67,13 +67,13 @@ class Session(ABC, Generic[RequestT]):
 
     @abstractmethod
     def take(self, request: RequestT) -> RequestOutput:
-        """What has come of a request since it was last taken from."""
+        """The output of a request since the last `take`."""
 
     @abstractmethod
     def is_fresh(self, request: RequestT) -> bool:
         """Whether anything has come since."""
 
-    def news(self, request: RequestT, take: Callable[[RequestT], Taken]) -> Taken | None:
+    def news(self, request: RequestT, take: Callable[[RequestT], Output]) -> Output | None:
         """What `take` finds that has come since the last look; raises what ended the request once there is no more."""
         # Looked at first: all that came before an error is there when it is.
         error = request.error
@@ -84,9 +84,9 @@ class Session(ABC, Generic[RequestT]):
         return None
 
     def window(self, prompts: Iterable[Any], params: Params, notify: Notify, *, ordered: bool) -> Window[RequestT]:
-        """Of many requests; `notify` hears of each that has ended."""
+        """A window of many requests; `notify` is called for each that has ended."""
         self.transport.check()
-        asked = self.door.asked(prompts, params)
+        asked = self.door.parse(prompts, params)
         return Window(self.transport, self.door, asked, notify, self.config.window, self.take, ordered=ordered)
 
     def stream(
@@ -101,7 +101,7 @@ class Session(ABC, Generic[RequestT]):
         self.transport.check()
         if is_conversation(prompt):
             [prompt] = self.rendered([prompt], tools=tools, template_options=template_options)
-        [request] = self.door.admit(list(self.door.asked([prompt], params)), notify, is_streamed=True)
+        [request] = self.door.admit(list(self.door.parse([prompt], params)), notify, is_streamed=True)
         return Stream(self, request)
 
     def cancel(self, request_id: int) -> None:

@@ -1,7 +1,7 @@
-"""Threads for one kind of work of one owner, so that whoever waits there holds nobody else up.
+"""A thread pool for one kind of work, in which clients take turns.
 
-Clients take turns: the next job is of the client whose last one began longest ago, and no client holds all threads.
-What can't begin in time is refused with `BusyError`. Knows nothing of what a job is.
+The next job is of the client whose last one began longest ago, and no client holds all threads. A job that can't begin
+in time is refused with `BusyError`.
 """
 
 import asyncio
@@ -41,11 +41,11 @@ class Threads:
         self._num_waiting = self._num_threads = self._num_idle = 0
 
     async def run(self, work: Callable[..., Result], *arguments: Any, client: Hashable = None) -> Result:
-        """A call that is cancelled before it has begun never does."""
+        """Run a job in one of the threads. If cancelled before it has begun, it never does."""
         future = self.submit(work, *arguments, client=client)
         overdue = asyncio.get_running_loop().call_later(self.patience, future.cancel)  # of no effect once it has begun
         awaited = asyncio.wrap_future(future)
-        # A call that is cancelled as its job fails leaves the error to nobody.
+        # If the call is cancelled just as its job fails, nobody retrieves the error.
         awaited.add_done_callback(lambda _: awaited.cancelled() or awaited.exception())
         try:
             return await awaited
@@ -77,7 +77,7 @@ class Threads:
         return future
 
     def close(self) -> None:
-        """Whoever waits is told; a job that has begun goes on for nobody."""
+        """Fail all jobs; one that has begun runs on, and its result is dropped."""
         with self._changed:
             self._is_closed = True
             told = [*self._begun, *(job.future for jobs in self._waiting.values() for job in jobs)]
@@ -88,7 +88,7 @@ class Threads:
                 future.set_exception(ClosedError(_CLOSED))
 
     def _forget(self, client: Hashable, future: "Future[Any]") -> None:
-        """One that was cancelled leaves its place to another."""
+        """Take a cancelled job out of the queue."""
         if future.cancelled():
             with self._changed:
                 job = next((each for each in self._waiting.get(client, ()) if each.future is future), None)
@@ -152,5 +152,5 @@ def _do(job: _Job) -> None:
 
 
 async def in_own_thread(work: Callable[..., Result], *arguments: Any) -> Result:
-    """For what happens once, such as the end of something: no other work shares the thread."""
+    """Run something that happens once, such as closing, in a thread of its own."""
     return await Threads("Ends", 1).run(work, *arguments)

@@ -1,4 +1,4 @@
-"""The way to an engine and back: what every transport has, its requests on their way and whether it can be used.
+"""The base of both transports to an engine: the requests on their way, and whether it can be used.
 
 `tree/transport.py` speaks to a process tree of its own, `attached/transport.py` to the daemon.
 """
@@ -50,7 +50,7 @@ class Transport(ABC, Generic[RequestT]):
             self._pending.update((request.request_id, request) for request in requests)
 
     def _forget(self, request_ids: Iterable[int]) -> list[RequestT]:
-        """Those of them that have not ended."""
+        """Forget requests; returns those that have not ended."""
         with self._lock:
             found = [self._pending.pop(request_id, None) for request_id in request_ids]
         return [request for request in found if request is not None]

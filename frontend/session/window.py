@@ -10,8 +10,8 @@ from typing import Generic
 
 from ...protocol.errors import PenstockError, same_error
 from ...protocol.outputs import RequestOutput
-from ..requests.prompts import Asked
-from ..requests.request import AnyDoor, Notify, RequestT
+from ..requests.prompts import ParsedPrompt
+from ..requests.request import DoorProtocol, Notify, RequestT
 from .transport import Transport
 
 # Prompts tokenized and sent together: large enough to amortize, small enough that the engine starts at once.
@@ -27,8 +27,8 @@ class Window(Generic[RequestT]):
     def __init__(
         self,
         transport: Transport[RequestT],
-        door: AnyDoor[RequestT],
-        asked: Iterator[Asked],
+        door: DoorProtocol[RequestT],
+        prompts: Iterator[ParsedPrompt],
         notify: Notify,
         size: int,
         take: Callable[[RequestT], RequestOutput],
@@ -37,7 +37,7 @@ class Window(Generic[RequestT]):
     ) -> None:
         self.transport = transport
         self.door = door
-        self.asked = asked
+        self.prompts = prompts
         self.size = size
         self.take = take
         self.ordered = ordered
@@ -64,7 +64,7 @@ class Window(Generic[RequestT]):
         while self._has_more and self._error is None and (room := self.size - len(self.running) - len(self._done)) > 0:
             if room < min(_GROUP, self.size // 4) and self.running:
                 return
-            group = list(itertools.islice(self.asked, min(_GROUP, room)))
+            group = list(itertools.islice(self.prompts, min(_GROUP, room)))
             self._has_more = bool(group)
             self._submit(self.door.admit(group, self._notify))
 

@@ -1,6 +1,6 @@
-"""The shape that an answer is to have, from the ways in which a person may write it to what the engine compiles.
+"""Structured outputs: turns the formats that users may give into what the engine compiles.
 
-`shape.py` has a row for each way; `schemas/` writes JSON schemas plainly, `ebnf.py` and `tags.py` write Lark.
+`shape.py` has a row for each format; `schemas/` simplifies JSON schemas, `ebnf.py` and `tags.py` write Lark.
 """
 
 from .shape import grammar_of

@@ -1,10 +1,10 @@
-"""Grammars as people write them, in Lark: EBNF (the GBNF of llama.cpp, which vLLM and xgrammar take) is translated.
+"""Translates grammars in EBNF (the GBNF of llama.cpp, which vLLM and xgrammar take) to Lark; Lark is taken, too.
 
     root ::= "yes" | number ("," number)*        start: "yes" | r_number ("," r_number)*
     number ::= [0-9]+                            r_number: /[0-9]/+
 
-EBNF is told by its `::=`. Of Lark, the marks that only shape a parse tree (`?rule`, `!rule`) are dropped, for there is
-none. Knows nothing of what either grammar means.
+EBNF is recognized by its `::=`. Of Lark, the marks that only shape a parse tree (`?rule`, `!rule`) are dropped, because
+there is none.
 """
 
 import json

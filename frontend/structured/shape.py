@@ -1,6 +1,6 @@
-"""From `GuidedDecodingParams` to a `Grammar`: one function for each form, and the bounds on what is let in.
+"""Makes a `Grammar` of `GuidedDecodingParams`: one function for each format, and the limits on what is accepted.
 
-Knows nothing of how a grammar is compiled: what only its compiler can refuse, the engine says later.
+What only the compiler can refuse, the engine refuses later.
 """
 
 import json
@@ -24,7 +24,7 @@ _WHITESPACE = r"(\x20|\x0A\x20{0,32})"
 
 
 def grammar_of(guided: GuidedDecodingParams, *, is_compact: bool = False) -> Grammar:
-    """What the engine compiles; raises `RequestError` for what can be seen to be wrong."""
+    """The grammar that the engine compiles; raises `RequestError` for faults that show without compiling."""
     form = next(name for name in FORMS if getattr(guided, name) is not None)
     try:
         grammar = _FORMS[form](getattr(guided, form), is_compact or guided.disable_any_whitespace)

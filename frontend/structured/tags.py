@@ -1,8 +1,7 @@
 """Structural tags: free text in which a trigger begins one of the tags, and between its ends its schema holds.
 
-Both ways in which they are written: `{"structures": [{"begin", "schema", "end"}], "triggers": […]}` and `{"format":
-{"type": "triggered_tags", "tags": [{"begin", "content": {"type": "json_schema", "json_schema"}, "end"}], …}}`.
-Knows nothing of tools: a tag is two strings and a schema.
+They come in two formats: `{"structures": [{"begin", "schema", "end"}], "triggers": […]}` and `{"format": {"type":
+"triggered_tags", "tags": [{"begin", "content": {"type": "json_schema", "json_schema"}, "end"}], …}}`.
 """
 
 import json
@@ -53,7 +52,7 @@ def _triggers(tags: list[_Tag], triggers: list[str]) -> Iterator[str | None]:
 
 
 def _text(text: str) -> str:
-    """As Lark writes it; characters that have no name there as an expression."""
+    """A text as Lark writes it; unnamed characters become a regular expression."""
     if not text:
         return ""
     if text.isprintable():

@@ -1,4 +1,4 @@
-"""What callers give `Tokenizer`: values of a wrong type are refused in a sentence. Knows nothing of tokens."""
+"""Checks the arguments of `Tokenizer`'s methods: values of a wrong type are refused in a sentence."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +9,7 @@ from ...protocol.errors import RequestError
 
 @contextmanager
 def token_ids_only() -> Iterator[None]:
-    """Around what takes ids: it fails on what can be none, and only then is it said."""
+    """Around calls that take ids: turns their failure on other values into a sentence."""
     try:
         yield
     except (TypeError, OverflowError) as error:

@@ -1,8 +1,7 @@
-"""Conversations to text: the chat templates that models bring, in Jinja's immutable sandbox.
+"""Renders conversations as text: the models' own chat templates, in Jinja's immutable sandbox.
 
 Templates come from strangers. They see copies made of plain JSON types, with the same functions and filters that
 transformers gives them, and render the same text. What a template raises ends the request with its own message.
-Knows nothing of token ids.
 """
 
 import json

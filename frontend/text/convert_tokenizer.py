@@ -1,9 +1,8 @@
-"""Tokenizers that the `tokenizers` library can't read (`tokenizer.model`, `vocab.json` with `merges.txt`), converted.
+"""Converts tokenizers that the `tokenizers` library can't read (`tokenizer.model`, `vocab.json` with `merges.txt`).
 
 SentencePiece models and tiktoken files are read here (`vocabulary/`). For the others `transformers` does it, once, in a
 helper process (it may import torch, and the front end doesn't). The result lies in Penstock's cache under a hash of
 what it was made from; it appears there whole or not at all.
-Knows nothing of what is done with it.
 """
 
 import fnmatch

@@ -4,7 +4,6 @@ A request's end has one place and one order: stop strings are looked for before 
 what the caller gets depends on the request alone. An end that is found here first becomes an `Abort` to the engine.
 `Detokenizer` is the whole of it; `main` carries messages to it and from it.
 A sequence that is neither streamed nor watched for stop strings costs one array append a token until its end.
-Knows nothing of scheduling, and of a tokenizer only how to decode.
 """
 
 import gc
@@ -46,7 +45,7 @@ _INT = 4  # bytes of a column's entry
 
 
 class Detokenizer:
-    """Fed with what each step brought, gives what each sequence's caller may see, and the ids of those it ended."""
+    """Turns each step's tokens into deltas for the callers, and names the sequences that their text has ended."""
 
     def __init__(self, decoding: Decoding, with_marks: Decoding | None = None) -> None:
         """`with_marks` is for answers in which the front end looks for thoughts and calls."""
@@ -115,7 +114,7 @@ class Detokenizer:
 
 
 class _Sequence:
-    """One sample: what has arrived and was not sent yet, and where its text stands."""
+    """One sample: the tokens that were not sent yet, and the state of its text."""
 
     __slots__ = (
         "_decoder", "_num_decoded", "_opened", "_stops", "_text", "first_token_time", "forward_time", "is_watched",
@@ -149,7 +148,7 @@ class _Sequence:
         self.first_token_time: float | None = None
 
     def delta(self, end: SequenceEnded | None) -> Delta | None:
-        """What the caller may see now; with a finish_reason if the sequence ends with it."""
+        """A delta with what the caller may see now; with a finish_reason if the sequence ends with it."""
         try:
             self._text += self._new_text(end)
         except Exception as error:  # ends this request, not the process

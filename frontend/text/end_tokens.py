@@ -1,8 +1,8 @@
-"""The tokens that end an answer, as a model's own files list them: each with where it stands, for who must mend it.
+"""The tokens that end an answer, as a model's own files list them, each with the file that lists it.
 
-A list of something else is refused when the model is loaded. One of ids that the model does not have is common (its
-embedding was cut, or the tokenizer has more tokens than the model): no answer can end with them, so they are left out
-with a notice. Knows nothing of requests.
+A value of another type is refused when the model is loaded. Ids that the model does not have are common (its embedding
+was cut, or the tokenizer has more tokens than the model): no answer can end with them, so they are left out with a
+notice.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ def in_vocabulary(tokens: EndTokens, vocab_size: int) -> list[int]:
 
 
 def notice(tokens: EndTokens, vocab_size: int) -> str | None:
-    """A sentence about those that no answer can end with."""
+    """A sentence about end tokens that the model doesn't have."""
     known = in_vocabulary(tokens, vocab_size)
     if len(known) == len(tokens):
         return None

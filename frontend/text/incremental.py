@@ -9,7 +9,6 @@ Bytes that are no UTF-8 become U+FFFD: one for each longest beginning of a chara
 byte that begins none, as the Unicode Standard recommends. That is the rule for whole texts as well as for streams. (The
 library's own for byte fallback, one for every byte of a run that holds a broken one, takes back characters that a
 stream has given out.)
-Knows nothing of requests or messages, and of a tokenizer only its `tokenizers` object.
 """
 
 import codecs
@@ -34,7 +33,7 @@ ALL_SPACES = 1 << 20
 
 
 class IncrementalDecoder(Protocol):
-    """Text of one sequence. The deltas joined don't depend on how its ids were cut into pieces."""
+    """Decodes one sequence. The deltas joined don't depend on how its ids were cut into pieces."""
 
     def feed(self, token_ids: Iterable[int]) -> str:
         """The text that these ids complete."""
@@ -94,7 +93,7 @@ class Decoding:
 
 
 class ByteRule(NamedTuple):
-    """A tokenizer's decoder, where it is one function of each token and perhaps another of a text's first."""
+    """A tokenizer's decoder that works token by token, perhaps with another rule for a text's first."""
 
     token: Callable[[str], bytes]
     first: Callable[[str], bytes]

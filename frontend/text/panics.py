@@ -1,7 +1,7 @@
-"""A panic of the tokenizers library, which is no `Exception` to Python, becomes an error of ours.
+"""Turns a panic of the tokenizers library, which is no `Exception` to Python, into one of our errors.
 
 A tokenizer's file can bring the library's Rust code to an end that its authors did not foresee, for all texts or for
-one. Knows nothing of texts and tokens.
+one.
 """
 
 from collections.abc import Iterator

@@ -1,7 +1,7 @@
-"""Roles that a chat template knows nothing of: most templates leave such a message out, and the answer is to nothing.
+"""Refuses roles that a chat template ignores: most templates would leave such a message out of the prompt.
 
-The usual roles pass; of any other it is tried whether the template renders what such a message says, since templates
-have roles of their own. Knows nothing of how a template is rendered.
+The usual roles pass; for any other it is tried whether the template renders what such a message says, since templates
+have roles of their own.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -35,7 +35,7 @@ def check_roles(chat: Chat, render: Callable[[Chat], str]) -> None:
 
 
 def with_hint(refusal: str, chat: Chat) -> str:
-    """Of a template that has refused a conversation in words of its own: with the role that was probably meant."""
+    """Add the role that was probably meant to a template's own refusal."""
     unusual = (message["role"] for message in chat if message["role"] not in KNOWN)
     hint = next(filter(None, (suggestion(role, KNOWN) for role in unusual)), "")
     return refusal + ("." if hint and not refusal.endswith((".", "!", "?")) else "") + hint

@@ -1,7 +1,6 @@
-"""Where a text ends: at the stop string that is complete first, of which no part is shown before.
+"""Ends a text at the stop string that is complete first, and shows no part of it before.
 
-The text is that of one token at a time, and the result does not depend on how it was cut into tokens.
-Knows nothing of tokens or requests.
+The text is fed one token at a time, and the result does not depend on how it was cut into tokens.
 """
 
 from collections.abc import Sequence

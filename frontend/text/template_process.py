@@ -1,9 +1,9 @@
-"""Chat templates rendered in processes of their own: a model's come from its folder, and others with a request.
+"""Renders chat templates in separate processes: a model's own, and those that come with a request.
 
 Jinja's sandbox keeps a template from the machine, but neither from looping without end nor from growing a text without
-bound; the kernel holds the process to its limits. That of a model's own template stays for the next conversation, so
-that rendering costs little more than in the process that asks; that of a template which a client brings lives for the
-conversations that came with it. Knows nothing of requests.
+bound; the kernel holds the process to its limits. The process for a model's own template stays for the next
+conversation, so that rendering costs little more than in the same process; the one for a client's template lives for
+the conversations that came with it.
 """
 
 import json
@@ -15,7 +15,7 @@ import msgspec
 
 from ...protocol.bounded_process import BoundedProcess, Bounds, JobDiedError, serve
 from ...protocol.errors import RequestError
-from .turn import Turn
+from .template_input import TemplateInput
 
 # For all conversations of a group, which are at most a few hundred.
 _BOUNDS = Bounds(cpu_seconds=5, memory_bytes=512 << 20, wall_seconds=30.0)
@@ -23,7 +23,7 @@ _NICE = 5  # what a client brings gives way to models, and shares what they leav
 
 
 class TemplateProcesses:
-    """As many as threads render at once; each is started when it is first needed."""
+    """A pool of processes, one for each thread that renders; each is started when it is first needed."""
 
     def __init__(self, bounds: Bounds = _BOUNDS, whose: str = "this model") -> None:
         self.bounds = bounds
@@ -46,21 +46,21 @@ class TemplateProcesses:
         self.render("", {}, [], 0)
 
     def render(
-        self, template: str, special_tokens: Mapping[str, str], turns: Sequence[Turn], most_characters: int
+        self, template: str, special_tokens: Mapping[str, str], inputs: Sequence[TemplateInput], most_characters: int
     ) -> list[str | RequestError]:
-        """The text of each conversation, or why it has none. One that can't be written down is refused alone."""
-        written = [_written(turn) for turn in turns]
-        texts = [turn for turn in written if isinstance(turn, str)]
+        """The text of each conversation, or its refusal. One that can't be written as JSON is refused alone."""
+        written = [_written(each) for each in inputs]
+        texts = [each for each in written if isinstance(each, str)]
         head = f"{json.dumps(template)}, {json.dumps(dict(special_tokens))}"
         found = iter(self._rendered(f"[{head}, [{', '.join(texts)}], {most_characters}]".encode(), len(texts)))
-        return [next(found) if isinstance(turn, str) else turn for turn in written]
+        return [next(found) if isinstance(each, str) else each for each in written]
 
-    def _rendered(self, job: bytes, num_turns: int) -> list[str | RequestError]:
+    def _rendered(self, job: bytes, num_inputs: int) -> list[str | RequestError]:
         helper = self._taken()
         try:
             found = json.loads(helper.ask(job))
         except JobDiedError as error:
-            return [RequestError(f"The chat template of {self.whose} {error}.") for _ in range(num_turns)]
+            return [RequestError(f"The chat template of {self.whose} {error}.") for _ in range(num_inputs)]
         finally:
             self._idle.append(helper)
         return [RequestError(text) if is_refusal else text for text, is_refusal in found]
@@ -84,17 +84,17 @@ class TemplateProcesses:
             return helper
 
 
-def render_brought(
+def render_request_template(
     template: str,
     special_tokens: Mapping[str, str],
-    turns: Sequence[Turn],
+    inputs: Sequence[TemplateInput],
     most_characters: int,
     cpu_seconds: int = _BOUNDS.cpu_seconds,
 ) -> list[str | RequestError]:
-    """The text of each conversation, or why it has none, of a template that came with them."""
+    """Render conversations with the template that came with them: a text or a refusal for each."""
     processes = TemplateProcesses(_BOUNDS._replace(cpu_seconds=cpu_seconds, nice=_NICE), "this request")
     try:
-        return processes.render(template, special_tokens, turns, most_characters)
+        return processes.render(template, special_tokens, inputs, most_characters)
     finally:
         processes.close()
 
@@ -104,10 +104,10 @@ def _named(value: Any) -> str:
     return f"<{type(value).__name__}>"
 
 
-def _written(turn: Turn) -> str | RequestError:
+def _written(given: TemplateInput) -> str | RequestError:
     """A client may have given a dict keys that JSON has not, or lists that go too deep."""
     try:
-        return json.dumps(msgspec.structs.asdict(turn), default=_named)
+        return json.dumps(msgspec.structs.asdict(given), default=_named)
     except (TypeError, ValueError, RecursionError) as error:
         return RequestError(f"This conversation can't be rendered: {type(error).__name__}.")
 
@@ -117,11 +117,12 @@ def _written(turn: Turn) -> str | RequestError:
 
 def _load() -> Callable[[bytes], bytes]:
     from . import chat  # noqa: F401 - so that the first conversation need not wait for it
-    from .turn import rendered_turn
+    from .template_input import render_input
 
     def work(job: bytes) -> bytes:
-        template, special_tokens, turns, most = json.loads(job)
-        return json.dumps([rendered_turn(template, special_tokens, Turn(**turn), most) for turn in turns]).encode()
+        template, special_tokens, inputs, most = json.loads(job)
+        texts = [render_input(template, special_tokens, TemplateInput(**given), most) for given in inputs]
+        return json.dumps(texts).encode()
 
     return work
 

@@ -1,9 +1,10 @@
 """`Tokenizer`: text to token ids and back, special tokens, and the model's chat template.
 
-Reads `tokenizer.json` with the `tokenizers` library, and the JSON files beside it for what that file doesn't say:
-which tokens are special and what they are for, templates, and every token that ends an answer.
-Text comes back as the tokens spell it: a stream can't take a space back, so no `clean_up_tokenization_spaces`.
-Knows nothing of requests, and never imports transformers.
+Reads `tokenizer.json` with the `tokenizers` library, and the JSON files beside it for what that file doesn't say: which
+tokens are special and what they are for, templates, and every token that ends an answer.
+
+Text comes back as the tokens spell it: a stream can't take a space back, so no `clean_up_tokenization_spaces`. Never
+imports transformers.
 """
 
 import os

@@ -20,8 +20,8 @@ from penstock.protocol.attach import (
     Declined,
     Failed,
     FromDaemon,
-    Piece,
-    Pieces,
+    OutputDelta,
+    OutputDeltas,
     StillWorking,
     WireRequest,
     frame,
@@ -73,14 +73,14 @@ class PlainClient:
     def ask(self, *requests: WireRequest, params: Any = None) -> "PlainClient":
         return self.send(Ask(list(requests), [SamplingParams(max_tokens=2)] if params is None else params))
 
-    def ends(self, count: int) -> list[Piece | Failed]:
+    def ends(self, count: int) -> list[OutputDelta | Failed]:
         """The last pieces of so many requests, in the order in which they come."""
-        ended: list[Piece | Failed] = []
+        ended: list[OutputDelta | Failed] = []
         while len(ended) < count:
             message = self.hear()
             assert message is not None, f"the connection has ended, after {ended}"
-            if isinstance(message, Pieces):
-                ended += [piece for piece in message.pieces if piece.finished]
+            if isinstance(message, OutputDeltas):
+                ended += [piece for piece in message.deltas if piece.finished]
             elif isinstance(message, Failed):
                 ended.append(message)
             else:

@@ -218,4 +218,4 @@ def _good(http: httpx.Client) -> str:
 
 def _processes(llm: LLM) -> Any:
     client = llm._session.transport
-    return tree_processes(llm) if hasattr(client, "tree") else Path(f"/proc/{client.line.pid}").exists()
+    return tree_processes(llm) if hasattr(client, "tree") else Path(f"/proc/{client.connection.pid}").exists()

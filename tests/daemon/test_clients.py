@@ -12,7 +12,7 @@ from builders.daemon import wait_for
 from builders.plain_client import PlainClient
 
 from penstock import SamplingParams
-from penstock.frontend.session.attached.connection import Line
+from penstock.frontend.session.attached.connection import DaemonConnection
 from penstock.protocol import attach
 from penstock.protocol.attach import ATTACH_PROTOCOL, Ask, Attach, WireRequest, frame, is_own_user
 
@@ -94,27 +94,27 @@ class stopped_client:
     """Asks for streams and reads only when it is over."""
 
     def __init__(self, daemon, count):
-        self.line, self.count = Line(daemon.address), count
+        self.connection, self.count = DaemonConnection(daemon.address), count
 
     def __enter__(self):
-        self.line.send(Attach(ATTACH_PROTOCOL, "pocket", "pocket", {}))
-        self.line.receive()
+        self.connection.send(Attach(ATTACH_PROTOCOL, "pocket", "pocket", {}))
+        self.connection.receive()
         params = SamplingParams(max_tokens=300, ignore_eos=True, detokenize=False)
         requests = [WireRequest(number, 0, "Go on.", is_streamed=True) for number in range(self.count)]
-        self.line.send(Ask(requests, [params]))
+        self.connection.send(Ask(requests, [params]))
         return self
 
     def told(self):
         token_ids = [[] for _ in range(self.count)]
         running = self.count
         while running:
-            for piece in self.line.receive().pieces:
+            for piece in self.connection.receive().deltas:
                 token_ids[piece.number] += piece.samples[0].token_ids
                 running -= piece.finished
         return token_ids
 
     def __exit__(self, *exception):
-        self.line.close()
+        self.connection.close()
 
 
 HOSTILE = {

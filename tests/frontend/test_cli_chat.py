@@ -12,10 +12,10 @@ import pytest
 from builders.tiny_model import tiny_model
 
 from penstock.frontend.commands.repl.answer_text import AnswerText
-from penstock.frontend.commands.repl.conversation import Conversation, Piece
+from penstock.frontend.commands.repl.chat_input import ChatInput, read_input
+from penstock.frontend.commands.repl.conversation import AnswerDelta, Conversation
 from penstock.frontend.commands.repl.history import add_to_history, read_history
 from penstock.frontend.commands.repl.slash import COMMANDS, command_word
-from penstock.frontend.commands.repl.typed import Typed, read_typed
 from penstock.protocol.errors import RequestError
 from penstock.protocol.outputs import CompletionOutput, RequestOutput, Samples
 from penstock.protocol.sampling import SamplingParams
@@ -32,7 +32,7 @@ def model(tmp_path_factory) -> Path:
 # --- what was typed ---------------------------------------------------------------------------------------------------
 
 
-def typed(*lines: str) -> list[Typed]:
+def typed(*lines: str) -> list[ChatInput]:
     """All messages of these lines."""
     left = list(lines)
 
@@ -43,7 +43,7 @@ def typed(*lines: str) -> list[Typed]:
 
     found = []
     while left:
-        found.append(read_typed(read_line))
+        found.append(read_input(read_line))
     return found
 
 
@@ -97,7 +97,7 @@ def test_history_comes_back_whole_in_order_and_bounded(tmp_path):
 # --- what an answer looks like ----------------------------------------------------------------------------------------
 
 
-def written(capsys, pieces: list[Piece], *, is_coloured: bool = True) -> str:
+def written(capsys, pieces: list[AnswerDelta], *, is_coloured: bool = True) -> str:
     answer = AnswerText(is_coloured)
     for piece in pieces:
         answer.write(piece)
@@ -107,11 +107,11 @@ def written(capsys, pieces: list[Piece], *, is_coloured: bool = True) -> str:
 
 def test_thoughts_are_dimmed_and_stand_on_lines_of_their_own(capsys):
     pieces = [
-        Piece("\n", ""),
-        Piece("Two ", ""),
-        Piece("and two.\n", "\n\n"),
-        Piece("", "It is 4.\n"),
-        Piece("", "\nYes."),
+        AnswerDelta("\n", ""),
+        AnswerDelta("Two ", ""),
+        AnswerDelta("and two.\n", "\n\n"),
+        AnswerDelta("", "It is 4.\n"),
+        AnswerDelta("", "\nYes."),
     ]
     screen = pyte.Screen(40, 6)
     pyte.Stream(screen).feed(written(capsys, pieces).replace("\n", "\r\n"))
@@ -120,12 +120,12 @@ def test_thoughts_are_dimmed_and_stand_on_lines_of_their_own(capsys):
 
 
 def test_without_colours_a_thought_is_called_one(capsys):
-    pieces = [Piece("Two and two.", ""), Piece("", "4")]
+    pieces = [AnswerDelta("Two and two.", ""), AnswerDelta("", "4")]
     assert written(capsys, pieces, is_coloured=False) == "(thinking) Two and two.\n4\n"
 
 
 def test_a_model_cannot_steer_the_terminal(capsys):
-    assert written(capsys, [Piece("", "\x1b[2Ja\rb\x07\x9b1A\tc\n")]) == "␛[2Ja␍b␇�1A\tc\n"
+    assert written(capsys, [AnswerDelta("", "\x1b[2Ja\rb\x07\x9b1A\tc\n")]) == "␛[2Ja␍b␇�1A\tc\n"
 
 
 # --- a conversation ---------------------------------------------------------------------------------------------------
@@ -166,7 +166,7 @@ def conversation(*outputs: CompletionOutput, refusal: str | None = None) -> Conv
 
 def test_a_turn_is_kept_with_its_thoughts_apart_and_told_to_the_model_in_the_next():
     chat = conversation(THOUGHT, TEXT, END)
-    assert list(chat.ask("2+2?")) == [Piece("Two and two.", ""), Piece("", "It is"), Piece("", " 4.")]
+    assert list(chat.ask("2+2?")) == [AnswerDelta("Two and two.", ""), AnswerDelta("", "It is"), AnswerDelta("", " 4.")]
     answer = {"role": "assistant", "content": "It is 4.", "reasoning_content": "Two and two."}
     assert chat.turns == [QUESTION, answer]
     assert (chat.answer.num_output, chat.remark()) == (4, None)

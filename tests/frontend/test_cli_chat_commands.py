@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from penstock.frontend.commands.repl import model as model_file
-from penstock.frontend.commands.repl.conversation import Piece
-from penstock.frontend.commands.repl.model import ChosenModel
+from penstock.frontend.commands.repl.chat_state import ChatState
+from penstock.frontend.commands.repl.conversation import AnswerDelta
+from penstock.frontend.commands.repl.model import ChatModel
 from penstock.frontend.commands.repl.parameters import PARAMETERS
 from penstock.frontend.commands.repl.slash import COMMANDS, completions, run_command
-from penstock.frontend.commands.repl.talk import Talk
 from penstock.protocol.errors import ConfigError, PenstockError
 from penstock.protocol.outputs import CompletionOutput, RequestOutput, Samples
 from penstock.protocol.sampling import SamplingParams
@@ -38,7 +38,7 @@ class Model:
 
 
 @pytest.fixture
-def talk(monkeypatch) -> Talk:
+def chat(monkeypatch) -> ChatState:
     """With "a model"; there is another one, and a broken one that is found only while it loads."""
 
     def load(name: str, options: dict[str, object]) -> Model:
@@ -52,22 +52,22 @@ def talk(monkeypatch) -> Talk:
 
     monkeypatch.setattr(model_file, "load", load)
     monkeypatch.setattr(model_file, "require_model", require_model)
-    return Talk.begun(ChosenModel("first", {"tokenizer": "own", "quiet": True}), {"top_p": 0.75})
+    return ChatState.begun(ChatModel("first", {"tokenizer": "own", "quiet": True}), {"top_p": 0.75})
 
 
 @pytest.fixture
-def say(talk) -> Callable[[str], str]:
+def say(chat) -> Callable[[str], str]:
     """A line, and what is said to it."""
 
     def say(line: str) -> str:
-        reply = run_command(talk, line.split(" ")[0], line) if line.startswith("/") else talk.conversation.ask(line)
+        reply = run_command(chat, line.split(" ")[0], line) if line.startswith("/") else chat.conversation.ask(line)
         return reply if isinstance(reply, str) else "".join(piece.text for piece in reply)
 
     return say
 
 
-def contents(talk: Talk) -> list[str]:
-    return [message["content"] for message in talk.conversation.messages]
+def contents(chat: ChatState) -> list[str]:
+    return [message["content"] for message in chat.conversation.messages]
 
 
 # --- parameters -------------------------------------------------------------------------------------------------------
@@ -92,10 +92,10 @@ def contents(talk: Talk) -> list[str]:
         ("/set frequence-penalty 0.5", "frequency_penalty", 0.5),
     ],
 )
-def test_a_parameter_that_was_set_holds_from_the_next_message_on(talk, say, line, name, value):
+def test_a_parameter_that_was_set_holds_from_the_next_message_on(chat, say, line, name, value):
     assert "from the next message on" in say(line)
     say("hello")
-    [params] = talk.model.llm.params
+    [params] = chat.model.llm.params
     assert getattr(params, name) == value
     assert params.top_p == (1.0 if name == "top_p" else 0.75)  # as the command line had it
 
@@ -117,14 +117,14 @@ def test_a_parameter_that_was_set_holds_from_the_next_message_on(talk, say, line
         ("/set min_tokens 50", "min_tokens=50 is more than max_tokens=9"),
     ],
 )
-def test_what_can_not_be_set_is_said_and_changes_nothing(talk, say, line, sentence):
+def test_what_can_not_be_set_is_said_and_changes_nothing(chat, say, line, sentence):
     say("/set max_tokens 9")
-    before = talk.conversation.params
+    before = chat.conversation.params
     assert sentence in say(line)
-    assert talk.conversation.params == before
+    assert chat.conversation.params == before
 
 
-def test_every_parameter_is_listed_with_its_value_and_those_that_were_set_stand_out(talk, say):
+def test_every_parameter_is_listed_with_its_value_and_those_that_were_set_stand_out(chat, say):
     lines = {line[2:].split()[0]: line for line in say("/set").splitlines()}
     assert lines.keys() == PARAMETERS.keys()
     assert not [line for line in lines.values() if line.endswith("the same")]  # as which other one?
@@ -137,81 +137,81 @@ def test_every_parameter_is_listed_with_its_value_and_those_that_were_set_stand_
 # --- messages ---------------------------------------------------------------------------------------------------------
 
 
-def test_retry_asks_the_last_message_again_in_the_place_of_its_answer(talk, say):
+def test_retry_asks_the_last_message_again_in_the_place_of_its_answer(chat, say):
     assert say("/retry") == "There is no message to ask again."
     say("one"), say("two")
-    assert contents(talk) == ["one", "first 1 1", "two", "first 3 2"]
+    assert contents(chat) == ["one", "first 1 1", "two", "first 3 2"]
     assert say("/retry") == "first 3 3"
-    assert contents(talk) == ["one", "first 1 1", "two", "first 3 3"]
+    assert contents(chat) == ["one", "first 1 1", "two", "first 3 3"]
 
 
-def test_a_message_without_an_answer_is_asked_again_by_retry(talk, say):
+def test_a_message_without_an_answer_is_asked_again_by_retry(chat, say):
     say("one"), say("nothing")
-    assert contents(talk) == ["one", "first 1 1", "nothing"] and talk.conversation.unanswered == "nothing"
+    assert contents(chat) == ["one", "first 1 1", "nothing"] and chat.conversation.unanswered == "nothing"
     say("/retry")
-    assert talk.conversation.unanswered == "nothing"
-    assert len(talk.model.llm.params) == 3
+    assert chat.conversation.unanswered == "nothing"
+    assert len(chat.model.llm.params) == 3
 
 
-def test_an_answer_stays_where_nothing_new_comes(talk, say):
+def test_an_answer_stays_where_nothing_new_comes(chat, say):
     say("one")
-    talk.conversation.turns[0]["content"] = "nothing"
+    chat.conversation.turns[0]["content"] = "nothing"
     say("/retry")
-    assert contents(talk) == ["nothing", "first 1 1"]
-    talk.conversation.retry().close()  # stopped before it began
-    assert contents(talk) == ["nothing", "first 1 1"]
+    assert contents(chat) == ["nothing", "first 1 1"]
+    chat.conversation.retry().close()  # stopped before it began
+    assert contents(chat) == ["nothing", "first 1 1"]
 
 
-def test_undo_forgets_a_message_and_its_answer_and_then_the_one_before(talk, say):
+def test_undo_forgets_a_message_and_its_answer_and_then_the_one_before(chat, say):
     say("/system Be brief."), say("one"), say("two")
     assert say("/undo") == "Forgotten with its answer: 'two'. 3 messages are left."
-    assert contents(talk) == ["Be brief.", "one", "first 2 1"]
+    assert contents(chat) == ["Be brief.", "one", "first 2 1"]
     assert say("/undo").endswith("1 message is left.")
     assert say("/undo") == "There is no message to forget."
     assert say("/retry") == "There is no message to ask again."
 
 
-def test_what_was_saved_is_loaded_and_goes_on(talk, say, tmp_path):
+def test_what_was_saved_is_loaded_and_goes_on(chat, say, tmp_path):
     say("/system Be brief."), say("one")
     path = tmp_path / "a name with spaces.json"
     assert "3 messages are in" in say(f"/save {path}")
     say("/reset"), say("/system"), say("other")
     assert say(f"/load {path}") == "3 messages are there."
-    assert contents(talk) == ["Be brief.", "one", "first 2 1"] and talk.conversation.system == "Be brief."
+    assert contents(chat) == ["Be brief.", "one", "first 2 1"] and chat.conversation.system == "Be brief."
     assert say("two") == "first 4 3"
 
 
 @pytest.mark.parametrize("quote", ['"', "'"])
-def test_a_name_may_stand_in_quotes(talk, say, tmp_path, quote):
+def test_a_name_may_stand_in_quotes(chat, say, tmp_path, quote):
     say("hello")
-    named = f"{quote}{tmp_path}/a saved talk.json{quote}"
+    named = f"{quote}{tmp_path}/a saved chat.json{quote}"
     assert say(f"/save {named}").startswith("2 messages are in")
-    assert [path.name for path in tmp_path.iterdir()] == ["a saved talk.json"]
+    assert [path.name for path in tmp_path.iterdir()] == ["a saved chat.json"]
     assert say(f"/load {named}").startswith("2 messages are there")
 
 
-def test_a_last_message_without_an_answer_waits_for_retry(talk, say, tmp_path):
+def test_a_last_message_without_an_answer_waits_for_retry(chat, say, tmp_path):
     (tmp_path / "file").write_text(json.dumps([{"role": "user", "content": "one"}]))
     assert say(f"/load {tmp_path}/file").startswith("1 message is there; the last one has no answer yet: /retry")
     assert say(f"/save {tmp_path}/again").startswith("1 message is in")
     say("/reset"), say(f"/load {tmp_path}/again")
-    assert say("/retry") == "first 1 1" and contents(talk) == ["one", "first 1 1"]
+    assert say("/retry") == "first 1 1" and contents(chat) == ["one", "first 1 1"]
 
 
-def test_undo_forgets_a_message_without_an_answer_and_leaves_the_turn_before(talk, say):
+def test_undo_forgets_a_message_without_an_answer_and_leaves_the_turn_before(chat, say):
     say("one"), say("nothing")
     assert say("/undo") == "Forgotten: 'nothing'. 2 messages are left."
-    assert contents(talk) == ["one", "first 1 1"]
+    assert contents(chat) == ["one", "first 1 1"]
 
 
 @pytest.mark.parametrize(
     "content", ["", "{}", "[1]", '[{"role": "user"}]', '[{"role": "user", "content": []}]', "[" * 100_000, "\xff"]
 )
-def test_what_is_no_conversation_leaves_the_one_that_there_is(talk, say, tmp_path, content):
+def test_what_is_no_conversation_leaves_the_one_that_there_is(chat, say, tmp_path, content):
     (tmp_path / "file").write_bytes(content.encode("latin-1"))
     say("one")
     assert "the conversation is as it was" in say(f"/load {tmp_path}/file")
-    assert contents(talk) == ["one", "first 1 1"]
+    assert contents(chat) == ["one", "first 1 1"]
 
 
 @pytest.mark.parametrize("name", ["missing", ".", "/dev/null"])
@@ -223,24 +223,24 @@ def test_a_file_that_can_not_be_read_is_named(say, name, tmp_path, monkeypatch):
 # --- models -----------------------------------------------------------------------------------------------------------
 
 
-def test_another_model_goes_on_with_the_conversation_and_the_parameters(talk, say):
+def test_another_model_goes_on_with_the_conversation_and_the_parameters(chat, say):
     say("one")
-    first = talk.model.llm
+    first = chat.model.llm
     assert say("/model other").startswith("other answers from the next message on")
     assert first.is_closed and say("two") == "other 3 1"
-    assert talk.model.llm.params[0].top_p == 0.75
+    assert chat.model.llm.params[0].top_p == 0.75
     assert "This is other." in say("/model")
 
 
 @pytest.mark.parametrize("name, sentence", [("missing", "There is no missing."), ("broken", "broken was not loaded.")])
-def test_a_model_that_can_not_be_loaded_leaves_the_one_that_there_was(talk, say, name, sentence):
-    first = talk.model.llm
+def test_a_model_that_can_not_be_loaded_leaves_the_one_that_there_was(chat, say, name, sentence):
+    first = chat.model.llm
     assert say(f"/model {name}") == f"{sentence}\nfirst answers as before."
     assert say("one") == "first 1 1"
-    assert (talk.model.llm is first) == (name == "missing") and first.is_closed == (name == "broken")
+    assert (chat.model.llm is first) == (name == "missing") and first.is_closed == (name == "broken")
 
 
-def test_a_chat_ends_where_no_model_can_be_loaded_any_more(talk, say, monkeypatch):
+def test_a_chat_ends_where_no_model_can_be_loaded_any_more(chat, say, monkeypatch):
     def load(name: str, options: dict[str, object]) -> Model:
         raise PenstockError(f"{name} was not loaded.")
 
@@ -249,18 +249,18 @@ def test_a_chat_ends_where_no_model_can_be_loaded_any_more(talk, say, monkeypatc
         say("/model other")
 
 
-def test_options_of_one_model_are_not_another_ones(talk):
-    talk.model.change("other")
-    assert talk.model._options == {"quiet": True}
+def test_options_of_one_model_are_not_another_ones(chat):
+    chat.model.change("other")
+    assert chat.model._options == {"quiet": True}
 
 
-def test_a_name_that_is_none_is_refused_in_words(talk, monkeypatch):
+def test_a_name_that_is_none_is_refused_in_words(chat, monkeypatch):
     def refuse(name: str, **options: object) -> None:
         raise TypeError("no such option")
 
     monkeypatch.setattr(model_file.EngineConfig, "from_options", refuse)
     with pytest.raises(ConfigError):
-        talk.model.change("other")
+        chat.model.change("other")
 
 
 # --- Tab --------------------------------------------------------------------------------------------------------------
@@ -299,12 +299,12 @@ def folder(tmp_path, monkeypatch) -> Path:
         ("a /re", []),
     ],
 )
-def test_tab_completes_commands_and_what_follows_them(talk, folder, line, wanted):
-    assert completions(talk, line) == wanted
+def test_tab_completes_commands_and_what_follows_them(chat, folder, line, wanted):
+    assert completions(chat, line) == wanted
 
 
-def test_tab_alone_lists_every_command_and_help_has_them_all(talk, say):
-    assert [each.strip() for each in completions(talk, "/")] == list(COMMANDS)
+def test_tab_alone_lists_every_command_and_help_has_them_all(chat, say):
+    assert [each.strip() for each in completions(chat, "/")] == list(COMMANDS)
     assert all(name in say("/help") for name in COMMANDS)
 
 
@@ -312,4 +312,4 @@ def test_a_call_that_a_model_asks_for_is_shown():
     from penstock.protocol.outputs import FunctionCall, ToolCall
 
     answer = CompletionOutput(text="", tool_calls=[ToolCall("1", FunctionCall("weather", '{"city": "Rome"}'))])
-    assert Piece.of(answer) == Piece("", 'weather{"city": "Rome"}')
+    assert AnswerDelta.of(answer) == AnswerDelta("", 'weather{"city": "Rome"}')

@@ -15,7 +15,7 @@ from builders.person import BOUND, Person
 from builders.tiny_model import tiny_model
 
 from penstock.frontend.commands.repl import terminal
-from penstock.frontend.commands.repl.conversation import Piece
+from penstock.frontend.commands.repl.conversation import AnswerDelta
 from penstock.frontend.commands.repl.slash import COMMANDS
 
 STAND_IN = ("--load-format", "stand-in", "--quiet", "--ignore-eos")
@@ -116,7 +116,7 @@ def test_a_ctrl_c_between_a_message_and_its_answer_is_not_lost(monkeypatch, caps
     monkeypatch.setattr(terminal, "_silent_keyboard", nullcontext)
     screen = terminal.Terminal(lambda line: [])
     screen._interrupt(signal.SIGINT, None)
-    screen.show(Piece("", "an answer") for _ in range(3))
+    screen.show(AnswerDelta("", "an answer") for _ in range(3))
     assert capsys.readouterr().out == ""
 
 
@@ -136,7 +136,7 @@ def test_a_ctrl_c_behind_a_complete_line_drops_no_question(monkeypatch, capsys, 
     before = terminal.readline.get_current_history_length()
     assert screen.read().text == "A question"
     assert terminal.readline.get_current_history_length() == before + 1
-    screen.show(Piece("", "an answer") for _ in range(3))
+    screen.show(AnswerDelta("", "an answer") for _ in range(3))
     assert capsys.readouterr().out == ""
 
 

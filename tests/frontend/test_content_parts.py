@@ -6,8 +6,8 @@ import pytest
 from builders.tokenizer_kinds import write_tokenizer
 
 from penstock.frontend.text.chat import render
+from penstock.frontend.text.template_input import TemplateInput, render_input
 from penstock.frontend.text.template_process import TemplateProcesses
-from penstock.frontend.text.turn import Turn, rendered_turn
 from penstock.protocol.errors import RequestError
 
 FILES = Path(__file__).parents[1] / "builders" / "chat_templates"
@@ -200,9 +200,9 @@ def test_the_process_that_renders_for_clients_gives_parts_too():
     processes = TemplateProcesses()
     try:
         for family in IN_PARTS:
-            turns = [Turn(conversation, None, {}) for conversation in CONVERSATIONS.values()]
+            turns = [TemplateInput(conversation, None, {}) for conversation in CONVERSATIONS.values()]
             found = processes.render(TEMPLATES[family], SPECIAL, turns, 10_000)
-            here = [rendered_turn(TEMPLATES[family], SPECIAL, turn, 10_000).text for turn in turns]
+            here = [render_input(TEMPLATES[family], SPECIAL, turn, 10_000).text for turn in turns]
             assert list(map(str, found)) == here, family
     finally:
         processes.close()

@@ -6,7 +6,7 @@ from builders.door import door_of_pocket
 
 from penstock import SamplingParams
 from penstock.frontend.requests.door import Door
-from penstock.frontend.requests.pending import Pending
+from penstock.frontend.requests.pending_request import PendingRequest
 
 PROMPT = list(range(10, 50))
 
@@ -16,8 +16,8 @@ def door() -> Door:
     return door_of_pocket(limit_logprobs=VOCABULARY * 100)
 
 
-def asked(door: Door, **params) -> Pending:
-    [pending] = door.admit(list(door.asked([PROMPT], SamplingParams(**params))), notify=lambda request: None)
+def asked(door: Door, **params) -> PendingRequest:
+    [pending] = door.admit(list(door.parse([PROMPT], SamplingParams(**params))), notify=lambda request: None)
     return pending
 
 

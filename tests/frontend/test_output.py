@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from penstock.frontend import cli
-from penstock.frontend.commands.output import Replacement, Stream, is_same_file, output_to
+from penstock.frontend.commands.output import OutputFile, OutputStream, is_same_file, output_to
 from penstock.frontend.commands.repl.files import save
 from penstock.protocol.errors import PenstockError
 
@@ -190,7 +190,7 @@ def test_a_descriptor_of_ours_by_its_name_is_written_where_it_stands(tmp_path):
             output_to(name).write("x\n")
         os.write(file.fileno(), b"after\n")
     assert (tmp_path / "log").read_text() == "before\nx\nx\nafter\n"
-    assert isinstance(output_to("/dev/stdout"), Stream)
+    assert isinstance(output_to("/dev/stdout"), OutputStream)
     with pytest.raises(OSError):
         output_to("/dev/fd/987")
 
@@ -201,7 +201,7 @@ def test_a_pipe_that_someone_made_non_blocking_gets_everything():
     code = "import sys, time; time.sleep(0.05); print(len(sys.stdin.buffer.read()))"
     with subprocess.Popen([sys.executable, "-c", code], stdin=reader, stdout=subprocess.PIPE) as popen:
         os.close(reader)
-        Stream(writer, "pipe").write("x" * 1_000_000)
+        OutputStream(writer, "pipe").write("x" * 1_000_000)
         os.close(writer)
         assert popen.stdout.read() == b"1000000\n"
 
@@ -299,6 +299,6 @@ def test_a_target_that_may_not_be_written_is_refused(target, monkeypatch):
 
 
 def test_a_replacement_is_of_what_is_there(target):
-    assert isinstance(output_to(str(target)), Replacement)
+    assert isinstance(output_to(str(target)), OutputFile)
     assert output_to(str(target)).file_status.st_ino == target.stat().st_ino
     assert output_to(str(target.with_name("none"))).file_status is None

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.frontend.requests.door import Door
-from penstock.frontend.requests.pending import Pending
+from penstock.frontend.requests.pending_request import PendingRequest
 from penstock.frontend.requests.prompts import Rendered
 from penstock.frontend.text.chat import render
 from penstock.frontend.text.incremental import Decoding
@@ -35,21 +35,21 @@ def tokenizer(tmp_path_factory) -> Tokenizer:
 
 @pytest.fixture
 def admit(tokenizer):
-    def admit(prompt, n=1, seed=0, **options) -> Pending:
+    def admit(prompt, n=1, seed=0, **options) -> PendingRequest:
         door = Door(EngineConfig.from_options("m", **options), tokenizer, PLAN, SamplingParams())
-        [request] = door.admit(list(door.asked([prompt], SamplingParams(n=n, seed=seed))), lambda request: None)
+        [request] = door.admit(list(door.parse([prompt], SamplingParams(n=n, seed=seed))), lambda request: None)
         return request
 
     return admit
 
 
-def answered(request: Pending, text: str, sample: int = 0, **end) -> CompletionOutput:
+def answered(request: PendingRequest, text: str, sample: int = 0, **end) -> CompletionOutput:
     """The result of a request that got this answer."""
     request.add(delta(request, text, sample, **{"finish_reason": "stop", **end}))
     return request.take(str).outputs[sample]
 
 
-def delta(request: Pending, text: str, sample: int = 0, finish_reason=None, stop_reason=None) -> Delta:
+def delta(request: PendingRequest, text: str, sample: int = 0, finish_reason=None, stop_reason=None) -> Delta:
     return Delta(sequence_id(request.prompt.request_id, sample), text, column([1]), 0, finish_reason, stop_reason)
 
 
@@ -116,9 +116,9 @@ def test_samples_are_read_each_for_itself(admit):
 
 @given(st.lists(st.integers(1, 12), max_size=30), st.lists(st.booleans(), min_size=31, max_size=31))
 def test_whenever_a_stream_is_read_its_deltas_add_up_to_the_batch_result(tokenizer, lengths, reads):
-    def request() -> Pending:
+    def request() -> PendingRequest:
         door = Door(EngineConfig.from_options("m", **BOTH), tokenizer, PLAN, SamplingParams(seed=3))
-        return door.admit(list(door.asked([Rendered("x")], None)), lambda request: None)[0]
+        return door.admit(list(door.parse([Rendered("x")], None)), lambda request: None)[0]
 
     stream, rest, outputs = request(), ANSWER, []
     for length, is_read in zip(lengths, reads):
@@ -132,7 +132,7 @@ def test_whenever_a_stream_is_read_its_deltas_add_up_to_the_batch_result(tokeniz
     assert all(call.id and call.function.name for call in batch.outputs.tool_calls)
 
 
-def taken(request: Pending) -> RequestOutput:
+def taken(request: PendingRequest) -> RequestOutput:
     request.add(delta(request, ANSWER, 0, "stop"))
     return request.take(str)
 

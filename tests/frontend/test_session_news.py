@@ -8,7 +8,7 @@ import pytest
 
 from penstock.frontend.http.loaded_model import LoadedModel
 from penstock.frontend.requests.budget import Budget
-from penstock.frontend.requests.pending import Pending
+from penstock.frontend.requests.pending_request import PendingRequest
 from penstock.frontend.session.private import PrivateSession
 from penstock.frontend.session.session import Stream
 from penstock.protocol.errors import EngineDeadError
@@ -16,11 +16,11 @@ from penstock.protocol.messages import Delta, Prompt, column, sequence_id
 from penstock.protocol.sampling import SamplingParams
 
 
-def pending(notify=lambda request: None) -> Pending:
-    return Pending(Prompt(7, column([1, 2, 3]), SamplingParams(), 0, 100.0), "one", notify)
+def pending(notify=lambda request: None) -> PendingRequest:
+    return PendingRequest(Prompt(7, column([1, 2, 3]), SamplingParams(), 0, 100.0), "one", notify)
 
 
-def last_words(request: Pending) -> None:
+def last_words(request: PendingRequest) -> None:
     """Text, and the end of its tree before anybody has looked."""
     request.add(Delta(sequence_id(7, 0), "last words", column([4]), num_cached=0))
     request.tell()
@@ -47,7 +47,7 @@ def test_a_stream_gives_the_text_and_then_the_error():
 
 @pytest.mark.parametrize("is_streamed", [True, False])
 def test_over_http_too_where_both_are_told_at_once(is_streamed):
-    made: list[Pending] = []
+    made: list[PendingRequest] = []
 
     def admit(asked, notify, *, is_streamed):
         made.append(pending(notify))
@@ -56,7 +56,7 @@ def test_over_http_too_where_both_are_told_at_once(is_streamed):
     async def run(work, client):
         return work()
 
-    door = SimpleNamespace(asked=lambda prompts, params: prompts, of=lambda client: SimpleNamespace(admit=admit))
+    door = SimpleNamespace(parse=lambda prompts, params: prompts, of=lambda client: SimpleNamespace(admit=admit))
     transport = SimpleNamespace(
         submit=lambda requests: last_words(*requests), abort=lambda requests: None, ask_stats=lambda ids: Future()
     )

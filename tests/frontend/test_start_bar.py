@@ -1,7 +1,7 @@
 """The bar of a long start."""
 
-from penstock.frontend.console import start_bar
-from penstock.frontend.console.start_bar import StartBar
+from penstock.frontend.console import progress
+from penstock.frontend.console.progress import StartBar
 from penstock.protocol.start_progress import StartProgress
 
 
@@ -24,7 +24,7 @@ class Terminal:
 def shown(monkeypatch, *, is_shown: bool, is_terminal: bool = True) -> str:
     terminal = Terminal()
     terminal.isatty = lambda: is_terminal
-    monkeypatch.setattr(start_bar, "StandardError", lambda: terminal)
+    monkeypatch.setattr(progress, "StandardError", lambda: terminal)
     bar = StartBar(is_shown=is_shown)
     for done in (1, 2, 3):
         bar.show(StartProgress("Capturing steps", done, 3))

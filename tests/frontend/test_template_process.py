@@ -5,8 +5,8 @@ import threading
 import pytest
 
 from penstock.frontend.text.chat import render
+from penstock.frontend.text.template_input import TemplateInput
 from penstock.frontend.text.template_process import TemplateProcesses
-from penstock.frontend.text.turn import Turn
 from penstock.protocol.bounded_process import Bounds
 from penstock.protocol.errors import RequestError
 
@@ -32,7 +32,7 @@ def text(processes, template, turn, special_tokens=None, most=1000):
 def test_a_conversation_becomes_the_same_text_as_in_this_process(processes, content, x):
     messages = [{"role": "user", "content": content, "more": x}]
     here = render(SHOWN, messages, tools=[], special_tokens={"bos_token": "<s>"}, arguments={"x": x})
-    assert text(processes, SHOWN, Turn(messages, [], {"x": x}), {"bos_token": "<s>"}) == here
+    assert text(processes, SHOWN, TemplateInput(messages, [], {"x": x}), {"bos_token": "<s>"}) == here
 
 
 def test_a_conversation_that_cannot_be_written_down_is_refused_alone(processes):
@@ -40,7 +40,7 @@ def test_a_conversation_that_cannot_be_written_down_is_refused_alone(processes):
     for _ in range(10_000):
         deep = [deep]
     odd = [{"role": "user", "content": "x", (1, 2): "y"}], [{"role": "user", "content": "x", "more": deep}]
-    turns = [Turn(messages, None, {}) for messages in (HI, *odd, HI)]
+    turns = [TemplateInput(messages, None, {}) for messages in (HI, *odd, HI)]
     first, *refused, last = processes.render("{{ messages[0].content }}", {}, turns, 1000)
     assert (first, last) == ("hi", "hi")
     for each, name in zip(refused, ("TypeError", "RecursionError"), strict=True):
@@ -48,9 +48,9 @@ def test_a_conversation_that_cannot_be_written_down_is_refused_alone(processes):
 
 
 def test_the_process_stays_for_the_next_conversation(processes):
-    text(processes, "{{ 1 }}", Turn(HI, None, {}))
+    text(processes, "{{ 1 }}", TemplateInput(HI, None, {}))
     before = [helper._process.popen.pid for helper in processes._all]
-    assert [text(processes, "{{ 1 }}", Turn(HI, None, {})) for _ in range(20)] == ["1"] * 20
+    assert [text(processes, "{{ 1 }}", TemplateInput(HI, None, {})) for _ in range(20)] == ["1"] * 20
     assert [helper._process.popen.pid for helper in processes._all] == before
 
 
@@ -66,29 +66,30 @@ def test_the_process_stays_for_the_next_conversation(processes):
     ],
 )
 def test_what_a_template_does_wrong_is_told_and_the_next_one_is_rendered(processes, template, words):
-    refusal = text(processes, template, Turn(HI, None, {}))
+    refusal = text(processes, template, TemplateInput(HI, None, {}))
     assert isinstance(refusal, RequestError) and any(word in str(refusal) for word in words.split("|")), refusal
-    assert text(processes, "{{ messages[0].content }}", Turn(HI, None, {})) == "hi"
+    assert text(processes, "{{ messages[0].content }}", TemplateInput(HI, None, {})) == "hi"
 
 
 def test_a_conversation_may_be_as_large_as_a_body(processes):
     messages = [{"role": "user", "content": "x" * (8 << 20)}]
-    assert len(text(processes, "{{ messages[0].content }}!", Turn(messages, None, {}), most=9 << 20)) == (8 << 20) + 1
+    given = TemplateInput(messages, None, {})
+    assert len(text(processes, "{{ messages[0].content }}!", given, most=9 << 20)) == (8 << 20) + 1
 
 
 def test_a_conversation_that_is_being_rendered_ends_with_the_model():
     processes, found = TemplateProcesses(), []
-    asking = threading.Thread(target=lambda: found.append(text(processes, ENDLESS, Turn(HI, None, {}))))
+    asking = threading.Thread(target=lambda: found.append(text(processes, ENDLESS, TemplateInput(HI, None, {}))))
     asking.start()
     while not (processes._all and processes._all[0]._process):
         assert asking.is_alive()
     processes.close()
     asking.join(10)
     assert isinstance(found[0], RequestError)
-    assert isinstance(text(processes, "{{ 1 }}", Turn(HI, None, {})), RequestError)
+    assert isinstance(text(processes, "{{ 1 }}", TemplateInput(HI, None, {})), RequestError)
 
 
 @pytest.mark.parametrize("template", ["{{ 'a' * 10000000 }}", "{{ raise_exception('a' * 10000000) }}"])
 def test_a_text_that_no_prompt_may_have_stays_where_it_was_made(processes, template):
-    refusal = text(processes, template, Turn(HI, None, {}))
+    refusal = text(processes, template, TemplateInput(HI, None, {}))
     assert isinstance(refusal, RequestError) and len(str(refusal)) <= 2000

@@ -72,10 +72,10 @@ def test_a_word_longer_than_a_line_is_written_before_it_ends():
 WRITER = """
 import sys
 from penstock.frontend.commands.repl.answer_text import AnswerText
-from penstock.frontend.commands.repl.conversation import Piece
+from penstock.frontend.commands.repl.conversation import AnswerDelta
 answer = AnswerText(is_coloured=False)
 for line in sys.stdin:
-    answer.write(Piece("", line.rstrip("\\n").replace("_", " ")))
+    answer.write(AnswerDelta("", line.rstrip("\\n").replace("_", " ")))
 answer.end()
 print("the end")
 """

@@ -48,13 +48,13 @@ except EngineDeadError as error:
 assert signal.getsignal(signal.SIGCHLD) == handler
 """
 TEMPLATE = """
-from penstock.frontend.text.template_process import render_brought
-from penstock.frontend.text.turn import Turn
+from penstock.frontend.text.template_process import render_request_template
+from penstock.frontend.text.template_input import TemplateInput
 
-turns = [Turn([{"role": "user", "content": "hi"}], None, {})]
+turns = [TemplateInput([{"role": "user", "content": "hi"}], None, {})]
 endless = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
-well = render_brought("{{ messages[0].content }}", {}, turns, 1000)
-print(well, render_brought(endless, {}, turns, 1000, cpu_seconds=1))
+well = render_request_template("{{ messages[0].content }}", {}, turns, 1000)
+print(well, render_request_template(endless, {}, turns, 1000, cpu_seconds=1))
 """
 # Older kernels forget how a process has ended together with the process.
 IS_NOTED = tuple(map(int, os.uname().release.split(".")[:2])) >= (6, 15)

@@ -27,8 +27,8 @@ MANY_MORE = (
     MANY
     + """
 from penstock import GuidedDecodingParams
-from penstock.frontend.text.template_process import render_brought
-from penstock.frontend.text.turn import Turn
+from penstock.frontend.text.template_process import render_request_template
+from penstock.frontend.text.template_input import TemplateInput
 from penstock.frontend.commands.survey import ask_survey
 from penstock.frontend.daemon.background import stop_daemon
 from penstock.protocol.attach import daemon_socket
@@ -41,8 +41,8 @@ print(asyncio.run(asynchronous()))
 guided = SamplingParams(max_tokens=3, guided_decoding=GuidedDecodingParams(regex="[ab]+"))
 with LLM("pocket", **OPTIONS) as llm:
     print(llm.generate("x", guided, use_tqdm=False)[0].error_code)
-turns = [Turn(CONVERSATION, None, {})]
-print(render_brought("{{ messages[0].content }}", {}, turns, 1000), len(ask_survey().families) > 0)
+turns = [TemplateInput(CONVERSATION, None, {})]
+print(render_request_template("{{ messages[0].content }}", {}, turns, 1000), len(ask_survey().families) > 0)
 for connect in ("auto", "start"):
     with LLM("pocket", connect=connect, **OPTIONS) as llm:
         outputs = llm.generate("x", PARAMS, use_tqdm=False) + llm.chat(CONVERSATION, PARAMS, use_tqdm=False)

@@ -74,12 +74,13 @@ ready()
 """
 )
 TEMPLATE = """
-from penstock.frontend.text.template_process import render_brought
-from penstock.frontend.text.turn import Turn
+from penstock.frontend.text.template_process import render_request_template
+from penstock.frontend.text.template_input import TemplateInput
 
 print("ready", flush=True)
 endless = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
-render_brought(endless, {}, [Turn([{"role": "user", "content": "hi"}], None, {})], 1000, cpu_seconds=600)
+inputs = [TemplateInput([{"role": "user", "content": "hi"}], None, {})]
+render_request_template(endless, {}, inputs, 1000, cpu_seconds=600)
 """
 TOKENIZER = """
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What `penstock chat` is made of: what was typed, the two kinds of screen, the conversation, its commands.
+"""The parts of `penstock chat`: input, the two kinds of screen, the conversation and its commands.
 
-Each file knows its own part only; `..chat` puts them together.
+`..chat` puts them together.
 """

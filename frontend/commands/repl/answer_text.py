@@ -1,12 +1,12 @@
-"""An answer on a terminal as it comes: thoughts dimmed, words whole, each of both beginning on a line of its own.
+"""Shows an answer on a terminal as it comes: thoughts are dimmed, lines break between words.
 
-What a model writes cannot steer the terminal. Knows nothing of where an answer comes from.
+A thought and an answer each begin on a line of their own. What a model writes cannot steer the terminal.
 """
 
 import os
 import sys
 
-from .conversation import Piece
+from .conversation import AnswerDelta
 from .wrapping import Wrapper
 
 DIM, PLAIN = "\x1b[2m", "\x1b[0m"
@@ -44,7 +44,7 @@ class AnswerText:
         self.is_at_start = True  # of a line
         self._wrapper = Wrapper(columns)
 
-    def write(self, piece: Piece) -> None:
+    def write(self, piece: AnswerDelta) -> None:
         # Line ends before a thought or an answer belong to the tags around them.
         if thought := piece.thought if self.is_thinking else piece.thought.lstrip("\n"):
             if not self.is_thinking:
@@ -67,7 +67,7 @@ class AnswerText:
             self.is_at_start = text.endswith("\n")
 
     def end(self) -> None:
-        """Of a thought, or of the answer: what follows begins on a new line."""
+        """End a thought or the answer: what follows begins on a new line."""
         self._write(self._wrapper.flush())
         if not self.is_at_start:
             sys.stdout.write("\n")

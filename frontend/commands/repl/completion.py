@@ -1,7 +1,4 @@
-"""What Tab makes of the line being typed: names of commands, and what a command says may follow it.
-
-Knows no command.
-"""
+"""Completes the line being typed on Tab: names of commands, and the arguments that a command suggests."""
 
 import os
 import readline

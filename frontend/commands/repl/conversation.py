@@ -1,8 +1,7 @@
-"""A conversation with one model: the messages so far, and what the last answer was and took.
+"""A conversation with one model: the messages so far, and the last answer with its counts and times.
 
-A turn is kept once some of its answer is there, also when it was stopped. A message without an answer waits behind the
-turns until it is asked again, forgotten, or another takes its place: the model isn't told of it.
-Knows nothing of screens and commands.
+A turn is kept once some of its answer is there, also when it was stopped. A message without an answer is no part of the
+history that the model sees; it waits until it is asked again, forgotten, or replaced by another.
 """
 
 import time
@@ -17,14 +16,14 @@ from ....protocol.sampling import SamplingParams
 from ...llm import LLM
 
 
-class Piece(NamedTuple):
+class AnswerDelta(NamedTuple):
     """What is new of an answer, or all of it."""
 
     thought: str
     text: str
 
     @classmethod
-    def of(cls, answer: CompletionOutput) -> "Piece":
+    def of(cls, answer: CompletionOutput) -> "AnswerDelta":
         """A call that the model asks for is shown as its name and arguments."""
         calls = (f"{call.function.name or ''}{call.function.arguments}" for call in answer.tool_calls or ())
         return cls(answer.reasoning_content or "", answer.text + "".join(calls))
@@ -45,9 +44,9 @@ class Answer:
     seconds: float = 0.0
     asked_at: float = field(default_factory=time.monotonic)
 
-    def add(self, output: RequestOutput) -> Piece:
+    def add(self, output: RequestOutput) -> AnswerDelta:
         new = output.outputs[0]
-        piece = Piece.of(new)
+        piece = AnswerDelta.of(new)
         self.seconds = time.monotonic() - self.asked_at
         if not self.num_output:
             self.first_seconds = self.seconds
@@ -95,13 +94,13 @@ class Conversation:
         self.turns.clear()
         self.answer = self.unanswered = None
 
-    def ask(self, text: str) -> Iterator[Piece]:
+    def ask(self, text: str) -> Iterator[AnswerDelta]:
         """The answer, piece by piece; closing the iterator stops it, also before its first piece was asked for."""
         self.answer = Answer()
         self.unanswered = text
         return self._answered(text, self.answer, replaces=False)
 
-    def retry(self) -> Iterator[Piece] | None:
+    def retry(self) -> Iterator[AnswerDelta] | None:
         """The last message asked again, if there is one; an earlier answer stays where nothing new comes."""
         text = self.unanswered
         if text is None and (last := self._last_turn()):
@@ -125,7 +124,7 @@ class Conversation:
         starts = [place for place, message in enumerate(self.turns) if message["role"] == "user"]
         return self.turns[starts[-1] :] if starts else []
 
-    def _answered(self, text: str, answer: Answer, *, replaces: bool) -> Iterator[Piece]:
+    def _answered(self, text: str, answer: Answer, *, replaces: bool) -> Iterator[AnswerDelta]:
         replaced = self._last_turn() if replaces else []
         del self.turns[len(self.turns) - len(replaced) :]
         question = _question(text)

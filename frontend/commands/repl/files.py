@@ -1,7 +1,4 @@
-"""A conversation as a file: a JSON list of messages, as `LLM.chat` takes it.
-
-Knows nothing of screens.
-"""
+"""Saves a conversation to a file and loads it: a JSON list of messages, as `LLM.chat` takes it."""
 
 import json
 import os

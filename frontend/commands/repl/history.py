@@ -1,7 +1,6 @@
-"""What was typed in earlier chats, for the arrow keys: one JSON string a line, so that a message may have several.
+"""The input history of earlier chats, for the arrow keys: one JSON string a line, so that a message may have several.
 
 The file lies in the user's state folder, readable by nobody else; the oldest entries are dropped when it is read.
-Knows nothing of terminals.
 """
 
 import json

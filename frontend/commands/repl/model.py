@@ -1,7 +1,6 @@
-"""The model that a chat is with, which a person may exchange for another.
+"""The model of a chat, which the user may exchange for another.
 
-Two at once may not fit into memory: the old one goes first, and is loaded again where the new one can't be.
-Knows nothing of conversations.
+Two at once may not fit into memory: the old one is closed first, and loaded again if the new one can't be.
 """
 
 from collections.abc import Iterator
@@ -13,25 +12,25 @@ from ..cached_models import bundled_models, cached_models
 from ..chosen import require_model
 from ..loading import load
 
-# Engine options that were said of one model and hold for no other.
+# Engine options that are for one model and don't carry over to another.
 _OF_ONE_MODEL = ("tokenizer", "revision", "chat_template", "served_model_name")
 
 
-class ChosenModel:
+class ChatModel:
     def __init__(self, name: str, options: dict[str, Any]) -> None:
         self.name = name
         self._options = options
         self.llm = load(name, options)
         self.is_open = True
 
-    def __enter__(self) -> "ChosenModel":
+    def __enter__(self) -> "ChatModel":
         return self
 
     def __exit__(self, *exception: object) -> None:
         self.llm.close()
 
     def change(self, name: str) -> None:
-        """Raises where that can't be; then the old one is there still, or again, if it `is_open`."""
+        """Raises if the new model can't be loaded; then the old one is in use still, or again, if it `is_open`."""
         options = {key: value for key, value in self._options.items() if key not in _OF_ONE_MODEL}
         try:
             require_model(EngineConfig.from_options(name, **options))

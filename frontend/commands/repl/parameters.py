@@ -1,7 +1,6 @@
-"""Sampling parameters that a person sets while a chat goes on: read as loosely as typed, checked as in scripts.
+"""The sampling parameters that a user sets during a chat: read as loosely as typed, checked as in scripts.
 
-What was set is kept apart from what the model itself asks for, so that it outlives a change of models. Knows nothing of
-screens and conversations.
+They are kept apart from the model's own defaults, so that they outlive a change of models.
 """
 
 import argparse
@@ -17,7 +16,7 @@ from ....protocol.sampling import SamplingParams
 from ....protocol.suggestion import suggestion
 from ..options import KINDS, kind_and_description
 
-# What makes no sense where one person reads one answer; the engine's own seed serves.
+# Parameters without use where one person reads one answer; for `seed` there is the engine's option.
 NO_USE_HERE = ("seed", "frequence_penalty", "n", "logprobs", "prompt_logprobs", "detokenize", "priority")
 _ALIASES = {
     "max_thinking_tokens": "reasoning_max_tokens",
@@ -67,7 +66,7 @@ class Parameters:
         return f"{name} is {value}{whose}: {PARAMETERS[name].description}. /set {name} {DEFAULT} takes a value back."
 
     def table(self) -> str:
-        """Those that were set stand out by a star."""
+        """All parameters with their values; those that were set are marked with a star."""
         rows = [
             (f"{'*' if name in self.chosen else ' '} {name}", self._shown(name), parameter.description)
             for name, parameter in PARAMETERS.items()

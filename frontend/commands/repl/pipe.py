@@ -1,7 +1,7 @@
 """A chat through pipes: lines in, answers and nothing else on standard output.
 
-No prompt marks and no colours; thoughts are left out, and whatever else there is to say goes to stderr. Stands in for
-`Terminal`. Knows nothing of conversations.
+There are no prompt marks and no colours; thoughts are left out, and notices go to stderr. Has the same methods as
+`Terminal`.
 """
 
 import sys
@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 
 from ...console.standard_error import write_line
-from .conversation import Piece
-from .typed import Typed, read_typed
+from .chat_input import ChatInput, read_input
+from .conversation import AnswerDelta
 
 
 class Pipe:
@@ -23,10 +23,10 @@ class Pipe:
     def welcome(self) -> None:
         """A pipe needs no greeting."""
 
-    def read(self) -> Typed:
-        return read_typed(_line)
+    def read(self) -> ChatInput:
+        return read_input(_line)
 
-    def show(self, pieces: Iterator[Piece]) -> None:
+    def show(self, pieces: Iterator[AnswerDelta]) -> None:
         """A Ctrl-C here ends the program, as in any pipe."""
         last = ""
         for piece in pieces:

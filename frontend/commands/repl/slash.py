@@ -1,7 +1,6 @@
 """The commands of a chat: `/reset`, `/save FILE` and the like, as rows of a table.
 
-Each takes the talk and the rest of the line, and returns what to say, or an answer as it comes. Knows nothing of
-screens.
+Each takes the chat's state and the rest of the line, and returns a reply, or an answer as it comes.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -11,26 +10,26 @@ from ....protocol.errors import PenstockError, RequestError
 from ....protocol.rules import shown
 from ....protocol.suggestion import suggestion
 from . import files
+from .chat_state import ChatState
 from .completion import folders, paths
-from .conversation import Answer, Piece
+from .conversation import Answer, AnswerDelta
 from .model import known_models
 from .parameters import PARAMETERS, named, values
-from .talk import Talk
 
 
 class Leave(Exception):
-    """The person wants to go."""
+    """The user wants to leave."""
 
 
-def _nothing(talk: Talk, argument: str) -> Iterable[str]:
+def _nothing(chat: ChatState, argument: str) -> Iterable[str]:
     return ()
 
 
 class Command(NamedTuple):
     argument: str  # as the help shows it
     sentence: str
-    run: Callable[[Talk, str], str | Iterator[Piece]]
-    complete: Callable[[Talk, str], Iterable[str]] = _nothing  # what an argument that begins so may become
+    run: Callable[[ChatState, str], str | Iterator[AnswerDelta]]
+    complete: Callable[[ChatState, str], Iterable[str]] = _nothing  # completions of an argument's beginning
 
 
 def command_word(text: str) -> str | None:
@@ -40,31 +39,31 @@ def command_word(text: str) -> str | None:
     return word if word in COMMANDS or (word.startswith("/") and is_one_line) else None
 
 
-def run_command(talk: Talk, word: str, text: str) -> str | Iterator[Piece]:
+def run_command(chat: ChatState, word: str, text: str) -> str | Iterator[AnswerDelta]:
     command = COMMANDS.get(word)
     if command is None:
         hint = suggestion(word, COMMANDS) or " /help lists them."
         return f'There is no command {word}.{hint} A message that begins with / goes between """ and """.'
     try:
-        return command.run(talk, text.removeprefix(word).strip())
+        return command.run(chat, text.removeprefix(word).strip())
     except RequestError as error:
         return str(error)
 
 
-def completions(talk: Talk, line: str) -> list[str]:
+def completions(chat: ChatState, line: str) -> list[str]:
     """The lines that a line's beginning may become; a message is never completed."""
     word, space, rest = line.partition(" ")
     if not space:
         found = (f"{name} " if command.argument else name for name, command in COMMANDS.items())
     elif word in COMMANDS:
-        found = (f"{word} {argument}" for argument in COMMANDS[word].complete(talk, rest.lstrip()))
+        found = (f"{word} {argument}" for argument in COMMANDS[word].complete(chat, rest.lstrip()))
         line = f"{word} {rest.lstrip()}"
     else:
         return []
     return [each for each in found if each.startswith(line)] if line.startswith("/") else []
 
 
-def _help(talk: Talk, argument: str) -> str:
+def _help(chat: ChatState, argument: str) -> str:
     rows = [(f"{word} {command.argument}".rstrip(), command.sentence) for word, command in COMMANDS.items()]
     rows += [
         ("\\ at the end", "the message goes on in the next line"),
@@ -76,84 +75,84 @@ def _help(talk: Talk, argument: str) -> str:
     return "\n".join(f"{name:<{width}}  {sentence}" for name, sentence in rows)
 
 
-def _reset(talk: Talk, argument: str) -> str:
-    talk.conversation.reset()
-    return "A new conversation" + (", with the same system text." if talk.conversation.system else ".")
+def _reset(chat: ChatState, argument: str) -> str:
+    chat.conversation.reset()
+    return "A new conversation" + (", with the same system text." if chat.conversation.system else ".")
 
 
-def _system(talk: Talk, argument: str) -> str:
-    talk.conversation.system = argument
+def _system(chat: ChatState, argument: str) -> str:
+    chat.conversation.system = argument
     if not argument:
         return "There is no system text now."
     return "The system text holds from the next message on; /system alone removes it."
 
 
-def _thinking(talk: Talk, argument: str) -> str:
+def _thinking(chat: ChatState, argument: str) -> str:
     if argument not in ("on", "off"):
         return "Say /thinking on or /thinking off; it is for models whose chat template knows enable_thinking."
-    talk.conversation.template_options["enable_thinking"] = argument == "on"
+    chat.conversation.template_options["enable_thinking"] = argument == "on"
     return f"Thinking is {argument} from the next message on, if the model's template has it."
 
 
-def _save(talk: Talk, argument: str) -> str:
-    return files.save(talk.conversation, argument) if argument else "Say where to: /save FILE"
+def _save(chat: ChatState, argument: str) -> str:
+    return files.save(chat.conversation, argument) if argument else "Say where to: /save FILE"
 
 
-def _load(talk: Talk, argument: str) -> str:
-    return files.load(talk.conversation, argument) if argument else "Say which one: /load FILE"
+def _load(chat: ChatState, argument: str) -> str:
+    return files.load(chat.conversation, argument) if argument else "Say which one: /load FILE"
 
 
-def _retry(talk: Talk, argument: str) -> str | Iterator[Piece]:
-    return talk.conversation.retry() or "There is no message to ask again."
+def _retry(chat: ChatState, argument: str) -> str | Iterator[AnswerDelta]:
+    return chat.conversation.retry() or "There is no message to ask again."
 
 
-def _undo(talk: Talk, argument: str) -> str:
-    had_answer = talk.conversation.unanswered is None
-    text = talk.conversation.undo()
+def _undo(chat: ChatState, argument: str) -> str:
+    had_answer = chat.conversation.unanswered is None
+    text = chat.conversation.undo()
     if text is None:
         return "There is no message to forget."
-    left = files.messages_are(len(talk.conversation.messages))
+    left = files.messages_are(len(chat.conversation.messages))
     return f"Forgotten{' with its answer' if had_answer else ''}: {shown(text)}. {left} left."
 
 
-def _set(talk: Talk, argument: str) -> str:
+def _set(chat: ChatState, argument: str) -> str:
     name, _, value = (word.strip() for word in argument.replace("=", " ", 1).partition(" "))
     if not name:
-        return talk.parameters.table()
+        return chat.parameters.table()
     name = named(name)
-    return talk.set(name, value) if value else talk.parameters.about(name)
+    return chat.set(name, value) if value else chat.parameters.about(name)
 
 
-def _values(talk: Talk, argument: str) -> Iterator[str]:
-    """After a name its values."""
+def _values(chat: ChatState, argument: str) -> Iterator[str]:
+    """Names of parameters, and behind a name its values."""
     name, space, _ = argument.partition(" ")
     if not space:
         return (f"{known} " for known in PARAMETERS)
     return (f"{name} {value}" for value in values(name.replace("-", "_")))
 
 
-def _model(talk: Talk, argument: str) -> str:
+def _model(chat: ChatState, argument: str) -> str:
     if not argument:
-        return "\n".join([f"This is {talk.model.name}. Others are:", *known_models(), "Any folder or hub id will do."])
-    argument, earlier = files.unquoted(argument), talk.model.name
+        return "\n".join([f"This is {chat.model.name}. Others are:", *known_models(), "Any folder or hub id will do."])
+    argument, earlier = files.unquoted(argument), chat.model.name
     try:
-        talk.change_model(argument)
+        chat.change_model(argument)
     except KeyboardInterrupt:
         return f"Stopped; {earlier} answers as before."
     except PenstockError as error:
-        if not talk.model.is_open:  # nobody is there to talk with
+        if not chat.model.is_open:  # nobody is there to talk with
             raise
         return f"{error}\n{earlier} answers as before."
     return f"{argument} answers from the next message on; the conversation goes on with it."
 
 
-def _models(talk: Talk, argument: str) -> Iterator[str]:
+def _models(chat: ChatState, argument: str) -> Iterator[str]:
     yield from known_models()
     yield from folders(argument)
 
 
-def _stats(talk: Talk, argument: str) -> str:
-    conversation = talk.conversation
+def _stats(chat: ChatState, argument: str) -> str:
+    conversation = chat.conversation
     engine, answer = conversation.llm.stats(), conversation.answer
     rows = [
         ("last answer", _speed(answer) if answer and answer.num_output else "none yet"),
@@ -173,15 +172,15 @@ def _speed(answer: Answer) -> str:
     return f"{total}, then {(answer.num_output - 1) / (answer.seconds - answer.first_seconds):,.1f} tokens/s"
 
 
-def _quit(talk: Talk, argument: str) -> str:
+def _quit(chat: ChatState, argument: str) -> str:
     raise Leave
 
 
-def _of_paths(talk: Talk, argument: str) -> Iterable[str]:
+def _of_paths(chat: ChatState, argument: str) -> Iterable[str]:
     return paths(argument)
 
 
-def _on_or_off(talk: Talk, argument: str) -> Iterable[str]:
+def _on_or_off(chat: ChatState, argument: str) -> Iterable[str]:
     return ("on", "off")
 
 

@@ -15,10 +15,10 @@ from types import FrameType
 from typing import Any
 
 from .answer_text import DIM, PLAIN, AnswerText, takes_colours, wrapped
+from .chat_input import ChatInput, read_input
 from .completion import Complete, readline_completer
-from .conversation import Piece
+from .conversation import AnswerDelta
 from .history import add_to_history, history_file, read_history
-from .typed import Typed, read_typed
 
 _HINT = "Ctrl-D or /quit leaves, /help lists what else there is."
 _BOLD = "\x1b[1m"
@@ -60,7 +60,7 @@ class Terminal:
     def welcome(self) -> None:
         self.say(_HINT)
 
-    def read(self) -> Typed:
+    def read(self) -> ChatInput:
         while True:
             try:
                 typed = self._read()
@@ -77,9 +77,9 @@ class Terminal:
                 self._remember(typed.text)
                 return typed
 
-    def _read(self) -> Typed:
+    def _read(self) -> ChatInput:
         self._was_interrupted = False
-        return read_typed(self._line)
+        return read_input(self._line)
 
     def _line(self, is_continued: bool) -> str:
         # Readline puts a line into its history as soon as it is complete: a Ctrl-C that comes then, and before `input`
@@ -108,7 +108,7 @@ class Terminal:
             readline.add_history(text)
             add_to_history(self.history, text)
 
-    def show(self, pieces: Iterator[Piece]) -> None:
+    def show(self, pieces: Iterator[AnswerDelta]) -> None:
         """Write an answer as it comes; a Ctrl-C stops it."""
         answer = AnswerText(self.is_coloured)
         with _silent_keyboard():
@@ -120,7 +120,7 @@ class Terminal:
             finally:
                 answer.end()
 
-    def _next(self, pieces: Iterator[Piece]) -> Piece | None:
+    def _next(self, pieces: Iterator[AnswerDelta]) -> AnswerDelta | None:
         # A Ctrl-C hits the wait for a piece, never the writing of one: where the writing stands is always known.
         try:
             self._may_interrupt = True
@@ -132,7 +132,7 @@ class Terminal:
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:
-        """For what a command does, which may take long."""
+        """Let Ctrl-C end what a command does, which may take long."""
         self._may_interrupt, self._was_interrupted = True, False
         try:
             yield
@@ -142,7 +142,7 @@ class Terminal:
             self._may_interrupt = False
 
     def say(self, text: str) -> None:
-        """What is not the model's."""
+        """Print a notice, which is not the model's."""
         text = wrapped(text)
         print(f"{DIM}{text}{PLAIN}" if self.is_coloured else text, flush=True)
 

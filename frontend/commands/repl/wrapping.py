@@ -1,8 +1,8 @@
-"""Lines broken between words, for text that comes in pieces: a word goes to the next line when this one can't hold it.
+"""Wraps text that comes in pieces: a word that doesn't fit into the line goes to the next one.
 
-A word waits for its end; nothing that was written is moved, so the window may change its size between two pieces. Code
-between fences and words longer than a line are left to the terminal, so that they can be copied as they are. Knows
-nothing of what the text is.
+A word is held until it is complete, and nothing that was written is moved, so the window may change its size between
+two pieces. Code between fences and words longer than a line are left to the terminal, so that they can be copied as
+they are.
 """
 
 import unicodedata
@@ -34,7 +34,7 @@ class Wrapper:
         return "".join(map(self._character, text))
 
     def flush(self) -> str:
-        """What still waits, at the end of the text."""
+        """The word that is still held, at the end of the text."""
         return self._word_end()
 
     def _character(self, character: str) -> str:
@@ -98,7 +98,7 @@ def may_break(word: str, after: str) -> bool:
 
 
 def width_of(text: str) -> int:
-    """Columns that it takes, at most: terminals differ in what they put together."""
+    """Columns that a character takes at most: terminals differ in which ones they combine."""
     return sum(map(_width, text))
 
 

@@ -98,7 +98,7 @@ async def chat(call: Call, request: ChatRequest) -> AnyReply:
         call,
         request,
         _prepared,
-        lambda threads: threads.templates if request.chat_template is None else threads.brought,
+        lambda threads: threads.templates if request.chat_template is None else threads.request_templates,
         takes_long=True,
     )
 

@@ -1,4 +1,4 @@
-"""Models from the Hugging Face hub: judged, downloaded into huggingface_hub's own cache, and found there offline.
+"""Models from the Hugging Face hub: checked, downloaded into huggingface_hub's own cache, and found there offline.
 
-Everything about names, tokens, addresses and the cache's layout is that library's; imported only where it is needed.
+Names, tokens, addresses and the cache's layout are that library's; it is imported only where it is needed.
 """

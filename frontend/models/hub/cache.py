@@ -5,8 +5,6 @@
         snapshots/COMMIT/FILE         links to blobs
         refs/REVISION                 the commit that a branch or tag meant when it was last downloaded
     HF_HUB_CACHE/.locks/models--OWNER--NAME/
-
-Knows nothing of networks.
 """
 
 import fcntl

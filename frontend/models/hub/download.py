@@ -1,9 +1,8 @@
-"""Downloads files of a model into the hub's cache, several at once; what came of one is gone on with at the next try.
+"""Downloads files of a model into the hub's cache, several at once, and resumes those that were broken off.
 
 What is unfinished lies beside the blobs and is locked by who writes it. The library fetches the bytes, and knows where
 from and with which token; but it forgets what it has of a file that breaks off. A finished blob is linked into the
 snapshot here: the library would ask the hub for the blob's name once more, and believe whatever it says then.
-Knows nothing of which files are wanted.
 """
 
 import fcntl
@@ -81,7 +80,7 @@ def download(listing: Listing, files: list[HubFile], progress: DownloadProgress)
 
 
 def _next(ended: "queue.SimpleQueue[BaseException | None]", progress: DownloadProgress) -> BaseException | None:
-    """How the next file ended. While nothing comes, it is seen that nothing does."""
+    """How the next file ended. Meanwhile the progress display shows that time passes."""
     while True:
         try:
             return ended.get(timeout=_REFRESH_SECONDS)

@@ -1,7 +1,4 @@
-"""Settles huggingface_hub for this process: where its cache lies, and how it downloads.
-
-Knows nothing of models.
-"""
+"""Configures huggingface_hub for this process: where its cache lies, and how it downloads."""
 
 import math
 import os

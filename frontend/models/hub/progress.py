@@ -1,6 +1,6 @@
-"""How far a download is: a bar on a terminal, else a line now and then. Nothing where it should be quiet.
+"""Shows how far a download is: a bar on a terminal, else a line now and then, and nothing if quiet.
 
-Told of bytes by several threads. Knows nothing of networks.
+Several threads report their bytes.
 """
 
 import threading

@@ -1,7 +1,7 @@
-"""What lies on the disk because of one downloaded model, and the removal of all of it.
+"""Finds everything that one downloaded model takes on the disk, and removes it.
 
 By the cache's layout that is the repository's own folder and its locks, and of Penstock's the tokenizer and the packed
-weights that were made from it. Links are removed, what they lead to elsewhere is not. Knows nothing of who asks.
+weights that were made from it. Links are removed, what they lead to elsewhere is not.
 """
 
 import dataclasses

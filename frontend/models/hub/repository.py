@@ -1,8 +1,7 @@
-"""What the hub says of a model: the commit that a revision means, and its files with their sizes.
+"""Asks the hub for a model: the commit that a revision means, and its files with their sizes.
 
-And why it says nothing, as a sentence with what to do about it. What comes from there is not believed before it is
-looked at: names become paths, sizes are added up, and in place of a hub a network's login page may answer. Knows
-nothing of what is done with the files.
+Where the hub doesn't answer, an error says why and what to do about it. What comes from there is checked before it is
+used: names become paths, sizes are added up, and a network's login page may answer in place of a hub.
 """
 
 import os
@@ -42,7 +41,7 @@ class Listing(NamedTuple):
 
 
 def listing_of(model: HubName) -> Listing:
-    """Raises what `reason_of` has a sentence for."""
+    """Raises errors that `reason_of` explains."""
     prepare_hub()
     from huggingface_hub import HfApi
 

@@ -1,11 +1,16 @@
-"""A model's files from the hub, in the order in which they can tell that it won't run: its descriptions, then whether
-this engine knows such a model, whether it has a tokenizer and weights, whether the disk has room; the weights last.
+"""Downloads a model's files from the hub, those first that can tell that it won't run.
 
-Where the hub can't be asked, or says no, what was downloaded before runs. Knows nothing of folders of the user's own.
+The descriptions come first, then it is checked whether this engine supports such a model, whether it has a tokenizer
+and weights, and whether the disk has room; then the weights. A repository may hold the same weights several times over
+(as `pytorch_model.bin`, as GGUF, in `original/` and `onnx/`): only what the engine reads is downloaded, and code never.
+Where the hub can't be reached, or refuses, what was downloaded before is used.
 """
 
 import errno
+import re
 import shutil
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,10 +18,10 @@ from ....protocol.errors import ConfigError, ModelNotFoundError, PenstockError
 from ....protocol.sizes import size
 from ...commands.survey import ask_survey
 from ...console import logs
+from ...text.convert_tokenizer import VOCABULARY_FILES
 from ..model_names import HubName
 from .cache import bytes_of_blob, cache_root, cached_snapshot, missing_weights, remember, snapshot_folder
 from .download import Damaged, download
-from .needed_files import is_description, is_vocabulary, is_weights, other_weights
 from .progress import DownloadProgress, download_progress
 from .repository import HubFile, Listing, hub_errors, listing_of, reason_of
 
@@ -24,8 +29,8 @@ from .repository import HubFile, Listing, hub_errors, listing_of, reason_of
 _TOKENIZERS = {"tokenizer.json", "vocab.json", "tekken.json"}
 
 
-class Wanted(NamedTuple):
-    """Which kinds of a model's files."""
+class FileKinds(NamedTuple):
+    """Which kinds of a model's files are needed."""
 
     weights: bool = True
     tokenizer: bool = True
@@ -35,7 +40,7 @@ class NotOnHub(ModelNotFoundError):
     """The hub gave nothing, and nothing is cached; the message is a clause of a sentence."""
 
 
-def snapshot(model: HubName, wanted: Wanted, *, is_quiet: bool = False) -> Path:
+def snapshot(model: HubName, wanted: FileKinds, *, is_quiet: bool = False) -> Path:
     """Its folder in the hub's cache, with what was missing downloaded. Raises `NotOnHub` where there is no such model,
     `ConfigError` where it wouldn't run, and another `PenstockError` where the download broke off."""
     try:
@@ -57,7 +62,7 @@ def require_listed(model: HubName) -> None:
     try:
         listing_of(model)
     except hub_errors() as error:
-        _cached(model, Wanted(), reason_of(error, model))
+        _cached(model, FileKinds(), reason_of(error, model))
 
 
 class _Parts(NamedTuple):
@@ -65,7 +70,7 @@ class _Parts(NamedTuple):
     weights: list[HubFile]
 
 
-def _parts(listing: Listing, wanted: Wanted) -> _Parts:
+def _parts(listing: Listing, wanted: FileKinds) -> _Parts:
     has_tokenizer = any(file.name == "tokenizer.json" for file in listing.files)
     descriptions = [
         file
@@ -114,7 +119,7 @@ def _fetch_weights(listing: Listing, weights: list[HubFile], missing: list[HubFi
         progress.close()
 
 
-def _judge_listing(listing: Listing, parts: _Parts, wanted: Wanted) -> None:
+def _judge_listing(listing: Listing, parts: _Parts, wanted: FileKinds) -> None:
     """Refuse a repository that lacks what every model has, before anything of it is fetched."""
     names = {file.name for file in listing.files}
     lacks = ""
@@ -156,11 +161,11 @@ def _bytes_of(files: list[HubFile]) -> int:
 
 
 def _bytes_left(model: HubName, file: HubFile) -> int:
-    """Without what came of it at an earlier try, or with another revision."""
+    """Bytes still to download: without those that came at an earlier try, or with another revision."""
     return max(0, file.size - bytes_of_blob(model.id, file.etag)) if file.etag else file.size
 
 
-def _cached(model: HubName, wanted: Wanted, why: str) -> Path:
+def _cached(model: HubName, wanted: FileKinds, why: str) -> Path:
     """What was downloaded before, if all of it is there."""
     folder = cached_snapshot(model)
     missing = missing_weights(folder, model.id) if folder is not None and wanted.weights else []
@@ -183,3 +188,32 @@ def _broken_off(error: Exception, model: HubName) -> PenstockError:
     else:
         why, then = reason_of(error, model), "What came is in the cache, and the same call goes on from there"
     return PenstockError(f"The download of {model} broke off: {why}. {then}.")
+
+
+# Some models come with several templates, and `penstock convert --per-rank` lists each rank's pieces.
+_STEM = r"[^/\\\x00-\x1f]{1,200}"
+_DESCRIPTIONS = re.compile(
+    rf"{_STEM}\.(json|jinja)|additional_chat_templates/{_STEM}\.jinja|rank-\d+-of-\d+/pieces\.json"
+)
+_WEIGHTS = re.compile(rf"(rank-\d+-of-\d+/)?{_STEM}\.safetensors")
+# The same weights once more, as Mistral's own code names them, and what belongs to an adapter.
+_NOT_THE_MODEL = ("consolidated", "adapter_model")
+# How others store weights, for a sentence that says what there is instead.
+_OTHER_WEIGHTS = (".bin", ".gguf", ".pt", ".pth", ".h5", ".msgpack", ".pdparams", ".onnx")
+
+
+def is_description(name: str) -> bool:
+    return _DESCRIPTIONS.fullmatch(name) is not None
+
+
+def is_vocabulary(name: str) -> bool:
+    return any("/" not in name and fnmatchcase(name, pattern) for pattern in VOCABULARY_FILES)
+
+
+def is_weights(name: str) -> bool:
+    return _WEIGHTS.fullmatch(name) is not None and not name.startswith(_NOT_THE_MODEL)
+
+
+def other_weights(names: Iterable[str]) -> list[str]:
+    """Kinds of files that hold weights and that nobody here reads."""
+    return sorted({suffix for name in names for suffix in _OTHER_WEIGHTS if name.endswith(suffix)})

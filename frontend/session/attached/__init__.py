@@ -1,4 +1,4 @@
-"""A client of the daemon: the whole surface of a model whose process tree belongs to someone else."""
+"""A client of the daemon: everything of a `Session`, for a model whose process tree belongs to the daemon."""
 
 from .choice import attach
 

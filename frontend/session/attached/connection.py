@@ -1,6 +1,6 @@
-"""One connection to a daemon: frames out from any thread, frames in to whoever reads.
+"""One connection to a daemon: any thread sends frames, one thread reads them.
 
-Connecting checks who listens: a socket of another user's is not the daemon. Knows nothing of what is said.
+Connecting checks who listens: a socket of another user's is not the daemon.
 """
 
 import os
@@ -20,7 +20,7 @@ from ....protocol.attach import (
     Declined,
     Failed,
     FromDaemon,
-    Pieces,
+    OutputDeltas,
     StillWorking,
     frame,
     frame_length,
@@ -32,11 +32,11 @@ from ....protocol.errors import EngineDeadError, PenstockError, same_error
 from ....protocol.wire import Message
 
 _CONNECT_SECONDS = 5
-News = Attached | Declined | Pieces | Failed | Answer  # what is left of `FromDaemon` without signs of life
+DaemonMessage = Attached | Declined | OutputDeltas | Failed | Answer  # `FromDaemon` without signs of life
 _decoder: msgspec.msgpack.Decoder[FromDaemon] = msgspec.msgpack.Decoder(FromDaemon)
 
 
-class Line:
+class DaemonConnection:
     """Open from the constructor on; raises OSError where nobody listens."""
 
     def __init__(self, address: Path) -> None:
@@ -44,11 +44,11 @@ class Line:
         with said_in_words(f"The daemon at {address} can't be reached"):
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            # The kernel's own time limit, under which one that finds many others before it waits.
+            # The kernel's own time limit, while the daemon's backlog is full.
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _seconds(_CONNECT_SECONDS))
             try:
                 self._socket.connect(os.fspath(address))
-            except BlockingIOError as error:  # as many as may wait for it do
+            except BlockingIOError as error:  # the backlog is full
                 raise TimeoutError(error.errno, "whoever listens takes no connections") from None
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _seconds(0))
             if not is_own_user(self._socket):
@@ -72,7 +72,7 @@ class Line:
         except OSError as error:
             raise self.lost() from error
 
-    def receive(self) -> News | None:
+    def receive(self) -> DaemonMessage | None:
         """The next message; None when the daemon has ended or hung up, or says what no daemon of this version does."""
         with suppress(OSError, ValueError, msgspec.DecodeError, PenstockError):
             while len(header := self._reader.read(HEADER_BYTES)) == HEADER_BYTES:
@@ -93,7 +93,7 @@ class Line:
         return EngineDeadError(f"The daemon at {self.address} has ended or closed the connection; see `penstock logs`.")
 
     def hang_up(self) -> None:
-        """Whoever reads sees the end."""
+        """End the connection; whoever reads sees its end."""
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 

@@ -1,7 +1,4 @@
-"""Sorts what the caller gives into requests for the daemon, which does the rest: text to tokens, checks, seeds.
-
-Knows nothing of sockets.
-"""
+"""Turns what the caller gives into requests for the daemon, which does the rest: tokenizing, checks, seeds."""
 
 import itertools
 import os
@@ -14,7 +11,7 @@ from ....protocol.errors import RequestError
 from ....protocol.sampling import SamplingParams
 from ...requests.conversation_checks import check_conversation
 from ...requests.plain_types import plain
-from ...requests.prompts import Asked, Conversation, Params, paired
+from ...requests.prompts import Conversation, Params, ParsedPrompt, parse_prompts
 from ...requests.request import Notify
 from ...requests.token_ids import packed_prompt
 from ...requests.tool_schemas import tool_schema
@@ -30,25 +27,27 @@ class AttachedDoor:
     def defaults(self) -> SamplingParams:
         return self.attached.defaults
 
-    def asked(self, prompts: Iterable[Any], params: Params) -> Iterator[Asked]:
-        return paired(prompts, params, self.defaults)
+    def parse(self, prompts: Iterable[Any], params: Params) -> Iterator[ParsedPrompt]:
+        return parse_prompts(prompts, params, self.defaults)
 
-    def admit(self, asked: Sequence[Asked], notify: Notify, *, is_streamed: bool = False) -> list[AttachedRequest]:
-        """One request each; what cannot even be sent is finished already."""
-        return [self._admit_one(one, notify, is_streamed) for one in asked]
+    def admit(
+        self, prompts: Sequence[ParsedPrompt], notify: Notify, *, is_streamed: bool = False
+    ) -> list[AttachedRequest]:
+        """A request for each prompt; one that cannot be sent is refused already."""
+        return [self._admit_one(prompt, notify, is_streamed) for prompt in prompts]
 
-    def _admit_one(self, asked: Asked, notify: Notify, is_streamed: bool) -> AttachedRequest:
+    def _admit_one(self, prompt: ParsedPrompt, notify: Notify, is_streamed: bool) -> AttachedRequest:
         wire = WireRequest(next(self._numbers), 0, is_streamed=is_streamed)
-        request = AttachedRequest(asked, wire, notify)
+        request = AttachedRequest(prompt, wire, notify)
         try:
-            if asked.refusal:
-                raise RequestError(asked.refusal)
-            if asked.conversation is not None:
-                wire.conversation = on_the_wire(asked.conversation)
-            elif asked.token_ids is not None:
-                wire.token_ids = packed_prompt(asked.token_ids, self.attached.plan)
-            elif asked.text is not None:
-                wire.text = well_formed(asked.text)
+            if prompt.refusal:
+                raise RequestError(prompt.refusal)
+            if prompt.conversation is not None:
+                wire.conversation = on_the_wire(prompt.conversation)
+            elif prompt.token_ids is not None:
+                wire.token_ids = packed_prompt(prompt.token_ids, self.attached.plan)
+            elif prompt.text is not None:
+                wire.text = well_formed(prompt.text)
         except RequestError as error:
             request.refuse(str(error))
         except RecursionError:
@@ -59,7 +58,7 @@ class AttachedDoor:
 
 
 def on_the_wire(conversation: Conversation) -> WireConversation:
-    """In plain types; functions among the tools become their schemas, a file its template."""
+    """A conversation in plain types; functions among the tools become schemas, a template's file its text."""
     check_conversation(conversation.messages)
     tools = conversation.tools
     return WireConversation(
@@ -89,7 +88,7 @@ def _well_formed_within(value: Any) -> Any:
 
 
 def _template(chosen: str | None) -> str | None:
-    """The name of a file means one here, where the caller is; a text or a template's own name goes as it is."""
+    """Read a template's file here, where the caller is; a text or a template's name is sent as it is."""
     if chosen is None or "{" in chosen or "\n" in chosen:
         return chosen
     path = Path(os.path.expanduser(chosen))

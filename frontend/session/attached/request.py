@@ -1,28 +1,27 @@
-"""One request that the daemon works on: keeps the pieces that have come until its caller takes them.
+"""One request that the daemon works on: keeps the deltas that have come until its caller takes them.
 
-The daemon merges what it cannot send; what has arrived is at most the answer itself, a piece a token.
-Knows nothing of sockets.
+The daemon merges what it cannot send; what has arrived is at most the answer itself, a delta a token.
 """
 
 from collections import deque
 
-from ....protocol.attach import Piece, WireRequest
+from ....protocol.attach import OutputDelta, WireRequest
 from ....protocol.messages import values
 from ....protocol.outputs import CompletionOutput, RequestOutput, Samples
-from ...requests.prompts import Asked
+from ...requests.prompts import ParsedPrompt
 from ...requests.request import Notify, Request
 
 
 class AttachedRequest(Request):
-    __slots__ = ("_pieces", "_token_ids", "asked", "text", "wire")
+    __slots__ = ("_deltas", "_token_ids", "prompt", "text", "wire")
 
-    def __init__(self, asked: Asked, wire: WireRequest, notify: Notify) -> None:
+    def __init__(self, prompt: ParsedPrompt, wire: WireRequest, notify: Notify) -> None:
         super().__init__(notify)
-        self.asked = asked
+        self.prompt = prompt
         self.wire = wire
-        self.text = asked.text
+        self.text = prompt.text
         self._token_ids: list[int] = []
-        self._pieces: deque[Piece] = deque()
+        self._deltas: deque[OutputDelta] = deque()
 
     @property
     def request_id(self) -> int:
@@ -30,34 +29,34 @@ class AttachedRequest(Request):
 
     @property
     def is_fresh(self) -> bool:
-        return bool(self._pieces)
+        return bool(self._deltas)
 
-    def add(self, piece: Piece) -> None:
+    def add(self, delta: OutputDelta) -> None:
         """Called by the receiving thread, which then notifies whoever waits."""
-        self._pieces.append(piece)
-        self.is_finished = piece.finished
+        self._deltas.append(delta)
+        self.is_finished = delta.finished
 
     def take(self) -> RequestOutput:
-        """The next piece, as an output; only while there is one."""
-        piece = self._pieces.popleft()
-        if piece.prompt is not None:
-            self.text = piece.prompt
-        if piece.prompt_token_ids:
-            self._token_ids = list(values(piece.prompt_token_ids))
+        """The next delta, as an output; only while there is one."""
+        delta = self._deltas.popleft()
+        if delta.prompt is not None:
+            self.text = delta.prompt
+        if delta.prompt_token_ids:
+            self._token_ids = list(values(delta.prompt_token_ids))
         return RequestOutput(
             str(self.request_id),
             self.text,
             self._token_ids,
-            Samples(piece.samples),
-            finished=piece.finished,
-            metrics=piece.metrics,
-            num_cached_tokens=piece.num_cached_tokens,
-            error_code=piece.error_code,
-            error_msg=piece.error_msg,
-            prompt_logprobs=piece.prompt_logprobs,
+            Samples(delta.samples),
+            finished=delta.finished,
+            metrics=delta.metrics,
+            num_cached_tokens=delta.num_cached_tokens,
+            error_code=delta.error_code,
+            error_msg=delta.error_msg,
+            prompt_logprobs=delta.prompt_logprobs,
         )
 
     def refuse(self, message: str) -> None:
         """End the request before it was sent."""
-        samples = [CompletionOutput(index, finish_reason="error") for index in range(self.asked.params.n)]
-        self.add(Piece(self.request_id, samples, True, None, 0, error_code=400, error_msg=message))
+        samples = [CompletionOutput(index, finish_reason="error") for index in range(self.prompt.params.n)]
+        self.add(OutputDelta(self.request_id, samples, True, None, 0, error_code=400, error_msg=message))

@@ -1,7 +1,6 @@
 """A model of the daemon's, opened for use.
 
-Templates, tokens and text are the daemon's work; a tokenizer is read here only for who asks for one.
-Knows nothing of how a caller waits.
+The daemon renders templates and makes tokens and text; a tokenizer is read here only for a caller who asks for one.
 """
 
 import os
@@ -32,7 +31,7 @@ class AttachedSession(Session[AttachedRequest]):
         self.transport = transport
         self.attached = attached
         self.plan = attached.plan
-        self.daemon = str(transport.line.address)
+        self.daemon = str(transport.connection.address)
         self.config = config
         self.is_quiet = is_quiet
         self.door = AttachedDoor(attached)
@@ -47,7 +46,7 @@ class AttachedSession(Session[AttachedRequest]):
         return Tokenizer(Path(self.attached.tokenizer_folder), Path(self.attached.folder))
 
     def wait_until_ready(self) -> None:
-        """It is: the daemon answers when the model is loaded."""
+        """Nothing to wait for: the daemon answers `Attach` once the model is loaded."""
 
     def render(
         self,
@@ -76,7 +75,7 @@ class AttachedSession(Session[AttachedRequest]):
         ]
 
     def take(self, request: AttachedRequest) -> RequestOutput:
-        """The next piece; only while there is one."""
+        """The next delta; only while there is one."""
         return request.take()
 
     def is_fresh(self, request: AttachedRequest) -> bool:

@@ -1,6 +1,6 @@
-"""Sends requests and questions to the daemon and hands its pieces to the requests that wait for them.
+"""Sends requests and questions to the daemon, and hands out the deltas and answers that come back.
 
-One thread reads everything that the daemon says, so any number of the caller's threads and event loops may wait.
+One thread reads everything that the daemon sends, so any number of the caller's threads and event loops may wait.
 """
 
 import itertools
@@ -20,7 +20,7 @@ from ....protocol.attach import (
     Declined,
     Drop,
     Failed,
-    Pieces,
+    OutputDeltas,
     Question,
     WireRequest,
     frame,
@@ -30,7 +30,7 @@ from ....protocol.errors import ClosedError, PenstockError, same_error
 from ....protocol.sampling import SamplingParams
 from ....protocol.stats import Stats
 from ..transport import CLOSED_MEANWHILE, Transport
-from .connection import Line, News
+from .connection import DaemonConnection, DaemonMessage
 from .patience import Patience
 from .request import AttachedRequest
 
@@ -41,10 +41,10 @@ _GOOD_BYTES = 1 << 20
 class DaemonTransport(Transport[AttachedRequest]):
     """Leaves the daemon with `close()`; its requests end there within moments, however this process ends."""
 
-    def __init__(self, line: Line, watchdog_timeout: float) -> None:
+    def __init__(self, connection: DaemonConnection, watchdog_timeout: float) -> None:
         super().__init__()  # `error` is what ended the connection
-        self.line = line
-        self._patience = Patience(line, watchdog_timeout, lambda: bool(self._pending or self._asking))
+        self.connection = connection
+        self._patience = Patience(connection, watchdog_timeout, lambda: bool(self._pending or self._asking))
         self._queries = itertools.count()
         self._asking: dict[int, queue.SimpleQueue[Answer | None]] = {}
         self._thread = threading.Thread(target=self._receive, name="penstock-client", daemon=True)
@@ -53,7 +53,7 @@ class DaemonTransport(Transport[AttachedRequest]):
     def submit(self, requests: Sequence[AttachedRequest]) -> None:
         self.check()
         self._begin(requests)
-        self._patience.wake()  # before: a daemon that has hung takes nothing more at some point
+        self._patience.wake()  # before sending, which blocks if the daemon has hung
         for beams, group in _by_beams(requests):
             self._send(group, beams)
         # The connection may have ended in between, after the thread had failed all requests that it knew.
@@ -71,17 +71,17 @@ class DaemonTransport(Transport[AttachedRequest]):
 
     def _send_numbers(self, kind: type[Drop | Cancel], numbers: list[int]) -> None:
         for start in range(0, len(numbers), MOST_NUMBERS):
-            self.line.send(kind(numbers[start : start + MOST_NUMBERS]))
+            self.connection.send(kind(numbers[start : start + MOST_NUMBERS]))
 
     def _send(self, requests: list[AttachedRequest], beams: BeamSearchParams | None) -> None:
-        """In messages of a size that the daemon likes; a request that is too long for any ends alone."""
+        """Send requests in messages of moderate size; a request that is too long for any message ends alone."""
         packed, fault = _packed(requests, beams)
         if len(requests) > 1 and (fault or len(packed) > _GOOD_BYTES or len(requests) > MOST_REQUESTS):
             half = len(requests) // 2
             self._send(requests[:half], beams)
             self._send(requests[half:], beams)
         elif not fault:
-            self.line.send_frame(packed)
+            self.connection.send_frame(packed)
         elif (request := self._pending.pop(requests[0].request_id, None)) is not None:
             request.refuse(fault)
             request.tell()
@@ -89,17 +89,17 @@ class DaemonTransport(Transport[AttachedRequest]):
     def stats(self) -> Stats:
         stats = self.ask(AskStats).stats
         if stats is None:
-            raise self.line.lost()
+            raise self.connection.lost()
         return stats
 
     def ask(self, question: Callable[[int], Question]) -> Answer:
-        """As long as the daemon takes; raises what it says went wrong."""
+        """Ask the daemon and wait for its answer; raises its failure."""
         self.check()
         query = next(self._queries)
         arrived = self._asking[query] = queue.SimpleQueue()
         self._patience.wake()
         try:
-            self.line.send(question(query))
+            self.connection.send(question(query))
             if self.error is not None:  # ended before anyone knew that we ask
                 raise same_error(self.error)
             answer = arrived.get()
@@ -107,7 +107,7 @@ class DaemonTransport(Transport[AttachedRequest]):
             del self._asking[query]
         if answer is None:
             self.check()
-            raise self.line.lost()
+            raise self.connection.lost()
         if answer.failure is not None:
             raise answer.failure.error()
         return answer
@@ -118,10 +118,10 @@ class DaemonTransport(Transport[AttachedRequest]):
             return
         self.is_closed = True
         self._patience.end()
-        self.line.hang_up()
+        self.connection.hang_up()
         if threading.current_thread() is not self._thread:
             self._thread.join()
-        self.line.close()
+        self.connection.close()
 
     # --- the receiving thread ------------------------------------------------------------------------------------
 
@@ -129,7 +129,7 @@ class DaemonTransport(Transport[AttachedRequest]):
         why: PenstockError | None = None
         broken: BaseException | None = None
         try:
-            while (message := self.line.receive()) is not None:
+            while (message := self.connection.receive()) is not None:
                 if isinstance(message, Declined):  # the daemon's last word
                     why = message.failure.error()
                 self._dispatch(message)
@@ -138,21 +138,21 @@ class DaemonTransport(Transport[AttachedRequest]):
         if self.is_closed:
             self._fail_all(ClosedError(CLOSED_MEANWHILE))
         else:
-            self.error = why or self.line.lost()
+            self.error = why or self.connection.lost()
             self.error.__cause__ = broken
-            self.line.hang_up()
+            self.connection.hang_up()
             self._fail_all(self.error)
         for asking in list(self._asking.values()):
             asking.put(None)
 
-    def _dispatch(self, message: News) -> None:
-        if isinstance(message, Pieces):
-            for piece in message.pieces:
-                # Unknown: dropped by us while the piece was on its way.
-                if (request := self._pending.get(piece.number)) is not None:
-                    request.add(piece)
+    def _dispatch(self, message: DaemonMessage) -> None:
+        if isinstance(message, OutputDeltas):
+            for delta in message.deltas:
+                # Unknown: dropped by us while the delta was on its way.
+                if (request := self._pending.get(delta.number)) is not None:
+                    request.add(delta)
                     if request.is_finished:
-                        self._pending.pop(piece.number, None)
+                        self._pending.pop(delta.number, None)
                     request.tell()
         elif isinstance(message, Failed):
             self._fail(message.numbers, message.failure.error())
@@ -164,15 +164,15 @@ class DaemonTransport(Transport[AttachedRequest]):
 
 
 def _by_beams(requests: Sequence[AttachedRequest]) -> Iterable[tuple[BeamSearchParams | None, list[AttachedRequest]]]:
-    """Searches apart from samples, and those of one kind together."""
+    """Groups of requests with the same `beams`, which an `Ask` states once."""
     by_beams: dict[int, tuple[BeamSearchParams | None, list[AttachedRequest]]] = {}
     for request in requests:
-        by_beams.setdefault(id(request.asked.beams), (request.asked.beams, []))[1].append(request)
+        by_beams.setdefault(id(request.prompt.beams), (request.prompt.beams, []))[1].append(request)
     return by_beams.values()
 
 
 def _packed(requests: list[AttachedRequest], beams: BeamSearchParams | None) -> tuple[bytes, str]:
-    """As a frame, or why it can be none."""
+    """The requests as a frame, or a sentence why that can't be."""
     try:
         packed = frame(_ask(requests, beams))
     except Exception as error:  # a number of more than 64 bits, say
@@ -189,9 +189,9 @@ def _ask(requests: list[AttachedRequest], beams: BeamSearchParams | None) -> Ask
     places: dict[int, int] = {}
     wires: list[WireRequest] = []
     for request in requests:
-        place = places.setdefault(id(request.asked.params), len(params))
+        place = places.setdefault(id(request.prompt.params), len(params))
         if place == len(params):
-            params.append(request.asked.params)
+            params.append(request.prompt.params)
         request.wire.params = place
         wires.append(request.wire)
     return Ask(wires, params, beams)

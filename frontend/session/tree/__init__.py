@@ -1,4 +1,4 @@
-"""The processes of one model: started, watched, spoken to and ended.
+"""Starts, watches and ends the processes of one model, and exchanges messages with them.
 
-Begin with `tree.py`, then `transport.py`; `tree_watch.py` notices who hangs.
+Begin with `tree.py`, then `transport.py`; `tree_watch.py` notices processes that hang.
 """

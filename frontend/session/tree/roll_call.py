@@ -1,7 +1,6 @@
-"""Asks the children of a tree whether they are there: numbered pings, which a child answers in the page of heartbeats.
+"""Pings the processes of a tree: numbered pings, answered in the page of heartbeats.
 
 A child has one ping to answer at a time, so those that answer nothing pile up none. Any thread may ask.
-Knows nothing of what follows where nobody answers.
 """
 
 import asyncio
@@ -20,7 +19,7 @@ _STOPPED_SECONDS = 0.5  # that somebody who is stopped may need to be resumed
 class RollCall:
     def __init__(self, directory: Path, roles: Iterable[str], heartbeats: Heartbeats) -> None:
         self._heartbeats = heartbeats
-        # All of them now: one that could not be made later would make a silent child of a healthy one.
+        # All of them now: if one could not be opened later, a healthy child would seem silent.
         self._outboxes = {role: Outbox(directory, role.replace(" ", "")) for role in roles}
         self._asked = dict.fromkeys(self._outboxes, 0)
         self._lock = threading.Lock()
@@ -28,7 +27,7 @@ class RollCall:
 
     @property
     def is_answered(self) -> bool:
-        """Nobody has a ping left to answer."""
+        """No process has a ping left to answer."""
         return not any(map(self.is_awaited, self._asked))
 
     def is_awaited(self, role: str) -> bool:
@@ -36,14 +35,14 @@ class RollCall:
         return self._heartbeats.read(role).answered < self._asked[role]
 
     def ask(self, role: str) -> None:
-        """Unless a ping is on its way."""
+        """Send a ping, unless one is on its way."""
         with self._lock:
             if not self._is_closed and not self.is_awaited(role):
                 self._asked[role] += 1
                 self._outboxes[role].send(Ping(self._asked[role]))
 
     async def silent(self, seconds: float, is_stopped: Callable[[str], bool]) -> list[str]:
-        """Those who have not answered within so many seconds what they are asked now; the stopped have less."""
+        """The roles that have not answered a ping within so many seconds; stopped processes have less."""
         before = dict(self._asked)
         start, pause = time.monotonic(), _FIRST_LOOK
         while (left := self._unanswered(before)) and (passed := time.monotonic() - start) < seconds:

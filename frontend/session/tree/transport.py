@@ -1,8 +1,7 @@
 """Submits requests to a tree and hands its deltas to the requests that wait for them.
 
-One thread reads everything that the tree says, so any number of the caller's threads and event loops may wait. When a
+One thread reads everything that the tree sends, so any number of the caller's threads and event loops may wait. When a
 process of the tree dies, the thread ends the rest and every request fails with the cause.
-A `Pending` is filled and its owner told; who waits for it, and how, is not known here.
 """
 
 import itertools
@@ -26,7 +25,7 @@ from ....protocol.messages import (
 )
 from ....protocol.stats import Stats, StatsQuery
 from ...models.model_files import ModelFiles
-from ...requests.pending import Pending
+from ...requests.pending_request import PendingRequest
 from ..transport import CLOSED_MEANWHILE, Transport
 from .tree import Tree
 from .tree_watch import TreeWatch
@@ -37,7 +36,7 @@ _STATS_SECONDS = 10.0
 _GROUP = 64
 
 
-class TreeTransport(Transport[Pending]):
+class TreeTransport(Transport[PendingRequest]):
     """The way to one private tree, which it owns: starts with the constructor, ends with `close()`."""
 
     def __init__(self, config: EngineConfig, files: ModelFiles, shown: Sequence[str] = ()) -> None:
@@ -76,7 +75,7 @@ class TreeTransport(Transport[Pending]):
             raise
         return self.plan
 
-    def submit(self, requests: Sequence[Pending]) -> None:
+    def submit(self, requests: Sequence[PendingRequest]) -> None:
         self.check()
         self._begin(requests)
         for prompts in _groups(request.prompt for request in requests):
@@ -86,12 +85,12 @@ class TreeTransport(Transport[Pending]):
         if self.error is not None or self.is_closed:
             self._fail_all(self.error or ClosedError(self.closed_meanwhile))
 
-    def abort(self, requests: Iterable[Pending]) -> None:
+    def abort(self, requests: Iterable[PendingRequest]) -> None:
         forgotten = self._forget(request.request_id for request in requests)
         if self.error is None and not self.is_closed:
             self._end([sequence for request in forgotten for sequence in request.sequence_ids])
 
-    def cancel(self, requests: Iterable[Pending]) -> None:
+    def cancel(self, requests: Iterable[PendingRequest]) -> None:
         self.check()
         self._end([sequence for request in requests for sequence in request.sequence_ids])
 
@@ -109,7 +108,7 @@ class TreeTransport(Transport[Pending]):
             asked.cancel()
 
     def ask_stats(self, sequence_ids: Sequence[int] = ()) -> "Future[Stats]":
-        """With the tokens that these have so far. Cancel it when nobody waits for it any more."""
+        """Statistics, with the token counts of these sequences. Cancel it when nobody waits for it any more."""
         self.check()
         query, asked = next(self._queries), Future[Stats]()
         asked.add_done_callback(lambda _: self._asked.pop(query, None))
@@ -122,7 +121,7 @@ class TreeTransport(Transport[Pending]):
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """While an answer is awaited that this client knows nothing of."""
+        """Within it the watchdog watches the tree: somebody waits for an answer that `_asked` doesn't list."""
         with self._lock:
             self._num_waiting += 1
         self._watchdog.wake()
@@ -133,7 +132,7 @@ class TreeTransport(Transport[Pending]):
                 self._num_waiting -= 1
 
     async def silent(self, seconds: float) -> list[str]:
-        """The children that don't answer this very question in so many seconds, nor have a step's reason not to."""
+        """The children that don't answer a ping in so many seconds, and aren't computing a step either."""
         self.check()
         self._watchdog.wake()
         left = await self.tree.roll_call.silent(seconds, self._watch.is_stopped)
@@ -197,7 +196,7 @@ class TreeTransport(Transport[Pending]):
             self.tree.note(message)
 
     def _hand_out(self, message: Deltas) -> None:
-        notified: dict[int, Pending] = {}
+        notified: dict[int, PendingRequest] = {}
         for delta in message.deltas:
             request_id = request_and_sample(delta.sequence_id)[0]
             # Unknown: aborted by us while the delta was on its way.
@@ -220,7 +219,7 @@ class TreeTransport(Transport[Pending]):
             self.on_death(error)
 
     def _fail_all(self, error: PenstockError) -> None:
-        """All who wait, for an answer or for figures."""
+        """Fail everyone who waits for an answer or for statistics."""
         for query in list(self._asked):
             if (asked := self._asked.pop(query, None)) is not None and asked.set_running_or_notify_cancel():
                 asked.set_exception(same_error(error))

@@ -1,7 +1,7 @@
 """One process tree: starts the children of a model, waits until they are ready, and ends them.
 
 The children are engine, detokenizer and one worker per rank, all started by this process. Thread counts are decided
-here, in one place. Knows nothing of requests; what arrives once the tree is ready is the client's to read.
+here, in one place. Once the tree is ready, its transport reads what arrives.
 """
 
 import os
@@ -32,7 +32,7 @@ from ....protocol.runtime_directory import RuntimeDirectory
 from ....protocol.sockets import Inbox, Outbox
 from ....protocol.start_progress import StartProgress
 from ...console import logs
-from ...console.start_bar import StartBar
+from ...console.progress import StartBar
 from .roll_call import RollCall
 from .tree_files import TreeFiles
 
@@ -104,7 +104,7 @@ class Tree:
             self.children.append(start_child(role, module, arguments, env=environment, pass_fds=shared, **streams))
 
     def wait_until_ready(self) -> MemoryPlan:
-        """Until every child is ready; raises what ended one."""
+        """Wait until every child is ready; raises what ended one."""
         if any(child.has_ended for child in self.children):
             raise self.death()
         missing, plan = {"engine", "detokenizer"}, None
@@ -123,7 +123,7 @@ class Tree:
         return plan
 
     def note(self, message: FrontendInbox) -> None:
-        """A message that is not about a request; raises what a child says of its own end."""
+        """Take in a message that is not about a request; raises a child's own error."""
         if isinstance(message, Notice):
             logs.say(f"{message.role}: {message.text}", quiet=False)
         elif isinstance(message, StartProgress):

@@ -1,7 +1,7 @@
-"""What a tree writes for who looks inside: its timeline (`trace`) and the stream of its messages (`record`).
+"""The files that a tree writes for debugging: its timeline (`trace`) and the stream of its messages (`record`).
 
-Its processes write to new files beside the named ones and take those names once the tree is ready, so that a start
-that fails costs no earlier file. What a model is read from is never replaced.
+Its processes write to new files beside the named ones and take those names once the tree is ready, so that a start that
+fails costs no earlier file. A model's own files are never replaced.
 """
 
 import os

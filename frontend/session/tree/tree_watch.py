@@ -3,7 +3,6 @@
 A process is alive while it takes messages, answers pings or ends steps. What a step may take is in proportion to what
 it computes, measured on the steps before it, and never less than `watchdog_timeout`. A process that is stopped computes
 nothing: it has that long. While the tree starts, computing and reading are signs of life as well.
-Knows nothing of who waits, and does nothing to anybody.
 """
 
 import time
@@ -27,7 +26,7 @@ _SLOWEST = 1e9
 
 
 @dataclass
-class _Watched:
+class _ChildWatch:
     """One child, and how long it has shown nothing."""
 
     role: str
@@ -46,7 +45,7 @@ class TreeWatch:
     def __init__(self, tree: "Tree", timeout: float) -> None:
         self.tree = tree
         self.timeout = timeout
-        self._watched = [_Watched(child.role, Process(child.popen.pid)) for child in tree.children]
+        self._watched = [_ChildWatch(child.role, Process(child.popen.pid)) for child in tree.children]
         self._signs: dict[str, HeartbeatLine] = {}
         self._start = Progress()
 
@@ -84,7 +83,7 @@ class TreeWatch:
         return self._verdict()
 
     def _verdict(self) -> EngineDeadError | None:
-        """Who is stopped holds up others, and who doesn't answer holds up steps: the first of these is the cause."""
+        """The error of what holds up the others: stopped processes first, then silent ones, then a step without end."""
         if stopped := [each for each in self._watched if each.stopped]:
             hung = [each for each in stopped if each.stopped >= self.timeout]
             return self._error(hung, "been stopped (SIGSTOP)", max(each.stopped for each in stopped), self.timeout)
@@ -135,7 +134,7 @@ class TreeWatch:
         if any(each.stopped for each in self._watched):
             return self._verdict()
         if self._start.missed >= self.timeout:
-            # Who waits for others answers. Where all do, something was lost between them.
+            # A process that waits for others answers. If all answer, a message was lost between them.
             silent = [each for each in self._watched if self.tree.roll_call.is_awaited(each.role)]
             what = "neither computed nor read anything"
             return self._error(silent or self._watched, what, self._start.missed, self.timeout)
@@ -143,7 +142,7 @@ class TreeWatch:
 
     # --- words -------------------------------------------------------------------------------------------------------
 
-    def _error(self, hung: list[_Watched], what: str, seconds: float, bound: float) -> EngineDeadError | None:
+    def _error(self, hung: list[_ChildWatch], what: str, seconds: float, bound: float) -> EngineDeadError | None:
         if not hung:
             return None
         names = " and ".join(f"{each.role} process (pid {each.process.pid})" for each in hung)

@@ -1,8 +1,7 @@
-"""What the kernel says of a process: whether it could have worked just now, and whether it has.
+"""Reads from /proc whether a process could have worked just now, and whether it has.
 
-A process that is stopped does nothing, and neither does one that waits for a core on a busy machine: the first has
-hung for whoever waits, the second has not. Reads /proc alone, and takes what it can't read for idle.
-Knows nothing of what the processes are for.
+A stopped process does nothing, and neither does one that waits for a core on a busy machine: the first counts as hung,
+the second doesn't. What can't be read counts as idle.
 """
 
 import os
@@ -16,7 +15,7 @@ _CPU_SHARE = 0.02  # less of a core is no work: connections that are tried again
 
 
 class Chance(NamedTuple):
-    """What a process could have done in some seconds."""
+    """Whether a process could have worked in some seconds."""
 
     seconds: float  # of these, in which it could have worked
     is_stopped: bool = False  # by SIGSTOP

@@ -1,7 +1,6 @@
-"""A thread that looks at others while somebody waits for them, and sleeps while nobody does.
+"""A thread that watches other processes while somebody waits for them, and sleeps while nobody does.
 
-It counts only time in which it ran itself: one that was stopped, or whose machine slept, blames nobody for that.
-Knows nothing of whom it looks at.
+It counts only time in which it ran itself: if it was stopped, or the machine slept, that time is not held against them.
 """
 
 import threading
@@ -9,7 +8,7 @@ import time
 from collections.abc import Callable
 
 _LONGEST_INTERVAL = 1.0
-# Between two looks, as a share of the bound that is watched: what is noticed is noticed so much later at most, twice.
+# The pause between two looks, as a share of the bound: a hang is noticed at most two pauses late.
 _SHARE = 0.1
 
 

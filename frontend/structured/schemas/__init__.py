@@ -1,9 +1,9 @@
-"""JSON schemas as the engine's compiler takes them: what can't be held exactly is refused, all else is written plainly.
+"""Rewrites JSON schemas for the engine's compiler: refuses what can't be held exactly, simplifies all else.
 
 A grammar only goes forward: it can say what may come, and not what must not be. So a schema is taken apart
 (`expansion.py`) into branches (`branches.py`), in which `not`, `oneOf`, `if`, `contains` and the like have become what
 may come, and written again (`writer.py`) with the keywords that are left. `scalars.py`, `arrays.py`, `objects.py` and
-`applicators.py` have a row for each keyword. Whatever is in no table describes, or is unknown, and says nothing.
+`applicators.py` have a row for each keyword. A keyword in no table only describes, or is unknown, and is ignored.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""The keywords that say of the same value that other schemas hold of it, one of them, or none."""
+"""The keywords that apply other schemas to the same value: `$ref`, `allOf`, `anyOf`, `oneOf`, `not` and `if`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The keywords of arrays, and how what counts or compares items is written as places of items."""
+"""The keywords of arrays; those that count or compare items are rewritten as schemas for single positions."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -181,7 +181,7 @@ def _cannot_be_contained(branch: Array, contained: Contained, expansion: Expansi
 
 
 def _chosen(branch: Array, contained: Contained) -> list[Array]:
-    """At least so many items: the first of them in every combination of places."""
+    """At least so many matching items: one branch for every combination of positions."""
     places = range(contained.start, branch.most or 0)
     if comb(len(places), min(contained.least, len(places))) > _MOST_WAYS:
         raise Refusal(contained.place, f"the items could be chosen in more than {_MOST_WAYS} ways")

@@ -17,7 +17,7 @@ class Assertion(Protocol):
 
 
 class Expansion(Protocol):
-    """What keywords ask of `expansion.py`."""
+    """What keywords need of `expansion.py`."""
 
     def literal(self, schema: Any, place: str, *, holds: bool = True) -> Literals: ...
 

@@ -15,8 +15,8 @@ from .document import ANYTHING, Literals
 Path = tuple[int, ...]  # where in the text of a schema something stands
 
 
-class Said(NamedTuple):
-    """What a keyword says that can only be written when all is known, and where it stands."""
+class KeywordValue(NamedTuple):
+    """A keyword's value and its place, kept until all keywords are known."""
 
     value: Any
     place: str
@@ -37,13 +37,13 @@ class Boolean:
 class Number:
     TYPE = "number"
     is_integer: bool = False
-    no_integer: Said | None = None
+    no_integer: KeywordValue | None = None
     low: Any = None
     is_above_low: bool = False  # rather than `low` itself
     high: Any = None
     is_below_high: bool = False
     multiples: tuple[Any, ...] = ()
-    no_multiples: tuple[Said, ...] = ()
+    no_multiples: tuple[KeywordValue, ...] = ()
     values: tuple[Any, ...] | None = None
 
 
@@ -52,11 +52,11 @@ class String:
     TYPE = "string"
     shortest: int = 0
     longest: int | None = None
-    patterns: tuple[Said, ...] = ()
-    no_patterns: tuple[Said, ...] = ()
+    patterns: tuple[KeywordValue, ...] = ()
+    no_patterns: tuple[KeywordValue, ...] = ()
     formats: tuple[str, ...] = ()
     values: tuple[str, ...] | None = None
-    no_values: tuple[Said, ...] = ()
+    no_values: tuple[KeywordValue, ...] = ()
 
 
 class Contained(NamedTuple):
@@ -137,7 +137,7 @@ def is_multiple(value: Any, of: Any) -> bool:
 
 
 def is_dead(branch: Branch) -> bool:
-    """Whether it can be seen at once that no value fits."""
+    """Whether it is obvious that no value fits."""
     match branch:
         case Boolean():
             return not branch.values

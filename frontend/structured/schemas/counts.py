@@ -1,4 +1,4 @@
-"""How objects that are counted, or that have some property, are written as objects with these properties or those."""
+"""Rewrites keywords that count properties, or require that some exist, as lists of which properties an object has."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -27,7 +27,7 @@ def finished(branch: Object, expansion: Expansion) -> list[Object]:
 
 
 def _found(branch: Object, somewhere: Somewhere, expansion: Expansion) -> Iterator[Object]:
-    """One branch for each property that it may be."""
+    """One branch for each property that may be the one that is looked for."""
     for name, member in branch.members.items():
         if member.literals is not NOTHING and _is_meant(somewhere, name, expansion):
             yield with_member(branch, name, somewhere.literals, somewhere.place, expansion)

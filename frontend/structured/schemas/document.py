@@ -1,4 +1,4 @@
-"""A schema as it was written: where each part stands, and what a reference means.
+"""A schema as it was written: the place of each part, and the targets of references.
 
 References are resolved as the standard says: against the nearest `$id` (`id` in draft 4), by JSON pointers of any depth
 and to any place, by anchors. Nothing outside of the document is ever read.
@@ -28,7 +28,7 @@ def _shortened(place: str) -> str:
 
 
 class Refusal(RequestError):
-    """Of a schema that can't be held, or is none."""
+    """The schema can't be held exactly, or is none."""
 
     def __init__(self, place: str, why: str) -> None:
         keyword = place.rpartition("/")[2]
@@ -111,7 +111,7 @@ class Document:
         return (number + 1 if holds else -number - 1,)
 
     def _content(self, value: Any) -> int:
-        """A number that stands for all that is written in it."""
+        """A number for the content: equal schemas have the same."""
         if isinstance(value, Mapping):
             key: Any = ("{", *((name, self._content(each)) for name, each in value.items()))
         elif isinstance(value, list):

@@ -98,7 +98,7 @@ class Expander:
         return self._known_values[literals]
 
     def kept(self, branches: Iterable[Branch], narrowed: Narrowing, path: Path) -> list[Branch]:
-        """Of what becomes of each branch, that which a value may fit."""
+        """Expand each branch, and keep what a value may fit."""
         kept: list[Branch] = []
         for branch in branches:
             for found in narrowed(branch, path):

@@ -1,4 +1,5 @@
-"""Expressions for the texts that others match or don't match: all at once, all but some, those without a look-ahead."""
+"""Builds regular expressions of others: for texts that match all of some and none of others, and without look-aheads.
+"""
 
 from functools import lru_cache
 

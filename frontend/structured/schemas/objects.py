@@ -1,4 +1,4 @@
-"""The keywords of objects, but for those that count or look for properties (`counts.py`)."""
+"""The keywords of objects, except those that count or look for properties (`counts.py`)."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace

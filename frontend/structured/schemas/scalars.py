@@ -1,4 +1,4 @@
-"""The keywords that say what a value is, and those of numbers and strings."""
+"""The keywords `type`, `enum` and `const`, and those of numbers and strings."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -7,7 +7,7 @@ from typing import Any
 
 from .assertion import Assertion, Expansion, OfType, Reading
 from .automata import Unreadable
-from .branches import Array, Boolean, Branch, Null, Number, Path, Said, String, with_values
+from .branches import Array, Boolean, Branch, KeywordValue, Null, Number, Path, String, with_values
 from .document import Malformed, Schema
 from .expressions import split_look_ahead
 
@@ -55,7 +55,7 @@ class _Types:
         if branch.TYPE in self.types:
             return ()
         if isinstance(branch, Number) and "integer" in self.types:
-            return _kept(replace(branch, no_integer=Said(True, self.place)))
+            return _kept(replace(branch, no_integer=KeywordValue(True, self.place)))
         return (branch,)
 
 
@@ -96,7 +96,7 @@ class _Values:
             case Number():
                 return _without_numbers(branch, [each for each in self.values if is_number(each)])
             case String():
-                texts = tuple(Said(each, self.place) for each in self.values if isinstance(each, str))
+                texts = tuple(KeywordValue(each, self.place) for each in self.values if isinstance(each, str))
                 return (with_texts(replace(branch, no_values=branch.no_values + texts), branch.values, self.expansion),)
         branches: Sequence[Branch] = [branch]
         for each in self._of(branch):
@@ -223,7 +223,7 @@ def _multiple(value: Any, schema: Schema, place: str, expansion: Expansion) -> A
     return OfType(
         Number,
         lambda branch, path: _kept(replace(branch, multiples=(*branch.multiples, value))),
-        lambda branch, path: _kept(replace(branch, no_multiples=(*branch.no_multiples, Said(value, place)))),
+        lambda branch, path: _kept(replace(branch, no_multiples=(*branch.no_multiples, KeywordValue(value, place)))),
     )
 
 
@@ -264,8 +264,8 @@ def _pattern(value: Any, schema: Schema, place: str, expansion: Expansion) -> As
         rest, ahead, not_ahead = split_look_ahead(value)
     except Unreadable:
         rest, ahead, not_ahead = value, [], []
-    wanted = tuple(Said(each, place) for each in ((rest, *ahead) if rest != "^" else ahead))
-    unwanted = tuple(Said(each, place) for each in not_ahead)
+    wanted = tuple(KeywordValue(each, place) for each in ((rest, *ahead) if rest != "^" else ahead))
+    unwanted = tuple(KeywordValue(each, place) for each in not_ahead)
 
     def narrowed(branch: String, path: Path) -> Sequence[String]:
         patterns = branch.patterns + tuple(each for each in wanted if each not in branch.patterns)
@@ -289,7 +289,7 @@ def _format(value: Any, schema: Schema, place: str, expansion: Expansion) -> Ass
 
     # Who asserts no format finds nothing that fails, and who does finds what isn't one.
     def violated(branch: String, path: Path) -> Sequence[String]:
-        return (replace(branch, no_patterns=(*branch.no_patterns, Said(None, place))),)
+        return (replace(branch, no_patterns=(*branch.no_patterns, KeywordValue(None, place))),)
 
     return OfType(String, narrowed, violated)
 

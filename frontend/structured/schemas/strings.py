@@ -1,4 +1,4 @@
-"""What strings and numbers must not be, written as what they may be."""
+"""Rewrites what strings and numbers must not be as what they may be."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -6,7 +6,7 @@ from dataclasses import replace
 from ....protocol.errors import RequestError
 from .assertion import Expansion
 from .automata import Unreadable
-from .branches import Number, Said, String
+from .branches import KeywordValue, Number, String
 from .document import Refusal
 from .expressions import other_texts
 
@@ -20,13 +20,13 @@ def finished(branch: String, expansion: Expansion) -> Sequence[String]:
     patterns = list(branch.patterns)
     for each in unwanted:
         try:
-            patterns.append(Said(expansion.expression((), (each.value,)), each.place))
+            patterns.append(KeywordValue(expansion.expression((), (each.value,)), each.place))
         except Unreadable as error:
             raise Refusal(each.place, f"the contrary of this expression can't be written: {error}") from None
     if branch.values is None and branch.no_values:
         try:
             others = other_texts(tuple(each.value for each in branch.no_values))
-            patterns.append(Said(others, branch.no_values[0].place))
+            patterns.append(KeywordValue(others, branch.no_values[0].place))
         except Unreadable as error:
             raise Refusal(branch.no_values[0].place, f"all other strings can't be written: {error}") from None
     return (replace(branch, patterns=tuple(patterns), no_patterns=(), no_values=()),)

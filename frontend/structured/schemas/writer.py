@@ -1,6 +1,6 @@
-"""Writes branches as a schema of the keywords that the engine's compiler holds, without references into odd places.
+"""Writes branches as a schema with only the keywords that the engine's compiler supports.
 
-Parts that several places mean, or that contain themselves, become definitions; all others stand where they are meant.
+Parts that several places refer to, or that contain themselves, become definitions; all others are written in place.
 """
 
 from collections import Counter
@@ -33,7 +33,7 @@ class _Writer:
         return {**written, "$defs": definitions}
 
     def _counted(self) -> Counter[Literals]:
-        """How often each part is meant."""
+        """How often each part is referred to."""
         meant: Counter[Literals] = Counter([self._root])
         todo = [self._root]
         while todo:
@@ -59,7 +59,7 @@ class _Writer:
         return {"$ref": f"#/$defs/{self._names[literals]}"}
 
     def _written(self, literals: Literals, level: int, above: frozenset[Literals]) -> Any:
-        branches = list(dict.fromkeys(map(_Same, self._expander.branches(literals))))
+        branches = list(dict.fromkeys(map(_ByContent, self._expander.branches(literals))))
         return _joined([(each.branch, self._branch(each.branch, level, above)) for each in branches])
 
     def _branch(self, branch: Branch, level: int, above: frozenset[Literals]) -> dict[str, Any]:
@@ -100,8 +100,8 @@ class _Writer:
             yield "maxProperties", branch.most
 
 
-class _Same:
-    """A branch by what it says: two that say the same are one."""
+class _ByContent:
+    """A branch that equals others with the same content."""
 
     __slots__ = ("branch", "_text")
 
@@ -110,7 +110,7 @@ class _Same:
         self._text = repr(branch)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self._text == other._text
+        return isinstance(other, _ByContent) and self._text == other._text
 
     def __hash__(self) -> int:
         return hash(self._text)

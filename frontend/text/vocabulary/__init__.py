@@ -1,5 +1,5 @@
-"""Vocabularies in the files of other libraries (SentencePiece, tiktoken), made into `tokenizers` objects that give the
-same token ids. None of those libraries is needed for it.
+"""Makes `tokenizers` objects of vocabularies in other libraries' files (SentencePiece, tiktoken), with the same token
+ids. None of those libraries is needed for it.
 """
 
 from .folder import has_other_ids, readable, write_tokenizer

@@ -1,7 +1,7 @@
-"""The rules by which a SentencePiece model replaces characters (NFKC, case, white space), in their compiled form.
+"""The compiled rules by which a SentencePiece model replaces characters (NFKC, case, white space).
 
 The rules lie in a double-array trie over UTF-8 (darts-clone), whose values point into the texts that replace what was
-found. At each place the longest rule counts. What was walked once is kept by character.
+found. At each place the longest rule counts. Results are cached by character.
 """
 
 import struct

@@ -1,6 +1,6 @@
-"""A folder with a SentencePiece model or a tiktoken file becomes one with a `tokenizer.json`.
+"""Converts a folder with a SentencePiece model or a tiktoken file into one with a `tokenizer.json`.
 
-What transformers' settings say of special tokens, of what begins and ends a text, and of templates goes with it.
+Special tokens, what begins and ends a text, and templates are taken over from transformers' settings.
 """
 
 import fnmatch

@@ -1,10 +1,10 @@
 """SentencePiece's BPE: of all neighbours that make a piece, those of the highest score are merged first, the leftmost
-of several. Unused pieces take part, and fall apart again at the end.
+of several. Unused pieces take part, and are split again at the end.
 """
 
 from heapq import heapify, heappop, heappush
 
-from .piece_index import PieceIndex
+from .pieces import PieceIndex
 from .sentencepiece_model import Algorithm, Kind, SentencePieceModel
 
 _MERGED = (Kind.NORMAL, Kind.USER_DEFINED, Kind.UNUSED)

@@ -1,7 +1,7 @@
-"""The merges of the `tokenizers` library for pieces that come in an order (by score, by rank) instead of by merges.
+"""Computes the merges that the `tokenizers` library needs, for vocabularies that only order their pieces.
 
 SentencePiece and tiktoken merge whatever two neighbours make a known piece, the first piece of that order first. So
-each way to cut a piece into two others is a merge. Knows nothing of files.
+each way to cut a piece into two others is a merge.
 """
 
 from collections.abc import Container, Iterable, Iterator

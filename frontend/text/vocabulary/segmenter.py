@@ -16,9 +16,8 @@ from tokenizers import pre_tokenizers
 
 from .charsmap import Charsmap
 from .merge_pieces import PieceMerger
-from .piece_index import PieceIndex
-from .prefix import DummyPrefix, dummy_prefix
-from .sentencepiece_model import Algorithm, Kind, SentencePieceModel, read_sentencepiece
+from .pieces import PieceIndex
+from .sentencepiece_model import Algorithm, DummyPrefix, Kind, SentencePieceModel, dummy_prefix, read_sentencepiece
 from .weigh_pieces import PieceLattice
 
 SEGMENTER_FILE = "segmenter.model"  # beside a tokenizer.json that needs one

@@ -1,6 +1,6 @@
-"""What a SentencePiece model file says: its pieces with their scores, and how text is made ready for them.
+"""Reads a SentencePiece model file: its pieces with their scores, and how text is normalized for them.
 
-Field numbers and defaults are those of `sentencepiece_model.proto`. Knows nothing of how text is cut into pieces.
+Field numbers and defaults are those of `sentencepiece_model.proto`.
 """
 
 import math
@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from ....protocol.errors import ConfigError
 from ....protocol.model_file import read_model_file
 from ....protocol.rules import shown
 from .charsmap import Charsmap
-from .piece_length import check_length
+from .pieces import check_length
 from .wire_format import Field, fields
 
 SPACE = "▁"  # how pieces write a space
@@ -207,3 +207,12 @@ def _check(model: SentencePieceModel) -> None:
         raise ValueError(f"it writes unknown characters as bytes, and {missing[0]} is none of its pieces")
     if not model.byte_fallback and model.texts(Kind.BYTE):
         raise ValueError("it has pieces for bytes, and does not write unknown characters as bytes")
+
+
+DummyPrefix = Literal["never", "first", "always"]
+
+
+def dummy_prefix(model: SentencePieceModel, settings: Mapping[str, Any]) -> DummyPrefix:
+    if not model.add_dummy_prefix or settings.get("add_prefix_space") is False:
+        return "never"
+    return "always" if settings.get("legacy") else "first"

@@ -15,8 +15,7 @@ from tokenizers.models import BPE
 from ....protocol.errors import ConfigError
 from ..incremental import ALL_SPACES
 from .merges import merges
-from .prefix import DummyPrefix, dummy_prefix
-from .sentencepiece_model import SPACE, Algorithm, Kind, SentencePieceModel, added_tokens
+from .sentencepiece_model import SPACE, Algorithm, DummyPrefix, Kind, SentencePieceModel, added_tokens, dummy_prefix
 
 
 def refuse_what_differs(model: SentencePieceModel, path: Path) -> None:

@@ -20,7 +20,7 @@ from ....protocol.model_file import read_model_file, read_model_settings
 from ....protocol.rules import shown
 from ..byte_level import CHARACTER_OF_BYTE
 from .merges import merges
-from .piece_length import check_length
+from .pieces import check_length
 
 _LINE = re.compile(rb"[A-Za-z0-9+/]+={0,2} \d+\s*(\n|\Z)")
 # Classes of any model, which say nothing of its words.

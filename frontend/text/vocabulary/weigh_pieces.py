@@ -6,7 +6,7 @@ equal ones the first. (Earlier versions compared a sum before it was rounded, an
 
 from array import array
 
-from .piece_index import PieceIndex
+from .pieces import PieceIndex
 from .sentencepiece_model import Kind, SentencePieceModel
 
 _UNKNOWN_PENALTY = 10.0

@@ -1,7 +1,6 @@
 """Protobuf's wire format, as far as reading a file takes it: the fields of one message, each with its number.
 
-A field says how it is written; asked for anything else it raises ValueError, as for bytes that are no message. Knows
-nothing of what the numbers mean.
+A field says how it is written; asked for anything else it raises ValueError, as for bytes that are no message.
 """
 
 import struct

@@ -1,7 +1,4 @@
-"""One conversation with what else its template is given, and how a process apart renders it.
-
-Knows nothing of processes.
-"""
+"""The input of a chat template: one conversation with its tools and options; and how a template process renders it."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -13,7 +10,7 @@ from ...protocol.errors import RequestError
 _MOST_REFUSAL = 2000  # characters, of which a template may write some
 
 
-class Turn(msgspec.Struct):
+class TemplateInput(msgspec.Struct):
     messages: list[Any]
     tools: list[Any] | None
     options: dict[str, Any]
@@ -21,7 +18,7 @@ class Turn(msgspec.Struct):
 
 
 class Text(NamedTuple):
-    """The conversation's text, or why it has none."""
+    """The conversation's text, or its refusal."""
 
     text: str
     is_refusal: bool
@@ -31,20 +28,20 @@ def too_long(num_characters: int, most: int) -> str:
     return f"The prompt has {num_characters:,} characters, and the limit is {most:,} (option limit_prompt_chars)."
 
 
-def rendered_turn(template: str, special_tokens: Mapping[str, str], turn: Turn, most_characters: int) -> Text:
-    """Nothing that is longer leaves the process: a template makes as much of a conversation as it likes."""
-    from ..requests.prompts import check_template_options  # needed in the process apart only
+def render_input(template: str, special_tokens: Mapping[str, str], given: TemplateInput, most_characters: int) -> Text:
+    """Render one conversation. A text that is too long stays in the process: a template may make it of any length."""
+    from ..requests.prompts import check_template_options  # needed in the template process only
     from .chat import render
 
-    options = dict(turn.options)
+    options = dict(given.options)
     try:
         check_template_options(options)
         text = render(
             template,
-            turn.messages,
-            tools=turn.tools,
+            given.messages,
+            tools=given.tools,
             documents=options.pop("documents", None),
-            add_generation_prompt=turn.add_generation_prompt,
+            add_generation_prompt=given.add_generation_prompt,
             continue_final_message=options.pop("continue_final_message", False),
             special_tokens=special_tokens,
             arguments=options,

@@ -1,6 +1,13 @@
-"""Which pieces begin at a place in a text: looked up by their first character and the lengths that occur with it."""
+"""Pieces of a vocabulary: how long one may be, and which of them begin at a position of a text."""
 
 from collections.abc import Iterable, Iterator
+
+LONGEST_PIECE = 1024  # characters, or bytes
+
+
+def check_length(piece: str | bytes, name: str) -> None:
+    if len(piece) > LONGEST_PIECE:
+        raise ValueError(f"{name} has the length {len(piece):,}, and none is longer than {LONGEST_PIECE:,}")
 
 
 class PieceIndex:

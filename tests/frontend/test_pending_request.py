@@ -6,13 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.frontend.requests.budget import Budget, BudgetError
-from penstock.frontend.requests.pending import Pending
+from penstock.frontend.requests.pending_request import PendingRequest
 from penstock.protocol.messages import Delta, Logprobs, Prompt, Timing, column, sequence_id
 from penstock.protocol.sampling import SamplingParams
 
 
-def pending(n: int = 1) -> Pending:
-    return Pending(Prompt(7, column([1, 2, 3]), SamplingParams(n=n), 0, 100.0), "one", lambda request: None)
+def pending(n: int = 1) -> PendingRequest:
+    return PendingRequest(Prompt(7, column([1, 2, 3]), SamplingParams(n=n), 0, 100.0), "one", lambda request: None)
 
 
 def delta(text: str, ids: list[int], sample: int = 0, **fields) -> Delta:

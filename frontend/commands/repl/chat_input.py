@@ -1,6 +1,6 @@
 '''From lines to messages: a backslash at the end of a line goes on in the next, and a block stands between """.
 
-A line may hold line ends itself, when a terminal pasted several at once. Knows nothing of where lines come from.
+A line may hold line ends itself, when a terminal pasted several at once.
 '''
 
 from collections.abc import Callable
@@ -12,16 +12,16 @@ _FENCE = '"""'
 ReadLine = Callable[[bool], str]
 
 
-class Typed(NamedTuple):
+class ChatInput(NamedTuple):
     text: str
     may_be_command: bool = True  # a block is always a message
 
 
-def read_typed(read_line: ReadLine) -> Typed:
+def read_input(read_line: ReadLine) -> ChatInput:
     """The next message or command; EOFError when there is none. The end of input ends what has begun."""
     line = read_line(False)
     if line.startswith(_FENCE):
-        return Typed(_block(line.removeprefix(_FENCE), read_line), may_be_command=False)
+        return ChatInput(_block(line.removeprefix(_FENCE), read_line), may_be_command=False)
     lines = [line]
     while lines[-1].endswith("\\"):
         lines[-1] = lines[-1][:-1]
@@ -29,7 +29,7 @@ def read_typed(read_line: ReadLine) -> Typed:
             lines.append(read_line(True))
         except EOFError:
             break
-    return Typed("\n".join(lines).strip("\r\n"))
+    return ChatInput("\n".join(lines).strip("\r\n"))
 
 
 def _block(line: str, read_line: ReadLine) -> str:

@@ -1,23 +1,20 @@
-"""What the commands of a chat can change: the conversation, the model that answers, and how it samples.
-
-Knows nothing of screens.
-"""
+"""The state that the commands of a chat can change: the conversation, the model, and its sampling parameters."""
 
 from dataclasses import dataclass
 
 from .conversation import Conversation
-from .model import ChosenModel
+from .model import ChatModel
 from .parameters import Parameters
 
 
 @dataclass
-class Talk:
-    model: ChosenModel
+class ChatState:
+    model: ChatModel
     parameters: Parameters
     conversation: Conversation
 
     @classmethod
-    def begun(cls, model: ChosenModel, chosen: dict[str, object]) -> "Talk":
+    def begun(cls, model: ChatModel, chosen: dict[str, object]) -> "ChatState":
         parameters = Parameters(chosen, model.llm.get_default_sampling_params())
         return cls(model, parameters, Conversation(model.llm, parameters.params))
 

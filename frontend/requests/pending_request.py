@@ -1,10 +1,9 @@
 """One request on its way: collects the deltas of its samples into a `RequestOutput`.
 
-`take()` hands over what has come since the last `take()`, so that deltas nobody has read yet are merged; a batch call
-takes once, at the end. Filled by the client's receiving thread, taken by the caller's, which also takes the text apart
-into thought, answer and calls where that was asked for. With a `charge`, what it holds is charged as it comes, and a
+`take()` returns what has come since the last `take()`, so that deltas nobody has read yet are merged; a batch call
+takes once, at the end. The transport's receiving thread adds deltas, the caller's thread takes them, and parses the
+text into thought, answer and calls if that was asked for. With a `charge`, its memory is charged as it grows, and a
 request that doesn't fit fails.
-Knows nothing of sockets, of how deltas are made, or of how thoughts and calls are written.
 """
 
 import sys
@@ -22,21 +21,21 @@ from .request import Notify, Request
 
 DecodeToken = Callable[[int], str]
 
-# Bytes that objects take: a token's number in a list, a character, a log-probability, a delta's packed ones beside
-# their columns; a request and each of its samples, with what reads it.
+# Bytes that objects take: a token id in a list, a character, a log-probability, the packed ones of a delta beside
+# their columns; a request, and each of its samples with its reader.
 _TOKEN_BYTES, _CHARACTER_BYTES, _LOGPROB_BYTES, _PART_BYTES = 44, 4, 320, 300
 _REQUEST_BYTES, _SAMPLE_BYTES = 6 << 10, 3 << 10
 
 
-class News(NamedTuple):
-    """What has come since the last look."""
+class PackedOutput(NamedTuple):
+    """What has come since the last `take`."""
 
     output: RequestOutput
     logprobs: list[Logprobs]  # as the engine packs them, not in the output
     num_bytes: int  # as they were charged
 
 
-class Pending(Request):
+class PendingRequest(Request):
     __slots__ = (
         "_lock", "_logprobs", "_packed_bytes", "_parser_error", "_readers", "_taken", "charge", "is_chat", "is_fresh",
         "num_bytes", "num_generated", "output", "prompt", "text", "unfinished",
@@ -90,7 +89,7 @@ class Pending(Request):
 
     @property
     def own_bytes(self) -> int:
-        """What it takes before anything has come."""
+        """Bytes that the request takes before any output has come."""
         objects = _REQUEST_BYTES + _SAMPLE_BYTES * self.prompt.params.n
         tokens = _TOKEN_BYTES * (len(self.prompt.token_ids) // 4)
         return objects + tokens + sys.getsizeof(self.text) + 2 * len(msgspec.msgpack.encode(self.prompt))
@@ -146,8 +145,8 @@ class Pending(Request):
             _add_logprobs(output, part, decode_token)
         return output
 
-    def take_packed(self) -> News:
-        """The same, for who unpacks the log-probabilities while they are told: they are most of an answer."""
+    def take_packed(self) -> PackedOutput:
+        """Like `take`, with packed log-probabilities: they are most of an answer, and unpacked while it is sent."""
         with self._lock:
             output, logprobs, num_bytes = self.output, self._logprobs, self._packed_bytes
             self._taken += 1
@@ -161,7 +160,7 @@ class Pending(Request):
             _fail(output, self._parser_error)
         if output.metrics is not None:
             output.metrics.num_output_tokens = sum(len(answer.token_ids) for answer in output.outputs)
-        return News(output, logprobs, num_bytes)
+        return PackedOutput(output, logprobs, num_bytes)
 
     def _take_apart(self, answer: CompletionOutput, reader: AnswerReader) -> None:
         try:
@@ -178,7 +177,7 @@ class Pending(Request):
 
 
 def _num_bytes(delta: Delta) -> int:
-    """What it takes when `take` has made objects of it."""
+    """Bytes that a delta takes once `take` has made objects of it."""
     tokens, logprobs = len(delta.token_ids), sum(len(part.token_ids) for part in delta.logprobs)
     return _CHARACTER_BYTES * len(delta.text) + (_TOKEN_BYTES * tokens + _LOGPROB_BYTES * logprobs) // 4
 
@@ -209,7 +208,7 @@ def _add_timing(metrics: RequestMetrics | None, delta: Delta) -> None:
 
 
 def _packed_bytes(delta: Delta) -> int:
-    """What it takes as it is."""
+    """Bytes that a delta takes with its log-probabilities packed."""
     columns = sum(len(part.token_ids) + len(part.logprobs) + len(part.ranks) + _PART_BYTES for part in delta.logprobs)
     return _CHARACTER_BYTES * len(delta.text) + _TOKEN_BYTES * (len(delta.token_ids) // 4) + columns
 

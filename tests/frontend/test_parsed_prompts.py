@@ -7,7 +7,7 @@ import pytest
 
 from penstock import RequestError, SamplingParams
 from penstock.frontend.requests.conversation_checks import check_conversation
-from penstock.frontend.requests.prompts import as_asked, paired
+from penstock.frontend.requests.prompts import parse_prompt, parse_prompts
 
 
 class OddText(str):
@@ -26,14 +26,14 @@ class Pretender:
 
 def test_of_a_prompt_the_plain_text_is_taken():
     for prompt in (OddText("abc"), {"prompt": OddText("abc")}):
-        asked = as_asked(prompt, SamplingParams())
-        assert (type(asked.text), asked.text, asked.refusal) == (str, "abc", None)
+        parsed = parse_prompt(prompt, SamplingParams())
+        assert (type(parsed.text), parsed.text, parsed.refusal) == (str, "abc", None)
 
 
 def test_what_is_no_text_is_refused_in_a_sentence():
     for prompt in (Pretender(), {"prompt": Pretender()}, {"prompt": UserString("abc")}):
-        asked = as_asked(prompt, SamplingParams())
-        assert asked.text is None and asked.refusal.endswith("."), prompt
+        parsed = parse_prompt(prompt, SamplingParams())
+        assert parsed.text is None and parsed.refusal.endswith("."), prompt
 
 
 @pytest.mark.parametrize("name", ["stop", "bad_words"])
@@ -64,4 +64,4 @@ def test_a_message_or_part_without_its_text_is_told_what_it_lacks(message, fault
 @pytest.mark.parametrize("params", [{"temperature": 0}, {}, "temperature", 3])
 def test_what_can_be_no_parameters_at_all_is_refused_as_a_whole(params):
     with pytest.raises(RequestError, match=f"or one for each prompt, not {type(params).__name__}"):
-        paired(["a"], params, SamplingParams())
+        parse_prompts(["a"], params, SamplingParams())
