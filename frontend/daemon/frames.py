@@ -20,7 +20,7 @@ from ...protocol.attach import (
     frame_length,
 )
 from ...protocol.errors import PenstockError
-from .room import Room
+from .client_budget import ClientBudget
 
 # Who has not attached, and is not being answered, says something within this time; a message is whole within that.
 ATTACH_SECONDS = 10.0
@@ -36,10 +36,10 @@ class Frame(NamedTuple):
 
 
 class Frames:
-    def __init__(self, reader: asyncio.StreamReader, room: Room, may_be_silent: Callable[[], bool]) -> None:
+    def __init__(self, reader: asyncio.StreamReader, budget: ClientBudget, may_be_silent: Callable[[], bool]) -> None:
         """`may_be_silent`: it has attached, or we owe it an answer."""
         self._reader = reader
-        self._room = room
+        self._budget = budget
         self._may_be_silent = may_be_silent
         self._is_first = True
 
@@ -47,7 +47,7 @@ class Frames:
         """Raises what ends the connection: its end, or a message that nobody would send."""
         header = await self._header()
         longest = LONGEST_FIRST_FRAME if self._is_first else LONGEST_FRAME
-        length = frame_length(header, min(longest, self._room.longest))
+        length = frame_length(header, min(longest, self._budget.longest))
         body = await self._body(length)
         if length > LONGEST_OTHER_FRAME and _tag(body) not in _LONG:
             raise PenstockError(f"A message of {length:,} bytes came, and {LONGEST_OTHER_FRAME:,} are its most.")
@@ -77,7 +77,7 @@ class Frames:
             if not piece:
                 raise asyncio.IncompleteReadError(bytes(body), length)
             seconds -= asyncio.get_running_loop().time() - start  # the time that it waits for us doesn't count
-            await self._room.take_ahead(len(piece))
+            await self._budget.take_ahead(len(piece))
             body += piece
         return body
 

@@ -1,7 +1,7 @@
 """One named model of the daemon: loaded on first use, unloaded after a while of quiet, started again when it dies.
 
 Whoever uses it holds a lease; a model with leases is never taken away. Lives on the daemon's event loop; what blocks
-goes on in threads. Knows nothing of sockets and HTTP, and how room is made for it is `Models`' affair.
+goes on in threads. Knows nothing of sockets and HTTP, and how room is made for it is `DaemonModels`' affair.
 """
 
 import asyncio
@@ -26,10 +26,12 @@ _STATS_SECONDS = 2.0
 _LONG_LIFE = 60.0
 
 
-class Model:
+class DaemonModel:
     """`lease()`, then `ready()` as often as needed, then `release()`."""
 
-    def __init__(self, settings: ModelSettings, open_session: "Callable[[Model], Awaitable[PrivateSession]]") -> None:
+    def __init__(
+        self, settings: ModelSettings, open_session: "Callable[[DaemonModel], Awaitable[PrivateSession]]"
+    ) -> None:
         self.settings = settings
         self.is_stale = False  # its settings have changed: another takes its name as soon as nobody uses it
         self.leases = 0

@@ -26,7 +26,7 @@ from ..models.model_names import name_of
 from ..session.model_threads import brought_templates
 from ..session.private import PrivateSession
 from ..session.threads import Threads, in_own_thread
-from .model import Model
+from .model import DaemonModel
 from .settings import DaemonSettings, ModelSettings, added
 
 # A tree that was told to end before it was ready has so long.
@@ -39,14 +39,14 @@ class UnknownModelError(RequestError):
     """No model of that name is served."""
 
 
-class Models:
+class DaemonModels:
     def __init__(self, settings: DaemonSettings) -> None:
         self.settings = settings
         self.is_draining = False
         self.on_change: Callable[[], None] = lambda: None
         self._brought: dict[str, ModelSettings] = {}  # by clients, of those in `_models`; a reload keeps them
         self._models = {name: self._made(model) for name, model in settings.models.items()}
-        self._leaving: list[Model] = []  # no longer served under their name, still used
+        self._leaving: list[DaemonModel] = []  # no longer served under their name, still used
         self._one_load = asyncio.Lock()
         self._released = asyncio.Event()
         self._starting: list[PrivateSession] = []
@@ -54,8 +54,8 @@ class Models:
         self._loads = Threads("Loads", _MOST_LOADS, patience=math.inf)
         self._brought_templates = brought_templates()
 
-    def _made(self, settings: ModelSettings) -> Model:
-        model = Model(settings, self._open)
+    def _made(self, settings: ModelSettings) -> DaemonModel:
+        model = DaemonModel(settings, self._open)
         model.on_change = self._changed
         return model
 
@@ -74,7 +74,7 @@ class Models:
         """By the owner of the daemon, not by a client that brought it."""
         return name in self.settings.models
 
-    def find(self, name: str, path: str = "") -> Model:
+    def find(self, name: str, path: str = "") -> DaemonModel:
         """By its name, else by what it was made from."""
         if self.is_draining:
             raise ClosedError("The daemon is shutting down.")
@@ -97,7 +97,7 @@ class Models:
         finally:
             model.release()
 
-    def bring(self, name: str, path: str, options: dict[str, Any]) -> Model:
+    def bring(self, name: str, path: str, options: dict[str, Any]) -> DaemonModel:
         """The owner's, or what has that name and is made from something else; else the client's own.
 
         That one it shares with clients whose options are the same: another's mistakes are not its own.
@@ -108,7 +108,7 @@ class Models:
                 return model
         return self.add(path, options)
 
-    def add(self, model: str, options: dict[str, Any]) -> Model:
+    def add(self, model: str, options: dict[str, Any]) -> DaemonModel:
         """A model that a client brought, a path or a hub id; its name says nothing of where it lies.
 
         Known until nobody uses it and it has no processes.
@@ -156,7 +156,7 @@ class Models:
         return sum(model.is_held for model in self._every)
 
     @property
-    def _every(self) -> list[Model]:
+    def _every(self) -> list[DaemonModel]:
         return [*self._models.values(), *self._leaving]
 
     def preload(self) -> None:
@@ -177,7 +177,7 @@ class Models:
                 load.cancel()
             await asyncio.gather(*loads, return_exceptions=True)
 
-    async def _load_required(self, model: Model) -> None:
+    async def _load_required(self, model: DaemonModel) -> None:
         model.says_failures = False
         try:
             await model.load_once()
@@ -188,7 +188,7 @@ class Models:
 
     # --- room ------------------------------------------------------------------------------------------------------
 
-    async def _open(self, model: Model) -> PrivateSession:
+    async def _open(self, model: DaemonModel) -> PrivateSession:
         # What a hub, a disk or a stranger's files hold up here holds up this model alone.
         session = await self._loads.run(_read, model.settings)
         deadline = time.monotonic() + self.settings.load_wait
@@ -205,15 +205,15 @@ class Models:
         await self._load_adapters(model, session)  # other models need not wait for these
         return session
 
-    async def _under_the_limit(self, model: Model, deadline: float) -> None:
+    async def _under_the_limit(self, model: DaemonModel, deadline: float) -> None:
         most = self.settings.max_loaded
         while most is not None and len(self._others(model)) >= most:
             await self._make_room(model, f"max_loaded={most} models are loaded", deadline)
 
-    def _others(self, model: Model) -> list[Model]:
+    def _others(self, model: DaemonModel) -> list[DaemonModel]:
         return [other for other in self._every if other is not model and other.session is not None]
 
-    async def _make_room(self, model: Model, why: str, deadline: float) -> None:
+    async def _make_room(self, model: DaemonModel, why: str, deadline: float) -> None:
         """Returns when something has changed that may help."""
         idle = [other for other in self._others(model) if other.is_idle]
         if idle:
@@ -261,7 +261,7 @@ class Models:
             self._starting.remove(session)
         session.threads.brought = self._brought_templates
 
-    async def _load_adapters(self, model: Model, session: PrivateSession) -> None:
+    async def _load_adapters(self, model: DaemonModel, session: PrivateSession) -> None:
         """Those of the session before."""
         try:
             for name, path in model.adapters.items():
@@ -296,7 +296,7 @@ class Models:
         self.preload()
         return words
 
-    def _retire(self, model: Model) -> None:
+    def _retire(self, model: DaemonModel) -> None:
         model.is_stale = True
         self._leaving.append(model)
         model.settle()

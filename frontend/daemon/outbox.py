@@ -16,8 +16,8 @@ from ...protocol.wire import Message
 from ..requests.budget import BudgetError
 from ..session.loop_queue import LoopQueue
 from ..session.threads import Threads
-from .held import Held, pieces_of
-from .room import Room
+from .client_budget import ClientBudget
+from .daemon_request import DaemonRequest, pieces_of
 
 # Requests whose news make one frame, and bytes of news; and bytes that wait in the socket's own buffer before we wait.
 _GROUP, _GROUP_BYTES, _BUFFERED = 64, 1 << 20, 64 << 10
@@ -27,24 +27,28 @@ _UNREAD_SECONDS, _MUCH_UNREAD = 120.0, 1 << 20
 
 class Outbox:
     def __init__(
-        self, writer: asyncio.StreamWriter, room: Room, packing: Threads, on_over: Callable[[Held], object]
+        self,
+        writer: asyncio.StreamWriter,
+        budget: ClientBudget,
+        packing: Threads,
+        on_over: Callable[[DaemonRequest], object],
     ) -> None:
         """`on_over` hears of each request that has had its last word."""
         self._writer = writer
-        self._room = room
+        self._budget = budget
         self._packing = packing
         self._on_over = on_over
         writer.transport.set_write_buffer_limits(high=_BUFFERED)
         self._frames: deque[bytes] = deque()
         self._noted = LoopQueue(asyncio.get_running_loop(), self._collect)
-        self._fresh: dict[Held, None] = {}
+        self._fresh: dict[DaemonRequest, None] = {}
         self._wake = asyncio.Event()
         self._taken = asyncio.Event()  # a message was
 
     def say(self, message: Message) -> None:
         """From the loop; raises `BudgetError` where there is no room for it."""
         packed = frame(message)
-        self._room.take(len(packed))
+        self._budget.take(len(packed))
         self._frames.append(packed)
         self._wake.set()
 
@@ -59,24 +63,24 @@ class Outbox:
             self._taken.clear()
             await self._taken.wait()
 
-    def note(self, held: Held) -> None:
+    def note(self, request: DaemonRequest) -> None:
         """Something of this request has come; from any thread."""
-        self._noted.put(held)
+        self._noted.put(request)
 
-    def _collect(self, held: Held) -> None:
-        if not held.is_over:
-            self._charge(held)
-            if held.has_news:
-                self._fresh[held] = None
+    def _collect(self, request: DaemonRequest) -> None:
+        if not request.is_over:
+            self._charge(request)
+            if request.has_news:
+                self._fresh[request] = None
                 self._wake.set()
 
-    def _charge(self, held: Held) -> None:
+    def _charge(self, request: DaemonRequest) -> None:
         """For what has come of it; it ends where there is no room."""
         try:
-            held.keep(self._room)
+            request.keep(self._budget)
         except BudgetError as error:
-            held.refuse(error)
-            self._fresh[held] = None
+            request.refuse(error)
+            self._fresh[request] = None
             self._wake.set()
 
     async def run(self) -> None:
@@ -89,7 +93,7 @@ class Outbox:
                 self._writer.write(packed)
                 del packed
                 await self._drained()
-                self._room.give(charged)
+                self._budget.give(charged)
 
     def _message(self) -> tuple[bytes, int]:
         self._taken.set()
@@ -98,24 +102,24 @@ class Outbox:
 
     async def _news(self) -> tuple[bytes, int]:
         """Of some requests, and what they were charged for them."""
-        group: list[Held] = []
+        group: list[DaemonRequest] = []
         num_bytes = 0
         while self._fresh and len(group) < _GROUP and num_bytes < _GROUP_BYTES:
-            held = next(iter(self._fresh))
-            del self._fresh[held]
-            group.append(held)
-            num_bytes += held.charged - held.num_bytes
+            request = next(iter(self._fresh))
+            del self._fresh[request]
+            group.append(request)
+            num_bytes += request.charged - request.num_bytes
         # Many log-probabilities take long to be made objects.
         if num_bytes > _GROUP_BYTES:
-            packed = await self._packing.run(_packed, group, client=self._room.client)
+            packed = await self._packing.run(_packed, group, client=self._budget.client)
         else:
             packed = _packed(group)
-        given = sum(held.hand_over() for held in group)
-        for held in group:
-            if held.is_over:
-                self._on_over(held)
+        given = sum(request.hand_over() for request in group)
+        for request in group:
+            if request.is_over:
+                self._on_over(request)
             else:
-                self._charge(held)  # for what came after its news were taken, and was taken for charged
+                self._charge(request)  # for what came after its news were taken, and was taken for charged
         return packed, given
 
     async def _drained(self) -> None:
@@ -124,12 +128,13 @@ class Outbox:
                 async with asyncio.timeout(_UNREAD_SECONDS):
                     return await self._writer.drain()
             except TimeoutError:
-                unread = sum(held.charged - held.num_bytes for held in self._fresh) + sum(map(len, self._frames))
+                news = sum(request.charged - request.num_bytes for request in self._fresh)
+                unread = news + sum(map(len, self._frames))
                 if unread + self._writer.transport.get_write_buffer_size() > _MUCH_UNREAD:
                     raise PenstockError(
                         f"{unread >> 20:,} MiB of answers were left unread for {_UNREAD_SECONDS:.0f} s."
                     ) from None
 
 
-def _packed(group: list[Held]) -> bytes:
+def _packed(group: list[DaemonRequest]) -> bytes:
     return b"".join(map(frame, pieces_of(group)))

@@ -11,7 +11,7 @@ import math
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from ... import __version__
@@ -19,23 +19,43 @@ from ...protocol.attach import DaemonStatus, is_own_user
 from ...protocol.errors import PenstockError
 from ...protocol.utf8 import shown
 from ..console import logs, standard_error
+from ..models.model_files import require_known
 from ..requests.budget import Budget
 from ..requests.heap import give_large_blocks_back
 from ..session.threads import in_own_thread
 from .address import Address
-from .http_face import HttpFace
-from .judgement import require_models
-from .message_threads import MessageThreads
-from .models import Models
-from .questions import Answers
-from .served import Served
-from .settings import DaemonSettings
-from .strangers import make_room
+from .client_connection import ClientConnection, MessageThreads, limit_connections
+from .daemon_http import DaemonHttp
+from .models import DaemonModels
+from .questions import QuestionHandler
+from .settings import DaemonSettings, ModelSettings
 
+# A hub that doesn't answer within this time holds up nobody: the load itself finds out.
+_CHECK_SECONDS = 5.0
 # Clients that have been told of the end have so long to take their last words.
 _LAST_WORDS_SECONDS = 1.0
 # HTTP is cut so much later than requests are ended, which tells its clients why.
 _HTTP_SECONDS = 10.0
+
+
+async def require_models(models: Iterable[ModelSettings]) -> None:
+    """Raises why one of those can't be loaded without which there is no daemon."""
+    judging = [asyncio.create_task(_require(model)) for model in models if model.is_required]
+    if not judging:
+        return
+    done, late = await asyncio.wait(judging, timeout=_CHECK_SECONDS, return_when=asyncio.FIRST_EXCEPTION)
+    for task in late:
+        task.cancel()
+    await asyncio.gather(*late, return_exceptions=True)
+    for task in done:
+        task.result()
+
+
+async def _require(model: ModelSettings) -> None:
+    try:
+        await in_own_thread(require_known, model.config.model, model.config.revision)
+    except PenstockError as error:
+        raise type(error)(f"{model.name} could not be loaded: {error}") from error
 
 
 class Daemon:
@@ -61,7 +81,7 @@ class Daemon:
         self.budget = Budget.of_machine(settings.max_held_bytes, settings.max_client_bytes)
         self._threads = MessageThreads()
         self._started = time.time()
-        self._clients: dict[Served, None] = {}  # in the order in which they came
+        self._clients: dict[ClientConnection, None] = {}  # in the order in which they came
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = asyncio.Event()
         self._at_once = asyncio.Event()
@@ -70,10 +90,10 @@ class Daemon:
 
     async def run(self) -> None:
         give_large_blocks_back()
-        self.models = Models(self.settings)
+        self.models = DaemonModels(self.settings)
         self.models.on_change = self._look_whether_anyone_is_here
-        self._answers = Answers(self)
-        self._http = HttpFace(self.models, self.budget, is_foreground=self._is_foreground)
+        self._questions = QuestionHandler(self)
+        self._http = DaemonHttp(self.models, self.budget, is_foreground=self._is_foreground)
         with Address(self.address) as address:
             await require_models(self.settings.models.values())
             server = await asyncio.start_unix_server(self._serve, sock=address.listen())
@@ -113,8 +133,8 @@ class Daemon:
         if not is_own_user(writer.get_extra_info("socket")):
             writer.transport.abort()
             return
-        client = Served(reader, writer, self.models, self._answers, self.budget, self._threads)
-        if (refusal := make_room(self._clients)) is not None:
+        client = ClientConnection(reader, writer, self.models, self._questions, self.budget, self._threads)
+        if (refusal := limit_connections(self._clients)) is not None:
             await client.decline(refusal)
             return
         self._clients[client] = None

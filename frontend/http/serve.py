@@ -15,7 +15,7 @@ from .options import HttpOptions
 
 if TYPE_CHECKING:
     from ...protocol.attach import ModelStatus
-    from ..daemon.models import Models as DaemonModels
+    from ..daemon.models import DaemonModels
     from .models import Card, Model, ModelState
     from .server import HttpServer
 

@@ -16,7 +16,7 @@ _WAIT_SECONDS = 10.0
 _LOOK_AGAIN_SECONDS = 0.1
 
 
-class Room:
+class ClientBudget:
     def __init__(self, budget: Budget, client: str, has_running: Callable[[], bool], check: Callable[[], None]) -> None:
         """`check` raises where the client has gone."""
         self.client = client

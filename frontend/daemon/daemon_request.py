@@ -13,14 +13,14 @@ from ...protocol.wire import Message
 from ..requests.budget import BudgetError
 from ..requests.pending import Pending
 from ..session.private import PrivateSession
-from .room import Room
+from .client_budget import ClientBudget
 
 # Of a request, of each of its samples, and of each token of its prompt.
 _REQUEST_BYTES, _SAMPLE_BYTES, _TOKEN_BYTES = 4096, 2048, 48
 
 
 @dataclass(slots=True, eq=False)
-class Held:
+class DaemonRequest:
     number: int
     pending: Pending
     session: PrivateSession
@@ -42,16 +42,16 @@ class Held:
         is_to_end = pending.error is not None or self.refusal is not None or pending.is_finished
         return is_to_end or self.is_streamed
 
-    def keep(self, room: Room) -> None:
+    def keep(self, budget: ClientBudget) -> None:
         """Charge it, and what has come of its answer; raises `BudgetError` where there is no room."""
         if (more := self._uncharged) > 0:
-            room.take(more)
+            budget.take(more)
             self.charged += more
 
-    async def keep_when_free(self, room: Room) -> None:
+    async def keep_when_free(self, budget: ClientBudget) -> None:
         """The same, and wait for it."""
         more = self._uncharged
-        await room.take_when_free(more)
+        await budget.take_when_free(more)
         self.charged += more
 
     def refuse(self, error: BudgetError) -> None:
@@ -89,35 +89,35 @@ def refused(number: int, num_samples: int, code: int, message: str) -> Piece:
     return Piece(number, samples, True, None, 0, error_code=code, error_msg=message)
 
 
-def pieces_of(group: Sequence[Held]) -> Iterator[Message]:
+def pieces_of(group: Sequence[DaemonRequest]) -> Iterator[Message]:
     """What is new of them; those that end are over afterwards."""
     pieces = []
-    for held in group:
-        if held.is_over:
+    for request in group:
+        if request.is_over:
             continue
-        if held.refusal is not None:
-            pieces.append(refused(held.number, held.pending.prompt.params.n, 429, str(held.refusal)))
-            held.end()
-        elif held.pending.is_fresh:
-            pieces.append(_piece(held, held.session.take(held.pending)))
-        if held.pending.error is not None and not held.is_over:
-            held.end()
-            yield Failed([held.number], Failure.of(held.pending.error))
+        if request.refusal is not None:
+            pieces.append(refused(request.number, request.pending.prompt.params.n, 429, str(request.refusal)))
+            request.end()
+        elif request.pending.is_fresh:
+            pieces.append(_piece(request, request.session.take(request.pending)))
+        if request.pending.error is not None and not request.is_over:
+            request.end()
+            yield Failed([request.number], Failure.of(request.pending.error))
     if pieces:
         yield Pieces(pieces)
 
 
-def _piece(held: Held, output: RequestOutput) -> Piece:
-    is_first, held.has_begun = not held.has_begun, True
+def _piece(request: DaemonRequest, output: RequestOutput) -> Piece:
+    is_first, request.has_begun = not request.has_begun, True
     if output.finished:
-        held.end()
+        request.end()
     return Piece(
-        held.number,
+        request.number,
         output.outputs,
         output.finished,
         output.metrics,
         output.num_cached_tokens,
-        output.prompt if is_first and held.is_chat else None,
+        output.prompt if is_first and request.is_chat else None,
         column(output.prompt_token_ids) if is_first else b"",
         output.error_code,
         output.error_msg,

@@ -27,12 +27,12 @@ _GROUP, _GROUP_BYTES = 64, 1 << 20
 _MOST_VALUES = 1 << 20
 
 
-class _Numbered(msgspec.Struct, array_like=True):
+class _NumberOnly(msgspec.Struct, array_like=True):
     number: int
 
 
 @dataclass(slots=True)
-class Arrived:
+class PackedRequest:
     """A request that has come."""
 
     number: int
@@ -42,7 +42,7 @@ class Arrived:
 
 
 @dataclass(slots=True)
-class Wanted:
+class UnpackedRequest:
     """What was found in it."""
 
     number: int
@@ -52,7 +52,7 @@ class Wanted:
     num_bytes: int = 0  # of its parameters
 
 
-_number = msgspec.msgpack.Decoder(_Numbered)
+_number = msgspec.msgpack.Decoder(_NumberOnly)
 _request = msgspec.msgpack.Decoder(AskedRequest)
 _params = msgspec.msgpack.Decoder(SamplingParams)
 _beams = msgspec.msgpack.Decoder(BeamSearchParams | None)
@@ -60,7 +60,7 @@ _items = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _conversation = msgspec.msgpack.Decoder(AskedConversation)
 
 
-class _Shared(Generic[Value]):
+class _SharedParams(Generic[Value]):
     """What many requests of a message have in common: unpacked once, or refused once."""
 
     def __init__(self, packed: msgspec.Raw, decode: Callable[[msgspec.Raw], Value]) -> None:
@@ -83,24 +83,24 @@ class _Shared(Generic[Value]):
         return self._value
 
 
-_Measured = Arrived | _Shared[SamplingParams] | _Shared[BeamSearchParams | None]
+_Part = PackedRequest | _SharedParams[SamplingParams] | _SharedParams[BeamSearchParams | None]
 
 
-class Ask:
+class RequestBatch:
     """Raises from the constructor what nobody would send; then every request has a number."""
 
     def __init__(self, packed: PackedAsk) -> None:
         for items in (packed.requests, packed.params):
             if (length := array_length(memoryview(items))) > MOST_REQUESTS:
                 raise PenstockError(f"A message of {length:,} requests came, and {MOST_REQUESTS:,} are the most.")
-        self.requests = [Arrived(_number.decode(each).number, each) for each in _items.decode(packed.requests)]
-        self._params = [_Shared(each, _params.decode) for each in _items.decode(packed.params)]
-        self._beams = _Shared(packed.beams, _beams.decode)
+        self.requests = [PackedRequest(_number.decode(each).number, each) for each in _items.decode(packed.requests)]
+        self._params = [_SharedParams(each, _params.decode) for each in _items.decode(packed.params)]
+        self._beams = _SharedParams(packed.beams, _beams.decode)
 
     def measure(self) -> None:
         """What each part will take. Counting takes time, too, so a message is read no further than any client needs."""
         left = _MOST_VALUES
-        parts: tuple[_Measured, ...] = (self._beams, *self.requests, *self._params)
+        parts: tuple[_Part, ...] = (self._beams, *self.requests, *self._params)
         for one in parts:
             try:
                 if left <= 0:
@@ -112,9 +112,9 @@ class Ask:
                 one.refusal = str(error)
             left -= count
 
-    def groups(self) -> Iterator[list[Arrived]]:
+    def groups(self) -> Iterator[list[PackedRequest]]:
         """Few at a time, or little: what others ask for goes on in between."""
-        group: list[Arrived] = []
+        group: list[PackedRequest] = []
         num_bytes = 0
         for one in self.requests:
             if group and (len(group) == _GROUP or num_bytes + one.num_bytes > _GROUP_BYTES):
@@ -125,7 +125,9 @@ class Ask:
         if group:
             yield group
 
-    async def wanted(self, group: Sequence[Arrived], session: PrivateSession, client: Hashable) -> list[Wanted]:
+    async def unpacked(
+        self, group: Sequence[PackedRequest], session: PrivateSession, client: Hashable
+    ) -> list[UnpackedRequest]:
         """In their order, with texts in place of conversations."""
         found = await session.threads.texts.run(self._all_unpacked, group, client=client)
         conversations = [one.conversation for one in found if one.conversation is not None]
@@ -135,10 +137,10 @@ class Ask:
                 one.asked = replace(as_asked(next(texts), one.asked.params), beams=one.asked.beams)
         return found
 
-    def _all_unpacked(self, group: Sequence[Arrived]) -> list[Wanted]:
+    def _all_unpacked(self, group: Sequence[PackedRequest]) -> list[UnpackedRequest]:
         return [self._unpacked(one) for one in group]
 
-    def _unpacked(self, one: Arrived) -> Wanted:
+    def _unpacked(self, one: PackedRequest) -> UnpackedRequest:
         try:
             if one.refusal is not None:
                 raise RequestError(one.refusal)
@@ -147,9 +149,9 @@ class Ask:
                 raise RequestError(f"The request names parameters {request.params}; there are {len(self._params)}.")
             params = self._params[request.params]
             asked = _asked(request, params.unpacked(), self._beams.unpacked())
-            return Wanted(one.number, asked, request.conversation, request.is_streamed, params.num_bytes)
+            return UnpackedRequest(one.number, asked, request.conversation, request.is_streamed, params.num_bytes)
         except RequestError as error:
-            return Wanted(one.number, Asked(None, None, SamplingParams(), str(error)))
+            return UnpackedRequest(one.number, Asked(None, None, SamplingParams(), str(error)))
 
 
 def conversation_of(packed: msgspec.Raw) -> AskedConversation:

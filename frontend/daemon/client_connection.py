@@ -8,8 +8,11 @@ Knows nothing of models beyond a lease on one.
 
 import asyncio
 import itertools
+import math
 import select
+from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -31,47 +34,62 @@ from ...protocol.errors import ClosedError, ConfigError, PenstockError
 from ..console import logs
 from ..requests.budget import Budget, BudgetError
 from ..session.private import PrivateSession
+from ..session.threads import Threads
 from .agreement import disagreement
-from .asks import Ask
+from .client_budget import ClientBudget
 from .frames import Frame, Frames
-from .message_threads import MessageThreads
-from .model import Model
-from .models import Models, UnknownModelError
+from .model import DaemonModel
+from .models import DaemonModels, UnknownModelError
 from .outbox import Outbox
-from .questions import Answers
+from .questions import QuestionHandler
+from .request_batch import RequestBatch
 from .requests import Requests
-from .room import Room
 
 # Questions of a client whose answers it has not taken yet; then the client waits.
 _QUESTIONS = 16
 # Who is sent away has so long to hear why.
 _FAREWELL_SECONDS = 1.0
+# Connections that have not attached to a model. A client attaches at once, so few are waiting at any moment.
+_MOST_STRANGERS = 64
+# Each connection has descriptors, buffers and tasks; what it makes the daemon hold is charged to it besides.
+_MOST_CONNECTIONS = 512
 _numbers = itertools.count()
 
 
-class Served:
+@dataclass(slots=True)
+class MessageThreads:
+    """Shared by all connections, which take turns: some measure requests that came in, others pack answers.
+
+    There is no timeout: the requests were sent already, and the answers computed.
+    """
+
+    measuring: Threads = field(default_factory=lambda: Threads("Messages", 2, patience=math.inf))
+    packing: Threads = field(default_factory=lambda: Threads("Answers", 2, patience=math.inf))
+
+
+class ClientConnection:
     def __init__(
         self,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
-        models: Models,
-        answers: Answers,
+        models: DaemonModels,
+        questions: QuestionHandler,
         budget: Budget,
         threads: MessageThreads,
     ) -> None:
         self.models = models
-        self.model: Model | None = None
-        self._answers = answers
+        self.model: DaemonModel | None = None
+        self._questions = questions
         self._writer = writer
         self._asking: set[asyncio.Task[None]] = set()
         self._num_unanswered = 0  # frames that were read and are not worked off
         self._heard = asyncio.Event()  # something came, and may take its time
         # Each connection is a client of its own: it has its share of the budget, and its turns at the engines.
         client = f"connection {next(_numbers)}"
-        self._room = Room(budget, client, lambda: self.num_running > 0, self._check_whether_gone)
-        self._frames = Frames(reader, self._room, lambda: self.model is not None or self._num_unanswered > 0)
-        self._outbox = Outbox(writer, self._room, threads.packing, lambda held: self._requests.forget(held))
-        self._requests = Requests(models, self._room, self._outbox, threads.measuring)
+        self._budget = ClientBudget(budget, client, lambda: self.num_running > 0, self._check_whether_gone)
+        self._frames = Frames(reader, self._budget, lambda: self.model is not None or self._num_unanswered > 0)
+        self._outbox = Outbox(writer, self._budget, threads.packing, lambda request: self._requests.forget(request))
+        self._requests = Requests(models, self._budget, self._outbox, threads.measuring)
 
     @property
     def is_stranger(self) -> bool:
@@ -112,7 +130,7 @@ class Served:
             if self.model is not None:
                 self.model.release()
             await self._say_farewell(error)
-            self._room.close()
+            self._budget.close()
             self.hang_up()
 
     async def _say_farewell(self, error: BaseException | None) -> None:
@@ -161,7 +179,7 @@ class Served:
         if isinstance(message, Attach):
             await self._attach(message)
         elif isinstance(message, PackedAsk):
-            await self._requests.ask(Ask(message), self.model)
+            await self._requests.ask(RequestBatch(message), self.model)
         elif isinstance(message, Drop):
             self._requests.drop(message.numbers)
         elif isinstance(message, Cancel):
@@ -171,7 +189,7 @@ class Served:
     def _give_back(self, found: Frame) -> None:
         """It is worked off."""
         self._num_unanswered -= 1
-        self._room.give(found.num_bytes)
+        self._budget.give(found.num_bytes)
 
     async def _say_that_we_work(self) -> None:
         """As long as the client waits for anything."""
@@ -194,7 +212,7 @@ class Served:
 
     async def _answer(self, found: Frame) -> None:
         try:
-            await self._answers.answer(found.message, self.model, self._outbox.say, self._room)
+            await self._questions.answer(found.message, self.model, self._outbox.say, self._budget)
             await self._outbox.told()
         except BudgetError:  # it doesn't read what it was told before
             self.hang_up()
@@ -225,7 +243,7 @@ class Served:
             )
         )
 
-    async def _found(self, message: Attach) -> tuple[PrivateSession, Model]:
+    async def _found(self, message: Attach) -> tuple[PrivateSession, DaemonModel]:
         """The model with a lease on it, loaded, and as the client wants it."""
         if message.protocol != ATTACH_PROTOCOL:
             raise _Disagreement("The daemon runs another version of Penstock; restart it with this one.")
@@ -251,3 +269,17 @@ class Served:
 
 class _Disagreement(Exception):
     """This daemon's model is not what the client asked for; a tree of its own would be."""
+
+
+def limit_connections(connections: Iterable[ClientConnection]) -> str | None:
+    """Make room for one more connection; returns the reason where there is none.
+
+    `connections` stand in the order in which they came: of those that have not attached, the oldest is closed.
+    """
+    every = list(connections)
+    strangers = [connection for connection in every if connection.is_stranger]
+    if len(every) >= _MOST_CONNECTIONS and not strangers:
+        return f"The daemon has {_MOST_CONNECTIONS} clients, which is the most. Try again when some of them have left."
+    if len(strangers) >= _MOST_STRANGERS or len(every) >= _MOST_CONNECTIONS:
+        strangers[0].hang_up()
+    return None

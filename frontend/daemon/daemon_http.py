@@ -14,14 +14,14 @@ from ...protocol.errors import ConfigError
 from ..console import logs
 from ..http.options import DEFAULT_ADDRESS, HttpOptions
 from ..requests.budget import Budget
-from .models import Models
+from .models import DaemonModels
 
 if TYPE_CHECKING:
     from ..http.server import HttpServer
 
 
-class HttpFace:
-    def __init__(self, models: Models, budget: Budget, *, is_foreground: bool = False) -> None:
+class DaemonHttp:
+    def __init__(self, models: DaemonModels, budget: Budget, *, is_foreground: bool = False) -> None:
         self._models = models
         self._budget = budget
         self._is_foreground = is_foreground
