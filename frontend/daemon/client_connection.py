@@ -1,9 +1,8 @@
-"""One client of the daemon, from its first frame to the end of its stream.
+"""Serves one client of the daemon, from its first frame to the end of its stream.
 
-Four tasks: one reads frames, one works them off in their order, one writes, one says that we are still at it. When any
-of them ends, which the end of the client's stream makes happen however it came, all requests of the client are aborted
-and its lease is given back, and with it all that it made the daemon hold.
-Knows nothing of models beyond a lease on one.
+Four tasks run for it: one reads frames, one handles them in their order, one writes, and one tells the client that we
+are still working. When any of them ends, as they do when the stream ends for whatever reason, all requests of the
+client are aborted, its lease is released, and its budget is given back.
 """
 
 import asyncio
@@ -45,9 +44,9 @@ from .questions import QuestionHandler
 from .request_batch import RequestBatch
 from .requests import Requests
 
-# Questions of a client whose answers it has not taken yet; then the client waits.
+# The most questions whose answers a client has not read yet; with more, the client waits.
 _QUESTIONS = 16
-# Who is sent away has so long to hear why.
+# How long a client that is disconnected has to read why.
 _FAREWELL_SECONDS = 1.0
 # Connections that have not attached to a model. A client attaches at once, so few are waiting at any moment.
 _MOST_STRANGERS = 64
@@ -82,9 +81,9 @@ class ClientConnection:
         self._questions = questions
         self._writer = writer
         self._asking: set[asyncio.Task[None]] = set()
-        self._num_unanswered = 0  # frames that were read and are not worked off
-        self._heard = asyncio.Event()  # something came, and may take its time
-        # Each connection is a client of its own: it has its share of the budget, and its turns at the engines.
+        self._num_unanswered = 0  # frames that were read and are not handled yet
+        self._heard = asyncio.Event()  # a frame has come, which may take long to handle
+        # Each connection counts as a client: it has its own share of the budget, and its own turns at the engines.
         client = f"connection {next(_numbers)}"
         self._budget = ClientBudget(budget, client, lambda: self.num_running > 0, self._check_whether_gone)
         self._frames = Frames(reader, self._budget, lambda: self.model is not None or self._num_unanswered > 0)
@@ -93,7 +92,7 @@ class ClientConnection:
 
     @property
     def is_stranger(self) -> bool:
-        """It has not attached, and has not been sent away."""
+        """It has not attached to a model, and is not being disconnected."""
         return self.model is None and not self._writer.transport.is_closing()
 
     @property
@@ -101,11 +100,11 @@ class ClientConnection:
         return len(self._requests)
 
     def hang_up(self) -> None:
-        """Ends `run` as the client's own end does."""
+        """Make `run` end, as it does when the client leaves."""
         self._writer.transport.abort()
 
     async def decline(self, sentence: str) -> None:
-        """Instead of `run`."""
+        """Refuse the client; called instead of `run`."""
         await self._say_farewell(PenstockError(sentence))
         self.hang_up()
 
@@ -126,7 +125,7 @@ class ClientConnection:
                 task.cancel()
             self._requests.drop_all()
             await asyncio.gather(*tasks, *self._asking, return_exceptions=True)
-            self._requests.drop_all()  # what was admitted meanwhile
+            self._requests.drop_all()  # requests that were admitted meanwhile
             if self.model is not None:
                 self.model.release()
             await self._say_farewell(error)
@@ -134,7 +133,7 @@ class ClientConnection:
             self.hang_up()
 
     async def _say_farewell(self, error: BaseException | None) -> None:
-        """To who is sent away. Who has gone by itself, and who doesn't read, hears nothing."""
+        """Tell a client why it is disconnected, unless it has left by itself or doesn't read."""
         if error is None or isinstance(error, (asyncio.IncompleteReadError, ConnectionError)):
             return
         if self._writer.transport.is_closing():
@@ -148,7 +147,7 @@ class ClientConnection:
                 await self._writer.wait_closed()
 
     def _check_whether_gone(self) -> None:
-        """While nothing is read its end is not heard of."""
+        """Raise if the client has closed its end, which goes unnoticed while we don't read."""
         poll = select.poll()
         poll.register(self._writer.get_extra_info("socket"), select.POLLRDHUP)
         if poll.poll(0):
@@ -157,9 +156,9 @@ class ClientConnection:
     # --- frames ------------------------------------------------------------------------------------------------------
 
     async def _read(self, frames: "asyncio.Queue[Frame]") -> None:
-        """Until the client's stream ends, which raises."""
+        """Read until the client's stream ends, which raises."""
         while True:
-            await self._read_one(frames)  # in a call of its own, which keeps nothing of it for the next one's time
+            await self._read_one(frames)  # a call of its own, so that no local variable keeps the last frame alive
 
     async def _read_one(self, frames: "asyncio.Queue[Frame]") -> None:
         found = await self._frames.next()
@@ -169,9 +168,9 @@ class ClientConnection:
 
     async def _work(self, frames: "asyncio.Queue[Frame]") -> None:
         while True:
-            await self._work_off(await frames.get())
+            await self._handle(await frames.get())
 
-    async def _work_off(self, found: Frame) -> None:
+    async def _handle(self, found: Frame) -> None:
         message = found.message
         if isinstance(message, PackedQuestion):
             await self._begin_answer(found)
@@ -184,26 +183,26 @@ class ClientConnection:
             self._requests.drop(message.numbers)
         elif isinstance(message, Cancel):
             self._requests.cancel(message.numbers)
-        self._give_back(found)
+        self._finish(found)
 
-    def _give_back(self, found: Frame) -> None:
-        """It is worked off."""
+    def _finish(self, found: Frame) -> None:
+        """The frame is handled: give back its charge."""
         self._num_unanswered -= 1
         self._budget.give(found.num_bytes)
 
     async def _say_that_we_work(self) -> None:
-        """As long as the client waits for anything."""
+        """Send `StillWorking` now and then, as long as the client waits for anything."""
         while True:
             await self._heard.wait()
             await asyncio.sleep(WORD_SECONDS)
             if self._num_unanswered or self.num_running or self._asking:
-                with suppress(BudgetError):  # it has left enough unread to see that
+                with suppress(BudgetError):  # the client has enough unread messages to see that
                     self._outbox.say_anything(StillWorking())
             else:
                 self._heard.clear()
 
     async def _begin_answer(self, found: Frame) -> None:
-        """Beside the requests: an adapter takes its time. Who asks and does not read comes to wait."""
+        """Answer in a task of its own, since some answers take long. A client that doesn't read them has to wait."""
         if len(self._asking) >= _QUESTIONS:
             await asyncio.wait(self._asking, return_when=asyncio.FIRST_COMPLETED)
         task = asyncio.create_task(self._answer(found))
@@ -214,10 +213,10 @@ class ClientConnection:
         try:
             await self._questions.answer(found.message, self.model, self._outbox.say, self._budget)
             await self._outbox.told()
-        except BudgetError:  # it doesn't read what it was told before
+        except BudgetError:  # the client doesn't read earlier answers
             self.hang_up()
         finally:
-            self._give_back(found)
+            self._finish(found)
 
     # --- attaching ---------------------------------------------------------------------------------------------------
 
@@ -244,12 +243,12 @@ class ClientConnection:
         )
 
     async def _found(self, message: Attach) -> tuple[PrivateSession, DaemonModel]:
-        """The model with a lease on it, loaded, and as the client wants it."""
+        """The model that the client wants, leased and loaded."""
         if message.protocol != ATTACH_PROTOCOL:
             raise _Disagreement("The daemon runs another version of Penstock; restart it with this one.")
         if self.model is not None:
             raise _Disagreement("This connection has a model already.")
-        self._outbox.say(StillWorking())  # at once: who doesn't hear it looks for another model
+        self._outbox.say(StillWorking())  # at once: a client that hears nothing looks for another model
         if message.may_add:
             model = self.models.bring(message.model, message.path, message.options)
         else:
@@ -260,7 +259,7 @@ class ClientConnection:
             session = await model.ready()
             if words := disagreement(model.settings.config, session.config, session.door.plan, message.options):
                 raise _Disagreement(words)
-        except BaseException:  # it is a stranger again
+        except BaseException:  # the client has no model again
             self.model = None
             model.release()
             raise

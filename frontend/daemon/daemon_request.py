@@ -1,7 +1,4 @@
-"""One request of a client, as the daemon holds it: the client's number, and the `Pending` of the model's session.
-
-Knows nothing of sockets.
-"""
+"""A request that a client of the daemon has sent: its number there, and its `Pending` in the model's session."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,7 +12,7 @@ from ..requests.pending import Pending
 from ..session.private import PrivateSession
 from .client_budget import ClientBudget
 
-# Of a request, of each of its samples, and of each token of its prompt.
+# What a request takes, each of its samples, and each token of its prompt.
 _REQUEST_BYTES, _SAMPLE_BYTES, _TOKEN_BYTES = 4096, 2048, 48
 
 
@@ -25,10 +22,10 @@ class DaemonRequest:
     pending: Pending
     session: PrivateSession
     is_streamed: bool
-    is_chat: bool  # its text was made here, and the client is told
-    # `charged` is what its client is charged for it: its own `num_bytes` until it is over, and its answer as far as it
-    # has come and nobody has taken it. `keep` makes that so, and is called whenever something has come; `hand_over`
-    # returns what is charged for an answer that was taken, which stays charged until the socket has it.
+    is_chat: bool  # its prompt was rendered here, and is sent to the client
+    # `charged` is what its client is charged for it: `num_bytes` until the request is over, and the part of its answer
+    # that was not sent yet. `keep` brings it up to date and is called whenever news have come. `hand_over` returns what
+    # was charged for the news that were taken; they stay charged until the socket has them.
     num_bytes: int = 0
     charged: int = 0
     refusal: BudgetError | None = None  # there is no room for it, or for its answer
@@ -37,25 +34,25 @@ class DaemonRequest:
 
     @property
     def has_news(self) -> bool:
-        """A batch call is told at the end."""
+        """Whether there is something to send; where it isn't streamed, only at its end."""
         pending = self.pending
         is_to_end = pending.error is not None or self.refusal is not None or pending.is_finished
         return is_to_end or self.is_streamed
 
     def keep(self, budget: ClientBudget) -> None:
-        """Charge it, and what has come of its answer; raises `BudgetError` where there is no room."""
+        """Charge the request, and what has come of its answer; raises `BudgetError` where there is no room."""
         if (more := self._uncharged) > 0:
             budget.take(more)
             self.charged += more
 
     async def keep_when_free(self, budget: ClientBudget) -> None:
-        """The same, and wait for it."""
+        """The same, but wait for room."""
         more = self._uncharged
         await budget.take_when_free(more)
         self.charged += more
 
     def refuse(self, error: BudgetError) -> None:
-        """End it: what has come of it is not told."""
+        """End it; what has come of its answer is not sent."""
         if self.refusal is None:
             self.refusal = error
             self.session.transport.abort([self.pending])
@@ -65,32 +62,32 @@ class DaemonRequest:
         return self.num_bytes + self.pending.num_bytes - self.charged
 
     def hand_over(self) -> int:
-        """Its news were taken: what it was charged for them, to be given back with the frame that they became.
+        """The charge for news that were just taken, to be given back once their frame is sent.
 
-        What has come since is not charged, then, until `keep`.
+        News that have come since are not charged until the next `keep`.
         """
         kept = 0 if self.is_over else self.num_bytes
         given, self.charged = self.charged - kept, kept
         return given
 
     def end(self) -> None:
-        """Its last word is said, or nobody waits for one. It and the `Pending` knew one another until now."""
+        """Nothing more is sent. Its `Pending` forgets it, so that neither keeps the other alive."""
         self.is_over = True
         self.pending.notify = _nobody
 
 
 def _nobody(pending: Pending) -> None:
-    """To be told."""
+    """Nobody is to be notified."""
 
 
 def refused(number: int, num_samples: int, code: int, message: str) -> Piece:
-    """The last word of a request that gets no answer, or no more of one."""
+    """The last piece of a request that gets no answer, or no more of one."""
     samples = [CompletionOutput(index, finish_reason="error") for index in range(num_samples)]
     return Piece(number, samples, True, None, 0, error_code=code, error_msg=message)
 
 
 def pieces_of(group: Sequence[DaemonRequest]) -> Iterator[Message]:
-    """What is new of them; those that end are over afterwards."""
+    """Messages with the news of these requests; those that have ended are over afterwards."""
     pieces = []
     for request in group:
         if request.is_over:

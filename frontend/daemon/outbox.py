@@ -1,9 +1,8 @@
-"""What a client is still to be told: answers, and requests that have news. All of it is charged to the client.
+"""Messages and requests with news that are still to be sent to a client, all of it charged to the client.
 
-A request that has news is noted once, however often it has some: what it says is taken when the socket takes it, and
-until then its deltas are merged. So a client that reads slowly costs no more than its answers, and delays nobody; one
-that reads nothing at all is sent away when that has become much. Noted from any thread. Knows nothing of what the
-messages mean.
+A request with news is noted once, however often it has some: its deltas are merged until the socket can take them. So a
+client that reads slowly costs no more than its answers and delays nobody; one that reads nothing at all is disconnected
+once much is unread. Requests can be noted from any thread.
 """
 
 import asyncio
@@ -19,9 +18,9 @@ from ..session.threads import Threads
 from .client_budget import ClientBudget
 from .daemon_request import DaemonRequest, pieces_of
 
-# Requests whose news make one frame, and bytes of news; and bytes that wait in the socket's own buffer before we wait.
+# Limits of one frame, in requests and in bytes of news; and of bytes in the socket's own buffer before we wait.
 _GROUP, _GROUP_BYTES, _BUFFERED = 64, 1 << 20, 64 << 10
-# Who has read nothing for so long, and has left more than that unread.
+# A client is disconnected if it has read nothing for so long, and has left more than that unread.
 _UNREAD_SECONDS, _MUCH_UNREAD = 120.0, 1 << 20
 
 
@@ -33,7 +32,7 @@ class Outbox:
         packing: Threads,
         on_over: Callable[[DaemonRequest], object],
     ) -> None:
-        """`on_over` hears of each request that has had its last word."""
+        """`on_over` is called for each request of which nothing more is sent."""
         self._writer = writer
         self._budget = budget
         self._packing = packing
@@ -43,28 +42,28 @@ class Outbox:
         self._noted = LoopQueue(asyncio.get_running_loop(), self._collect)
         self._fresh: dict[DaemonRequest, None] = {}
         self._wake = asyncio.Event()
-        self._taken = asyncio.Event()  # a message was
+        self._taken = asyncio.Event()  # a message was taken from `_frames`
 
     def say(self, message: Message) -> None:
-        """From the loop; raises `BudgetError` where there is no room for it."""
+        """Queue a message, from the loop; raises `BudgetError` if there is no room for it."""
         packed = frame(message)
         self._budget.take(len(packed))
         self._frames.append(packed)
         self._wake.set()
 
     def say_anything(self, message: Message) -> None:
-        """From the loop: this, unless there is something to say anyway."""
+        """Queue a message, from the loop, unless something else is about to be sent anyway."""
         if not self._frames and not self._fresh:
             self.say(message)
 
     async def told(self) -> None:
-        """Wait until the socket has taken all messages so far."""
+        """Wait until all queued messages have been taken for sending."""
         while self._frames:
             self._taken.clear()
             await self._taken.wait()
 
     def note(self, request: DaemonRequest) -> None:
-        """Something of this request has come; from any thread."""
+        """Note that a request has news; from any thread."""
         self._noted.put(request)
 
     def _collect(self, request: DaemonRequest) -> None:
@@ -75,7 +74,7 @@ class Outbox:
                 self._wake.set()
 
     def _charge(self, request: DaemonRequest) -> None:
-        """For what has come of it; it ends where there is no room."""
+        """Charge what has come of its answer; if there is no room, the request ends."""
         try:
             request.keep(self._budget)
         except BudgetError as error:
@@ -101,7 +100,7 @@ class Outbox:
         return packed, len(packed)
 
     async def _news(self) -> tuple[bytes, int]:
-        """Of some requests, and what they were charged for them."""
+        """A frame with the news of some requests, and what was charged for them."""
         group: list[DaemonRequest] = []
         num_bytes = 0
         while self._fresh and len(group) < _GROUP and num_bytes < _GROUP_BYTES:
@@ -109,7 +108,7 @@ class Outbox:
             del self._fresh[request]
             group.append(request)
             num_bytes += request.charged - request.num_bytes
-        # Many log-probabilities take long to be made objects.
+        # Packing many log-probabilities takes long, so a thread does it.
         if num_bytes > _GROUP_BYTES:
             packed = await self._packing.run(_packed, group, client=self._budget.client)
         else:
@@ -119,7 +118,7 @@ class Outbox:
             if request.is_over:
                 self._on_over(request)
             else:
-                self._charge(request)  # for what came after its news were taken, and was taken for charged
+                self._charge(request)  # news that came after the others were taken
         return packed, given
 
     async def _drained(self) -> None:

@@ -1,6 +1,6 @@
-"""Answers to what clients ask besides answers to prompts: figures, rendered text, adapters, the daemon itself.
+"""Answers clients' questions other than prompts: statistics, rendered text, adapters, and the daemon's own state.
 
-A table: question → who answers it. Knows nothing of sockets.
+Two tables map each type of question to the function that answers it.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ from .request_batch import conversation_of
 
 
 class Owner(Protocol):
-    """The daemon, as those who ask see it."""
+    """What questions need of the daemon."""
 
     async def status(self) -> DaemonStatus: ...
     async def reload(self) -> str: ...
@@ -66,7 +66,7 @@ class QuestionHandler:
                 say(await self._of_a_model[type(question)](question, model, budget))
         except PenstockError as error:
             say(Answer(question.query, Failure.of(error)))
-        except (OSError, ValueError, LookupError, TypeError) as error:  # of a path or a name that can be none
+        except (OSError, ValueError, LookupError, TypeError) as error:  # as for a path or a name that is not valid
             say(Answer(question.query, Failure.of(PenstockError(f"{type(error).__name__}: {error}"))))
 
     async def _status(self, question: AskStatus) -> Answer:
@@ -87,7 +87,7 @@ async def _stats(question: AskStats, model: DaemonModel, budget: ClientBudget) -
 
 
 async def _render(question: PackedRender, model: DaemonModel, budget: ClientBudget) -> Answer:
-    """What it becomes unpacked is charged besides the question, and the text with the answer."""
+    """The unpacked conversation is charged besides the question; the text is charged with the answer."""
     session, packed = await model.ready(), question.conversation
     texts, client = session.threads.texts, budget.client
     async with budget.taken(await texts.run(unpacked_bytes, memoryview(packed), client=client)):

@@ -1,6 +1,6 @@
-"""An `Ask` taken apart, a request at a time: what is wrong with one ends that one alone.
+"""Unpacks the requests of one `Ask` message, each by itself, so that an error in one refuses that one alone.
 
-Unpacks and renders in threads. Knows nothing of engines.
+Unpacking and rendering run in threads.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -23,7 +23,7 @@ Value = TypeVar("Value")
 
 # Requests that are unpacked, rendered and cut into tokens together.
 _GROUP, _GROUP_BYTES = 64, 1 << 20
-# Of all requests of a message with their parameters: `LLM` sends a MiB at a time.
+# The most values in a message, with its requests' parameters: `LLM` sends a MiB at a time.
 _MOST_VALUES = 1 << 20
 
 
@@ -33,17 +33,17 @@ class _NumberOnly(msgspec.Struct, array_like=True):
 
 @dataclass(slots=True)
 class PackedRequest:
-    """A request that has come."""
+    """A request that has arrived, still packed."""
 
     number: int
     packed: msgspec.Raw
-    num_bytes: int = 0  # that it will take unpacked
+    num_bytes: int = 0  # it will take unpacked
     refusal: str | None = None
 
 
 @dataclass(slots=True)
 class UnpackedRequest:
-    """What was found in it."""
+    """The request that a `PackedRequest` holds, or why it was refused."""
 
     number: int
     asked: Asked
@@ -61,7 +61,7 @@ _conversation = msgspec.msgpack.Decoder(AskedConversation)
 
 
 class _SharedParams(Generic[Value]):
-    """What many requests of a message have in common: unpacked once, or refused once."""
+    """Parameters that many requests of a message share: unpacked once, or refused once."""
 
     def __init__(self, packed: msgspec.Raw, decode: Callable[[msgspec.Raw], Value]) -> None:
         self.packed = packed
@@ -87,7 +87,7 @@ _Part = PackedRequest | _SharedParams[SamplingParams] | _SharedParams[BeamSearch
 
 
 class RequestBatch:
-    """Raises from the constructor what nobody would send; then every request has a number."""
+    """The constructor raises for a message that no honest client would send; after it every request has a number."""
 
     def __init__(self, packed: PackedAsk) -> None:
         for items in (packed.requests, packed.params):
@@ -98,7 +98,7 @@ class RequestBatch:
         self._beams = _SharedParams(packed.beams, _beams.decode)
 
     def measure(self) -> None:
-        """What each part will take. Counting takes time, too, so a message is read no further than any client needs."""
+        """Compute what each part takes unpacked. Counting stops at `_MOST_VALUES`, since it takes time as well."""
         left = _MOST_VALUES
         parts: tuple[_Part, ...] = (self._beams, *self.requests, *self._params)
         for one in parts:
@@ -113,7 +113,7 @@ class RequestBatch:
             left -= count
 
     def groups(self) -> Iterator[list[PackedRequest]]:
-        """Few at a time, or little: what others ask for goes on in between."""
+        """The requests in small groups, so that other clients' requests are served in between."""
         group: list[PackedRequest] = []
         num_bytes = 0
         for one in self.requests:
@@ -128,7 +128,7 @@ class RequestBatch:
     async def unpacked(
         self, group: Sequence[PackedRequest], session: PrivateSession, client: Hashable
     ) -> list[UnpackedRequest]:
-        """In their order, with texts in place of conversations."""
+        """The unpacked requests in their order, with rendered texts in place of conversations."""
         found = await session.threads.texts.run(self._all_unpacked, group, client=client)
         conversations = [one.conversation for one in found if one.conversation is not None]
         texts = iter(await rendered(session, conversations, client))
@@ -155,7 +155,7 @@ class RequestBatch:
 
 
 def conversation_of(packed: msgspec.Raw) -> AskedConversation:
-    """Raises `RequestError` where it is none. It was measured before."""
+    """The conversation, which was measured before; raises `RequestError` if it isn't a valid one."""
     return _checked(_conversation.decode, packed)
 
 
@@ -164,7 +164,7 @@ def _checked(decode: Callable[[msgspec.Raw], Value], packed: msgspec.Raw) -> Val
         return decode(packed)
     except RecursionError:
         raise RequestError("The request can't be read: its values are nested too deep.") from None
-    except Exception as error:  # a rule's, where a value is of a kind that it doesn't expect
+    except Exception as error:  # of a parameter's rule, given a value of a type that it doesn't expect
         raise RequestError(f"The request can't be read: {error}") from error
 
 

@@ -1,7 +1,4 @@
-"""The requests of one client: admitted a group at a time, held until their last word is said, dropped when it leaves.
-
-Knows nothing of frames, and of models no more than the session of one.
-"""
+"""The requests of one client: admitted a group at a time, and dropped when the client leaves."""
 
 import itertools
 from collections import defaultdict
@@ -23,7 +20,7 @@ from .request_batch import PackedRequest, RequestBatch, UnpackedRequest
 
 class Requests:
     def __init__(self, models: DaemonModels, budget: ClientBudget, outbox: Outbox, measuring: Threads) -> None:
-        self.seed: int | None = None  # the client's own, for requests that bring none
+        self.seed: int | None = None  # the client's own, for requests without a seed
         self._seeds = itertools.count()
         self._models = models
         self._budget = budget
@@ -35,7 +32,7 @@ class Requests:
         return len(self._running)
 
     async def ask(self, batch: RequestBatch, model: DaemonModel | None) -> None:
-        """A group at a time: what others ask for comes in between, and what there is no room for waits."""
+        """Admit a batch in groups: other clients come in between, and a group waits until there is room for it."""
         await self._measuring.run(batch.measure, client=self._budget.client)
         for group in batch.groups():
             numbers = self._own_numbers(group)
@@ -51,7 +48,7 @@ class Requests:
                 self.drop(numbers)
 
     def _own_numbers(self, group: list[PackedRequest]) -> list[int]:
-        """Those that no other request has. One that has another's is refused: what is said could be of either."""
+        """The group's numbers; a request whose number another one has is refused, as its news could be either's."""
         numbers: dict[int, None] = {}
         for one in group:
             if one.number in self._running or one.number in numbers:
@@ -76,7 +73,7 @@ class Requests:
             self._budget.give(num_bytes)
 
     async def _submit(self, admitted: list[DaemonRequest], session: PrivateSession) -> None:
-        """Those for which there is room; before one waits for it, those before it are on their way."""
+        """Submit what there is room for. Before a request waits for room, those before it are submitted."""
         ready: list[DaemonRequest] = []
         for request in admitted:
             try:
@@ -99,7 +96,7 @@ class Requests:
             request.refuse(error)
 
     def _admitted(self, unpacked: list[UnpackedRequest], session: PrivateSession) -> list[DaemonRequest]:
-        """Tokenized and checked; in a thread."""
+        """Tokenize and check the requests; runs in a thread."""
         # Seeds are counted for each client, across restarts of the tree.
         door = session.door.counting_for(self.seed, self._seeds).of(self._budget.client)
         by_pending: dict[int, DaemonRequest] = {}
@@ -130,7 +127,7 @@ class Requests:
             session.transport.abort(pendings)
 
     def drop_all(self) -> None:
-        """Nobody waits for their answers any more."""
+        """Abort all requests, because the client has left."""
         self.drop(list(self._running))
 
     def cancel(self, numbers: list[int]) -> None:
