@@ -1,7 +1,4 @@
-"""The OpenAPI document, made from the table of operations and the structs that validate what comes and goes.
-
-Knows nothing of what the operations do.
-"""
+"""The OpenAPI document, made from the table of operations and the structs of their bodies."""
 
 from typing import Any
 

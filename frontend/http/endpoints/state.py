@@ -1,4 +1,4 @@
-"""What there is and how it does: the list of models, health, figures."""
+"""The list of models, their health, and metrics."""
 
 import asyncio
 from collections.abc import Collection, Mapping
@@ -12,11 +12,11 @@ from ....protocol.errors import PenstockError
 from ....protocol.stats import Stats
 from ..endpoint import Call
 from ..errors import without_paths
-from ..models import Card, ModelState, UnknownModel, unknown_model
+from ..models import ModelNotServedError, ModelState, ServedName, unknown_model
 from ..reply import Reply
 from ..schemas.others import Alive, Fault, Health, LastError, ModelCard, ModelList
 
-# How long processes have to answer whether they are there, and engines to tell their figures.
+# How long processes may take to answer a health check, and engines to give their statistics.
 _ANSWER_SECONDS, _FIGURES_SECONDS = 5.0, 2.0
 # States of models that will answer in a while.
 _COMING = ("loading", "restarting")
@@ -31,10 +31,10 @@ async def model(call: Call, body: None) -> Reply:
     for card in cards:
         if card.name == call.named:
             return Reply.of(_as_told(card))
-    raise UnknownModel(unknown_model(call.named, [card.name for card in cards]))
+    raise ModelNotServedError(unknown_model(call.named, [card.name for card in cards]))
 
 
-def _as_told(card: Card) -> ModelCard:
+def _as_told(card: ServedName) -> ModelCard:
     return ModelCard(
         id=card.name,
         created=card.created,
@@ -45,12 +45,12 @@ def _as_told(card: Card) -> ModelCard:
 
 
 async def ping(call: Call, body: None) -> Reply:
-    """For who would restart a server that is stuck, and should not restart one that loads."""
+    """For monitors that restart a server which is stuck, but should not restart one that is loading."""
     return Reply.of(Alive(status="ok"))
 
 
 async def health(call: Call, body: None) -> Reply:
-    """Every process of every loaded model answers this very question; a step that is running may end first."""
+    """Ask every process of every loaded model; a running step may end before they answer."""
     models = call.server.models
     try:
         found = await asyncio.wait_for(models.silent(_ANSWER_SECONDS), 2 * _ANSWER_SECONDS)
@@ -76,7 +76,7 @@ def _unwell(
     states: Mapping[str, ModelState],
     silent: Collection[str] = (),
 ) -> Reply:
-    """As an error, which llama.cpp's clients look for, and with every model's state."""
+    """A 503 with an error, which llama.cpp's clients look for, and with every model's state."""
     told = {name: each for name, each in states.items() if each.reason and each.state in ("failed", *_COMING)}
     body = Health(
         status=status,
@@ -101,14 +101,14 @@ def _last_errors(states: Mapping[str, ModelState]) -> dict[str, LastError] | Uns
 
 
 def _told(reason: str) -> str:
-    """No reply tells where a model lies."""
+    """The reason in one line, without paths: no reply tells where a model lies."""
     return " ".join(without_paths(reason).split())
 
 
 async def metrics(call: Call, body: None) -> Reply:
-    """What the server knows by itself is told even where an engine has died, or says nothing."""
+    """The server's own metrics are given even if an engine has died or doesn't answer."""
     engines: dict[str, Stats] = {}
     with suppress(TimeoutError, PenstockError):
         engines = await asyncio.wait_for(call.server.models.stats(), _FIGURES_SECONDS)
-    text = call.server.metrics.text(engines, call.server.places.waiting)
+    text = call.server.metrics.text(engines, call.server.concurrency.waiting)
     return Reply(text.encode(), b"text/plain; version=0.0.4; charset=utf-8")
