@@ -166,15 +166,15 @@ def _response(call: Call, request: ResponsesRequest, model: Model, params: Sampl
 
 def _encoded(events: Iterable[ResponseEvent], numbers: "itertools.count[int]") -> Iterator[bytes]:
     """Encoded events: short ones together, a long one by itself."""
-    told = b""
+    encoded = b""
     for event in events:
         event.sequence_number = next(numbers)
-        told += b"event: " + event.type.encode() + b"\ndata: " + msgspec.json.encode(event) + b"\n\n"
-        if len(told) >= PIECE_BYTES:
-            yield told
-            told = b""
-    if told:
-        yield told
+        encoded += b"event: " + event.type.encode() + b"\ndata: " + msgspec.json.encode(event) + b"\n\n"
+        if len(encoded) >= PIECE_BYTES:
+            yield encoded
+            encoded = b""
+    if encoded:
+        yield encoded
 
 
 # --- what was asked, as a conversation -------------------------------------------------------------------------------

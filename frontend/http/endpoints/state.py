@@ -23,18 +23,18 @@ _COMING = ("loading", "restarting")
 
 
 async def models(call: Call, body: None) -> Reply:
-    return Reply.of(ModelList(data=[_as_told(card) for card in await call.server.models.listing()]))
+    return Reply.of(ModelList(data=[_model_card(card) for card in await call.server.models.listing()]))
 
 
 async def model(call: Call, body: None) -> Reply:
     cards = await call.server.models.listing()
     for card in cards:
         if card.name == call.named:
-            return Reply.of(_as_told(card))
+            return Reply.of(_model_card(card))
     raise ModelNotServedError(unknown_model(call.named, [card.name for card in cards]))
 
 
-def _as_told(card: ServedName) -> ModelCard:
+def _model_card(card: ServedName) -> ModelCard:
     return ModelCard(
         id=card.name,
         created=card.created,
@@ -63,7 +63,7 @@ async def health(call: Call, body: None) -> Reply:
         words = "; ".join(f"{name}: {', '.join(roles)}" for name, roles in silent.items())
         return _unwell("silent", f"Processes do not answer: {words}.", states, silent)
     if failed := [name for name, each in states.items() if each.state == "failed"]:
-        words = " ".join(f"{name} could not be loaded: {_told(states[name].reason)}" for name in failed)
+        words = " ".join(f"{name} could not be loaded: {_without_paths(states[name].reason)}" for name in failed)
         return _unwell("failed", words, states)
     if loading := [name for name, each in states.items() if each.state in _COMING]:
         return _unwell("loading", f"Loading {', '.join(loading)}.", states)
@@ -77,11 +77,11 @@ def _unwell(
     silent: Collection[str] = (),
 ) -> Reply:
     """A 503 with an error, which llama.cpp's clients look for, and with every model's state."""
-    told = {name: each for name, each in states.items() if each.reason and each.state in ("failed", *_COMING)}
+    faults = {name: each for name, each in states.items() if each.reason and each.state in ("failed", *_COMING)}
     body = Health(
         status=status,
         models=_words(states, silent),
-        reasons={name: _told(each.reason) for name, each in told.items()} or UNSET,
+        reasons={name: _without_paths(each.reason) for name, each in faults.items()} or UNSET,
         last_errors=_last_errors(states),
         error=Fault(message=words, type="server_error", code=503),
     )
@@ -96,11 +96,12 @@ def _words(states: Mapping[str, ModelState], silent: Collection[str] = ()) -> di
 def _last_errors(states: Mapping[str, ModelState]) -> dict[str, LastError] | UnsetType:
     found = {name: each for name, each in states.items() if each.last_error}
     return {
-        name: LastError(message=_told(each.last_error), time=int(each.last_error_time)) for name, each in found.items()
+        name: LastError(message=_without_paths(each.last_error), time=int(each.last_error_time))
+        for name, each in found.items()
     } or UNSET
 
 
-def _told(reason: str) -> str:
+def _without_paths(reason: str) -> str:
     """The reason in one line, without paths: no reply tells where a model lies."""
     return " ".join(without_paths(reason).split())
 
