@@ -107,11 +107,11 @@ class BatchLine:
     def _chat_completion(
         self, body: ChatRequest, output: RequestOutput, model: str, json: LongJson
     ) -> ChatCompletion:
-        takers = self.choice.readers(len(output.outputs))
+        call_parsers = self.choice.call_parsers(len(output.outputs))
         choices: list[ChatChoice] = []
         for answer in output.outputs:
-            if takers is not None:
-                takers[answer.index].take(answer)
+            if call_parsers is not None:
+                call_parsers[answer.index].take(answer)
             if body.include_reasoning is False:
                 answer.reasoning_content = None
             found = answer.logprobs

@@ -1,7 +1,7 @@
 """The socket that a daemon listens at, and the lock beside it: one address has one daemon.
 
-The lock's file carries our mark, so that a socket which a dead daemon left is told from anything else of that name:
-only such a socket is removed. Knows nothing of what is said over it.
+A lock file that carries Penstock's mark shows that the socket beside it belonged to a daemon. If nobody holds the lock,
+that daemon is dead and its socket is removed; anything else of that name is left alone.
 """
 
 import fcntl
@@ -18,7 +18,7 @@ from .lock import MARK, lock_of, write_owner
 
 
 class Address:
-    """Locked while the block runs; the kernel lets go of the lock however the process ends."""
+    """Holds the lock while its `with` block runs; the kernel releases it however the process ends."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -53,7 +53,7 @@ class Address:
         if os.path.lexists(self.path):
             if found != MARK or not stat.S_ISSOCK(os.lstat(self.path).st_mode):
                 raise self._taken()
-            self.path.unlink()  # of one that is dead: we hold its lock
+            self.path.unlink()  # its daemon is dead: we hold the lock
         os.pwrite(self._lock, MARK, 0)
         write_owner(self._lock, os.getpid())
 
@@ -61,7 +61,7 @@ class Address:
         return ConfigError(f"{self.path} is there, and is no socket of a dead daemon's. Name another --socket.")
 
     def listen(self) -> socket.socket:
-        """For this user alone, from the moment it exists."""
+        """The listening socket, which only this user can open from the moment it exists."""
         status = self.path.parent.stat()
         if status.st_uid != os.getuid() or status.st_mode & 0o077:
             raise ConfigError(
@@ -84,10 +84,10 @@ class Address:
         return listening
 
     def remove(self) -> None:
-        """Nobody else comes from now on; what has taken its name meanwhile stays."""
+        """Remove the socket, so that nobody else connects; a file that has taken its name meanwhile stays."""
         with suppress(OSError):  # somebody else has removed it
             found = os.lstat(self.path)
-            # Its number may be another file's by now.
+            # A removed file's inode number may belong to another file by now, so its kind is checked too.
             if self._bound and stat.S_ISSOCK(found.st_mode) and os.path.samestat(self._bound, found):
                 self.path.unlink()
 

@@ -1,7 +1,4 @@
-"""Whether a client's options agree with those of a model that others use too: each one given must be what it has.
-
-Knows nothing of who asks.
-"""
+"""Checks a client's options against those of a model that is shared: each option given must equal the model's."""
 
 from typing import Any
 
@@ -11,9 +8,10 @@ from ...protocol.suggestion import suggestion
 
 
 def disagreement(written: EngineConfig, config: EngineConfig, plan: MemoryPlan, given: dict[str, Any]) -> str:
-    """A sentence that names every option that differs, or nothing. How long one waits is each client's own affair.
+    """A sentence that names every option that differs; empty if all agree.
 
-    `written` is what the model's owner gave, `config` what the model's files have made of it.
+    `written` is what the model's owner gave, `config` what the model's files have made of it. `watchdog_timeout` isn't
+    compared, since each client may wait as long as it likes.
     """
     if unknown := [name for name in given if name not in EngineConfig.__struct_fields__]:
         hint = suggestion(unknown[0], EngineConfig.__struct_fields__)
@@ -31,7 +29,7 @@ def disagreement(written: EngineConfig, config: EngineConfig, plan: MemoryPlan, 
 
 
 def has(config: EngineConfig, plan: MemoryPlan, name: str) -> Any:
-    """What an option has become, where unset or "auto" stood for what the machine and the model gave."""
+    """The value that an option has in the running model, also where it was unset or "auto"."""
     num_seqs, num_tokens = config.step_limits(plan.device)
     settled = {
         "max_model_len": plan.max_model_len,

@@ -1,7 +1,7 @@
-"""A daemon in the background: started so that it outlives its caller, asked questions, and ended.
+"""Starts a daemon in the background, asks it questions, and stops it.
 
-The new process says when it listens through a pipe, and detaches itself before it does anything else, so that nobody
-has to reap it. Knows nothing of models.
+A started daemon outlives its caller. It detaches itself before it does anything else, so that nobody has to reap it,
+and reports through a pipe when it listens.
 """
 
 import os
@@ -23,18 +23,20 @@ from .ending import END_SECONDS, DaemonProcess
 from .lock import process_of
 
 _START_SECONDS = 30.0
-# Who waits longer is told for what.
+# After this, the waiting caller is told what the daemon is doing.
 _QUICK_SECONDS = 2.0
 # The last thing in the log of a daemon that ends by itself.
 ENDS = "The daemon ends: "
 _ERROR = re.compile(rf"^(?:\S+ {ENDS}|penstock: )", re.MULTILINE)
-# One that a script has started ends when nobody has needed it for that long.
+# A daemon that a script has started ends when nobody has needed it for this long.
 LINGER_SECONDS = 600.0
 
 
 def start_daemon(words: Sequence[str], address: Path, say: Callable[[str], None] = lambda words: None) -> None:
-    """Returns when it listens and has loaded what it was told to; `words` are those of `penstock serve`. Raises with
-    what it said if it doesn't."""
+    """Returns when the daemon listens and has loaded its models. If it fails, raises with what its log says.
+
+    `words` are the arguments of `penstock serve`.
+    """
     log = logs.ready_daemon_log()
     said = log.stat().st_size
     with said_in_words("The daemon could not be started"):
@@ -58,7 +60,7 @@ def start_daemon(words: Sequence[str], address: Path, say: Callable[[str], None]
         is_ours = is_readable(read_end, _START_SECONDS) and os.read(read_end, 1)
         if is_ours and not is_readable(read_end, _QUICK_SECONDS):
             say(f"The daemon loads what it is to serve, also where nobody waits for it. Its log is {log}.")
-        # Loading takes as long as it takes; where the daemon ends over it, so does the pipe.
+        # Loading has no timeout. If the daemon ends meanwhile, its end of the pipe closes and the read returns nothing.
         if not (is_ours and os.read(read_end, 1)) and (is_ours or not listens(address)):
             raise PenstockError(f"The daemon did not start: {_last_words(log, said).rstrip('.')}. Its log is {log}.")
     finally:
@@ -75,8 +77,8 @@ def _last_words(log: Path, said: int) -> str:
 
 
 def detach(starter: int) -> Callable[[], None]:
-    """Leave the process that started us; returns what tells it, through its pipe, that we listen, and then that we are
-    ready."""
+    """Leave the process that started us. Returns a function that writes to its pipe: to be called when we listen, and
+    again when we are ready."""
     if os.fork():
         os._exit(0)
     os.setsid()
@@ -132,9 +134,10 @@ def reload_daemon(address: Path) -> str:
 
 
 def stop_daemon(address: Path, seconds: float | None = None, say: Callable[[str], None] = lambda words: None) -> None:
-    """Returns when it has ended, with its trees: asked to, else told to, else killed. Says what it waits for and did.
+    """Stop a daemon and its process trees; returns when all have ended.
 
-    Requests that run have so many seconds, or as many as the daemon's owner has set.
+    It is asked over its socket first, then sent SIGTERM, then killed; `say` hears each step. Running requests have
+    `seconds` to end, or as many as the daemon's owner has set.
     """
     process = process_of(address)
     try:
@@ -163,7 +166,7 @@ def stop_daemon(address: Path, seconds: float | None = None, say: Callable[[str]
 def _asked_to_stop(
     address: Path, seconds: float | None, say: Callable[[str], None]
 ) -> tuple[DaemonProcess, float]:
-    """Who has promised to end, and how long its requests have."""
+    """The process that has promised to end, and how many seconds its requests have."""
     line = line_to(address)
     try:
         process = DaemonProcess(line.pid, os.pidfd_open(line.pid))
@@ -172,7 +175,7 @@ def _asked_to_stop(
         except BaseException:
             process.close()
             raise
-        if status is None:  # of another version
+        if status is None:  # a daemon of another version
             return process, seconds or 0.0
         if status.num_running:
             say(f"Requests that run: {status.num_running:,}; they have {status.drain:g} s to end.")

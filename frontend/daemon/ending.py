@@ -1,7 +1,7 @@
-"""Ends a daemon that doesn't end when it is asked to: told (TERM), then killed, and its trees with it.
+"""Ends a daemon that doesn't end when it is asked to: SIGTERM first, then SIGKILL, for its process trees as well.
 
-Every process is held by a descriptor of its own before it is sent anything, so that none is hit which has its number by
-then. Every wait is bounded. Knows nothing of sockets, and of locks.
+Signals go through pidfds that were opened before, so that a process which has got the same number meanwhile is never
+hit. Every wait is bounded.
 """
 
 import os
@@ -14,9 +14,9 @@ from ...protocol.errors import PenstockError
 from ...protocol.process import wait_for_pidfds
 from ..session.tree.vital_signs import descendants, is_stopped
 
-# After it is told to, a daemon has so long to end its processes; one that is stopped hears nothing.
+# How long a daemon may take after SIGTERM. One that is stopped (SIGSTOP) can't handle it, so it gets less.
 END_SECONDS, _STOPPED_SECONDS = 15.0, 1.0
-# Its trees notice its end by themselves, and have so long.
+# Its trees notice its end by themselves, within this time.
 _TREE_SECONDS = 3.0
 _KILL_SECONDS = 5.0
 
@@ -30,12 +30,12 @@ class DaemonProcess:
         os.close(self.pidfd)
 
     def has_ended(self, seconds: float) -> bool:
-        """Within so many seconds."""
+        """Wait up to `seconds` for its end."""
         return wait_for_pidfds([self.pidfd], seconds)
 
     def end(self) -> list[str]:
-        """Returns when it and its trees have; a sentence for each thing that was done."""
-        with _held(self.pid) as trees:
+        """Returns when it and its trees have ended, with a sentence for each thing that was done."""
+        with _pidfds_of_descendants(self.pid) as trees:
             was_stopped = is_stopped(self.pid)
             seconds = _STOPPED_SECONDS if was_stopped else END_SECONDS
             _send([self.pidfd], signal.SIGTERM)
@@ -59,18 +59,18 @@ class DaemonProcess:
 
 
 @contextmanager
-def _held(pid: int) -> Iterator[list[int]]:
-    """Descriptors of all that a process has started."""
-    held: dict[int, int] = {}
+def _pidfds_of_descendants(pid: int) -> Iterator[list[int]]:
+    """Descriptors of all processes that a process has started, closed afterwards."""
+    pidfds: dict[int, int] = {}
     try:
         for child in descendants([pid]):
             with suppress(OSError):
-                held[child] = os.pidfd_open(child)
-        # Looked at again now that we hold them: what still is its child was so all the time.
+                pidfds[child] = os.pidfd_open(child)
+        # Look again now that we have descriptors: a process that still is a descendant was one all the time.
         still = set(descendants([pid]))
-        yield [pidfd for child, pidfd in held.items() if child in still]
+        yield [pidfd for child, pidfd in pidfds.items() if child in still]
     finally:
-        for pidfd in held.values():
+        for pidfd in pidfds.values():
             os.close(pidfd)
 
 

@@ -1,8 +1,7 @@
-"""A client's messages as they come: read in pieces, each charged to the client before it is kept.
+"""Reads a client's messages in pieces, and charges each piece to the client's budget before it is kept.
 
-So a message that is only announced takes nothing, and one that is long takes what there is room for; until then the
-client waits. Who says nothing before it has attached, or stops in the middle of a message, is sent away.
-Knows nothing of what messages mean.
+A message that is only announced therefore takes no memory, and the client of a long one waits until there is room. A
+client that says nothing before it has attached, or stops in the middle of a message, is disconnected.
 """
 
 import asyncio
@@ -20,9 +19,10 @@ from ...protocol.attach import (
     frame_length,
 )
 from ...protocol.errors import PenstockError
-from .room import Room
+from .client_budget import ClientBudget
 
-# Who has not attached, and is not being answered, says something within this time; a message is whole within that.
+# A client that has not attached, and waits for no answer, must send something within the first of these times; a
+# message must be complete within the second.
 ATTACH_SECONDS = 10.0
 _MESSAGE_SECONDS = 30.0
 _PIECE = 64 << 10
@@ -32,22 +32,22 @@ _LONG = (b"Ask", b"AskRender")
 
 class Frame(NamedTuple):
     message: Any
-    num_bytes: int  # that it was charged with, and whoever works it off gives back
+    num_bytes: int  # charged for it; given back by whoever handles it
 
 
 class Frames:
-    def __init__(self, reader: asyncio.StreamReader, room: Room, may_be_silent: Callable[[], bool]) -> None:
-        """`may_be_silent`: it has attached, or we owe it an answer."""
+    def __init__(self, reader: asyncio.StreamReader, budget: ClientBudget, may_be_silent: Callable[[], bool]) -> None:
+        """`may_be_silent` tells whether the client has attached, or we owe it an answer."""
         self._reader = reader
-        self._room = room
+        self._budget = budget
         self._may_be_silent = may_be_silent
         self._is_first = True
 
     async def next(self) -> Frame:
-        """Raises what ends the connection: its end, or a message that nobody would send."""
+        """The next message. Raises if the connection ends, or if no honest client would send such a message."""
         header = await self._header()
         longest = LONGEST_FIRST_FRAME if self._is_first else LONGEST_FRAME
-        length = frame_length(header, min(longest, self._room.longest))
+        length = frame_length(header, min(longest, self._budget.longest))
         body = await self._body(length)
         if length > LONGEST_OTHER_FRAME and _tag(body) not in _LONG:
             raise PenstockError(f"A message of {length:,} bytes came, and {LONGEST_OTHER_FRAME:,} are its most.")
@@ -76,12 +76,12 @@ class Frames:
                 raise PenstockError(f"A message did not come within {_MESSAGE_SECONDS:.0f} s.") from None
             if not piece:
                 raise asyncio.IncompleteReadError(bytes(body), length)
-            seconds -= asyncio.get_running_loop().time() - start  # the time that it waits for us doesn't count
-            await self._room.take_ahead(len(piece))
+            seconds -= asyncio.get_running_loop().time() - start  # time that the client waits for us doesn't count
+            await self._budget.take_ahead(len(piece))
             body += piece
         return body
 
 
 def _tag(body: bytearray) -> bytes:
-    """The name of a message, which stands behind the head of an array and its own."""
+    """The name of a message: it follows one byte for the array and one for the name's own length."""
     return bytes(body[2 : 2 + (body[1] & 0x1F)])

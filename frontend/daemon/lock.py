@@ -1,7 +1,7 @@
-"""The file of the lock beside a daemon's socket, which says whose it is: our mark, then which process holds the lock.
+"""The lock file beside a daemon's socket: it holds Penstock's mark and the identity of the process that has the lock.
 
-The process is named by its number, the time of its start and the boot of the machine, so that whoever wants to end it
-ends no other one that has its number by now. Knows nothing of what a daemon does.
+The identity is the process's number, its start time and the id of the machine's boot, so that whoever ends the daemon
+never ends another process which has got the same number.
 """
 
 import os
@@ -20,15 +20,15 @@ def lock_of(address: Path) -> Path:
 
 
 def write_owner(lock: int, pid: int | None) -> None:
-    """Into the open file, by who holds the lock; None: nobody's from now on."""
-    with suppress(OSError):  # on a full disk nobody knows whom to kill, and that is all
+    """Write the owner into the open lock file; None when the owner ends. Called by whoever holds the lock."""
+    with suppress(OSError):  # as on a full disk: then `penstock stop` can't kill a daemon that hangs
         os.ftruncate(lock, len(MARK))
         if pid is not None:
-            os.pwrite(lock, _name_of(pid).encode(), len(MARK))
+            os.pwrite(lock, _identity(pid).encode(), len(MARK))
 
 
 def process_of(address: Path) -> DaemonProcess | None:
-    """The daemon's at that address, if it lives and has said so in its lock."""
+    """The daemon at that address, if it lives and its lock file says which process it is."""
     with suppress(OSError, ValueError):
         found = lock_of(address).read_bytes()
         if not found.startswith(MARK):
@@ -36,13 +36,13 @@ def process_of(address: Path) -> DaemonProcess | None:
         name = found.removeprefix(MARK).decode()
         pid = int(name.partition(" ")[0])
         process = DaemonProcess(pid, os.pidfd_open(pid))
-        # Looked at once we hold it: the number is its own for as long as it lives.
-        if _name_of(pid) == name:
+        # Compared after the descriptor is open: while that process lives, nobody else gets its number.
+        if _identity(pid) == name:
             return process
         process.close()
     return None
 
 
-def _name_of(pid: int) -> str:
+def _identity(pid: int) -> str:
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return f"{pid} {start_time(pid)} {boot}"

@@ -1,7 +1,7 @@
-"""One named model of the daemon: loaded on first use, unloaded after a while of quiet, started again when it dies.
+"""One named model of the daemon: loaded on first use, unloaded when it has been idle for a while, restarted if it dies.
 
-Whoever uses it holds a lease; a model with leases is never taken away. Lives on the daemon's event loop; what blocks
-goes on in threads. Knows nothing of sockets and HTTP, and how room is made for it is `Models`' affair.
+Whoever uses it holds a lease; a model with leases is never unloaded. It lives on the daemon's event loop, and blocking
+work runs in threads. `DaemonModels` makes room for it.
 """
 
 import asyncio
@@ -20,34 +20,36 @@ from ..session.tree.transport import TreeTransport
 from .settings import ModelSettings
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
-# An engine that says nothing for so long has no figures.
+# Statistics are left out if the engine doesn't answer within this time.
 _STATS_SECONDS = 2.0
-# A tree that has lived that long is not in a row with those that died before it.
+# A tree that has lived this long ends the row of deaths before it.
 _LONG_LIFE = 60.0
 
 
-class Model:
+class DaemonModel:
     """`lease()`, then `ready()` as often as needed, then `release()`."""
 
-    def __init__(self, settings: ModelSettings, open_session: "Callable[[Model], Awaitable[PrivateSession]]") -> None:
+    def __init__(
+        self, settings: ModelSettings, open_session: "Callable[[DaemonModel], Awaitable[PrivateSession]]"
+    ) -> None:
         self.settings = settings
-        self.is_stale = False  # its settings have changed: another takes its name as soon as nobody uses it
+        self.is_stale = False  # its settings have changed: it goes when nobody uses it, and a new one has its name
         self.leases = 0
         self.restarts = 0
         self.last_error, self.last_error_time = "", 0.0  # of a load that failed or a tree that died, Unix seconds
         self.last_used = time.monotonic()
         self.session: PrivateSession | None = None
         self.on_change: Callable[[], None] = lambda: None
-        self.says_failures = True  # in the log; else somebody waits who says them
+        self.says_failures = True  # in the log; False while somebody waits who reports them
         self._open_session = open_session
         self._loading: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._adapters: dict[str, str] = {}  # of the last session: they are loaded again with the next
+        self._adapters: dict[str, str] = {}  # of the last session; the next one loads them again
         self._ready_since = -math.inf
         self._deaths_in_a_row = 0
-        self._has_died = False  # and is to come back
-        self._is_at_fault = False  # it has not been there since its last error
+        self._has_died = False  # and is to be restarted
+        self._is_at_fault = False  # it has not been ready since its last error
         self._become("unloaded")
 
     @property
@@ -56,17 +58,17 @@ class Model:
 
     @property
     def is_idle(self) -> bool:
-        """Loaded, and nobody would miss it now."""
+        """Loaded, and nobody uses it."""
         return self.session is not None and self.leases == 0
 
     @property
     def adapters(self) -> dict[str, str]:
-        """Name → folder, of all that were loaded by anyone, also while the model is not."""
+        """Name → folder of every adapter that a client has loaded, also while the model itself is unloaded."""
         return self._adapters if self.session is None else self.session.adapters.loaded
 
     @property
     def is_held(self) -> bool:
-        """It has processes, or is about to."""
+        """It has processes, or is about to have some."""
         return self.session is not None or self._loading is not None or self._closing is not None
 
     @property
@@ -76,7 +78,7 @@ class Model:
 
     @property
     def error(self) -> str:
-        """Why it isn't there, or is loaded again; empty once it is."""
+        """Why it isn't ready; empty once it is."""
         return self.last_error if self._is_at_fault else ""
 
     def _become(self, state: str) -> None:
@@ -101,7 +103,7 @@ class Model:
         self.on_change()
 
     def settle(self) -> None:
-        """Nobody uses it: unload it now, or after its while of quiet, counted from the last use."""
+        """If nobody uses it, unload it once `keep_alive` seconds have passed since its last use."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -109,9 +111,9 @@ class Model:
             return
         left = 0.0 if self.is_stale else self.last_used + self.settings.keep_alive - time.monotonic()
         if left < math.inf:
-            self._timer = asyncio.get_running_loop().call_later(max(left, 0.0), self._quiet)
+            self._timer = asyncio.get_running_loop().call_later(max(left, 0.0), self._unload_if_idle)
 
-    def _quiet(self) -> None:
+    def _unload_if_idle(self) -> None:
         self._timer = None
         if self.is_idle:
             self.unload()
@@ -119,14 +121,14 @@ class Model:
     # --- loading ---------------------------------------------------------------------------------------------------
 
     async def ready(self) -> PrivateSession:
-        """Its session, loaded if need be; raises why that can't be."""
+        """Its session, loaded if need be; raises if it can't be loaded."""
         while self.session is None:
-            # Others may wait for the same load: it goes on when one of them leaves.
+            # Several clients may wait for the same load, which goes on when one of them leaves.
             await asyncio.shield(self._loading or self._begin_load())
         return self.session
 
     async def load_once(self) -> None:
-        """Load it if need be, for nobody yet: without a `keep_alive` it is gone again as soon as it is there."""
+        """Load it ahead of any use. With a `keep_alive` of 0 it is unloaded as soon as it is ready."""
         if self.session is None:
             await asyncio.shield(self._loading or self._begin_load())
 
@@ -138,7 +140,7 @@ class Model:
         return self._loading
 
     def _load_ended(self, load: "asyncio.Task[None]") -> None:
-        """One that failed says so in the log; a tree that died is tried again while anyone wants it."""
+        """Log a load that failed; try again if the tree has died and somebody still wants the model."""
         failed = not load.cancelled() and load.exception() is not None
         if failed and self.says_failures and not isinstance(load.exception(), ClosedError):
             logs.say(f"{self.name} could not be loaded: {self.error}", quiet=False)
@@ -166,8 +168,8 @@ class Model:
             self._become("unloaded")
             raise ClosedError("The daemon is shutting down.") from None
         except BaseException as error:
-            # A start that dies counts, and one that should have brought a dead model back: it is tried again by itself,
-            # as one is that is to be there from the start. Any other is only tried when somebody asks.
+            # A start that dies counts as a death, and so does any failure to restart a dead model. The restart is tried
+            # again by itself, as is a preloaded model; other failed loads are tried again when somebody asks.
             self._has_died |= isinstance(error, EngineDeadError) and self.settings.preload
             self._deaths_in_a_row += self._has_died or isinstance(error, EngineDeadError)
             self._become("failed")
@@ -189,12 +191,12 @@ class Model:
             with suppress(RuntimeError):  # the loop has ended
                 loop.call_soon_threadsafe(self._died, client, error)
 
-        client.on_death = tell  # knows the client alone: the session's tokenizer goes with the session
+        client.on_death = tell  # refers to the client alone, so that the session and its tokenizer can be freed
         if client.error is not None:  # before anyone could tell
             self._died(client, client.error)
 
     def _pause(self) -> float:
-        """None after the first death, then doubled up to a bound."""
+        """Seconds before the next start: 0 after the first death, then doubled up to a bound."""
         if self._deaths_in_a_row < 2:
             return 0.0
         return min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** (self._deaths_in_a_row - 2))
@@ -223,7 +225,7 @@ class Model:
     # --- unloading -------------------------------------------------------------------------------------------------
 
     def unload(self) -> asyncio.Task[None] | None:
-        """End its processes; whoever still waits for an answer is told."""
+        """End its processes; requests that still wait for an answer fail."""
         if self.session is not None:
             client = self.session.transport
             self._let_go()
@@ -241,7 +243,7 @@ class Model:
             self.on_change()
 
     async def end(self) -> None:
-        """For good: a load that is under way fails, too."""
+        """Unload it for good; a load that is under way fails."""
         self._has_died = False
         if self._timer is not None:
             self._timer.cancel()
@@ -255,7 +257,7 @@ class Model:
     # --- looking ---------------------------------------------------------------------------------------------------
 
     async def stats(self) -> Stats | None:
-        """Of the engine; None while there is none, or it says nothing."""
+        """The engine's statistics; None if there is no engine or it doesn't answer."""
         if self.session is None:
             return None
         with suppress(EngineDeadError, ClosedError, TimeoutError):
@@ -263,7 +265,7 @@ class Model:
         return None
 
     async def silent(self, seconds: float) -> list[str]:
-        """Of its processes those that don't answer now; none of those that have ended, which its state then says."""
+        """Its processes that don't answer. Those that have ended aren't among them: its state shows that."""
         if self.session is None:
             return []
         client = self.session.transport
@@ -294,7 +296,7 @@ class Model:
 
 
 def _resident(pid: int) -> int:
-    """Bytes in memory of a process."""
+    """Resident bytes of a process."""
     with suppress(OSError, IndexError), open(f"/proc/{pid}/statm") as statm:
         return int(statm.read().split()[1]) * 4096
     return 0

@@ -1,9 +1,8 @@
-"""The daemon's models by name: who may use which, and which one goes when another doesn't fit.
+"""The daemon's models by name: who may use which, and which one is unloaded when another doesn't fit.
 
-A model without leases goes first, the one that was used longest ago. One with leases stays: a load waits for it a while
-and then says what would have to go. Trees start one after another, since each plans with the memory that it finds; the
-files of a model are read before, beside all others.
-Lives on the daemon's event loop. Knows nothing of sockets and HTTP.
+The idle model that was used longest ago goes first. A model with leases stays: a load waits for it a while, and then
+fails with the names of the models that are in its way. Process trees start one after another, since each plans with the
+memory that it finds; model files are read before that, side by side. All this lives on the daemon's event loop.
 """
 
 import asyncio
@@ -26,12 +25,12 @@ from ..models.model_names import name_of
 from ..session.model_threads import request_template_threads
 from ..session.private import PrivateSession
 from ..session.threads import Threads, in_own_thread
-from .model import Model
+from .model import DaemonModel
 from .settings import DaemonSettings, ModelSettings, added
 
-# A tree that was told to end before it was ready has so long.
+# How long a tree may take that is closed before it was ready.
 _END_SECONDS = 5.0
-# At a time, those included that a hub or a disk holds up.
+# Loads at a time, including those that wait for a hub or a disk.
 _MOST_LOADS = 64
 
 
@@ -39,23 +38,23 @@ class UnknownModelError(RequestError):
     """No model of that name is served."""
 
 
-class Models:
+class DaemonModels:
     def __init__(self, settings: DaemonSettings) -> None:
         self.settings = settings
         self.is_draining = False
         self.on_change: Callable[[], None] = lambda: None
-        self._brought: dict[str, ModelSettings] = {}  # by clients, of those in `_models`; a reload keeps them
+        self._brought: dict[str, ModelSettings] = {}  # the ones in `_models` that clients added; a reload keeps them
         self._models = {name: self._made(model) for name, model in settings.models.items()}
-        self._leaving: list[Model] = []  # no longer served under their name, still used
+        self._leaving: list[DaemonModel] = []  # no longer served under their name, but still used
         self._one_load = asyncio.Lock()
         self._released = asyncio.Event()
         self._starting: list[PrivateSession] = []
-        # A thread that has loaded one model loads the next: what is left in its part of the heap is there for that.
+        # Threads are reused for the next load, so that what a load has left in its thread's heap arena is reused too.
         self._loads = Threads("Loads", _MOST_LOADS, patience=math.inf)
         self._brought_templates = request_template_threads()
 
-    def _made(self, settings: ModelSettings) -> Model:
-        model = Model(settings, self._open)
+    def _made(self, settings: ModelSettings) -> DaemonModel:
+        model = DaemonModel(settings, self._open)
         model.on_change = self._changed
         return model
 
@@ -71,14 +70,14 @@ class Models:
         return list(self._models)
 
     def is_named(self, name: str) -> bool:
-        """By the owner of the daemon, not by a client that brought it."""
+        """Whether the daemon's owner configured it, rather than a client added it."""
         return name in self.settings.models
 
-    def find(self, name: str, path: str = "") -> Model:
-        """By its name, else by what it was made from."""
+    def find(self, name: str, path: str = "") -> DaemonModel:
+        """The model of that name, else one that was made from that path or hub id."""
         if self.is_draining:
             raise ClosedError("The daemon is shutting down.")
-        # A client that has a folder of that name means its own folder, not what another client's was called after.
+        # A client with a folder of that name means its own folder, not a model that another client has added.
         if name in self._models and (self.is_named(name) or path in ("", name)):
             return self._models[name]
         made = [model for model in self._models.values() if model.settings.model in (name, path)]
@@ -89,7 +88,7 @@ class Models:
 
     @asynccontextmanager
     async def lease(self, name: str) -> AsyncIterator[PrivateSession]:
-        """The model's session for as long as it is used; it is loaded if need be."""
+        """The model's session, loaded if need be, which stays while the context is open."""
         model = self.find(name)
         model.lease()
         try:
@@ -97,10 +96,10 @@ class Models:
         finally:
             model.release()
 
-    def bring(self, name: str, path: str, options: dict[str, Any]) -> Model:
-        """The owner's, or what has that name and is made from something else; else the client's own.
+    def bring(self, name: str, path: str, options: dict[str, Any]) -> DaemonModel:
+        """The owner's model of that name or path, if there is one; else a model that is added for this client.
 
-        That one it shares with clients whose options are the same: another's mistakes are not its own.
+        Only clients that give the same options share an added model, so one client's wrong options don't hurt others.
         """
         with suppress(UnknownModelError):
             model = self.find(name, path)
@@ -108,10 +107,10 @@ class Models:
                 return model
         return self.add(path, options)
 
-    def add(self, model: str, options: dict[str, Any]) -> Model:
-        """A model that a client brought, a path or a hub id; its name says nothing of where it lies.
+    def add(self, model: str, options: dict[str, Any]) -> DaemonModel:
+        """Add a client's model, a path or a hub id, under a name that doesn't tell the path.
 
-        Known until nobody uses it and it has no processes.
+        It is forgotten once nobody uses it and it has no processes.
         """
         own = name_of(model)
         numbered = (f"{own}-{number}" for number in itertools.count(2))
@@ -125,30 +124,30 @@ class Models:
         return self._models[name]
 
     def _forget_brought(self) -> None:
-        """Those that nobody uses and that have no processes: whoever brings one again has it as he brings it."""
+        """Forget added models that nobody uses and that have no processes; they can be added with new options then."""
         for name in [name for name in self._brought if not self._models[name].is_needed]:
             del self._brought[name], self._models[name]
 
     async def stats(self, name: str) -> Stats | None:
-        """None while it isn't loaded."""
+        """The engine's statistics; None while the model isn't loaded."""
         return await self._models[name].stats() if name in self._models else None
 
     async def silent(self, name: str, seconds: float) -> list[str]:
-        """Its processes that don't answer now; none of those that have ended, which its state says by then."""
+        """Its processes that don't answer. Those that have ended aren't among them: its state shows that."""
         return await self._models[name].silent(seconds) if name in self._models else []
 
     def listing(self) -> list[ModelStatus]:
-        """Of those that are served."""
+        """The state of each model that is served."""
         return [model.status() for model in self._models.values()]
 
     async def figures(self) -> list[ModelStatus]:
-        """Of all, those that are leaving among them, with what their engines say."""
+        """The state of every model, also of those that are leaving, with their engines' statistics."""
         every = self._every
         stats = await asyncio.gather(*(model.stats() for model in every))
         return [msgspec.structs.replace(model.status(), stats=each) for model, each in zip(every, stats, strict=True)]
 
     def adapters(self, name: str) -> list[str]:
-        """Those of a served model, loaded or to be loaded with it."""
+        """A served model's adapters, loaded or to be loaded with it."""
         return sorted(self._models[name].adapters)
 
     @property
@@ -156,28 +155,28 @@ class Models:
         return sum(model.is_held for model in self._every)
 
     @property
-    def _every(self) -> list[Model]:
+    def _every(self) -> list[DaemonModel]:
         return [*self._models.values(), *self._leaving]
 
     def preload(self) -> None:
-        """Start loading what is to be loaded from the start."""
+        """Start loading the models with `preload`."""
         for model in self._models.values():
             if model.settings.preload:
                 asyncio.create_task(model.load_once()).add_done_callback(_forgotten)
 
     async def load_required(self) -> None:
-        """Raises why one of those can't be loaded without which there is no daemon."""
+        """Load the required models; raises if one of them can't be loaded, since the daemon then doesn't start."""
         required = [model for model in self._models.values() if model.settings.is_required]
         loads = [asyncio.create_task(self._load_required(model)) for model in required]
         try:
             for load in asyncio.as_completed(loads):
                 await load
-        finally:  # what else is loading goes on or ends with the daemon, and nobody waits for it
+        finally:  # other loads go on or end with the daemon, and nobody waits for them
             for load in loads:
                 load.cancel()
             await asyncio.gather(*loads, return_exceptions=True)
 
-    async def _load_required(self, model: Model) -> None:
+    async def _load_required(self, model: DaemonModel) -> None:
         model.says_failures = False
         try:
             await model.load_once()
@@ -188,8 +187,8 @@ class Models:
 
     # --- room ------------------------------------------------------------------------------------------------------
 
-    async def _open(self, model: Model) -> PrivateSession:
-        # What a hub, a disk or a stranger's files hold up here holds up this model alone.
+    async def _open(self, model: DaemonModel) -> PrivateSession:
+        # A slow hub, disk or file delays this model alone, since the lock is not taken yet.
         session = await self._loads.run(_read, model.settings)
         deadline = time.monotonic() + self.settings.load_wait
         async with self._one_load:
@@ -202,19 +201,19 @@ class Models:
                     if not self._others(model):
                         raise
                     await self._make_room(model, str(error), deadline)
-        await self._load_adapters(model, session)  # other models need not wait for these
+        await self._load_adapters(model, session)  # after the lock: other models need not wait for this
         return session
 
-    async def _under_the_limit(self, model: Model, deadline: float) -> None:
+    async def _under_the_limit(self, model: DaemonModel, deadline: float) -> None:
         most = self.settings.max_loaded
         while most is not None and len(self._others(model)) >= most:
             await self._make_room(model, f"max_loaded={most} models are loaded", deadline)
 
-    def _others(self, model: Model) -> list[Model]:
+    def _others(self, model: DaemonModel) -> list[DaemonModel]:
         return [other for other in self._every if other is not model and other.session is not None]
 
-    async def _make_room(self, model: Model, why: str, deadline: float) -> None:
-        """Returns when something has changed that may help."""
+    async def _make_room(self, model: DaemonModel, why: str, deadline: float) -> None:
+        """Unload an idle model, or wait until a lease is given back; raises if that takes too long."""
         idle = [other for other in self._others(model) if other.is_idle]
         if idle:
             closing = min(idle, key=lambda other: other.last_used).unload()
@@ -235,7 +234,7 @@ class Models:
         starting = asyncio.ensure_future(self._loads.run(self._start, session))
         try:
             await asyncio.shield(starting)
-        except asyncio.CancelledError:  # the thread goes on, and what it has started by then would be nobody's
+        except asyncio.CancelledError:  # the thread goes on: end what it starts, which nobody else knows of
             with suppress(PenstockError, TimeoutError):
                 async with asyncio.timeout(_END_SECONDS):
                     await asyncio.shield(starting)
@@ -249,7 +248,7 @@ class Models:
         session.transport.closed_meanwhile = "The daemon was ended while this request ran."
         self._starting.append(session)
         try:
-            if self.is_draining:  # it began while the children were being started, and did not see them
+            if self.is_draining:  # `end` ran while the children were being started, and did not see them
                 session.transport.tree.terminate()
             session.templates.start()
             session.wait_until_ready()
@@ -261,8 +260,8 @@ class Models:
             self._starting.remove(session)
         session.threads.request_templates = self._brought_templates
 
-    async def _load_adapters(self, model: Model, session: PrivateSession) -> None:
-        """Those of the session before."""
+    async def _load_adapters(self, model: DaemonModel, session: PrivateSession) -> None:
+        """Load the adapters of the session before."""
         try:
             for name, path in model.adapters.items():
                 await session.threads.adapters.run(_load_again, session, model.name, name, path)
@@ -273,7 +272,7 @@ class Models:
     # --- changing and ending -----------------------------------------------------------------------------------------
 
     def reload(self, settings: DaemonSettings) -> list[str]:
-        """Take over new settings: what is in use goes on with the old ones until nobody uses it. Says what changed."""
+        """Take over new settings; returns what changed. Models in use keep the old ones until nobody uses them."""
         self.settings = settings
         for name in self._brought.keys() & settings.models.keys():
             del self._brought[name]
@@ -296,14 +295,14 @@ class Models:
         self.preload()
         return words
 
-    def _retire(self, model: Model) -> None:
+    def _retire(self, model: DaemonModel) -> None:
         model.is_stale = True
         self._leaving.append(model)
         model.settle()
         self._changed()
 
     async def end(self) -> None:
-        """Every process of every model ends; loads that are under way fail."""
+        """End every process of every model; loads that are under way fail."""
         self.is_draining = True
         for session in self._starting:
             session.transport.tree.terminate()
@@ -312,12 +311,12 @@ class Models:
 
 
 def _is_same(config: EngineConfig, other: EngineConfig) -> bool:
-    """How long one waits is each client's own affair."""
+    """Whether two configurations agree. `watchdog_timeout` isn't compared: each client may wait as long as it likes."""
     return msgspec.structs.replace(config, watchdog_timeout=other.watchdog_timeout) == other
 
 
 def _read(settings: ModelSettings) -> PrivateSession:
-    """Everything but its tree."""
+    """A session whose files are read, and whose tree is not started yet."""
     session = PrivateSession(settings.model, settings.options)
     session.read_tokenizer()
     return session
@@ -331,6 +330,6 @@ def _load_again(session: PrivateSession, model: str, name: str, path: str) -> No
 
 
 def _forgotten(waiting: "asyncio.Task[None]") -> None:
-    """Nobody waits for a preload; one that failed has said so in the log and in the model's state."""
+    """Take the exception of a preload, for which nobody waits: the log and the model's state already tell it."""
     if not waiting.cancelled():
         waiting.exception()

@@ -1,6 +1,6 @@
-"""Conversations of clients as text: by the model's own template or by one that they bring, in processes apart.
+"""Renders clients' conversations as text, by the model's own chat template or by one that the client brings.
 
-Each waits in threads of its kind, which render a few conversations at a time. Knows nothing of who asks.
+Templates run in processes apart. Threads wait for them: some for the model's template, others for templates of clients.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from ..text.template_input import TemplateInput
 
 Text = str | RequestError
 
-# Conversations that share a turn; then another client's come.
+# Conversations of one client that are rendered at a time, before another client's turn.
 _GROUP = 32
 
 
@@ -27,7 +27,7 @@ async def rendered(
     *,
     add_generation_prompt: bool = True,
 ) -> list[Rendered | RequestError]:
-    """In their order; those with the same template go to one process together."""
+    """The texts, in the order of the conversations; those with the same template go to one process together."""
     by_template: dict[str | None, list[int]] = defaultdict(list)
     for place, wire in enumerate(conversations):
         by_template[wire.chat_template].append(place)

@@ -1,9 +1,8 @@
-"""The daemon itself: one socket, one event loop, the models behind it, and an end in bounded time.
+"""The daemon itself: it listens at one socket, runs one event loop, and ends in bounded time.
 
-One address has one daemon (`address.py`); whoever connects must be the same user, as the kernel says. SIGTERM and
-SIGINT end it after running requests have had their time, a second one at once; SIGHUP reads the configuration again,
-or ends it where it belongs to a terminal.
-Knows nothing of what clients say.
+One address has one daemon (`address.py`), and the kernel tells whether a client is the same user. SIGTERM and SIGINT
+end the daemon after running requests have had their time; a second signal ends it at once. SIGHUP reads the
+configuration again, or ends a daemon that belongs to a terminal.
 """
 
 import asyncio
@@ -11,7 +10,7 @@ import math
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from ... import __version__
@@ -19,23 +18,46 @@ from ...protocol.attach import DaemonStatus, is_own_user
 from ...protocol.errors import PenstockError
 from ...protocol.utf8 import shown
 from ..console import logs, standard_error
+from ..models.model_files import require_known
 from ..requests.budget import Budget
 from ..requests.heap import give_large_blocks_back
 from ..session.threads import in_own_thread
 from .address import Address
-from .http_face import HttpFace
-from .judgement import require_models
-from .message_threads import MessageThreads
-from .models import Models
-from .questions import Answers
-from .served import Served
-from .settings import DaemonSettings
-from .strangers import make_room
+from .client_connection import ClientConnection, MessageThreads, limit_connections
+from .daemon_http import DaemonHttp
+from .models import DaemonModels
+from .questions import QuestionHandler
+from .settings import DaemonSettings, ModelSettings
 
-# Clients that have been told of the end have so long to take their last words.
+# A hub that doesn't answer within this time isn't waited for: the load itself will find out.
+_CHECK_SECONDS = 5.0
+# How long clients may take to read the last messages when the daemon ends.
 _LAST_WORDS_SECONDS = 1.0
-# HTTP is cut so much later than requests are ended, which tells its clients why.
+# HTTP connections are cut so much later than requests are ended, so that their clients hear why.
 _HTTP_SECONDS = 10.0
+
+
+async def require_models(models: Iterable[ModelSettings]) -> None:
+    """Raises if a required model doesn't exist, before the daemon listens.
+
+    Folders are looked at and a hub is asked, but nothing is downloaded.
+    """
+    checks = [asyncio.create_task(_require(model)) for model in models if model.is_required]
+    if not checks:
+        return
+    done, late = await asyncio.wait(checks, timeout=_CHECK_SECONDS, return_when=asyncio.FIRST_EXCEPTION)
+    for task in late:
+        task.cancel()
+    await asyncio.gather(*late, return_exceptions=True)
+    for task in done:
+        task.result()
+
+
+async def _require(model: ModelSettings) -> None:
+    try:
+        await in_own_thread(require_known, model.config.model, model.config.revision)
+    except PenstockError as error:
+        raise type(error)(f"{model.name} could not be loaded: {error}") from error
 
 
 class Daemon:
@@ -51,7 +73,7 @@ class Daemon:
         is_foreground: bool = False,
         ends_with_terminal: bool = False,
     ) -> None:
-        """`on_progress` is called when it listens, and when it has loaded what it was told to."""
+        """`on_progress` is called when it listens, and again when the required models are loaded."""
         self.address = address
         self.settings = settings
         self._read_again = read_again
@@ -61,7 +83,7 @@ class Daemon:
         self.budget = Budget.of_machine(settings.max_held_bytes, settings.max_client_bytes)
         self._threads = MessageThreads()
         self._started = time.time()
-        self._clients: dict[Served, None] = {}  # in the order in which they came
+        self._clients: dict[ClientConnection, None] = {}  # in the order in which they came
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = asyncio.Event()
         self._at_once = asyncio.Event()
@@ -70,15 +92,15 @@ class Daemon:
 
     async def run(self) -> None:
         give_large_blocks_back()
-        self.models = Models(self.settings)
+        self.models = DaemonModels(self.settings)
         self.models.on_change = self._look_whether_anyone_is_here
-        self._answers = Answers(self)
-        self._http = HttpFace(self.models, self.budget, is_foreground=self._is_foreground)
+        self._questions = QuestionHandler(self)
+        self._http = DaemonHttp(self.models, self.budget, is_foreground=self._is_foreground)
         with Address(self.address) as address:
             await require_models(self.settings.models.values())
             server = await asyncio.start_unix_server(self._serve, sock=address.listen())
             try:
-                self.models.preload()  # first: who asks from now on hears that they are loading
+                self.models.preload()  # first, so that clients who ask from now on hear that they are loading
                 await self._http.start(self.settings.http)
                 self._hear_signals()
                 self._on_progress()
@@ -95,7 +117,7 @@ class Daemon:
                 await self._end()
 
     async def _loaded(self) -> None:
-        """Or told to end meanwhile. Raises why that which was asked for can't be loaded: then there is no daemon."""
+        """Wait until the required models are loaded, or `stop` is called; raises if one can't be loaded."""
         loading = asyncio.create_task(self.models.load_required())
         stopping = asyncio.create_task(self._stopping.wait())
         await asyncio.wait((loading, stopping), return_when=asyncio.FIRST_COMPLETED)
@@ -113,8 +135,8 @@ class Daemon:
         if not is_own_user(writer.get_extra_info("socket")):
             writer.transport.abort()
             return
-        client = Served(reader, writer, self.models, self._answers, self.budget, self._threads)
-        if (refusal := make_room(self._clients)) is not None:
+        client = ClientConnection(reader, writer, self.models, self._questions, self.budget, self._threads)
+        if (refusal := limit_connections(self._clients)) is not None:
             await client.decline(refusal)
             return
         self._clients[client] = None
@@ -126,7 +148,7 @@ class Daemon:
             self._look_whether_anyone_is_here()
 
     def _look_whether_anyone_is_here(self) -> None:
-        """A daemon that was told to linger for a while ends when it has been alone that long."""
+        """With the `linger` setting, stop once there have been no clients and models for that long."""
         is_alone = not self._clients and self.models.num_held == 0
         if not is_alone and self._linger is not None:
             self._linger.cancel()
@@ -134,7 +156,7 @@ class Daemon:
         elif is_alone and self._linger is None and self.settings.linger < math.inf:
             self._linger = asyncio.get_running_loop().call_later(self.settings.linger, self.stop, 0.0)
 
-    # --- what people ask of it ---------------------------------------------------------------------------------------
+    # --- questions about the daemon itself ---------------------------------------------------------------------------
 
     async def status(self) -> DaemonStatus:
         return DaemonStatus(
@@ -157,7 +179,7 @@ class Daemon:
         return sum(client.num_running for client in self._clients) + self._http.num_busy
 
     async def reload(self) -> str:
-        """Raises what is wrong with the configuration, and then nothing has changed."""
+        """Read the configuration again; returns what changed. Raises if it is wrong, and then nothing has changed."""
         settings = await in_own_thread(self._read_again)
         has_changed = await self._http.change(settings.http)
         self.settings, self._drain = settings, settings.drain
@@ -166,7 +188,7 @@ class Daemon:
         return ", ".join(filter(None, [*words, "HTTP changed" if has_changed else ""])) or "nothing changed"
 
     def stop(self, seconds: float | None = None) -> None:
-        """Take no new requests; those that run have so many seconds, or `drain`. A second call ends at once."""
+        """Take no new requests, and give running ones `seconds`, or `drain` by default. A second call ends at once."""
         if self._stopping.is_set():
             self._at_once.set()
         self._drain = self._drain if seconds is None else seconds
@@ -189,14 +211,14 @@ class Daemon:
     async def _reload_and_say(self) -> None:
         try:
             logs.say(f"The configuration was read again: {await self.reload()}.", quiet=False)
-        except Exception as error:  # nobody else waits for this
+        except Exception as error:  # nobody else would see it
             why = str(error) if isinstance(error, PenstockError) else f"{type(error).__name__}: {error}"
             logs.say(f"The configuration was not taken over: {why}", quiet=False)
 
     # --- the end -----------------------------------------------------------------------------------------------------
 
     async def _drained(self) -> None:
-        """Until nothing runs any more, within the time that requests have."""
+        """Wait until no request runs any more, or their time is over."""
         seconds = self._drain
         if number := self._num_running:
             logs.say(f"Shutting down. Requests that run: {number:,}; they have {seconds:g} s.", quiet=False)
@@ -209,13 +231,13 @@ class Daemon:
             logs.say(f"Requests that still run, and are ended: {number:,}.", quiet=False)
 
     async def _quiet(self) -> None:
-        """Looks now and then: an end is no time to be thrifty."""
+        """Wait until nothing runs. Polling is good enough at the end."""
         while self._num_running or self._http.is_busy:
             await asyncio.sleep(0.02)
 
     async def _end(self) -> None:
         await self.models.end()
-        await self._http.ended(_LAST_WORDS_SECONDS)  # its requests have just been told
+        await self._http.ended(_LAST_WORDS_SECONDS)  # its clients have just been answered with an error
         deadline = time.monotonic() + _LAST_WORDS_SECONDS
         while any(client.num_running for client in self._clients) and time.monotonic() < deadline:
             await asyncio.sleep(0.01)

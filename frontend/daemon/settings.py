@@ -1,4 +1,4 @@
-"""What a daemon is told: its models with their options, and how long things may take; from words and a TOML file.
+"""A daemon's settings, its models and their options among them, read from the command line and a TOML file.
 
     keep_alive = 600            # seconds of quiet until a model is unloaded; inf: never
     [models.pocket]
@@ -7,8 +7,6 @@
     preload = true              # load at the start, and again should it die
     [http]
     address = "127.0.0.1:8000"  # and any option of HttpOptions; `http = false`: none
-
-Knows nothing of processes.
 """
 
 import math
@@ -41,19 +39,19 @@ class ModelSettings(msgspec.Struct, frozen=True):
     config: EngineConfig
     keep_alive: float
     preload: bool = False
-    is_required: bool = False  # without it there is no daemon
+    is_required: bool = False  # the daemon ends if it can't be loaded
 
 
 class DaemonSettings(msgspec.Struct, frozen=True):
     models: dict[str, ModelSettings] = {}
-    keep_alive: float = KEEP_ALIVE  # of models that don't say otherwise
+    keep_alive: float = KEEP_ALIVE  # of models without their own
     load_wait: float = 30.0  # seconds that a load waits for memory in use
     max_loaded: int | None = None  # models loaded at once; None: what memory holds
     drain: float = 30.0  # seconds that running requests have when the daemon ends
     linger: float = math.inf  # seconds without clients and models until the daemon ends by itself
     max_held_bytes: int | None = None  # that all clients make the daemon hold; None: a share of the memory
     max_client_bytes: int | None = None  # that one of them does; None: a quarter of that
-    http: HttpOptions | None = None  # None: the socket alone
+    http: HttpOptions | None = None  # None: no HTTP, only the socket
 
 
 def read_settings(
@@ -63,8 +61,11 @@ def read_settings(
     own: dict[str, Any],
     http: dict[str, Any] | None,
 ) -> DaemonSettings:
-    """The file's, then what stands on the command line: `words` are MODEL or NAME=MODEL, `options` are for all of them,
-    `own` are the daemon's, `http` are the server's; None: no HTTP, whatever the file says."""
+    """The file's settings, overridden by the command line's.
+
+    `words` are MODEL or NAME=MODEL, `options` belong to all of these models, `own` to the daemon, `http` to the HTTP
+    server; if `http` is None there is no HTTP, whatever the file says.
+    """
     told = _read(path) if path else {}
     tables, table = told.pop("models", {}), told.pop("http", {})
     server = None if http is None or table is False else _http(table, http, path)
@@ -82,7 +83,7 @@ def read_settings(
 
 
 def added(name: str, model: str, options: dict[str, Any], keep_alive: float) -> ModelSettings:
-    """A model that a client brought. Code from plugins runs only where the daemon's own configuration says so."""
+    """Settings of a model that a client has added. It can't load plugins: only the daemon's own configuration can."""
     if brought := sorted(_FROM_CONFIGURATION_ONLY & options.keys()):
         raise ConfigError(f"{brought[0]} can be given in the daemon's own configuration only; see docs/daemon.md.")
     return _model(name, {"model": model, **options}, keep_alive)
@@ -125,7 +126,7 @@ def _tables(tables: Any, path: Path | None) -> list[tuple[str, dict[str, Any]]]:
 
     if not isinstance(tables, dict) or not all(isinstance(table, dict) for table in tables.values()):
         raise ConfigError(f"{path}: models are tables of their own, such as [models.pocket].")
-    # The key may be the model itself.
+    # Without `model`, the table's name is the model itself.
     named = ((name if "model" in table else name_of(name), name, table) for name, table in tables.items())
     return [(own, {"model": name, **table}) for own, name, table in named]
 
@@ -146,7 +147,7 @@ def _http(table: Any, given: dict[str, Any], path: Path | None) -> HttpOptions:
     try:
         return msgspec.convert({**table, **given}, HttpOptions)
     except msgspec.ValidationError as error:
-        if isinstance(error.__cause__, ConfigError):  # our own sentence
+        if isinstance(error.__cause__, ConfigError):  # one of our own sentences, better than msgspec's
             raise ConfigError(f"HTTP: {error.__cause__}") from error
         fault = DecodingFault.of(error, HttpOptions, whole="[http]", given={**table, **given})
         raise ConfigError(f"HTTP: {fault.sentence}") from error

@@ -1,7 +1,6 @@
-"""The skeleton of the endpoints that generate: lease a model, prepare the request, answer it whole or as events.
+"""The steps that all generating endpoints share: lease a model, prepare the request, answer it whole or as events.
 
-An endpoint brings an `Answering`, made of its request in one of the model's threads; what it tells, and in which form,
-is its own.
+Each endpoint has its own `PreparedRequest`, made in one of the model's threads, which gives the answer its form.
 """
 
 import time
@@ -29,21 +28,21 @@ RequestT = TypeVar("RequestT", bound=GeneratingRequest)
 
 
 @dataclass(slots=True)
-class Answering(ABC, Generic[RequestT]):
+class PreparedRequest(ABC, Generic[RequestT]):
     """One request, ready to be answered."""
 
-    asked: Generation
+    generation: Generation
     request: RequestT
     created: int = field(default_factory=lambda: int(time.time()), kw_only=True)
 
     @property
     def id(self) -> str:
-        return self.asked.call.running.id
+        return self.generation.call.active_request.id
 
     @property
     def name(self) -> str:
-        """Of the model, as it was asked for."""
-        return self.request.model or self.asked.model.name
+        """The model's name, as the client gave it."""
+        return self.request.model or self.generation.model.name
 
     @abstractmethod
     async def whole(self) -> AnyReply: ...
@@ -53,7 +52,7 @@ class Answering(ABC, Generic[RequestT]):
         """Pieces of a stream as they come; closing it aborts the request."""
 
     def failed(self, error: ApiError) -> bytes:
-        """How a stream that has begun tells an error."""
+        """The event with which a stream that has begun reports an error."""
         return error_event(error)
 
     @property
@@ -61,7 +60,7 @@ class Answering(ABC, Generic[RequestT]):
         return b"data: [DONE]\n\n"
 
 
-Prepare = Callable[[Call, RequestT, Model], Answering[RequestT]]
+Prepare = Callable[[Call, RequestT, Model], PreparedRequest[RequestT]]
 
 
 async def answered(
@@ -72,20 +71,20 @@ async def answered(
     *,
     takes_long: bool,
 ) -> AnyReply:
-    """`threads` names those that the request is prepared in, if that takes long."""
+    """Answer a request. `threads` chooses the threads that prepare it, if that takes long."""
     lease = AsyncExitStack()
     try:
         model = await lease.enter_async_context(call.model(request.model))
-        answering = await call.done(threads(model.threads), prepare, call, request, model, takes_long=takes_long)
+        prepared = await call.done(threads(model.threads), prepare, call, request, model, takes_long=takes_long)
         if not request.stream:
-            return await answering.whole()
-        return Events(_leased(answering.events(), lease.pop_all()), answering.failed, answering.ending)
+            return await prepared.whole()
+        return Events(_leased(prepared.events(), lease.pop_all()), prepared.failed, prepared.ending)
     finally:
         await lease.aclose()
 
 
 async def _leased(events: AsyncIterator[bytes], lease: AsyncExitStack) -> AsyncIterator[bytes]:
-    """The lease ends with the stream."""
+    """The events; the lease is released when the stream ends."""
     async with lease, aclosing(events) as pieces:  # type: ignore[type-var]  # an async generator
         async for piece in pieces:
             yield piece

@@ -1,7 +1,4 @@
-"""The whole of what is served as one ASGI application: guard, router, endpoints, page.
-
-Knows nothing of sockets.
-"""
+"""Everything that the server serves, as one ASGI application: guard, router, endpoints and page."""
 
 import asyncio
 import json
@@ -17,6 +14,7 @@ from starlette.routing import Route
 from ... import __version__
 from ..requests.budget import Budget
 from .body import BodyReader, Receive, Scope, Send
+from .concurrency_limit import ConcurrencyLimit
 from .endpoint import Call, Endpoint, Server
 from .errors import ApiError, as_api_error
 from .guard import Guard
@@ -27,7 +25,6 @@ from .operations import OPERATIONS
 from .options import HttpOptions
 from .other_paths import advice
 from .page import page
-from .places import Places
 from .reply import Reply, send_error
 from .request_log import RequestLog
 
@@ -35,8 +32,10 @@ from .request_log import RequestLog
 def application(
     models: Models, options: HttpOptions, budget: Budget, say: Callable[[str], None] | None = None
 ) -> Guard | RequestLog:
-    """`say` hears a line of each request."""
-    server = Server(models, options, budget, Metrics(budget), Places(options), BodyReader(options), asyncio.Lock())
+    """`say` is called with a log line for each request; None: no request log."""
+    server = Server(
+        models, options, budget, Metrics(budget), ConcurrencyLimit(options), BodyReader(options), asyncio.Lock()
+    )
     routes = [
         Route(
             row.path.replace("{named}", "{named:path}"),
@@ -68,8 +67,8 @@ async def _page(call: Call, body: None) -> Reply:
     return page()
 
 
-class _Sent(Response):
-    """A refusal as Starlette's handlers return it: an application that sends it."""
+class _ErrorResponse(Response):
+    """An error, in the form that Starlette's exception handlers have to return."""
 
     def __init__(self, error: ApiError) -> None:
         super().__init__(status_code=error.status)
@@ -79,10 +78,10 @@ class _Sent(Response):
         await send_error(send, self._error)
 
 
-def _refused(request: Request, error: Exception) -> _Sent:
+def _refused(request: Request, error: Exception) -> _ErrorResponse:
     if not isinstance(error, HTTPException):
-        return _Sent(as_api_error(error))
+        return _ErrorResponse(as_api_error(error))
     if error.status_code == 405:
-        return _Sent(ApiError(405, "This endpoint has another method; /openapi.json lists them."))
+        return _ErrorResponse(ApiError(405, "This endpoint has another method; /openapi.json lists them."))
     hint = advice(request.url.path, [row.path for row in OPERATIONS])
-    return _Sent(ApiError(404, f"There is no such endpoint; /openapi.json lists them.{hint}"))
+    return _ErrorResponse(ApiError(404, f"There is no such endpoint; /openapi.json lists them.{hint}"))

@@ -1,7 +1,7 @@
-"""A request's body: read within bounds of size, time and memory, and decoded in its turn.
+"""Reads a request's body within bounds of size, time and memory, and decodes it.
 
-All bytes are charged to the client as they come, and what they become before it is made. Where there is no room for
-all that are on their way, the longest of those that take their time gives way. Knows nothing of what the fields mean.
+Bytes are charged to the client as they come, and the decoded struct before it is made. If there is no room for all
+bodies that are being received, the longest of the slow ones is given up.
 """
 
 import asyncio
@@ -12,54 +12,54 @@ from ..requests.budget import BudgetError, Charge
 from ..session.threads import Threads
 from .decoding import Body, Outline, decoded
 from .errors import ApiError
+from .fair_queue import FairQueue
 from .options import HttpOptions
-from .turns import Turns
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Result = TypeVar("Result")
 
-# From here on it is decoded in a thread, one after another: other streams go on meanwhile.
+# Bodies from this length or decoding time on are decoded in a thread, one at a time, so that streams go on meanwhile.
 LONG_BYTES, LONG_SECONDS = 2**15, 1e-3
-# A body that has taken longer may have to give way to others.
+# A body that takes longer than this to arrive may be given up for others.
 _PATIENCE = 1.0
 
 
-class Gone(Exception):
-    """The client has closed the connection: nobody is there to be answered."""
+class ClientDisconnect(Exception):
+    """The client has closed the connection."""
 
 
-class _Arriving(NamedTuple):
+class _IncomingBody(NamedTuple):
     time_left: asyncio.Timeout
     since: float
 
     def give_way(self) -> None:
-        if not self.time_left.expired():  # nor about to be, of itself or for another
+        if not self.time_left.expired():  # not given up already
             self.time_left.reschedule(0.0)
 
 
 class BodyReader:
-    """For all connections."""
+    """Reads the bodies of all connections."""
 
     def __init__(self, options: HttpOptions) -> None:
         self._options = options
-        self._arriving: dict[Charge, _Arriving] = {}
-        self._turns = Turns()
+        self._incoming: dict[Charge, _IncomingBody] = {}
+        self._turns = FairQueue()
         self._thread = Threads("Bodies", 1)
 
     async def read(self, scope: Scope, receive: Receive, charge: Charge) -> bytearray:
         self._check_headers(scope)
         try:
             async with asyncio.timeout(self._options.body_timeout) as time_left:
-                self._arriving[charge] = _Arriving(time_left, asyncio.get_running_loop().time())
+                self._incoming[charge] = _IncomingBody(time_left, asyncio.get_running_loop().time())
                 try:
                     return await self._filled(receive, charge)
                 except BaseException:
-                    charge.release()  # before the client is told: others wait for the room
+                    charge.release()  # before the client is answered, since others wait for the room
                     raise
                 finally:
-                    del self._arriving[charge]
+                    del self._incoming[charge]
         except TimeoutError:
             raise ApiError(
                 408,
@@ -67,7 +67,7 @@ class BodyReader:
             ) from None
 
     async def decoded(self, body: bytearray, kind: type[Body], charge: Charge) -> Body:
-        """Short ones at once. Afterwards the body is empty, and the charge for the struct alone."""
+        """Decode a body, a short one at once. Afterwards the body is empty, and only the struct is charged."""
         num_bytes = len(body)
         if len(body) < LONG_BYTES and (outline := Outline.of(body)).seconds < LONG_SECONDS:
             await self._admit(outline, charge)
@@ -85,7 +85,7 @@ class BodyReader:
         await self._charged(outline.decoded_bytes, charge)
 
     async def _in_thread(self, work: Callable[..., Result], *arguments: Any) -> Result:
-        """Where it is cancelled the thread ends first: until then it holds what was charged."""
+        """Run in the thread. A cancelled call still waits for it, since it holds what was charged until then."""
         decoding = asyncio.wrap_future(self._thread.submit(work, *arguments))
         try:
             return await asyncio.shield(decoding)
@@ -111,7 +111,7 @@ class BodyReader:
         while more:
             message = await receive()
             if message["type"] == "http.disconnect":
-                raise Gone
+                raise ClientDisconnect
             piece = message.get("body", b"")
             if len(body) + len(piece) > self._options.max_body_bytes:
                 raise self._too_large()
@@ -121,7 +121,7 @@ class BodyReader:
         return body
 
     async def _charged(self, num_bytes: int, charge: Charge) -> None:
-        """Once others have given up theirs, where that helps."""
+        """Charge so many bytes; if there is no room, give up longer bodies of others first."""
         while True:
             try:
                 charge.grow(num_bytes)
@@ -129,17 +129,17 @@ class BodyReader:
             except BudgetError as error:
                 if not error.is_of_all or (other := self._longest_but(charge)) is None:
                     raise
-            self._arriving[other].give_way()
-            while other in self._arriving:  # it hears of it in a moment
+            self._incoming[other].give_way()
+            while other in self._incoming:  # its timeout takes effect in a moment
                 await asyncio.sleep(0)
 
     def _longest_but(self, charge: Charge) -> Charge | None:
-        """The body that holds the most, of those that have had some time to come."""
+        """The body that holds the most, of those that have had enough time to arrive; longer than this one."""
         latest = asyncio.get_running_loop().time() - _PATIENCE
         slow = [
             other
-            for other, arriving in self._arriving.items()
-            if other is not charge and other.num_bytes > charge.num_bytes and arriving.since < latest
+            for other, incoming in self._incoming.items()
+            if other is not charge and other.num_bytes > charge.num_bytes and incoming.since < latest
         ]
         return max(slow, key=lambda other: other.num_bytes, default=None)
 
@@ -148,5 +148,5 @@ class BodyReader:
 
 
 def _held(num_bytes: int) -> int:
-    """What so many of a body take while it grows: a bytearray keeps room for an eighth more."""
+    """Memory that a body of this length takes while it grows: a bytearray reserves an eighth more."""
     return num_bytes + num_bytes // 8

@@ -1,8 +1,8 @@
-"""One connection: reads requests, has them answered one after another, and ends where its client breaks a limit.
+"""One HTTP connection: reads requests, has them answered one after another, and ends if its client breaks a limit.
 
-While a request is answered, requests that come after it stay bytes in a bounded buffer, and then in the network. A
-connection has one timer, which only whole requests and their answers set anew: whoever sends bytes that don't become a
-request, or takes nothing of an answer, is cut off in a bounded time. Knows nothing of what requests ask for.
+While a request is answered, later ones stay bytes in a bounded buffer, and after that in the network. A connection has
+one timer, which only complete requests and their answers reset: a client whose bytes never become a request, or that
+reads nothing of its answer, is cut off in bounded time.
 """
 
 import asyncio
@@ -19,14 +19,14 @@ from .options import HttpOptions
 from .request_head import END, BadRequest, RequestHead, check_beginning, parse_head
 from .schemas.others import ErrorBody, Fault
 
-# Read at once, and held unread before reading pauses.
+# Bytes read at once, and bytes held before reading pauses.
 READ_BYTES = 2**15
-# What a transport takes of an answer before whoever writes has to wait; of TLS it is held once more, encrypted.
+# Bytes of an answer that a transport buffers before writers have to wait; with TLS it holds them encrypted as well.
 _UNSENT_BYTES = 2**15
-# An application that reads the body keeps its time itself, and refuses better; this is for one that doesn't.
+# An application that reads the body has a timeout of its own and a better refusal; this is for one that doesn't.
 _BODY_GRACE_SECONDS = 2.0
-# So long a client that has its last answer may take to close; what it still sends is read and dropped, or the answer
-# would be lost with it.
+# How long a client may take to close after its last answer. What it still sends is read and dropped: unread bytes
+# would reset the connection, and the answer would be lost.
 _LINGER_SECONDS = 2.0
 _CLOSE = (b"connection", b"close")
 
@@ -40,7 +40,7 @@ class Context:
     open: OpenConnections
     scheme: str
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
-    # One for all: what was read is looked at before anything else is read.
+    # One buffer for all connections: each read is handled before the next one.
     received: memoryview = field(default_factory=lambda: memoryview(bytearray(READ_BYTES)))
 
 
@@ -108,7 +108,7 @@ class Connection(asyncio.BufferedProtocol):
         self._pause_or_resume()
 
     def eof_received(self) -> None:
-        """A client that sends no more is taken for gone: nothing tells the two apart. The transport closes itself."""
+        """A client that sends no more is taken for gone, since the two look the same. The transport closes itself."""
         if self._exchange is not None:
             self.abort()
 
@@ -122,7 +122,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._exchange is not None and self._body.is_complete:
             self._disarm()
 
-    # --- called by the server, and by who makes room -----------------------------------------------------------------
+    # --- called by the server, and to make room for another connection ------------------------------------------------
 
     @property
     def is_connected(self) -> bool:
@@ -145,7 +145,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.abort()
         elif self.connecting is not None:
-            # In a turn of its own: a task that has not begun by then would never close its socket.
+            # Not at once: a task that is cancelled before it has begun would never close its socket.
             self._loop.call_soon(self.connecting.cancel)
         self._leave()
 
@@ -226,7 +226,7 @@ class Connection(asyncio.BufferedProtocol):
             self._await_body()
 
     def _await_body(self) -> None:
-        """Until the body is whole the client owes it; from then on the answer is owed to the client."""
+        """Set the timer: until the body is complete we wait for the client; after that the client waits for us."""
         everyone = self._context.open
         if not self._body.is_complete:
             everyone.move(self, everyone.sending)
@@ -234,11 +234,11 @@ class Connection(asyncio.BufferedProtocol):
             return
         everyone.move(self, everyone.busy)
         self._disarm()
-        if not self._can_write.is_set():  # the answer began before that, and is not read
+        if not self._can_write.is_set():  # the answer began before that, and the client doesn't read it
             self._arm(self._options.stall_timeout)
 
     def _pause_or_resume(self) -> None:
-        """Read no further while nobody has asked for what was read."""
+        """Stop reading while enough bytes wait to be taken."""
         exchange = self._exchange
         has_enough = exchange is not None and (
             len(exchange.unread) >= READ_BYTES or (self._body.is_complete and len(self._buffer) >= READ_BYTES)
@@ -250,7 +250,7 @@ class Connection(asyncio.BufferedProtocol):
     # --- its end -----------------------------------------------------------------------------------------------------
 
     def _refuse(self, error: BadRequest) -> None:
-        """Say why, unless an answer is half sent; what is being answered ends as if the client had left."""
+        """Answer with the error, unless an answer is half sent. A running request ends as if the client had left."""
         exchange, self._exchange = self._exchange, None
         if exchange is not None:
             exchange.leave()
@@ -264,7 +264,7 @@ class Connection(asyncio.BufferedProtocol):
         self._close(lingers=True)
 
     def _close(self, *, lingers: bool) -> None:
-        """Once all is sent. While the client still sends, it is read: otherwise it would not hear the answer's end."""
+        """Close once all is sent. With `lingers`, read what the client still sends: else it may lose the answer."""
         self._is_closing = True
         self._buffer.clear()
         self._context.open.move(self, self._context.open.waiting)
@@ -278,7 +278,7 @@ class Connection(asyncio.BufferedProtocol):
             transport.close()
 
     def _leave(self) -> None:
-        """It is over, whatever it was at. Safe to call twice."""
+        """The connection is over, whatever its state. Safe to call twice."""
         self._is_closing = True
         self._disarm()
         self._context.open.leave(self)
@@ -302,11 +302,11 @@ class Connection(asyncio.BufferedProtocol):
     def _expired(self) -> None:
         self._timer = None
         if self._exchange is not None and not self._is_reading and self._can_write.is_set():
-            self._await_body()  # not the client is late, but the application that leaves its body unread
+            self._await_body()  # the application is late, which leaves the body unread, not the client
         else:
             self.abort()
 
 
 def _address(name: Any) -> tuple[str, int] | None:
-    """Nothing for a client that has left already."""
+    """Host and port; None for a client that has left already."""
     return (name[0], name[1]) if name else None

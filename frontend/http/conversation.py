@@ -1,7 +1,7 @@
-"""A conversation as it arrives, rendered by the model's template: the prompt of a chat.
+"""Renders a request's conversation with the model's chat template, which gives the prompt.
 
-What a request may say to a template is checked here: neither names that the server itself gives it, nor, unless the
-server trusts its clients, a template of its own. Knows nothing of answers.
+It also checks what a request may pass to a template: no names that the server itself sets, and no template of its own
+unless the server trusts its clients.
 """
 
 import json
@@ -17,7 +17,7 @@ from .errors import ApiError
 from .models import Model
 from .schemas.chat import ChatMessage, ChatRequest, Tool, plain_message
 
-# Given to templates by their own arguments, or functions that they call.
+# Names of the arguments that the server gives to templates, and of functions that templates call.
 RESERVED = frozenset({
     "messages", "tools", "documents", "chat_template", "tokenize", "add_generation_prompt", "continue_final_message",
     "conversation", "return_tensors", "return_dict", "raise_exception", "strftime_now", "namespace", "dict", "range",
@@ -38,7 +38,7 @@ def own_template(request: ChatRequest, *, is_trusted: bool) -> str | None:
         return None
     if not is_trusted:
         raise ApiError(400, "chat_template: this server takes no templates from requests.", param="chat_template")
-    if "{" not in request.chat_template:  # a name would be looked for among files
+    if "{" not in request.chat_template:  # without it, it would be taken for a file's name
         raise ApiError(400, "chat_template must be a template's text.", param="chat_template")
     return request.chat_template
 
@@ -62,7 +62,7 @@ def rendered(
 
 
 def as_messages(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
-    """As templates read them: calls of earlier turns with their arguments as objects."""
+    """Messages in the form that templates read: arguments of earlier calls are objects."""
     plain = [plain_message(message) for message in messages]
     for message in plain:
         for call in message.get("tool_calls") or ():

@@ -1,7 +1,7 @@
-"""From a body's bytes to its struct, or to a sentence that says what is wrong.
+"""Decodes a body's bytes into its struct, or raises an error that says what is wrong.
 
-What decoding would take, in time and in memory, is told from the bytes before it is done: by the marks that stand
-around values, outside of texts. Knows nothing of what the fields mean.
+The time and memory that decoding will take are estimated first, by counting the brackets, commas and quotes in the
+bytes that lie outside of strings.
 """
 
 import re
@@ -15,18 +15,18 @@ from .errors import ApiError
 
 Body = TypeVar("Body", bound=msgspec.Struct)
 
-# Of values without a form of their own (schemas, template arguments); what goes down them does so by recursion.
+# Levels of free-form values (schemas, template arguments), which later code visits by recursion.
 MOST_LEVELS = 64
-# Nothing else runs while a body is decoded: what these bounds leave takes a tenth of a second at most.
+# Nothing else runs while a body is decoded: within these bounds it takes a tenth of a second at most.
 MOST_CONTAINERS, MOST_STRINGS, MOST_NUMBERS, MOST_LONG_NUMBERS = 2**16, 2**16, 2**20, 2**11
-# Of a longer body that is refused no value is shown: that would be to decode it twice.
+# The refusal of a longer body shows no value of it, which would mean to decode it twice.
 MOST_SHOWN_BYTES = 2**15
 _LONG_NUMBER = 17  # characters
 
-# Bytes that a value takes beside its text, at most: a dict with its first entry, an empty list and the room that it has
-# before it grows, a text, an entry of a list with its number, what an entry of a dict takes more.
+# Bytes that a value takes at most, beside its text: a dict with its first entry; an empty list with its first room to
+# grow; a string; an entry of a list with its number; what an entry of a dict takes more than that.
 _OBJECT, _LIST, _STRING, _ENTRY, _NAME = 280, 120, 72, 48, 100
-# Seconds that a byte, a list or object, a number and one of many digits or with an exponent take to decode.
+# Seconds to decode a byte; a list or object; a number; a number of many digits or with an exponent.
 _BYTE_SECONDS, _CONTAINER_SECONDS, _ENTRY_SECONDS, _LONG_NUMBER_SECONDS = 6e-9, 1e-6, 1e-7, 2e-5
 _DIGITS = bytes.maketrans(b"123456789.+-E", b"000000000000e")
 _CONTINUATION = bytes(range(0x80, 0xC0))
@@ -34,7 +34,7 @@ _UP_TO_8_BITS, _UP_TO_16_BITS = bytes(range(0xC4)), bytes(range(0xF0))
 
 
 class Outline(NamedTuple):
-    """What a body holds, counted and not decoded."""
+    """How many values of each kind a body holds, counted without decoding it."""
 
     objects: int
     lists: int
@@ -47,7 +47,7 @@ class Outline(NamedTuple):
 
     @classmethod
     def of(cls, body: bytes | bytearray) -> "Outline":
-        """Raises for a body of so many texts that even this would take long."""
+        """Count them; raises if there are so many strings that even counting would take long."""
         unescaped = body.replace(rb"\\", b"").replace(rb"\"", b"") if b"\\" in body else body
         if (strings := unescaped.count(b'"') // 2) > MOST_STRINGS:
             raise _too_many()
@@ -75,7 +75,7 @@ class Outline(NamedTuple):
 
     @property
     def decoded_bytes(self) -> int:
-        """What the decoded values take, at most; tests hold it against random bodies."""
+        """Memory that the decoded values take at most; tests compare it with random bodies."""
         return (
             self.text_bytes
             + _OBJECT * self.objects
@@ -97,7 +97,7 @@ class Outline(NamedTuple):
 
 
 def _text_bytes(text: bytes | bytearray) -> int:
-    """One, two or four bytes a character, as its widest one needs; and its UTF-8, which stays once it is asked for."""
+    """Memory of a string: 1, 2 or 4 bytes a character, as its widest one needs, and its UTF-8 form, once cached."""
     escaped = text.count(rb"\u")
     if text.isascii() and not escaped:
         return len(text)
@@ -136,8 +136,8 @@ def decoded(body: bytes | bytearray, kind: type[Body]) -> Body:
 
 
 def _half_a_pair(body: bytes | bytearray) -> str:
-    """What to say where the decoder stumbled over that, which it may take for the end of the body; empty where there is
-    none. Of so much of it as is looked through while nothing else runs."""
+    """A sentence about half a surrogate pair in the body, which the decoder may report as the body's end; empty if
+    there is none. Only the first bytes are searched, since nothing else runs meanwhile."""
     place = whole.end() if (whole := _WHOLE_CHARACTERS.match(body, 0, _LOOKED_THROUGH)) else 0
     if not _HALF.match(body, place, _LOOKED_THROUGH):
         return ""
@@ -149,7 +149,7 @@ def _half_a_pair(body: bytes | bytearray) -> str:
 
 
 def _plain(body: bytes | bytearray) -> Any:
-    """What it holds, for the sentence that shows one value of it; of a long one nothing."""
+    """The body's values, for an error that shows one of them; None for a long body."""
     if len(body) > MOST_SHOWN_BYTES:
         return None
     try:
@@ -159,7 +159,7 @@ def _plain(body: bytes | bytearray) -> Any:
 
 
 def check_levels(name: str, value: Any) -> None:
-    """Level by level: a nesting as deep as a client can write overflows whatever goes down it by recursion."""
+    """Refuse values that are nested too deep. It goes level by level, since recursion itself could overflow."""
     level = [value]
     for _ in range(MOST_LEVELS + 1):
         level = [part for each in level for part in _nested(each)]
@@ -169,19 +169,19 @@ def check_levels(name: str, value: Any) -> None:
 
 
 def _nested(value: Any) -> Iterable[Any]:
-    """Those of its parts that have parts of their own."""
+    """The parts of a value that have parts of their own."""
     parts: Any = value
     if isinstance(value, dict):
         parts = value.values()
     elif isinstance(value, msgspec.Struct):
         parts = [getattr(value, name) for name in value.__struct_fields__]
-    # Most long lists are of numbers or texts alone, which their types say far sooner than a look at each.
+    # Most long lists hold only numbers or strings, which the set of types tells faster than a look at each.
     if any(issubclass(kind, _WITH_PARTS) for kind in set(map(type, parts))):
         return [part for part in parts if isinstance(part, _WITH_PARTS)]
     return ()
 
 
-# Up to the first escape that is half a surrogate pair. Escapes that are none of JSON's are passed over.
+# Matches up to the first escape that is half a surrogate pair, and skips escapes that JSON doesn't have.
 _WHOLE_CHARACTERS = re.compile(
     rb"(?:[^\\]++|\\u[dD][89aAbB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?!\\u[dD][89a-fA-F][0-9a-fA-F]{2})\\.)*+",
     re.DOTALL,

@@ -1,8 +1,8 @@
-"""One endpoint as an ASGI application: its body read, its work done while the client is there, its reply sent.
+"""One endpoint as an ASGI application: reads the body, does the endpoint's work and sends the reply.
 
-The work ends with the client: a connection that closes cancels it, and with it what runs in the engine. All that it
-holds is charged to the client until then. What goes wrong before the first byte becomes a status, later the last event
-of the stream. Knows nothing of what endpoints do.
+If the client closes its connection, the work is cancelled, and with it what runs in the engine. Everything that a
+request holds is charged to its client until then. An error before the first byte becomes a status, a later one the last
+event of the stream.
 """
 
 import asyncio
@@ -16,24 +16,24 @@ import msgspec
 
 from ..requests.budget import Budget, Charge
 from ..session.threads import Threads
-from .body import BodyReader, Gone, Receive, Scope, Send
+from .active_requests import ActiveRequest, ActiveRequests, owner_of
+from .body import BodyReader, ClientDisconnect, Receive, Scope, Send
+from .concurrency_limit import ConcurrencyLimit
 from .errors import ApiError, as_api_error, log
 from .long_json import PIECE_BYTES
 from .metrics import Metrics
 from .models import Model, Models
 from .options import HttpOptions
-from .places import Places
 from .reply import Events, LongReply, Reply, send_error, send_reply, start_events, start_long
-from .request_log import Note, note_of
-from .running import Running, RunningRequests, owner_of
+from .request_log import LogEntry, log_entry_of
 
 Result = TypeVar("Result")
 AnyReply = Reply | LongReply | Events
 
 _LONG_BYTES = 2**14
-# As often a body's texts are there while a template makes a prompt of them.
+# Copies of a body's texts that exist while a template makes a prompt of them.
 _COPIES = 3
-# What a request takes beside what is counted: its task, its generators, a piece that is on its way.
+# Memory of a request that isn't counted otherwise: its task, its generators, a piece that is being sent.
 _REQUEST_BYTES = 2 * PIECE_BYTES
 
 
@@ -45,43 +45,43 @@ class Server:
     options: HttpOptions
     budget: Budget
     metrics: Metrics
-    places: Places
+    concurrency: ConcurrencyLimit
     bodies: BodyReader
-    pace: asyncio.Lock  # of long pieces one is made in each round of the loop, whoever waits for one
-    running: RunningRequests = field(default_factory=RunningRequests)
+    pace: asyncio.Lock  # one long piece is made in each round of the loop, for all requests together
+    active_requests: ActiveRequests = field(default_factory=ActiveRequests)
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What an endpoint is told beside the body."""
+    """What an endpoint gets beside the body."""
 
     server: Server
     salt: str | None  # of the API key, for cached prefixes
-    client: str  # to whom it is charged, and who takes turns with others
+    client: str  # whom it is charged to; clients take turns
     charge: Charge  # of all that is held for it
     num_bytes: int  # of the body
-    running: Running  # what is told of it, and to whom
+    active_request: ActiveRequest  # its entry in /v1/requests
     named: str = ""  # what the path names
-    note: Note = field(default_factory=Note)  # for the line that tells of it
+    log_entry: LogEntry = field(default_factory=LogEntry)
 
     @asynccontextmanager
     async def model(self, name: str | None) -> AsyncIterator[Model]:
-        """Loaded, and a place among the answers that are computed at once.
+        """The model, loaded, and then a place among the answers that are computed at once.
 
-        In this order: requests for a model that takes long to come, or never comes, hold up nobody else's.
+        In this order, so that requests for a model that takes long to load don't hold up those for others.
         """
-        self.running.model = name or ""
+        self.active_request.model = name or ""
         async with self.server.models.lease(name) as model:
-            self.note.model = model.name
-            self.running.model, self.running.state = name or model.name, "waiting"
-            async with self.server.places.one(self.client):
-                self.running.state = "prompt"
+            self.log_entry.model = model.name
+            self.active_request.model, self.active_request.state = name or model.name, "waiting"
+            async with self.server.concurrency.one(self.client):
+                self.active_request.state = "prompt"
                 yield model
 
     async def done(
         self, threads: Threads, work: Callable[..., Result], *arguments: Any, takes_long: bool = False
     ) -> Result:
-        """Work before and after a model is asked; in a thread for a long request, so that other streams go on."""
+        """Run work before or after a model is asked; for a long request in a thread, so that other streams go on."""
         if not takes_long and self.num_bytes <= _LONG_BYTES:
             return work(*arguments)
         with self.charge.more(_COPIES * self.num_bytes):
@@ -92,7 +92,7 @@ Work = Callable[[Call, Any], Awaitable[AnyReply]]
 
 
 def client_of(scope: Scope) -> str:
-    """An API key where there are keys, else a connection: behind one address there may be many clients."""
+    """The API key's salt where there are keys, else the connection: one address may have many clients."""
     return scope["state"].get("salt") or _connection(scope)
 
 
@@ -111,44 +111,44 @@ class Endpoint:
         self._path = path
         self._work = work
         self._body = body
-        self._answer_ids = answer_ids  # how the ids of its answers begin, where they run long enough to be listed
+        self._answer_ids = answer_ids  # how ids of its answers begin; None: not listed in /v1/requests
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # What brings no body holds little, and is answered however much its key holds.
+        # A request without a body holds little, so it is answered even if its key's budget is used up.
         client = client_of(scope) if self._body is not None else _connection(scope)
         charge = Charge(self._server.budget, client)
-        told = _Told(send, charge, self._server.pace)
+        sender = _ReplySender(send, charge, self._server.pace)
         try:
             body = bytearray()
             if self._body is not None:
                 charge.grow(_REQUEST_BYTES)
                 body = await self._server.bodies.read(scope, receive, charge)
             salt, named = scope["state"].get("salt"), scope["path_params"].get("named", "")
-            running = Running((self._answer_ids or "") + secrets.token_hex(12), self._path, owner_of(scope))
-            note_of(scope).prompts = running.prompts
-            call = Call(self._server, salt, client, charge, len(body), running, named, note_of(scope))
-            with self._server.running.one(running) if self._answer_ids else nullcontext():
-                await while_there(receive, self._answer(call, body, told), running)
-        except Gone:
-            told.status = 499
-        except Exception as error:  # the door of the process: whatever it is, only this request ends
-            await told.error(as_api_error(error))
+            active = ActiveRequest((self._answer_ids or "") + secrets.token_hex(12), self._path, owner_of(scope))
+            log_entry_of(scope).prompts = active.prompts
+            call = Call(self._server, salt, client, charge, len(body), active, named, log_entry_of(scope))
+            with self._server.active_requests.one(active) if self._answer_ids else nullcontext():
+                await while_there(receive, self._answer(call, body, sender), active)
+        except ClientDisconnect:
+            sender.status = 499
+        except Exception as error:  # whatever it is, only this request ends
+            await sender.error(as_api_error(error))
         finally:
             charge.release()
-            self._server.metrics.count(self._path, told.status)
-            note_of(scope).status = told.status
+            self._server.metrics.count(self._path, sender.status)
+            log_entry_of(scope).status = sender.status
 
-    async def _answer(self, call: Call, body: bytearray, told: "_Told") -> None:
+    async def _answer(self, call: Call, body: bytearray, sender: "_ReplySender") -> None:
         if self._body is None:
-            await told.reply(await self._work(call, None))
+            await sender.reply(await self._work(call, None))
             return
         request = await self._server.bodies.decoded(body, self._body, call.charge)
         async with asyncio.timeout(self._server.options.request_timeout):
-            await told.reply(await self._work(call, request))
+            await sender.reply(await self._work(call, request))
 
 
-class _Told:
-    """What the client has been told so far."""
+class _ReplySender:
+    """Sends the reply, and knows what the client has got so far."""
 
     def __init__(self, send: Send, charge: Charge, pace: asyncio.Lock) -> None:
         self._send = send
@@ -174,7 +174,7 @@ class _Told:
 
     async def _stream(self, reply: Events) -> None:
         async with aclosing(reply.pieces) as pieces:  # type: ignore[type-var]
-            # The first piece before the status: what is refused up to here still gets one that says so.
+            # Make the first piece before sending the status, so that a request refused until then gets an error status.
             first = await anext(pieces, b"")
             self.status, self._events = 200, reply
             await start_events(self._send)
@@ -200,12 +200,12 @@ class _Told:
         elif not self._has_begun:
             await send_error(self._send, error)
         else:
-            log.error("a reply broke off: %s", error)  # and its connection with it: its end can't be told otherwise
+            log.error("a reply broke off: %s", error)  # the connection ends too: nothing else can tell the client
 
 
-async def while_there(receive: Receive, work: Coroutine[Any, Any, None], running: Running) -> None:
-    """Do the work, unless the client goes first or stops it; then it is cancelled."""
-    tasks = [asyncio.ensure_future(each) for each in (work, _left(receive), running.stopped())]
+async def while_there(receive: Receive, work: Coroutine[Any, Any, None], request: ActiveRequest) -> None:
+    """Do the work, but cancel it if the client leaves or stops the request."""
+    tasks = [asyncio.ensure_future(each) for each in (work, _left(receive), request.stopped())]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         await next(task for task in tasks if task.done())
@@ -216,7 +216,7 @@ async def while_there(receive: Receive, work: Coroutine[Any, Any, None], running
 
 
 async def _left(receive: Receive) -> None:
-    """Raises `Gone`, once the client is."""
+    """Raises `ClientDisconnect` once the client has left."""
     while (await receive())["type"] != "http.disconnect":
         pass
-    raise Gone
+    raise ClientDisconnect

@@ -1,4 +1,4 @@
-"""What a client is told when something can't be done, in OpenAI's form, and which status goes with it.
+"""Turns exceptions into the errors that clients get, in OpenAI's form, each with its status.
 
 A 4xx says what is wrong with the request, in the words of whoever refused it. A 5xx says only that the fault is here:
 paths, addresses and tracebacks stay in the log.
@@ -19,7 +19,7 @@ from ...protocol.errors import (
 )
 from ...protocol.outputs import RequestOutput
 from ..requests.budget import BudgetError
-from .models import UnknownModel
+from .models import ModelNotServedError
 from .schemas.others import ErrorBody, Fault
 
 log = logging.getLogger("penstock.http")
@@ -71,13 +71,13 @@ class ApiError(Exception):
 
 
 def as_api_error(error: BaseException) -> ApiError:
-    """Whatever was raised while a request was answered."""
+    """The error to send for whatever was raised while a request was answered."""
     match error:
         case ApiError():
             return error
         case TimeoutError():
             return ApiError(408, "The answer took longer than this server allows; ask for fewer tokens.")
-        case UnknownModel():
+        case ModelNotServedError():
             return ApiError(404, without_paths(str(error)), param="model", code="model_not_found")
         case RequestError():
             return ApiError(400, without_paths(str(error)))
@@ -101,7 +101,7 @@ def as_api_error(error: BaseException) -> ApiError:
 
 
 def check(output: RequestOutput) -> RequestOutput:
-    """Raise what a failed request ended with."""
+    """Raise the error of a request that has failed; else return its output."""
     match output.error_code:
         case 200:
             return output
@@ -114,5 +114,5 @@ def check(output: RequestOutput) -> RequestOutput:
 
 
 def without_paths(text: str) -> str:
-    """Of so much of it as is told: the search takes its time."""
+    """The text with paths replaced. It is cut first, since the search takes long on long texts."""
     return _PATH.sub("(a path)", text[: _MOST_CHARACTERS + 1])

@@ -1,7 +1,7 @@
 """One request and its answer, between a connection and the ASGI application that answers.
 
-`receive` hands over the body as it comes, and later that the client is gone; `send` returns when the client has taken
-nearly all that was sent so far, so what is still unread is held once, by whoever sends it. Knows nothing of sockets.
+`receive` hands over the body as it comes, and later reports that the client has left. `send` returns when the client
+has taken nearly all that was sent, so that unread bytes are held only once, by whoever sends them.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Message = MutableMapping[str, Any]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-# Written at once; between two of these the client must have read most of the former.
+# Bytes written at once; the client must have read most of a piece before the next one is written.
 _PIECE = 2**16
 _PHRASES = {status.value: status.phrase.encode() for status in HTTPStatus}
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -40,7 +40,7 @@ class Exchange:
         self._keeps_alive = head.keeps_alive
         self._is_chunked = False
         self._start: bytes | None = None  # the answer's head, until its first bytes
-        self.unread = body  # what came of it since the application last asked
+        self.unread = body  # the part that came since the application last called `receive`
         self.is_whole = is_whole
         self.has_begun = False  # to answer
         self.is_over = False  # answered, or the client is gone
@@ -52,12 +52,12 @@ class Exchange:
         self._news.set()
 
     def leave(self) -> None:
-        """The client is gone, or is not to be answered any more."""
+        """The client has left, or is not to be answered any more."""
         self.is_over = True
         self._news.set()
 
     def close_after(self) -> None:
-        """Let the answer be the connection's last, where it still can be told so."""
+        """Make the answer the connection's last, if its head isn't sent yet."""
         self._keeps_alive = False
 
     async def run(self, application: Application, scope: Scope) -> None:
@@ -115,7 +115,7 @@ class Exchange:
         return answer_head(status, headers)
 
     def _framed(self, body: bytes, is_last: bool) -> Iterator[bytes | memoryview]:
-        """With the answer's head before its first bytes, so that most answers are one packet."""
+        """The bytes to write. The head goes with the first bytes, so that most answers are one packet."""
         start, self._start = self._start or b"", None
         if self._head.method == "HEAD":
             body = b""

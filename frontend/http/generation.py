@@ -1,7 +1,7 @@
-"""From prompts to pieces of answers: what all endpoints that generate have in common.
+"""Submits a request's prompts and gives the pieces of their answers, for all endpoints that generate.
 
-A request's prompts run side by side; a failed one fails the whole. Every piece passes the watch that keeps the time and
-the tally that counts tokens. Knows nothing of the form in which an endpoint tells the pieces.
+The prompts run side by side; if one fails, the whole request fails. A timer and a tally see every piece, for the
+metrics and for the usage figures.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ _CHARACTERS_A_TOKEN = 16
 
 
 class Tally:
-    """Tokens of a request so far. A prompt's count once, however many samples it has."""
+    """Tokens of a request so far. A prompt counts once, however many samples it has."""
 
     def __init__(self) -> None:
         self._prompts: dict[int, tuple[int, int]] = {}  # tokens, and those of them that were cached
@@ -57,18 +57,18 @@ class Tally:
 
 
 @dataclass(slots=True)
-class Piece:
+class AnswerPiece:
     prompt: int  # its place in the request
     output: RequestOutput
     answers: list[CompletionOutput]  # those among its samples that have news
-    logprobs: dict[int, list[Logprobs]]  # of samples, those of them that have some
+    logprobs: dict[int, list[Logprobs]]  # by sample, where there are some
     prompt_logprobs: list[Logprobs]
-    num_bytes: int  # as they were charged, for whoever has told it
+    num_bytes: int  # charged for it; given back by whoever has sent it
 
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """What is asked of a model, and for whom."""
+    """The prompts and parameters of a request, its model and its call."""
 
     call: Call
     model: Model
@@ -77,56 +77,60 @@ class Generation:
     tally: Tally = field(default_factory=Tally)
 
 
-async def pieces(asked: Generation, *, is_streamed: bool) -> AsyncGenerator[Piece]:
-    """Closing it aborts what still runs. Who has told a piece gives its bytes back, unless it keeps some of it."""
-    source = _one(asked, 0, is_streamed) if len(asked.prompts) == 1 else _merged(asked, is_streamed)
+async def pieces(generation: Generation, *, is_streamed: bool) -> AsyncGenerator[AnswerPiece]:
+    """Pieces as they come; closing the generator aborts what still runs.
+
+    Whoever has sent a piece gives its bytes back, unless it keeps part of the piece.
+    """
+    source = _one(generation, 0, is_streamed) if len(generation.prompts) == 1 else _merged(generation, is_streamed)
     async with aclosing(source) as stream:
         async for number, news in stream:
-            asked.tally.add(number, news.output)
+            generation.tally.add(number, news.output)
             piece = _piece(number, news, is_streamed)
             if piece.answers or piece.prompt_logprobs:
                 yield piece
             else:
-                asked.call.charge.shrink(piece.num_bytes)
+                generation.call.charge.shrink(piece.num_bytes)
 
 
-def _piece(number: int, news: PackedOutput, is_streamed: bool) -> Piece:
+def _piece(number: int, news: PackedOutput, is_streamed: bool) -> AnswerPiece:
     of_samples: dict[int, list[Logprobs]] = defaultdict(list)
     of_prompt: list[Logprobs] = []
     for part in news.logprobs:
         (of_prompt if part.is_prompt else of_samples[request_and_sample(part.owner)[1]]).append(part)
     answers = [answer for answer in news.output.outputs if not is_streamed or _has_news(answer)]
-    return Piece(number, news.output, answers, of_samples, of_prompt, news.num_bytes)
+    return AnswerPiece(number, news.output, answers, of_samples, of_prompt, news.num_bytes)
 
 
-async def _one(asked: Generation, number: int, is_streamed: bool) -> AsyncGenerator[tuple[int, PackedOutput]]:
-    watch = asked.call.server.metrics.watch(asked.model.name)
-    call, prompt = asked.call, asked.prompts[number]
-    source = asked.model.stream(
-        prompt, asked.params, call.charge, is_streamed=is_streamed, on_submit=call.running.prompts.append
+async def _one(generation: Generation, number: int, is_streamed: bool) -> AsyncGenerator[tuple[int, PackedOutput]]:
+    timer = generation.call.server.metrics.timer(generation.model.name)
+    call, prompt = generation.call, generation.prompts[number]
+    source = generation.model.stream(
+        prompt, generation.params, call.charge, is_streamed=is_streamed, on_submit=call.active_request.prompts.append
     )
     async with aclosing(source) as stream:
         async for news in stream:
             output = check(news.output)
             if is_streamed:
-                watch.piece(max(len(answer.token_ids) for answer in output.outputs))
+                timer.piece(max(len(answer.token_ids) for answer in output.outputs))
             yield number, news
-    watch.end()
+    timer.end()
 
 
-async def _merged(asked: Generation, is_streamed: bool) -> AsyncGenerator[tuple[int, PackedOutput]]:
-    arrived: asyncio.Queue[tuple[int, PackedOutput] | BaseException | None] = asyncio.Queue(maxsize=len(asked.prompts))
+async def _merged(generation: Generation, is_streamed: bool) -> AsyncGenerator[tuple[int, PackedOutput]]:
+    most = len(generation.prompts)
+    arrived: asyncio.Queue[tuple[int, PackedOutput] | BaseException | None] = asyncio.Queue(maxsize=most)
 
     async def feed(number: int) -> None:
         try:
-            async with aclosing(_one(asked, number, is_streamed)) as stream:
+            async with aclosing(_one(generation, number, is_streamed)) as stream:
                 async for item in stream:
                     await arrived.put(item)
             await arrived.put(None)
         except Exception as error:
             await arrived.put(error)
 
-    tasks = [asyncio.create_task(feed(number)) for number in range(len(asked.prompts))]
+    tasks = [asyncio.create_task(feed(number)) for number in range(len(generation.prompts))]
     try:
         running = len(tasks)
         while running:
@@ -150,14 +154,14 @@ def _has_news(answer: CompletionOutput) -> bool:
 
 
 def check_length(param: str, given: str | Sequence[int], model: Model) -> None:
-    """Before it is cut into tokens, or put together from them."""
+    """Refuse a text or token ids that are far too long, before they are tokenized or detokenized."""
     if len(given) > (most := _CHARACTERS_A_TOKEN * model.max_model_len):
         kind = "characters" if isinstance(given, str) else "tokens"
         raise ApiError(400, f"{param} has {len(given):,} {kind}, and the limit is {most:,}.", param=param)
 
 
 def check_asked(num_prompts: int, params: SamplingParams, options: HttpOptions) -> None:
-    """What one request may ask of the model, for whatever prompts."""
+    """Refuse a request for more answers than are allowed, or for a priority if there are none."""
     if (wanted := num_prompts * params.n) > options.max_outputs:
         raise ApiError(
             400,

@@ -1,7 +1,7 @@
-"""Who may come in: the Host header is one of this server's own, and the API key, where keys are used, is known.
+"""Lets a request in only if its Host header names this server and its API key, where keys are used, is known.
 
-Stands before everything else. A page of a stranger's site that points its own name at this machine fails at the first
-check; a key is compared in a time that doesn't depend on how much of it is right. Knows nothing of endpoints.
+The guard comes before everything else. The Host check stops DNS rebinding, where a foreign site points its own name at
+this machine. Keys are compared in a time that doesn't depend on how much of them is right.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ from .options import HttpOptions
 from .reply import send_error
 
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\[\]:@/\s]+))(?::[0-9]{1,5})?")
-# What says nothing about models or requests: the page itself, and whether the server is alive.
+# Paths that tell nothing about models or requests: the page itself, and whether the server is alive.
 WITHOUT_KEY = frozenset({"/", "/health", "/ping", "/openapi.json"})
 
 
@@ -35,7 +35,7 @@ class Guard:
         if scope["type"] != "http":
             return
         try:
-            headers = _Headers(scope["headers"])
+            headers = _UniqueHeaders(scope["headers"])
             self._check_host(headers.only(b"host"))
             scope["state"]["salt"] = self._salt(scope["path"], headers.only(b"authorization"))
         except ApiError as error:
@@ -49,24 +49,24 @@ class Guard:
             raise ApiError(403, "The Host header names another server. Names of this one: --allowed-hosts NAME.")
 
     def _salt(self, path: str, authorization: bytes | None) -> str | None:
-        """What keeps one key's cached prefixes from another's; None without keys."""
+        """The salt that keeps one key's cached prefixes apart from another's; None without keys."""
         if not self._keys or path in WITHOUT_KEY:
             return None
         scheme, _, key = (authorization or b"").partition(b" ")
         given = hashlib.sha256(key.strip()).digest()
-        # All are compared, whichever matches.
+        # Compare all keys, even after a match, so that the time doesn't tell which one matched.
         known = [hmac.compare_digest(given, each) for each in self._keys]
         if scheme.lower() != b"bearer" or not any(known):
             raise ApiError(401, "A known API key is needed: Authorization: Bearer KEY.", code="invalid_api_key")
         return hashlib.blake2b(given, digest_size=16, person=b"cache salt").hexdigest()
 
 
-class _Headers:
+class _UniqueHeaders:
     def __init__(self, headers: list[tuple[bytes, bytes]]) -> None:
         self._headers = headers
 
     def only(self, name: bytes) -> bytes | None:
-        """A header that may stand once: two of them mean different things to different readers."""
+        """A header that may occur once: different readers would understand two of them differently."""
         found = [value for each, value in self._headers if each == name]
         if len(found) > 1:
             raise ApiError(400, f"There is more than one {name.decode().title()} header.")
@@ -74,13 +74,13 @@ class _Headers:
 
 
 def _host_name(host: str) -> str:
-    """Without its port; nothing where it is no name and port."""
+    """The name without its port; empty if it isn't a name with or without a port."""
     found = _HOST.fullmatch(host)
     return (found[1] or found[2]) if found else ""
 
 
 def _is_address(name: str) -> bool:
-    """An address can't be pointed elsewhere, as a name can."""
+    """Whether it is an IP address, which can't be pointed elsewhere as a name can."""
     try:
         ipaddress.ip_address(name)
     except ValueError:

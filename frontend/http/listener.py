@@ -1,7 +1,4 @@
-"""Takes connections from a listening socket: a place for each before anything else, then TLS where that is spoken.
-
-Knows nothing of HTTP.
-"""
+"""Accepts connections from a listening socket: each needs a free place first, and then does its TLS handshake."""
 
 import asyncio
 import socket
@@ -10,10 +7,10 @@ from typing import Any
 
 from .connection import Connection, Context
 
-# Between two of these rounds the connections that are open have their turn.
+# Connections accepted in one round; between two rounds the open ones have their turn.
 _ACCEPTED_AT_ONCE = 32
 _REST_SECONDS = 0.5
-# What TLS reads at once, and holds twice, is as much as the kernel has: it keeps less than it would.
+# The kernel's receive buffer with TLS, which reads all of it at once and holds it twice.
 _TLS_UNREAD_BYTES = 2**15
 
 
@@ -33,7 +30,7 @@ class Listener:
         self._begin()
 
     def stop(self) -> None:
-        """Its socket stays open, for whom it is handed to."""
+        """Stop accepting. The socket stays open, since another listener may take it over."""
         self._loop.remove_reader(self.socket)
         if self._rest is not None:
             self._rest.cancel()

@@ -1,20 +1,52 @@
-"""A model behind the server: prompts go to its session's tree, and what comes back is handed on as it comes."""
+"""A loaded model behind the server: submits prompts to its session's process tree and passes on what comes back."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from ...protocol.errors import RequestError
 from ...protocol.sampling import SamplingParams
 from ..requests.budget import Charge
 from ..requests.pending_request import PackedOutput, PendingRequest
 from ..requests.prompts import Rendered
+from ..session.loop_queue import LoopQueue
 from ..session.model_threads import ModelThreads
 from ..session.private import PrivateSession
 from ..text.template_input import TemplateInput
 from ..text.tokenizer import Tokenizer
-from .arrivals import Arrival
-from .models import Submitted
+from .models import SubmittedPrompt
+
+
+class NewsSignal:
+    """Wakes the task that waits for a request's news: `notify` from any thread, `wait` in the loop that made it.
+
+    Signals of one event loop are queued together, so that all news of a step need one call into the loop.
+    """
+
+    __slots__ = ("_signals", "_is_noted", "event")
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        if (signals := _of_loops.get(loop)) is None:
+            signals = _of_loops[loop] = LoopQueue(loop, asyncio.Event.set)
+        self._signals = signals
+        self._is_noted = False
+        self.event = asyncio.Event()
+
+    def notify(self, request: object = None) -> None:
+        if not self._is_noted:
+            self._is_noted = True
+            self._signals.put(self.event)
+
+    async def wait(self) -> None:
+        await self.event.wait()
+        self.event.clear()
+        self._is_noted = False  # before the caller looks for news
+
+
+_of_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopQueue[asyncio.Event]] = WeakKeyDictionary()
 
 
 @dataclass(slots=True)
@@ -73,14 +105,14 @@ class LoadedModel:
         charge: Charge,
         *,
         is_streamed: bool,
-        on_submit: Callable[[Submitted], None],
+        on_submit: Callable[[SubmittedPrompt], None],
     ) -> AsyncGenerator[PackedOutput]:
-        """A prompt is cut into tokens in a thread: a tokenizer comes from a stranger, and other streams go on."""
-        session, arrival = self.session, Arrival()
+        """Tokenizes in a thread, so that other streams go on: tokenizer files are untrusted and may be slow."""
+        session, signal = self.session, NewsSignal()
 
         def admit() -> PendingRequest:
             asked = list(session.door.parse([prompt], params))
-            return session.door.of(charge.client).admit(asked, arrival.notify, is_streamed=is_streamed)[0]
+            return session.door.of(charge.client).admit(asked, signal.notify, is_streamed=is_streamed)[0]
 
         request = await self.threads.texts.run(admit, client=charge.client)
         if request.is_finished:  # refused at the door
@@ -88,16 +120,16 @@ class LoadedModel:
             return
         charge.grow(request.own_bytes)
         request.charge = charge
-        submitted = Submitted(request, session.transport)
+        submitted = SubmittedPrompt(request, session.transport)
         try:
             session.transport.submit([request])
             on_submit(submitted)
             is_finished = False
             while not is_finished:
-                await arrival.wait()
+                await signal.wait()
                 if not is_streamed and not request.is_finished and request.error is None:
                     continue
-                # Until there is no more: an error behind the last words is told no second time.
+                # Take all news there are: an error behind the last ones isn't signalled a second time.
                 while not is_finished and (news := session.news(request, PendingRequest.take_packed)) is not None:
                     is_finished = news.output.finished
                     yield news

@@ -1,7 +1,7 @@
-"""Log-probabilities in the forms that OpenAI's endpoints tell them.
+"""Log-probabilities in the forms of OpenAI's endpoints.
 
-They stay as the engine packs them until a position is written: as objects they would take twenty times as much. Knows
-nothing of where they come from.
+They stay packed as they come from the engine until a position is written: as objects they would take twenty times as
+much memory.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,12 +17,12 @@ from .schemas.chat import ChatLogprobs, TokenLogprob, TopLogprob
 from .schemas.completions import CompletionLogprobs
 from .schemas.sampling import PromptLogprob, PromptLogprobs
 
-# JSON has no infinity; what a mask forbids is this unlikely.
+# JSON has no infinity, so this stands for tokens that a mask forbids.
 _LEAST = -9999.0
 
 
 class Positions(Protocol):
-    """Consecutive positions of a text, of each the chosen token and others, in whatever form they are kept."""
+    """Consecutive positions of a text, each with its chosen token and others, in whatever form they are kept."""
 
     def __iter__(self) -> Iterator[LogprobsByToken]: ...
     def tokens(self) -> Iterator[str]: ...
@@ -30,8 +30,8 @@ class Positions(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Packed:
-    """Consecutive positions. Each time it is gone through they are unpacked again, one after another."""
+class PackedPositions:
+    """Consecutive positions, unpacked one after another each time they are iterated over."""
 
     parts: Sequence[Logprobs]
     decode_token: Callable[[int], str]
@@ -42,7 +42,7 @@ class Packed:
             yield from positions(part, self.decode_token)
 
     def tokens(self) -> Iterator[str]:
-        """The chosen ones."""
+        """The chosen tokens."""
         for part in self.parts:
             yield from map(self.decode_token, values(part.token_ids)[:: part.width])
 
@@ -52,7 +52,7 @@ class Packed:
 
 
 def chat_logprobs(tokens: Iterable[LogprobsByToken], top: int, json: LongJson) -> ChatLogprobs:
-    return ChatLogprobs(content=json.put_off(_token(position, top) for position in tokens))
+    return ChatLogprobs(content=json.defer(_token(position, top) for position in tokens))
 
 
 def _token(position: LogprobsByToken, top: int) -> TokenLogprob:
@@ -75,11 +75,11 @@ def _finite(value: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Of a text: positions, and where in it they begin."""
+    """Positions of a text, and the offset at which they begin."""
 
     positions: Positions
     offset: int = 0
-    first_token: str | None = None  # of a prompt: nothing predicts it
+    first_token: str | None = None  # of a prompt, where nothing predicts it
 
     def tokens(self) -> Iterator[str]:
         if self.first_token is not None:
@@ -109,16 +109,16 @@ def completion_logprobs(sections: Sequence[Section], top: int, json: LongJson) -
     if not sections:
         return None
     return CompletionLogprobs(
-        tokens=json.put_off(chain.from_iterable(section.tokens() for section in sections)),
-        token_logprobs=json.put_off(chain.from_iterable(section.chosen() for section in sections)),
-        top_logprobs=json.put_off(chain.from_iterable(section.best(top) for section in sections)),
-        text_offset=json.put_off(chain.from_iterable(section.offsets() for section in sections)),
+        tokens=json.defer(chain.from_iterable(section.tokens() for section in sections)),
+        token_logprobs=json.defer(chain.from_iterable(section.chosen() for section in sections)),
+        top_logprobs=json.defer(chain.from_iterable(section.best(top) for section in sections)),
+        text_offset=json.defer(chain.from_iterable(section.offsets() for section in sections)),
     )
 
 
 def prompt_logprobs(tokens: Iterable[LogprobsByToken], json: LongJson) -> PromptLogprobs:
     """Nothing predicts the first token."""
-    return json.put_off(_prompt_positions(tokens))
+    return json.defer(_prompt_positions(tokens))
 
 
 def _prompt_positions(tokens: Iterable[LogprobsByToken]) -> Iterator[dict[str, PromptLogprob] | None]:

@@ -1,7 +1,7 @@
-"""JSON that is written while it is sent: a struct whose long lists are encoded a piece at a time.
+"""Encodes a struct as JSON in pieces while it is sent, so that its long lists never exist as a whole.
 
-A list that has been put off stands in the struct as a mark, which JSON cannot hold otherwise. Nothing of it is made
-before it is its turn. Knows nothing of what the lists hold.
+A deferred list stands in the struct as a mark that can't occur in JSON. Its items are made only when the encoding has
+reached it.
 """
 
 from collections.abc import Iterable, Iterator
@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
-# About so many bytes at once: half a millisecond, in which nothing else runs.
+# Bytes of a piece, about half a millisecond of encoding, in which nothing else runs.
 PIECE_BYTES = 16 << 10
 _MARK = b"\0"
 
@@ -20,15 +20,15 @@ class LongJson:
     def __init__(self) -> None:
         self._lists: list[Iterable[Any]] = []
 
-    def put_off(self, items: Iterable[Item]) -> list[Item]:
-        """What stands for the list of these items in the struct; they may hold such lists themselves."""
+    def defer(self, items: Iterable[Item]) -> list[Item]:
+        """A placeholder for the list of these items in the struct; items may hold deferred lists themselves."""
         self._lists.append(items)
         mark = msgspec.Raw(_MARK + str(len(self._lists) - 1).encode() + _MARK)
-        return cast("list[Item]", mark)  # which is what its reader finds
+        return cast("list[Item]", mark)  # readers of the JSON find a list there
 
     @property
     def is_long(self) -> bool:
-        """A list was put off."""
+        """Whether a list was deferred."""
         return bool(self._lists)
 
     def pieces(self, body: msgspec.Struct) -> Iterator[bytes]:

@@ -1,8 +1,7 @@
-"""Where a request's body ends: after as many bytes as were announced, or with the last of its chunks.
+"""Finds where a request's body ends: after as many bytes as were announced, or with the last of its chunks.
 
-`take` moves what belongs to the body from the front of what was received; what is left behind is the next request's.
-Extensions of chunks and the trailers after them are counted and dropped: nothing in them is ever a header. Knows
-nothing of what bodies say.
+`take` moves the body's bytes from the front of what was received; what it leaves belongs to the next request.
+Extensions of chunks and the trailers after them are counted and dropped, and never treated as headers.
 """
 
 import re
@@ -10,7 +9,7 @@ from collections.abc import Callable
 
 from .request_head import BadRequest
 
-# A chunk takes a microsecond or so, however little it holds: eight megabytes may come in pieces of 128 bytes.
+# Even a tiny chunk takes about a microsecond. Within this limit, eight megabytes may come in chunks of 128 bytes.
 MOST_CHUNKS = 2**16
 MOST_SIZE_LINE = 256
 
@@ -38,7 +37,7 @@ class SizedBody:
 
 
 class ChunkedBody:
-    """Read step by step; a step returns where it ended, or None where it needs more bytes."""
+    """Read step by step; a step returns where it ended, or None if it needs more bytes."""
 
     def __init__(self, most_trailer_bytes: int) -> None:
         self._most_trailer_bytes = most_trailer_bytes

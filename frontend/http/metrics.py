@@ -1,6 +1,6 @@
-"""Figures for Prometheus, per model: what its engine says of itself, and how long requests over HTTP took.
+"""Metrics for Prometheus, per model: its engine's statistics, and how long requests over HTTP took.
 
-Written in Prometheus' text form; the page's plots are drawn from the same text. Knows nothing of endpoints.
+They are written in Prometheus' text format; the page draws its plots from the same text.
 """
 
 import time
@@ -13,7 +13,7 @@ from ..requests.budget import Budget
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 
-# Name, kind, meaning, and how it is found in what an engine says.
+# Name, kind, meaning, and how it is computed from an engine's statistics.
 _OF_THE_ENGINE: tuple[tuple[str, str, str, Callable[[Stats], float]], ...] = (
     ("requests_running", "gauge", "Sequences in computation", lambda s: s.running),
     ("requests_waiting", "gauge", "Sequences that wait for room", lambda s: s.waiting),
@@ -54,8 +54,8 @@ class Histogram:
         yield f"{name}_count{{{labels}}} {so_far}"
 
 
-class Watch:
-    """One answer, from its request on: told of every piece, it keeps the time."""
+class RequestTimer:
+    """Measures one answer: the time to its first token, between tokens, and to its end."""
 
     def __init__(self, histograms: Mapping[str, Histogram]) -> None:
         self._histograms = histograms
@@ -82,8 +82,8 @@ class Metrics:
         )
         self._replies: Counter[tuple[str, int]] = Counter()
 
-    def watch(self, model: str) -> Watch:
-        return Watch(self._histograms[model])
+    def timer(self, model: str) -> RequestTimer:
+        return RequestTimer(self._histograms[model])
 
     def count(self, endpoint: str, status: int) -> None:
         self._replies[endpoint, status] += 1

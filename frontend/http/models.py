@@ -1,7 +1,7 @@
-"""What the server needs of the models behind it.
+"""The interface between the server and the models behind it.
 
-`loaded_model.py` is a model over an opened session; the daemon brings several models that come and go
-(`ServedModels` in `serve.py`), and a program of one's own brings one (`one_model.py`).
+`loaded_model.py` implements `Model` over an opened session. `Models` has two implementations: the daemon's models,
+which come and go (`ServedModels` in `serve.py`), and the one model of a user's own program (`one_model.py`).
 """
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -22,8 +22,8 @@ from ..session.tree.transport import TreeTransport
 from ..text.tokenizer import Tokenizer
 
 
-class UnknownModel(ModelNotFoundError):
-    """No model of that name is served; its words hold no path."""
+class ModelNotServedError(ModelNotFoundError):
+    """No model of that name is served; the message holds no path."""
 
 
 def unknown_model(name: str, names: Sequence[str]) -> str:
@@ -31,7 +31,7 @@ def unknown_model(name: str, names: Sequence[str]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
+class ServedName:
     """One name that a request may give as its model."""
 
     name: str
@@ -42,24 +42,24 @@ class Card:
 
 
 class ModelState(NamedTuple):
-    state: str  # ready, loading, restarting, failed, unloading, or unloaded: loaded when it is asked
+    state: str  # ready, loading, restarting, failed, unloading, or unloaded: loaded on the next request
     reason: str = ""  # why it has failed, or is started again
-    last_error: str = ""  # the same, also after it has come back
+    last_error: str = ""  # the same, kept after it has recovered
     last_error_time: float = 0.0  # Unix seconds
 
 
 @dataclass(slots=True, eq=False)
-class Submitted:
-    """A prompt that has gone to an engine, and the way to that."""
+class SubmittedPrompt:
+    """A prompt that has been submitted to an engine, and the transport to that engine."""
 
     request: PendingRequest
     transport: TreeTransport
-    # Of one that was left before its end: the engine's answer how many tokens each of its samples had by then. Those
-    # of a whole answer come to this process at its end alone.
+    # If it was left before its end: the engine's count of the tokens that each sample had by then. Without streaming,
+    # tokens come to this process only at the end.
     last_stats: Future[Stats] | None = None
 
     def leave(self) -> None:
-        """Nobody waits for it any more: it is ended, if it still runs."""
+        """Nobody waits for it any more: abort it if it still runs."""
         if not (self.request.is_finished or self.request.prompt.is_streamed):
             with suppress(PenstockError):  # the engine has died, or is closed
                 self.last_stats = self.transport.ask_stats(self.request.sequence_ids)
@@ -67,7 +67,7 @@ class Submitted:
 
 
 class Model(Protocol):
-    """A loaded model, as long as it is leased."""
+    """A loaded model, valid while it is leased."""
 
     name: str
 
@@ -79,13 +79,13 @@ class Model(Protocol):
 
     @property
     def defaults(self) -> SamplingParams:
-        """What the model's own files ask for."""
+        """Sampling parameters from the model's own files."""
 
     @property
     def threads(self) -> ModelThreads: ...
 
     def adapter(self, asked: str | None) -> str | None:
-        """The one that a request uses: the one it asks for, else the one whose name it gave as the model's."""
+        """The adapter that a request uses: the one it asks for, else the one whose name it gave as the model's."""
 
     def render(
         self,
@@ -95,7 +95,7 @@ class Model(Protocol):
         add_generation_prompt: bool,
         template_options: Mapping[str, Any] | None,
     ) -> str:
-        """In one of the threads for templates: it may take as long as a process apart may."""
+        """Render a conversation. Called in one of the threads for templates, since it waits for another process."""
 
     def stream(
         self,
@@ -104,12 +104,12 @@ class Model(Protocol):
         charge: Charge,
         *,
         is_streamed: bool,
-        on_submit: Callable[[Submitted], None],
+        on_submit: Callable[[SubmittedPrompt], None],
     ) -> AsyncGenerator[PackedOutput]:
-        """What is new, as it comes; only the whole, at the end, unless `is_streamed`. Closing it aborts the request.
+        """The answer's news as they come; unless `is_streamed`, the whole at the end. Closing it aborts the request.
 
-        `on_submit` is told when the engine gets it. All that is held for it is charged, and given back by whoever takes
-        it. The clients that are charged take turns at the engine.
+        `on_submit` is called when the request goes to the engine. News are charged to `charge`, and given back by
+        whoever takes them. The charged clients take turns at the engine.
         """
 
 
@@ -117,16 +117,16 @@ class Models(Protocol):
     def lease(self, name: str | None) -> AbstractAsyncContextManager[Model]:
         """The model of that name (None: the only or first one), loaded if need be; it stays while the context is open.
 
-        Raises `UnknownModel` for an unknown name and another `PenstockError` where it can't be loaded.
+        Raises `ModelNotServedError` for an unknown name and another `PenstockError` where it can't be loaded.
         """
 
-    async def listing(self) -> list[Card]: ...
+    async def listing(self) -> list[ServedName]: ...
 
     async def stats(self) -> dict[str, Stats]:
-        """Of each loaded model whose engine answers; raises what has ended one."""
+        """Statistics of each loaded model whose engine answers; raises the error of a model that has died."""
 
     def states(self) -> dict[str, ModelState]: ...
 
     async def silent(self, seconds: float) -> dict[str, list[str]]:
-        """Of each loaded model the processes that don't answer now, each asked itself; none of those that have ended,
-        which `states` says by then."""
+        """The processes of each loaded model that don't answer when asked. Those that have ended aren't among them:
+        `states` shows that."""

@@ -1,4 +1,4 @@
-"""The models of a server in a program of one's own: one `AsyncLLM` under one or more names."""
+"""The one model of a server in a user's own program: an `AsyncLLM` under one or more names."""
 
 import asyncio
 import time
@@ -10,7 +10,7 @@ from ...protocol.stats import Stats
 from ..async_llm import AsyncLLM
 from ..session.private import PrivateSession
 from .loaded_model import LoadedModel
-from .models import Card, Model, ModelState, UnknownModel, unknown_model
+from .models import Model, ModelNotServedError, ModelState, ServedName, unknown_model
 
 
 class OneModel:
@@ -30,12 +30,12 @@ class OneModel:
         elif name in await self._adapters():
             yield LoadedModel(session, self._names[0], lora_name=name)
         else:
-            raise UnknownModel(unknown_model(name, self._names))
+            raise ModelNotServedError(unknown_model(name, self._names))
 
-    async def listing(self) -> list[Card]:
+    async def listing(self) -> list[ServedName]:
         length = (await self._session()).door.plan.max_model_len
-        cards = [Card(name, self._created, length) for name in self._names]
-        return cards + [Card(name, self._created, length, self._names[0]) for name in await self._adapters()]
+        cards = [ServedName(name, self._created, length) for name in self._names]
+        return cards + [ServedName(name, self._created, length, self._names[0]) for name in await self._adapters()]
 
     async def stats(self) -> dict[str, Stats]:
         asked = asyncio.wrap_future((await self._session()).transport.ask_stats())

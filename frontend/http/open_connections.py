@@ -1,9 +1,9 @@
-"""The connections that are open, and which of them makes room for a new one.
+"""The open connections, and which of them is closed to make room for a new one.
 
-A connection whose client owes something is silent: it waits for a request, or for the rest of a body. Where all places
-are taken, the one that has waited longest for a request goes, then the one that has waited longest for a body; but
-within its first second neither gives way while another can. So clients that say nothing, or never end what they say,
-keep nobody out. One whose answer is computed or not read yet is busy, and never goes.
+If all places are taken, the connection goes that has waited longest for a request, else the one that has waited longest
+for the rest of a body. Those that have waited less than a second go only if there are no others. So clients that send
+nothing, or never finish a request, keep nobody out. A connection is busy and never closed while its answer is computed
+or not read yet.
 """
 
 import asyncio
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .connection import Connection
 
-Group = dict["Connection", float]  # since when it belongs there; those that came first stand first
-# So long a client takes at most to send what it is about to send, wherever it is.
+Group = dict["Connection", float]  # connection → when it joined the group, in that order
+# How long a client may take to send a request that it is about to send.
 _GRACE_SECONDS = 1.0
 
 
@@ -33,7 +33,7 @@ class OpenConnections:
         return len(self.waiting) + len(self.sending) + len(self.busy)
 
     def enter(self, connection: "Connection") -> bool:
-        """Take a place; False where all others are busy."""
+        """Take a place; False if all are taken by busy connections."""
         if len(self) >= self._most and not self.make_room():
             return False
         self.waiting[connection] = self._clock()
@@ -41,7 +41,7 @@ class OpenConnections:
         return True
 
     def move(self, connection: "Connection", group: Group) -> None:
-        """As the last of that group."""
+        """Move a connection to the end of a group."""
         self._remove(connection)
         group[connection] = self._clock()
 
@@ -54,7 +54,7 @@ class OpenConnections:
         return [*self.waiting, *self.sending, *self.busy]
 
     async def closed(self) -> None:
-        """Returns when none is open."""
+        """Returns when no connection is open."""
         await self._is_empty.wait()
 
     def make_room(self) -> bool:
@@ -73,5 +73,5 @@ class OpenConnections:
 
 
 def _longest(group: Group) -> tuple["Connection", float] | None:
-    """Of those that can give way."""
+    """The connection that has been longest in the group, except those with an unread answer."""
     return next((item for item in group.items() if not item[0].has_unread_answer), None)

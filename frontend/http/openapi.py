@@ -1,7 +1,4 @@
-"""The OpenAPI document, made from the table of operations and the structs that validate what comes and goes.
-
-Knows nothing of what the operations do.
-"""
+"""The OpenAPI document, made from the table of operations and the structs of their bodies."""
 
 from typing import Any
 
@@ -71,8 +68,8 @@ def _content(row: Operation, named: _Schemas) -> dict[str, Any]:
 
 def _event(row: Operation, named: _Schemas) -> dict[str, Any]:
     """One server-sent event: its data is JSON, of a piece or of what went wrong, or says that the stream has ended."""
-    told = {"anyOf": [named[row.event], named[ErrorBody]]} if row.event is not None else {}
-    piece = {"type": "string", "contentMediaType": "application/json", "contentSchema": told}
+    content = {"anyOf": [named[row.event], named[ErrorBody]]} if row.event is not None else {}
+    piece = {"type": "string", "contentMediaType": "application/json", "contentSchema": content}
     fields = {"event": {"type": "string"}, "data": {"anyOf": [{"const": "[DONE]"}, piece]}}
     return {"type": "object", "properties": fields, "required": ["data"]}
 

@@ -1,6 +1,6 @@
-"""The table of endpoints: path, method, what does the work, the structs of its bodies, in a sentence what for.
+"""The table of endpoints: for each its path and method, its function, a sentence about it, and its bodies' structs.
 
-The router and the OpenAPI document are made from the same rows, so neither can say what the other doesn't.
+The router and the OpenAPI document are made from the same rows, so they always agree.
 """
 
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class Operation:
     body: type[msgspec.Struct] | None = None
     reply: type[msgspec.Struct] | None = None  # None: plain text
     event: type[msgspec.Struct] | None = None  # what a piece of its stream holds
-    answer_ids: str | None = None  # how they begin; such requests are listed while they run
+    answer_ids: str | None = None  # their prefix; requests that have one are listed while they run
 
 
 OPERATIONS = (

@@ -1,6 +1,6 @@
-"""What a server may be told: where it listens, who may come in, and how much of anything it takes.
+"""The HTTP server's options: where it listens, who may come in, and its limits.
 
-One frozen struct, checked when it is made. Knows nothing of requests or models.
+They are one frozen struct, checked when it is made.
 """
 
 import ipaddress
@@ -30,7 +30,7 @@ _LOGGED = _rule(lambda value: value in ("auto", "on", "off"), "must be auto, on 
 
 
 class HttpOptions(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
-    """Every limit has a default that a desk can live with."""
+    """Options of the server, whose limits suit a single machine by default."""
 
     http: Annotated[str, described("where to listen: HOST:PORT, or PORT on 127.0.0.1")] = DEFAULT_ADDRESS
     api_key_file: Annotated[str | None, described("file of API keys, one a line")] = None

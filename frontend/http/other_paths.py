@@ -1,4 +1,4 @@
-"""What stands here for paths of other servers' APIs: of Ollama, llama.cpp and Anthropic, and what else OpenAI has."""
+"""Advice for requests to paths of other APIs (Ollama, llama.cpp, Anthropic, the rest of OpenAI's): what to use here."""
 
 from ...protocol.suggestion import suggestion
 

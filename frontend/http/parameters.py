@@ -1,7 +1,4 @@
-"""A request's fields as `SamplingParams`: what it gives, over what the model's own files ask for.
-
-Knows nothing of prompts.
-"""
+"""Makes `SamplingParams` of a request's fields; those it leaves out have the model's own defaults."""
 
 from typing import Any
 

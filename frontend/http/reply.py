@@ -1,7 +1,4 @@
-"""Ways to answer: one JSON body, one that is written while it is sent, an error, or a stream of events.
-
-Knows nothing of what they say.
-"""
+"""The kinds of reply: a JSON body, one that is encoded while it is sent, an error, or a stream of events."""
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
@@ -29,14 +26,14 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class LongReply:
-    """A body of unknown length, whose pieces are made when the client has taken those before."""
+    """A body of unknown length; each piece is made once the client has taken those before."""
 
     pieces: Iterator[bytes]
 
 
 @dataclass(frozen=True, slots=True)
 class Events:
-    """Pieces of a stream, ready to be sent; how it tells an error, and how it ends."""
+    """The encoded pieces of a stream, the event with which it reports an error, and its last bytes."""
 
     pieces: AsyncIterator[bytes]
     failed: Callable[[ApiError], bytes]
@@ -44,7 +41,7 @@ class Events:
 
 
 def whole(json: LongJson, body: msgspec.Struct) -> Reply | LongReply:
-    """In pieces where there is something in it that was put off."""
+    """A reply with this body, in pieces if it has deferred lists."""
     return LongReply(json.pieces(body)) if json.is_long else Reply.of(body)
 
 
@@ -57,7 +54,7 @@ def event(body: msgspec.Struct | dict[str, object]) -> bytes:
 
 
 def long_event(json: LongJson, body: msgspec.Struct) -> Iterator[bytes]:
-    """The same in pieces. A short one is a single piece: clients exist that lose an event which comes in several."""
+    """An event in pieces. A short one is a single piece, since some clients lose events that come in several."""
     pieces = json.pieces(body)
     piece = b"data: " + next(pieces)
     for following in pieces:
@@ -74,7 +71,7 @@ async def send_reply(send: Send, reply: Reply) -> None:
 
 
 async def send_error(send: Send, error: ApiError) -> None:
-    """The connection ends with it where the request's own body may still be on its way."""
+    """Send an error; if the request's body may still be on its way, the connection is closed after it."""
     closing = [(b"connection", b"close")] if error.status in (408, 413, 415) else []
     await send_reply(send, Reply(error.body, status=error.status, headers=error.headers + closing))
 

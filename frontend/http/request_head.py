@@ -1,8 +1,8 @@
 """Reads the head of a request, its first line and its headers, and refuses whatever two readers could read differently.
 
-Bare CR or LF, folded lines, two lengths, a length beside chunks: with these a client hides a request inside another
-one's, behind a proxy that reads them in its own way. httptools tells the parts and has an opinion of its own on all of
-this; it sees one head at a time, because it can't be stopped between two requests. Knows nothing of connections.
+Bare CR or LF, folded lines, two lengths, a length beside chunks: with these a client smuggles a request past a proxy
+that reads them in its own way. httptools splits the head into its parts, and does checks of its own. It gets one head
+at a time, because it can't be stopped between two requests.
 """
 
 import re
@@ -15,14 +15,14 @@ MOST_HEADERS = 128
 
 _FIRST_LINE = re.compile(rb"([A-Z-]+) ([\x21-\x7e]+) HTTP/(1\.[01])\r\n")
 _OTHER_VERSION = re.compile(rb"[^\r\n]* HTTP/(?!1\.[01]\r)[0-9.]+\r\n")
-# What a first line that is still on its way can be so far.
+# What an incomplete first line may look like so far.
 _BEGINNING = re.compile(rb"[A-Z-]{1,20}(?: |\Z)")
 _ABSOLUTE_TARGET = re.compile(rb"https?://([^/?@]+)(/[^?]*)?(\?.*)?", re.IGNORECASE)
 _LENGTH = re.compile(rb"[0-9]{1,19}")
 
 
 class BadRequest(Exception):
-    """What arrived is no request that this server reads; the connection ends after saying so."""
+    """The bytes received are no request that this server takes; the connection is closed after the error."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -54,7 +54,7 @@ def check_beginning(received: bytes | bytearray) -> None:
 
 
 def parse_head(head: bytes) -> RequestHead:
-    """Of the bytes up to and with the empty line; raises `BadRequest`."""
+    """Parse the bytes up to and including the empty line; raises `BadRequest`."""
     _check_lines(head)
     first = _FIRST_LINE.match(head)
     if first is None:
@@ -77,8 +77,8 @@ def _check_lines(head: bytes) -> None:
         raise BadRequest(431, f"There are {lines - 2:,} headers, and the limit is {MOST_HEADERS}.")
 
 
-class _Headers:
-    """Told by httptools of each header."""
+class _HeaderCollector:
+    """Collects the headers, for which httptools calls it back."""
 
     def __init__(self) -> None:
         self.found: list[tuple[bytes, bytes]] = []
@@ -92,20 +92,20 @@ class _Headers:
 
 
 def _headers(head: bytes) -> list[tuple[bytes, bytes]]:
-    told = _Headers()
+    collector = _HeaderCollector()
     try:
-        httptools.HttpRequestParser(told).feed_data(head)
+        httptools.HttpRequestParser(collector).feed_data(head)
     except httptools.HttpParserUpgrade:
         pass  # nothing is changed to another protocol; the request is answered as it stands
     except httptools.HttpParserError as error:
         raise BadRequest(400, f"The request can't be read: {error}.") from None
-    if not told.is_complete:
+    if not collector.is_complete:
         raise BadRequest(400, "The request can't be read.")
-    return told.found
+    return collector.found
 
 
 def _target(method: bytes, target: bytes, headers: list[tuple[bytes, bytes]]) -> tuple[bytes, bytes]:
-    """Path and query. The whole address that proxies are sent must name the host that the header names."""
+    """Path and query. An absolute URL, as sent to proxies, must name the same host as the Host header."""
     if b"#" in target:
         raise BadRequest(400, "A request's target has no fragment.")
     if (target.startswith(b"/") and method != b"CONNECT") or (method == b"OPTIONS" and target == b"*"):

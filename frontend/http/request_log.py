@@ -1,7 +1,7 @@
-"""A line for each request, once it is answered: what was asked of which model, how it ended, and how much it took.
+"""Logs a line for each answered request: its path, model and status, its tokens, and the time it took.
 
-Around everything else, so that refusals are told, too. Of what clients write the line holds the method and the path
-alone, cut, and with everything escaped that could look like a line of its own; never a prompt, an answer or a key.
+It wraps everything else, so that refusals are logged, too. Of what a client writes, only the method and the path are
+logged, cut and escaped so that they can't forge a line; never a prompt, an answer or a key.
 """
 
 import asyncio
@@ -15,29 +15,29 @@ from ...protocol.errors import PenstockError
 from .body import Receive, Scope, Send
 
 if TYPE_CHECKING:
-    from .models import Submitted
+    from .models import SubmittedPrompt
 
-_NOTE = "note"  # where it lies in a request's state
+_LOG_ENTRY = "log_entry"  # its key in a request's state
 _LONGEST_METHOD, _LONGEST_PATH = 16, 200
-_GONE = 499  # the client left before it had an answer
-# How long an engine has to say how far a request was that was stopped.
+_CLIENT_LEFT = 499  # the client left before it had an answer
+# How long an engine may take to count the tokens of a request that was stopped.
 _COUNT_SECONDS = 1.0
-# Asked again and again by whoever watches a server, such as the open page: what went well there would fill the log.
+# Paths that monitors and the open page request again and again; their successes would fill the log.
 _WATCHED = {"/health", "/ping", "/metrics", "/v1/requests"}
 
 
 @dataclass(slots=True)
-class Note:
-    """What those who answer a request know of it."""
+class LogEntry:
+    """What the log line says of a request, filled in by those who answer it."""
 
-    model: str = ""  # by its own name, not as the client wrote it
-    status: int = 0  # where it ended otherwise than its first line said
-    prompts: "Sequence[Submitted]" = ()  # that have gone to an engine
+    model: str = ""  # its own name, not as the client wrote it
+    status: int = 0  # set if the request ended otherwise than its status line said
+    prompts: "Sequence[SubmittedPrompt]" = ()  # that have gone to an engine
 
 
-def note_of(scope: Scope) -> Note:
-    note: Note = scope["state"].setdefault(_NOTE, Note())
-    return note
+def log_entry_of(scope: Scope) -> LogEntry:
+    entry: LogEntry = scope["state"].setdefault(_LOG_ENTRY, LogEntry())
+    return entry
 
 
 class RequestLog:
@@ -48,35 +48,35 @@ class RequestLog:
         self._say = say
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        begun, told = time.perf_counter(), _GONE
+        begun, sent_status = time.perf_counter(), _CLIENT_LEFT
 
         async def noted(message: Any) -> None:
-            nonlocal told
+            nonlocal sent_status
             if message["type"] == "http.response.start":
-                told = message["status"]
+                sent_status = message["status"]
             await send(message)
 
         try:
             await self._inner(scope, receive, noted)
         finally:
-            note, seconds = note_of(scope), time.perf_counter() - begun
-            status = note.status or told
+            entry, seconds = log_entry_of(scope), time.perf_counter() - begun
+            status = entry.status or sent_status
             if status != 200 or scope["path"] not in _WATCHED:
-                self._say(line_of(scope, note.model, await _counted(note), status, seconds))
+                self._say(line_of(scope, entry.model, await _counted(entry), status, seconds))
 
 
 class Counts(NamedTuple):
-    """Tokens of a request: of its prompts, and of all that was made of them, told or not."""
+    """Tokens of a request: of its prompts, and all that were generated, sent or not."""
 
     prompt_tokens: int
     generated_tokens: int
 
 
-async def _counted(note: Note) -> Counts | None:
-    """None where no engine was asked anything."""
-    requests = [each.request for each in note.prompts]
-    last_stats = [each.last_stats for each in note.prompts if each.last_stats is not None]
-    note.prompts = ()  # what they hold is charged to nobody any more
+async def _counted(entry: LogEntry) -> Counts | None:
+    """The request's tokens; None if nothing was submitted to an engine."""
+    requests = [each.request for each in entry.prompts]
+    last_stats = [each.last_stats for each in entry.prompts if each.last_stats is not None]
+    entry.prompts = ()  # free what they hold: nobody is charged for it any more
     if not requests:
         return None
     prompt_tokens = sum(len(request.prompt.token_ids) // 4 for request in requests)
@@ -101,6 +101,6 @@ def line_of(scope: Scope, model: str, counts: Counts | None, status: int, second
 
 
 def _escaped(text: str, most: int) -> str:
-    """In one word, other characters than those of ASCII as Python writes them."""
+    """The text without spaces, and with characters outside of ASCII as Python escapes."""
     word = text[:most].encode("unicode_escape").decode("ascii").replace(" ", "\\x20")
     return f"{word}…" if len(text) > most else word

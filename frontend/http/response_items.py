@@ -1,6 +1,6 @@
-"""The items of a response while they grow: thought, message, calls, in the order in which the model writes them.
+"""The output items of a response while they grow: reasoning, message and calls, in the order in which they come.
 
-Gives the events that OpenAI's clients expect around each, and the finished items. Knows nothing of requests.
+It gives the events that OpenAI's clients expect around each item, and the finished items.
 """
 
 import secrets
@@ -14,7 +14,7 @@ from ...protocol.outputs import CompletionOutput, ToolCall
 from .schemas.responses import OutputItem, ResponseEvent, TextPart
 
 
-class Items:
+class ResponseItems:
     def __init__(self) -> None:
         self.done: list[OutputItem] = []
         self._open: OutputItem | None = None
@@ -25,7 +25,7 @@ class Items:
         return "".join(_part(item).text for item in self.done if item.type == "reasoning")
 
     def feed(self, answer: CompletionOutput) -> Iterator[ResponseEvent]:
-        """What this much more of the answer tells."""
+        """The events for a further part of the answer."""
         if answer.reasoning_content:
             yield from self._text("reasoning", answer.reasoning_content)
         if answer.text:
@@ -83,12 +83,12 @@ class Items:
         return ResponseEvent(type="response.output_item.added", item=shown, output_index=len(self.done))
 
     def _event(self, kind: str, item: OutputItem, **fields: Any) -> ResponseEvent:
-        """Of the item that is open."""
+        """An event of the item that is open."""
         return ResponseEvent(type=f"response.{kind}", item_id=item.id, output_index=len(self.done), **fields)
 
 
 def _part(item: OutputItem) -> TextPart:
-    """The one part of a thought or a message."""
+    """The only part of a reasoning item or a message."""
     [part] = item.content or []
     return part
 

@@ -1,7 +1,4 @@
-"""HTTP for the daemon: its models as the server wants to see them, and the start of the server.
-
-Knows nothing of endpoints; the daemon knows nothing of the server but its address and how to close it.
-"""
+"""Starts the HTTP server for the daemon, and adapts the daemon's models to the server's `Models` interface."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -15,8 +12,8 @@ from .options import HttpOptions
 
 if TYPE_CHECKING:
     from ...protocol.attach import ModelStatus
-    from ..daemon.models import Models as DaemonModels
-    from .models import Card, Model, ModelState
+    from ..daemon.models import DaemonModels
+    from .models import Model, ModelState, ServedName
     from .server import HttpServer
 
 
@@ -27,9 +24,9 @@ async def start_http(
     older: "HttpServer | None" = None,
     say: Callable[[str], None] | None = None,
 ) -> "HttpServer":
-    """Returns when connections are taken; raises `ConfigError` where that can't be.
+    """Returns when the server accepts connections; raises `ConfigError` if it can't.
 
-    In place of an older one, which hears of no new connections from then on and is the caller's to close.
+    It takes the place of an `older` server, which gets no new connections from then on; the caller closes that one.
     """
     try:
         from .server import HttpServer
@@ -43,10 +40,10 @@ async def start_http(
 
 
 class ServedModels:
-    """The daemon's models by their names, as far as its owner named them. Looking at them leases none.
+    """The daemon's models that its owner named. Listing them takes no lease.
 
-    With those that clients have added, where the owner wants that; then adapters, all of which clients have loaded, are
-    models of their own, too.
+    With `with_added`, also models that clients have added, and the adapters that clients have loaded, each under a name
+    of its own.
     """
 
     def __init__(self, models: "DaemonModels", *, with_added: bool) -> None:
@@ -56,27 +53,27 @@ class ServedModels:
     @asynccontextmanager
     async def lease(self, name: str | None) -> "AsyncIterator[Model]":
         from .loaded_model import LoadedModel
-        from .models import UnknownModel
+        from .models import ModelNotServedError
 
         names = self._names()
         if name is None and not names:
-            raise UnknownModel("No model is served here.")
+            raise ModelNotServedError("No model is served here.")
         own, adapter = (names[0] if name is None else name), None
         if own not in names:
             own, adapter = self._owner_of(own), own
         async with self._models.lease(own) as session:
             yield LoadedModel(session, own, adapter, serves_adapters=self._with_added)
 
-    async def listing(self) -> "list[Card]":
-        from .models import Card
+    async def listing(self) -> "list[ServedName]":
+        from .models import ServedName
 
         cards = []
         for status in self._served():
             length = status.plan.max_model_len if status.plan is not None else None
-            card = Card(status.name, int(status.since), length, is_loaded=status.state == "ready")
+            card = ServedName(status.name, int(status.since), length, is_loaded=status.state == "ready")
             cards.append(card)
             for adapter in self._adapters(card.name):
-                cards.append(Card(adapter, card.created, length, card.name, card.is_loaded))
+                cards.append(ServedName(adapter, card.created, length, card.name, card.is_loaded))
         return cards
 
     async def stats(self) -> dict[str, Stats]:
@@ -111,10 +108,10 @@ class ServedModels:
         return self._models.adapters(name) if self._with_added else []
 
     def _owner_of(self, adapter: str) -> str:
-        from .models import UnknownModel, unknown_model
+        from .models import ModelNotServedError, unknown_model
 
         names = self._names()
         for name in names:
             if adapter in self._adapters(name):
                 return name
-        raise UnknownModel(unknown_model(adapter, names))
+        raise ModelNotServedError(unknown_model(adapter, names))

@@ -1,6 +1,6 @@
-"""The server: listens, answers until it is closed, and is closed within a bounded time.
+"""The HTTP server: listens, answers until it is closed, and closes within bounded time.
 
-Runs in the event loop of whoever starts it and leaves signals alone. Knows nothing of models, which `Models` brings.
+It runs in the event loop of whoever starts it, and leaves signals alone.
 """
 
 import asyncio
@@ -20,19 +20,19 @@ from .open_connections import OpenConnections
 from .options import HttpOptions
 
 _BACKLOG = 512
-# What the kernel takes for a client that reads nothing, which would otherwise be several megabytes for each.
+# The kernel's send buffer of a connection: by default, a client that reads nothing could take several megabytes.
 _SEND_BUFFER = 128 << 10
 _HOSTS = "HOST is an address of this machine: 127.0.0.1 is for its own programs, 0.0.0.0 for all who reach it."
 _REMEDIES = {
     errno.EADDRNOTAVAIL: _HOSTS,
     errno.EACCES: "Ports below 1024 may be for the administrator alone: choose a higher one.",
 }
-# For what is cut off to notice it.
+# How long requests that are cut off may take to end.
 _LAST_SECONDS = 1.0
 
 
 class HttpServer:
-    """`start`, then `close`; `address` is where it can be found."""
+    """`start`, then `close`; `address` is its URL."""
 
     def __init__(
         self,
@@ -41,8 +41,7 @@ class HttpServer:
         budget: Budget | None = None,
         say: Callable[[str], None] | None = None,
     ) -> None:
-        """Without a budget that others share it has one of its own, of the machine's memory. `say` hears a line of each
-        request."""
+        """Without a `budget` it has its own, by the machine's memory. `say` gets a log line for each request."""
         self.options = options
         self._application = application(models, options, budget or Budget.of_machine(), say)
         self._listener: Listener | None = None
@@ -51,7 +50,7 @@ class HttpServer:
 
     @property
     def address(self) -> str:
-        """As one types it into a browser."""
+        """The URL as one types it into a browser."""
         listener = self._listener
         host, port = listener.socket.getsockname()[:2] if listener is not None else self.options.address
         scheme = "https" if self.options.tls_certificate else "http"

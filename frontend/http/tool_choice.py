@@ -1,7 +1,7 @@
-"""Whether an answer must be a call: `tool_choice`, and how such an answer is read.
+"""`tool_choice`: whether an answer must be a tool call, and how such an answer is parsed.
 
-"auto" leaves it to the model, which writes calls in its family's way. "required" and a named function give the answer
-the shape of one call in JSON, whatever the family; its text is then the call. Knows nothing of how models write calls.
+"auto" leaves it to the model, which writes calls in its family's format. "required" and a named function constrain the
+answer to one call in JSON, whatever the family; the whole text is then the call.
 """
 
 import secrets
@@ -22,7 +22,7 @@ _DEFINITIONS = ("$defs", "definitions")
 
 @dataclass(frozen=True, slots=True)
 class ToolChoice:
-    """What the template is shown, what the answer must be, and who reads it."""
+    """The tools that the template shows, and the shape that the answer must have."""
 
     tools: Sequence[Mapping[str, Any]] | None
     shape: GuidedDecodingParams | None = None
@@ -31,7 +31,7 @@ class ToolChoice:
 
     @classmethod
     def of(cls, choice: Any, tools: Sequence[Mapping[str, Any]]) -> "ToolChoice":
-        """`choice` is one of OpenAI's words, or what has the `name` of a function."""
+        """`choice` is one of OpenAI's words, or a struct with the `name` of a function."""
         if isinstance(choice, str) and choice == "none":
             return cls(None)
         if choice is None or choice == "auto":
@@ -48,15 +48,15 @@ class ToolChoice:
         shape = GuidedDecodingParams(json=function.get("parameters") or _ANY_ARGUMENTS)
         return cls(tools, shape, named=function["name"])
 
-    def readers(self, samples: int) -> "list[CallTaker] | None":
-        """None where answers are taken as they are."""
+    def call_parsers(self, samples: int) -> "list[CallParser] | None":
+        """One parser for each sample; None if answers are taken as they are."""
         if self.shape is None:
             return None
-        return [CallTaker(self.named) for _ in range(samples)]
+        return [CallParser(self.named) for _ in range(samples)]
 
 
-class CallTaker:
-    """Turns the text of one sample into the call that it is, while it comes."""
+class CallParser:
+    """Turns the text of one sample into a tool call, piece by piece."""
 
     def __init__(self, named: str | None) -> None:
         self._named = named
@@ -85,7 +85,7 @@ class CallTaker:
 
 
 def _call_schema(function: Mapping[str, Any]) -> dict[str, Any]:
-    """References in a function's schema point at its own top, which definitions are therefore lifted to."""
+    """The schema of a call. Definitions move to its top, since references in a function's schema point there."""
     arguments = dict(function.get("parameters") or _ANY_ARGUMENTS)
     lifted = {name: arguments.pop(name) for name in _DEFINITIONS if name in arguments}
     return {
@@ -98,7 +98,7 @@ def _call_schema(function: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _definitions(calls: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Those of all calls together; of two with one name the first is taken."""
+    """The definitions of all calls together; of two with one name the first is taken."""
     every: dict[str, Any] = {}
     for call in calls:
         for name in _DEFINITIONS:

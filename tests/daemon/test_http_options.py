@@ -12,7 +12,7 @@ from builders.daemon import models
 
 from penstock import ConfigError
 from penstock.frontend.daemon.background import reload_daemon, stop_daemon
-from penstock.frontend.daemon.http_face import HttpFace
+from penstock.frontend.daemon.daemon_http import DaemonHttp
 from penstock.frontend.daemon.server import Daemon
 from penstock.frontend.daemon.settings import DaemonSettings, read_settings
 from penstock.frontend.http.options import HttpOptions
@@ -90,7 +90,7 @@ def test_a_key_file_that_may_not_be_read_is_a_sentence(tmp_path, monkeypatch):
     with monkeypatch.context() as nobody:
         nobody.setattr(Path, "open", open_others)
         with pytest.raises(ConfigError, match="keys.* can't be read: .*Permission denied"):
-            asyncio.run(HttpFace(None, None).start(HttpOptions(http="127.0.0.1:0", api_key_file=str(keys))))
+            asyncio.run(DaemonHttp(None, None).start(HttpOptions(http="127.0.0.1:0", api_key_file=str(keys))))
 
 
 def test_whatever_goes_wrong_as_a_signal_has_the_configuration_read_is_said(tmp_path, capsys):

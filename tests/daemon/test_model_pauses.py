@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from penstock.frontend.daemon import model as daemon_model
-from penstock.frontend.daemon.model import Model
+from penstock.frontend.daemon.model import DaemonModel
 from penstock.protocol.errors import EngineDeadError
 
 SETTINGS = SimpleNamespace(name="m", keep_alive=float("inf"), preload=False)
@@ -29,7 +29,7 @@ def test_deaths_before_a_long_life_are_not_in_a_row_with_those_after_it(monkeypa
         return session()
 
     async def live():
-        model = Model(SETTINGS, opened)
+        model = DaemonModel(SETTINGS, opened)
         for _ in range(4):
             with pytest.raises(EngineDeadError):
                 await model.ready()
@@ -53,7 +53,7 @@ def test_a_load_for_nobody_comes_to_its_end_where_nothing_is_kept():
         return session()
 
     async def live():
-        model = Model(SimpleNamespace(name="m", keep_alive=0.0, preload=True), opened)
+        model = DaemonModel(SimpleNamespace(name="m", keep_alive=0.0, preload=True), opened)
         await asyncio.wait_for(asyncio.gather(model.load_once(), model.load_once()), 10)
         while model.is_held:
             await asyncio.sleep(0)

@@ -23,7 +23,7 @@ from builders.watching import is_running
 
 from penstock.frontend import cli
 from penstock.frontend.console import logs
-from penstock.frontend.daemon import judgement
+from penstock.frontend.daemon import server
 from penstock.frontend.daemon.background import stop_daemon
 from penstock.frontend.daemon.settings import read_settings
 from penstock.protocol.errors import ModelNotFoundError
@@ -99,17 +99,17 @@ def test_a_hub_that_says_nothing_keeps_no_daemon_from_its_start_and_a_wrong_name
             raise ModelNotFoundError("No model was found.")
         over.wait(60)
 
-    monkeypatch.setattr(judgement, "require_known", require_known)
+    monkeypatch.setattr(server, "require_known", require_known)
     settings = read_settings(None, ["far/away", "pocket"], {"preload": True}, {}, None)
-    monkeypatch.setattr(judgement, "_SECONDS", 0.01)
-    asyncio.run(judgement.require_models(settings.models.values()))
+    monkeypatch.setattr(server, "_CHECK_SECONDS", 0.01)
+    asyncio.run(server.require_models(settings.models.values()))
     assert sorted(asked) == ["far/away", "pocket"]
     settings = read_settings(None, ["far/away", "desk=wrong"], {"preload": True}, {}, None)
-    monkeypatch.setattr(judgement, "_SECONDS", 60)
+    monkeypatch.setattr(server, "_CHECK_SECONDS", 60)
     with pytest.raises(ModelNotFoundError, match="desk could not be loaded: No model was found"):
-        asyncio.run(judgement.require_models(settings.models.values()))
+        asyncio.run(server.require_models(settings.models.values()))
     settings = read_settings(None, ["desk=wrong"], {"preload": False}, {}, None)
-    asyncio.run(judgement.require_models(settings.models.values()))  # nothing is looked for before it is used
+    asyncio.run(server.require_models(settings.models.values()))  # nothing is looked for before it is used
     over.set()
 
 

@@ -9,7 +9,13 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.frontend.http.logprobs import Packed, Section, chat_logprobs, completion_logprobs, prompt_logprobs
+from penstock.frontend.http.logprobs import (
+    PackedPositions,
+    Section,
+    chat_logprobs,
+    completion_logprobs,
+    prompt_logprobs,
+)
 from penstock.frontend.http.long_json import PIECE_BYTES, LongJson
 from penstock.protocol.messages import Logprobs, column
 
@@ -24,15 +30,15 @@ class Body(msgspec.Struct):
 @given(st.text(), st.lists(st.text() | st.integers()), st.lists(st.lists(st.text(max_size=5)), max_size=6))
 def test_lists_that_are_put_off_stand_where_they_belong(name, plain, nested):
     body = LongJson()
-    inner = (Body("in", body.put_off(iter(each)), None) for each in nested)
-    told = b"".join(body.pieces(Body(name, body.put_off(iter(plain)), body.put_off(inner))))
+    inner = (Body("in", body.defer(iter(each)), None) for each in nested)
+    told = b"".join(body.pieces(Body(name, body.defer(iter(plain)), body.defer(inner))))
     expected = Body(name, plain, [Body("in", each, None) for each in nested])
     assert json.loads(told) == json.loads(msgspec.json.encode(expected))
 
 
 def test_many_entries_are_never_held_together():
     body = LongJson()
-    pieces = body.pieces(Body("a", body.put_off(range(60_000)), []))
+    pieces = body.pieces(Body("a", body.defer(range(60_000)), []))
     tracemalloc.start()
     longest = max(map(len, pieces))
     most = tracemalloc.get_traced_memory()[1]
@@ -40,7 +46,7 @@ def test_many_entries_are_never_held_together():
     assert longest < PIECE_BYTES + 100 and most < 10 * PIECE_BYTES
 
 
-def packed(num_parts: int = 2, positions: int = 3, width: int = 4) -> Packed:
+def packed(num_parts: int = 2, positions: int = 3, width: int = 4) -> PackedPositions:
     count = positions * width
     parts = [
         Logprobs(
@@ -48,7 +54,7 @@ def packed(num_parts: int = 2, positions: int = 3, width: int = 4) -> Packed:
         )
         for start in range(0, num_parts * count, count)
     ]
-    return Packed(parts, lambda token: f"<{token}>")
+    return PackedPositions(parts, lambda token: f"<{token}>")
 
 
 def floats(count: int) -> bytes:

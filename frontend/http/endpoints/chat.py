@@ -1,4 +1,4 @@
-"""/v1/chat/completions: one conversation, answered by one message or several, whole or in pieces."""
+"""/v1/chat/completions: answers a conversation with one message or several, whole or as a stream."""
 
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
@@ -10,12 +10,12 @@ from msgspec import UNSET
 from ....protocol.messages import Logprobs
 from ....protocol.outputs import CompletionOutput
 from ....protocol.outputs import ToolCall as FoundCall
-from ..answering import Answering, answered
+from ..answering import PreparedRequest, answered
 from ..conversation import as_tools, own_template, rendered, template_options
 from ..endpoint import AnyReply, Call
 from ..errors import ApiError
 from ..generation import Generation, check_asked, pieces
-from ..logprobs import Packed, chat_logprobs, prompt_logprobs
+from ..logprobs import PackedPositions, chat_logprobs, prompt_logprobs
 from ..long_json import LongJson
 from ..models import Model
 from ..parameters import sampling_params
@@ -33,7 +33,7 @@ from ..schemas.chat import (
     FunctionCall,
     ToolCall,
 )
-from ..tool_choice import CallTaker, ToolChoice
+from ..tool_choice import CallParser, ToolChoice
 
 _NOTHING = AnswerDelta()
 
@@ -44,17 +44,17 @@ class _Answer(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Chat(Answering[ChatRequest]):
-    takers: list[CallTaker] | None
+class _Chat(PreparedRequest[ChatRequest]):
+    call_parsers: list[CallParser] | None
     prompt_logprobs: list[Logprobs] = field(default_factory=list)
 
     async def whole(self) -> AnyReply:
         answers = [answer async for answer in self.answers(is_streamed=False)]
-        threads = self.asked.model.threads.answers
-        return await self.asked.call.done(threads, _whole, self, answers, takes_long=self.request.logprobs is True)
+        threads = self.generation.model.threads.answers
+        return await self.generation.call.done(threads, _whole, self, answers, takes_long=self.request.logprobs is True)
 
     async def events(self) -> AsyncGenerator[bytes]:
-        has_begun = [False] * self.asked.params.n
+        has_begun = [False] * self.generation.params.n
         async with aclosing(self.answers(is_streamed=True)) as answers:
             async for answer, parts in answers:
                 is_first = not has_begun[answer.index]
@@ -67,30 +67,30 @@ class _Chat(Answering[ChatRequest]):
                 for piece in _chunk(self, choice, parts):
                     yield piece
             if self.request.includes_usage:
-                usage = self.asked.tally.usage
+                usage = self.generation.tally.usage
                 yield event(ChatChunk(id=self.id, created=self.created, model=self.name, choices=[], usage=usage))
 
     async def answers(self, *, is_streamed: bool) -> AsyncGenerator[_Answer]:
         """Pieces of answers, each with its sample's number."""
-        async with aclosing(pieces(self.asked, is_streamed=is_streamed)) as stream:
+        async with aclosing(pieces(self.generation, is_streamed=is_streamed)) as stream:
             async for piece in stream:
                 self.prompt_logprobs += piece.prompt_logprobs if not is_streamed else []
                 for answer in piece.answers:
-                    if self.takers is not None:
-                        self.takers[answer.index].take(answer)
+                    if self.call_parsers is not None:
+                        self.call_parsers[answer.index].take(answer)
                     if self.request.include_reasoning is False:
                         answer.reasoning_content = None
                     yield _Answer(answer, piece.logprobs.get(answer.index, []))
                 if is_streamed:
-                    self.asked.call.charge.shrink(piece.num_bytes)
+                    self.generation.call.charge.shrink(piece.num_bytes)
 
     def logprobs(self, parts: list[Logprobs], json: LongJson) -> ChatLogprobs | None:
         if not parts:
             return None
         return chat_logprobs(self.packed(parts), self.request.top_logprobs or 0, json)
 
-    def packed(self, parts: list[Logprobs]) -> Packed:
-        return Packed(parts, self.asked.model.tokenizer.decode_token)
+    def packed(self, parts: list[Logprobs]) -> PackedPositions:
+        return PackedPositions(parts, self.generation.model.tokenizer.decode_token)
 
 
 async def chat(call: Call, request: ChatRequest) -> AnyReply:
@@ -133,16 +133,16 @@ def _prepared(call: Call, request: ChatRequest, model: Model) -> _Chat:
         chat_template=own_template(request, is_trusted=call.server.options.trust_request_chat_template),
         adds_generation_prompt=request.add_generation_prompt is not False and not request.continue_final_message,
     )
-    return _Chat(Generation(call, model, [prompt], params), request, choice.readers(params.n))
+    return _Chat(Generation(call, model, [prompt], params), request, choice.call_parsers(params.n))
 
 
 def _whole(chat: _Chat, answers: list[_Answer]) -> AnyReply:
     json = LongJson()
     choices = [choice_of(answer, chat.logprobs(parts, json)) for answer, parts in answers]
     completion = ChatCompletion(
-        id=chat.id, created=chat.created, model=chat.name, choices=choices, usage=chat.asked.tally.usage
+        id=chat.id, created=chat.created, model=chat.name, choices=choices, usage=chat.generation.tally.usage
     )
-    if chat.asked.params.prompt_logprobs is not None:
+    if chat.generation.params.prompt_logprobs is not None:
         completion.prompt_logprobs = prompt_logprobs(chat.packed(chat.prompt_logprobs), json)
     return whole(json, completion)
 
@@ -172,7 +172,7 @@ def _chunk(chat: _Chat, choice: ChatChunkChoice, parts: list[Logprobs]) -> Itera
     choice.logprobs = chat.logprobs(parts, json)
     chunk = ChatChunk(id=chat.id, created=chat.created, model=chat.name, choices=[choice])
     if options is not None and options.continuous_usage_stats:
-        chunk.usage = chat.asked.tally.usage
+        chunk.usage = chat.generation.tally.usage
     return long_event(json, chunk)
 
 

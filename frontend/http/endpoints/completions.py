@@ -1,4 +1,4 @@
-"""/v1/completions: one prompt or many, each continued once or n times, whole or in pieces."""
+"""/v1/completions: continues one prompt or several, each once or n times, whole or as a stream."""
 
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Iterator
@@ -9,11 +9,11 @@ import msgspec
 
 from ....protocol.messages import Logprobs
 from ....protocol.outputs import CompletionOutput
-from ..answering import Answering, answered
+from ..answering import PreparedRequest, answered
 from ..endpoint import AnyReply, Call
 from ..errors import ApiError
-from ..generation import Generation, Piece, Prompt, check_asked, check_length, pieces
-from ..logprobs import Packed, Section, completion_logprobs, prompt_logprobs
+from ..generation import AnswerPiece, Generation, Prompt, check_asked, check_length, pieces
+from ..logprobs import PackedPositions, Section, completion_logprobs, prompt_logprobs
 from ..long_json import LongJson
 from ..models import Model
 from ..parameters import sampling_params
@@ -23,43 +23,43 @@ from ..schemas.sampling import Usage
 
 
 @dataclass(slots=True)
-class _Completions(Answering[CompletionRequest]):
-    """Choice `prompt * n + sample` is a prompt's sample."""
+class _Completions(PreparedRequest[CompletionRequest]):
+    """Choice number `prompt * n + sample` is that sample of that prompt."""
 
-    is_echo_only: bool  # max_tokens=0: one token is computed, for its company's sake, and not told
+    is_echo_only: bool  # max_tokens=0: one token is computed, since a request needs one, and not sent
     offsets: dict[int, int] = field(default_factory=dict)  # of choices: where the next log-probabilities stand in them
     of_prompts: dict[int, list[Logprobs]] = field(default_factory=lambda: defaultdict(list))
-    told: set[int] = field(default_factory=set)  # choices that have begun
+    begun: set[int] = field(default_factory=set)  # choices whose first piece was sent
 
     async def whole(self) -> AnyReply:
-        found = [piece async for piece in pieces(self.asked, is_streamed=False)]
-        has_logprobs, threads = self.request.logprobs is not None, self.asked.model.threads.answers
-        return await self.asked.call.done(threads, _whole, self, found, takes_long=has_logprobs)
+        found = [piece async for piece in pieces(self.generation, is_streamed=False)]
+        has_logprobs, threads = self.request.logprobs is not None, self.generation.model.threads.answers
+        return await self.generation.call.done(threads, _whole, self, found, takes_long=has_logprobs)
 
     async def events(self) -> AsyncGenerator[bytes]:
         options = self.request.stream_options
         is_counted = options is not None and options.continuous_usage_stats is True
-        async with aclosing(pieces(self.asked, is_streamed=True)) as found:
+        async with aclosing(pieces(self.generation, is_streamed=True)) as found:
             async for piece in found:
                 json = LongJson()
                 for choice in self.choices(piece, json):
                     for part in long_event(json, _completion(self, [choice], has_usage=is_counted)):
                         yield part
-                if not piece.prompt_logprobs:  # those are told with each sample's first piece
-                    self.asked.call.charge.shrink(piece.num_bytes)
+                if not piece.prompt_logprobs:  # which are sent with each sample's first piece
+                    self.generation.call.charge.shrink(piece.num_bytes)
             if self.request.includes_usage:
                 yield event(_completion(self, [], has_usage=True))
 
-    def choices(self, piece: Piece, json: LongJson) -> Iterator[CompletionChoice]:
-        # They come before the samples' first tokens, or with them.
+    def choices(self, piece: AnswerPiece, json: LongJson) -> Iterator[CompletionChoice]:
+        # Those of the prompt come before the samples' first tokens, or with them.
         self.of_prompts[piece.prompt] += piece.prompt_logprobs
         for answer in piece.answers:
-            number = piece.prompt * self.asked.params.n + answer.index
+            number = piece.prompt * self.generation.params.n + answer.index
             yield self._choice(piece, answer, number, json)
-            self.told.add(number)
+            self.begun.add(number)
 
-    def _choice(self, piece: Piece, answer: CompletionOutput, number: int, json: LongJson) -> CompletionChoice:
-        is_first = number not in self.told
+    def _choice(self, piece: AnswerPiece, answer: CompletionOutput, number: int, json: LongJson) -> CompletionChoice:
+        is_first = number not in self.begun
         choice = CompletionChoice(
             index=number, text=answer.text, finish_reason=answer.finish_reason, stop_reason=answer.stop_reason
         )
@@ -75,10 +75,12 @@ class _Completions(Answering[CompletionRequest]):
             choice.prompt_logprobs = prompt_logprobs(self._packed(parts), json)
         return choice
 
-    def _sections(self, piece: Piece, answer: CompletionOutput, number: int, *, is_first: bool) -> Iterator[Section]:
-        """Offsets of the answer's count from where the text of the choice begins."""
+    def _sections(
+        self, piece: AnswerPiece, answer: CompletionOutput, number: int, *, is_first: bool
+    ) -> Iterator[Section]:
+        """Log-probabilities of the choice. Their offsets count from the beginning of the choice's text."""
         if is_first and self.request.echo and (of_prompt := self.of_prompts[piece.prompt]):
-            first = self.asked.model.tokenizer.decode([piece.output.prompt_token_ids[0]], False)
+            first = self.generation.model.tokenizer.decode([piece.output.prompt_token_ids[0]], False)
             yield Section(self._packed(of_prompt), first_token=first)
         if (parts := piece.logprobs.get(answer.index)) and not self.is_echo_only:
             start = len(self._prompt_text(piece)) if self.request.echo else 0
@@ -87,12 +89,12 @@ class _Completions(Answering[CompletionRequest]):
                 self.offsets[number] += sum(map(len, section.tokens()))
             yield section
 
-    def _packed(self, parts: list[Logprobs]) -> Packed:
-        return Packed(parts, self.asked.model.tokenizer.decode_token)
+    def _packed(self, parts: list[Logprobs]) -> PackedPositions:
+        return PackedPositions(parts, self.generation.model.tokenizer.decode_token)
 
-    def _prompt_text(self, piece: Piece) -> str:
+    def _prompt_text(self, piece: AnswerPiece) -> str:
         text = piece.output.prompt
-        return self.asked.model.tokenizer.decode(piece.output.prompt_token_ids) if text is None else text
+        return self.generation.model.tokenizer.decode(piece.output.prompt_token_ids) if text is None else text
 
 
 async def completions(call: Call, request: CompletionRequest) -> AnyReply:
@@ -150,7 +152,7 @@ def _prompt(given: str | list[int], model: Model, *, adds_special_tokens: bool) 
     return {"prompt_token_ids": given}
 
 
-def _whole(prepared: _Completions, found: list[Piece]) -> AnyReply:
+def _whole(prepared: _Completions, found: list[AnswerPiece]) -> AnyReply:
     json = LongJson()
     choices = [choice for piece in found for choice in prepared.choices(piece, json)]
     choices.sort(key=lambda choice: choice.index)
@@ -168,7 +170,7 @@ def _completion(prepared: _Completions, choices: list[CompletionChoice], *, has_
 
 
 def _usage(prepared: _Completions) -> Usage:
-    usage = prepared.asked.tally.usage
+    usage = prepared.generation.tally.usage
     if prepared.is_echo_only:
         usage.completion_tokens, usage.total_tokens = 0, usage.prompt_tokens
     return usage

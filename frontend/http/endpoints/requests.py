@@ -1,4 +1,4 @@
-"""/v1/requests: those of the caller's own that are being answered, and the end of one."""
+"""/v1/requests: lists the caller's own requests that are being answered, and stops one."""
 
 from ..endpoint import Call
 from ..reply import Reply
@@ -6,9 +6,9 @@ from ..schemas.others import RequestList, StoppedRequest
 
 
 async def requests(call: Call, body: None) -> Reply:
-    return Reply.of(RequestList(data=await call.server.running.of(call.running.owner)))
+    return Reply.of(RequestList(data=await call.server.active_requests.of(call.active_request.owner)))
 
 
 async def stop(call: Call, body: None) -> Reply:
-    call.server.running.find(call.named, call.running.owner).stop()
+    call.server.active_requests.find(call.named, call.active_request.owner).stop()
     return Reply.of(StoppedRequest(id=call.named))

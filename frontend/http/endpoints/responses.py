@@ -1,4 +1,4 @@
-"""/v1/responses: a conversation in OpenAI's newer form, answered by items, whole or as events. Nothing is kept."""
+"""/v1/responses: OpenAI's newer form of a conversation, answered with items, whole or as events. Nothing is kept."""
 
 import itertools
 import time
@@ -11,7 +11,7 @@ import msgspec
 
 from ....protocol.outputs import CompletionOutput
 from ....protocol.sampling import SamplingParams
-from ..answering import Answering, answered
+from ..answering import PreparedRequest, answered
 from ..conversation import rendered, template_options
 from ..endpoint import AnyReply, Call
 from ..errors import ApiError
@@ -20,7 +20,7 @@ from ..long_json import PIECE_BYTES
 from ..models import Model
 from ..parameters import sampling_params
 from ..reply import Reply
-from ..response_items import Items
+from ..response_items import ResponseItems
 from ..schemas.chat import Called, CalledFunction, ChatMessage, ContentPart
 from ..schemas.responses import (
     FlatTool,
@@ -34,17 +34,17 @@ from ..schemas.responses import (
     ResponsesRequest,
     ResponsesUsage,
 )
-from ..tool_choice import CallTaker, ToolChoice
+from ..tool_choice import CallParser, ToolChoice
 
 _KEPT_NOWHERE = ("previous_response_id", "conversation", "background")
 _TEXT_PARTS = ("input_text", "output_text", "text", "reasoning_text", "summary_text")
 
 
 @dataclass(slots=True)
-class _Responses(Answering[ResponsesRequest]):
-    takers: list[CallTaker] | None
+class _Responses(PreparedRequest[ResponsesRequest]):
+    call_parsers: list[CallParser] | None
     response: Response
-    items: Items = field(default_factory=Items)
+    items: ResponseItems = field(default_factory=ResponseItems)
 
     async def whole(self) -> AnyReply:
         reason = None
@@ -85,16 +85,16 @@ class _Responses(Answering[ResponsesRequest]):
         return b""
 
     async def answers(self, *, is_streamed: bool) -> AsyncGenerator[CompletionOutput]:
-        async with aclosing(pieces(self.asked, is_streamed=is_streamed)) as stream:
+        async with aclosing(pieces(self.generation, is_streamed=is_streamed)) as stream:
             async for piece in stream:
                 for answer in piece.answers:
-                    if self.takers is not None:
-                        self.takers[0].take(answer)
+                    if self.call_parsers is not None:
+                        self.call_parsers[0].take(answer)
                     yield answer
 
     def finished(self, reason: str | None) -> Response:
-        """What the client gets at the end."""
-        usage, response = self.asked.tally.usage, self.response
+        """The whole response, as the client gets it at the end."""
+        usage, response = self.generation.tally.usage, self.response
         response.output = self.items.done
         response.status = "incomplete" if reason == "length" else "completed"
         response.incomplete_details = Incomplete(reason="max_output_tokens") if reason == "length" else None
@@ -108,10 +108,10 @@ class _Responses(Answering[ResponsesRequest]):
         return response
 
     def _thought_tokens(self) -> int:
-        """Of the thought's text, which has come apart from the answer's: its marks are not among them."""
+        """Tokens of the reasoning's text. The marks around it are not counted, since they aren't part of that text."""
         if not (thought := self.items.thought):
             return 0
-        return len(self.asked.model.tokenizer.encode(thought, add_special_tokens=False))
+        return len(self.generation.model.tokenizer.encode(thought, add_special_tokens=False))
 
 
 async def responses(call: Call, request: ResponsesRequest) -> AnyReply:
@@ -139,13 +139,16 @@ def _prepared(call: Call, request: ResponsesRequest, model: Model) -> _Responses
         options.setdefault("reasoning_effort", request.reasoning.effort)
     prompt = rendered(model, list(_conversation(request)), choice.tools, options)
     return _Responses(
-        Generation(call, model, [prompt], params), request, choice.readers(1), _response(call, request, model, params)
+        Generation(call, model, [prompt], params),
+        request,
+        choice.call_parsers(1),
+        _response(call, request, model, params),
     )
 
 
 def _response(call: Call, request: ResponsesRequest, model: Model, params: SamplingParams) -> Response:
     return Response(
-        id=call.running.id,
+        id=call.active_request.id,
         created_at=int(time.time()),
         model=request.model or model.name,
         status="in_progress",
@@ -162,16 +165,16 @@ def _response(call: Call, request: ResponsesRequest, model: Model, params: Sampl
 
 
 def _encoded(events: Iterable[ResponseEvent], numbers: "itertools.count[int]") -> Iterator[bytes]:
-    """Short ones together, a long one by itself."""
-    told = b""
+    """Encoded events: short ones together, a long one by itself."""
+    encoded = b""
     for event in events:
         event.sequence_number = next(numbers)
-        told += b"event: " + event.type.encode() + b"\ndata: " + msgspec.json.encode(event) + b"\n\n"
-        if len(told) >= PIECE_BYTES:
-            yield told
-            told = b""
-    if told:
-        yield told
+        encoded += b"event: " + event.type.encode() + b"\ndata: " + msgspec.json.encode(event) + b"\n\n"
+        if len(encoded) >= PIECE_BYTES:
+            yield encoded
+            encoded = b""
+    if encoded:
+        yield encoded
 
 
 # --- what was asked, as a conversation -------------------------------------------------------------------------------

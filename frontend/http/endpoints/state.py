@@ -1,4 +1,4 @@
-"""What there is and how it does: the list of models, health, figures."""
+"""The list of models, their health, and metrics."""
 
 import asyncio
 from collections.abc import Collection, Mapping
@@ -12,29 +12,29 @@ from ....protocol.errors import PenstockError
 from ....protocol.stats import Stats
 from ..endpoint import Call
 from ..errors import without_paths
-from ..models import Card, ModelState, UnknownModel, unknown_model
+from ..models import ModelNotServedError, ModelState, ServedName, unknown_model
 from ..reply import Reply
 from ..schemas.others import Alive, Fault, Health, LastError, ModelCard, ModelList
 
-# How long processes have to answer whether they are there, and engines to tell their figures.
+# How long processes may take to answer a health check, and engines to give their statistics.
 _ANSWER_SECONDS, _FIGURES_SECONDS = 5.0, 2.0
 # States of models that will answer in a while.
 _COMING = ("loading", "restarting")
 
 
 async def models(call: Call, body: None) -> Reply:
-    return Reply.of(ModelList(data=[_as_told(card) for card in await call.server.models.listing()]))
+    return Reply.of(ModelList(data=[_model_card(card) for card in await call.server.models.listing()]))
 
 
 async def model(call: Call, body: None) -> Reply:
     cards = await call.server.models.listing()
     for card in cards:
         if card.name == call.named:
-            return Reply.of(_as_told(card))
-    raise UnknownModel(unknown_model(call.named, [card.name for card in cards]))
+            return Reply.of(_model_card(card))
+    raise ModelNotServedError(unknown_model(call.named, [card.name for card in cards]))
 
 
-def _as_told(card: Card) -> ModelCard:
+def _model_card(card: ServedName) -> ModelCard:
     return ModelCard(
         id=card.name,
         created=card.created,
@@ -45,12 +45,12 @@ def _as_told(card: Card) -> ModelCard:
 
 
 async def ping(call: Call, body: None) -> Reply:
-    """For who would restart a server that is stuck, and should not restart one that loads."""
+    """For monitors that restart a server which is stuck, but should not restart one that is loading."""
     return Reply.of(Alive(status="ok"))
 
 
 async def health(call: Call, body: None) -> Reply:
-    """Every process of every loaded model answers this very question; a step that is running may end first."""
+    """Ask every process of every loaded model; a running step may end before they answer."""
     models = call.server.models
     try:
         found = await asyncio.wait_for(models.silent(_ANSWER_SECONDS), 2 * _ANSWER_SECONDS)
@@ -63,7 +63,7 @@ async def health(call: Call, body: None) -> Reply:
         words = "; ".join(f"{name}: {', '.join(roles)}" for name, roles in silent.items())
         return _unwell("silent", f"Processes do not answer: {words}.", states, silent)
     if failed := [name for name, each in states.items() if each.state == "failed"]:
-        words = " ".join(f"{name} could not be loaded: {_told(states[name].reason)}" for name in failed)
+        words = " ".join(f"{name} could not be loaded: {_without_paths(states[name].reason)}" for name in failed)
         return _unwell("failed", words, states)
     if loading := [name for name, each in states.items() if each.state in _COMING]:
         return _unwell("loading", f"Loading {', '.join(loading)}.", states)
@@ -76,12 +76,12 @@ def _unwell(
     states: Mapping[str, ModelState],
     silent: Collection[str] = (),
 ) -> Reply:
-    """As an error, which llama.cpp's clients look for, and with every model's state."""
-    told = {name: each for name, each in states.items() if each.reason and each.state in ("failed", *_COMING)}
+    """A 503 with an error, which llama.cpp's clients look for, and with every model's state."""
+    faults = {name: each for name, each in states.items() if each.reason and each.state in ("failed", *_COMING)}
     body = Health(
         status=status,
         models=_words(states, silent),
-        reasons={name: _told(each.reason) for name, each in told.items()} or UNSET,
+        reasons={name: _without_paths(each.reason) for name, each in faults.items()} or UNSET,
         last_errors=_last_errors(states),
         error=Fault(message=words, type="server_error", code=503),
     )
@@ -96,19 +96,20 @@ def _words(states: Mapping[str, ModelState], silent: Collection[str] = ()) -> di
 def _last_errors(states: Mapping[str, ModelState]) -> dict[str, LastError] | UnsetType:
     found = {name: each for name, each in states.items() if each.last_error}
     return {
-        name: LastError(message=_told(each.last_error), time=int(each.last_error_time)) for name, each in found.items()
+        name: LastError(message=_without_paths(each.last_error), time=int(each.last_error_time))
+        for name, each in found.items()
     } or UNSET
 
 
-def _told(reason: str) -> str:
-    """No reply tells where a model lies."""
+def _without_paths(reason: str) -> str:
+    """The reason in one line, without paths: no reply tells where a model lies."""
     return " ".join(without_paths(reason).split())
 
 
 async def metrics(call: Call, body: None) -> Reply:
-    """What the server knows by itself is told even where an engine has died, or says nothing."""
+    """The server's own metrics are given even if an engine has died or doesn't answer."""
     engines: dict[str, Stats] = {}
     with suppress(TimeoutError, PenstockError):
         engines = await asyncio.wait_for(call.server.models.stats(), _FIGURES_SECONDS)
-    text = call.server.metrics.text(engines, call.server.places.waiting)
+    text = call.server.metrics.text(engines, call.server.concurrency.waiting)
     return Reply(text.encode(), b"text/plain; version=0.0.4; charset=utf-8")

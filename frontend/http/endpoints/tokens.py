@@ -1,6 +1,6 @@
 """/tokenize and /detokenize: a text's tokens, and the text of tokens.
 
-In threads, so that streams go on meanwhile. A text may have as many characters as a prompt of a model.
+Both run in threads, so that streams go on meanwhile. A text may have as many characters as a prompt of the model.
 """
 
 from ..conversation import as_tools, rendered, template_options
@@ -11,7 +11,7 @@ from ..models import Model
 from ..reply import Reply
 from ..schemas.others import DetokenizeReply, DetokenizeRequest, TokenizeReply, TokenizeRequest
 
-# Of a token, as a number and as a text, in a list and in JSON.
+# Memory of a token in a list and in JSON, as a number and as a string.
 _TOKEN_BYTES, _STRING_BYTES = 56, 140
 
 

@@ -1,1 +1,1 @@
-"""What goes over the wire, a struct for each body: validation and the OpenAPI document are both made from these."""
+"""The bodies of requests and replies, as structs from which validation and the OpenAPI document are made."""

@@ -1,4 +1,4 @@
-"""/v1/chat/completions: conversations in, messages out, whole or in pieces."""
+"""Bodies of /v1/chat/completions: conversations in, messages out, whole or as a stream."""
 
 from typing import Annotated, Any, Literal
 

@@ -1,4 +1,4 @@
-"""/v1/completions: prompts in, their continuations out, whole or in pieces."""
+"""Bodies of /v1/completions: prompts in, their continuations out, whole or as a stream."""
 
 from typing import Annotated, Literal
 

@@ -1,4 +1,4 @@
-"""The smaller endpoints: errors, the list of models, tokens of a text, health."""
+"""Bodies of the smaller endpoints: errors, the list of models, tokens of a text, health."""
 
 from typing import Annotated, Literal
 

@@ -1,4 +1,4 @@
-"""/v1/responses: OpenAI's newer form of a conversation. Nothing is kept between two requests."""
+"""Bodies of /v1/responses, OpenAI's newer form of a conversation. Nothing is kept between two requests."""
 
 from typing import Annotated, Any, Literal
 

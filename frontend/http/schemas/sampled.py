@@ -1,6 +1,6 @@
-"""Fields of a request's body made from those of `SamplingParams`, where type, bounds and meaning of each stand.
+"""Makes fields of a request's body from those of `SamplingParams`, with their types, bounds and meanings.
 
-None is the same as not given. Knows no parameter.
+None is the same as not given.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,7 @@
 """The fields that every request for an answer may have: OpenAI's, and the further ones that vLLM's server takes.
 
-None is the same as not given; then the model's own default holds. Types and bounds are those of `SamplingParams`; here
-stands which parameters are taken, and what a client may ask for less than a script.
+None is the same as not given; then the model's own default holds. Types and bounds are those of `SamplingParams`; this
+file says which parameters requests may give, and which have closer bounds for clients than for scripts.
 """
 
 from typing import TYPE_CHECKING, Annotated, Any
@@ -54,9 +54,9 @@ TAKEN = (
     "priority", "cache_salt", "guided_json", "guided_regex", "guided_choice", "guided_grammar", "guided_json_object",
     "structural_tag",
 )  # fmt: skip
-# Those that /v1/responses has no place for, or says in its own way.
+# Parameters that /v1/responses doesn't have, or writes in its own way.
 TAKEN_WITH_CHOICES = ("n", "prompt_logprobs", "lora_name", "response_format")
-# Where a client may ask for less than a script may, or is told more.
+# Parameters with closer bounds, or longer descriptions, for clients than for scripts.
 _CLOSER: dict[str, dict[str, Any]] = {
     "temperature": {"le": 1000},
     "repetition_penalty": {"le": 1000},

@@ -1,7 +1,7 @@
-"""What one client makes the daemon hold, charged to it, and the wait until there is room for more.
+"""The bytes that the daemon holds for one client, and how the client waits until there is room for more.
 
-A client whose requests run waits for its own: each gives back what it took. One that has none waits a while for others,
-and then hears that there is no room. Lives on the daemon's event loop. Knows nothing of what is held.
+A client with running requests waits until they give back what they took. One without any waits a while for other
+clients, and is then refused. All this lives on the daemon's event loop.
 """
 
 import asyncio
@@ -10,15 +10,15 @@ from contextlib import asynccontextmanager, suppress
 
 from ..requests.budget import Budget, BudgetError
 
-# One that has nothing running waits so long for others to give something back.
+# How long a client without running requests waits for others to give something back.
 _WAIT_SECONDS = 10.0
-# Others don't say when they do, nor does a client that we don't listen to say that it has gone.
+# Polled, because other clients' releases are not announced here, nor is the end of a client that we don't read from.
 _LOOK_AGAIN_SECONDS = 0.1
 
 
-class Room:
+class ClientBudget:
     def __init__(self, budget: Budget, client: str, has_running: Callable[[], bool], check: Callable[[], None]) -> None:
-        """`check` raises where the client has gone."""
+        """`check` raises if the client has gone."""
         self.client = client
         self._budget = budget
         self._charge = budget.charge(client)
@@ -32,11 +32,11 @@ class Room:
 
     @property
     def longest(self) -> int:
-        """What is only being sent may take: the rest of its share is kept for requests that were read already."""
+        """The most that messages still being received may take; the rest is kept for requests that are complete."""
         return self._budget.per_client // 2
 
     def take(self, num_bytes: int) -> None:
-        """Raises `BudgetError` where it doesn't fit."""
+        """Charge so many bytes; raises `BudgetError` if they don't fit."""
         self._charge.grow(num_bytes)
 
     def give(self, num_bytes: int) -> None:
@@ -44,16 +44,16 @@ class Room:
         self._freed.set()
 
     def close(self) -> None:
-        """Nothing of the client is held any more."""
+        """Give back all that was charged."""
         self._charge.release()
 
     async def take_when_free(self, num_bytes: int) -> None:
-        """Raises `BudgetError` where waiting is of no use."""
+        """Charge so many bytes once there is room; raises `BudgetError` if waiting is of no use."""
         await self._when(lambda: self.take(num_bytes))
 
     @asynccontextmanager
     async def taken(self, num_bytes: int) -> AsyncIterator[None]:
-        """For as long as the context is open; raises `BudgetError` where waiting is of no use."""
+        """Charge so many bytes while the context is open; raises `BudgetError` if waiting is of no use."""
         await self.take_when_free(num_bytes)
         try:
             yield
@@ -61,7 +61,7 @@ class Room:
             self.give(num_bytes)
 
     async def take_ahead(self, num_bytes: int) -> None:
-        """For what is only being sent."""
+        """Charge a part of a message that is still being received."""
 
         def take() -> None:
             if self.num_bytes + num_bytes > self.longest:

@@ -11,13 +11,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from penstock.frontend.daemon import frames, outbox, room, served
-from penstock.frontend.daemon.held import Held
-from penstock.frontend.daemon.message_threads import MessageThreads
-from penstock.frontend.daemon.questions import Answers
-from penstock.frontend.daemon.room import Room
-from penstock.frontend.daemon.served import Served
-from penstock.frontend.daemon.strangers import make_room
+from penstock.frontend.daemon import client_budget, client_connection, frames, outbox
+from penstock.frontend.daemon.client_budget import ClientBudget
+from penstock.frontend.daemon.client_connection import ClientConnection, MessageThreads, limit_connections
+from penstock.frontend.daemon.daemon_request import DaemonRequest
+from penstock.frontend.daemon.questions import QuestionHandler
 from penstock.frontend.requests.budget import Budget, BudgetError
 from penstock.frontend.session.threads import Threads
 from penstock.protocol.attach import AskRender, AskStatus, DaemonStatus, WireConversation, frame
@@ -36,7 +34,7 @@ def run(work):
 
 def test_who_has_something_running_waits_until_that_is_given_back():
     async def wait():
-        mine = Room(Budget(8 * MIB, 4 * MIB), "one", lambda: True, never)
+        mine = ClientBudget(Budget(8 * MIB, 4 * MIB), "one", lambda: True, never)
         mine.take(3 * MIB)
         waits = asyncio.create_task(mine.take_when_free(2 * MIB))
         await asyncio.sleep(0)
@@ -49,14 +47,14 @@ def test_who_has_something_running_waits_until_that_is_given_back():
 
 
 def test_who_has_nothing_running_waits_for_others_only_so_long(monkeypatch):
-    monkeypatch.setattr(room, "_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(client_budget, "_WAIT_SECONDS", 0.01)
 
     async def wait():
         budget = Budget(8 * MIB, 4 * MIB)
-        mine = Room(budget, "one", lambda: False, never)
+        mine = ClientBudget(budget, "one", lambda: False, never)
         with pytest.raises(BudgetError, match="one client may take"):
             await mine.take_when_free(5 * MIB)
-        others = [Room(budget, name, lambda: True, never) for name in ("two", "three")]
+        others = [ClientBudget(budget, name, lambda: True, never) for name in ("two", "three")]
         for other in others:
             other.take(3 * MIB)
         with pytest.raises(BudgetError, match="All clients"):
@@ -72,7 +70,7 @@ def test_who_has_gone_while_it_waits_is_not_waited_for():
         raise ConnectionResetError
 
     async def wait():
-        mine = Room(Budget(MIB, MIB), "one", lambda: True, gone)
+        mine = ClientBudget(Budget(MIB, MIB), "one", lambda: True, gone)
         with pytest.raises(ConnectionResetError):
             await mine.take_when_free(2 * MIB)
 
@@ -83,7 +81,7 @@ def test_all_is_given_back_at_the_end_and_no_more_than_that():
     budget = Budget(8 * MIB, 4 * MIB)
 
     async def leave():
-        mine, other = (Room(budget, name, lambda: True, never) for name in ("one", "two"))
+        mine, other = (ClientBudget(budget, name, lambda: True, never) for name in ("one", "two"))
         mine.take(MIB)
         other.take(MIB)
         mine.close()
@@ -104,7 +102,7 @@ async def connected(budget: Budget):
     clients = []
 
     async def serve(reader, writer):
-        clients.append(Served(reader, writer, None, Answers(Owner()), budget, MessageThreads()))
+        clients.append(ClientConnection(reader, writer, None, QuestionHandler(Owner()), budget, MessageThreads()))
         await clients[0].run()
 
     with TemporaryDirectory(prefix="pr") as folder:
@@ -157,7 +155,7 @@ def test_who_stops_in_the_middle_of_a_message_is_sent_away_and_its_bytes_are_giv
 def test_who_reads_nothing_is_sent_away_when_that_has_become_much(monkeypatch):
     monkeypatch.setattr(outbox, "_UNREAD_SECONDS", 0.05)
     monkeypatch.setattr(outbox, "_MUCH_UNREAD", 1000)
-    monkeypatch.setattr(served, "_FAREWELL_SECONDS", 0.01)
+    monkeypatch.setattr(client_connection, "_FAREWELL_SECONDS", 0.01)
     budget = Budget(8 * MIB, 8 * MIB)
 
     async def wait():
@@ -208,7 +206,7 @@ def test_a_question_is_charged_until_it_is_answered():
 
 
 def test_what_a_conversation_unpacks_to_is_charged_before_it_is_unpacked(monkeypatch):
-    monkeypatch.setattr(room, "_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(client_budget, "_WAIT_SECONDS", 0.01)
 
     class Ready(NotReady):
         async def ready(self):
@@ -239,7 +237,7 @@ def test_of_those_that_have_not_attached_the_oldest_goes_where_there_are_too_man
     connections = []
     for number in range(300):
         connections.append(Connection(is_stranger=number % 3 > 0))
-        assert make_room(connections) is None
+        assert limit_connections(connections) is None
     strangers = [connection for connection in connections if connection.is_stranger]
     assert len(strangers) < 64
     gone = [connection for connection in connections if connection.was_sent_away]
@@ -248,8 +246,8 @@ def test_of_those_that_have_not_attached_the_oldest_goes_where_there_are_too_man
 
 def test_where_all_places_are_taken_by_clients_the_next_one_is_declined():
     clients = [Connection(is_stranger=False) for _ in range(511)]
-    assert make_room(clients) is None
-    assert "512 clients" in make_room([*clients, Connection(is_stranger=False)])
+    assert limit_connections(clients) is None
+    assert "512 clients" in limit_connections([*clients, Connection(is_stranger=False)])
 
 
 def test_what_comes_while_an_answer_is_packed_is_charged(monkeypatch):
@@ -270,16 +268,16 @@ def test_what_comes_while_an_answer_is_packed_is_charged(monkeypatch):
     monkeypatch.setattr(outbox, "_packed", pack)
 
     async def wait():
-        mine = Room(budget, "one", lambda: True, never)
+        mine = ClientBudget(budget, "one", lambda: True, never)
         ours, theirs = socket.socketpair()
         _, writer = await asyncio.open_connection(sock=ours)
-        box = outbox.Outbox(writer, mine, packing, lambda held: None)
-        held = Held(0, pending, None, is_streamed=True, is_chat=False, num_bytes=100)
-        box.note(held)
+        box = outbox.Outbox(writer, mine, packing, lambda request: None)
+        request = DaemonRequest(0, pending, None, is_streamed=True, is_chat=False, num_bytes=100)
+        box.note(request)
         telling = asyncio.create_task(box.run())
         await asyncio.to_thread(taken.wait, 10)
         pending.num_bytes, pending.is_fresh = 700, False  # noted while the thread is at work
-        box.note(held)
+        box.note(request)
         await asyncio.sleep(0)
         come.set()
         while len(charged) < 2:

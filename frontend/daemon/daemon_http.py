@@ -1,6 +1,6 @@
-"""HTTP in front of the daemon: started with it, replaced when its options change, ended with it.
+"""The daemon's HTTP server: started with the daemon, replaced when its options change, ended with it.
 
-Knows the server's options, its address and its end; nothing of requests, and imports it only where it is wanted.
+The server's modules are imported only if HTTP is wanted.
 """
 
 import asyncio
@@ -14,24 +14,24 @@ from ...protocol.errors import ConfigError
 from ..console import logs
 from ..http.options import DEFAULT_ADDRESS, HttpOptions
 from ..requests.budget import Budget
-from .models import Models
+from .models import DaemonModels
 
 if TYPE_CHECKING:
     from ..http.server import HttpServer
 
 
-class HttpFace:
-    def __init__(self, models: Models, budget: Budget, *, is_foreground: bool = False) -> None:
+class DaemonHttp:
+    def __init__(self, models: DaemonModels, budget: Budget, *, is_foreground: bool = False) -> None:
         self._models = models
         self._budget = budget
         self._is_foreground = is_foreground
         self._server: HttpServer | None = None
-        self._told: tuple[HttpOptions | None, list[bytes]] = (None, [])
+        self._started_with: tuple[HttpOptions | None, list[bytes]] = (None, [])
         self._closing: dict[asyncio.Task[None], HttpServer] = {}
 
     @property
     def address(self) -> str:
-        """As one types it into a browser; empty where there is none."""
+        """The URL as one types it into a browser; empty without HTTP."""
         return self._server.address if self._server is not None else ""
 
     async def start(self, options: HttpOptions | None) -> None:
@@ -40,17 +40,18 @@ class HttpFace:
         except ConfigError as error:
             if options is None or options.http != DEFAULT_ADDRESS or not isinstance(error.__cause__, OSError):
                 raise
-            # Nobody asked for this port: scripts attach all the same, and a reload finds nothing new to do.
+            # The port is only a default that is taken: scripts can attach without HTTP, and a reload won't try again.
             logs.say(f"No HTTP: {error}", quiet=False)
-            self._told = options, _files_of(options)
+            self._started_with = options, _files_of(options)
 
     async def change(self, options: HttpOptions | None) -> bool:
-        """Whether it did: other options, or other files that they name. What runs goes on under the old ones.
+        """Start a new server if the options, or the files that they name, have changed. Returns whether they have.
 
-        Raises `ConfigError` where it can't be, and then nothing has changed.
+        Running requests go on with the old server. Raises `ConfigError` if the new one can't start; then nothing has
+        changed.
         """
-        told = options, _files_of(options)
-        if told == self._told:
+        wanted = options, _files_of(options)
+        if wanted == self._started_with:
             return False
         server, older = None, self._server
         if options is not None:
@@ -62,13 +63,13 @@ class HttpFace:
             if not options.is_local and options.api_key_file is None:
                 words = f"Whoever reaches {server.address} may use it: there are no keys (--api-key-file)."
                 logs.say(words, quiet=False)
-        self._server, self._told = server, told
+        self._server, self._started_with = server, wanted
         if older is not None:
             self._close(older, older.options.request_timeout)
         return True
 
     def close(self, seconds: float) -> None:
-        """Begin to end: connections that are busy have so long."""
+        """Begin to close; busy connections have so many seconds."""
         if self._server is not None:
             self._close(self._server, seconds)
 
@@ -79,23 +80,23 @@ class HttpFace:
 
     @property
     def num_busy(self) -> int:
-        """Connections whose requests are being answered."""
+        """Number of connections whose requests are being answered."""
         servers = {*self._closing.values(), *([self._server] if self._server is not None else [])}
         return sum(server.num_busy for server in servers)
 
     @property
     def is_busy(self) -> bool:
-        """A server that was told to end has not."""
+        """A server that was told to close has not ended yet."""
         return bool(self._closing)
 
     async def ended(self, seconds: float) -> None:
-        """Wait for them, within a time."""
+        """Wait for closing servers, for so many seconds at most."""
         if self._closing:
             await asyncio.wait(self._closing, timeout=seconds)
 
 
 def _files_of(options: HttpOptions | None) -> list[bytes]:
-    """What the files say that options name; one that can't be read is refused by who needs it."""
+    """Contents of the files that options name. An unreadable one counts as empty: the server's start reports it."""
     names = (options.api_key_file, options.tls_certificate, options.tls_key) if options is not None else ()
     return [_content(Path(os.path.expanduser(name))) for name in names if name is not None]
 

@@ -1,7 +1,7 @@
-"""Turns at something that one can do at a time, by how much each wants to do: who wants little hardly waits.
+"""Fair queuing for work that is done one at a time: short work hardly waits, and long work doesn't wait forever.
 
-Fair queuing: who comes is numbered by where the work has got to and how much it wants, and the least number is next.
-So a short one goes before long ones that came a little earlier, and no long one waits forever. One event loop's.
+A waiter's number is the progress made when it came plus the amount of its own work; the least number is next. So short
+work goes before long work that came a little earlier. A queue belongs to one event loop.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 
-class Turns:
+class FairQueue:
     def __init__(self) -> None:
         self._progress = 0.0
         self._is_taken = False
@@ -20,7 +20,7 @@ class Turns:
 
     @asynccontextmanager
     async def one(self, amount: float) -> AsyncIterator[None]:
-        """`amount` is in whatever unit all use."""
+        """A turn, held while the context is open. `amount` is in any unit, the same for all."""
         if self._is_taken:
             await self._wait(self._progress + amount)
         self._is_taken = True
@@ -35,12 +35,12 @@ class Turns:
         try:
             await turn
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():  # it came at the same moment
+            if turn.done() and not turn.cancelled():  # the turn came at the same moment
                 self._hand_on()
             raise
 
     def _hand_on(self) -> None:
-        """It stays taken where somebody waits, so that nobody who comes goes before them."""
+        """Pass the turn to the next waiter. It stays taken meanwhile, so that no newcomer gets it first."""
         self._is_taken = False
         while self._waiting and not self._is_taken:
             number, _, turn = heapq.heappop(self._waiting)

@@ -1,7 +1,7 @@
-"""The requests that are being answered: what each is doing, for how long, and how whoever sent it can stop it.
+"""The requests that are being answered: what each is doing and for how long, and how its sender can stop it.
 
-Nothing of what a request says is here. Its owner is the API key it came with or, where there are no keys, the address
-it came from: nobody sees or stops what belongs to another.
+What a request says is not kept here. Its owner is the API key that it came with or, where there are no keys, the
+address that it came from; nobody sees or stops another owner's requests.
 """
 
 import asyncio
@@ -15,10 +15,10 @@ from ...protocol.errors import PenstockError
 from ..session.tree.transport import TreeTransport
 from .body import Scope
 from .errors import ApiError
-from .models import Submitted
+from .models import SubmittedPrompt
 from .schemas.others import RequestState, RunningRequest
 
-# How long engines have to say how far they are.
+# How long engines may take to tell how many tokens they have generated.
 _COUNT_SECONDS = 1.0
 _STOPPED = "This request was stopped before its answer was complete, by whoever sent it."
 
@@ -28,15 +28,15 @@ def owner_of(scope: Scope) -> str:
     return scope["state"].get("salt") or f"address {host}"
 
 
-class Running:
-    """One request, from its arrival on. `state` is told by whoever brings it forward."""
+class ActiveRequest:
+    """One request, from its arrival on. Whoever works on it sets `state`."""
 
     def __init__(self, request_id: str, endpoint: str, owner: str) -> None:
         self.id = request_id
         self.owner = owner
         self.model = ""
         self.state: RequestState = "loading"
-        self.prompts: list[Submitted] = []
+        self.prompts: list[SubmittedPrompt] = []
         self._endpoint = endpoint
         self._start = time.monotonic()
         self._stopped = asyncio.Event()
@@ -45,7 +45,7 @@ class Running:
         self._stopped.set()
 
     async def stopped(self) -> None:
-        """Raises what its client is told, once it has been stopped."""
+        """Waits until the request is stopped, and raises the error that its client gets."""
         await self._stopped.wait()
         raise ApiError(499, _STOPPED, code="request_stopped")
 
@@ -61,38 +61,39 @@ class Running:
         )
 
 
-class RunningRequests:
-    """All of a server's."""
+class ActiveRequests:
+    """All requests that a server is answering."""
 
     def __init__(self) -> None:
-        self._by_id: dict[str, Running] = {}
+        self._by_id: dict[str, ActiveRequest] = {}
 
     @contextmanager
-    def one(self, running: Running) -> Iterator[None]:
-        self._by_id[running.id] = running
+    def one(self, request: ActiveRequest) -> Iterator[None]:
+        """List a request while the context is open."""
+        self._by_id[request.id] = request
         try:
             yield
         finally:
-            del self._by_id[running.id]
+            del self._by_id[request.id]
 
     async def of(self, owner: str) -> list[RunningRequest]:
-        """The oldest first."""
-        own = [running for running in self._by_id.values() if running.owner == owner]
-        counts = await _generated(prompt for running in own for prompt in running.prompts)
-        return [running.described(sum(counts[prompt] for prompt in running.prompts)) for running in own]
+        """The owner's requests, the oldest first."""
+        own = [request for request in self._by_id.values() if request.owner == owner]
+        counts = await _generated(prompt for request in own for prompt in request.prompts)
+        return [request.described(sum(counts[prompt] for prompt in request.prompts)) for request in own]
 
-    def find(self, request_id: str, owner: str) -> Running:
-        """Another's request and one that isn't there are told apart by nothing."""
-        running = self._by_id.get(request_id)
-        if running is None or running.owner != owner:
+    def find(self, request_id: str, owner: str) -> ActiveRequest:
+        """The owner's request of that id. The error is the same for another owner's request as for an unknown one."""
+        request = self._by_id.get(request_id)
+        if request is None or request.owner != owner:
             raise ApiError(404, "No request of that id is running; it may have ended. See /v1/requests.")
-        return running
+        return request
 
 
-async def _generated(prompts: Iterable[Submitted]) -> dict[Submitted, int]:
-    """Tokens of each. Those of a whole answer come to this process at its end: before, its engine counts them."""
+async def _generated(prompts: Iterable[SubmittedPrompt]) -> dict[SubmittedPrompt, int]:
+    """Tokens generated for each. Those of an answer that isn't streamed come only at its end, so engines are asked."""
     counts = {prompt: prompt.request.num_generated for prompt in prompts}
-    by_transport: dict[TreeTransport, list[Submitted]] = defaultdict(list)
+    by_transport: dict[TreeTransport, list[SubmittedPrompt]] = defaultdict(list)
     for prompt in counts:
         if not prompt.request.prompt.is_streamed:
             by_transport[prompt.transport].append(prompt)
@@ -102,8 +103,8 @@ async def _generated(prompts: Iterable[Submitted]) -> dict[Submitted, int]:
     return counts
 
 
-async def _counted(transport: TreeTransport, prompts: Sequence[Submitted]) -> list[tuple[Submitted, int]]:
-    """Of their samples that run; nothing where the engine says nothing."""
+async def _counted(transport: TreeTransport, prompts: Sequence[SubmittedPrompt]) -> list[tuple[SubmittedPrompt, int]]:
+    """Tokens of their samples that still run; nothing if the engine doesn't answer."""
     owners = {sequence: prompt for prompt in prompts for sequence in prompt.request.sequence_ids}
     with suppress(PenstockError, TimeoutError):
         asked = asyncio.wrap_future(transport.ask_stats(list(owners)))

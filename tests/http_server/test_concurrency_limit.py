@@ -2,16 +2,16 @@
 
 import asyncio
 
+from penstock.frontend.http.concurrency_limit import ConcurrencyLimit
 from penstock.frontend.http.errors import ApiError
 from penstock.frontend.http.options import HttpOptions
-from penstock.frontend.http.places import Places
 
 
 class Asking:
     """Requests that hold their place until they are told to go; `log` has who came when, and who was refused."""
 
     def __init__(self, max_requests: int, max_queue: int) -> None:
-        self.places = Places(HttpOptions(max_requests=max_requests, max_queue=max_queue))
+        self.places = ConcurrencyLimit(HttpOptions(max_requests=max_requests, max_queue=max_queue))
         self.most = max_requests
         self.log: list[str] = []
         self.tasks: list[asyncio.Task] = []

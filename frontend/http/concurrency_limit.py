@@ -1,7 +1,6 @@
-"""How many answers are computed at once, and how many requests may wait for that: clients take turns.
+"""Limits how many answers are computed at once and how many requests wait for that; waiting clients take turns.
 
-A quarter of the places is never one client's: whatever it asks for, another is answered beside it. Knows nothing of
-requests.
+One client gets at most three quarters of the places, so that others are always answered beside it.
 """
 
 import asyncio
@@ -13,12 +12,12 @@ from .errors import ApiError
 from .options import HttpOptions
 
 _RETRY_SECONDS = 1
-_KEPT = 4
+_KEPT = 4  # one place in so many is kept from a client that has all others
 
 Waiter = asyncio.Future[None]
 
 
-class Places:
+class ConcurrencyLimit:
     def __init__(self, options: HttpOptions) -> None:
         self._free = options.max_requests
         self._most_each = options.max_requests - options.max_requests // _KEPT
@@ -29,7 +28,7 @@ class Places:
 
     @asynccontextmanager
     async def one(self, client: Hashable) -> AsyncIterator[None]:
-        """Held as long as the answer takes; 429 where too many wait already."""
+        """A place for one answer, held while the context is open; raises 429 if too many requests wait already."""
         if self._may_take(client):
             self._take(client)
         else:
@@ -62,14 +61,14 @@ class Places:
         try:
             await waiter
         except BaseException:
-            if not waiter.cancelled() and waiter.exception() is None:  # it came at the same moment
+            if not waiter.cancelled() and waiter.exception() is None:  # the place came at the same moment
                 self._give_back(client)
             elif waiter in self._queues.get(client, ()):
                 self._remove(client, waiter)
             raise
 
     def _hand_on(self) -> None:
-        """To the client whose turn it is, which is last in the row then."""
+        """Give free places to the clients whose turn it is; each then goes to the end of the row."""
         while (client := next(filter(self._may_take, self._queues), None)) is not None:
             waiter = self._queues[client][0]
             self._remove(client, waiter)
@@ -87,7 +86,7 @@ class Places:
             del self._queues[client]
 
     def _make_room(self, client: Hashable) -> None:
-        """The newest request of the client that has most of them waiting goes, which may be the one that asks."""
+        """Refuse the newest request of the client with the most waiting ones, which may be this client."""
         error = ApiError(
             429,
             f"{self.waiting:,} requests wait already, and max_queue={self._most_waiting:,}. Ask again later.",

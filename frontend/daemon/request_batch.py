@@ -1,6 +1,6 @@
-"""An `Ask` taken apart, a request at a time: what is wrong with one ends that one alone.
+"""Unpacks the requests of one `Ask` message, each by itself, so that an error in one refuses that one alone.
 
-Unpacks and renders in threads. Knows nothing of engines.
+Unpacking and rendering run in threads.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -23,27 +23,27 @@ Value = TypeVar("Value")
 
 # Requests that are unpacked, rendered and cut into tokens together.
 _GROUP, _GROUP_BYTES = 64, 1 << 20
-# Of all requests of a message with their parameters: `LLM` sends a MiB at a time.
+# The most values in a message, with its requests' parameters: `LLM` sends a MiB at a time.
 _MOST_VALUES = 1 << 20
 
 
-class _Numbered(msgspec.Struct, array_like=True):
+class _NumberOnly(msgspec.Struct, array_like=True):
     number: int
 
 
 @dataclass(slots=True)
-class Arrived:
-    """A request that has come."""
+class PackedRequest:
+    """A request that has arrived, still packed."""
 
     number: int
     packed: msgspec.Raw
-    num_bytes: int = 0  # that it will take unpacked
+    num_bytes: int = 0  # it will take unpacked
     refusal: str | None = None
 
 
 @dataclass(slots=True)
-class Wanted:
-    """What was found in it."""
+class UnpackedRequest:
+    """The request that a `PackedRequest` holds, or why it was refused."""
 
     number: int
     asked: ParsedPrompt
@@ -52,7 +52,7 @@ class Wanted:
     num_bytes: int = 0  # of its parameters
 
 
-_number = msgspec.msgpack.Decoder(_Numbered)
+_number = msgspec.msgpack.Decoder(_NumberOnly)
 _request = msgspec.msgpack.Decoder(WireRequest)
 _params = msgspec.msgpack.Decoder(SamplingParams)
 _beams = msgspec.msgpack.Decoder(BeamSearchParams | None)
@@ -60,8 +60,8 @@ _items = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _conversation = msgspec.msgpack.Decoder(WireConversation)
 
 
-class _Shared(Generic[Value]):
-    """What many requests of a message have in common: unpacked once, or refused once."""
+class _SharedParams(Generic[Value]):
+    """Parameters that many requests of a message share: unpacked once, or refused once."""
 
     def __init__(self, packed: msgspec.Raw, decode: Callable[[msgspec.Raw], Value]) -> None:
         self.packed = packed
@@ -83,24 +83,24 @@ class _Shared(Generic[Value]):
         return self._value
 
 
-_Measured = Arrived | _Shared[SamplingParams] | _Shared[BeamSearchParams | None]
+_Part = PackedRequest | _SharedParams[SamplingParams] | _SharedParams[BeamSearchParams | None]
 
 
-class Ask:
-    """Raises from the constructor what nobody would send; then every request has a number."""
+class RequestBatch:
+    """The constructor raises for a message that no honest client would send; after it every request has a number."""
 
     def __init__(self, packed: PackedAsk) -> None:
         for items in (packed.requests, packed.params):
             if (length := array_length(memoryview(items))) > MOST_REQUESTS:
                 raise PenstockError(f"A message of {length:,} requests came, and {MOST_REQUESTS:,} are the most.")
-        self.requests = [Arrived(_number.decode(each).number, each) for each in _items.decode(packed.requests)]
-        self._params = [_Shared(each, _params.decode) for each in _items.decode(packed.params)]
-        self._beams = _Shared(packed.beams, _beams.decode)
+        self.requests = [PackedRequest(_number.decode(each).number, each) for each in _items.decode(packed.requests)]
+        self._params = [_SharedParams(each, _params.decode) for each in _items.decode(packed.params)]
+        self._beams = _SharedParams(packed.beams, _beams.decode)
 
     def measure(self) -> None:
-        """What each part will take. Counting takes time, too, so a message is read no further than any client needs."""
+        """Compute what each part takes unpacked. Counting stops at `_MOST_VALUES`, since it takes time as well."""
         left = _MOST_VALUES
-        parts: tuple[_Measured, ...] = (self._beams, *self.requests, *self._params)
+        parts: tuple[_Part, ...] = (self._beams, *self.requests, *self._params)
         for one in parts:
             try:
                 if left <= 0:
@@ -112,9 +112,9 @@ class Ask:
                 one.refusal = str(error)
             left -= count
 
-    def groups(self) -> Iterator[list[Arrived]]:
-        """Few at a time, or little: what others ask for goes on in between."""
-        group: list[Arrived] = []
+    def groups(self) -> Iterator[list[PackedRequest]]:
+        """The requests in small groups, so that other clients' requests are served in between."""
+        group: list[PackedRequest] = []
         num_bytes = 0
         for one in self.requests:
             if group and (len(group) == _GROUP or num_bytes + one.num_bytes > _GROUP_BYTES):
@@ -125,8 +125,10 @@ class Ask:
         if group:
             yield group
 
-    async def wanted(self, group: Sequence[Arrived], session: PrivateSession, client: Hashable) -> list[Wanted]:
-        """In their order, with texts in place of conversations."""
+    async def unpacked(
+        self, group: Sequence[PackedRequest], session: PrivateSession, client: Hashable
+    ) -> list[UnpackedRequest]:
+        """The unpacked requests in their order, with rendered texts in place of conversations."""
         found = await session.threads.texts.run(self._all_unpacked, group, client=client)
         conversations = [one.conversation for one in found if one.conversation is not None]
         texts = iter(await rendered(session, conversations, client))
@@ -135,10 +137,10 @@ class Ask:
                 one.asked = replace(parse_prompt(next(texts), one.asked.params), beams=one.asked.beams)
         return found
 
-    def _all_unpacked(self, group: Sequence[Arrived]) -> list[Wanted]:
+    def _all_unpacked(self, group: Sequence[PackedRequest]) -> list[UnpackedRequest]:
         return [self._unpacked(one) for one in group]
 
-    def _unpacked(self, one: Arrived) -> Wanted:
+    def _unpacked(self, one: PackedRequest) -> UnpackedRequest:
         try:
             if one.refusal is not None:
                 raise RequestError(one.refusal)
@@ -147,13 +149,13 @@ class Ask:
                 raise RequestError(f"The request names parameters {request.params}; there are {len(self._params)}.")
             params = self._params[request.params]
             asked = _asked(request, params.unpacked(), self._beams.unpacked())
-            return Wanted(one.number, asked, request.conversation, request.is_streamed, params.num_bytes)
+            return UnpackedRequest(one.number, asked, request.conversation, request.is_streamed, params.num_bytes)
         except RequestError as error:
-            return Wanted(one.number, ParsedPrompt(None, None, SamplingParams(), str(error)))
+            return UnpackedRequest(one.number, ParsedPrompt(None, None, SamplingParams(), str(error)))
 
 
 def conversation_of(packed: msgspec.Raw) -> WireConversation:
-    """Raises `RequestError` where it is none. It was measured before."""
+    """The conversation, which was measured before; raises `RequestError` if it isn't a valid one."""
     return _checked(_conversation.decode, packed)
 
 
@@ -162,7 +164,7 @@ def _checked(decode: Callable[[msgspec.Raw], Value], packed: msgspec.Raw) -> Val
         return decode(packed)
     except RecursionError:
         raise RequestError("The request can't be read: its values are nested too deep.") from None
-    except Exception as error:  # a rule's, where a value is of a kind that it doesn't expect
+    except Exception as error:  # of a parameter's rule, given a value of a type that it doesn't expect
         raise RequestError(f"The request can't be read: {error}") from error
 
 

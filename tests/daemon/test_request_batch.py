@@ -6,24 +6,24 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from penstock.frontend.daemon import asks
-from penstock.frontend.daemon.asks import Ask
+from penstock.frontend.daemon import request_batch
+from penstock.frontend.daemon.request_batch import RequestBatch
 from penstock.frontend.session.threads import Threads
 from penstock.protocol.attach import MOST_REQUESTS, PackedAsk, WireConversation, WireRequest
 
 SESSION = SimpleNamespace(threads=SimpleNamespace(texts=Threads("Texts", 1)))
 
 
-def ask(requests, params, beams=None):
+def batch(requests, params, beams=None):
     packed = msgspec.msgpack.encode(["Ask", requests, params, beams])
-    found = Ask(msgspec.msgpack.decode(packed, type=PackedAsk))
+    found = RequestBatch(msgspec.msgpack.decode(packed, type=PackedAsk))
     found.measure()
     return found
 
 
-def wanted(found):
+def unpacked(found):
     async def all_of_it():
-        return [one for group in found.groups() for one in await found.wanted(group, SESSION, "one")]
+        return [one for group in found.groups() for one in await found.unpacked(group, SESSION, "one")]
 
     return asyncio.run(all_of_it())
 
@@ -37,26 +37,26 @@ def texts(count):
 )
 def test_what_many_requests_have_in_common_is_refused_once(monkeypatch, params, beams):
     decoded = []
-    checked = asks._checked
+    checked = request_batch._checked
 
     def counted(decode, packed):
         decoded.append(packed)
         return checked(decode, packed)
 
-    monkeypatch.setattr(asks, "_checked", counted)
-    found = wanted(ask(texts(MOST_REQUESTS), params, beams))
+    monkeypatch.setattr(request_batch, "_checked", counted)
+    found = unpacked(batch(texts(MOST_REQUESTS), params, beams))
     assert len({one.asked.refusal for one in found}) == 1 and found[0].asked.refusal
     assert MOST_REQUESTS < len(decoded) <= MOST_REQUESTS + 2
 
 
 def test_a_message_is_read_no_further_than_any_client_needs():
     conversation = WireConversation([[0] * 131_000], None, None, {})
-    found = ask([WireRequest(number, 0, conversation=conversation) for number in range(20)], [{}])
+    found = batch([WireRequest(number, 0, conversation=conversation) for number in range(20)], [{}])
     refused = [one.refusal for one in found.requests]
     assert refused[:8] == [None] * 8 and refused[9] and all("1,048,576 values" in each for each in refused[9:])
 
 
 def test_parameters_count_as_what_they_are():
-    found = ask(texts(2), [{"bad_words": ["a"] * 130_000}] * 20)
+    found = batch(texts(2), [{"bad_words": ["a"] * 130_000}] * 20)
     assert found.requests[0].refusal is None
-    assert wanted(found)[0].num_bytes > 128 * 130_000
+    assert unpacked(found)[0].num_bytes > 128 * 130_000

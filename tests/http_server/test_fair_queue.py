@@ -5,12 +5,12 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.frontend.http.turns import Turns
+from penstock.frontend.http.fair_queue import FairQueue
 
 
 async def order_of(amounts: list[int], leave: frozenset[int] = frozenset()) -> list[int]:
     """All come at once, in this order, while one works already."""
-    turns, order, begun = Turns(), [], asyncio.Event()
+    turns, order, begun = FairQueue(), [], asyncio.Event()
 
     async def work(number: int) -> None:
         async with turns.one(amounts[number]):
@@ -33,7 +33,7 @@ def test_short_ones_go_before_long_ones():
 
 def test_a_long_one_has_its_turn_though_short_ones_keep_coming():
     async def position() -> int:
-        turns, order = Turns(), []
+        turns, order = FairQueue(), []
 
         async def work(name: str, amount: int) -> None:
             async with turns.one(amount):

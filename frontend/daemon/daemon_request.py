@@ -1,8 +1,4 @@
-"""One request of a client, as the daemon holds it: the client's number, and the `PendingRequest` of the model's
-session.
-
-Knows nothing of sockets.
-"""
+"""A request that a client of the daemon has sent: its number there, and its `PendingRequest` in the model's session."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,22 +10,22 @@ from ...protocol.wire import Message
 from ..requests.budget import BudgetError
 from ..requests.pending_request import PendingRequest
 from ..session.private import PrivateSession
-from .room import Room
+from .client_budget import ClientBudget
 
-# Of a request, of each of its samples, and of each token of its prompt.
+# What a request takes, each of its samples, and each token of its prompt.
 _REQUEST_BYTES, _SAMPLE_BYTES, _TOKEN_BYTES = 4096, 2048, 48
 
 
 @dataclass(slots=True, eq=False)
-class Held:
+class DaemonRequest:
     number: int
     pending: PendingRequest
     session: PrivateSession
     is_streamed: bool
-    is_chat: bool  # its text was made here, and the client is told
-    # `charged` is what its client is charged for it: its own `num_bytes` until it is over, and its answer as far as it
-    # has come and nobody has taken it. `keep` makes that so, and is called whenever something has come; `hand_over`
-    # returns what is charged for an answer that was taken, which stays charged until the socket has it.
+    is_chat: bool  # its prompt was rendered here, and is sent to the client
+    # `charged` is what its client is charged for it: `num_bytes` until the request is over, and the part of its answer
+    # that was not sent yet. `keep` brings it up to date and is called whenever news have come. `hand_over` returns what
+    # was charged for the news that were taken; they stay charged until the socket has them.
     num_bytes: int = 0
     charged: int = 0
     refusal: BudgetError | None = None  # there is no room for it, or for its answer
@@ -38,25 +34,25 @@ class Held:
 
     @property
     def has_news(self) -> bool:
-        """A batch call is told at the end."""
+        """Whether there is something to send; where it isn't streamed, only at its end."""
         pending = self.pending
         is_to_end = pending.error is not None or self.refusal is not None or pending.is_finished
         return is_to_end or self.is_streamed
 
-    def keep(self, room: Room) -> None:
-        """Charge it, and what has come of its answer; raises `BudgetError` where there is no room."""
+    def keep(self, budget: ClientBudget) -> None:
+        """Charge the request, and what has come of its answer; raises `BudgetError` where there is no room."""
         if (more := self._uncharged) > 0:
-            room.take(more)
+            budget.take(more)
             self.charged += more
 
-    async def keep_when_free(self, room: Room) -> None:
-        """The same, and wait for it."""
+    async def keep_when_free(self, budget: ClientBudget) -> None:
+        """The same, but wait for room."""
         more = self._uncharged
-        await room.take_when_free(more)
+        await budget.take_when_free(more)
         self.charged += more
 
     def refuse(self, error: BudgetError) -> None:
-        """End it: what has come of it is not told."""
+        """End it; what has come of its answer is not sent."""
         if self.refusal is None:
             self.refusal = error
             self.session.transport.abort([self.pending])
@@ -66,59 +62,59 @@ class Held:
         return self.num_bytes + self.pending.num_bytes - self.charged
 
     def hand_over(self) -> int:
-        """Its news were taken: what it was charged for them, to be given back with the frame that they became.
+        """The charge for news that were just taken, to be given back once their frame is sent.
 
-        What has come since is not charged, then, until `keep`.
+        News that have come since are not charged until the next `keep`.
         """
         kept = 0 if self.is_over else self.num_bytes
         given, self.charged = self.charged - kept, kept
         return given
 
     def end(self) -> None:
-        """Its last word is said, or nobody waits for one. It and the `PendingRequest` knew one another until now."""
+        """Nothing more is sent. Its `PendingRequest` forgets it, so that neither keeps the other alive."""
         self.is_over = True
         self.pending.notify = _nobody
 
 
 def _nobody(pending: PendingRequest) -> None:
-    """To be told."""
+    """Nobody is to be notified."""
 
 
 def refused(number: int, num_samples: int, code: int, message: str) -> OutputDelta:
-    """The last word of a request that gets no answer, or no more of one."""
+    """The last piece of a request that gets no answer, or no more of one."""
     samples = [CompletionOutput(index, finish_reason="error") for index in range(num_samples)]
     return OutputDelta(number, samples, True, None, 0, error_code=code, error_msg=message)
 
 
-def pieces_of(group: Sequence[Held]) -> Iterator[Message]:
-    """What is new of them; those that end are over afterwards."""
+def pieces_of(group: Sequence[DaemonRequest]) -> Iterator[Message]:
+    """Messages with the news of these requests; those that have ended are over afterwards."""
     pieces = []
-    for held in group:
-        if held.is_over:
+    for request in group:
+        if request.is_over:
             continue
-        if held.refusal is not None:
-            pieces.append(refused(held.number, held.pending.prompt.params.n, 429, str(held.refusal)))
-            held.end()
-        elif held.pending.is_fresh:
-            pieces.append(_piece(held, held.session.take(held.pending)))
-        if held.pending.error is not None and not held.is_over:
-            held.end()
-            yield Failed([held.number], Failure.of(held.pending.error))
+        if request.refusal is not None:
+            pieces.append(refused(request.number, request.pending.prompt.params.n, 429, str(request.refusal)))
+            request.end()
+        elif request.pending.is_fresh:
+            pieces.append(_piece(request, request.session.take(request.pending)))
+        if request.pending.error is not None and not request.is_over:
+            request.end()
+            yield Failed([request.number], Failure.of(request.pending.error))
     if pieces:
         yield OutputDeltas(pieces)
 
 
-def _piece(held: Held, output: RequestOutput) -> OutputDelta:
-    is_first, held.has_begun = not held.has_begun, True
+def _piece(request: DaemonRequest, output: RequestOutput) -> OutputDelta:
+    is_first, request.has_begun = not request.has_begun, True
     if output.finished:
-        held.end()
+        request.end()
     return OutputDelta(
-        held.number,
+        request.number,
         output.outputs,
         output.finished,
         output.metrics,
         output.num_cached_tokens,
-        output.prompt if is_first and held.is_chat else None,
+        output.prompt if is_first and request.is_chat else None,
         column(output.prompt_token_ids) if is_first else b"",
         output.error_code,
         output.error_msg,

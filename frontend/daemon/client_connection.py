@@ -1,15 +1,17 @@
-"""One client of the daemon, from its first frame to the end of its stream.
+"""Serves one client of the daemon, from its first frame to the end of its stream.
 
-Four tasks: one reads frames, one works them off in their order, one writes, one says that we are still at it. When any
-of them ends, which the end of the client's stream makes happen however it came, all requests of the client are aborted
-and its lease is given back, and with it all that it made the daemon hold.
-Knows nothing of models beyond a lease on one.
+Four tasks run for it: one reads frames, one handles them in their order, one writes, and one tells the client that we
+are still working. When any of them ends, as they do when the stream ends for whatever reason, all requests of the
+client are aborted, its lease is released, and its budget is given back.
 """
 
 import asyncio
 import itertools
+import math
 import select
+from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -31,51 +33,66 @@ from ...protocol.errors import ClosedError, ConfigError, PenstockError
 from ..console import logs
 from ..requests.budget import Budget, BudgetError
 from ..session.private import PrivateSession
+from ..session.threads import Threads
 from .agreement import disagreement
-from .asks import Ask
+from .client_budget import ClientBudget
 from .frames import Frame, Frames
-from .message_threads import MessageThreads
-from .model import Model
-from .models import Models, UnknownModelError
+from .model import DaemonModel
+from .models import DaemonModels, UnknownModelError
 from .outbox import Outbox
-from .questions import Answers
+from .questions import QuestionHandler
+from .request_batch import RequestBatch
 from .requests import Requests
-from .room import Room
 
-# Questions of a client whose answers it has not taken yet; then the client waits.
+# The most questions whose answers a client has not read yet; with more, the client waits.
 _QUESTIONS = 16
-# Who is sent away has so long to hear why.
+# How long a client that is disconnected has to read why.
 _FAREWELL_SECONDS = 1.0
+# Connections that have not attached to a model. A client attaches at once, so few are waiting at any moment.
+_MOST_STRANGERS = 64
+# Each connection has descriptors, buffers and tasks; what it makes the daemon hold is charged to it besides.
+_MOST_CONNECTIONS = 512
 _numbers = itertools.count()
 
 
-class Served:
+@dataclass(slots=True)
+class MessageThreads:
+    """Shared by all connections, which take turns: some measure requests that came in, others pack answers.
+
+    There is no timeout: the requests were sent already, and the answers computed.
+    """
+
+    measuring: Threads = field(default_factory=lambda: Threads("Messages", 2, patience=math.inf))
+    packing: Threads = field(default_factory=lambda: Threads("Answers", 2, patience=math.inf))
+
+
+class ClientConnection:
     def __init__(
         self,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
-        models: Models,
-        answers: Answers,
+        models: DaemonModels,
+        questions: QuestionHandler,
         budget: Budget,
         threads: MessageThreads,
     ) -> None:
         self.models = models
-        self.model: Model | None = None
-        self._answers = answers
+        self.model: DaemonModel | None = None
+        self._questions = questions
         self._writer = writer
         self._asking: set[asyncio.Task[None]] = set()
-        self._num_unanswered = 0  # frames that were read and are not worked off
-        self._heard = asyncio.Event()  # something came, and may take its time
-        # Each connection is a client of its own: it has its share of the budget, and its turns at the engines.
+        self._num_unanswered = 0  # frames that were read and are not handled yet
+        self._heard = asyncio.Event()  # a frame has come, which may take long to handle
+        # Each connection counts as a client: it has its own share of the budget, and its own turns at the engines.
         client = f"connection {next(_numbers)}"
-        self._room = Room(budget, client, lambda: self.num_running > 0, self._check_whether_gone)
-        self._frames = Frames(reader, self._room, lambda: self.model is not None or self._num_unanswered > 0)
-        self._outbox = Outbox(writer, self._room, threads.packing, lambda held: self._requests.forget(held))
-        self._requests = Requests(models, self._room, self._outbox, threads.measuring)
+        self._budget = ClientBudget(budget, client, lambda: self.num_running > 0, self._check_whether_gone)
+        self._frames = Frames(reader, self._budget, lambda: self.model is not None or self._num_unanswered > 0)
+        self._outbox = Outbox(writer, self._budget, threads.packing, lambda request: self._requests.forget(request))
+        self._requests = Requests(models, self._budget, self._outbox, threads.measuring)
 
     @property
     def is_stranger(self) -> bool:
-        """It has not attached, and has not been sent away."""
+        """It has not attached to a model, and is not being disconnected."""
         return self.model is None and not self._writer.transport.is_closing()
 
     @property
@@ -83,11 +100,11 @@ class Served:
         return len(self._requests)
 
     def hang_up(self) -> None:
-        """Ends `run` as the client's own end does."""
+        """Make `run` end, as it does when the client leaves."""
         self._writer.transport.abort()
 
     async def decline(self, sentence: str) -> None:
-        """Instead of `run`."""
+        """Refuse the client; called instead of `run`."""
         await self._say_farewell(PenstockError(sentence))
         self.hang_up()
 
@@ -108,15 +125,15 @@ class Served:
                 task.cancel()
             self._requests.drop_all()
             await asyncio.gather(*tasks, *self._asking, return_exceptions=True)
-            self._requests.drop_all()  # what was admitted meanwhile
+            self._requests.drop_all()  # requests that were admitted meanwhile
             if self.model is not None:
                 self.model.release()
             await self._say_farewell(error)
-            self._room.close()
+            self._budget.close()
             self.hang_up()
 
     async def _say_farewell(self, error: BaseException | None) -> None:
-        """To who is sent away. Who has gone by itself, and who doesn't read, hears nothing."""
+        """Tell a client why it is disconnected, unless it has left by itself or doesn't read."""
         if error is None or isinstance(error, (asyncio.IncompleteReadError, ConnectionError)):
             return
         if self._writer.transport.is_closing():
@@ -130,7 +147,7 @@ class Served:
                 await self._writer.wait_closed()
 
     def _check_whether_gone(self) -> None:
-        """While nothing is read its end is not heard of."""
+        """Raise if the client has closed its end, which goes unnoticed while we don't read."""
         poll = select.poll()
         poll.register(self._writer.get_extra_info("socket"), select.POLLRDHUP)
         if poll.poll(0):
@@ -139,9 +156,9 @@ class Served:
     # --- frames ------------------------------------------------------------------------------------------------------
 
     async def _read(self, frames: "asyncio.Queue[Frame]") -> None:
-        """Until the client's stream ends, which raises."""
+        """Read until the client's stream ends, which raises."""
         while True:
-            await self._read_one(frames)  # in a call of its own, which keeps nothing of it for the next one's time
+            await self._read_one(frames)  # a call of its own, so that no local variable keeps the last frame alive
 
     async def _read_one(self, frames: "asyncio.Queue[Frame]") -> None:
         found = await self._frames.next()
@@ -151,9 +168,9 @@ class Served:
 
     async def _work(self, frames: "asyncio.Queue[Frame]") -> None:
         while True:
-            await self._work_off(await frames.get())
+            await self._handle(await frames.get())
 
-    async def _work_off(self, found: Frame) -> None:
+    async def _handle(self, found: Frame) -> None:
         message = found.message
         if isinstance(message, PackedQuestion):
             await self._begin_answer(found)
@@ -161,31 +178,31 @@ class Served:
         if isinstance(message, Attach):
             await self._attach(message)
         elif isinstance(message, PackedAsk):
-            await self._requests.ask(Ask(message), self.model)
+            await self._requests.ask(RequestBatch(message), self.model)
         elif isinstance(message, Drop):
             self._requests.drop(message.numbers)
         elif isinstance(message, Cancel):
             self._requests.cancel(message.numbers)
-        self._give_back(found)
+        self._finish(found)
 
-    def _give_back(self, found: Frame) -> None:
-        """It is worked off."""
+    def _finish(self, found: Frame) -> None:
+        """The frame is handled: give back its charge."""
         self._num_unanswered -= 1
-        self._room.give(found.num_bytes)
+        self._budget.give(found.num_bytes)
 
     async def _say_that_we_work(self) -> None:
-        """As long as the client waits for anything."""
+        """Send `StillWorking` now and then, as long as the client waits for anything."""
         while True:
             await self._heard.wait()
             await asyncio.sleep(WORD_SECONDS)
             if self._num_unanswered or self.num_running or self._asking:
-                with suppress(BudgetError):  # it has left enough unread to see that
+                with suppress(BudgetError):  # the client has enough unread messages to see that
                     self._outbox.say_anything(StillWorking())
             else:
                 self._heard.clear()
 
     async def _begin_answer(self, found: Frame) -> None:
-        """Beside the requests: an adapter takes its time. Who asks and does not read comes to wait."""
+        """Answer in a task of its own, since some answers take long. A client that doesn't read them has to wait."""
         if len(self._asking) >= _QUESTIONS:
             await asyncio.wait(self._asking, return_when=asyncio.FIRST_COMPLETED)
         task = asyncio.create_task(self._answer(found))
@@ -194,12 +211,12 @@ class Served:
 
     async def _answer(self, found: Frame) -> None:
         try:
-            await self._answers.answer(found.message, self.model, self._outbox.say, self._room)
+            await self._questions.answer(found.message, self.model, self._outbox.say, self._budget)
             await self._outbox.told()
-        except BudgetError:  # it doesn't read what it was told before
+        except BudgetError:  # the client doesn't read earlier answers
             self.hang_up()
         finally:
-            self._give_back(found)
+            self._finish(found)
 
     # --- attaching ---------------------------------------------------------------------------------------------------
 
@@ -225,13 +242,13 @@ class Served:
             )
         )
 
-    async def _found(self, message: Attach) -> tuple[PrivateSession, Model]:
-        """The model with a lease on it, loaded, and as the client wants it."""
+    async def _found(self, message: Attach) -> tuple[PrivateSession, DaemonModel]:
+        """The model that the client wants, leased and loaded."""
         if message.protocol != ATTACH_PROTOCOL:
             raise _Disagreement("The daemon runs another version of Penstock; restart it with this one.")
         if self.model is not None:
             raise _Disagreement("This connection has a model already.")
-        self._outbox.say(StillWorking())  # at once: who doesn't hear it looks for another model
+        self._outbox.say(StillWorking())  # at once: a client that hears nothing looks for another model
         if message.may_add:
             model = self.models.bring(message.model, message.path, message.options)
         else:
@@ -242,7 +259,7 @@ class Served:
             session = await model.ready()
             if words := disagreement(model.settings.config, session.config, session.door.plan, message.options):
                 raise _Disagreement(words)
-        except BaseException:  # it is a stranger again
+        except BaseException:  # the client has no model again
             self.model = None
             model.release()
             raise
@@ -251,3 +268,17 @@ class Served:
 
 class _Disagreement(Exception):
     """This daemon's model is not what the client asked for; a tree of its own would be."""
+
+
+def limit_connections(connections: Iterable[ClientConnection]) -> str | None:
+    """Make room for one more connection; returns the reason where there is none.
+
+    `connections` stand in the order in which they came: of those that have not attached, the oldest is closed.
+    """
+    every = list(connections)
+    strangers = [connection for connection in every if connection.is_stranger]
+    if len(every) >= _MOST_CONNECTIONS and not strangers:
+        return f"The daemon has {_MOST_CONNECTIONS} clients, which is the most. Try again when some of them have left."
+    if len(strangers) >= _MOST_STRANGERS or len(every) >= _MOST_CONNECTIONS:
+        strangers[0].hang_up()
+    return None
