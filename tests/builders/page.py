@@ -80,6 +80,8 @@ def ask(page: Page, question: str, *, waits: bool = True) -> None:
     page.press("Enter")
     if waits:
         page.until("answering.size === 0")
+        # It waits for the answer's own transaction: a reload in that moment would undo it.
+        page.value("database && settled(records('readonly').count())")
 
 
 def texts(page: Page, selector: str) -> list[str]:

@@ -153,7 +153,7 @@ def test_a_daemon_whose_adapters_cannot_be_loaded_again_lets_its_tree_go(monkeyp
     before = own_processes()
 
     async def loaded() -> None:
-        served = daemon_models.Models(daemon_models.DaemonSettings())
+        served = daemon_models.DaemonModels(daemon_models.DaemonSettings())
         await served._open(Model())
 
     with pytest.raises(OSError, match="as if a terminal"):
