@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from .frontend.async_llm import AsyncLLM
     from .frontend.llm import LLM
     from .frontend.text.tokenizer import Tokenizer
-    from .protocol.beams import BeamSearchParams
     from .protocol.errors import (
         AdapterError,
         ClosedError,
@@ -27,15 +26,16 @@ if TYPE_CHECKING:
         PenstockError,
         RequestError,
     )
-    from .protocol.guided import GuidedDecodingParams
     from .protocol.outputs import CompletionOutput, Logprob, RequestMetrics, RequestOutput
-    from .protocol.sampling import SamplingParams
+    from .protocol.parameters.beams import BeamSearchParams
+    from .protocol.parameters.guided import GuidedDecodingParams
+    from .protocol.parameters.sampling import SamplingParams
 
 _HOMES = {
     "frontend.async_llm": ("AsyncLLM",),
     "frontend.llm": ("LLM",),
     "frontend.text.tokenizer": ("Tokenizer",),
-    "protocol.beams": ("BeamSearchParams",),
+    "protocol.parameters.beams": ("BeamSearchParams",),
     "protocol.errors": (
         "AdapterError",
         "ClosedError",
@@ -46,9 +46,9 @@ _HOMES = {
         "PenstockError",
         "RequestError",
     ),
-    "protocol.guided": ("GuidedDecodingParams",),
+    "protocol.parameters.guided": ("GuidedDecodingParams",),
     "protocol.outputs": ("CompletionOutput", "Logprob", "RequestMetrics", "RequestOutput"),
-    "protocol.sampling": ("SamplingParams",),
+    "protocol.parameters.sampling": ("SamplingParams",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 

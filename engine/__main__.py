@@ -3,16 +3,16 @@
 import gc
 from pathlib import Path
 
-from ..protocol.child import Child, run_child
-from ..protocol.heartbeat import Heartbeat, WatchedInbox
 from ..protocol.messages import EngineInbox, GrammarsReady, Ready, Stop
-from ..protocol.sockets import Outbox
-from ..protocol.trace import Trace
+from ..protocol.processes.child import Child, run_child
+from ..protocol.processes.heartbeat import Heartbeat, WatchedInbox
+from ..protocol.processes.sockets import Outbox
+from ..protocol.processes.trace import Trace
 from .adapters import AdapterTable
+from .admission.limits import Limits
 from .grammar.compiler import Compiler
 from .grammar.constraints import Constraints
 from .grammar.remote import RemoteFollower
-from .limits import Limits
 from .loop import Loop
 from .scheduler import Scheduler
 from .workers import StopRequested, Workers

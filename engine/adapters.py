@@ -20,7 +20,7 @@ from ..protocol.adapter_messages import (
     UnloadAdapter,
     UnloadLora,
 )
-from ..protocol.suggestion import suggestion
+from ..protocol.fields.suggestion import suggestion
 
 TellWorkers = Callable[[AdapterOrder], None]
 Answer = Callable[[LoraAnswer], None]

@@ -7,11 +7,11 @@ nothing to do it blocks on its inbox. All policy is the scheduler's.
 from msgspec.structs import replace
 
 from ..protocol.adapter_messages import AboutAdapters
-from ..protocol.faults import point
 from ..protocol.messages import Abort, EngineInbox, Generate, GrammarsReady, StepResult, Stop, Tokens
-from ..protocol.sockets import Inbox, Outbox
+from ..protocol.processes.faults import point
+from ..protocol.processes.sockets import Inbox, Outbox
+from ..protocol.processes.trace import Trace
 from ..protocol.stats import StatsQuery
-from ..protocol.trace import Trace
 from .scheduler import Scheduler
 from .token_buffer import TokenBuffer
 from .workers import Workers

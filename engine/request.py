@@ -13,12 +13,12 @@ import msgspec
 
 from ..protocol.adapter_messages import NO_ADAPTER
 from ..protocol.messages import Prompt, sequence_id
-from ..protocol.sampling import SamplingParams
+from ..protocol.parameters.sampling import SamplingParams
 
 if TYPE_CHECKING:
-    from .beams import BeamSearch
-    from .client import Client
-    from .decoding import DecodingStrategy
+    from .admission.client import Client
+    from .decoding.beams import BeamSearch
+    from .decoding.strategy import DecodingStrategy
     from .grammar.constraint import Constraint
     from .grammar.remote import RemoteConstraint
 

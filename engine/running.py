@@ -4,8 +4,8 @@ Those behind their known tokens are prefilling, those caught up with them are de
 that have left until `settle` is called.
 """
 
-from .cache import Cache, Found
-from .queue import victim
+from .admission.queue import victim
+from .memory.cache import Cache, Found
 from .request import NO_SLOT, Sequence
 
 

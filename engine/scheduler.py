@@ -12,17 +12,17 @@ from collections.abc import Iterable, Iterator
 from ..protocol.messages import FailedRow, MaskFrame, Prompt, SequenceEnded, StepPlan, StepResult, Tokens, values
 from ..protocol.stats import Stats
 from .adapters import AdapterTable
-from .admission import Admission
-from .beam_decoding import BeamDecoding
-from .cache import Cache
-from .decoding import PlainDecoding, end_at, repetitive
+from .admission.admission import Admission
+from .admission.limits import Limits, StepLoad
+from .admission.queue import WaitingQueue
+from .decoding.beam_decoding import BeamDecoding
+from .decoding.guided_decoding import GuidedDecoding
+from .decoding.strategy import PlainDecoding, end_at, repetitive
 from .grammar.constraint import Busy
 from .grammar.constraints import Constraints
-from .guided_decoding import GuidedDecoding
-from .limits import Limits, StepLoad
-from .preemption import Preemption
+from .memory.cache import Cache
+from .memory.preemption import Preemption
 from .publisher import Publisher
-from .queue import WaitingQueue
 from .request import Request, Sequence
 from .running import RunningBatch
 from .stats import Counters

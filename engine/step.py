@@ -5,7 +5,7 @@ from collections.abc import Sequence as Columns
 from itertools import repeat
 
 from ..protocol.messages import ForcedTokens, Fork, NewSlot, StepPlan, column
-from .offload import Moves
+from .memory.offload import Moves
 from .request import Sequence
 
 

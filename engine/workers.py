@@ -10,7 +10,6 @@ from typing import TypeVar
 import msgspec
 
 from ..protocol.adapter_messages import AdapterOrder
-from ..protocol.config import EngineConfig
 from ..protocol.messages import (
     Allocate,
     Allocated,
@@ -22,8 +21,9 @@ from ..protocol.messages import (
     StepResult,
     Stop,
 )
-from ..protocol.recording import Recorder
-from ..protocol.sockets import Inbox, Outbox
+from ..protocol.options.config import EngineConfig
+from ..protocol.processes.recording import Recorder
+from ..protocol.processes.sockets import Inbox, Outbox
 
 Answer = TypeVar("Answer", Loaded, Allocated)
 Value = TypeVar("Value")

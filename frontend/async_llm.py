@@ -12,13 +12,13 @@ from concurrent.futures import Future
 from threading import Thread
 from typing import TYPE_CHECKING, Any, Unpack
 
-from ..protocol.beams import BeamSearchParams, beams_of
-from ..protocol.config import EngineConfig
 from ..protocol.errors import RequestError
-from ..protocol.options import EngineOptions, explain_options
+from ..protocol.fields.rules import shown
+from ..protocol.options.config import EngineConfig
+from ..protocol.options.options import EngineOptions, explain_options
 from ..protocol.outputs import RequestOutput
-from ..protocol.rules import shown
-from ..protocol.sampling import SamplingParams
+from ..protocol.parameters.beams import BeamSearchParams, beams_of
+from ..protocol.parameters.sampling import SamplingParams
 from ..protocol.stats import Stats
 from .call_arguments import named_arguments
 from .console.shown_model import shown_model

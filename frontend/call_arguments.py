@@ -8,9 +8,9 @@ import inspect
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-from ..protocol.beams import BeamSearchParams
-from ..protocol.sampling import SamplingParams
-from ..protocol.suggestion import nearest, suggestion
+from ..protocol.fields.suggestion import nearest, suggestion
+from ..protocol.parameters.beams import BeamSearchParams
+from ..protocol.parameters.sampling import SamplingParams
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")

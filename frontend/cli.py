@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from importlib import import_module
 
 from .. import __version__
-from ..protocol.suggestion import suggestion
+from ..protocol.fields.suggestion import suggestion
 from .console.command_line import CommandLine
 from .console.other_commands import ADVICE
 from .console.standard_error import fill_closed_descriptors, settle_at_exit, write_line

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import msgspec
 
-from ..protocol.beams import BeamSearchParams, beams_of
 from ..protocol.errors import EngineDeadError
-from ..protocol.options import EngineOptions, explain_options
+from ..protocol.options.options import EngineOptions, explain_options
 from ..protocol.outputs import RequestOutput
-from ..protocol.sampling import SamplingParams
+from ..protocol.parameters.beams import BeamSearchParams, beams_of
+from ..protocol.parameters.sampling import SamplingParams
 from ..protocol.stats import Stats
 from .call_arguments import named_arguments
 from .console.progress import progress_of

@@ -14,7 +14,6 @@ from typing import Any
 
 import msgspec
 
-from .beams import BeamSearchParams
 from .errors import (
     AdapterError,
     BusyError,
@@ -30,8 +29,9 @@ from .errors import (
 from .fingerprint import PROTOCOL
 from .messages import MemoryPlan
 from .outputs import CompletionOutput, LogprobsByToken, RequestMetrics
-from .runtime_directory import VARIABLE, runtime_base
-from .sampling import SamplingParams
+from .parameters.beams import BeamSearchParams
+from .parameters.sampling import SamplingParams
+from .processes.runtime_directory import VARIABLE, runtime_base
 from .stats import Stats
 from .wire import Message, Part
 

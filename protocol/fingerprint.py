@@ -10,21 +10,21 @@ _WIRE_FILES = (
     "wire.py",
     "messages.py",
     "adapter_messages.py",
-    "heartbeat.py",
-    "sampling.py",
-    "rules.py",
-    "beams.py",
-    "early_stop.py",
     "errors.py",
-    "thought.py",
-    "guided.py",
+    "processes/heartbeat.py",
+    "fields/rules.py",
+    "parameters/sampling.py",
+    "parameters/beams.py",
+    "parameters/early_stop.py",
+    "parameters/thought.py",
+    "parameters/guided.py",
 )
 
 
 def _protocol() -> str:
     digest = hashlib.blake2b(digest_size=8)
     for name in _WIRE_FILES:
-        digest.update(Path(__file__).with_name(name).read_bytes())
+        digest.update((Path(__file__).parent / name).read_bytes())
     return digest.hexdigest()
 
 

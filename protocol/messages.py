@@ -10,13 +10,13 @@ from collections.abc import Iterable
 from typing import Literal
 
 from .adapter_messages import NO_ADAPTER, AboutAdapters, AdapterOrder, LoraAnswer
-from .beams import BeamSearchParams
 from .errors import ChildFailure
-from .guided import Grammar
-from .sampling import MAX_SAMPLES, SamplingParams
+from .parameters.beams import BeamSearchParams
+from .parameters.guided import Grammar
+from .parameters.sampling import MAX_SAMPLES, SamplingParams
+from .parameters.thought import Thought
 from .start_progress import StartProgress
 from .stats import Stats, StatsQuery
-from .thought import Thought
 from .wire import Message, Part
 
 FinishReason = Literal["stop", "length", "abort", "error"]

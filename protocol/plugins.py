@@ -7,7 +7,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from .errors import ConfigError
-from .suggestion import suggestion
+from .fields.suggestion import suggestion
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoints

@@ -16,8 +16,9 @@ from typing import Any, get_args
 
 import msgspec
 
-from penstock.protocol import config, sampling
-from penstock.protocol.described import rules_of
+from penstock.protocol.fields.described import rules_of
+from penstock.protocol.options.options import config
+from penstock.protocol.parameters import sampling
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "configuration.md"
 

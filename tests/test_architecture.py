@@ -28,7 +28,7 @@ MAY_IMPORT = {
 AT_HOME = {
     "torch": {"worker", "kernels"},
     "triton": {"kernels"},
-    "zmq": {"protocol/sockets.py"},
+    "zmq": {"protocol/processes/sockets.py"},
     "transformers": {"frontend/text/convert_tokenizer.py"},
     "safetensors": {"worker", "frontend"},
     "huggingface_hub": {"frontend"},
@@ -39,14 +39,14 @@ AT_HOME = {
     "llguidance": {"engine/grammar/matcher.py"},
     "jinja2": {"frontend"},
     "starlette": {"frontend/http/application.py"},
-    "httptools": {"frontend/http/request_head.py"},
+    "httptools": {"frontend/http/connections/request_head.py"},
     "tqdm": {"frontend"},
 }
 NOWHERE = {
     "pickle": "messages are msgspec structs, files are safetensors",
     "cloudpickle": "messages are msgspec structs, files are safetensors",
     "marshal": "messages are msgspec structs, files are safetensors",
-    "multiprocessing": "children are started by name (protocol/process.py)",
+    "multiprocessing": "children are started by name (protocol/processes/process.py)",
 }
 KERNELS_KNOW = {"numpy", "torch", "triton"}
 

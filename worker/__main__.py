@@ -10,8 +10,6 @@ from contextlib import contextmanager
 from functools import partial
 
 from ..protocol.adapter_messages import AdapterOrder
-from ..protocol.child import Child, run_child
-from ..protocol.heartbeat import Heartbeat, WatchedInbox
 from ..protocol.messages import (
     Allocate,
     Allocated,
@@ -23,9 +21,11 @@ from ..protocol.messages import (
     WorkerInbox,
     values,
 )
-from ..protocol.sockets import Inbox, Outbox
+from ..protocol.processes.child import Child, run_child
+from ..protocol.processes.heartbeat import Heartbeat, WatchedInbox
+from ..protocol.processes.sockets import Inbox, Outbox
+from ..protocol.processes.trace import Trace
 from ..protocol.start_progress import StartProgress
-from ..protocol.trace import Trace
 from .steps.results import Results
 
 

@@ -11,8 +11,8 @@ import numpy
 import torch
 from torch import Tensor
 
-from ..protocol.config import EngineConfig
 from ..protocol.errors import ConfigError
+from ..protocol.options.config import EngineConfig
 
 
 @dataclass(frozen=True)

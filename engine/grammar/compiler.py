@@ -13,9 +13,9 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, NamedTuple
 
-from ...protocol.bounded_process import JobDiedError
 from ...protocol.errors import PenstockError
-from ...protocol.guided import Grammar
+from ...protocol.parameters.guided import Grammar
+from ...protocol.processes.bounded_process import JobDiedError
 from .constraint import TOO_EXPENSIVE, Busy, GrammarMatcher, TooExpensive
 from .pool import PATIENCE_SECONDS, Pool
 from .trial import Trial, too_much

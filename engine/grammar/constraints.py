@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Protocol
 
-from ...protocol.guided import Grammar
 from ...protocol.messages import MaskFrame, Prompt, column, mask_bytes
-from ...protocol.sampling import SamplingParams
+from ...protocol.parameters.guided import Grammar
+from ...protocol.parameters.sampling import SamplingParams
 from ..request import Request, Sequence
 from ..step import ScheduledStep
 from .constraint import Busy, Constraint, GrammarMatcher, TooExpensive

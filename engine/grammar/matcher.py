@@ -9,9 +9,9 @@ from pathlib import Path
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 
-from ...protocol.guided import Grammar
+from ...protocol.files.model_file import read_model_text
 from ...protocol.messages import mask_bytes
-from ...protocol.model_file import read_model_text
+from ...protocol.parameters.guided import Grammar
 
 # What a grammar may cost at all. Beyond that its matcher enters the error state, which ends only its own request.
 # Measured with these bounds: ambiguous grammars take up to 0.3 s for a mask and 0.15 s for a token.

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from ...protocol.guided import Grammar
+from ...protocol.parameters.guided import Grammar
 from .round_robin import RoundRobin
 
 Result = TypeVar("Result")

@@ -16,11 +16,11 @@ from queue import SimpleQueue
 
 import msgspec
 
-from ...protocol.bounded_process import BoundedProcess, Bounds, JobDiedError
 from ...protocol.errors import PenstockError
-from ...protocol.guided import Grammar
 from ...protocol.messages import Prompt, mask_bytes
-from ...protocol.thought import Thought
+from ...protocol.parameters.guided import Grammar
+from ...protocol.parameters.thought import Thought
+from ...protocol.processes.bounded_process import BoundedProcess, Bounds, JobDiedError
 from .constraint import bits
 from .round_robin import RoundRobin
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import msgspec
 
-from ...protocol.bounded_process import serve
-from ...protocol.guided import Grammar
+from ...protocol.parameters.guided import Grammar
+from ...protocol.processes.bounded_process import serve
 from .constraint import Constraint
 from .matcher import Matcher, Vocabulary
 from .pool import STACK_BYTES

@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
-from ...protocol.bounded_process import BoundedProcess, Bounds, JobDiedError, serve
-from ...protocol.guided import Grammar
+from ...protocol.parameters.guided import Grammar
+from ...protocol.processes.bounded_process import BoundedProcess, Bounds, JobDiedError, serve
 
 BOUNDS = Bounds(cpu_seconds=5, memory_bytes=1 << 30, wall_seconds=60.0)
 _STACK_BYTES = 256 << 20  # of address space; memory is allocated as it is used

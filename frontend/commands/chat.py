@@ -11,10 +11,8 @@ from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
 
-from ...protocol.config import EngineConfig
-from ...protocol.sampling import SamplingParams
-from .chosen import checked_options, require_model
-from .options import add_options
+from ...protocol.options.config import EngineConfig
+from ...protocol.parameters.sampling import SamplingParams
 from .repl.chat_state import ChatState
 from .repl.conversation import AnswerDelta, Conversation
 from .repl.model import ChatModel
@@ -22,7 +20,9 @@ from .repl.parameters import NO_USE_HERE
 from .repl.pipe import Pipe
 from .repl.slash import Leave, command_word, completions, run_command
 from .repl.terminal import Terminal
-from .termination import orderly_termination
+from .shared.model_options import checked_options, require_model
+from .shared.options import add_options
+from .shared.termination import orderly_termination
 
 USAGE = "[MODEL] [options]"
 

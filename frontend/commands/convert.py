@@ -20,9 +20,9 @@ from tqdm import tqdm
 
 from ...protocol.conversion import Conversion, ConversionMessage, ConversionRefusal, ConversionResult
 from ...protocol.errors import ConfigError, EngineDeadError
-from ...protocol.process import ChildProcess, inherited_path, start_process, wait_for_ends
-from ...protocol.sizes import exact_size
-from ...protocol.utf8 import names_in_utf8
+from ...protocol.files.sizes import exact_size
+from ...protocol.files.utf8 import names_in_utf8
+from ...protocol.processes.process import ChildProcess, inherited_path, start_process, wait_for_ends
 from ..console.standard_error import StandardError
 from ..models.model_files import find_model
 

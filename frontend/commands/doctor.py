@@ -13,16 +13,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ... import __version__
-from ...protocol.cache_folder import cache_place
 from ...protocol.errors import PenstockError
-from ...protocol.places import UserFolder
-from ...protocol.runtime_directory import runtime_base
-from ...protocol.sizes import size
+from ...protocol.files.cache_folder import cache_place
+from ...protocol.files.sizes import size
+from ...protocol.files.user_folders import UserFolder
+from ...protocol.processes.runtime_directory import runtime_base
 from ...protocol.survey import NativeSurvey, Survey, TorchSurvey
 from ..console.logs import log_place
-from . import machine
-from .cached_models import bundled_models, cached_models
-from .survey import ask_survey
+from .shared import machine
+from .shared.cached_models import bundled_models, cached_models
+from .shared.survey import ask_survey
 
 USAGE = ""
 

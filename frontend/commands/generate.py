@@ -18,24 +18,24 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
-from ...protocol.config import EngineConfig
-from ...protocol.rules import shown
-from ...protocol.sampling import SamplingParams
+from ...protocol.fields.rules import shown
+from ...protocol.options.config import EngineConfig
+from ...protocol.parameters.sampling import SamplingParams
 from ..beside import replaceable, status_of
 from ..console import logs
 from ..models.model_names import BUNDLED, name_of
 from ..session.tree.tree_files import OPTIONS, is_read
-from .chosen import checked_options, require_model, with_defaults
-from .endings import USUAL_TOKENS, Endings, with_usual_limit
-from .job import Job
-from .lines import read_lines
-from .loading import load
-from .options import add_options
-from .output import OutputFile, OutputStream, is_same_file, output_to
-from .prompts import STANDARD_INPUT, Row, from_arguments, from_json_lines, from_lines, require_prompt
-from .rendering import Rendering
-from .resumption import Resumption
-from .termination import orderly_termination
+from .generation.endings import USUAL_TOKENS, Endings, with_usual_limit
+from .generation.job import Job
+from .generation.lines import read_lines
+from .generation.output import OutputFile, OutputStream, is_same_file, output_to
+from .generation.prompts import STANDARD_INPUT, Row, from_arguments, from_json_lines, from_lines, require_prompt
+from .generation.rendering import Rendering
+from .generation.resumption import Resumption
+from .shared.loading import load
+from .shared.model_options import checked_options, require_model, with_defaults
+from .shared.options import add_options
+from .shared.termination import orderly_termination
 
 USAGE = "MODEL [PROMPT ...] [options]"
 

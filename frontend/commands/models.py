@@ -9,17 +9,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from ...protocol.git_lfs import pointer_in, pointer_refusal
-from ...protocol.sizes import size
+from ...protocol.files.git_lfs import pointer_in, pointer_refusal
+from ...protocol.files.sizes import size
 from ...protocol.survey import ModelSurvey, Survey
 from ..console.printable import on_one_line
 from ..models.hub.cache import cache_root
 from ..models.known_models import nearest_model
 from ..models.model_names import BUNDLED
 from ..text.convert_tokenizer import has_tokenizer
-from .cached_models import LocalModel, bundled_models, cached_models, models_in
-from .machine import cards
-from .survey import ask_survey
+from .shared.cached_models import LocalModel, bundled_models, cached_models, models_in
+from .shared.machine import cards
+from .shared.survey import ask_survey
 
 USAGE = "[MODEL ...]"
 

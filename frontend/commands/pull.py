@@ -5,11 +5,11 @@ look whether it can run them at all. A download that was broken off goes on wher
 import argparse
 
 from ...protocol.errors import ConfigError
-from ...protocol.sizes import size
+from ...protocol.files.sizes import size
 from ..console.logs import is_quiet
 from ..models.model_files import pull_model
 from ..models.model_names import BUNDLED, HubName, hub_name
-from .cached_models import size_on_disk
+from .shared.cached_models import size_on_disk
 
 USAGE = "ID [ID ...] [options]"
 

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ...protocol.suggestion import suggestion
+from ...protocol.fields.suggestion import suggestion
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite

@@ -13,10 +13,10 @@ from datetime import datetime
 from functools import cache
 from pathlib import Path
 
-from ...protocol.cache_folder import cache_place
 from ...protocol.errors import PenstockError
-from ...protocol.own_folder import is_own_file, new_file
-from ...protocol.places import FolderKind, UserFolder, place_for, reason
+from ...protocol.files.cache_folder import cache_place
+from ...protocol.files.own_folder import is_own_file, new_file
+from ...protocol.files.user_folders import FolderKind, UserFolder, place_for, reason
 from . import standard_error
 
 _LOGS = FolderKind("PENSTOCK_LOG_DIR", "XDG_STATE_HOME", ".local/state")

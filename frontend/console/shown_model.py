@@ -6,9 +6,9 @@ forked processes.
 
 from typing import TYPE_CHECKING, Any
 
-from ...protocol.config import EngineConfig
+from ...protocol.files.sizes import size
 from ...protocol.messages import MemoryPlan
-from ...protocol.sizes import size
+from ...protocol.options.config import EngineConfig
 
 if TYPE_CHECKING:
     from ..session.session import Session

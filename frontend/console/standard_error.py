@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ...protocol.utf8 import shown
+from ...protocol.files.utf8 import shown
 from .printable import printable
 
 _PIECE = select.PIPE_BUF  # what a pipe takes at once if it takes anything

@@ -2,9 +2,9 @@
 
 import textwrap
 
-from ...protocol.config import EngineConfig
+from ...protocol.files.sizes import size
 from ...protocol.messages import MemoryPlan
-from ...protocol.sizes import size
+from ...protocol.options.config import EngineConfig
 
 
 def start_table(config: EngineConfig, plan: MemoryPlan, columns: int | None = None) -> str:

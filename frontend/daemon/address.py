@@ -12,8 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from ...protocol.errors import ConfigError
-from ...protocol.own_folder import lock_file
-from ...protocol.places import reason
+from ...protocol.files.own_folder import lock_file
+from ...protocol.files.user_folders import reason
 from .lock import MARK, lock_of, write_owner
 
 

@@ -13,9 +13,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from ...protocol.attach import Answer, AskReload, AskStatus, AskStop, DaemonStatus, Question
-from ...protocol.descriptors import is_readable, said_in_words
 from ...protocol.errors import PenstockError
-from ...protocol.process import inherited_path, open_log, working_folder
+from ...protocol.processes.descriptors import is_readable, said_in_words
+from ...protocol.processes.process import inherited_path, open_log, working_folder
 from ..console import logs
 from ..session.attached.connection import DaemonConnection
 from ..session.attached.patience import FIRST_WORD_SECONDS, Patience

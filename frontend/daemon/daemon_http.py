@@ -17,7 +17,7 @@ from ..requests.budget import Budget
 from .models import DaemonModels
 
 if TYPE_CHECKING:
-    from ..http.server import HttpServer
+    from ..http.connections.server import HttpServer
 
 
 class DaemonHttp:

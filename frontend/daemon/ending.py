@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from ...protocol.errors import PenstockError
-from ...protocol.process import wait_for_pidfds
+from ...protocol.processes.process import wait_for_pidfds
 from ..session.tree.vital_signs import descendants, is_stopped
 
 # How long a daemon may take after SIGTERM. One that is stopped (SIGSTOP) can't handle it, so it gets less.

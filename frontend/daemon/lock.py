@@ -8,7 +8,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from ...protocol.own_folder import mark
+from ...protocol.files.own_folder import mark
 from ..session.tree.vital_signs import start_time
 from .ending import DaemonProcess
 

@@ -16,10 +16,10 @@ from typing import Any
 import msgspec
 
 from ...protocol.attach import ModelStatus
-from ...protocol.config import EngineConfig
 from ...protocol.errors import ClosedError, OutOfMemoryError, PenstockError, RequestError
+from ...protocol.fields.suggestion import suggestion
+from ...protocol.options.config import EngineConfig
 from ...protocol.stats import Stats
-from ...protocol.suggestion import suggestion
 from ..console import logs
 from ..models.model_names import name_of
 from ..session.model_threads import request_template_threads

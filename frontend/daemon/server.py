@@ -16,17 +16,17 @@ from pathlib import Path
 from ... import __version__
 from ...protocol.attach import DaemonStatus, is_own_user
 from ...protocol.errors import PenstockError
-from ...protocol.utf8 import shown
+from ...protocol.files.utf8 import shown
 from ..console import logs, standard_error
 from ..models.model_files import require_known
 from ..requests.budget import Budget
 from ..requests.heap import give_large_blocks_back
 from ..session.threads import in_own_thread
 from .address import Address
-from .client_connection import ClientConnection, MessageThreads, limit_connections
+from .clients.client_connection import ClientConnection, MessageThreads, limit_connections
+from .clients.questions import QuestionHandler
 from .daemon_http import DaemonHttp
 from .models import DaemonModels
-from .questions import QuestionHandler
 from .settings import DaemonSettings, ModelSettings
 
 # A hub that doesn't answer within this time isn't waited for: the load itself will find out.

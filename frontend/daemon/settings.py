@@ -18,13 +18,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ...protocol.config import EngineConfig
-from ...protocol.decoding_fault import DecodingFault
 from ...protocol.errors import ConfigError
-from ...protocol.option_rules import size
-from ...protocol.owner_file import read_owner_file
-from ...protocol.rules import shown
-from ...protocol.suggestion import suggestion
+from ...protocol.fields.decoding_fault import DecodingFault
+from ...protocol.fields.rules import shown
+from ...protocol.fields.suggestion import suggestion
+from ...protocol.files.owner_file import read_owner_file
+from ...protocol.options.config import EngineConfig
+from ...protocol.options.option_rules import size
 from ..http.options import HttpOptions
 
 KEEP_ALIVE = 600.0

@@ -13,20 +13,20 @@ from starlette.routing import Route
 
 from ... import __version__
 from ..requests.budget import Budget
-from .body import BodyReader, Receive, Scope, Send
-from .concurrency_limit import ConcurrencyLimit
+from .answers.errors import ApiError, as_api_error
+from .answers.reply import Reply, send_error
+from .answers.request_log import RequestLog
 from .endpoint import Call, Endpoint, Server
-from .errors import ApiError, as_api_error
-from .guard import Guard
 from .metrics import Metrics
 from .models import Models
 from .openapi import document
 from .operations import OPERATIONS
 from .options import HttpOptions
-from .other_paths import advice
 from .page import page
-from .reply import Reply, send_error
-from .request_log import RequestLog
+from .requests.body import BodyReader, Receive, Scope, Send
+from .requests.concurrency_limit import ConcurrencyLimit
+from .requests.guard import Guard
+from .requests.other_paths import advice
 
 
 def application(

@@ -16,16 +16,16 @@ import msgspec
 
 from ..requests.budget import Budget, Charge
 from ..session.threads import Threads
-from .active_requests import ActiveRequest, ActiveRequests, owner_of
-from .body import BodyReader, ClientDisconnect, Receive, Scope, Send
-from .concurrency_limit import ConcurrencyLimit
-from .errors import ApiError, as_api_error, log
-from .long_json import PIECE_BYTES
+from .answers.errors import ApiError, as_api_error, log
+from .answers.long_json import PIECE_BYTES
+from .answers.reply import Events, LongReply, Reply, send_error, send_reply, start_events, start_long
+from .answers.request_log import LogEntry, log_entry_of
 from .metrics import Metrics
 from .models import Model, Models
 from .options import HttpOptions
-from .reply import Events, LongReply, Reply, send_error, send_reply, start_events, start_long
-from .request_log import LogEntry, log_entry_of
+from .requests.active_requests import ActiveRequest, ActiveRequests, owner_of
+from .requests.body import BodyReader, ClientDisconnect, Receive, Scope, Send
+from .requests.concurrency_limit import ConcurrencyLimit
 
 Result = TypeVar("Result")
 AnyReply = Reply | LongReply | Events

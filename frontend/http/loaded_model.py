@@ -7,7 +7,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from ...protocol.errors import RequestError
-from ...protocol.sampling import SamplingParams
+from ...protocol.parameters.sampling import SamplingParams
 from ..requests.budget import Charge
 from ..requests.pending_request import PackedOutput, PendingRequest
 from ..requests.prompts import Rendered

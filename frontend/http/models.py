@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from ...protocol.errors import ModelNotFoundError, PenstockError
-from ...protocol.sampling import SamplingParams
+from ...protocol.fields.suggestion import suggestion
+from ...protocol.parameters.sampling import SamplingParams
 from ...protocol.stats import Stats
-from ...protocol.suggestion import suggestion
 from ..requests.budget import Charge
 from ..requests.pending_request import PackedOutput, PendingRequest
 from ..requests.prompts import Rendered

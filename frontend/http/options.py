@@ -10,10 +10,10 @@ from typing import Annotated, Any
 
 import msgspec
 
-from ...protocol.described import described, rules_of
 from ...protocol.errors import ConfigError
-from ...protocol.owner_file import read_owner_file
-from ...protocol.rules import Rule, shown
+from ...protocol.fields.described import described, rules_of
+from ...protocol.fields.rules import Rule, shown
+from ...protocol.files.owner_file import read_owner_file
 
 DEFAULT_ADDRESS = "127.0.0.1:8000"
 _LAST_PORT = 65535

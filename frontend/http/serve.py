@@ -13,8 +13,8 @@ from .options import HttpOptions
 if TYPE_CHECKING:
     from ...protocol.attach import ModelStatus
     from ..daemon.models import DaemonModels
+    from .connections.server import HttpServer
     from .models import Model, ModelState, ServedName
-    from .server import HttpServer
 
 
 async def start_http(
@@ -29,7 +29,7 @@ async def start_http(
     It takes the place of an `older` server, which gets no new connections from then on; the caller closes that one.
     """
     try:
-        from .server import HttpServer
+        from .connections.server import HttpServer
     except ImportError as error:
         raise ConfigError(
             f"HTTP needs further packages ({error.name} is missing): pip install 'penstock[http]'; or give --no-http."

@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 
 from ...protocol.errors import ConfigError, RequestError
-from ...protocol.model_file import read_model_file
-from ...protocol.sampling import SamplingParams
+from ...protocol.files.model_file import read_model_file
+from ...protocol.parameters.sampling import SamplingParams
 
 _PARAMS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 

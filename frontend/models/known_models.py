@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
-from ...protocol.suggestion import nearest
+from ...protocol.fields.suggestion import nearest
 
 _MOST_ENTRIES = 10_000
 _IN_CACHE = "models--"

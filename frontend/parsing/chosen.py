@@ -11,9 +11,9 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from ...protocol.config import EngineConfig
 from ...protocol.errors import ConfigError
-from ...protocol.suggestion import suggestion
+from ...protocol.fields.suggestion import suggestion
+from ...protocol.options.config import EngineConfig
 from .answer import AnswerReader
 from .automatic import REASONING_SIGNS, TOOL_CALL_SIGNS, Signs, automatic
 from .families import REASONING, REASONING_ALIASES, TOOL_CALL_ALIASES, TOOL_CALLS, plain_name

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
-from ...protocol.thought import Thought
+from ...protocol.parameters.thought import Thought
 from .chosen import Parsing
 from .marks import ThoughtMarks
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ...protocol.errors import PenstockError
-from ...protocol.sizes import exact_size
-from ..commands.machine import memory_limit, total_memory
+from ...protocol.files.sizes import exact_size
+from ..commands.shared.machine import memory_limit, total_memory
 from .heap import trim
 
 # A quarter of the total is kept for clients that hold little, so that those who hold much never shut the others out:

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ...protocol.config import EngineConfig
 from ...protocol.errors import RequestError
-from ...protocol.guided import Grammar
 from ...protocol.messages import MemoryPlan, Prompt, values
-from ...protocol.sampling import SamplingParams
+from ...protocol.options.config import EngineConfig
+from ...protocol.parameters.guided import Grammar
+from ...protocol.parameters.sampling import SamplingParams
 from ..parsing import AnswerReader, Parsing, Parsings, ThoughtTokens
 from ..structured import grammar_of
 from ..text.end_tokens import in_vocabulary

@@ -5,11 +5,11 @@ Each raises `RequestError` with a sentence.
 
 from collections.abc import Callable
 
-from ...protocol.config import EngineConfig
 from ...protocol.errors import RequestError
+from ...protocol.fields.suggestion import suggestion
 from ...protocol.messages import MemoryPlan
-from ...protocol.sampling import SamplingParams
-from ...protocol.suggestion import suggestion
+from ...protocol.options.config import EngineConfig
+from ...protocol.parameters.sampling import SamplingParams
 
 _WORD_CHARACTERS = 64  # of a bad word, on average
 _WORD_IDS = 32  # the same of one in token ids

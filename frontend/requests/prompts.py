@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ...protocol.beams import BeamSearchParams
 from ...protocol.errors import RequestError
-from ...protocol.rules import shown
-from ...protocol.sampling import SamplingParams
-from ...protocol.suggestion import suggestion
+from ...protocol.fields.rules import shown
+from ...protocol.fields.suggestion import suggestion
+from ...protocol.parameters.beams import BeamSearchParams
+from ...protocol.parameters.sampling import SamplingParams
 
 if TYPE_CHECKING:
     from ..parsing import Tools

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol, TypeVar
 
 from ...protocol.errors import PenstockError
-from ...protocol.sampling import SamplingParams
+from ...protocol.parameters.sampling import SamplingParams
 from .prompts import Params, ParsedPrompt
 
 _log = logging.getLogger(__name__)

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from ...protocol.errors import RequestError
+from ...protocol.fields.rules import shown
 from ...protocol.messages import MemoryPlan, column
-from ...protocol.rules import shown
 
 
 def packed_prompt(ids: Sequence[int], plan: MemoryPlan) -> bytes:

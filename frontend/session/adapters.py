@@ -9,8 +9,8 @@ import queue
 from collections.abc import Callable
 
 from ...protocol.adapter_messages import ListLoras, LoadLora, LoraAnswer, UnloadLora
-from ...protocol.config import EngineConfig
 from ...protocol.errors import AdapterError
+from ...protocol.options.config import EngineConfig
 from .adapter_folder import adapter_folder
 from .tree.transport import TreeTransport
 

@@ -7,7 +7,7 @@ that much sooner.
 import os
 from typing import Any
 
-from ...protocol.descriptors import said_in_words
+from ...protocol.processes.descriptors import said_in_words
 from ..console.standard_error import fill_closed_descriptors
 from .session import Session
 

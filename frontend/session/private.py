@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from ...protocol.config import EngineConfig
 from ...protocol.errors import PenstockError, RequestError
+from ...protocol.options.config import EngineConfig
 from ...protocol.outputs import RequestOutput
 from ...protocol.plugins import LOGITS_PROCESSORS, require_installed
 from ..console import logs

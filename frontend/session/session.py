@@ -9,11 +9,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from ...protocol.config import EngineConfig
 from ...protocol.errors import RequestError, same_error
 from ...protocol.messages import MemoryPlan
+from ...protocol.options.config import EngineConfig
 from ...protocol.outputs import RequestOutput
-from ...protocol.sampling import SamplingParams
+from ...protocol.parameters.sampling import SamplingParams
 from ..requests.prompts import Conversation, Messages, Params, Rendered, is_conversation
 from ..requests.request import DoorProtocol, Notify, RequestT
 from .transport import Transport

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...protocol.errors import RequestError
-from ...protocol.guided import FORMS, Grammar, GuidedDecodingParams
+from ...protocol.parameters.guided import FORMS, Grammar, GuidedDecodingParams
 from .ebnf import as_lark
 from .schemas import plain_schema
 from .tags import tags_grammar

@@ -18,7 +18,7 @@ from jinja2 import nodes
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from ...protocol.errors import ConfigError, RequestError
-from ...protocol.model_file import read_model_text
+from ...protocol.files.model_file import read_model_text
 from ..requests.content_parts import Parts, goes_through_parts
 from ..requests.conversation_checks import REASONING, check_conversation
 from ..requests.plain_types import plain

@@ -14,14 +14,14 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from ...protocol.cache_folder import cache_folder
-from ...protocol.child import begin
 from ...protocol.errors import ConfigError, ModelNotFoundError
-from ...protocol.exit_status import describe_status
-from ...protocol.model_file import read_model_file
-from ...protocol.own_folder import HeldFolder, is_own, make_own, remove_own
-from ...protocol.places import reason
-from ...protocol.process import run_to_end, start_child
+from ...protocol.files.cache_folder import cache_folder
+from ...protocol.files.model_file import read_model_file
+from ...protocol.files.own_folder import HeldFolder, is_own, make_own, remove_own
+from ...protocol.files.user_folders import reason
+from ...protocol.processes.child import begin
+from ...protocol.processes.exit_status import describe_status
+from ...protocol.processes.process import run_to_end, start_child
 from .vocabulary import has_other_ids, readable, write_tokenizer
 
 # Data files of the tokenizers that are worth converting.

@@ -14,9 +14,6 @@ from pathlib import Path
 
 import msgspec
 
-from ...protocol.child import Child, run_child
-from ...protocol.faults import point
-from ...protocol.heartbeat import Heartbeat, WatchedInbox
 from ...protocol.messages import (
     Abort,
     Delta,
@@ -34,8 +31,11 @@ from ...protocol.messages import (
     values,
     wide_values,
 )
-from ...protocol.sockets import Outbox
-from ...protocol.trace import Trace
+from ...protocol.processes.child import Child, run_child
+from ...protocol.processes.faults import point
+from ...protocol.processes.heartbeat import Heartbeat, WatchedInbox
+from ...protocol.processes.sockets import Outbox
+from ...protocol.processes.trace import Trace
 from .incremental import Decoding, IncrementalDecoder
 from .stop_strings import StopChecker
 from .tokenizer import Tokenizer

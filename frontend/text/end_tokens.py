@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...protocol.errors import ConfigError
-from ...protocol.rules import shown
+from ...protocol.fields.rules import shown
 
 EndTokens = Mapping[int, str]  # id → where it stands
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...protocol.errors import RequestError
-from ...protocol.suggestion import suggestion
+from ...protocol.fields.suggestion import suggestion
 from ..requests.content_parts import Parts
 
 KNOWN = ("system", "developer", "user", "assistant", "tool", "function")

@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
-from ...protocol.bounded_process import BoundedProcess, Bounds, JobDiedError, serve
 from ...protocol.errors import RequestError
+from ...protocol.processes.bounded_process import BoundedProcess, Bounds, JobDiedError, serve
 from .template_input import TemplateInput
 
 # For all conversations of a group, which are at most a few hundred.

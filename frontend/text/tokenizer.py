@@ -16,8 +16,8 @@ from typing import Any
 import tokenizers
 
 from ...protocol.errors import ConfigError, ModelNotFoundError, RequestError
-from ...protocol.model_file import read_model_file, read_model_settings, read_model_text, values_of
-from ...protocol.rules import shown
+from ...protocol.fields.rules import shown
+from ...protocol.files.model_file import read_model_file, read_model_settings, read_model_text, values_of
 from ..models.model_files import find_tokenizer
 from .argument_checks import check_flag, check_text, check_texts, token_ids_only, well_formed
 from .end_tokens import listed

@@ -15,12 +15,12 @@ from typing import NamedTuple
 import torch
 from bench_models import SHAPES, write_config
 
-from penstock.engine.limits import Limits
+from penstock.engine.admission.limits import Limits
 from penstock.engine.loop import STEPS_IN_FLIGHT
 from penstock.engine.scheduler import Scheduler
 from penstock.protocol.messages import MaskFrame, Prompt, StepResult, column, values
-from penstock.protocol.sampling import SamplingParams
-from penstock.protocol.trace import Trace
+from penstock.protocol.parameters.sampling import SamplingParams
+from penstock.protocol.processes.trace import Trace
 from penstock.worker.models.load import Model, load_model
 from penstock.worker.parallel import Parallel
 from penstock.worker.steps.runner import Runner

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from penstock.engine.grammar.matcher import Matcher, Vocabulary
 from penstock.frontend.structured import grammar_of
-from penstock.protocol.guided import GuidedDecodingParams
+from penstock.protocol.parameters.guided import GuidedDecodingParams
 
 END = 256
 _MOST_PIECES = 600  # of JSON, over all orders that are tried

@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import parse_qs
 
-from penstock.frontend.http.connection import Context
-from penstock.frontend.http.listener import Listener
-from penstock.frontend.http.open_connections import OpenConnections
+from penstock.frontend.http.connections.connection import Context
+from penstock.frontend.http.connections.listener import Listener
+from penstock.frontend.http.connections.open_connections import OpenConnections
+from penstock.frontend.http.connections.server import listening_socket
 from penstock.frontend.http.options import HttpOptions
-from penstock.frontend.http.server import listening_socket
 
 
 class Echo:

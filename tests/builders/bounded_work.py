@@ -1,6 +1,6 @@
 """What a test's helper process does with its jobs: each is Python, and its value is the answer."""
 
-from penstock.protocol.bounded_process import serve
+from penstock.protocol.processes.bounded_process import serve
 
 kept: list[bytes] = []
 

@@ -8,8 +8,8 @@ from penstock import SamplingParams
 from penstock.frontend.models.model_files import find_model
 from penstock.frontend.requests.door import Door
 from penstock.frontend.text.tokenizer import Tokenizer
-from penstock.protocol.config import EngineConfig
 from penstock.protocol.messages import MemoryPlan
+from penstock.protocol.options.config import EngineConfig
 
 
 def door_of_pocket(**options: Any) -> Door:

@@ -6,7 +6,7 @@
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
 
-from penstock.engine.limits import Limits
+from penstock.engine.admission.limits import Limits
 from penstock.engine.loop import STEPS_IN_FLIGHT
 from penstock.engine.scheduler import Scheduler
 from penstock.protocol.messages import (
@@ -22,7 +22,7 @@ from penstock.protocol.messages import (
     values,
     wide_values,
 )
-from penstock.protocol.sampling import SamplingParams
+from penstock.protocol.parameters.sampling import SamplingParams
 from penstock.worker.stand_in.runner import Slot, StandInWorker, next_token
 
 VOCABULARY = 512

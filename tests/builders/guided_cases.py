@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from jsonschema import Draft202012Validator, FormatChecker
 
-from penstock.protocol.sampling import SamplingParams
+from penstock.protocol.parameters.sampling import SamplingParams
 
 FORMATS = FormatChecker(())
 FORMATS.checkers = dict(Draft202012Validator.FORMAT_CHECKER.checkers)

@@ -10,8 +10,8 @@ from builders.runner_harness import no_mask
 from torch import Tensor
 
 from penstock.protocol.messages import NewSlot, StepPlan, StepResult, column, values
-from penstock.protocol.sampling import SamplingParams
-from penstock.protocol.trace import Trace
+from penstock.protocol.parameters.sampling import SamplingParams
+from penstock.protocol.processes.trace import Trace
 from penstock.worker.kv.kv_cache import KVCache, KVShape
 from penstock.worker.kv.second_tier import second_tier
 from penstock.worker.parallel import Parallel

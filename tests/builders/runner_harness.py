@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from penstock.engine.limits import Limits
+from penstock.engine.admission.limits import Limits
 from penstock.engine.loop import STEPS_IN_FLIGHT
 from penstock.engine.scheduler import Scheduler
 from penstock.protocol.messages import (
@@ -26,8 +26,8 @@ from penstock.protocol.messages import (
     values,
     wide_values,
 )
-from penstock.protocol.sampling import SamplingParams
-from penstock.protocol.trace import Trace
+from penstock.protocol.parameters.sampling import SamplingParams
+from penstock.protocol.processes.trace import Trace
 from penstock.worker.kv.second_tier import second_tier
 from penstock.worker.models.load import Model
 from penstock.worker.parallel import Parallel

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy
 import torch
 
-from penstock.protocol.sampling import SamplingParams
+from penstock.protocol.parameters.sampling import SamplingParams
 from penstock.worker.sampler import ParameterTable, SamplingRows
 
 HISTORY = 64

@@ -5,7 +5,7 @@ Float64 and one token at a time, so that it can be read; the sampler and the tre
 
 import numpy
 
-from penstock.protocol.sampling import SamplingParams
+from penstock.protocol.parameters.sampling import SamplingParams
 
 
 def next_token(

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from penstock import AsyncLLM
+from penstock.frontend.http.connections.server import HttpServer
 from penstock.frontend.http.one_model import OneModel
 from penstock.frontend.http.options import HttpOptions
-from penstock.frontend.http.server import HttpServer
 from penstock.frontend.requests.budget import Budget
 
 _BOUND = 60.0

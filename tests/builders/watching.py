@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 import psutil
 
 from penstock import LLM
-from penstock.protocol.runtime_directory import runtime_base
+from penstock.protocol.processes.runtime_directory import runtime_base
 
 # A bound that is a behaviour: after a death the whole tree is gone within that time.
 GONE_SECONDS = 3.0

@@ -11,11 +11,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from penstock.frontend.daemon import client_budget, client_connection, frames, outbox
-from penstock.frontend.daemon.client_budget import ClientBudget
-from penstock.frontend.daemon.client_connection import ClientConnection, MessageThreads, limit_connections
-from penstock.frontend.daemon.daemon_request import DaemonRequest
-from penstock.frontend.daemon.questions import QuestionHandler
+from penstock.frontend.daemon.clients import client_budget, client_connection, frames, outbox
+from penstock.frontend.daemon.clients.client_budget import ClientBudget
+from penstock.frontend.daemon.clients.client_connection import ClientConnection, MessageThreads, limit_connections
+from penstock.frontend.daemon.clients.daemon_request import DaemonRequest
+from penstock.frontend.daemon.clients.questions import QuestionHandler
 from penstock.frontend.requests.budget import Budget, BudgetError
 from penstock.frontend.session.threads import Threads
 from penstock.protocol.attach import AskRender, AskStatus, DaemonStatus, WireConversation, frame

@@ -22,7 +22,7 @@ from penstock import (
 )
 from penstock.frontend.daemon.background import reload_daemon, start_daemon, stop_daemon
 from penstock.frontend.daemon.settings import read_settings
-from penstock.frontend.http.errors import as_api_error
+from penstock.frontend.http.answers.errors import as_api_error
 from penstock.frontend.models.model_names import name_of
 from penstock.protocol.attach import daemon_socket
 

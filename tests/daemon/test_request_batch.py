@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from penstock.frontend.daemon import request_batch
-from penstock.frontend.daemon.request_batch import RequestBatch
+from penstock.frontend.daemon.clients import request_batch
+from penstock.frontend.daemon.clients.request_batch import RequestBatch
 from penstock.frontend.session.threads import Threads
 from penstock.protocol.attach import MOST_REQUESTS, PackedAsk, WireConversation, WireRequest
 

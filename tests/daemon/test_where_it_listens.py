@@ -4,8 +4,8 @@ import argparse
 
 import pytest
 
-from penstock.frontend.commands.daemon_options import add_daemon_options, settings_of
-from penstock.frontend.http.server import listening_socket
+from penstock.frontend.commands.shared.daemon_options import add_daemon_options, settings_of
+from penstock.frontend.http.connections.server import listening_socket
 from penstock.protocol.errors import ConfigError
 
 

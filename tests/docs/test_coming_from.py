@@ -16,7 +16,7 @@ from penstock import (
     RequestOutput,
     SamplingParams,
 )
-from penstock.protocol.config import EngineConfig
+from penstock.protocol.options.config import EngineConfig
 
 PAGE = Path(__file__).parents[2] / "docs" / "coming-from.md"
 OWN_CLASSES = (LLM, AsyncLLM, GuidedDecodingParams)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.engine.blocks import BlockPool
+from penstock.engine.memory.blocks import BlockPool
 
 
 def key(number: int) -> bytes:

@@ -11,8 +11,8 @@ from builders.bundled_model import FOLDER, VOCABULARY
 
 from penstock.engine.grammar.compiler import Compiler, Outcome
 from penstock.engine.grammar.trial import BOUNDS, Trial
-from penstock.protocol.bounded_process import BoundedProcess, JobDiedError
-from penstock.protocol.guided import Grammar
+from penstock.protocol.parameters.guided import Grammar
+from penstock.protocol.processes.bounded_process import BoundedProcess, JobDiedError
 
 CHAIN = "start: r0\n" + "".join(f"r{number}: r{number + 1}\n" for number in range(20_000)) + 'r20000: "x"\n'
 # The intersection of so many expressions takes ever twice as long.

@@ -9,7 +9,7 @@ from penstock.engine.grammar import pool as pool_module
 from penstock.engine.grammar.compiler import Compiler
 from penstock.engine.grammar.constraint import Busy
 from penstock.engine.grammar.round_robin import RoundRobin
-from penstock.protocol.guided import Grammar
+from penstock.protocol.parameters.guided import Grammar
 
 
 class Compiling:

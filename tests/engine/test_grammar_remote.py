@@ -19,8 +19,8 @@ from penstock.engine.grammar.matcher import MOST, Matcher, Vocabulary
 from penstock.engine.grammar.pool import STACK_BYTES
 from penstock.engine.grammar.remote import RemoteFollower
 from penstock.engine.grammar.thoughts import ThoughtState
-from penstock.protocol.guided import Grammar
-from penstock.protocol.process import wait_for_ends
+from penstock.protocol.parameters.guided import Grammar
+from penstock.protocol.processes.process import wait_for_ends
 
 AMBIGUOUS = 'start: e\ne: e "+" e | e e | "(" e ")" | /[a-z0-9 ]/ | "sure: " e\n'
 # Sixty ways to go on from each letter: its first mask alone takes longer than the loop would wait.

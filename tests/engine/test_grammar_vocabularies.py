@@ -9,7 +9,7 @@ from builders.tokenizer_kinds import KINDS, write_tokenizer
 
 from penstock.engine.grammar.matcher import Matcher, Vocabulary
 from penstock.frontend.text.tokenizer import Tokenizer
-from penstock.protocol.guided import Grammar
+from penstock.protocol.parameters.guided import Grammar
 
 EXPRESSION = "[a-z]{2,5} [a-z]{1,6}é? x"
 

@@ -4,9 +4,9 @@ import pytest
 from builders.engine_harness import Harness, limits, prompt
 from msgspec.structs import replace
 
-from penstock.engine.limits import Limits
-from penstock.protocol.config import EngineConfig
+from penstock.engine.admission.limits import Limits
 from penstock.protocol.messages import MemoryPlan, column
+from penstock.protocol.options.config import EngineConfig
 
 
 def memory_plan(device: str) -> MemoryPlan:

@@ -16,8 +16,8 @@ from penstock.protocol.messages import (
     Tokens,
     values,
 )
+from penstock.protocol.processes.trace import Trace
 from penstock.protocol.stats import Stats, StatsQuery
-from penstock.protocol.trace import Trace
 from penstock.worker.stand_in.runner import StandInWorker
 
 

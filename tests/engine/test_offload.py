@@ -6,9 +6,9 @@ The worker of `Harness` keeps blocks and cells, and ends the run when a row read
 import pytest
 from builders.engine_harness import Harness, answer, prompt
 
-from penstock.engine.offload import SecondTierIndex
-from penstock.protocol.beams import BeamSearchParams
+from penstock.engine.memory.offload import SecondTierIndex
 from penstock.protocol.messages import FailedRow, column, values
+from penstock.protocol.parameters.beams import BeamSearchParams
 
 PREFIX = [(7 * place) % 500 for place in range(40)]
 
@@ -220,7 +220,7 @@ def test_what_a_failed_row_computed_is_not_found_in_the_second_tier_either():
 
 def keys_of(harness: Harness, token_ids: list[int]) -> list[bytes]:
     """Of the full blocks that a prompt of these tokens may find."""
-    from penstock.engine.cache import next_key
+    from penstock.engine.memory.cache import next_key
 
     packed, keys = column(token_ids), []
     previous = harness.scheduler.cache.root_of(prompt(0, token_ids))

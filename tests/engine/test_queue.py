@@ -6,8 +6,8 @@ from builders.engine_harness import prompt
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.engine.decoding import PlainDecoding
-from penstock.engine.queue import WaitingQueue, victim
+from penstock.engine.admission.queue import WaitingQueue, victim
+from penstock.engine.decoding.strategy import PlainDecoding
 from penstock.engine.request import Request, Sequence
 
 _PLAIN = PlainDecoding({}, None, None, None)  # type: ignore[arg-type]  # which is asked, and ends nothing here

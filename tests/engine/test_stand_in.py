@@ -13,7 +13,7 @@ from penstock.protocol.messages import (
     column,
     values,
 )
-from penstock.protocol.sampling import SamplingParams
+from penstock.protocol.parameters.sampling import SamplingParams
 from penstock.worker.stand_in.runner import PlanError, StandInWorker
 
 

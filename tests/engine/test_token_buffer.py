@@ -2,7 +2,7 @@
 
 from penstock.engine.token_buffer import TokenBuffer
 from penstock.protocol.messages import SequenceEnded, SequenceOpened, Tokens, column, values, wide_column
-from penstock.protocol.sampling import SamplingParams
+from penstock.protocol.parameters.sampling import SamplingParams
 
 
 def opened(sequence_id: int, *, is_streamed: bool = False, **params) -> SequenceOpened:

@@ -7,9 +7,9 @@ from builders.engine_harness import Harness, answer, prompt
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.engine.queue import PATIENCE_STEPS
-from penstock.protocol.beams import BeamSearchParams
+from penstock.engine.admission.queue import PATIENCE_STEPS
 from penstock.protocol.messages import Prompt
+from penstock.protocol.parameters.beams import BeamSearchParams
 
 
 def admitted(harness: Harness) -> list[int]:

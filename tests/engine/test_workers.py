@@ -6,7 +6,6 @@ import msgspec
 import pytest
 
 from penstock.engine.workers import StopRequested, Workers, agreed_plan
-from penstock.protocol.config import EngineConfig
 from penstock.protocol.messages import (
     Allocate,
     Allocated,
@@ -19,8 +18,9 @@ from penstock.protocol.messages import (
     WorkerInbox,
     column,
 )
-from penstock.protocol.recording import read_recording
-from penstock.protocol.sockets import Inbox, Outbox
+from penstock.protocol.options.config import EngineConfig
+from penstock.protocol.processes.recording import read_recording
+from penstock.protocol.processes.sockets import Inbox, Outbox
 from penstock.protocol.stats import StatsQuery
 
 PLAN = MemoryPlan("cpu", "", 0, 0, 0, 0, 100, 4096, 8192, 512, "float32", "float32", num_cpu_blocks=40)

@@ -17,10 +17,10 @@ import penstock
 from penstock import LLM
 from penstock.frontend import cli
 from penstock.frontend.commands import generate
-from penstock.frontend.commands.chosen import with_defaults
-from penstock.frontend.commands.options import given
-from penstock.protocol.config import EngineConfig
-from penstock.protocol.sampling import SamplingParams
+from penstock.frontend.commands.shared.model_options import with_defaults
+from penstock.frontend.commands.shared.options import given
+from penstock.protocol.options.config import EngineConfig
+from penstock.protocol.parameters.sampling import SamplingParams
 
 BOUND = 60  # seconds; a wait never ends a test that passes
 

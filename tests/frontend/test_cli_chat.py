@@ -18,7 +18,7 @@ from penstock.frontend.commands.repl.history import add_to_history, read_history
 from penstock.frontend.commands.repl.slash import COMMANDS, command_word
 from penstock.protocol.errors import RequestError
 from penstock.protocol.outputs import CompletionOutput, RequestOutput, Samples
-from penstock.protocol.sampling import SamplingParams
+from penstock.protocol.parameters.sampling import SamplingParams
 
 BOUND = 60  # seconds; a wait never ends a test that passes
 STAND_IN = ("--load-format", "stand-in", "--quiet", "--ignore-eos")

@@ -14,7 +14,7 @@ from penstock.frontend.commands.repl.parameters import PARAMETERS
 from penstock.frontend.commands.repl.slash import COMMANDS, completions, run_command
 from penstock.protocol.errors import ConfigError, PenstockError
 from penstock.protocol.outputs import CompletionOutput, RequestOutput, Samples
-from penstock.protocol.sampling import SamplingParams
+from penstock.protocol.parameters.sampling import SamplingParams
 
 
 class Model:

@@ -13,7 +13,7 @@ from builders.watching import is_running, wait_until
 
 from penstock.frontend import cli
 from penstock.frontend.commands import convert
-from penstock.protocol.process import inherited_path
+from penstock.protocol.processes.process import inherited_path
 
 
 @pytest.fixture

@@ -2,10 +2,10 @@
 
 import pytest
 
-from penstock.frontend.commands.endings import Endings, with_usual_limit
-from penstock.frontend.commands.prompts import Row
+from penstock.frontend.commands.generation.endings import Endings, with_usual_limit
+from penstock.frontend.commands.generation.prompts import Row
 from penstock.protocol.outputs import CompletionOutput, RequestOutput, Samples
-from penstock.protocol.sampling import SamplingParams
+from penstock.protocol.parameters.sampling import SamplingParams
 
 
 @pytest.mark.parametrize(

@@ -18,15 +18,16 @@ from builders.tiny_model import tiny_model
 from builders.watching import wait_until
 
 from penstock.frontend import cli
-from penstock.frontend.commands import generate, loading
-from penstock.frontend.commands.endings import USUAL_TOKENS
-from penstock.frontend.commands.output import output_to
-from penstock.frontend.commands.prompts import Row, from_arguments
-from penstock.frontend.commands.rendering import Rendering
-from penstock.frontend.commands.resumption import Resumption
+from penstock.frontend.commands import generate
+from penstock.frontend.commands.generation.endings import USUAL_TOKENS
+from penstock.frontend.commands.generation.output import output_to
+from penstock.frontend.commands.generation.prompts import Row, from_arguments
+from penstock.frontend.commands.generation.rendering import Rendering
+from penstock.frontend.commands.generation.resumption import Resumption
+from penstock.frontend.commands.shared import loading
 from penstock.frontend.console import standard_error
 from penstock.protocol.errors import ConfigError, PenstockError, RequestError
-from penstock.protocol.sampling import SamplingParams
+from penstock.protocol.parameters.sampling import SamplingParams
 
 BOUND = 180  # seconds; a wait never ends a test that passes
 SLOW = {"PENSTOCK_FAULTS": "worker.step=delay:0.1"}

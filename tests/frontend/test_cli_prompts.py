@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.frontend.commands.prompts import from_arguments, from_json_lines, from_lines, require_prompt
+from penstock.frontend.commands.generation.prompts import from_arguments, from_json_lines, from_lines, require_prompt
 from penstock.protocol.errors import ConfigError, RequestError
-from penstock.protocol.sampling import SamplingParams
+from penstock.protocol.parameters.sampling import SamplingParams
 
 PARAMS = SamplingParams(max_tokens=7)
 

@@ -22,7 +22,7 @@ from penstock.protocol.messages import (
     values,
     wide_column,
 )
-from penstock.protocol.sampling import SamplingParams
+from penstock.protocol.parameters.sampling import SamplingParams
 
 DECODING = Decoding(KINDS["byte_level"]())
 EOS = DECODING.backend.token_to_id("<|end|>")

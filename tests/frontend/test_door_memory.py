@@ -7,7 +7,7 @@ import pytest
 from builders.door import door_of_pocket
 
 from penstock import SamplingParams
-from penstock.protocol.guided import GuidedDecodingParams
+from penstock.protocol.parameters.guided import GuidedDecodingParams
 
 SCHEMA = {"enum": [f"{n:07}" for n in range(10_000)]}
 PARAMS = {

@@ -14,7 +14,7 @@ from penstock.frontend.models.model_files import BUNDLED, find_model, find_token
 from penstock.frontend.text import convert_tokenizer
 from penstock.frontend.text.tokenizer import Tokenizer
 from penstock.protocol.errors import ConfigError, ModelNotFoundError
-from penstock.protocol.own_folder import make_own
+from penstock.protocol.files.own_folder import make_own
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from penstock.frontend import cli
-from penstock.frontend.commands.output import OutputFile, OutputStream, is_same_file, output_to
+from penstock.frontend.commands.generation.output import OutputFile, OutputStream, is_same_file, output_to
 from penstock.frontend.commands.repl.files import save
 from penstock.protocol.errors import PenstockError
 

@@ -8,8 +8,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from penstock.frontend.parsing import REASONING, TOOL_CALLS, Parsing, settled
-from penstock.protocol.config import EngineConfig
 from penstock.protocol.errors import ConfigError
+from penstock.protocol.options.config import EngineConfig
 
 BOTH = Parsing(REASONING["qwen3"], TOOL_CALLS["hermes"])
 OPENED = "<|im_start|>assistant\n<think>\n"

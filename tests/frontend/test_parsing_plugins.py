@@ -7,8 +7,8 @@ import pytest
 from builders.answers import parsed, read
 
 from penstock.frontend.parsing import REASONING, TOOL_CALLS, Parsing, settled
-from penstock.protocol.config import EngineConfig
 from penstock.protocol.errors import ConfigError
+from penstock.protocol.options.config import EngineConfig
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "docs" / "examples" / "plugins" / "arrow_calls.py"
 

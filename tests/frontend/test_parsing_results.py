@@ -14,10 +14,10 @@ from penstock.frontend.requests.prompts import Rendered
 from penstock.frontend.text.chat import render
 from penstock.frontend.text.incremental import Decoding
 from penstock.frontend.text.tokenizer import Tokenizer
-from penstock.protocol.config import EngineConfig
 from penstock.protocol.messages import Delta, MemoryPlan, column, sequence_id
+from penstock.protocol.options.config import EngineConfig
 from penstock.protocol.outputs import CompletionOutput, RequestOutput
-from penstock.protocol.sampling import SamplingParams
+from penstock.protocol.parameters.sampling import SamplingParams
 
 ANSWER = (
     "<think>\nTwo cities.\n</think>\n\nLet me look.\n"

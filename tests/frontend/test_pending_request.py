@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from penstock.frontend.requests.budget import Budget, BudgetError
 from penstock.frontend.requests.pending_request import PendingRequest
 from penstock.protocol.messages import Delta, Logprobs, Prompt, Timing, column, sequence_id
-from penstock.protocol.sampling import SamplingParams
+from penstock.protocol.parameters.sampling import SamplingParams
 
 
 def pending(n: int = 1) -> PendingRequest:

@@ -13,7 +13,7 @@ from penstock.frontend.session.private import PrivateSession
 from penstock.frontend.session.session import Stream
 from penstock.protocol.errors import EngineDeadError
 from penstock.protocol.messages import Delta, Prompt, column, sequence_id
-from penstock.protocol.sampling import SamplingParams
+from penstock.protocol.parameters.sampling import SamplingParams
 
 
 def pending(notify=lambda request: None) -> PendingRequest:

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from penstock.frontend.console.start_table import start_table
-from penstock.protocol.config import EngineConfig
 from penstock.protocol.messages import MemoryPlan
+from penstock.protocol.options.config import EngineConfig
 
 PLAN = MemoryPlan("cpu", "a CPU", 0, 0, 0, 1 << 20, 64, 512, 512, 10_000, "float32", "float32")
 

@@ -8,7 +8,7 @@ from penstock.frontend.structured import grammar_of
 from penstock.frontend.structured.ebnf import as_lark
 from penstock.frontend.structured.schemas import plain_schema
 from penstock.protocol.errors import RequestError
-from penstock.protocol.guided import GuidedDecodingParams
+from penstock.protocol.parameters.guided import GuidedDecodingParams
 
 
 def nested(levels: int) -> dict:

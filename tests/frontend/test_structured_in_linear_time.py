@@ -9,7 +9,7 @@ import pytest
 from penstock.frontend.structured import grammar_of
 from penstock.frontend.structured.shape import MOST_BYTES, MOST_REGEX_BYTES
 from penstock.protocol.errors import RequestError
-from penstock.protocol.guided import GuidedDecodingParams
+from penstock.protocol.parameters.guided import GuidedDecodingParams
 
 # A tenth of it is enough; with the square of the length it is minutes.
 CPU_SECONDS = 10

@@ -7,8 +7,8 @@ import pytest
 from penstock.frontend.text.chat import render
 from penstock.frontend.text.template_input import TemplateInput
 from penstock.frontend.text.template_process import TemplateProcesses
-from penstock.protocol.bounded_process import Bounds
 from penstock.protocol.errors import RequestError
+from penstock.protocol.processes.bounded_process import Bounds
 
 HI = [{"role": "user", "content": "hi"}]
 ENDLESS = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"

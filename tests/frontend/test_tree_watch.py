@@ -9,7 +9,7 @@ from builders.watching import wait_until
 
 from penstock.frontend.session.tree.tree_watch import TreeWatch
 from penstock.frontend.session.tree.watchdog import Timer, Watchdog
-from penstock.protocol.heartbeat import HeartbeatLine
+from penstock.protocol.processes.heartbeat import HeartbeatLine
 
 SECOND = 10**9
 

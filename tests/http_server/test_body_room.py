@@ -2,10 +2,10 @@
 
 import asyncio
 
-from penstock.frontend.http import body as body_module
-from penstock.frontend.http.body import BodyReader
-from penstock.frontend.http.errors import ApiError
+from penstock.frontend.http.answers.errors import ApiError
 from penstock.frontend.http.options import HttpOptions
+from penstock.frontend.http.requests import body as body_module
+from penstock.frontend.http.requests.body import BodyReader
 from penstock.frontend.requests.budget import Budget, Charge
 
 SCOPE = {"headers": [(b"content-type", b"application/json")]}

@@ -2,9 +2,9 @@
 
 import asyncio
 
-from penstock.frontend.http.concurrency_limit import ConcurrencyLimit
-from penstock.frontend.http.errors import ApiError
+from penstock.frontend.http.answers.errors import ApiError
 from penstock.frontend.http.options import HttpOptions
+from penstock.frontend.http.requests.concurrency_limit import ConcurrencyLimit
 
 
 class Asking:

@@ -44,8 +44,8 @@ TIMES = {"header_timeout": 0.2, "body_timeout": 0.2, "idle_timeout": 0.2, "stall
 
 @pytest.fixture(autouse=True)
 def shorter_grace(monkeypatch):
-    monkeypatch.setattr("penstock.frontend.http.connection._BODY_GRACE_SECONDS", 0.1)
-    monkeypatch.setattr("penstock.frontend.http.connection._LINGER_SECONDS", 0.3)
+    monkeypatch.setattr("penstock.frontend.http.connections.connection._BODY_GRACE_SECONDS", 0.1)
+    monkeypatch.setattr("penstock.frontend.http.connections.connection._LINGER_SECONDS", 0.3)
 
 
 def silent(port, *sent):

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.frontend.http.decoding import Outline, check_levels, decoded
-from penstock.frontend.http.errors import ApiError
+from penstock.frontend.http.answers.errors import ApiError
+from penstock.frontend.http.requests.decoding import Outline, check_levels, decoded
 from penstock.frontend.http.schemas.chat import ChatRequest
 from penstock.frontend.http.schemas.completions import CompletionRequest
 

@@ -5,7 +5,7 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.frontend.http.fair_queue import FairQueue
+from penstock.frontend.http.requests.fair_queue import FairQueue
 
 
 async def order_of(amounts: list[int], leave: frozenset[int] = frozenset()) -> list[int]:

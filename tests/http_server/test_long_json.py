@@ -9,14 +9,14 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.frontend.http.logprobs import (
+from penstock.frontend.http.answers.logprobs import (
     PackedPositions,
     Section,
     chat_logprobs,
     completion_logprobs,
     prompt_logprobs,
 )
-from penstock.frontend.http.long_json import PIECE_BYTES, LongJson
+from penstock.frontend.http.answers.long_json import PIECE_BYTES, LongJson
 from penstock.protocol.messages import Logprobs, column
 
 

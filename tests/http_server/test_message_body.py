@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.frontend.http.message_body import MOST_CHUNKS, ChunkedBody, SizedBody
-from penstock.frontend.http.request_head import BadRequest
+from penstock.frontend.http.connections.message_body import MOST_CHUNKS, ChunkedBody, SizedBody
+from penstock.frontend.http.connections.request_head import BadRequest
 
 NEXT = b"GET /next HTTP/1.1\r\n\r\n"
 

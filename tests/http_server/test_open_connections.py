@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from penstock.frontend.http.open_connections import OpenConnections
+from penstock.frontend.http.connections.open_connections import OpenConnections
 
 
 class Connection:

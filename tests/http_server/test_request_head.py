@@ -6,7 +6,7 @@ from builders.malformed import HEADS, head
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.frontend.http.request_head import BadRequest, check_beginning, parse_head
+from penstock.frontend.http.connections.request_head import BadRequest, check_beginning, parse_head
 
 
 def test_a_head_is_told_in_its_parts():

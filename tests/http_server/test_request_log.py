@@ -18,8 +18,8 @@ from builders.watching import wait_until
 from hypothesis import given
 from hypothesis import strategies as some
 
+from penstock.frontend.http.answers.request_log import Counts, RequestLog, line_of
 from penstock.frontend.http.options import HttpOptions
-from penstock.frontend.http.request_log import Counts, RequestLog, line_of
 from penstock.protocol.errors import ConfigError
 
 STAMP = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}[+-]\d\d:\d\d"

@@ -7,11 +7,11 @@ import pytest
 
 from penstock import GuidedDecodingParams, RequestError
 from penstock.frontend.http.openapi import document
-from penstock.frontend.http.parameters import sampling_params
+from penstock.frontend.http.requests.parameters import sampling_params
 from penstock.frontend.http.schemas.chat import ChatRequest
 from penstock.frontend.http.schemas.sampling import _CLOSER, _FORMS, TAKEN, TAKEN_WITH_CHOICES
-from penstock.protocol.described import rules_of
-from penstock.protocol.sampling import SamplingParams
+from penstock.protocol.fields.described import rules_of
+from penstock.protocol.parameters.sampling import SamplingParams
 
 SCHEMAS = document("0")["components"]["schemas"]
 BODIES = {"ChatRequest": (), "CompletionRequest": (), "ResponsesRequest": TAKEN_WITH_CHOICES}

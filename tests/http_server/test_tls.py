@@ -9,8 +9,8 @@ import pytest
 from builders.raw_http import request, spoken
 from builders.served import served
 
+from penstock.frontend.http.connections.server import HttpServer
 from penstock.frontend.http.options import HttpOptions
-from penstock.frontend.http.server import HttpServer
 from penstock.protocol.errors import ConfigError
 
 

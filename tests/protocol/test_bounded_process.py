@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 from builders.watching import is_running
 
-from penstock.protocol.bounded_process import BoundedProcess, Bounds, JobDiedError
+from penstock.protocol.processes.bounded_process import BoundedProcess, Bounds, JobDiedError
 
 BOUNDS = Bounds(cpu_seconds=1, memory_bytes=256 << 20)
 PID = b"str(__import__('os').getpid()).encode()"
@@ -116,7 +116,7 @@ def test_a_job_ends_with_close_and_none_begins_afterwards():
 
 def test_a_process_ends_with_whoever_started_it_even_in_the_midst_of_a_job():
     code = (
-        "from penstock.protocol.bounded_process import Bounds, BoundedProcess\n"
+        "from penstock.protocol.processes.bounded_process import Bounds, BoundedProcess\n"
         "helper = BoundedProcess('helper', 'builders.bounded_work', Bounds())\n"
         f"print(helper.ask({PID!r}).decode(), flush=True)\n"
         "helper.ask(b\"__import__('time').sleep(60)\")"

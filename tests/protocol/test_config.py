@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from penstock.protocol.config import _CHECKS, EngineConfig
 from penstock.protocol.errors import ConfigError
+from penstock.protocol.options.config import _CHECKS, EngineConfig
 
 
 def test_every_option_has_a_check_and_a_sentence():

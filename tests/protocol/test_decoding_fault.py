@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.frontend.http import decoding
-from penstock.frontend.http.decoding import decoded
-from penstock.frontend.http.errors import ApiError
+from penstock.frontend.http.answers.errors import ApiError
+from penstock.frontend.http.requests import decoding
+from penstock.frontend.http.requests.decoding import decoded
 from penstock.frontend.http.schemas.chat import ChatRequest
 from penstock.frontend.http.schemas.completions import CompletionRequest
 from penstock.frontend.http.schemas.responses import ResponsesRequest

@@ -5,9 +5,9 @@ from contextlib import closing
 
 import pytest
 
-from penstock.protocol.heartbeat import Heartbeat, Heartbeats, Ping, WatchedInbox
 from penstock.protocol.messages import EngineInbox
-from penstock.protocol.sockets import Outbox
+from penstock.protocol.processes.heartbeat import Heartbeat, Heartbeats, Ping, WatchedInbox
+from penstock.protocol.processes.sockets import Outbox
 from penstock.protocol.stats import StatsQuery
 
 ROLES = ("engine", "detokenizer", "worker 0", "worker 1")

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.protocol import model_file
 from penstock.protocol.errors import ConfigError
-from penstock.protocol.model_file import read_model_file, read_model_json, read_model_text, require_regular
+from penstock.protocol.files import model_file
+from penstock.protocol.files.model_file import read_model_file, read_model_json, read_model_text, require_regular
 
 
 def bound_socket(path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.protocol.own_folder import (
+from penstock.protocol.files.own_folder import (
     MARK,
     HeldFolder,
     is_own,
@@ -134,7 +134,7 @@ def test_what_ours_links_to_is_not_removed_with_it(tmp_path):
 def test_a_held_folder_stays_and_one_whose_holder_was_killed_is_removed(tmp_path):
     held = HeldFolder.new(tmp_path, "t", WHAT)
     code = (
-        "import sys; from pathlib import Path; from penstock.protocol.own_folder import HeldFolder\n"
+        "import sys; from pathlib import Path; from penstock.protocol.files.own_folder import HeldFolder\n"
         f"held = HeldFolder.new(Path({str(tmp_path)!r}), 't', {WHAT!r}); print(held.path.name, flush=True)\n"
         "sys.stdin.read()"
     )

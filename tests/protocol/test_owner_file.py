@@ -6,7 +6,7 @@ import pytest
 
 from penstock.frontend.daemon.settings import read_settings
 from penstock.protocol.errors import ConfigError
-from penstock.protocol.owner_file import MOST_BYTES, read_owner_file
+from penstock.protocol.files.owner_file import MOST_BYTES, read_owner_file
 
 
 def test_a_pipe_is_read_to_its_end():

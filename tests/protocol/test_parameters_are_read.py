@@ -10,21 +10,27 @@ from builders.readings import Readings, sources
 from penstock import BeamSearchParams, GuidedDecodingParams
 from penstock.frontend.daemon.settings import DaemonSettings
 from penstock.frontend.http.options import HttpOptions
-from penstock.protocol import sampling
-from penstock.protocol.config import EngineConfig
-from penstock.protocol.described import other_names_in
-from penstock.protocol.sampling import SamplingParams
+from penstock.protocol.fields.described import other_names_in
+from penstock.protocol.options.config import EngineConfig
+from penstock.protocol.parameters import sampling
+from penstock.protocol.parameters.sampling import SamplingParams
 
 STRUCTS = {
-    SamplingParams: "protocol/sampling.py",
-    BeamSearchParams: "protocol/beams.py",
-    GuidedDecodingParams: "protocol/guided.py",
-    EngineConfig: "protocol/config.py",
+    SamplingParams: "protocol/parameters/sampling.py",
+    BeamSearchParams: "protocol/parameters/beams.py",
+    GuidedDecodingParams: "protocol/parameters/guided.py",
+    EngineConfig: "protocol/options/config.py",
     HttpOptions: "frontend/http/options.py",
     DaemonSettings: "frontend/daemon/settings.py",
 }
 # Here they are only handed on, shown or compared; the stand-in is a worker for tests.
-NO_USE = ("protocol/", "frontend/http/", "frontend/commands/", "frontend/daemon/agreement.py", "worker/stand_in/")
+NO_USE = (
+    "protocol/",
+    "frontend/http/",
+    "frontend/commands/",
+    "frontend/daemon/clients/agreement.py",
+    "worker/stand_in/",
+)
 # Other ways to write a field, into which they are folded when the struct is made, as a test below proves.
 FOLDED = {
     "frequence_penalty": 0.5,
@@ -65,9 +71,9 @@ def test_every_field_is_read_by_the_code_that_it_is_for(struct, texts):
         (SamplingParams, "worker/sampler/parameters.py", "min_p", '"min_p"'),
         (EngineConfig, "worker/start/start.py", "lm_head_fp32", "config.lm_head_fp32"),
         (EngineConfig, "frontend/parsing/chosen.py", "tool_call_parser", '"tool_call_parser"'),
-        (EngineConfig, "protocol/config.py", "max_num_seqs", "self.max_num_seqs"),
-        (BeamSearchParams, "engine/beams.py", "length_penalty", "self.params.length_penalty"),
-        (HttpOptions, "frontend/http/connection.py", "idle_timeout", "self._options.idle_timeout"),
+        (EngineConfig, "protocol/options/config.py", "max_num_seqs", "self.max_num_seqs"),
+        (BeamSearchParams, "engine/decoding/beams.py", "length_penalty", "self.params.length_penalty"),
+        (HttpOptions, "frontend/http/connections/connection.py", "idle_timeout", "self._options.idle_timeout"),
         (DaemonSettings, "frontend/daemon/models.py", "load_wait", "settings.load_wait"),
     ],
 )

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from penstock.protocol.errors import RequestError
-from penstock.protocol.sampling import SamplingParams
+from penstock.protocol.parameters.sampling import SamplingParams
 
 
 @pytest.mark.parametrize(

@@ -14,15 +14,16 @@ import penstock
 from penstock import BeamSearchParams, GuidedDecodingParams, RequestError, SamplingParams
 from penstock.frontend import cli
 from penstock.frontend.console import other_commands
-from penstock.frontend.http.decoding import decoded
-from penstock.frontend.http.errors import ApiError
+from penstock.frontend.http.answers.errors import ApiError
+from penstock.frontend.http.requests.decoding import decoded
 from penstock.frontend.http.schemas.chat import ChatRequest
 from penstock.frontend.http.schemas.responses import ResponsesRequest
 from penstock.frontend.text import roles
-from penstock.protocol import faults, other_names
-from penstock.protocol.config import EngineConfig
 from penstock.protocol.errors import ConfigError
-from penstock.protocol.suggestion import nearest, suggestion
+from penstock.protocol.fields import other_names
+from penstock.protocol.fields.suggestion import nearest, suggestion
+from penstock.protocol.options.config import EngineConfig
+from penstock.protocol.processes import faults
 
 ROOT = Path(penstock.__file__).parent
 FIELDS = SamplingParams.__struct_fields__

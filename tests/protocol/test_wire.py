@@ -21,10 +21,10 @@ from penstock.protocol.messages import (
     wide_column,
     wide_values,
 )
-from penstock.protocol.recording import Recorder, read_recording
-from penstock.protocol.runtime_directory import RuntimeDirectory, runtime_base
-from penstock.protocol.sockets import MARK, Inbox, Outbox
-from penstock.protocol.trace import Trace
+from penstock.protocol.processes.recording import Recorder, read_recording
+from penstock.protocol.processes.runtime_directory import RuntimeDirectory, runtime_base
+from penstock.protocol.processes.sockets import MARK, Inbox, Outbox
+from penstock.protocol.processes.trace import Trace
 
 
 @pytest.fixture

@@ -10,11 +10,11 @@ import pytest
 
 import penstock
 from penstock import LLM, AsyncLLM, BeamSearchParams, CompletionOutput, GuidedDecodingParams, SamplingParams
-from penstock.protocol.config import _ALIASES, EngineConfig
-from penstock.protocol.early_stop import EarlyStop
-from penstock.protocol.options import EngineOptions
+from penstock.protocol.options.config import _ALIASES, EngineConfig
+from penstock.protocol.options.options import EngineOptions
 from penstock.protocol.outputs import Samples
-from penstock.protocol.sampling_fields import SamplingFields
+from penstock.protocol.parameters.early_stop import EarlyStop
+from penstock.protocol.parameters.sampling_fields import SamplingFields
 
 
 def test_options_are_written_out_under_the_same_names():

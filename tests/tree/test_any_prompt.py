@@ -15,9 +15,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as some
 
 from penstock import LLM, EngineDeadError, SamplingParams
-from penstock.frontend.commands.answers import as_json
-from penstock.frontend.commands.lines import read_lines
-from penstock.frontend.commands.prompts import from_json_lines, from_lines
+from penstock.frontend.commands.generation.answers import as_json
+from penstock.frontend.commands.generation.lines import read_lines
+from penstock.frontend.commands.generation.prompts import from_json_lines, from_lines
 
 # Without `ignore_eos`: the stand-in worker looks for a token that its mask allows, and the end is always one.
 PARAMS = SamplingParams(temperature=0, max_tokens=2)

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.protocol import exit_status
-from penstock.protocol.process import ChildProcess, start_process, wait_for_ends
+from penstock.protocol.processes import exit_status
+from penstock.protocol.processes.process import ChildProcess, start_process, wait_for_ends
 
 # Ways to leave nothing for others to wait for.
 IGNORED = "signal.signal(signal.SIGCHLD, signal.SIG_IGN)"

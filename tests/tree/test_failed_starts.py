@@ -14,8 +14,8 @@ from penstock.frontend.cli import main
 from penstock.frontend.models.generation_config import default_params
 from penstock.frontend.session import private
 from penstock.frontend.session.tree import transport
-from penstock.protocol import process
-from penstock.protocol.runtime_directory import runtime_base
+from penstock.protocol.processes import process
+from penstock.protocol.processes.runtime_directory import runtime_base
 
 INVALID = {
     "a negative temperature": '{"temperature": -1}',

@@ -17,8 +17,8 @@ from builders.watching import wait_until
 from penstock import ConfigError
 from penstock.frontend.console import logs
 from penstock.frontend.daemon.address import Address
-from penstock.protocol.own_folder import MARK
-from penstock.protocol.runtime_directory import runtime_base
+from penstock.protocol.files.own_folder import MARK
+from penstock.protocol.processes.runtime_directory import runtime_base
 
 _STARTED = f"""
 from penstock import LLM

@@ -17,7 +17,7 @@ from builders.watching import assert_gone, tree_processes
 
 from penstock import LLM, EngineDeadError, SamplingParams
 from penstock.protocol.messages import Delta, Deltas, Generate, Prompt, StepPlan, StepResult, Stop, Tokens, wide_column
-from penstock.protocol.sockets import MARK, Outbox
+from penstock.protocol.processes.sockets import MARK, Outbox
 
 STAND_IN = {"load_format": "stand-in", "max_model_len": 512, "num_gpu_blocks_override": 128, "quiet": True}
 SOCKETS = ("frontend", "engine", "detokenizer", "worker0")

@@ -54,7 +54,8 @@ def test_a_death_during_prefill_ends_the_tree_and_names_what_died(model_folder, 
     assert_gone(pids.values())
 
 
-# Idle, both workers wait for a message in the same call, and the same thread watches over both (protocol/child.py).
+# Idle, both workers wait for a message in the same call, and the same thread watches over both
+# (protocol/processes/child.py).
 @pytest.mark.parametrize("options", [STAND_IN, pytest.param(REAL, marks=pytest.mark.long)], ids=["stand-in", "real"])
 @pytest.mark.parametrize("role", ROLES)
 def test_a_death_while_idle_is_noticed_without_a_request(model_folder, options, role):

@@ -12,7 +12,7 @@ from penstock import LLM, ConfigError
 from penstock.frontend import cli
 from penstock.frontend.daemon.background import line_to, start_daemon, status_of, stop_daemon
 from penstock.protocol.attach import daemon_socket
-from penstock.protocol.config import EngineConfig
+from penstock.protocol.options.config import EngineConfig
 
 SMALL = {"max_model_len": 64, "quiet": True, "load_format": "stand-in"}
 NAME = os.fsdecode(b"m\xff")

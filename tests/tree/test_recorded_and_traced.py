@@ -6,10 +6,10 @@ import pytest
 import replay
 
 from penstock import LLM, OutOfMemoryError, SamplingParams
-from penstock.protocol.config import EngineConfig
-from penstock.protocol.launch import Launch
 from penstock.protocol.messages import Allocate, MaskFrame, StepPlan, StepResult, Stop
-from penstock.protocol.recording import read_recording
+from penstock.protocol.options.config import EngineConfig
+from penstock.protocol.processes.launch import Launch
+from penstock.protocol.processes.recording import read_recording
 from penstock.worker.start.start import Start
 
 

@@ -13,7 +13,7 @@ from builders.watching import assert_gone, wait_until
 
 from penstock import LLM, SamplingParams
 from penstock.frontend.console import standard_error
-from penstock.protocol.runtime_directory import runtime_base
+from penstock.protocol.processes.runtime_directory import runtime_base
 
 PARAMS = SamplingParams(max_tokens=3, ignore_eos=True)
 

@@ -14,11 +14,11 @@ from builders.watching import is_running
 
 from penstock import LLM, ConfigError
 from penstock.frontend.console.logs import log_folder
-from penstock.protocol import places
-from penstock.protocol.cache_folder import cache_folder
-from penstock.protocol.own_folder import MARK
-from penstock.protocol.places import homes, is_home_usable
-from penstock.protocol.runtime_directory import runtime_base
+from penstock.protocol.files import user_folders
+from penstock.protocol.files.cache_folder import cache_folder
+from penstock.protocol.files.own_folder import MARK
+from penstock.protocol.files.user_folders import homes, is_home_usable
+from penstock.protocol.processes.runtime_directory import runtime_base
 
 pytestmark = needs_root
 NOBODY = 65534
@@ -153,8 +153,8 @@ def test_a_machine_where_only_sockets_have_a_place_runs_models_without_logs_and_
     """As in a container that can be written nowhere else."""
     for name in ("PENSTOCK_LOG_DIR", "PENSTOCK_CACHE", "HOME"):
         monkeypatch.setenv(name, "")
-    monkeypatch.setattr(places, "homes", list)
-    monkeypatch.setattr(places, "_temporary_folders", list)
+    monkeypatch.setattr(user_folders, "homes", list)
+    monkeypatch.setattr(user_folders, "_temporary_folders", list)
     with LLM("pocket", **STAND_IN) as llm:
         assert llm.generate([[1, 2]], use_tqdm=False)[0].error_code == 200
     assert capsys.readouterr().err.count("No log is written") == 1

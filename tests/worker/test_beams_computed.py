@@ -7,8 +7,8 @@ from builders.backends import load_on
 from builders.runner_harness import Answer, TinyEngine, prompt, slotted_runner
 from builders.tiny_model import tiny_model
 
-from penstock.protocol.beams import BeamSearchParams
 from penstock.protocol.messages import Prompt
+from penstock.protocol.parameters.beams import BeamSearchParams
 
 MODELS = {
     "native": ("native", {}, None),

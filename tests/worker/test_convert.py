@@ -13,7 +13,7 @@ from penstock.kernels.cpu.library import available_variants
 from penstock.kernels.cpu.quantized import pack_parts
 from penstock.protocol.conversion import Conversion, ConversionProgress, ConversionResult
 from penstock.protocol.errors import ConfigError
-from penstock.protocol.own_folder import MARK, HeldFolder, make_own
+from penstock.protocol.files.own_folder import MARK, HeldFolder, make_own
 from penstock.worker.convert import conversion_plan, convert
 from penstock.worker.models.config import read_config
 from penstock.worker.models.load import load_model

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 
 from penstock.protocol.conversion import Conversion
 from penstock.protocol.errors import ConfigError
-from penstock.protocol.own_folder import make_own
+from penstock.protocol.files.own_folder import make_own
 from penstock.worker.backends.native import backend as native_backend
 from penstock.worker.convert import conversion_plan, convert
 from penstock.worker.models.load import load_model

@@ -3,8 +3,8 @@
 import pytest
 from builders.tiny_model import tiny_model
 
-from penstock.protocol.config import EngineConfig
 from penstock.protocol.errors import ConfigError, ModelNotFoundError, OutOfMemoryError
+from penstock.protocol.options.config import EngineConfig
 from penstock.worker.models.load import load_model
 from penstock.worker.start.memory import check_weights
 from penstock.worker.survey import survey

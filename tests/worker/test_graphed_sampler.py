@@ -18,7 +18,7 @@ from torch import Tensor
 from penstock.kernels.triton.sampling.race import choose
 from penstock.kernels.triton.step_inputs import prepare
 from penstock.protocol.messages import MaskFrame, StepPlan, column, mask_bytes, values
-from penstock.protocol.trace import Trace
+from penstock.protocol.processes.trace import Trace
 from penstock.worker.backends.triton.decoder import GraphedDecoder
 from penstock.worker.backends.triton.device_batch import DeviceBatch
 from penstock.worker.backends.triton.sampler import GraphedSampler, SamplingKind

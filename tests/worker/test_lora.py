@@ -18,7 +18,7 @@ from penstock.engine.adapters import AdapterTable
 from penstock.protocol.adapter_messages import NO_ADAPTER, AdapterLoaded, LoadLora
 from penstock.protocol.errors import AdapterError
 from penstock.protocol.messages import Fork, NewSlot, Prompt, StepPlan, column
-from penstock.protocol.sampling import SamplingParams
+from penstock.protocol.parameters.sampling import SamplingParams
 from penstock.worker.models.load import Model
 from penstock.worker.steps.slots import SlotTable
 

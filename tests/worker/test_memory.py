@@ -8,8 +8,8 @@ import sys
 import pytest
 import torch
 
-from penstock.protocol.config import EngineConfig
 from penstock.protocol.errors import ConfigError, OutOfMemoryError
+from penstock.protocol.options.config import EngineConfig
 from penstock.worker.kv.host_memory import BackgroundTouch, fresh_zeros
 from penstock.worker.start.available_memory import Reservation, available_memory
 from penstock.worker.start.memory import Found, Size, memory_plan

@@ -12,8 +12,8 @@ from builders.tiny_model import tiny_model
 from penstock.kernels import WeightForm
 from penstock.kernels.cpu.quantized import OrderedWeight
 from penstock.kernels.cpu.weights import NativeWeight
-from penstock.protocol.cache_folder import cache_folder
-from penstock.protocol.own_folder import MARK, own_folder
+from penstock.protocol.files.cache_folder import cache_folder
+from penstock.protocol.files.own_folder import MARK, own_folder
 from penstock.worker.weights import kept_files, packed_file
 from penstock.worker.weights.checkpoint import Checkpoint, Placement, Weights
 from penstock.worker.weights.kept_files import NoRoom, open_kept, write_kept

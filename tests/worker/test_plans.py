@@ -4,7 +4,7 @@ import pytest
 from builders.hand_planned import plan
 
 from penstock.protocol.messages import MaskFrame, Stop, WorkerInbox
-from penstock.protocol.sockets import Inbox, Outbox
+from penstock.protocol.processes.sockets import Inbox, Outbox
 from penstock.worker.__main__ import Plans, Stopped
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from builders.sampled_rows import logits_like, sampled_rows
 
-from penstock.protocol.sampling import SamplingParams
+from penstock.protocol.parameters.sampling import SamplingParams
 from penstock.worker.sampler import Mask
 from penstock.worker.sampler.adjustments import adjust, allow
 

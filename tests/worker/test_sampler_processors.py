@@ -5,7 +5,7 @@ import pytest
 import torch
 from builders.sampled_rows import HISTORY, logits_like
 
-from penstock.protocol.sampling import SamplingParams
+from penstock.protocol.parameters.sampling import SamplingParams
 from penstock.worker.sampler import ParameterTable, Processors, SamplingRows, sample
 
 VOCABULARY = 97

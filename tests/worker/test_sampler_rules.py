@@ -7,7 +7,7 @@ from builders.sampled_rows import logits_like, sampled_rows
 from builders.sampling_rules import CASES, next_token
 
 from penstock.kernels.reference.uniform import uniform
-from penstock.protocol.sampling import SamplingParams
+from penstock.protocol.parameters.sampling import SamplingParams
 from penstock.worker.sampler import sample
 
 pytestmark = pytest.mark.usefixtures("sampling_form")

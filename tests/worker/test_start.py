@@ -7,12 +7,12 @@ import torch
 from builders.runner_harness import TinyEngine, prompt
 from builders.tiny_model import tiny_model
 
-from penstock.protocol import faults
-from penstock.protocol.config import EngineConfig
 from penstock.protocol.errors import ConfigError, OutOfMemoryError
-from penstock.protocol.launch import Launch
 from penstock.protocol.messages import Allocate
-from penstock.protocol.trace import Trace
+from penstock.protocol.options.config import EngineConfig
+from penstock.protocol.processes import faults
+from penstock.protocol.processes.launch import Launch
+from penstock.protocol.processes.trace import Trace
 from penstock.worker.start.start import Start
 
 

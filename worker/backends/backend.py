@@ -12,7 +12,7 @@ from torch import Tensor
 from ...kernels import Operations, WeightForm
 from ...kernels.cpu.library import Library
 from ...protocol.errors import ConfigError
-from ...protocol.trace import Trace
+from ...protocol.processes.trace import Trace
 from ..kv.kv_cache import AnyKVCache, KVShape
 from ..models.decoder import Decoder
 from ..parallel import Parallel

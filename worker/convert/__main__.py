@@ -11,9 +11,9 @@ import threading
 
 import msgspec
 
-from ...protocol.child import usual_signals
 from ...protocol.conversion import Conversion, ConversionMessage, ConversionRefusal
 from ...protocol.errors import PenstockError
+from ...protocol.processes.child import usual_signals
 from .convert import convert
 
 

@@ -13,7 +13,7 @@ from safetensors import safe_open
 
 from ...protocol.conversion import Conversion
 from ...protocol.errors import ConfigError
-from ...protocol.model_file import require_regular
+from ...protocol.files.model_file import require_regular
 from ..weights.piece import Piece
 from ..weights.tensor_names import layer_names
 from ..weights.weight_files import own_weight_files, rank_folder

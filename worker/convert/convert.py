@@ -20,9 +20,9 @@ from ...kernels.quantized_part import QuantizedPart
 from ...kernels.reference.quantized import quantize_int4, quantize_int8
 from ...protocol.conversion import Conversion, ConversionMessage, ConversionProgress, ConversionResult
 from ...protocol.errors import ConfigError
-from ...protocol.model_file import read_model_json
-from ...protocol.own_folder import HeldFolder
-from ...protocol.sizes import exact_size
+from ...protocol.files.model_file import read_model_json
+from ...protocol.files.own_folder import HeldFolder
+from ...protocol.files.sizes import exact_size
 from ..models.config import read_config
 from ..weights.file_checks import check_weight_files
 from .compressed_writer import quantization_config

@@ -14,7 +14,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from ...protocol.errors import AdapterError, ConfigError
-from ...protocol.model_file import read_model_json, require_regular
+from ...protocol.files.model_file import read_model_json, require_regular
 from ..weights.piece import Part
 
 _CONFIG, _WEIGHTS = "adapter_config.json", "adapter_model.safetensors"

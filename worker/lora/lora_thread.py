@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ...protocol.adapter_messages import AdapterLoaded, AdapterOrder, LoadAdapter, UnloadAdapter
 from ...protocol.errors import AdapterError
-from ...protocol.faults import point
+from ...protocol.processes.faults import point
 from .adapters import AdapterBank
 
 _NICENESS = 10

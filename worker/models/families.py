@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...protocol.rules import shown
+from ...protocol.fields.rules import shown
 
 Windows = tuple[int | None, ...]
 

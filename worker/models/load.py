@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ...kernels import DTYPES, LoraForm, WeightForm
 from ...protocol.errors import ConfigError
-from ...protocol.trace import Trace
+from ...protocol.processes.trace import Trace
 from ..backends.backend import Backend, BackendOptions, ForwardPass
 from ..backends.choice import select_backend
 from ..kv.kv_cache import AnyKVCache, KVShape

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ...protocol.errors import ConfigError
-from ...protocol.model_file import read_model_json
-from ...protocol.rules import shown
+from ...protocol.fields.rules import shown
+from ...protocol.files.model_file import read_model_json
 
 Layout = Literal["gptq", "gptq_v2", "awq", "compressed-tensors"]
 

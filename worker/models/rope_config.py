@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...protocol.errors import ConfigError
-from ...protocol.rules import shown
+from ...protocol.fields.rules import shown
 
 # The figures without which a variant means nothing.
 _NEEDED = {

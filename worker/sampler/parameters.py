@@ -11,7 +11,7 @@ import numpy
 import torch
 
 from ...kernels.sampling import BEST, OF_ALL, OF_TOP_K, OF_TOP_P, DeviceDraws, Draws
-from ...protocol.sampling import SamplingParams
+from ...protocol.parameters.sampling import SamplingParams
 from ..device import kind_of
 from .processors import OwnStep, Processors
 

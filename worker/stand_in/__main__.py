@@ -8,12 +8,12 @@ import os
 from pathlib import Path
 
 from ...protocol.adapter_messages import AdapterLoaded, LoadAdapter
-from ...protocol.child import Child, run_child
-from ...protocol.heartbeat import Heartbeat, WatchedInbox
-from ...protocol.launch import Launch
+from ...protocol.files.model_file import read_model_json
 from ...protocol.messages import Allocate, Allocated, Loaded, MaskFrame, MemoryPlan, StepPlan, Stop, WorkerInbox, values
-from ...protocol.model_file import read_model_json
-from ...protocol.sockets import Outbox
+from ...protocol.processes.child import Child, run_child
+from ...protocol.processes.heartbeat import Heartbeat, WatchedInbox
+from ...protocol.processes.launch import Launch
+from ...protocol.processes.sockets import Outbox
 from .runner import VOCAB_SIZE, StandInWorker
 
 _CONTEXT = 4096

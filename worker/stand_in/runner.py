@@ -9,7 +9,6 @@ import time
 from array import array
 from collections.abc import Callable, Iterator
 
-from ...protocol.faults import point
 from ...protocol.messages import (
     Candidates,
     FailedRow,
@@ -22,7 +21,8 @@ from ...protocol.messages import (
     column,
     values,
 )
-from ...protocol.sampling import SamplingParams
+from ...protocol.parameters.sampling import SamplingParams
+from ...protocol.processes.faults import point
 
 VOCAB_SIZE = 512
 _PRIME = 2**31 - 1

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ...protocol.own_folder import lock_file
+from ...protocol.files.own_folder import lock_file
 
 _PROC, _CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import IO
 
-from ...protocol.own_folder import lock_file
+from ...protocol.files.own_folder import lock_file
 
 _LOG = logging.getLogger(__name__)
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import torch
 
-from ...protocol.cache_folder import cache_folder
-from ...protocol.config import EngineConfig
+from ...protocol.files.cache_folder import cache_folder
 from ...protocol.messages import MemoryPlan
+from ...protocol.options.config import EngineConfig
 from ..backends.triton.warm_up import warm_up
 from ..device import card_names, device_name
 from ..kv.host_memory import BackgroundTouch

@@ -5,10 +5,10 @@ What doesn't fit is refused with the figure that would.
 
 from dataclasses import dataclass
 
-from ...protocol.config import EngineConfig
 from ...protocol.errors import ConfigError, OutOfMemoryError
+from ...protocol.files.sizes import exact_size
 from ...protocol.messages import MemoryPlan
-from ...protocol.sizes import exact_size
+from ...protocol.options.config import EngineConfig
 from ..weights.weight_bytes import BITS
 
 _GIB = 1 << 30

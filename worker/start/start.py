@@ -8,10 +8,10 @@ from pathlib import Path
 
 from ...protocol.adapter_messages import AdapterLoaded
 from ...protocol.errors import OutOfMemoryError
-from ...protocol.faults import point
-from ...protocol.launch import Launch
 from ...protocol.messages import Allocate, MemoryPlan
-from ...protocol.trace import Trace
+from ...protocol.processes.faults import point
+from ...protocol.processes.launch import Launch
+from ...protocol.processes.trace import Trace
 from ..backends.backend import BackendOptions, ReportProgress
 from ..device import chosen_device, kind_of
 from ..kv.kv_cache import AnyKVCache

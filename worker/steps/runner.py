@@ -13,9 +13,9 @@ import numpy
 import torch
 from torch import Tensor
 
-from ...protocol.faults import point
 from ...protocol.messages import Logprobs, MaskFrame, StepPlan, StepResult, mask_bytes, values
-from ...protocol.trace import Trace
+from ...protocol.processes.faults import point
+from ...protocol.processes.trace import Trace
 from ..device import HostCopy, on_device
 from ..kv.kv_cache import AnyKVCache
 from ..kv.second_tier import SecondTier

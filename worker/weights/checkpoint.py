@@ -18,7 +18,7 @@ from torch import Tensor
 from ...kernels import Operations, WeightForm
 from ...kernels.quantized_part import QuantizedPart
 from ...protocol.errors import ConfigError, ModelNotFoundError
-from ...protocol.model_file import read_model_json, require_regular
+from ...protocol.files.model_file import read_model_json, require_regular
 from ..lora.adapters import AdapterBank
 from ..models.quantization import Quantization
 from ..parallel import Parallel

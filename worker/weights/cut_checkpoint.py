@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ...kernels.quantized_part import QuantizedPart
 from ...protocol.errors import ConfigError
-from ...protocol.model_file import read_model_file
+from ...protocol.files.model_file import read_model_file
 from ..models.quantization import Quantization
 from .checkpoint import Checkpoint
 from .piece import Part, Piece

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from ...protocol.own_folder import make_own
+from ...protocol.files.own_folder import make_own
 
 _SHARE = 0.25  # of what is free or taken by this folder
 _UNFINISHED = ".writing"

@@ -15,8 +15,8 @@ import time
 from pathlib import Path
 
 from ...kernels.cpu.weights import NativeWeight
-from ...protocol.cache_folder import cache_folder
-from ...protocol.own_folder import own_folder
+from ...protocol.files.cache_folder import cache_folder
+from ...protocol.files.own_folder import own_folder
 from .kept_files import WHAT, NoRoom, open_kept, remove_kept, write_kept
 from .packed_file import DamagedFile, Stopped, packed_size, read_weights, write_weights
 from .weight_files import identity

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from ....protocol.errors import RequestError
 from ....protocol.outputs import CompletionOutput, RequestOutput
-from ....protocol.sampling import SamplingParams
+from ....protocol.parameters.sampling import SamplingParams
 from ...llm import LLM
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ....protocol.errors import PenstockError
-from ..output import output_to
+from ..generation.output import output_to
 from .conversation import Conversation
 
 

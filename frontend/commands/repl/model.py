@@ -6,11 +6,11 @@ Two at once may not fit into memory: the old one is closed first, and loaded aga
 from collections.abc import Iterator
 from typing import Any
 
-from ....protocol.config import EngineConfig
 from ....protocol.errors import ConfigError
-from ..cached_models import bundled_models, cached_models
-from ..chosen import require_model
-from ..loading import load
+from ....protocol.options.config import EngineConfig
+from ..shared.cached_models import bundled_models, cached_models
+from ..shared.loading import load
+from ..shared.model_options import require_model
 
 # Engine options that are for one model and don't carry over to another.
 _OF_ONE_MODEL = ("tokenizer", "revision", "chat_template", "served_model_name")

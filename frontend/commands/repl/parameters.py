@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ....protocol.errors import RequestError
-from ....protocol.rules import shown
-from ....protocol.sampling import SamplingParams
-from ....protocol.suggestion import suggestion
-from ..options import KINDS, kind_and_description
+from ....protocol.fields.rules import shown
+from ....protocol.fields.suggestion import suggestion
+from ....protocol.parameters.sampling import SamplingParams
+from ..shared.options import KINDS, kind_and_description
 
 # Parameters without use where one person reads one answer; for `seed` there is the engine's option.
 NO_USE_HERE = ("seed", "frequence_penalty", "n", "logprobs", "prompt_logprobs", "detokenize", "priority")

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from ....protocol.errors import PenstockError, RequestError
-from ....protocol.rules import shown
-from ....protocol.suggestion import suggestion
+from ....protocol.fields.rules import shown
+from ....protocol.fields.suggestion import suggestion
 from . import files
 from .chat_state import ChatState
 from .completion import folders, paths

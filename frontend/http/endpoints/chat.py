@@ -10,16 +10,17 @@ from msgspec import UNSET
 from ....protocol.messages import Logprobs
 from ....protocol.outputs import CompletionOutput
 from ....protocol.outputs import ToolCall as FoundCall
-from ..answering import PreparedRequest, answered
-from ..conversation import as_tools, own_template, rendered, template_options
+from ..answers.answering import PreparedRequest, answered
+from ..answers.errors import ApiError
+from ..answers.generation import Generation, check_asked, pieces
+from ..answers.logprobs import PackedPositions, chat_logprobs, prompt_logprobs
+from ..answers.long_json import LongJson
+from ..answers.reply import event, long_event, whole
 from ..endpoint import AnyReply, Call
-from ..errors import ApiError
-from ..generation import Generation, check_asked, pieces
-from ..logprobs import PackedPositions, chat_logprobs, prompt_logprobs
-from ..long_json import LongJson
 from ..models import Model
-from ..parameters import sampling_params
-from ..reply import event, long_event, whole
+from ..requests.conversation import as_tools, own_template, rendered, template_options
+from ..requests.parameters import sampling_params
+from ..requests.tool_choice import CallParser, ToolChoice
 from ..schemas.chat import (
     AnswerDelta,
     AnswerMessage,
@@ -33,7 +34,6 @@ from ..schemas.chat import (
     FunctionCall,
     ToolCall,
 )
-from ..tool_choice import CallParser, ToolChoice
 
 _NOTHING = AnswerDelta()
 

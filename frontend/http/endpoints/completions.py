@@ -9,15 +9,15 @@ import msgspec
 
 from ....protocol.messages import Logprobs
 from ....protocol.outputs import CompletionOutput
-from ..answering import PreparedRequest, answered
+from ..answers.answering import PreparedRequest, answered
+from ..answers.errors import ApiError
+from ..answers.generation import AnswerPiece, Generation, Prompt, check_asked, check_length, pieces
+from ..answers.logprobs import PackedPositions, Section, completion_logprobs, prompt_logprobs
+from ..answers.long_json import LongJson
+from ..answers.reply import event, long_event, whole
 from ..endpoint import AnyReply, Call
-from ..errors import ApiError
-from ..generation import AnswerPiece, Generation, Prompt, check_asked, check_length, pieces
-from ..logprobs import PackedPositions, Section, completion_logprobs, prompt_logprobs
-from ..long_json import LongJson
 from ..models import Model
-from ..parameters import sampling_params
-from ..reply import event, long_event, whole
+from ..requests.parameters import sampling_params
 from ..schemas.completions import Completion, CompletionChoice, CompletionRequest
 from ..schemas.sampling import Usage
 

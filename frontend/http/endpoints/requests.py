@@ -1,7 +1,7 @@
 """/v1/requests: lists the caller's own requests that are being answered, and stops one."""
 
+from ..answers.reply import Reply
 from ..endpoint import Call
-from ..reply import Reply
 from ..schemas.others import RequestList, StoppedRequest
 
 

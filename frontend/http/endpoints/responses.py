@@ -10,17 +10,18 @@ from typing import Any
 import msgspec
 
 from ....protocol.outputs import CompletionOutput
-from ....protocol.sampling import SamplingParams
-from ..answering import PreparedRequest, answered
-from ..conversation import rendered, template_options
+from ....protocol.parameters.sampling import SamplingParams
+from ..answers.answering import PreparedRequest, answered
+from ..answers.errors import ApiError
+from ..answers.generation import Generation, check_asked, pieces
+from ..answers.long_json import PIECE_BYTES
+from ..answers.reply import Reply
+from ..answers.response_items import ResponseItems
 from ..endpoint import AnyReply, Call
-from ..errors import ApiError
-from ..generation import Generation, check_asked, pieces
-from ..long_json import PIECE_BYTES
 from ..models import Model
-from ..parameters import sampling_params
-from ..reply import Reply
-from ..response_items import ResponseItems
+from ..requests.conversation import rendered, template_options
+from ..requests.parameters import sampling_params
+from ..requests.tool_choice import CallParser, ToolChoice
 from ..schemas.chat import Called, CalledFunction, ChatMessage, ContentPart
 from ..schemas.responses import (
     FlatTool,
@@ -34,7 +35,6 @@ from ..schemas.responses import (
     ResponsesRequest,
     ResponsesUsage,
 )
-from ..tool_choice import CallParser, ToolChoice
 
 _KEPT_NOWHERE = ("previous_response_id", "conversation", "background")
 _TEXT_PARTS = ("input_text", "output_text", "text", "reasoning_text", "summary_text")

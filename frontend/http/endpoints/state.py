@@ -10,10 +10,10 @@ from msgspec import UNSET, UnsetType
 
 from ....protocol.errors import PenstockError
 from ....protocol.stats import Stats
+from ..answers.errors import without_paths
+from ..answers.reply import Reply
 from ..endpoint import Call
-from ..errors import without_paths
 from ..models import ModelNotServedError, ModelState, ServedName, unknown_model
-from ..reply import Reply
 from ..schemas.others import Alive, Fault, Health, LastError, ModelCard, ModelList
 
 # How long processes may take to answer a health check, and engines to give their statistics.

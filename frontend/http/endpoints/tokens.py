@@ -3,12 +3,12 @@
 Both run in threads, so that streams go on meanwhile. A text may have as many characters as a prompt of the model.
 """
 
-from ..conversation import as_tools, rendered, template_options
+from ..answers.errors import ApiError
+from ..answers.generation import check_length
+from ..answers.reply import Reply
 from ..endpoint import Call
-from ..errors import ApiError
-from ..generation import check_length
 from ..models import Model
-from ..reply import Reply
+from ..requests.conversation import as_tools, rendered, template_options
 from ..schemas.others import DetokenizeReply, DetokenizeRequest, TokenizeReply, TokenizeRequest
 
 # Memory of a token in a list and in JSON, as a number and as a string.

@@ -13,10 +13,10 @@ from typing import Any
 
 import msgspec
 
-from ....protocol.described import rules_of
-from ....protocol.rules import MOST
-from ....protocol.sampling import SamplingParams
-from ..reply import Reply
+from ....protocol.fields.described import rules_of
+from ....protocol.fields.rules import MOST
+from ....protocol.parameters.sampling import SamplingParams
+from ..answers.reply import Reply
 
 _FOLDER = Path(__file__).parent
 _STYLES = ("base", "controls", "talk", "markdown", "live")

@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from ....protocol.rules import MOST
-from ....protocol.sampling import MAX_SAMPLES
+from ....protocol.fields.rules import MOST
+from ....protocol.parameters.sampling import MAX_SAMPLES
 from .sampling import PromptLogprobs, Ranked, Sampling, TokenId, Usage
 
 

@@ -10,8 +10,8 @@ from typing import Annotated, Any, get_args, get_origin
 import msgspec
 from msgspec import Meta
 
-from ....protocol.described import other_names_in, rules_of
-from ....protocol.sampling import SamplingParams
+from ....protocol.fields.described import other_names_in, rules_of
+from ....protocol.parameters.sampling import SamplingParams
 
 _RULES = rules_of(SamplingParams)
 _OTHER_NAMES = other_names_in(SamplingParams)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from ....protocol.rules import MOST
-from ....protocol.sampling_rules import MAX_LOGPROBS
+from ....protocol.fields.rules import MOST
+from ....protocol.parameters.sampling_rules import MAX_LOGPROBS
 from .sampled import struct_of
 
 Count = Annotated[int, Meta(ge=1, le=MOST)]

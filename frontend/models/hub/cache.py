@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ....protocol.errors import PenstockError
-from ....protocol.model_file import read_model_settings
+from ....protocol.files.model_file import read_model_settings
 from ..model_names import HubName
 from .library import prepare_hub
 

@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ....protocol.cache_folder import caches_of_libraries
+from ....protocol.files.cache_folder import caches_of_libraries
 
 # The library writes ten megabytes at a time, and what came of a piece is lost with the connection.
 _PIECE_BYTES = 256 << 10

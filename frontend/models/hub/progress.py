@@ -6,7 +6,7 @@ Several threads report their bytes.
 import threading
 import time
 
-from ....protocol.sizes import size
+from ....protocol.files.sizes import size
 from ...console import logs
 from ...console.standard_error import StandardError
 

@@ -13,10 +13,10 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from ....protocol.cache_folder import cache_folder
 from ....protocol.errors import ConfigError, PenstockError
-from ....protocol.own_folder import own_folders
-from ...commands.survey import ask_survey
+from ....protocol.files.cache_folder import cache_folder
+from ....protocol.files.own_folder import own_folders
+from ...commands.shared.survey import ask_survey
 from ...text.convert_tokenizer import converted_before, remove_converted
 from ..known_models import nearest_model
 from ..model_names import HubName, hub_name

@@ -8,7 +8,7 @@ import os
 import re
 from typing import Any, NamedTuple
 
-from ....protocol.rules import shown
+from ....protocol.fields.rules import shown
 from ..model_names import HubName
 from .library import prepare_hub
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ....protocol.errors import ConfigError, ModelNotFoundError, PenstockError
-from ....protocol.sizes import size
-from ...commands.survey import ask_survey
+from ....protocol.files.sizes import size
+from ...commands.shared.survey import ask_survey
 from ...console import logs
 from ...text.convert_tokenizer import VOCABULARY_FILES
 from ..model_names import HubName

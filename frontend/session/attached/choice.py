@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from ....protocol.attach import ATTACH_PROTOCOL, Attach, Attached, Declined, daemon_socket
-from ....protocol.config import EngineConfig
 from ....protocol.errors import ConfigError, EngineDeadError, PenstockError
-from ....protocol.option_rules import CONNECTS
-from ....protocol.utf8 import names_in_utf8
+from ....protocol.files.utf8 import names_in_utf8
+from ....protocol.options.config import EngineConfig
+from ....protocol.options.option_rules import CONNECTS
 from ...console import logs
 from .connection import DaemonConnection
 from .patience import Patience

@@ -27,8 +27,8 @@ from ....protocol.attach import (
     is_own_user,
     peer,
 )
-from ....protocol.descriptors import said_in_words
 from ....protocol.errors import EngineDeadError, PenstockError, same_error
+from ....protocol.processes.descriptors import said_in_words
 from ....protocol.wire import Message
 
 _CONNECT_SECONDS = 5

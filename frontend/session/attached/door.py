@@ -8,7 +8,7 @@ from typing import Any
 
 from ....protocol.attach import Attached, WireConversation, WireRequest
 from ....protocol.errors import RequestError
-from ....protocol.sampling import SamplingParams
+from ....protocol.parameters.sampling import SamplingParams
 from ...requests.conversation_checks import check_conversation
 from ...requests.plain_types import plain
 from ...requests.prompts import Conversation, Params, ParsedPrompt, parse_prompts

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ....protocol.attach import AskAdapters, AskLoad, AskRender, AskUnload, Attached
-from ....protocol.config import EngineConfig
 from ....protocol.errors import AdapterError
+from ....protocol.options.config import EngineConfig
 from ....protocol.outputs import RequestOutput
 from ...requests.prompts import Conversation, Messages, check_template_options, check_tools
 from ..adapter_folder import adapter_folder

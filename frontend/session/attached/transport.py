@@ -25,9 +25,9 @@ from ....protocol.attach import (
     WireRequest,
     frame,
 )
-from ....protocol.beams import BeamSearchParams
 from ....protocol.errors import ClosedError, PenstockError, same_error
-from ....protocol.sampling import SamplingParams
+from ....protocol.parameters.beams import BeamSearchParams
+from ....protocol.parameters.sampling import SamplingParams
 from ....protocol.stats import Stats
 from ..transport import CLOSED_MEANWHILE, Transport
 from .connection import DaemonConnection, DaemonMessage

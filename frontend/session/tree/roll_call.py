@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from ....protocol.heartbeat import Heartbeats, Ping
-from ....protocol.sockets import Outbox
+from ....protocol.processes.heartbeat import Heartbeats, Ping
+from ....protocol.processes.sockets import Outbox
 
 _FIRST_LOOK, _LONGEST_LOOK = 0.0005, 0.05  # seconds until an answer is looked for
 _STOPPED_SECONDS = 0.5  # that somebody who is stopped may need to be resumed

@@ -12,7 +12,6 @@ from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 
 from ....protocol.adapter_messages import LoraAnswer
-from ....protocol.config import EngineConfig
 from ....protocol.errors import ClosedError, EngineDeadError, PenstockError, same_error
 from ....protocol.messages import (
     Abort,
@@ -23,6 +22,7 @@ from ....protocol.messages import (
     Prompt,
     request_and_sample,
 )
+from ....protocol.options.config import EngineConfig
 from ....protocol.stats import Stats, StatsQuery
 from ...models.model_files import ModelFiles
 from ...requests.pending_request import PendingRequest

@@ -12,9 +12,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from ....protocol.cache_folder import caches_of_libraries
-from ....protocol.config import EngineConfig
-from ....protocol.descriptors import require_descriptors
 from ....protocol.errors import (
     ChildFailure,
     ChildTraceback,
@@ -24,12 +21,15 @@ from ....protocol.errors import (
     PenstockError,
     raised_by,
 )
-from ....protocol.heartbeat import Heartbeats
-from ....protocol.launch import Launch
+from ....protocol.files.cache_folder import caches_of_libraries
 from ....protocol.messages import FrontendInbox, MemoryPlan, Notice, Ready, Stop
-from ....protocol.process import ChildProcess, end_children, open_log, start_child, wait_for_ends
-from ....protocol.runtime_directory import RuntimeDirectory
-from ....protocol.sockets import Inbox, Outbox
+from ....protocol.options.config import EngineConfig
+from ....protocol.processes.descriptors import require_descriptors
+from ....protocol.processes.heartbeat import Heartbeats
+from ....protocol.processes.launch import Launch
+from ....protocol.processes.process import ChildProcess, end_children, open_log, start_child, wait_for_ends
+from ....protocol.processes.runtime_directory import RuntimeDirectory
+from ....protocol.processes.sockets import Inbox, Outbox
 from ....protocol.start_progress import StartProgress
 from ...console import logs
 from ...console.progress import StartBar

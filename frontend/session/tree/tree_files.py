@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from ....protocol.config import EngineConfig
 from ....protocol.errors import ConfigError
-from ....protocol.places import reason
-from ....protocol.trace import Trace
+from ....protocol.files.user_folders import reason
+from ....protocol.options.config import EngineConfig
+from ....protocol.processes.trace import Trace
 from ...beside import new_file, replaceable, status_of, take_name
 from ...text.convert_tokenizer import VOCABULARY_FILES
 

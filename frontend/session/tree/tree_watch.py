@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ....protocol.errors import EngineDeadError
-from ....protocol.heartbeat import HeartbeatLine
+from ....protocol.processes.heartbeat import HeartbeatLine
 from .vital_signs import Chance, Process, Progress, is_stopped
 from .watchdog import Timer
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from ....protocol.errors import ConfigError
-from ....protocol.model_file import read_model_file
-from ....protocol.rules import shown
+from ....protocol.fields.rules import shown
+from ....protocol.files.model_file import read_model_file
 from .charsmap import Charsmap
 from .pieces import check_length
 from .wire_format import Field, fields

@@ -16,8 +16,8 @@ from tokenizers import AddedToken, Regex, decoders, normalizers, pre_tokenizers
 from tokenizers.models import BPE
 
 from ....protocol.errors import ConfigError
-from ....protocol.model_file import read_model_file, read_model_settings
-from ....protocol.rules import shown
+from ....protocol.fields.rules import shown
+from ....protocol.files.model_file import read_model_file, read_model_settings
 from ..byte_level import CHARACTER_OF_BYTE
 from .merges import merges
 from .pieces import check_length

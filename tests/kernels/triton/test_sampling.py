@@ -13,7 +13,7 @@ from penstock.kernels.reference.choice import BEST, OF_ALL, OF_TOP_K, OF_TOP_P
 from penstock.kernels.reference.race import choose_on_device
 from penstock.kernels.reference.uniform import exponential
 from penstock.kernels.sampling_columns import NO_ROW, NOT_FINITE, NOTHING_LEFT, DeviceDraws, DeviceMask
-from penstock.protocol.sampling import SamplingParams
+from penstock.protocol.parameters.sampling import SamplingParams
 
 # Infinities are meant; numpy, in which kernels are interpreted, warns of them.
 pytestmark = [

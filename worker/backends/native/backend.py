@@ -13,7 +13,7 @@ from ....kernels.cpu.library import Library, LibraryError
 from ....kernels.cpu.operations import NativeOperations
 from ....kernels.cpu.weights import DEFAULT_GROUP_SIZE
 from ....protocol.errors import ConfigError
-from ....protocol.trace import Trace
+from ....protocol.processes.trace import Trace
 from ...kv.kv_cache import KVShape, NativeKVCache
 from ...models.config import ModelConfig
 from ...models.decoder import Decoder

@@ -11,9 +11,9 @@ import numpy
 import torch
 
 from ....kernels.cpu.decode import Decode, Parameters, Slots
-from ....protocol.faults import point
 from ....protocol.messages import FailedRow, StepPlan, StepResult, column, values
-from ....protocol.trace import Trace
+from ....protocol.processes.faults import point
+from ....protocol.processes.trace import Trace
 from ...kv.kv_cache import AnyKVCache
 from ...parallel import Parallel
 from ...sampler import FAULTS

@@ -14,7 +14,7 @@ from ....kernels.triton.sampling.race import choose
 from ....kernels.triton.switches import FUSED_PRODUCTS, GRAPHS, UNPROVEN
 from ....kernels.triton.unproven.operations import UnprovenOperations
 from ....protocol.errors import ConfigError
-from ....protocol.trace import Trace
+from ....protocol.processes.trace import Trace
 from ...kv.kv_cache import DeviceKVCache, KVShape
 from ...models.decoder import Decoder
 from ...parallel import Parallel

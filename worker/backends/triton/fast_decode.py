@@ -10,9 +10,9 @@ from collections.abc import Callable
 import numpy
 import torch
 
-from ....protocol.faults import point
 from ....protocol.messages import StepPlan, StepResult, column
-from ....protocol.trace import Trace
+from ....protocol.processes.faults import point
+from ....protocol.processes.trace import Trace
 from ...device import HostCopy
 from ...kv.kv_cache import DeviceKVCache
 from ...sampler import Sample, SamplingRows

@@ -16,7 +16,7 @@ import torch
 from ....kernels import triton
 from ....protocol.adapter_messages import NO_ADAPTER
 from ....protocol.messages import mask_bytes
-from ....protocol.sampling import SamplingParams
+from ....protocol.parameters.sampling import SamplingParams
 from ...kv.kv_cache import AnyKVCache
 from ...models.load import Model
 from ...parallel import Parallel

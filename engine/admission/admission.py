@@ -1,0 +1,127 @@
+"""Admits waiting sequences to a step, and chooses who is preempted for a sequence that has waited too long."""
+
+import time
+from collections import deque
+
+from ...protocol.messages import SequenceEnded
+from ..memory.cache import Cache, Found
+from ..request import Sequence
+from ..running import RunningBatch
+from ..stats import Counters
+from ..step import ScheduledStep, new_slot
+from .limits import Demand, FreeBlocks, Limits, StepLoad, gates
+from .queue import WaitingQueue, victim
+
+
+class Admission:
+    def __init__(
+        self,
+        limits: Limits,
+        waiting: WaitingQueue,
+        running: RunningBatch,
+        cache: Cache,
+        in_flight: deque[ScheduledStep],
+        counters: Counters,
+    ) -> None:
+        self._max_num_batched_tokens = limits.max_num_batched_tokens
+        self._most_long = limits.max_long
+        self._waiting = waiting
+        self._running = running
+        self._cache = cache
+        self._in_flight = in_flight
+        self._counters = counters
+        self._gates = gates(limits)
+        self._free_blocks = FreeBlocks(limits.static_decode_blocks)
+
+    def load(self, step: ScheduledStep) -> StepLoad:
+        prompts = self._running.prefilling
+        return StepLoad(
+            num_running=len(self._running),
+            num_free=self._cache.num_free,
+            tokens_left=self._max_num_batched_tokens - sum(step.num_tokens),
+            num_prompts=len(prompts),
+            num_long=sum(sequence.is_long for sequence in prompts),
+            prompt_blocks=sum(len(sequence.block_ids) for sequence in prompts),
+        )
+
+    def admit(self, step: ScheduledStep, load: StepLoad) -> None:
+        """Admit waiting sequences in order until one has to wait. None may overtake it, so none starves."""
+        while self._waiting and load.tokens_left and self._running.has_free_slot:
+            sequence = self.next(load)
+            if sequence is None or self.is_in_flight(sequence):
+                return
+            if self._cache.blocks_for(sequence.num_known) > self._cache.num_blocks:
+                self.end_outgrown(sequence)  # the token that no longer fits was in flight when it was preempted
+                continue
+            found = self._cache.match(sequence)
+            demand = self.demand(sequence, found)
+            if not self.admits(demand, load):
+                return
+            self._waiting.pop(sequence)
+            load.take(demand, self._enter(sequence, found, step, load.tokens_left))
+
+    def is_in_flight(self, sequence: Sequence) -> bool:
+        """A preempted sequence may enter a slot again only when no step in flight still brings a token of it."""
+        return sequence.was_preempted and self.is_awaited(sequence)
+
+    def is_awaited(self, sequence: Sequence) -> bool:
+        return any(sequence in step.rows for step in self._in_flight)
+
+    def _enter(self, sequence: Sequence, found: Found, step: ScheduledStep, budget: int) -> int:
+        """Admit the sequence and plan its first chunk; returns the chunk's number of tokens."""
+        if sequence.start_time is None:
+            self._count_start(sequence, len(found) * self._cache.block_size)
+        sequence.prompt_logprobs_to_skip = sequence.prompt_logprobs_sent
+        self._running.enter(sequence, found)
+        new = new_slot(sequence, self._cache.rotation_start(sequence))
+        num_tokens = self._running.advance(sequence, budget)
+        step.add_new(sequence, num_tokens, new)
+        return num_tokens
+
+    def _count_start(self, sequence: Sequence, num_cached: int) -> None:
+        sequence.start_time = time.time()
+        if sequence.request.num_cached is None:  # later samples find what their siblings have computed
+            sequence.request.num_cached = num_cached
+        self._counters.prompt_tokens += sequence.num_prompt
+        self._counters.cached_tokens += num_cached
+
+    def end_outgrown(self, sequence: Sequence) -> None:
+        """End a sequence that alone fills the whole pool, once all its tokens are here: timing must not matter."""
+        if self.is_awaited(sequence):
+            return
+        message = self._cache.outgrown(sequence.num_known)
+        sequence.decoding.end(sequence, SequenceEnded(sequence.id, "error", error_code=429, error_msg=message))
+
+    def next(self, load: StepLoad) -> Sequence | None:
+        """The sequence to admit next; it stays in the queue."""
+        return self._waiting.first(including_long=self._most_long is None or load.num_long < self._most_long)
+
+    def demand(self, sequence: Sequence, found: Found) -> Demand:
+        num_blocks = self._cache.blocks_for(sequence.num_known)
+        num_left = sequence.num_known - len(found) * self._cache.block_size
+        return Demand(sequence, num_left, num_blocks, self._cache.blocks_taken(num_blocks, found))
+
+    def admits(self, demand: Demand, load: StepLoad) -> bool:
+        return all(gate.admits(demand, load) for gate in self._gates)
+
+    def overdue(self, step: ScheduledStep) -> Sequence | None:
+        """The next sequence, if its client has nothing running and has waited long for a slot or for blocks."""
+        self._waiting.num_steps = step.number
+        if not self._waiting.may_be_overdue:
+            return None
+        load = self.load(step)
+        sequence = self.next(load)
+        if sequence is None or not self._waiting.is_overdue(sequence):
+            return None
+        demand = self.demand(sequence, self._cache.match(sequence))
+        has_room = self._running.has_free_slot and self._free_blocks.admits(demand, load)
+        return None if has_room else sequence
+
+    def to_give_way(self, waiting: Sequence) -> Sequence | None:
+        """The running sequence to preempt for a waiting one: of no higher priority, and not its client's only one."""
+        running = [
+            sequence
+            for sequence in self._running.decoding + self._running.prefilling
+            if sequence.is_running and sequence.client.num_running > 1 and sequence.order[0] >= waiting.order[0]
+        ]
+        return victim(running) if running else None

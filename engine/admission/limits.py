@@ -1,0 +1,215 @@
+"""The limits of this engine, and the gates that a waiting sequence must pass to be admitted to a step.
+
+A gate is a small class with one question; each implements one option and is in the list only when that option is set.
+Refusals of requests that can never be served are a table likewise, one row each.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from ...protocol.messages import MemoryPlan, values
+from ...protocol.options.config import EngineConfig
+from ..request import Request, Sequence
+
+# A prompt is long from this share of the context on, if long ones are limited and no threshold is set.
+_LONG_SHARE = 0.04
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    num_blocks: int
+    block_size: int
+    max_model_len: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    num_cpu_blocks: int = 0  # in the second tier, in CPU memory
+    static_decode_blocks: int = 2
+    kv_cache_ratio: float | None = None
+    enable_chunked_prefill: bool = True
+    max_num_partial_prefills: int | None = None
+    max_long_partial_prefills: int | None = None
+    long_prefill_token_threshold: int | None = None
+    stretches: tuple[int, ...] = ()  # lengths that positions are rotated for, if there are several
+    vocab_size: int = 2**31
+
+    @classmethod
+    def settled(cls, config: EngineConfig, plan: MemoryPlan) -> "Limits":
+        """The options, with defaults for the device where they are unset."""
+        num_seqs, num_tokens = config.step_limits(plan.device)
+        return cls(
+            num_blocks=plan.num_blocks,
+            block_size=config.block_size,
+            max_model_len=plan.max_model_len,
+            max_num_seqs=num_seqs,
+            max_num_batched_tokens=num_tokens,
+            num_cpu_blocks=plan.num_cpu_blocks,
+            static_decode_blocks=config.static_decode_blocks,
+            kv_cache_ratio=config.kv_cache_ratio,
+            enable_chunked_prefill=config.enable_chunked_prefill,
+            max_num_partial_prefills=config.max_num_partial_prefills,
+            max_long_partial_prefills=config.max_long_partial_prefills,
+            long_prefill_token_threshold=config.long_prefill_token_threshold,
+            stretches=tuple(plan.stretches),
+            vocab_size=plan.vocab_size,
+        )
+
+    @property
+    def num_slots(self) -> int:
+        """At most one sequence per token of the budget: every running sequence must get a token into every step."""
+        return min(self.max_num_seqs, self.max_num_batched_tokens)
+
+    @property
+    def last_token(self) -> int:
+        return self.vocab_size - 1
+
+    @property
+    def max_long(self) -> int | None:
+        """How many long prompts may be computed at once; None: any number."""
+        if self.max_long_partial_prefills is None and self.long_prefill_token_threshold is not None:
+            return 1
+        return self.max_long_partial_prefills
+
+    def is_long(self, num_prompt: int) -> bool:
+        threshold = self.long_prefill_token_threshold or int(self.max_model_len * _LONG_SHARE)
+        return self.max_long is not None and num_prompt > threshold
+
+    def refusal(self, request: Request) -> str | None:
+        """Why a request can never be served, in a sentence."""
+        for is_wrong, sentence in _REFUSALS:
+            if is_wrong(self, request):
+                return sentence.format(limits=self, request=request)
+        return None
+
+
+def _has_foreign_tokens(limits: Limits, request: Request) -> bool:
+    packed = request.prompt.token_ids
+    if len(packed) % 4:
+        return True
+    token_ids = values(packed)
+    return min(token_ids) < 0 or max(token_ids) >= limits.vocab_size
+
+
+# The front end has checked most of this before; but a worker must never be told to compute what it can't.
+_REFUSALS: tuple[tuple[Callable[[Limits, Request], bool], str], ...] = (
+    (
+        lambda limits, request: request.num_prompt == 0,
+        "The prompt is empty: it has no tokens.",
+    ),
+    (
+        _has_foreign_tokens,
+        "The prompt holds something that is no token of the vocabulary (0 to {limits.last_token}).",
+    ),
+    (
+        lambda limits, request: request.num_prompt >= limits.max_model_len,
+        "The prompt has {request.num_prompt:,} tokens, and max_model_len={limits.max_model_len:,} must hold it and at "
+        "least one output token. Shorten it or raise max_model_len.",
+    ),
+    (
+        lambda limits, request: request.max_total <= request.num_prompt,
+        "max_length={request.max_total:,} leaves no token after a prompt of {request.num_prompt:,}.",
+    ),
+    (
+        lambda limits, request: request.num_prompt > limits.num_blocks * limits.block_size,
+        "The prompt has {request.num_prompt:,} tokens, and the KV cache holds {limits.num_blocks:,} blocks of "
+        "{limits.block_size}. Shorten it or raise kv_cache_memory.",
+    ),
+    (
+        lambda limits, request: (
+            not limits.enable_chunked_prefill and request.num_prompt > limits.max_num_batched_tokens
+        ),
+        "The prompt has {request.num_prompt:,} tokens, and without chunked prefill a step takes "
+        "max_num_batched_tokens={limits.max_num_batched_tokens:,}. Shorten it, raise that, or leave "
+        "enable_chunked_prefill on.",
+    ),
+)
+
+
+# --- gates ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Demand:
+    """What admitting a sequence would take."""
+
+    sequence: Sequence
+    num_left: int  # tokens to compute
+    num_blocks: int  # of its whole table
+    blocks_taken: int  # how many of these come from the free list
+
+
+@dataclass(slots=True)
+class StepLoad:
+    """What the step being planned holds so far."""
+
+    num_running: int
+    num_free: int  # blocks
+    tokens_left: int
+    num_prompts: int  # being computed: unfinished when the step began, or admitted to it
+    num_long: int  # among them
+    prompt_blocks: int  # that these prompts hold
+
+    def take(self, demand: Demand, num_tokens: int) -> None:
+        self.num_running += 1
+        self.num_free -= demand.blocks_taken
+        self.tokens_left -= num_tokens
+        self.num_prompts += 1
+        self.num_long += demand.sequence.is_long
+        self.prompt_blocks += demand.num_blocks
+
+
+class Gate(Protocol):
+    def admits(self, demand: Demand, load: StepLoad) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class FreeBlocks:
+    """Enough blocks are free for it, and some more for every running sequence, so that none is soon preempted."""
+
+    static_decode_blocks: int
+
+    def admits(self, demand: Demand, load: StepLoad) -> bool:
+        reserve = self.static_decode_blocks * (load.num_running + 1) if load.num_running else 0
+        return demand.blocks_taken + reserve <= load.num_free
+
+
+@dataclass(frozen=True, slots=True)
+class PromptShare:
+    """Prompts being computed hold at most a share of the pool; one alone may hold more."""
+
+    most_blocks: int
+
+    def admits(self, demand: Demand, load: StepLoad) -> bool:
+        return load.num_prompts == 0 or load.prompt_blocks + demand.num_blocks <= self.most_blocks
+
+
+@dataclass(frozen=True, slots=True)
+class PartialPrefills:
+    """At most so many prompts are computed at once."""
+
+    most: int
+
+    def admits(self, demand: Demand, load: StepLoad) -> bool:
+        return load.num_prompts < self.most
+
+
+@dataclass(frozen=True, slots=True)
+class WholePrompts:
+    """A prompt is computed in one step; only a preempted history that is longer than a step is split."""
+
+    max_num_batched_tokens: int
+
+    def admits(self, demand: Demand, load: StepLoad) -> bool:
+        return demand.num_left <= load.tokens_left or demand.num_left > self.max_num_batched_tokens
+
+
+def gates(limits: Limits) -> list[Gate]:
+    """The gates of the options that are set. Slots enforce max_num_seqs, and lanes the limit of long prompts."""
+    chosen: list[Gate] = [FreeBlocks(limits.static_decode_blocks)]
+    if limits.kv_cache_ratio is not None:
+        chosen.append(PromptShare(int(limits.kv_cache_ratio * limits.num_blocks)))
+    if limits.max_num_partial_prefills is not None:
+        chosen.append(PartialPrefills(limits.max_num_partial_prefills))
+    if not limits.enable_chunked_prefill:
+        chosen.append(WholePrompts(limits.max_num_batched_tokens))
+    return chosen

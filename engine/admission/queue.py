@@ -1,0 +1,172 @@
+"""The waiting queue: ordered by priority, and within one priority, clients take turns.
+
+The next slot goes to the client with the fewest running sequences, among equals to the one whose last turn is longest
+ago. A new client stands behind all that wait except the one admitted last. So a client with one request waits for at
+most one admission of each other client, however many requests those have, and all get an equal share of the slots.
+With one client, it is first come, first served.
+"""
+
+import heapq
+from collections.abc import Iterable
+from weakref import WeakValueDictionary
+
+from ..request import Sequence
+from .client import Client, QueuePosition
+
+_FEW = 16
+
+
+class ClientHeap:
+    """The clients with a sequence in one lane, by the position of its first one.
+
+    Positions change. A client's entry is never later than its position, and is renewed when it comes up.
+    """
+
+    def __init__(self, *, is_long: bool) -> None:
+        self._is_long = is_long
+        self._heap: list[tuple[QueuePosition, Client]] = []
+        self._listed: dict[Client, QueuePosition] = {}  # the valid entry of each client; others in the heap are stale
+
+    def __len__(self) -> int:
+        return len(self._listed)
+
+    def note(self, client: Client) -> None:
+        """The client's position may have become an earlier one."""
+        if (sequence := client.lanes[self._is_long].first()) is not None:
+            position = client.position(sequence)
+            if client not in self._listed or position < self._listed[client]:
+                self._list(position, client)
+
+    def forget(self, client: Client) -> None:
+        """No sequence of the client waits in this lane any more."""
+        self._listed.pop(client, None)
+
+    def clear(self) -> None:
+        self._heap, self._listed = [], {}
+
+    def first(self) -> Sequence | None:
+        while self._heap:
+            listed, client = self._heap[0]
+            if self._listed.get(client) != listed:
+                heapq.heappop(self._heap)
+                continue
+            sequence = client.lanes[self._is_long].first()
+            if sequence is not None and client.position(sequence) == listed:
+                return sequence
+            heapq.heappop(self._heap)
+            self.forget(client)
+            self.note(client)
+        return None
+
+    def _list(self, position: QueuePosition, client: Client) -> None:
+        self._listed[client] = position
+        heapq.heappush(self._heap, (position, client))
+        if len(self._heap) > 2 * len(self._listed) + _FEW:
+            self._heap = [(position, client) for client, position in self._listed.items()]
+            heapq.heapify(self._heap)
+
+
+# A client with nothing running waits this many steps; then the client with the most running sequences gives up a slot.
+PATIENCE_STEPS = 8
+
+
+class WaitingQueue:
+    def __init__(self) -> None:
+        self.num_steps = 0  # the scheduler's count
+        self._clients: WeakValueDictionary[str, Client] = WeakValueDictionary()  # all with a request in the engine
+        self._waiting: dict[Client, None] = {}  # those with a waiting sequence
+        self._turns = (ClientHeap(is_long=False), ClientHeap(is_long=True))  # used while several clients wait
+        self._num_waiting = 0
+        self._num_admitted = 0
+
+    def __len__(self) -> int:
+        return self._num_waiting
+
+    def client(self, name: str) -> Client:
+        """The client of that name, which lives as long as one of its requests."""
+        if (client := self._clients.get(name)) is None:
+            client = self._clients[name] = Client(self._reorder)
+        return client
+
+    def push(self, sequence: Sequence) -> None:
+        client = sequence.request.client
+        client.lanes[sequence.is_long].push(sequence)
+        sequence.is_waiting = True
+        self._num_waiting += 1
+        client.num_waiting += 1
+        if client.num_waiting == 1:
+            self._join(client)
+        elif len(self._waiting) > 1:
+            self._turns[sequence.is_long].note(client)
+
+    def first(self, *, including_long: bool = True) -> Sequence | None:
+        """The next sequence to admit; it stays in the queue."""
+        if len(self._waiting) == 1:
+            return next(iter(self._waiting)).first(including_long=including_long)
+        heads = [turns.first() for turns in self._turns[: 1 + including_long]]
+        return min(filter(None, heads), key=lambda sequence: sequence.client.position(sequence), default=None)
+
+    def pop(self, sequence: Sequence) -> None:
+        """Remove the sequence that `first` returned, which is being admitted."""
+        self._num_admitted += 1
+        self.end_turn(sequence.request.client)
+        self.leave(sequence)
+
+    def end_turn(self, client: Client) -> None:
+        """Move the client behind all others: it has had its turn."""
+        client.turn = 2 * self._num_admitted + 1
+
+    def leave(self, sequence: Sequence) -> None:
+        """Remove a sequence from the queue."""
+        sequence.is_waiting = False
+        self._num_waiting -= 1
+        client = sequence.request.client
+        client.num_waiting -= 1
+        lane = client.lanes[sequence.is_long]
+        lane.leave()
+        if not lane:
+            self._turns[sequence.is_long].forget(client)
+            if not client.num_waiting:
+                self._quit(client)
+
+    @property
+    def may_be_overdue(self) -> bool:
+        """A quick test: False in the usual case that the only waiting client has something running."""
+        return len(self._waiting) > 1 or any(not client.num_running for client in self._waiting)
+
+    def is_overdue(self, sequence: Sequence) -> bool:
+        """Whether its client has waited long with nothing running."""
+        client = sequence.request.client
+        return client.num_running == 0 and self.num_steps - client.waits_since >= PATIENCE_STEPS
+
+    def _join(self, client: Client) -> None:
+        client.turn = max(client.turn, 2 * self._num_admitted)
+        client.waits_since = self.num_steps
+        self._waiting[client] = None
+        if len(self._waiting) == 2:
+            for each in self._waiting:
+                self._note(each)
+        elif len(self._waiting) > 2:
+            self._note(client)
+
+    def _quit(self, client: Client) -> None:
+        del self._waiting[client]
+        if len(self._waiting) == 1:
+            for turns in self._turns:
+                turns.clear()
+
+    def _reorder(self, client: Client) -> None:
+        """The client has given back a slot, so it may come before others now."""
+        if client.num_running == 0:
+            client.waits_since = self.num_steps
+        if len(self._waiting) > 1:
+            self._note(client)
+
+    def _note(self, client: Client) -> None:
+        for turns in self._turns:
+            turns.note(client)
+
+
+def victim(running: Iterable[Sequence]) -> Sequence:
+    """The sequence to preempt: the youngest of the client with the most running, at the lowest priority."""
+    return max(running, key=lambda sequence: (sequence.order[0], sequence.client.num_running, sequence.order))

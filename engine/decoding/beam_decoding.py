@@ -1,0 +1,193 @@
+"""Carries out what beam searches decide: forks beams, continues or drops them, and publishes the best as samples.
+
+To the scheduler a beam is a sequence like any other; the differences are handled here. A beam's next token is decided
+when all beams of its search have returned candidates, so it is never planned ahead, and while it waits it can give up
+its slot and blocks without losing anything. Beams that continue one parent share its full blocks and copy the last
+one. If there is no free slot or block for a new beam, it waits like a preempted sequence and recomputes what is not
+cached. `beams.py` does the choosing.
+"""
+
+from array import array
+
+import msgspec
+
+from ...protocol.messages import Candidates, SequenceEnded, request_and_sample
+from ...protocol.parameters.beams import BeamSearchParams
+from ..admission.queue import WaitingQueue
+from ..memory.cache import Cache
+from ..publisher import Publisher
+from ..request import Request, Sequence
+from ..running import RunningBatch
+from ..stats import Counters
+from ..step import ScheduledStep
+from .beams import BeamSearch, Continuation, Hypothesis
+from .strategy import DecodingStrategy
+
+
+class BeamDecoding(DecodingStrategy):
+
+    def __init__(
+        self,
+        sequences: dict[int, Sequence],
+        cache: Cache,
+        running: RunningBatch,
+        waiting: WaitingQueue,
+        publisher: Publisher,
+        counters: Counters,
+    ) -> None:
+        self._sequences = sequences
+        self._cache = cache
+        self._running = running
+        self._waiting = waiting
+        self._publisher = publisher
+        self._counters = counters
+        self._searches: dict[int, BeamSearch] = {}  # by request
+        # Kept until the next plan: beams whose newest token no worker knows yet, and new beams with their parents.
+        self._continued: list[Sequence] = []
+        self._unborn: dict[Sequence, Sequence] = {}
+
+    def begin(self, request: Request, params: BeamSearchParams, arrival: int, is_long: bool) -> Sequence:
+        """Create the sequence that computes the prompt; it is the only beam until its candidates are here."""
+        search = BeamSearch(request, params)
+        self._searches[request.prompt.request_id] = search
+        beam = Sequence(request, 0, arrival, is_long)
+        beam.decoding = self
+        beam.search, search.order = search, beam.order
+        search.beams[beam] = 0.0
+        return beam
+
+    def beam_for(self, sample: int) -> Sequence | None:
+        """Any beam of the search that this sample of a request will come from."""
+        search = self._searches.get(request_and_sample(sample)[0])
+        return next(iter(search.beams)) if search is not None else None
+
+    def waits(self, beam: Sequence) -> bool:
+        return beam.num_computed >= beam.num_known
+
+    def num_candidates(self, beam: Sequence) -> int:
+        return 0 if beam.search is None else beam.search.num_candidates
+
+    def holds_others(self, beam: Sequence) -> bool:
+        """Beams of a search wait for one another."""
+        return beam.search is not None and beam.search.num_born > 0
+
+    def is_idle(self, beam: Sequence) -> bool:
+        """Whether it needs neither slot nor blocks: its candidates are here, or the next plan forks it."""
+        return beam.search is not None and (beam.search.has_heard(beam) or beam in self._unborn)
+
+    def give_way(self, beam: Sequence) -> None:
+        if beam.search is not None:
+            beam.search.preemptions += 1
+        if not self.is_idle(beam):
+            self._waiting.push(beam)
+
+    # --- results ----------------------------------------------------------------------------------------------------
+
+    def hear(self, beam: Sequence, candidates: Candidates, forward_time: float) -> None:
+        """Take in the candidates of a beam. The last beam of a search to be heard decides its next step."""
+        search = beam.search
+        if beam.has_ended or search is None:
+            return
+        if beam.is_waiting:  # it was preempted while this was in flight
+            self._waiting.leave(beam)
+        if not search.hear(beam, candidates):
+            return
+        continuations = search.decide()
+        if search.is_over:
+            self._publish(search, forward_time, None)
+        elif self._cache.blocks_for(search.length) > self._cache.num_blocks:
+            message = self._cache.outgrown(search.length)
+            self._publish(search, forward_time, SequenceEnded(beam.id, "error", error_code=429, error_msg=message))
+        else:
+            self._follow(search, continuations)
+
+    def _follow(self, search: BeamSearch, continuations: list[Continuation]) -> None:
+        """The first continuation of each parent takes over its sequence; further ones become new beams."""
+        parents = {continuation.parent for continuation in continuations}
+        for beam in search.beams:
+            if beam not in parents:
+                self._leave(beam)
+        unused = iter(sorted(set(range(search.params.beam_width)) - {parent.sample for parent in parents}))
+        following: dict[Sequence, float] = {}
+        for parent, _, total in continuations:
+            beam = parent
+            if parent in following:
+                beam = _copy(search, parent, next(unused))
+                self._sequences[beam.id] = beam
+                self._unborn[beam] = parent
+            following[beam] = total
+        for beam, continuation in zip(following, continuations, strict=True):
+            beam.output.append(continuation.token)
+            beam.num_known += 1
+            if beam.is_running:
+                self._continued.append(beam)
+            elif beam not in self._unborn:
+                self._waiting.push(beam)
+        search.beams = following
+
+    # --- planning ---------------------------------------------------------------------------------------------------
+
+    def plan(self, step: ScheduledStep) -> None:
+        """Add forks and decided tokens to the step; called after blocks have been made free."""
+        for beam, parent in self._unborn.items():
+            if beam.has_ended:
+                continue
+            if parent.is_running and self._running.has_free_slot and self._cache.num_free:
+                copied = self._cache.fork(parent, beam)
+                self._running.join(beam)
+                step.fork(parent, beam, copied)
+                self._continued.append(beam)
+            else:
+                self._waiting.push(beam)
+        for beam in self._continued:
+            if beam.is_running:  # else it was preempted meanwhile, and its history is sent when it is admitted again
+                step.decide(beam)
+        self._unborn, self._continued = {}, []
+
+    # --- ends -------------------------------------------------------------------------------------------------------
+
+    def end(self, beam: Sequence, ended: SequenceEnded) -> None:
+        """End the whole search, which was aborted or has a failed beam; the samples keep what there is."""
+        if beam.search is not None:
+            self._publish(beam.search, 0.0, ended)
+
+    def _publish(self, search: BeamSearch, forward_time: float, ended: SequenceEnded | None) -> None:
+        """Publish and end all samples at once; `forward_time` is that of the step which brings them."""
+        del self._searches[search.request.prompt.request_id]
+        best = search.best()
+        beam = next(iter(search.beams))
+        silent_time = max(each.silent_time for each in search.beams) - forward_time
+        for each in search.beams:
+            self._leave(each)
+        for number in range(search.params.beam_width):
+            hypothesis = best[number] if number < len(best) else Hypothesis(array("i"), None, "length", None)
+            sample = Sequence(search.request, number, 0, False)
+            sample.start_time, sample.silent_time = beam.start_time, silent_time
+            sample.untold_preemptions = 0 if number else search.preemptions
+            if hypothesis.output:
+                self._publisher.run(sample, hypothesis.output)
+            self._counters.generated_tokens += len(hypothesis.output)
+            own = ended or SequenceEnded(0, hypothesis.finish_reason, hypothesis.stop_reason)
+            self._publisher.end(sample, msgspec.structs.replace(own, sequence_id=sample.id, score=hypothesis.score))
+
+    def _leave(self, beam: Sequence) -> None:
+        beam.has_ended = True
+        del self._sequences[beam.id]
+        if beam.is_running:
+            self._running.leave(beam, beam.num_findable_tokens)
+        elif beam.is_waiting:
+            self._waiting.leave(beam)
+
+
+def _copy(search: BeamSearch, parent: Sequence, sample: int) -> Sequence:
+    """A beam with the parent's history, and no slot and blocks yet."""
+    beam = Sequence(parent.request, sample, 0, parent.is_long)
+    beam.decoding, beam.search = parent.decoding, search
+    # Orders it after the request's first beam and before any later request; unique, though sample numbers recur.
+    search.num_born += 1
+    beam.order = (*search.order, search.num_born)
+    beam.output = array("i", parent.output)
+    beam.num_known = parent.num_known
+    beam.output_keys, beam.stretch = list(parent.output_keys), parent.stretch
+    beam.start_time, beam.silent_time = parent.start_time, parent.silent_time
+    return beam

@@ -1,0 +1,90 @@
+"""How a sequence gets its tokens: freely, within a grammar (`guided_decoding.py`), or as a beam (`beam_decoding.py`).
+
+The scheduler plans every sequence alike and asks its strategy only where they differ. Speculative decoding or prompts
+with media would be further classes with the same few methods.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+
+from ...protocol.messages import SequenceEnded, StepResult, values
+from ..admission.queue import WaitingQueue
+from ..publisher import Publisher
+from ..request import Sequence
+from ..running import RunningBatch
+from ..step import ScheduledStep
+
+Take = Callable[[ScheduledStep, Sequence, int], None]
+Waits = Callable[[Sequence], bool]
+
+
+class DecodingStrategy(ABC):
+    # Takes the token that a step has sampled; None if appending it is all, which the scheduler does by itself.
+    take: Take | None = None
+    # Whether the next step depends on a result that is not here yet; None if it never does.
+    waits: Waits | None = None
+
+    @abstractmethod
+    def give_way(self, sequence: Sequence) -> None:
+        """The sequence was preempted: put it in the queue, unless it must wait for something else first."""
+
+    @abstractmethod
+    def end(self, sequence: Sequence, ended: SequenceEnded) -> None:
+        """End the sequence, whatever its state. There is no other way out."""
+
+    def num_candidates(self, sequence: Sequence) -> int:
+        """How many candidates for the next token its row returns instead of sampling one."""
+        return 0
+
+    def holds_others(self, sequence: Sequence) -> bool:
+        """Whether running sequences wait for this one."""
+        return False
+
+
+class PlainDecoding(DecodingStrategy):
+    def __init__(
+        self, sequences: dict[int, Sequence], running: RunningBatch, waiting: WaitingQueue, publisher: Publisher
+    ) -> None:
+        self._sequences = sequences
+        self._running = running
+        self._waiting = waiting
+        self._publisher = publisher
+
+    def give_way(self, sequence: Sequence) -> None:
+        self._waiting.push(sequence)
+
+    def end(self, sequence: Sequence, ended: SequenceEnded) -> None:
+        sequence.has_ended = True
+        del self._sequences[sequence.id]
+        if sequence.is_running:
+            # Its last token was sampled but deliberately not computed, so surplus positions must not become findable.
+            self._running.leave(sequence, min(sequence.num_computed, sequence.num_known - 1))
+        elif sequence.is_waiting:
+            self._waiting.leave(sequence)
+        self._publisher.end(sequence, ended)
+
+
+def end_at(sequence: Sequence, token: int) -> SequenceEnded | None:
+    """The end of a sequence whose newest token ends it: an end token, or the last one it may have."""
+    if token in sequence.endings and sequence.num_known >= sequence.request.min_total:
+        return SequenceEnded(sequence.id, "stop", sequence.endings[token])
+    if sequence.num_known >= sequence.max_total:
+        return SequenceEnded(sequence.id, "length")
+    return None
+
+
+def repetitive(step: ScheduledStep, result: StepResult) -> Iterator[Sequence]:
+    """The sequences that this step's tokens end because the model repeats itself (`early_stop`).
+
+    That is: so many tokens in a row were as likely as the request's threshold. The worker reports this for each token
+    and the count is kept here, so that the other rows of a batch and the steps in flight make no difference.
+    """
+    certainty = values(result.certainty)
+    for row, is_certain in zip(certainty[::2], certainty[1::2], strict=True):
+        sequence = step.rows[row]
+        early_stop = sequence.params.early_stop
+        if early_stop is None or sequence.has_ended or sequence in step.dropped:
+            continue
+        sequence.num_certain = sequence.num_certain + 1 if is_certain else 0
+        if sequence.num_certain >= early_stop.window_size:
+            yield sequence

@@ -1,0 +1,227 @@
+"""One line of OpenAI's batch files: the request as the server's endpoints take it, and the answer as a line of output.
+
+The bodies are those of `penstock serve`, read and written by the same structs.
+"""
+
+import secrets
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from ....protocol.errors import RequestError
+from ....protocol.fields.decoding_fault import DecodingFault
+from ....protocol.fields.rules import shown
+from ....protocol.outputs import CompletionOutput, Logprob, LogprobsByToken, RequestOutput
+from ....protocol.parameters.sampling import SamplingParams
+from ...http.answers.errors import ApiError
+from ...http.answers.logprobs import Section, chat_logprobs, completion_logprobs, prompt_logprobs
+from ...http.answers.long_json import LongJson
+from ...http.endpoints.chat import choice_of
+from ...http.endpoints.completions import as_prompts
+from ...http.requests.conversation import as_messages, as_tools, template_options
+from ...http.requests.parameters import sampling_params
+from ...http.requests.tool_choice import ToolChoice
+from ...http.schemas.chat import ChatChoice, ChatCompletion, ChatRequest
+from ...http.schemas.completions import Completion, CompletionChoice, CompletionRequest
+from ...http.schemas.sampling import PromptDetails, Usage
+from ...requests.prompts import Conversation
+
+_KEYS = {"custom_id", "method", "url", "body"}
+_Request = ChatRequest | CompletionRequest
+
+
+@dataclass(slots=True)
+class BatchLine:
+    custom_id: str
+    url: str
+    body: _Request | ApiError  # or what is wrong with it
+    choice: ToolChoice = field(default_factory=lambda: ToolChoice(None))
+
+    @classmethod
+    def of(cls, value: Mapping[str, Any]) -> "BatchLine":
+        """Raises if there is no `custom_id` to which the answer would belong."""
+        custom_id, url = value.get("custom_id"), value.get("url")
+        if not isinstance(custom_id, str):
+            raise RequestError(f"custom_id={shown(custom_id)}: must be a text, by which its answer is known.")
+        try:
+            return cls(custom_id, str(url), _body(value))
+        except ApiError as error:
+            return cls(custom_id, str(url), error)
+
+    def asked(self, params: SamplingParams) -> tuple[Any, SamplingParams]:
+        """The prompt, a conversation or a refusal; and its parameters, over what holds for all."""
+        try:
+            if isinstance(self.body, ApiError):
+                raise self.body
+            if isinstance(self.body, ChatRequest):
+                return self._conversation(self.body, params)
+            return _prompt(self.body, params)
+        except (ApiError, RequestError) as error:
+            return RequestError(str(error)), params
+
+    def _conversation(self, body: ChatRequest, params: SamplingParams) -> tuple[Conversation, SamplingParams]:
+        if body.echo or body.continue_final_message or body.add_generation_prompt is False:
+            raise ApiError(400, "echo, continue_final_message and add_generation_prompt are not for batches.")
+        given = body.tool_choice
+        choice = given if isinstance(given, str) or given is None else given.function
+        self.choice = ToolChoice.of(choice, as_tools(body.tools))
+        options = template_options(body.chat_template_kwargs)
+        if body.reasoning_effort is not None:
+            options.setdefault("reasoning_effort", body.reasoning_effort)
+        own = sampling_params(
+            body,
+            params,
+            None,
+            max_tokens=body.max_completion_tokens or body.max_tokens,
+            logprobs=(body.top_logprobs or 0) if body.logprobs else None,
+            guided_decoding=self.choice.shape,
+            lora_name=body.lora_name,
+        )
+        tools = self.choice.tools
+        return Conversation(as_messages(body.messages), tools, body.chat_template, options), own
+
+    def answer(self, output: RequestOutput, model: str) -> str:
+        """A line of OpenAI's output file; `model` is the name where the body has none."""
+        body = self.body
+        if output.error_code != 200 and not isinstance(body, ApiError):
+            body = ApiError(output.error_code, output.error_msg or "")
+        if isinstance(body, ApiError):
+            return self._line(body.status, body.body)
+        json = LongJson()
+        name = body.model or model
+        if isinstance(body, ChatRequest):
+            return self._completed(self._chat_completion(body, output, name, json), json)
+        return self._completed(self._completion(body, output, name, json), json)
+
+    def _completed(self, completion: ChatCompletion | Completion, json: LongJson) -> str:
+        return self._line(200, b"".join(json.pieces(completion)))
+
+    def _line(self, status: int, body: bytes) -> str:
+        response = _Response(status, "req_" + secrets.token_hex(12), msgspec.Raw(body))
+        line = _Line("batch_req_" + secrets.token_hex(12), self.custom_id, response)
+        return msgspec.json.encode(line).decode() + "\n"
+
+    def _chat_completion(
+        self, body: ChatRequest, output: RequestOutput, model: str, json: LongJson
+    ) -> ChatCompletion:
+        call_parsers = self.choice.call_parsers(len(output.outputs))
+        choices: list[ChatChoice] = []
+        for answer in output.outputs:
+            if call_parsers is not None:
+                call_parsers[answer.index].take(answer)
+            if body.include_reasoning is False:
+                answer.reasoning_content = None
+            found = answer.logprobs
+            logprobs = None if found is None else chat_logprobs(found, body.top_logprobs or 0, json)
+            choices.append(choice_of(answer, logprobs))
+        completion = ChatCompletion(
+            id="chatcmpl-" + secrets.token_hex(12),
+            created=int(time.time()),
+            model=model,
+            choices=choices,
+            usage=_usage(output),
+        )
+        if output.prompt_logprobs is not None:
+            completion.prompt_logprobs = prompt_logprobs(filter(None, output.prompt_logprobs), json)
+        return completion
+
+    def _completion(
+        self, body: CompletionRequest, output: RequestOutput, model: str, json: LongJson
+    ) -> Completion:
+        return Completion(
+            id="cmpl-" + secrets.token_hex(12),
+            created=int(time.time()),
+            model=model,
+            choices=[_text(body, answer, json) for answer in output.outputs],
+            usage=_usage(output),
+        )
+
+
+def _text(body: CompletionRequest, answer: CompletionOutput, json: LongJson) -> CompletionChoice:
+    choice = CompletionChoice(
+        index=answer.index, text=answer.text, finish_reason=answer.finish_reason, stop_reason=answer.stop_reason
+    )
+    if answer.logprobs is not None:
+        choice.logprobs = completion_logprobs([Section(_Positions(answer.logprobs))], body.logprobs or 0, json)
+    return choice
+
+
+class _Response(msgspec.Struct):
+    status_code: int
+    request_id: str
+    body: msgspec.Raw
+
+
+class _Line(msgspec.Struct):
+    id: str
+    custom_id: str
+    response: _Response
+    error: None = None  # of requests that were never tried
+
+
+@dataclass(frozen=True, slots=True)
+class _Positions:
+    """Log-probabilities as objects, in the place of packed ones."""
+
+    positions: list[LogprobsByToken]
+
+    def __iter__(self) -> Iterator[LogprobsByToken]:
+        return iter(self.positions)
+
+    def tokens(self) -> Iterator[str]:
+        return (entry.decoded_token or "" for entry in self._chosen())
+
+    def chosen(self) -> Iterator[float]:
+        return (entry.logprob for entry in self._chosen())
+
+    def _chosen(self) -> Iterator[Logprob]:
+        return (next(iter(position.values())) for position in self.positions)
+
+
+_ENDPOINTS: dict[str, type[_Request]] = {
+    "/v1/chat/completions": ChatRequest,
+    "/v1/completions": CompletionRequest,
+}
+
+
+def _body(value: Mapping[str, Any]) -> _Request:
+    """Raises `ApiError` with what the server would say."""
+    if unknown := value.keys() - _KEYS:
+        raise ApiError(400, f"A line of a batch has no {shown(min(unknown))}; it has {', '.join(sorted(_KEYS))}.")
+    if value.get("method", "POST") != "POST":
+        raise ApiError(405, f"method={shown(value['method'])}: must be POST.", param="method")
+    kind = _ENDPOINTS.get(str(value.get("url")))
+    if kind is None:
+        sentence = f"url={shown(value.get('url'))}: must be one of {', '.join(_ENDPOINTS)}."
+        raise ApiError(404, sentence, param="url")
+    try:
+        return msgspec.convert(value.get("body"), kind)
+    except msgspec.ValidationError as error:
+        fault = DecodingFault.of(error, kind, whole="body", given=value.get("body"))
+        raise ApiError(400, fault.sentence, param=fault.field or None) from None
+
+
+def _prompt(body: CompletionRequest, params: SamplingParams) -> tuple[Any, SamplingParams]:
+    prompts = as_prompts(body.prompt)
+    if len(prompts) > 1:
+        raise ApiError(400, "prompt: a line of a batch asks one prompt; give each a line of its own.", param="prompt")
+    if body.echo or body.suffix or body.best_of not in (None, body.n or 1):
+        raise ApiError(400, "echo, suffix and best_of are not for batches; leave them out.")
+    own = sampling_params(
+        body, params, None, max_tokens=body.max_tokens, logprobs=body.logprobs, lora_name=body.lora_name
+    )
+    [prompt] = prompts
+    return {"prompt": prompt} if isinstance(prompt, str) else {"prompt_token_ids": prompt}, own
+
+
+def _usage(output: RequestOutput) -> Usage:
+    num_prompt, num_output = len(output.prompt_token_ids), sum(len(answer.token_ids) for answer in output.outputs)
+    return Usage(
+        prompt_tokens=num_prompt,
+        completion_tokens=num_output,
+        total_tokens=num_prompt + num_output,
+        prompt_tokens_details=PromptDetails(cached_tokens=output.num_cached_tokens),
+    )

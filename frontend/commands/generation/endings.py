@@ -1,0 +1,76 @@
+"""The usual limit on the length of answers, and notices of answers that failed or were cut."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import msgspec
+
+from ....protocol.outputs import RequestOutput
+from .prompts import Row
+
+# Of a shell's answers where nobody said how long they may be: a model may go on for ever.
+USUAL_TOKENS = 512
+
+
+def with_usual_limit(row: Row) -> Row:
+    """The row with the usual limit, unless the command line or its own line says how long the answer may be."""
+    params = row.params
+    if params.max_tokens is not None or params.max_length is not None:
+        return row
+    usual = max(USUAL_TOKENS, params.min_tokens, params.min_length)
+    return row._replace(params=msgspec.structs.replace(params, max_tokens=usual), has_usual_limit=True)
+
+
+@dataclass
+class Endings:
+    count: int = 0  # of requests
+    failed: int = 0
+    num_answers: int = 0
+    cut_by_context: int = 0
+    cut_by_length: int = 0  # max_length
+    # How many tokens each answer had that was cut so.
+    cut_by_usual: list[int] = field(default_factory=list)
+    cut_by_tokens: list[int] = field(default_factory=list)
+
+    def add_failure(self) -> None:
+        self.count += 1
+        self.failed += 1
+
+    def add(self, row: Row, output: RequestOutput) -> None:
+        if output.error_code != 200:
+            self.add_failure()
+            return
+        self.count += 1
+        for answer in output.outputs:
+            self.add_answer(row, answer.finish_reason, len(answer.token_ids))
+
+    def add_answer(self, row: Row, finish_reason: str | None, num_tokens: int) -> None:
+        self.num_answers += 1
+        if finish_reason != "length":
+            return
+        if row.params.max_tokens is not None and num_tokens >= row.params.max_tokens:
+            (self.cut_by_usual if row.has_usual_limit else self.cut_by_tokens).append(num_tokens)
+        elif row.params.max_length is not None:
+            self.cut_by_length += 1
+        else:
+            self.cut_by_context += 1
+
+    def remarks(self) -> Iterator[str]:
+        if usual := self.cut_by_usual:
+            yield f"{self._which(len(usual))} cut at {_limits(usual)} tokens; --max-tokens allows more."
+        if given := self.cut_by_tokens:
+            yield f"{self._which(len(given))} cut at {_limits(given)} tokens, the max_tokens that were given."
+        if self.cut_by_length:
+            yield f"{self._which(self.cut_by_length)} cut at the max_length that was given."
+        if self.cut_by_context:
+            yield f"{self._which(self.cut_by_context)} cut: the context is full; a larger --max-model-len holds more."
+
+    def _which(self, number: int) -> str:
+        if self.num_answers == 1:
+            return "the answer was"
+        return f"{number:,} of {self.num_answers:,} answers {'was' if number == 1 else 'were'}"
+
+
+def _limits(lengths: list[int]) -> str:
+    least, most = min(lengths), max(lengths)
+    return f"{least:,}" if least == most else f"{least:,} to {most:,}"

@@ -1,0 +1,136 @@
+"""What `penstock generate` does once its model is there: asks the prompts and writes the answers.
+
+One prompt's answer is written as it comes; several stand in their order, or, in JSON and in files, as they complete.
+"""
+
+import itertools
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+
+import msgspec
+
+from ....protocol.outputs import RequestOutput
+from ...console import logs
+from ...llm import LLM
+from ...requests.seeds import counted_seed
+from ..repl.answer_text import AnswerText, takes_colours
+from ..repl.conversation import Answer, AnswerDelta
+from .answers import TitledAnswer, as_json, as_text, heading_of, title, titled
+from .endings import Endings
+from .output import OutputFile, OutputStream
+from .prompts import Row
+from .rendering import Rendering
+from .resumption import Resumption
+
+
+@dataclass
+class Job:
+    llm: LLM
+    rendering: Rendering
+    output: OutputStream | OutputFile
+    is_json: bool
+    model: str  # its name, where a batch wants one
+    endings: Endings
+    done: Resumption
+    _asked: dict[int, tuple[int, Row]] = field(default_factory=dict)  # by the number of the request
+    _has_text: bool = False  # plain text is or will be written among the lines of a batch
+
+    def run(self, rows: Iterator[Row]) -> None:
+        numbered = self._unanswered(rows) if len(self.done) else enumerate(rows)
+        first = list(itertools.islice(numbered, 2))
+        is_alone = len(first) == 1 and first[0][0] == 0
+        self._has_text = any(row.batch is None for _, row in first)
+        if is_alone and self._can_stream(first[0][1]):
+            self._stream(first[0][1])
+            return
+        for number, row, output in self._answered(itertools.chain(first, numbered)):
+            self.endings.add(row, output)
+            self._write(number, row, output, is_alone=is_alone)
+
+    def _unanswered(self, rows: Iterator[Row]) -> Iterator[tuple[int, Row]]:
+        """Each with the seed that it would have had in a run that was not cut short."""
+        counter = itertools.count()
+        for number, row in enumerate(rows):
+            if row.params.seed is None:
+                seed = counted_seed(self.rendering.seed, next(counter))
+                row = row._replace(params=msgspec.structs.replace(row.params, seed=seed))
+            if not self.done.has(number, row):
+                yield number, row
+
+    # --- one answer, as it comes ----------------------------------------------------------------------------------
+
+    def _can_stream(self, row: Row) -> bool:
+        return isinstance(self.output, OutputStream) and not self.is_json and row.batch is None and row.params.n == 1
+
+    def _stream(self, row: Row) -> None:
+        answer = Answer()
+        with closing(self.llm.stream(self.rendering.prompt(row), row.params)) as outputs:
+            self._show(answer.add(output) for output in outputs)
+        if answer.error is not None:
+            self.endings.add_failure()
+            logs.say(f"penstock: {answer.error}", quiet=False)
+        else:
+            self.endings.count += 1
+            self.endings.add_answer(row, answer.finish_reason, answer.num_output)
+
+    def _show(self, pieces: Iterator[AnswerDelta]) -> None:
+        """Thoughts are for people, who see them dimmed; a pipe gets the answer alone."""
+        if self._is_terminal:
+            screen = AnswerText(takes_colours())
+            try:
+                for piece in pieces:
+                    screen.write(piece)
+            finally:
+                screen.end()
+            return
+        last = "\n"
+        for piece in pieces:
+            last = piece.text or last
+            self.output.write(piece.text)
+        if not last.endswith("\n"):
+            self.output.write("\n")
+
+    @property
+    def _is_terminal(self) -> bool:
+        return isinstance(self.output, OutputStream) and self.output.is_standard and sys.stdout.isatty()
+
+    # --- any number of them ---------------------------------------------------------------------------------------
+
+    def _answered(self, numbered: Iterator[tuple[int, Row]]) -> Iterator[tuple[int, Row, RequestOutput]]:
+        is_file = isinstance(self.output, OutputFile)
+        prompts, params = itertools.tee(self._noted(numbered))
+        outputs = self.llm.generate_iter(
+            map(self.rendering.prompt, prompts),
+            (row.params for row in params),
+            use_tqdm=is_file,
+            ordered=not is_file and not self.is_json,
+        )
+        # An LLM numbers its requests from 0 in the order of their prompts, and this one has seen no others.
+        return ((*self._asked.pop(int(output.request_id)), output) for output in outputs)
+
+    def _noted(self, numbered: Iterator[tuple[int, Row]]) -> Iterator[Row]:
+        for request, (number, row) in enumerate(numbered):
+            self._asked[request] = number, row
+            yield row
+
+    def _write(self, number: int, row: Row, output: RequestOutput, *, is_alone: bool) -> None:
+        if row.batch is not None:
+            heading = heading_of(number, row) if self._has_text and not self.is_json else ""
+            self.output.write(heading + row.batch.answer(output, self.model))
+        elif self.is_json:
+            self.output.write(as_json(number, row, output))
+        elif output.error_code != 200:
+            logs.say(f"penstock: prompt {title(number, row)}: {output.error_msg}", quiet=False)
+        else:
+            self._has_text = True
+            self._write_text(titled(number, row, output, is_alone=is_alone))
+
+    def _write_text(self, answers: Iterator[TitledAnswer]) -> None:
+        if not self._is_terminal:
+            self.output.write(as_text(answers))
+            return
+        for heading, piece in answers:
+            sys.stdout.write(heading)
+            self._show(iter([piece]))

@@ -1,0 +1,52 @@
+"""Reads lines of a file or a pipe as text: UTF-8, ended by a line feed with or without a carriage return before it.
+
+A line that cannot be read becomes a refusal in its place, and the next one is read. Only one line is in memory at a
+time.
+"""
+
+import codecs
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from ....protocol.errors import ConfigError, PenstockError, RequestError
+
+# What a context of a million tokens takes, each of its characters written as an escape.
+LONGEST_LINE = 64 << 20
+_PIECE = 1 << 20
+
+Line = str | RequestError
+
+
+def read_lines(file: BinaryIO, name: str) -> Iterator[Line]:
+    """`name` is the file's, for what is wrong with it as a whole."""
+    for number, line in enumerate(_lines(file, name), start=1):
+        if number == 1:
+            _refuse_utf_16(line, name)
+        if len(line) > LONGEST_LINE:
+            yield RequestError(f"Line {number} has more than {LONGEST_LINE >> 20} MiB, which no prompt needs.")
+            continue
+        try:
+            # A mark before any line: files that have one are also put together.
+            yield line.removeprefix(codecs.BOM_UTF8).decode()
+        except UnicodeDecodeError as error:
+            byte = line.removeprefix(codecs.BOM_UTF8)[error.start]
+            yield RequestError(f"Line {number} is not UTF-8: byte {error.start + 1} of it is 0x{byte:02x}.")
+
+
+def _lines(file: BinaryIO, name: str) -> Iterator[bytes]:
+    """Lines as bytes; of a line that is too long only its beginning, which shows that."""
+    try:
+        while line := file.readline(LONGEST_LINE + 1):
+            yield line
+            while not line.endswith(b"\n") and len(line) >= _PIECE:
+                line = file.readline(_PIECE)
+    except OSError as error:
+        raise PenstockError(f"{name} cannot be read any further: {error.strerror}.") from error
+
+
+def _refuse_utf_16(first: bytes, name: str) -> None:
+    """UTF-16 text has zero bytes; a line that merely begins like its byte order mark has none."""
+    if first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) and b"\0" in first:
+        raise ConfigError(
+            f"{name} is written in UTF-16, and UTF-8 is read here. Convert it: iconv -f UTF-16 -t UTF-8."
+        )

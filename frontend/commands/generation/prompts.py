@@ -1,0 +1,198 @@
+"""Reads the prompts of `generate`: arguments, lines of text, or lines of JSON with parameters of their own.
+
+They are read one by one when they are needed, so a file may be larger than memory. A line that cannot be a request is
+refused, and the others go on. Conversations are rendered later.
+"""
+
+import itertools
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+
+import msgspec
+
+from ....protocol.errors import ConfigError, RequestError
+from ....protocol.fields.rules import shown
+from ....protocol.fields.suggestion import suggestion
+from ....protocol.parameters.sampling import SamplingParams
+from ...requests.prompts import MEDIA, PARTS, Conversation, fault_of_dict
+from .lines import Line
+
+if TYPE_CHECKING:
+    from .batch_line import BatchLine
+
+STANDARD_INPUT = "-"
+_PARAMETERS = {field.name for field in msgspec.structs.fields(SamplingParams)}
+# Parts of a line that holds a conversation, beside its parameters.
+_OF_CONVERSATIONS = {"messages", "tools", "chat_template_kwargs"}
+
+
+class Row(NamedTuple):
+    """One prompt as `generate` takes it, a conversation or a refusal; its parameters, and what its line says of it."""
+
+    prompt: Any
+    params: SamplingParams
+    name: str | float | None = None
+    batch: "BatchLine | None" = None  # it came in OpenAI's form, and so goes its answer
+    has_usual_limit: bool = False  # nobody said how long its answer may be
+
+
+def from_arguments(
+    texts: Iterable[str], params: SamplingParams, standard_input: BinaryIO | None = None
+) -> Iterator[Row]:
+    """Each argument is a prompt as it stands, line ends included; a hyphen is all of standard input, as one."""
+    for text in texts:
+        if text == STANDARD_INPUT and standard_input is not None:
+            text = standard_input.read().decode(errors="surrogateescape").removesuffix("\n").removesuffix("\r")
+        yield Row(text if _is_unicode(text) else RequestError("This prompt is not UTF-8."), params)
+
+
+def from_lines(lines: Iterable[Line], params: SamplingParams) -> Iterator[Row]:
+    """Each line is a prompt; empty ones are none."""
+    for line in lines:
+        prompt = line.rstrip("\r\n") if isinstance(line, str) else line
+        if prompt != "":
+            yield Row(prompt, params)
+
+
+def from_json_lines(lines: Iterable[Line], params: SamplingParams) -> Iterator[Row]:
+    """Each line is a text, a list of token ids, or an object; empty ones are none.
+
+    An object holds the parts of a prompt or a conversation's `messages`, an `id` that is handed through, and any
+    sampling parameter beside them; or it is a line of OpenAI's batches.
+    """
+    for number, line in enumerate(lines, start=1):
+        if isinstance(line, RequestError):
+            yield Row(line, params)
+        elif line.strip():
+            yield _row(number, line, params)
+
+
+def require_prompt(lines: Iterable[Line], name: str, *, is_json: bool) -> Iterator[Line]:
+    """The same lines, once there is a prompt among them; `name` is what they are read from."""
+    remaining = iter(lines)
+    for num_empty, line in enumerate(remaining):
+        if not isinstance(line, str) or (line.strip() if is_json else line.strip("\r\n")):
+            return itertools.chain(itertools.repeat("\n", num_empty), [line], remaining)
+    form = "JSON, one prompt a line" if is_json else 'prompts there, one a line, or give them as arguments: "…"'
+    raise ConfigError(f"{name} is empty, so there is no prompt to answer. Write {form}.")
+
+
+def _row(number: int, line: str, params: SamplingParams) -> Row:
+    name = None
+    try:
+        value = _value(line)
+        if isinstance(value, list) and not all(type(each) is int for each in value):
+            raise _UnusableLine("is a list, but not of token ids, which are whole numbers")
+        if isinstance(value, (str, list)):
+            return Row(value, params)
+        if not isinstance(value, dict):
+            raise _UnusableLine("is neither a text, a list of token ids nor an object")
+        if "custom_id" in value or {"url", "body"} <= value.keys():
+            return _of_a_batch(value, params)
+        name = _checked_name(value.pop("id", None))
+        _check_names(value)
+        own = {key: own for key in value.keys() & _PARAMETERS if (own := value.pop(key)) is not None}
+        params = msgspec.structs.replace(params, **own)
+        return Row(_conversation(value) if "messages" in value else _parts(value), params, name)
+    except _UnusableLine as error:
+        return Row(RequestError(f"Line {number} {error}."), params)
+    except RequestError as error:
+        return Row(RequestError(f"Line {number}: {error}"), params, name)
+
+
+def _of_a_batch(value: dict[str, Any], params: SamplingParams) -> Row:
+    from .batch_line import BatchLine  # takes a while, and few files need it
+
+    batch = BatchLine.of(value)
+    return Row(*batch.asked(params), batch=batch)
+
+
+def _parts(value: dict[str, Any]) -> dict[str, Any]:
+    if not value:
+        raise RequestError("A prompt needs `prompt` (text), `prompt_token_ids` or `messages`.")
+    if fault := fault_of_dict(value):
+        raise RequestError(fault)
+    return value
+
+
+def _conversation(value: dict[str, Any]) -> Conversation:
+    if others := value.keys() - _OF_CONVERSATIONS:
+        raise RequestError(f"{shown(min(others))} can't stand beside `messages`: a line is a prompt or a conversation.")
+    messages, tools, options = value["messages"], value.get("tools"), value.get("chat_template_kwargs")
+    if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
+        raise RequestError('`messages` must be a list of messages such as {"role": "user", "content": "…"}.')
+    if not isinstance(tools, list | None) or not isinstance(options, dict | None):
+        raise RequestError("`tools` must be a list, and `chat_template_kwargs` an object.")
+    return Conversation(messages, tools, template_options=options or {})
+
+
+def _check_names(value: dict[str, Any]) -> None:
+    known = PARTS | _PARAMETERS | _OF_CONVERSATIONS
+    for name in sorted(value.keys() - known - MEDIA):
+        hint = suggestion(name, ["id", *known])
+        raise RequestError(f"{shown(name)} is neither a part of a prompt nor a sampling parameter.{hint}")
+
+
+def _checked_name(name: Any) -> str | float | None:
+    if name is not None and not isinstance(name, (str, int, float)):
+        raise _UnusableLine("has an `id` that is neither text nor a number")
+    return name
+
+
+# --- JSON, whose reader takes more than the standard allows -----------------------------------------------------------
+
+
+class _UnusableLine(ValueError):
+    """What a line is that is no request."""
+
+
+def _value(line: str) -> Any:
+    try:
+        value = json.loads(line, parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_object)
+        if "\\u" in line:  # only an escape can be half a pair
+            json.dumps(value, ensure_ascii=False).encode()
+        return value
+    except _UnusableLine:
+        raise
+    except json.JSONDecodeError as error:
+        words = error.msg.removesuffix(" at")
+        raise _UnusableLine(f"is not JSON: {words} at character {error.pos + 1}") from None
+    except UnicodeEncodeError:
+        raise _UnusableLine("holds half a surrogate pair (\\ud800 to \\udfff), which is no character") from None
+    except ValueError:  # the interpreter's own bound
+        raise _UnusableLine("holds a whole number with too many digits") from None
+    except RecursionError:
+        raise _UnusableLine("is nested too deep") from None
+    except MemoryError:
+        raise _UnusableLine("takes more memory than there is") from None
+
+
+def _refuse_constant(word: str) -> Any:
+    raise _UnusableLine(f"is not JSON: {word} is no number there")
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    if math.isinf(value):
+        raise _UnusableLine(f"holds the number {shown(digits)[1:-1]}, which is too large")
+    return value
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Of two values for one key nobody knows which was meant."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        (twice, _), *_ = Counter(key for key, _ in pairs).most_common(1)
+        raise _UnusableLine(f"has the key {shown(twice)} twice in one object")
+    return found
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

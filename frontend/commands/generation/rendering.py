@@ -1,0 +1,55 @@
+"""Renders prompts for the model: a text becomes a user's message if the model has a chat template, unless `--raw` is
+set.
+
+Token ids, and what a batch sends to the endpoint for completions, are never changed.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ....protocol.errors import ConfigError, RequestError
+from ...llm import LLM
+from ...requests.prompts import Conversation
+from .prompts import Row
+
+
+class Rendering:
+    def __init__(self, llm: LLM, *, is_raw: bool, system: str | None) -> None:
+        self._session = llm._session
+        self._is_templated = not is_raw and _has_template(llm)
+        self._system = [{"role": "system", "content": system}] if system else []
+        if self._system and not self._is_templated:
+            raise ConfigError("--system is for a model with a chat template, and this one has none.")
+
+    @property
+    def seed(self) -> int:
+        """What the seeds of prompts are counted from."""
+        return self._session.config.seed
+
+    def prompt(self, row: Row) -> Any:
+        """As `generate` takes it."""
+        conversation = row.prompt if isinstance(row.prompt, Conversation) else self._conversation(row)
+        if conversation is None:
+            return row.prompt
+        try:
+            [prompt] = self._session.rendered(
+                [conversation.messages],
+                chat_template=conversation.chat_template,
+                tools=conversation.tools,
+                template_options=conversation.template_options,
+            )
+        except RequestError as error:
+            return error
+        return prompt
+
+    def _conversation(self, row: Row) -> Conversation | None:
+        text = row.prompt.get("prompt") if isinstance(row.prompt, Mapping) else row.prompt
+        has_ids = isinstance(row.prompt, Mapping) and row.prompt.get("prompt_token_ids") is not None
+        # An empty text is no message; the door says so.
+        if not self._is_templated or has_ids or row.batch is not None or not isinstance(text, str) or not text:
+            return None
+        return Conversation([*self._system, {"role": "user", "content": text}])
+
+
+def _has_template(llm: LLM) -> bool:
+    return bool(llm._session.config.chat_template or llm.get_tokenizer().chat_template)

@@ -1,0 +1,52 @@
+"""Lists the models on this machine: those that come with the package, and those in the hub's cache."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from ...models.hub.cache import unfinished_blobs
+from ...models.hub.library import prepare_hub
+from ...models.model_names import BUNDLED
+
+
+class LocalModel(NamedTuple):
+    name: str  # as `LLM` takes it
+    folder: Path
+    size: int  # bytes on disk
+    unfinished: int = 0  # of these, bytes of a download that was broken off
+
+
+def bundled_models() -> Iterator[LocalModel]:
+    for name, folder in BUNDLED.items():
+        if folder.is_dir():
+            yield LocalModel(name, folder, size_on_disk(folder))
+
+
+def cached_models() -> Iterator[LocalModel]:
+    """In the cache of huggingface_hub, by name; of each the revision that `main` means, else the newest."""
+    prepare_hub()
+    # Here, not above: neither bundled models nor folders need it.
+    from huggingface_hub import constants, scan_cache_dir
+    from huggingface_hub.errors import CacheNotFound
+
+    try:
+        cache = scan_cache_dir(constants.HF_HUB_CACHE)
+    except (CacheNotFound, ValueError):  # the latter where its place is a file
+        return
+    for repo in sorted(cache.repos, key=lambda repo: repo.repo_id.lower()):
+        if repo.repo_type == "model" and repo.revisions:
+            newest = max(repo.revisions, key=lambda revision: ("main" in revision.refs, revision.last_modified))
+            unfinished = sum(path.stat().st_size for path in unfinished_blobs(repo.repo_id))
+            yield LocalModel(repo.repo_id, newest.snapshot_path, repo.size_on_disk + unfinished, unfinished)
+
+
+def models_in(folder: Path) -> Iterator[LocalModel]:
+    """The folder itself where it is a model's, else those directly in it that are."""
+    folders = [folder] if (folder / "config.json").is_file() else sorted(folder.iterdir())
+    for each in folders:
+        if (each / "config.json").is_file():
+            yield LocalModel(str(each), each, size_on_disk(each))
+
+
+def size_on_disk(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

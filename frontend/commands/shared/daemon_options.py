@@ -1,0 +1,61 @@
+"""The command-line options that `penstock serve` and `penstock start` share."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from ....protocol.errors import ConfigError
+from ....protocol.options.config import EngineConfig
+from ...daemon.settings import DaemonSettings, read_settings
+from ...http.options import DEFAULT_ADDRESS, HttpOptions
+from .options import add_options, given, number_or_text
+from .socket_option import add_socket
+
+# The daemon's own options: name → its sentence.
+_OWN = {
+    "keep_alive": "seconds of quiet until a model is unloaded; inf is never (600)",
+    "load_wait": "seconds that a load waits for memory that is in use (30)",
+    "max_loaded": "models loaded at once; unset: what memory holds",
+    "drain": "seconds that running requests have when the daemon ends (30)",
+    "linger": "end after so many seconds without clients and models (never)",
+    "max_held_bytes": 'bytes held for all clients, or "1GiB" (a sixteenth of the memory, 1 GiB at most)',
+    "max_client_bytes": "bytes held for one of them (a quarter of that, 64 MiB at least)",
+}
+
+
+def add_daemon_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("models", metavar="MODEL", nargs="*", help="bundled name, folder or hub id; or NAME=MODEL")
+    parser.add_argument("--config", metavar="FILE", type=Path, help="TOML: the models with their options")
+    add_socket(parser)
+    group = parser.add_argument_group("daemon options")
+    for name, sentence in _OWN.items():
+        flag = "--" + name.replace("_", "-")
+        group.add_argument(flag, dest=name, type=number_or_text, metavar="X", help=sentence, default=argparse.SUPPRESS)
+    group.add_argument("--preload", action="store_true", default=True, help="load the models named here at once (on)")
+    group.add_argument("--lazy", dest="preload", action="store_false", help="load them when they are first used")
+    group.add_argument("--no-http", action="store_true", help="serve the socket alone")
+    group.add_argument("--systemd", action="store_true", help="print a unit for this command line and end")
+    add_options(parser, "HTTP options", HttpOptions)
+    halves = parser.add_argument_group("the two halves of --http, as other servers name them")
+    halves.add_argument("--host", metavar="HOST", help="where to listen (127.0.0.1)")
+    halves.add_argument("--port", metavar="PORT", help="and at which port (8000)")
+    add_options(parser, "engine options, of the models named here", EngineConfig, leave_out=("model", "connect"))
+
+
+def _address(arguments: argparse.Namespace) -> dict[str, str]:
+    if arguments.host is None and arguments.port is None:
+        return {}
+    if hasattr(arguments, "http"):
+        raise ConfigError("--http says where to listen, and so do --host and --port: give one or the other.")
+    host, port = DEFAULT_ADDRESS.split(":")
+    return {"http": f"{arguments.host or host}:{arguments.port or port}"}
+
+
+def settings_of(arguments: argparse.Namespace) -> DaemonSettings:
+    """The daemon's settings; called again at every reload. Raises if they cannot work."""
+    options: dict[str, Any] = given(arguments, EngineConfig)
+    options.pop("connect", None)
+    own = {name: getattr(arguments, name) for name in _OWN if hasattr(arguments, name)}
+    options["preload"] = arguments.preload
+    http = None if arguments.no_http else given(arguments, HttpOptions) | _address(arguments)
+    return read_settings(arguments.config, arguments.models, options, own, http)

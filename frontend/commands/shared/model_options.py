@@ -1,0 +1,44 @@
+"""Checks the options of a subcommand that runs a model, before anything starts."""
+
+import argparse
+from typing import Any
+
+import msgspec
+
+from ....protocol.errors import ConfigError, RequestError
+from ....protocol.options.config import EngineConfig
+from ....protocol.parameters.sampling import SamplingParams
+from ...console.logs import is_quiet
+from ...llm import LLM
+from ...models.generation_config import default_params
+from ...models.model_files import find_model
+from .options import given
+
+
+def checked_options(
+    arguments: argparse.Namespace, parser: argparse.ArgumentParser
+) -> tuple[EngineConfig, dict[str, Any], dict[str, Any]]:
+    """The config, and the engine and sampling options that were given; what cannot work ends the command.
+
+    `seed` is the engine's: it gives every prompt one of its own.
+    """
+    options = {name: value for name, value in given(arguments, EngineConfig).items() if name != "model"}
+    chosen = {name: value for name, value in given(arguments, SamplingParams).items() if name != "seed"}
+    try:
+        config = EngineConfig.from_options(arguments.model, **options)
+        SamplingParams(**chosen)
+    except (ConfigError, RequestError, TypeError) as error:
+        parser.error(str(error))
+    return config, options, chosen
+
+
+def require_model(config: EngineConfig) -> None:
+    """Before anything is read, written or loaded. A daemon has names of its own."""
+    if config.connect == "never":
+        found = find_model(config.model, config.tokenizer, config.revision, is_quiet=is_quiet(config.quiet))
+        default_params(found.folder)
+
+
+def with_defaults(llm: LLM, chosen: dict[str, Any]) -> SamplingParams:
+    """What the model asks for itself holds where nothing else was chosen."""
+    return msgspec.structs.replace(llm.get_default_sampling_params(), **chosen)

@@ -1,0 +1,105 @@
+"""Command-line options made from the fields of a struct: name, type and sentence stand there once.
+
+Only what was given ends up among the arguments, so that defaults stay the struct's own. Values are read as loosely as a
+shell gives them; whether they hold is the struct's own check, which says the same sentence as in a script.
+"""
+
+import argparse
+import json
+from collections.abc import Callable, Collection, Mapping
+from types import MappingProxyType, NoneType
+from typing import Any, NamedTuple, get_args
+
+import msgspec
+
+from ....protocol.parameters.early_stop import EarlyStop
+from ....protocol.parameters.guided import GuidedDecodingParams
+
+
+class Kind(NamedTuple):
+    """How a type of field is written on a command line."""
+
+    metavar: str
+    read: Callable[[str], Any]
+    action: str = "store"  # "append" and "extend": the option may be repeated
+
+
+def number_or_text(word: str) -> int | float | str:
+    """Text stays text ("4GiB", or a mistake that the struct's check will name)."""
+    for read in (int, float):
+        try:
+            return read(word)
+        except ValueError:
+            continue
+    return word
+
+
+def _numbers(word: str) -> list[int | float | str]:
+    return [number_or_text(part.strip()) for part in word.split(",")]
+
+
+def _json(word: str) -> Any:
+    try:
+        return json.loads(word)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{word!r} is not JSON ({error})") from None
+
+
+KINDS: dict[Any, Kind] = {
+    int: Kind("N", number_or_text),
+    float: Kind("X", number_or_text),
+    str: Kind("TEXT", str),
+    list[str]: Kind("TEXT", str, "append"),
+    list[int]: Kind("N,N", _numbers, "extend"),
+    list[list[int]]: Kind("JSON", _json),
+    dict[int, float]: Kind("JSON", _json),
+    dict[str, Any]: Kind("JSON", _json),
+    EarlyStop: Kind("JSON", _json),
+    GuidedDecodingParams: Kind("JSON", _json),
+}
+
+
+def add_options(
+    parser: argparse.ArgumentParser,
+    title: str,
+    struct: type,
+    leave_out: Collection[str] = (),
+    meanings: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """One option for each field that carries a description; `meanings` are those that a command has of its own."""
+    group = parser.add_argument_group(title)
+    for field in msgspec.structs.fields(struct):
+        kind, description = kind_and_description(field.type)
+        if description is None or field.name in leave_out:
+            continue
+        flag = "--" + field.name.replace("_", "-")
+        meaning = _help(meanings.get(field.name, description), field.default)
+        shared: dict[str, Any] = {"help": meaning, "default": argparse.SUPPRESS, "dest": field.name}
+        if kind is bool:
+            group.add_argument(flag, action=argparse.BooleanOptionalAction, **shared)
+        else:
+            metavar, read, action = KINDS[kind]
+            group.add_argument(flag, action=action, type=read, metavar=metavar, **shared)
+
+
+def given(arguments: argparse.Namespace, struct: type) -> dict[str, Any]:
+    """The fields of the struct that stand on the command line."""
+    names = {field.name for field in msgspec.structs.fields(struct)}
+    return {name: value for name, value in vars(arguments).items() if name in names}
+
+
+def kind_and_description(annotation: Any) -> tuple[Any, str | None]:
+    """`Annotated[int | None, Meta(description=…)]` is an int with that description."""
+    if not hasattr(annotation, "__metadata__"):
+        return annotation, None
+    kind = annotation.__origin__
+    # `int | None` is an int that may be left out; the arguments of `list[int]` hold no None.
+    if NoneType in get_args(kind):
+        kind = next(part for part in get_args(kind) if part is not NoneType)
+    return kind, annotation.__metadata__[0].description
+
+
+def _help(description: str, default: Any) -> str:
+    shown = "" if default is None or default is msgspec.NODEFAULT or isinstance(default, bool) else f" ({default})"
+    shown = " (on)" if default is True else shown
+    return f"{description}{shown}".replace("%", "%%")

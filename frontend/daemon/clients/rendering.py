@@ -1,0 +1,62 @@
+"""Renders clients' conversations as text, by the model's own chat template or by one that the client brings.
+
+Templates run in processes apart. Threads wait for them: some for the model's template, others for templates of clients.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
+
+from ....protocol.attach import WireConversation
+from ....protocol.errors import RequestError
+from ...requests.prompts import Rendered
+from ...requests.tool_schemas import argument_schemas
+from ...session.private import PrivateSession
+from ...text.template_input import TemplateInput
+
+Text = str | RequestError
+
+# Conversations of one client that are rendered at a time, before another client's turn.
+_GROUP = 32
+
+
+async def rendered(
+    session: PrivateSession,
+    conversations: Sequence[WireConversation],
+    client: Hashable,
+    *,
+    add_generation_prompt: bool = True,
+) -> list[Rendered | RequestError]:
+    """The texts, in the order of the conversations; those with the same template go to one process together."""
+    by_template: dict[str | None, list[int]] = defaultdict(list)
+    for place, wire in enumerate(conversations):
+        by_template[wire.chat_template].append(place)
+    texts: dict[int, Text] = {}
+
+    async def render(template: str | None, places: list[int]) -> None:
+        turns = [
+            TemplateInput(wire.messages, wire.tools, wire.options, add_generation_prompt)
+            for wire in (conversations[place] for place in places)
+        ]
+        found = await _in_threads(session, template, turns, client)
+        texts.update(zip(places, found, strict=True))
+
+    await asyncio.gather(
+        *(
+            render(template, places[start : start + _GROUP])
+            for template, places in by_template.items()
+            for start in range(0, len(places), _GROUP)
+        )
+    )
+    return [
+        Rendered(text, argument_schemas(wire.tools)) if isinstance(text := texts[place], str) else text
+        for place, wire in enumerate(conversations)
+    ]
+
+
+async def _in_threads(
+    session: PrivateSession, template: str | None, turns: list[TemplateInput], client: Hashable
+) -> list[Text]:
+    if template is None:
+        return await session.threads.templates.run(session.render_model_template, turns, client=client)
+    return await session.threads.request_templates.run(session.render_request_template, template, turns, client=client)

@@ -1,0 +1,90 @@
+"""The steps that all generating endpoints share: lease a model, prepare the request, answer it whole or as events.
+
+Each endpoint has its own `PreparedRequest`, made in one of the model's threads, which gives the answer its form.
+"""
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, aclosing
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
+
+from ...session.model_threads import ModelThreads
+from ...session.threads import Threads
+from ..endpoint import AnyReply, Call
+from ..models import Model
+from .errors import ApiError
+from .generation import Generation
+from .reply import Events, error_event
+
+
+class GeneratingRequest(Protocol):
+    model: str | None
+    stream: bool | None
+
+
+RequestT = TypeVar("RequestT", bound=GeneratingRequest)
+
+
+@dataclass(slots=True)
+class PreparedRequest(ABC, Generic[RequestT]):
+    """One request, ready to be answered."""
+
+    generation: Generation
+    request: RequestT
+    created: int = field(default_factory=lambda: int(time.time()), kw_only=True)
+
+    @property
+    def id(self) -> str:
+        return self.generation.call.active_request.id
+
+    @property
+    def name(self) -> str:
+        """The model's name, as the client gave it."""
+        return self.request.model or self.generation.model.name
+
+    @abstractmethod
+    async def whole(self) -> AnyReply: ...
+
+    @abstractmethod
+    def events(self) -> AsyncIterator[bytes]:
+        """Pieces of a stream as they come; closing it aborts the request."""
+
+    def failed(self, error: ApiError) -> bytes:
+        """The event with which a stream that has begun reports an error."""
+        return error_event(error)
+
+    @property
+    def ending(self) -> bytes:
+        return b"data: [DONE]\n\n"
+
+
+Prepare = Callable[[Call, RequestT, Model], PreparedRequest[RequestT]]
+
+
+async def answered(
+    call: Call,
+    request: RequestT,
+    prepare: Prepare[RequestT],
+    threads: Callable[[ModelThreads], Threads],
+    *,
+    takes_long: bool,
+) -> AnyReply:
+    """Answer a request. `threads` chooses the threads that prepare it, if that takes long."""
+    lease = AsyncExitStack()
+    try:
+        model = await lease.enter_async_context(call.model(request.model))
+        prepared = await call.done(threads(model.threads), prepare, call, request, model, takes_long=takes_long)
+        if not request.stream:
+            return await prepared.whole()
+        return Events(_leased(prepared.events(), lease.pop_all()), prepared.failed, prepared.ending)
+    finally:
+        await lease.aclose()
+
+
+async def _leased(events: AsyncIterator[bytes], lease: AsyncExitStack) -> AsyncIterator[bytes]:
+    """The events; the lease is released when the stream ends."""
+    async with lease, aclosing(events) as pieces:  # type: ignore[type-var]  # an async generator
+        async for piece in pieces:
+            yield piece

@@ -1,0 +1,177 @@
+"""Submits a request's prompts and gives the pieces of their answers, for all endpoints that generate.
+
+The prompts run side by side; if one fails, the whole request fails. A timer and a tally see every piece, for the
+metrics and for the usage figures.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any
+
+from ....protocol.messages import Logprobs, request_and_sample
+from ....protocol.outputs import CompletionOutput, RequestOutput
+from ....protocol.parameters.sampling import SamplingParams
+from ...requests.pending_request import PackedOutput
+from ...requests.prompts import Rendered
+from ..endpoint import Call
+from ..models import Model
+from ..options import HttpOptions
+from ..schemas.sampling import PromptDetails, Usage
+from .errors import ApiError, check
+
+Prompt = Rendered | Mapping[str, Any]
+
+_CHARACTERS_A_TOKEN = 16
+
+
+class Tally:
+    """Tokens of a request so far. A prompt counts once, however many samples it has."""
+
+    def __init__(self) -> None:
+        self._prompts: dict[int, tuple[int, int]] = {}  # tokens, and those of them that were cached
+        self.completion_tokens = 0
+
+    def add(self, prompt: int, output: RequestOutput) -> None:
+        self._prompts[prompt] = len(output.prompt_token_ids), output.num_cached_tokens
+        self.completion_tokens += sum(len(answer.token_ids) for answer in output.outputs)
+
+    @property
+    def prompt_tokens(self) -> int:
+        return sum(tokens for tokens, _ in self._prompts.values())
+
+    @property
+    def cached_tokens(self) -> int:
+        return sum(cached for _, cached in self._prompts.values())
+
+    @property
+    def usage(self) -> Usage:
+        return Usage(
+            prompt_tokens=self.prompt_tokens,
+            completion_tokens=self.completion_tokens,
+            total_tokens=self.prompt_tokens + self.completion_tokens,
+            prompt_tokens_details=PromptDetails(cached_tokens=self.cached_tokens),
+        )
+
+
+@dataclass(slots=True)
+class AnswerPiece:
+    prompt: int  # its place in the request
+    output: RequestOutput
+    answers: list[CompletionOutput]  # those among its samples that have news
+    logprobs: dict[int, list[Logprobs]]  # by sample, where there are some
+    prompt_logprobs: list[Logprobs]
+    num_bytes: int  # charged for it; given back by whoever has sent it
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """The prompts and parameters of a request, its model and its call."""
+
+    call: Call
+    model: Model
+    prompts: Sequence[Prompt]
+    params: SamplingParams
+    tally: Tally = field(default_factory=Tally)
+
+
+async def pieces(generation: Generation, *, is_streamed: bool) -> AsyncGenerator[AnswerPiece]:
+    """Pieces as they come; closing the generator aborts what still runs.
+
+    Whoever has sent a piece gives its bytes back, unless it keeps part of the piece.
+    """
+    source = _one(generation, 0, is_streamed) if len(generation.prompts) == 1 else _merged(generation, is_streamed)
+    async with aclosing(source) as stream:
+        async for number, news in stream:
+            generation.tally.add(number, news.output)
+            piece = _piece(number, news, is_streamed)
+            if piece.answers or piece.prompt_logprobs:
+                yield piece
+            else:
+                generation.call.charge.shrink(piece.num_bytes)
+
+
+def _piece(number: int, news: PackedOutput, is_streamed: bool) -> AnswerPiece:
+    of_samples: dict[int, list[Logprobs]] = defaultdict(list)
+    of_prompt: list[Logprobs] = []
+    for part in news.logprobs:
+        (of_prompt if part.is_prompt else of_samples[request_and_sample(part.owner)[1]]).append(part)
+    answers = [answer for answer in news.output.outputs if not is_streamed or _has_news(answer)]
+    return AnswerPiece(number, news.output, answers, of_samples, of_prompt, news.num_bytes)
+
+
+async def _one(generation: Generation, number: int, is_streamed: bool) -> AsyncGenerator[tuple[int, PackedOutput]]:
+    timer = generation.call.server.metrics.timer(generation.model.name)
+    call, prompt = generation.call, generation.prompts[number]
+    source = generation.model.stream(
+        prompt, generation.params, call.charge, is_streamed=is_streamed, on_submit=call.active_request.prompts.append
+    )
+    async with aclosing(source) as stream:
+        async for news in stream:
+            output = check(news.output)
+            if is_streamed:
+                timer.piece(max(len(answer.token_ids) for answer in output.outputs))
+            yield number, news
+    timer.end()
+
+
+async def _merged(generation: Generation, is_streamed: bool) -> AsyncGenerator[tuple[int, PackedOutput]]:
+    most = len(generation.prompts)
+    arrived: asyncio.Queue[tuple[int, PackedOutput] | BaseException | None] = asyncio.Queue(maxsize=most)
+
+    async def feed(number: int) -> None:
+        try:
+            async with aclosing(_one(generation, number, is_streamed)) as stream:
+                async for item in stream:
+                    await arrived.put(item)
+            await arrived.put(None)
+        except Exception as error:
+            await arrived.put(error)
+
+    tasks = [asyncio.create_task(feed(number)) for number in range(len(generation.prompts))]
+    try:
+        running = len(tasks)
+        while running:
+            item = await arrived.get()
+            if isinstance(item, BaseException):
+                raise item
+            if item is None:
+                running -= 1
+            else:
+                yield item
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _has_news(answer: CompletionOutput) -> bool:
+    return bool(
+        answer.text or answer.token_ids or answer.reasoning_content or answer.tool_calls or answer.finish_reason
+    )
+
+
+def check_length(param: str, given: str | Sequence[int], model: Model) -> None:
+    """Refuse a text or token ids that are far too long, before they are tokenized or detokenized."""
+    if len(given) > (most := _CHARACTERS_A_TOKEN * model.max_model_len):
+        kind = "characters" if isinstance(given, str) else "tokens"
+        raise ApiError(400, f"{param} has {len(given):,} {kind}, and the limit is {most:,}.", param=param)
+
+
+def check_asked(num_prompts: int, params: SamplingParams, options: HttpOptions) -> None:
+    """Refuse a request for more answers than are allowed, or for a priority if there are none."""
+    if (wanted := num_prompts * params.n) > options.max_outputs:
+        raise ApiError(
+            400,
+            f"{num_prompts} prompts with n={params.n} are {wanted} answers, and one request may ask for "
+            f"{options.max_outputs} (option max_outputs).",
+        )
+    if params.priority != 0 and not options.allow_priority:
+        raise ApiError(
+            400,
+            f"priority={params.priority}: this server takes requests of all clients in turn; leave it out or give 0 "
+            "(option allow_priority).",
+            param="priority",
+        )

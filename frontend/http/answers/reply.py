@@ -1,0 +1,86 @@
+"""The kinds of reply: a JSON body, one that is encoded while it is sent, an error, or a stream of events."""
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass, field
+
+import msgspec
+
+from ..requests.body import Send
+from .errors import ApiError
+from .long_json import LongJson
+
+_SAFE = [(b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store")]
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    body: bytes
+    media_type: bytes = b"application/json"
+    status: int = 200
+    headers: list[tuple[bytes, bytes]] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, body: msgspec.Struct) -> "Reply":
+        return cls(msgspec.json.encode(body))
+
+
+@dataclass(frozen=True, slots=True)
+class LongReply:
+    """A body of unknown length; each piece is made once the client has taken those before."""
+
+    pieces: Iterator[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    """The encoded pieces of a stream, the event with which it reports an error, and its last bytes."""
+
+    pieces: AsyncIterator[bytes]
+    failed: Callable[[ApiError], bytes]
+    ending: bytes
+
+
+def whole(json: LongJson, body: msgspec.Struct) -> Reply | LongReply:
+    """A reply with this body, in pieces if it has deferred lists."""
+    return LongReply(json.pieces(body)) if json.is_long else Reply.of(body)
+
+
+def error_event(error: ApiError) -> bytes:
+    return b"data: " + error.body + b"\n\n"
+
+
+def event(body: msgspec.Struct | dict[str, object]) -> bytes:
+    return b"data: " + msgspec.json.encode(body) + b"\n\n"
+
+
+def long_event(json: LongJson, body: msgspec.Struct) -> Iterator[bytes]:
+    """An event in pieces. A short one is a single piece, since some clients lose events that come in several."""
+    pieces = json.pieces(body)
+    piece = b"data: " + next(pieces)
+    for following in pieces:
+        yield piece
+        piece = following
+    yield piece + b"\n\n"
+
+
+async def send_reply(send: Send, reply: Reply) -> None:
+    length = str(len(reply.body)).encode()
+    headers = [(b"content-type", reply.media_type), (b"content-length", length), *_SAFE, *reply.headers]
+    await send({"type": "http.response.start", "status": reply.status, "headers": headers})
+    await send({"type": "http.response.body", "body": reply.body})
+
+
+async def send_error(send: Send, error: ApiError) -> None:
+    """Send an error; if the request's body may still be on its way, the connection is closed after it."""
+    closing = [(b"connection", b"close")] if error.status in (408, 413, 415) else []
+    await send_reply(send, Reply(error.body, status=error.status, headers=error.headers + closing))
+
+
+async def start_long(send: Send) -> None:
+    headers = [(b"content-type", b"application/json"), *_SAFE]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+
+
+async def start_events(send: Send) -> None:
+    headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"x-accel-buffering", b"no"), *_SAFE]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})

@@ -1,0 +1,109 @@
+"""The output items of a response while they grow: reasoning, message and calls, in the order in which they come.
+
+It gives the events that OpenAI's clients expect around each item, and the finished items.
+"""
+
+import secrets
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from ....protocol.outputs import CompletionOutput, ToolCall
+from ..schemas.responses import OutputItem, ResponseEvent, TextPart
+
+
+class ResponseItems:
+    def __init__(self) -> None:
+        self.done: list[OutputItem] = []
+        self._open: OutputItem | None = None
+        self._call_index = -1
+
+    @property
+    def thought(self) -> str:
+        return "".join(_part(item).text for item in self.done if item.type == "reasoning")
+
+    def feed(self, answer: CompletionOutput) -> Iterator[ResponseEvent]:
+        """The events for a further part of the answer."""
+        if answer.reasoning_content:
+            yield from self._text("reasoning", answer.reasoning_content)
+        if answer.text:
+            yield from self._text("message", answer.text)
+        for call in answer.tool_calls or ():
+            yield from self._call(call)
+
+    def close(self, status: Literal["completed", "incomplete"] = "completed") -> Iterator[ResponseEvent]:
+        """End the item that is open."""
+        item, self._open = self._open, None
+        if item is None:
+            return
+        item.status = status
+        if item.type == "function_call":
+            yield self._event("function_call_arguments.done", item, name=item.name, arguments=item.arguments)
+        else:
+            part = _part(item)
+            yield self._event(f"{part.type}.done", item, text=part.text, content_index=0, logprobs=_logprobs(item))
+            yield self._event("content_part.done", item, part=part, content_index=0)
+        yield ResponseEvent(type="response.output_item.done", item=item, output_index=len(self.done))
+        self.done.append(item)
+
+    def _text(self, kind: str, text: str) -> Iterator[ResponseEvent]:
+        item = self._open
+        if item is None or item.type != kind:
+            yield from self.close()
+            item = _empty(kind)
+            yield self._opened(item)
+            part = msgspec.structs.replace(_part(item))
+            yield self._event("content_part.added", item, part=part, content_index=0)
+        part = _part(item)
+        part.text += text
+        yield self._event(f"{part.type}.delta", item, delta=text, content_index=0, logprobs=_logprobs(item))
+
+    def _call(self, call: ToolCall) -> Iterator[ResponseEvent]:
+        item = self._open
+        if item is None or item.type != "function_call" or call.index != self._call_index:
+            yield from self.close()
+            self._call_index = call.index
+            item = OutputItem(
+                id=_id("fc"), type="function_call", status="in_progress", call_id=call.id or _id("call"),
+                name=call.function.name or "", arguments="",
+            )  # fmt: skip
+            yield self._opened(item)
+        more = call.function.arguments
+        item.arguments = (item.arguments or "") + more
+        if more:
+            yield self._event("function_call_arguments.delta", item, delta=more)
+
+    def _opened(self, item: OutputItem) -> ResponseEvent:
+        self._open = item
+        shown = msgspec.structs.replace(item)
+        if item.type != "function_call":
+            shown.content = []
+        return ResponseEvent(type="response.output_item.added", item=shown, output_index=len(self.done))
+
+    def _event(self, kind: str, item: OutputItem, **fields: Any) -> ResponseEvent:
+        """An event of the item that is open."""
+        return ResponseEvent(type=f"response.{kind}", item_id=item.id, output_index=len(self.done), **fields)
+
+
+def _part(item: OutputItem) -> TextPart:
+    """The only part of a reasoning item or a message."""
+    [part] = item.content or []
+    return part
+
+
+def _logprobs(item: OutputItem) -> list[Any] | UnsetType:
+    return [] if item.type == "message" else UNSET
+
+
+def _empty(kind: str) -> OutputItem:
+    if kind == "reasoning":
+        content = [TextPart(text="", type="reasoning_text")]
+        return OutputItem(id=_id("rs"), type="reasoning", status="in_progress", summary=[], content=content)
+    content = [TextPart(text="", type="output_text", annotations=[], logprobs=[])]
+    return OutputItem(id=_id("msg"), type="message", status="in_progress", role="assistant", content=content)
+
+
+def _id(kind: str) -> str:
+    return f"{kind}_{secrets.token_hex(12)}"

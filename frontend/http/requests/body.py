@@ -1,0 +1,152 @@
+"""Reads a request's body within bounds of size, time and memory, and decodes it.
+
+Bytes are charged to the client as they come, and the decoded struct before it is made. If there is no room for all
+bodies that are being received, the longest of the slow ones is given up.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, NamedTuple, TypeVar
+
+from ...requests.budget import BudgetError, Charge
+from ...session.threads import Threads
+from ..answers.errors import ApiError
+from ..options import HttpOptions
+from .decoding import Body, Outline, decoded
+from .fair_queue import FairQueue
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Result = TypeVar("Result")
+
+# Bodies from this length or decoding time on are decoded in a thread, one at a time, so that streams go on meanwhile.
+LONG_BYTES, LONG_SECONDS = 2**15, 1e-3
+# A body that takes longer than this to arrive may be given up for others.
+_PATIENCE = 1.0
+
+
+class ClientDisconnect(Exception):
+    """The client has closed the connection."""
+
+
+class _IncomingBody(NamedTuple):
+    time_left: asyncio.Timeout
+    since: float
+
+    def give_way(self) -> None:
+        if not self.time_left.expired():  # not given up already
+            self.time_left.reschedule(0.0)
+
+
+class BodyReader:
+    """Reads the bodies of all connections."""
+
+    def __init__(self, options: HttpOptions) -> None:
+        self._options = options
+        self._incoming: dict[Charge, _IncomingBody] = {}
+        self._turns = FairQueue()
+        self._thread = Threads("Bodies", 1)
+
+    async def read(self, scope: Scope, receive: Receive, charge: Charge) -> bytearray:
+        self._check_headers(scope)
+        try:
+            async with asyncio.timeout(self._options.body_timeout) as time_left:
+                self._incoming[charge] = _IncomingBody(time_left, asyncio.get_running_loop().time())
+                try:
+                    return await self._filled(receive, charge)
+                except BaseException:
+                    charge.release()  # before the client is answered, since others wait for the room
+                    raise
+                finally:
+                    del self._incoming[charge]
+        except TimeoutError:
+            raise ApiError(
+                408,
+                f"The body was not complete within {self._options.body_timeout:g} s, or stood in the way of others.",
+            ) from None
+
+    async def decoded(self, body: bytearray, kind: type[Body], charge: Charge) -> Body:
+        """Decode a body, a short one at once. Afterwards the body is empty, and only the struct is charged."""
+        num_bytes = len(body)
+        if len(body) < LONG_BYTES and (outline := Outline.of(body)).seconds < LONG_SECONDS:
+            await self._admit(outline, charge)
+            found = decoded(body, kind)
+        else:
+            async with self._turns.one(len(body)):
+                await self._admit(await self._in_thread(Outline.of, body), charge)
+                found = await self._in_thread(decoded, body, kind)
+        body.clear()
+        charge.shrink(_held(num_bytes))
+        return found
+
+    async def _admit(self, outline: Outline, charge: Charge) -> None:
+        outline.check()
+        await self._charged(outline.decoded_bytes, charge)
+
+    async def _in_thread(self, work: Callable[..., Result], *arguments: Any) -> Result:
+        """Run in the thread. A cancelled call still waits for it, since it holds what was charged until then."""
+        decoding = asyncio.wrap_future(self._thread.submit(work, *arguments))
+        try:
+            return await asyncio.shield(decoding)
+        except asyncio.CancelledError:
+            await asyncio.gather(decoding, return_exceptions=True)
+            raise
+
+    def _check_headers(self, scope: Scope) -> None:
+        headers = dict(scope["headers"])
+        for name in (b"content-encoding", b"content-type"):
+            if sum(each == name for each, _ in scope["headers"]) > 1:
+                raise ApiError(400, f"There is more than one {name.decode().title()} header.")
+        if headers.get(b"content-encoding", b"identity").strip().lower() != b"identity":
+            raise ApiError(415, "Compressed bodies are not taken; send the JSON as it is.")
+        if headers.get(b"content-type", b"").split(b";")[0].strip().lower() != b"application/json":
+            raise ApiError(415, "The body must be JSON, with the header Content-Type: application/json.")
+        length = headers.get(b"content-length", b"")
+        if length.isdigit() and int(length[:20]) > self._options.max_body_bytes:
+            raise self._too_large()
+
+    async def _filled(self, receive: Receive, charge: Charge) -> bytearray:
+        body, more = bytearray(), True
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise ClientDisconnect
+            piece = message.get("body", b"")
+            if len(body) + len(piece) > self._options.max_body_bytes:
+                raise self._too_large()
+            await self._charged(_held(len(piece)), charge)
+            body += piece
+            more = message.get("more_body", False)
+        return body
+
+    async def _charged(self, num_bytes: int, charge: Charge) -> None:
+        """Charge so many bytes; if there is no room, give up longer bodies of others first."""
+        while True:
+            try:
+                charge.grow(num_bytes)
+                return
+            except BudgetError as error:
+                if not error.is_of_all or (other := self._longest_but(charge)) is None:
+                    raise
+            self._incoming[other].give_way()
+            while other in self._incoming:  # its timeout takes effect in a moment
+                await asyncio.sleep(0)
+
+    def _longest_but(self, charge: Charge) -> Charge | None:
+        """The body that holds the most, of those that have had enough time to arrive; longer than this one."""
+        latest = asyncio.get_running_loop().time() - _PATIENCE
+        slow = [
+            other
+            for other, incoming in self._incoming.items()
+            if other is not charge and other.num_bytes > charge.num_bytes and incoming.since < latest
+        ]
+        return max(slow, key=lambda other: other.num_bytes, default=None)
+
+    def _too_large(self) -> ApiError:
+        return ApiError(413, f"The body has more than {self._options.max_body_bytes:,} bytes (option max_body_bytes).")
+
+
+def _held(num_bytes: int) -> int:
+    """Memory that a body of this length takes while it grows: a bytearray reserves an eighth more."""
+    return num_bytes + num_bytes // 8

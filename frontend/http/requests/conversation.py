@@ -1,0 +1,85 @@
+"""Renders a request's conversation with the model's chat template, which gives the prompt.
+
+It also checks what a request may pass to a template: no names that the server itself sets, and no template of its own
+unless the server trusts its clients.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from ....protocol.errors import RequestError
+from ...requests.prompts import Rendered
+from ...requests.tool_schemas import argument_schemas
+from ..answers.errors import ApiError
+from ..models import Model
+from ..schemas.chat import ChatMessage, ChatRequest, Tool, plain_message
+
+# Names of the arguments that the server gives to templates, and of functions that templates call.
+RESERVED = frozenset({
+    "messages", "tools", "documents", "chat_template", "tokenize", "add_generation_prompt", "continue_final_message",
+    "conversation", "return_tensors", "return_dict", "raise_exception", "strftime_now", "namespace", "dict", "range",
+    "lipsum", "cycler", "joiner", "loop", "self", "caller", "bos_token", "eos_token", "unk_token", "pad_token",
+})  # fmt: skip
+
+
+def template_options(given: Mapping[str, Any] | None) -> dict[str, Any]:
+    options = dict(given or {})
+    for name in options:
+        if name in RESERVED or not name.isidentifier() or name.startswith("_"):
+            raise ApiError(400, f"chat_template_kwargs: {name!r} is not a name that a request may give to a template.")
+    return options
+
+
+def own_template(request: ChatRequest, *, is_trusted: bool) -> str | None:
+    if request.chat_template is None:
+        return None
+    if not is_trusted:
+        raise ApiError(400, "chat_template: this server takes no templates from requests.", param="chat_template")
+    if "{" not in request.chat_template:  # without it, it would be taken for a file's name
+        raise ApiError(400, "chat_template must be a template's text.", param="chat_template")
+    return request.chat_template
+
+
+def rendered(
+    model: Model,
+    messages: Sequence[ChatMessage],
+    tools: Sequence[Mapping[str, Any]] | None,
+    options: Mapping[str, Any],
+    *,
+    chat_template: str | None = None,
+    adds_generation_prompt: bool = True,
+) -> Rendered:
+    try:
+        text = model.render(as_messages(messages), chat_template, tools, adds_generation_prompt, options)
+    except RequestError:
+        raise
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise ApiError(400, f"This conversation can't be rendered: {type(error).__name__}.") from error
+    return Rendered(text, argument_schemas(tools))
+
+
+def as_messages(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
+    """Messages in the form that templates read: arguments of earlier calls are objects."""
+    plain = [plain_message(message) for message in messages]
+    for message in plain:
+        for call in message.get("tool_calls") or ():
+            call["function"]["arguments"] = _as_object(call["function"]["arguments"])
+            call["type"] = "function"
+    return plain
+
+
+def _as_object(arguments: Any) -> Any:
+    try:
+        found = json.loads(arguments) if isinstance(arguments, str) else arguments
+    except (ValueError, RecursionError):
+        return arguments
+    return found if isinstance(found, dict) else arguments
+
+
+def as_tools(tools: Sequence[Tool] | None) -> list[dict[str, Any]]:
+    return [
+        {"type": "function", "function": msgspec.to_builtins(tool.function)} for tool in tools or ()
+    ]

@@ -1,0 +1,191 @@
+"""Decodes a body's bytes into its struct, or raises an error that says what is wrong.
+
+The time and memory that decoding will take are estimated first, by counting the brackets, commas and quotes in the
+bytes that lie outside of strings.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+
+from ....protocol.fields.decoding_fault import DecodingFault
+from ..answers.errors import ApiError
+
+Body = TypeVar("Body", bound=msgspec.Struct)
+
+# Levels of free-form values (schemas, template arguments), which later code visits by recursion.
+MOST_LEVELS = 64
+# Nothing else runs while a body is decoded: within these bounds it takes a tenth of a second at most.
+MOST_CONTAINERS, MOST_STRINGS, MOST_NUMBERS, MOST_LONG_NUMBERS = 2**16, 2**16, 2**20, 2**11
+# The refusal of a longer body shows no value of it, which would mean to decode it twice.
+MOST_SHOWN_BYTES = 2**15
+_LONG_NUMBER = 17  # characters
+
+# Bytes that a value takes at most, beside its text: a dict with its first entry; an empty list with its first room to
+# grow; a string; an entry of a list with its number; what an entry of a dict takes more than that.
+_OBJECT, _LIST, _STRING, _ENTRY, _NAME = 280, 120, 72, 48, 100
+# Seconds to decode a byte; a list or object; a number; a number of many digits or with an exponent.
+_BYTE_SECONDS, _CONTAINER_SECONDS, _ENTRY_SECONDS, _LONG_NUMBER_SECONDS = 6e-9, 1e-6, 1e-7, 2e-5
+_DIGITS = bytes.maketrans(b"123456789.+-E", b"000000000000e")
+_CONTINUATION = bytes(range(0x80, 0xC0))
+_UP_TO_8_BITS, _UP_TO_16_BITS = bytes(range(0xC4)), bytes(range(0xF0))
+
+
+class Outline(NamedTuple):
+    """How many values of each kind a body holds, counted without decoding it."""
+
+    objects: int
+    lists: int
+    strings: int
+    entries: int  # of lists and objects beyond the first of each
+    names: int
+    long_numbers: int
+    num_bytes: int
+    text_bytes: int  # of all texts, decoded
+
+    @classmethod
+    def of(cls, body: bytes | bytearray) -> "Outline":
+        """Count them; raises if there are so many strings that even counting would take long."""
+        unescaped = body.replace(rb"\\", b"").replace(rb"\"", b"") if b"\\" in body else body
+        if (strings := unescaped.count(b'"') // 2) > MOST_STRINGS:
+            raise _too_many()
+        pieces = unescaped.split(b'"')
+        marks = b" ".join(pieces[::2])
+        digits = marks.translate(_DIGITS)
+        return cls(
+            marks.count(b"{"),
+            marks.count(b"["),
+            strings,
+            marks.count(b","),
+            marks.count(b":"),
+            digits.count(b"0e") + digits.count(b"0" * _LONG_NUMBER),
+            len(body),
+            sum(map(_text_bytes, pieces[1::2])),
+        )
+
+    def check(self) -> None:
+        if (
+            self.objects + self.lists > MOST_CONTAINERS
+            or self.entries > MOST_NUMBERS
+            or self.long_numbers > MOST_LONG_NUMBERS
+        ):
+            raise _too_many()
+
+    @property
+    def decoded_bytes(self) -> int:
+        """Memory that the decoded values take at most; tests compare it with random bodies."""
+        return (
+            self.text_bytes
+            + _OBJECT * self.objects
+            + _LIST * self.lists
+            + _STRING * self.strings
+            + _ENTRY * self.entries
+            + _NAME * self.names
+        )
+
+    @property
+    def seconds(self) -> float:
+        """About how long it takes to decode."""
+        return (
+            _BYTE_SECONDS * self.num_bytes
+            + _CONTAINER_SECONDS * (self.objects + self.lists)
+            + _ENTRY_SECONDS * self.entries
+            + _LONG_NUMBER_SECONDS * self.long_numbers
+        )
+
+
+def _text_bytes(text: bytes | bytearray) -> int:
+    """Memory of a string: 1, 2 or 4 bytes a character, as its widest one needs, and its UTF-8 form, once cached."""
+    escaped = text.count(rb"\u")
+    if text.isascii() and not escaped:
+        return len(text)
+    characters = len(text.translate(None, _CONTINUATION)) - 5 * escaped
+    if text.translate(None, _UP_TO_16_BITS) or rb"\ud" in text or rb"\uD" in text:
+        width = 4
+    else:
+        width = 2 if text.translate(None, _UP_TO_8_BITS) or text.count(rb"\u00") < escaped else 1
+    return width * characters + len(text)
+
+
+def _too_many() -> ApiError:
+    return ApiError(
+        413,
+        f"The body holds more than {MOST_CONTAINERS:,} lists and objects, {MOST_STRINGS:,} texts, {MOST_NUMBERS:,} "
+        f"numbers, or {MOST_LONG_NUMBERS:,} numbers that have an exponent or {_LONG_NUMBER} digits; send less at once.",
+    )
+
+
+def decoded(body: bytes | bytearray, kind: type[Body]) -> Body:
+    try:
+        request = msgspec.json.decode(body, type=kind)
+    except msgspec.ValidationError as error:
+        fault = DecodingFault.of(error, kind, whole="The body", given=_plain(body))
+        raise ApiError(400, fault.sentence, param=fault.field or None) from None
+    except UnicodeDecodeError as error:
+        byte = error.object[error.start]
+        raise ApiError(400, f"The body is not UTF-8, as JSON has to be: a text in it has the byte 0x{byte:02x} "
+                            f"({error.reason}). Encode it as UTF-8.") from None  # fmt: skip
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ApiError(400, _half_a_pair(body) or f"The body is not JSON that can be read: {error}.") from None
+    for name in kind.__struct_fields__:
+        if isinstance(value := getattr(request, name), (dict, list)):
+            check_levels(name, value)
+    return request
+
+
+def _half_a_pair(body: bytes | bytearray) -> str:
+    """A sentence about half a surrogate pair in the body, which the decoder may report as the body's end; empty if
+    there is none. Only the first bytes are searched, since nothing else runs meanwhile."""
+    place = whole.end() if (whole := _WHOLE_CHARACTERS.match(body, 0, _LOOKED_THROUGH)) else 0
+    if not _HALF.match(body, place, _LOOKED_THROUGH):
+        return ""
+    escape = body[place : place + 6].decode()
+    return (
+        f"The body holds half a surrogate pair, {escape} at byte {place:,}, which is no character. Cut texts between "
+        r"characters, or send \ufffd in its place."
+    )
+
+
+def _plain(body: bytes | bytearray) -> Any:
+    """The body's values, for an error that shows one of them; None for a long body."""
+    if len(body) > MOST_SHOWN_BYTES:
+        return None
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def check_levels(name: str, value: Any) -> None:
+    """Refuse values that are nested too deep. It goes level by level, since recursion itself could overflow."""
+    level = [value]
+    for _ in range(MOST_LEVELS + 1):
+        level = [part for each in level for part in _nested(each)]
+        if not level:
+            return
+    raise ApiError(400, f"{name}: it is nested more than {MOST_LEVELS} levels deep.", param=name)
+
+
+def _nested(value: Any) -> Iterable[Any]:
+    """The parts of a value that have parts of their own."""
+    parts: Any = value
+    if isinstance(value, dict):
+        parts = value.values()
+    elif isinstance(value, msgspec.Struct):
+        parts = [getattr(value, name) for name in value.__struct_fields__]
+    # Most long lists hold only numbers or strings, which the set of types tells faster than a look at each.
+    if any(issubclass(kind, _WITH_PARTS) for kind in set(map(type, parts))):
+        return [part for part in parts if isinstance(part, _WITH_PARTS)]
+    return ()
+
+
+# Matches up to the first escape that is half a surrogate pair, and skips escapes that JSON doesn't have.
+_WHOLE_CHARACTERS = re.compile(
+    rb"(?:[^\\]++|\\u[dD][89aAbB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?!\\u[dD][89a-fA-F][0-9a-fA-F]{2})\\.)*+",
+    re.DOTALL,
+)
+_LOOKED_THROUGH = 2**19
+_HALF = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
+_WITH_PARTS = (dict, list, msgspec.Struct)

@@ -1,0 +1,127 @@
+"""Rules for parameters that people write; each is stated on the parameter's own field.
+
+    min_p: Annotated[float, described("drop tokens below this share …", between(0, 1))] = 0.0
+
+A rule converts a value to the field's type and checks its bounds.
+"""
+
+import operator
+import re
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import PurePath
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from ..errors import RequestError
+from .suggestion import suggestion
+
+MOST = 2**31 - 1  # of whole numbers that nothing else bounds
+
+_IN_THOUSANDS = re.compile(r"\s*(\d{1,9}(?:\.\d{1,9})?)\s*([kKmM])\s*", re.ASCII)
+
+
+class Rule(NamedTuple):
+    """Converts what a person wrote to the field's type, and says what must hold of it."""
+
+    convert: Callable[[Any], Any]
+    holds: Callable[[Any], bool]
+    sentence: str
+    choices: tuple[Any, ...] = ()  # if only these are right
+    # Of a number, or of each number in a list or dict, by their names in msgspec.Meta.
+    bounds: Mapping[str, Any] = MappingProxyType({})
+
+    def checked(self, name: str, value: Any, error: type[Exception] = RequestError) -> Any:
+        try:
+            converted = self.convert(value)
+            if self.holds(converted):
+                return converted
+        except (AttributeError, TypeError, ValueError, OverflowError, RecursionError):
+            pass
+        hint = suggestion(value, self.choices) if self.choices else written_out(value, self.accepts)
+        raise error(f"{name}={shown(value)}: {self.sentence}.{hint}")
+
+    def accepts(self, value: Any) -> bool:
+        return self.holds(self.convert(value))
+
+
+def shown(value: Any) -> str:
+    """The value as error messages show it. Long ones keep both ends, since a path's last part names the file."""
+    try:
+        text = repr(str(value) if isinstance(value, PurePath) else value)
+    except Exception:  # a number of thousands of digits, a nesting as deep, or a broken `__repr__`
+        return f"<{type(value).__name__}>"
+    return text if len(text) <= 80 else f"{text[:38]}...{text[-39:]}"
+
+
+def written_out(value: Any, holds: Callable[[int], Any]) -> str:
+    """A sentence to append if someone wrote "32k" for a whole number that `holds`."""
+    found = _IN_THOUSANDS.fullmatch(value) if isinstance(value, str) else None
+    if found is None:
+        return ""
+    power = " km".index(found[2].lower())
+    numbers = [round(float(found[1]) * base**power) for base in (1024, 1000)]
+    try:
+        if any(holds(number) is False for number in numbers):
+            return ""
+    except (AttributeError, TypeError, ValueError, OverflowError):
+        return ""
+    return f" Written out, {value.strip()} is {numbers[0]} (or {numbers[1]})."
+
+
+def real(value: Any) -> float:
+    if isinstance(value, (bool, str)):
+        raise TypeError
+    return float(value)
+
+
+def integer(value: Any) -> int:
+    if isinstance(value, bool):
+        raise TypeError
+    return operator.index(value)
+
+
+def _truth(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError
+    return value
+
+
+def text(value: Any) -> str:
+    plain = str.__str__(value)  # raises unless it is a string, and bypasses a subclass's own method
+    plain.encode()  # raises for half a surrogate pair, which can't be sent
+    return plain
+
+
+def ranged(
+    convert: Callable[[Any], Any],
+    sentence: str,
+    *,
+    ge: float | None = None,
+    gt: float | None = None,
+    le: float | None = None,
+) -> Rule:
+    """A number from `ge` on, or above `gt`, up to `le`; without `le` it must be finite."""
+    bounds = {name: bound for name, bound in (("ge", ge), ("gt", gt), ("le", le)) if bound is not None}
+    most = sys.float_info.max if le is None else le
+    if gt is not None:
+        return Rule(convert, lambda value: gt < value <= most, sentence, bounds=bounds)
+    least = -sys.float_info.max if ge is None else ge
+    return Rule(convert, lambda value: least <= value <= most, sentence, bounds=bounds)
+
+
+def between(low: float, high: float) -> Rule:
+    return ranged(real, f"must be a number from {low:g} to {high:g}", ge=low, le=high)
+
+
+def whole(low: int, high: int) -> Rule:
+    return ranged(integer, f"must be {low} to {high}", ge=low, le=high)
+
+
+def at_least(low: int) -> Rule:
+    return ranged(integer, f"must be a whole number, {low} or more", ge=low, le=MOST)
+
+
+BOOLEAN = Rule(_truth, lambda value: True, "must be True or False")
+TEXT = Rule(text, lambda value: isinstance(value, str), "must be a string of valid Unicode")
+FINITE = ranged(real, "must be a finite number, 0 or more", ge=0)

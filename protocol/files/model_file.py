@@ -1,0 +1,112 @@
+"""Reads the small files of a model's folder: configurations, tokenizers, templates.
+
+A folder may come from a stranger, who may put a pipe in place of a file, or a file without end. So anything but a
+regular file is refused without waiting for it, and so is a file longer than any such file.
+"""
+
+import json
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ..errors import ConfigError, PenstockError
+from .git_lfs import is_pointer, pointer_refusal
+
+# The longest tokenizer.json files in use have some 35 MB.
+MOST_BYTES = 256 << 20
+# Opening must not wait for a pipe's other end, nor make a terminal this process's own.
+_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+
+
+def read_model_file(path: Path) -> bytes:
+    """Read a file. Raises `FileNotFoundError` if there is none, or a `ConfigError` that says what is there instead."""
+    try:
+        file = os.open(path, _FLAGS)
+        try:
+            return _content(file, path)
+        finally:
+            os.close(file)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be used: {error.strerror}.") from error
+
+
+def read_model_text(path: Path) -> str:
+    try:
+        return read_model_file(path).decode()
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is not UTF-8: {error}.") from error
+
+
+def read_model_json(path: Path) -> Any:
+    text = read_model_text(path)
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        if is_pointer(path):
+            raise ConfigError(pointer_refusal(path)) from None
+        raise ConfigError(f"{path} is not valid JSON: {error}.") from error
+    except RecursionError:
+        raise ConfigError(f"{path} is nested too deep.") from None
+
+
+def read_model_settings(path: Path) -> dict[str, Any]:
+    """The JSON object in a file; empty if the file is missing or holds something else."""
+    try:
+        content = read_model_json(path)
+    except FileNotFoundError:
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+@contextmanager
+def values_of(path: Path) -> Iterator[None]:
+    """Turn errors about the values of a file into one that names the file."""
+    try:
+        yield
+    except PenstockError:
+        raise
+    except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError) as error:
+        raise ConfigError(f"{path} holds a value that no such file has: {error}.") from error
+
+
+def require_regular(path: Path) -> None:
+    """Check a file that a library will open by its name; raises like `read_model_file`."""
+    try:
+        _check_kind(os.stat(path), path)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be used: {error.strerror}.") from error
+
+
+def _content(file: int, path: Path) -> bytes:
+    status = os.fstat(file)
+    _check_kind(status, path)
+    content = bytearray()
+    if status.st_size <= MOST_BYTES:
+        # Reading one byte more than the bound detects a file that grows.
+        while len(content) <= MOST_BYTES and (piece := os.read(file, min(MOST_BYTES + 1 - len(content), 16 << 20))):
+            content += piece
+    if status.st_size > MOST_BYTES or len(content) > MOST_BYTES:
+        raise ConfigError(f"{path} cannot be used: it is longer than {MOST_BYTES >> 20} MiB, which no such file is.")
+    return bytes(content)
+
+
+def _check_kind(status: os.stat_result, path: Path) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        kind = _KINDS.get(stat.S_IFMT(status.st_mode), "no file")
+        raise ConfigError(f"{path} cannot be used: it is {kind}, and a model's files are regular ones.")
+
+
+_KINDS = {
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFDIR: "a folder",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}

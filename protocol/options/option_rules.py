@@ -1,0 +1,137 @@
+"""The rules of a tree's options: each converts what a person wrote to the field's type, or raises, with its sentence.
+
+Each is used on its field in `EngineConfig`. Options come from shells and files, too: a whole number may be written 8.0,
+a path as an object, a dtype as torch's own.
+"""
+
+import os
+import re
+from collections.abc import Callable
+from typing import Any
+
+from ..fields.rules import Rule
+from ..parameters.early_stop import SENTENCE as EARLY_STOP_SENTENCE
+from ..parameters.early_stop import as_early_stop
+
+CONNECTS = ("auto", "require", "start", "never")
+_DTYPES = ("auto", "float32", "float16", "bfloat16")
+_DTYPE_NAMES = {"fp32": "float32", "float": "float32", "fp16": "float16", "half": "float16", "bf16": "bfloat16"}
+
+
+def _rule(convert: Callable[[Any], Any], sentence: str, choices: tuple[Any, ...] = ()) -> Rule:
+    return Rule(convert, lambda value: True, sentence, choices)
+
+
+def size(value: Any) -> int:
+    """Bytes from an int, or from "512MiB", "4GiB", "4GB"."""
+    if isinstance(value, str):
+        found = re.fullmatch(r"\s*([\d.]+)\s*([kmgt]?)(i?)b?\s*", value.lower())
+        if not found:
+            raise ValueError
+        base = 1024 if found[3] or not found[2] else 1000
+        value = int(float(found[1]) * base ** " kmgt".index(found[2] or " "))
+    return _positive(value)
+
+
+def _whole(low: int) -> Callable[[Any], int]:
+    def convert(value: Any) -> int:
+        if isinstance(value, bool) or int(value) != value or not low <= value < 2**63:
+            raise ValueError
+        return int(value)
+
+    return convert
+
+
+_positive = _whole(1)
+
+
+def _context(value: Any) -> int:
+    """A context length; -1 is FastDeploy's way to leave it to the model."""
+    return -1 if value == -1 and not isinstance(value, bool) else _positive(value)
+
+
+def _whole_list(least: int) -> Callable[[Any], list[int]]:
+    return lambda value: [_whole(least)(item) for item in ([value] if isinstance(value, int) else value)]
+
+
+def _fraction(value: Any) -> float:
+    if isinstance(value, bool) or not 0 < float(value) <= 1:
+        raise ValueError
+    return float(value)
+
+
+def _amount(value: Any) -> float:
+    if isinstance(value, bool) or not 0 <= float(value) < float("inf"):
+        raise ValueError
+    return float(value)
+
+
+def _flag(value: Any) -> bool:
+    if value not in (True, False, 0, 1):
+        raise ValueError
+    return bool(value)
+
+
+def _text(value: Any) -> str:
+    text: str = os.fspath(value)
+    str.encode(text)  # raises for text that can't be sent as UTF-8
+    if "\0" in text:
+        raise ValueError
+    return text
+
+
+def _names(value: Any) -> list[str]:
+    names = [value] if isinstance(value, str) else list(value)
+    if not all(isinstance(name, str) for name in names):
+        raise TypeError
+    return names
+
+
+def _connect(value: Any) -> str:
+    text: str = os.fspath(value)
+    if text not in CONNECTS and os.sep not in text:
+        raise ValueError
+    return text
+
+
+def _dtype(value: Any) -> str:
+    name = _DTYPE_NAMES.get(str(value).removeprefix("torch."), str(value).removeprefix("torch."))
+    if name not in _DTYPES:
+        raise ValueError
+    return name
+
+
+def _one_of(*choices: Any) -> Rule:
+    def convert(value: Any) -> Any:
+        if value not in choices:
+            raise ValueError
+        return value
+
+    return _rule(convert, _among(choices), choices)
+
+
+def _among(choices: tuple[Any, ...]) -> str:
+    return "must be one of " + ", ".join(map(str, choices))
+
+
+COUNT = _rule(_positive, "must be a whole number, 1 or more")
+AMOUNT = _rule(_whole(0), "must be a whole number, 0 or more")
+CONTEXT = _rule(_context, "must be a whole number, 1 or more; None or -1 is the model's own")
+CARDS = _rule(_whole_list(0), "must be a list of card numbers")
+COUNTS = _rule(_whole_list(1), "must be a list of whole numbers, 1 or more")
+SIZE = _rule(size, 'must be bytes, or text such as "4GiB"')
+FRACTION = _rule(_fraction, "must be more than 0 and at most 1")
+GIB = _rule(_amount, "must be GiB, 0 or more")
+SECONDS = _rule(_amount, "must be seconds, 0 or more; 0 waits forever")
+FLAG = _rule(_flag, "must be True or False")
+TEXT = _rule(_text, "must be text or a path, in UTF-8")
+FAMILY = _rule(_text, "must be auto, none or a family's name")
+PROCESSORS = _rule(_names, "must be names of entry points in the group penstock.logits_processors")
+EARLY_STOP = _rule(as_early_stop, EARLY_STOP_SENTENCE)
+DTYPE = _rule(_dtype, _among(_DTYPES), _DTYPES)
+QUANTIZATION = _one_of("int8", "int4", "wint8", "wint4")
+KV_DTYPE = _one_of("auto", "fp32", "fp16", "bf16", "int8", "uint4")
+LOAD_FORMAT = _one_of("auto", "safetensors", "dummy", "stand-in")
+BLOCK_SIZE = _one_of(16, 32, 64, 128)
+DEVICE = _one_of("auto", "cpu", "cuda")
+CONNECT = _rule(_connect, "must be auto, require, start, never, or the path of a daemon's socket", CONNECTS)

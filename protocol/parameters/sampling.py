@@ -1,0 +1,157 @@
+"""What a request may ask for (`SamplingParams`), validated where it is written.
+
+A field states a parameter completely: type, meaning, rule and default (docs/adding-a-parameter.md). Aliases are folded
+into the field that they stand for. What can only be wrong for a model (an unknown token id) is checked by the front
+end.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+
+from ..errors import RequestError
+from ..fields.described import another_name_of, described, other_names_in, rules_of
+from ..fields.field_help import explain_fields
+from ..fields.named_fields import NamedFields
+from ..fields.rules import BOOLEAN, FINITE, TEXT, at_least, between, whole
+from .early_stop import EarlyStop
+from .guided import FORMS, GuidedDecodingParams, as_guided, from_response_format
+from .sampling_rules import (
+    BIASES,
+    EARLY_STOP,
+    FACTOR,
+    ID_LISTS,
+    PLAIN,
+    PRIORITY,
+    RANKED,
+    SEED,
+    SHARE,
+    STOP,
+    TOKEN_IDS,
+    TOP_K,
+    WORDS,
+)
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from .sampling_fields import SamplingFields
+
+MAX_SAMPLES = 128
+
+
+@explain_fields
+class SamplingParams(NamedFields, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """How tokens are chosen and when a request ends. Every field is given by its name."""
+
+    temperature: Annotated[float, described("0 is greedy", FINITE)] = 1.0
+    top_p: Annotated[float, described("keep the most likely tokens up to this share of probability", SHARE)] = 1.0
+    top_k: Annotated[int, described("keep that many most likely tokens; 0 or -1 is off", TOP_K)] = 0
+    min_p: Annotated[float, described("drop tokens below this share of the most likely one's", between(0, 1))] = 0.0
+    presence_penalty: Annotated[float, described("-2..2, once per token already generated", between(-2, 2))] = 0.0
+    frequency_penalty: Annotated[float, described("-2..2, per time that a token was generated", between(-2, 2))] = 0.0
+    frequence_penalty: Annotated[float | None, another_name_of("frequency_penalty")] = None
+    repetition_penalty: Annotated[float, described("> 1 discourages tokens of prompt and answer", FACTOR)] = 1.0
+    suppress_repetition_in_generation: Annotated[bool, described("that counts the answer alone", BOOLEAN)] = False
+    # Bounded, because it costs so many comparisons for each token of the history.
+    no_repeat_ngram_size: Annotated[
+        int, described("no run of that many tokens comes twice; 0 is off", whole(0, 1024))
+    ] = 0
+    max_tokens: Annotated[int | None, described("output tokens at most; unset: to max_model_len", at_least(1))] = None
+    max_length: Annotated[int | None, described("prompt and output tokens together at most", at_least(1))] = None
+    min_tokens: Annotated[int, described("no end before that many output tokens", at_least(0))] = 0
+    min_length: Annotated[int, described("no end before prompt and output have that many tokens", at_least(0))] = 0
+    stop: Annotated[list[str] | None, described("strings that end the answer", STOP)] = None
+    stop_token_ids: Annotated[list[int] | None, described("token ids that end the answer", TOKEN_IDS)] = None
+    ignore_eos: Annotated[bool, described("go on after the end-of-sequence token", BOOLEAN)] = False
+    eos_token_id: Annotated[list[int] | None, described("instead of the model's own", TOKEN_IDS)] = None
+    early_stop: Annotated[EarlyStop | None, described("end an answer that has fallen into a loop", EARLY_STOP)] = None
+    include_stop_str_in_output: Annotated[bool, described("keep the stop string in the text", BOOLEAN)] = False
+    bad_words: Annotated[list[str] | None, described("strings that must not appear", WORDS)] = None
+    bad_words_ids: Annotated[list[list[int]] | None, described("token sequences that must not appear", ID_LISTS)] = None
+    logit_bias: Annotated[dict[int, float] | None, described("{token id: -100..100} added to logits", BIASES)] = None
+    logits_processors_args: Annotated[dict[str, Any] | None, described("{processor: what it is told}", PLAIN)] = None
+    seed: Annotated[int | None, described("makes a sampled answer repeat", SEED)] = None
+    n: Annotated[int, described("answers per prompt", whole(1, MAX_SAMPLES))] = 1
+    logprobs: Annotated[int | None, described("log-probabilities of the best n tokens; -1: all", RANKED)] = None
+    prompt_logprobs: Annotated[int | None, described("the same for the prompt", RANKED)] = None
+    skip_special_tokens: Annotated[bool, described("leave special tokens out of the text", BOOLEAN)] = True
+    spaces_between_special_tokens: Annotated[bool, described("put spaces between special tokens", BOOLEAN)] = True
+    detokenize: Annotated[bool, described("make text, not only token ids", BOOLEAN)] = True
+    priority: Annotated[int, described("lower goes first", PRIORITY)] = 0
+    cache_salt: Annotated[str | None, described("share cached prefixes only within this salt", TEXT)] = None
+    lora_name: Annotated[str | None, described("adapter to use", TEXT)] = None
+    reasoning_max_tokens: Annotated[
+        int | None, described("tokens of thought, which is then closed", at_least(0))
+    ] = None
+    max_thinking_tokens: Annotated[int | None, another_name_of("reasoning_max_tokens")] = None
+    guided_decoding: Annotated[GuidedDecodingParams | None, described("the shape of the answer")] = None
+    # Other ways to write guided_decoding, folded into it: at most one may be given.
+    guided_json: Annotated[dict[str, Any] | None, described("a JSON schema that the answer follows")] = None
+    guided_regex: Annotated[str | None, described("a regular expression that it matches")] = None
+    guided_choice: Annotated[list[str] | None, described("the answers that there are")] = None
+    guided_grammar: Annotated[str | None, described("a grammar that it follows, in EBNF or Lark")] = None
+    guided_json_object: Annotated[bool | None, described("it is a JSON object")] = None
+    guided_structural_tag: Annotated[dict[str, Any] | None, described("schemas between tags")] = None
+    structural_tag: Annotated[dict[str, Any] | None, another_name_of("guided_structural_tag")] = None
+    response_format: Annotated[dict[str, Any] | None, described("OpenAI's way to write one of these")] = None
+
+    if TYPE_CHECKING:
+
+        def __init__(self, **fields: Unpack[SamplingFields]) -> None: ...
+
+    def __post_init__(self) -> None:
+        for alias, name in _ALIASES.items():
+            if (value := getattr(self, alias)) is not None:
+                setattr(self, name, value)
+                setattr(self, alias, None)
+        for name, default, rule in _CHECKS:
+            if (value := getattr(self, name)) is not default:
+                # None means not given, also for fields that have a number for that.
+                setattr(self, name, default if value is None else rule.checked(name, value))
+        self._fold_guided()
+        if self.max_tokens is not None and self.min_tokens > self.max_tokens:
+            raise RequestError(f"min_tokens={self.min_tokens} is more than max_tokens={self.max_tokens}.")
+        if self.stop and not self.detokenize:
+            raise RequestError("stop strings need detokenize=True; stop_token_ids works without.")
+
+    @property
+    def is_greedy(self) -> bool:
+        return self.temperature == 0.0
+
+    @property
+    def ending_ids(self) -> set[int]:
+        """The tokens that end the answer: the model's own, once they are filled in, and those of the request."""
+        return {*(self.eos_token_id or ()), *(self.stop_token_ids or ())}
+
+    def _fold_guided(self) -> None:
+        given = [name for name in _GUIDED if getattr(self, name) is not None]
+        if not given:
+            return
+        shapes = {name: value for name in given if (value := getattr(self, name)) is not False}
+        if len(shapes) > 1:
+            raise RequestError(f"An answer has one shape: {' and '.join(shapes)} can't be given together.")
+        for name in given:
+            setattr(self, name, None)
+        for name, value in shapes.items():
+            self.guided_decoding = _GUIDED[name](value)
+
+
+def _form(name: str) -> Callable[[Any], GuidedDecodingParams]:
+    return lambda value: GuidedDecodingParams(**{name: value})
+
+
+# The ways to write guided_decoding.
+_GUIDED: dict[str, Callable[[Any], GuidedDecodingParams | None]] = {
+    "guided_decoding": as_guided,
+    **{f"guided_{name}": _form(name) for name in FORMS},
+    "structural_tag": _form("structural_tag"),
+    "response_format": from_response_format,
+}
+
+# The aliases of guided_decoding are folded in `_fold_guided`.
+_ALIASES = {alias: name for alias, name in other_names_in(SamplingParams).items() if alias not in _GUIDED}
+_DEFAULTS = {item.name: item.default for item in msgspec.structs.fields(SamplingParams)}
+# Fields left at their default are skipped: a params object is decoded several times on its way.
+_CHECKS = [(name, _DEFAULTS[name], rule) for name, rule in rules_of(SamplingParams).items()]

@@ -1,0 +1,79 @@
+"""Fault injection: named points where a test injects delay, death, an error, or NaN. Unused ones cost next to nothing.
+
+`PENSTOCK_FAULTS="worker.step=delay:0.01;engine.plan=die@3;worker.logits=nan@2"`: at a point, an action, and with `@n`
+only at its n-th visit in that process (without it at every visit). Actions: `delay:SECONDS` (a random share of it,
+seeded by the point's name), `hold:SECONDS` (the interpreter's lock, as a native call that hangs), `die` (SIGKILL to
+itself), `error` (raises), `memory` (a failed allocation), and `nan`, which the caller of `point` acts on.
+"""
+
+import ctypes
+import os
+import random
+import signal
+import sys
+import time
+from dataclasses import dataclass
+from functools import cache
+
+from ..errors import ConfigError
+from ..fields.suggestion import suggestion
+
+
+@dataclass
+class InjectedFault:
+    action: str
+    argument: float
+    at_visit: int | None
+    chance: random.Random
+    visits: int = 0
+
+
+# Tests check that these are the points that the code passes.
+POINTS = (
+    "worker.start", "engine.start", "detokenizer.start", "worker.allocate", "worker.adapter", "worker.step",
+    "worker.logits", "engine.plan", "detokenizer.tokens",
+)  # fmt: skip
+ACTIONS = ("delay", "hold", "die", "error", "memory", "nan")
+_VARIABLE = "PENSTOCK_FAULTS"
+_text = os.environ.get(_VARIABLE, "")
+
+
+@cache
+def _faults(text: str) -> dict[str, InjectedFault]:
+    """Parsed at the first point: every child passes one where its exceptions already reach the caller."""
+    return dict(map(_parsed, filter(None, text.split(";"))))
+
+
+def _parsed(entry: str) -> tuple[str, InjectedFault]:
+    name, _, what = entry.partition("=")
+    what, _, visit = what.partition("@")
+    action, _, argument = what.partition(":")
+    for word, known in ((name, POINTS), (action, ACTIONS)):
+        if word not in known:
+            hint = suggestion(word, known)
+            raise ConfigError(f"{_VARIABLE}: {word!r} in {entry!r} must be one of {', '.join(known)}.{hint}")
+    try:
+        return name, InjectedFault(action, float(argument or 0), int(visit) if visit else None, random.Random(name))
+    except ValueError:
+        raise ConfigError(f"{_VARIABLE}: {entry!r} must be POINT=ACTION, ACTION:SECONDS or ACTION@VISIT.") from None
+
+
+def point(name: str) -> str | None:
+    """Pass a named point. Returns the action, since `nan` is for the caller to carry out."""
+    if not _text or (fault := _faults(_text).get(name)) is None:
+        return None
+    fault.visits += 1
+    if fault.at_visit is not None and fault.visits != fault.at_visit:
+        return None
+    if fault.action == "delay":
+        time.sleep(fault.argument * fault.chance.random())
+    elif fault.action == "hold":
+        print(f"The lock is held at {name}", file=sys.stderr, flush=True)
+        ctypes.PyDLL(None).sleep(int(fault.argument))
+    elif fault.action == "die":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif fault.action == "error":
+        raise RuntimeError(f"Injected fault at {name}.")
+    elif fault.action == "memory":
+        raise MemoryError(f"Injected allocation failure at {name}.")
+    return fault.action

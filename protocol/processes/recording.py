@@ -1,0 +1,70 @@
+"""A stream of messages written to a file and read back, to replay what a process did.
+
+The engine records what it sends to its workers and what rank 0 answers. Since a worker is a pure function of that
+stream, feeding it to a new worker must give the same answers (`scripts/replay.py`).
+"""
+
+import logging
+import os
+import struct
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ..files.user_folders import reason
+
+_LOG = logging.getLogger(__name__)
+_LENGTH = struct.Struct("<Id?")
+
+
+def write_all(descriptor: int, content: bytes) -> None:
+    """Write it all: a nearly full disk takes a part, and fails only at the next write."""
+    while content:
+        content = content[os.write(descriptor, content) :]
+
+
+def ended(option: str, error: OSError) -> str:
+    """The message if no more can be written to the file that an option names."""
+    return (
+        f"What {option}= writes ends here, and everything else goes on: {reason(error)}. What is in the file can be "
+        "read. For all of it make room, or name a file on another disk, and begin anew."
+    )
+
+
+class RecordedMessage(NamedTuple):
+    message: Any
+    is_answer: bool  # came back from rank 0
+    time: float
+
+
+class Recorder:
+    def __init__(self, path: str) -> None:
+        self._file = open(path, "wb", buffering=0)
+        self._has_ended = False
+        self._encoder = msgspec.msgpack.Encoder()
+
+    def write(self, message: Any, *, is_answer: bool) -> None:
+        """Write a message. If the disk is full the recording ends; the process continues."""
+        if self._has_ended:
+            return
+        body = self._encoder.encode(message)
+        try:
+            write_all(self._file.fileno(), _LENGTH.pack(len(body), time.monotonic(), is_answer) + body)
+        except OSError as error:
+            self._has_ended = True
+            _LOG.warning("%s", ended("record", error))
+
+
+def read_recording(path: str | Path, messages: Any) -> Iterator[RecordedMessage]:
+    """All complete messages of a recording; it ends at one that a process's death cut off."""
+    decoder = msgspec.msgpack.Decoder(messages)
+    with open(path, "rb") as file:
+        while len(head := file.read(_LENGTH.size)) == _LENGTH.size:
+            length, moment, is_answer = _LENGTH.unpack(head)
+            body = file.read(length)
+            if len(body) < length:
+                return
+            yield RecordedMessage(decoder.decode(body), is_answer, moment)
