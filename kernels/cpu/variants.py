@@ -28,6 +28,7 @@ _AVX512 = _wider(
 )
 _AVX512_VNNI = _wider(_AVX512, "avx512_vnni", "avx512_vnni", "-mavx512vnni")
 _AVX512_BF16 = _wider(_AVX512_VNNI, "avx512_bf16", "avx512_bf16", "-mavx512bf16")
+_AMX = _wider(_AVX512_BF16, "amx", "amx_tile amx_int8 amx_bf16", "-mamx-tile -mamx-int8 -mamx-bf16")
 
 # The last one that a processor can execute is the best for it.
 VARIANTS: dict[str, Variant] = {
@@ -38,6 +39,7 @@ VARIANTS: dict[str, Variant] = {
         _AVX512,
         _AVX512_VNNI,
         _AVX512_BF16,
+        _AMX,
     )
 }
 
