@@ -8,7 +8,7 @@
 // input stays in the second cache beside one panel.
 #include <type_traits>
 
-#include "amx.hpp"
+#include "linear_amx.hpp"
 #include "float_formats.hpp"
 #include "rows.hpp"
 #include "tiles.hpp"
@@ -141,7 +141,7 @@ inline void multiply(const Product<Bf16>& product, int64_t num_rows) {
                               load(sums[i] + v * kLanes) + bias, lanes);
                 });
             };
-            multiply_squares<Bf16Weights, is_tall>({product.input, row_bytes, weights, num_steps}, rows, write,
+            multiply_squares<Bf16ByBf16, is_tall>({product.input, row_bytes, weights, num_steps}, rows, write,
                                                    PanelFetch(weights, panel_bytes, num_steps, rows.count));
         });
     });

@@ -6,7 +6,7 @@
 // kGroupTileRows rows times one panel: half of what int8 has, for the integer sums of a group and the float32 sums of
 // all groups before it both stay in registers. Nibbles become bytes in registers, anew for every tile: unpacking a
 // panel once for many rows was no faster (Zen 5), the units that multiply are not those that shift.
-#include "amx.hpp"
+#include "linear_amx.hpp"
 #include "int4.hpp"
 #include "step.hpp"
 #include "tiles.hpp"
@@ -165,7 +165,7 @@ void multiply_square_of_groups(const Linear& linear, const Int4Shape& shape, con
     for (int64_t first = 0; first < shape.width; first += shape.group_size, group += shape.group_bytes) {
         const int64_t count = std::min(shape.group_size, shape.width - first);
         const int64_t num_steps = (count + kStepBytes - 1) / kStepBytes;
-        multiply_square<SignedWeights, kIsTall>(
+        multiply_square<SignedBySigned, kIsTall>(
             sums, {inputs.values + rows.first * inputs.width + first, inputs.width, weights + first * kPanel, num_steps},
             true, ahead);
         unrolled<kVectors>([&](auto v) PENSTOCK_INLINE {

@@ -4,7 +4,7 @@
 //
 // The sum is exact, so no order matters; what follows is one fixed expression. A tile is up to kTileRows rows times one
 // panel, its sums in registers over the whole of K.
-#include "amx.hpp"
+#include "linear_amx.hpp"
 #include "step.hpp"
 #include "tiles.hpp"
 
@@ -64,7 +64,7 @@ void multiply_in_squares(const Linear& linear) {
                                                                                 RowRange block) {
         over_squares(first, end, block, kStepBytes, [&](int64_t panel, RowRange rows, auto is_tall) {
             const uint8_t* weights = linear.weight.panels + panel * panel_bytes;
-            multiply_squares<UnsignedWeights, is_tall>(
+            multiply_squares<SignedByUnsigned, is_tall>(
                 {linear.quantized_input.values, width, weights, num_steps}, rows,
                 [&](const int32_t(*sums)[kPanel], RowRange square) { write_square(linear, sums, panel, square); },
                 PanelFetch(weights, panel_bytes, num_steps, rows.count));
