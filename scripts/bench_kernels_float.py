@@ -115,7 +115,7 @@ def main() -> None:
     library.set_threads(options.threads)
     limit = limits(options.threads)
     peaks = dict.fromkeys(DTYPES, limit["float32_gflop_s"])
-    if library.variant == "avx512_bf16":
+    if library.variant in ("amx", "avx512_bf16"):
         peaks["bf16"] = limit["bfloat16_gflop_s"]
     about = machine()
     print(f"{about['processor']}, {library.variant}, {options.threads} threads, {options.layers} layers a pass\n")

@@ -3,12 +3,15 @@
 //   machine_limits THREADS [read]        one JSON object; with `read` only the bandwidth, in about 0.3 s
 //
 // Arithmetic: 12 independent accumulators a thread (enough to hide the latency of two units), every operand in a
-// register, so that what is measured is the units and not the caches. An operation counts as two (multiply, add).
+// register, so that what is measured is the units and not the caches. Where there are tiles, 8-bit and bfloat16
+// figures are theirs. An operation counts as two (multiply, add).
 // Reading: each thread sums its own part of a buffer far larger than any cache, on huge pages where the kernel grants
 // them. Compiled on the spot with -march=native; a figure that the processor has no unit for is null.
 
 #include <immintrin.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -86,6 +89,29 @@ struct Bf16 {
 };
 #endif
 
+#if defined(__AMX_TILE__)
+// Products of tiles of 16 rows of 64 bytes: 16 × 16 sums of as many products as 64 bytes hold.
+struct alignas(64) TileShapes {
+    uint8_t palette = 1, start_row = 0, reserved[14] = {};
+    uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+    uint8_t num_rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+};
+struct Int8Tiles {
+    static constexpr int64_t operations = 2 * 16 * 16 * 64;
+    static void step() {
+        asm volatile("tdpbusd %tmm7, %tmm6, %tmm0\n tdpbusd %tmm7, %tmm6, %tmm1\n"
+                     "tdpbusd %tmm7, %tmm6, %tmm2\n tdpbusd %tmm7, %tmm6, %tmm3");
+    }
+};
+struct Bf16Tiles {
+    static constexpr int64_t operations = 2 * 16 * 16 * 32;
+    static void step() {
+        asm volatile("tdpbf16ps %tmm7, %tmm6, %tmm0\n tdpbf16ps %tmm7, %tmm6, %tmm1\n"
+                     "tdpbf16ps %tmm7, %tmm6, %tmm2\n tdpbf16ps %tmm7, %tmm6, %tmm3");
+    }
+};
+#endif
+
 double seconds_since(std::chrono::steady_clock::time_point start) {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
@@ -136,6 +162,27 @@ double compute_rate(int num_threads) {
     return best;
 }
 
+#if defined(__AMX_TILE__)
+template <class Kind>
+double tile_rate(int num_threads) {
+    constexpr int64_t iterations = 1'000'000;
+    constexpr long request_permission = 0x1023, tile_data = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+    if (syscall(SYS_arch_prctl, request_permission, tile_data) != 0) return 0;
+    double best = 0;
+    for (int run = 0; run < 7; ++run) {
+        const double seconds = seconds_of(num_threads, [](int) {
+            const TileShapes shapes;
+            asm volatile("ldtilecfg %0" ::"m"(shapes));
+            asm volatile("tilezero %tmm6\n tilezero %tmm7");
+            for (int64_t iteration = 0; iteration < iterations; ++iteration) Kind::step();
+            asm volatile("tilerelease");
+        });
+        best = std::max(best, double(num_threads) * iterations * 4 * Kind::operations / seconds / 1e9);
+    }
+    return best;
+}
+#endif
+
 void read_part(const char* from, int64_t bytes) {
     constexpr int64_t line = 64, stride = 8 * line;
     Integers seen = integers(0);
@@ -179,12 +226,16 @@ int main(int count, char** words) {
     print_read_bandwidth(num_threads, only_read ? 7 : 15);
     if (!only_read) {
         std::printf(", \"float32_gflop_s\": %.1f", compute_rate<Fma>(num_threads));
-#if defined(PROBE_HAS_INT8)
+#if defined(__AMX_INT8__)
+        std::printf(", \"int8_gop_s\": %.1f", tile_rate<Int8Tiles>(num_threads));
+#elif defined(PROBE_HAS_INT8)
         std::printf(", \"int8_gop_s\": %.1f", compute_rate<Int8>(num_threads));
 #else
         std::printf(", \"int8_gop_s\": null");
 #endif
-#if defined(PROBE_HAS_BF16)
+#if defined(__AMX_BF16__)
+        std::printf(", \"bfloat16_gflop_s\": %.1f", tile_rate<Bf16Tiles>(num_threads));
+#elif defined(PROBE_HAS_BF16)
         std::printf(", \"bfloat16_gflop_s\": %.1f", compute_rate<Bf16>(num_threads));
 #else
         std::printf(", \"bfloat16_gflop_s\": null");

@@ -83,7 +83,7 @@ class Program:
         self.capacity = capacity
         self.num_rows = num_rows  # the address of the step's number of rows, int32
         self.arena = Arena()
-        self._calls: list[tuple[int, int]] = []
+        self.calls: list[tuple[str, int]] = []  # kernels by name, each with the address of its arguments
         self._kept: list[object] = []  # what calls point to
         self._recording = _Recording()
 
@@ -98,16 +98,17 @@ class Program:
         """Record a call; `keep` is what its arguments point to."""
         if writes is not None:
             writes.writer = arguments
-        self._calls.append((self.library.address(kernel), ctypes.addressof(arguments)))
+        self.calls.append((kernel, ctypes.addressof(arguments)))
         self._kept += [arguments, keep]
 
     def call_first(self, kernel: str, arguments: ctypes.Structure, keep: object = None) -> None:
         """Record a call that comes before all others."""
         self.call(kernel, arguments, keep=keep)
-        self._calls.insert(0, self._calls.pop())
+        self.calls.insert(0, self.calls.pop())
 
     def seal(self) -> "Program":
-        calls = (_Call * len(self._calls))(*(_Call(*each) for each in self._calls))
+        addresses = ((self.library.address(kernel), arguments) for kernel, arguments in self.calls)
+        calls = (_Call * len(self.calls))(*(_Call(*each) for each in addresses))
         self._kept.append(calls)
         self._recording = _Recording(ctypes.addressof(calls), len(calls))
         self._replay, self._address = self.library.function("penstock_replay"), ctypes.addressof(self._recording)

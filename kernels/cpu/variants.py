@@ -4,6 +4,7 @@ One source serves all: a variant is a name, the compiler's flags and the process
 standard library alone, so that a build can read the table before anything is installed.
 """
 
+import ctypes
 import platform
 from pathlib import Path
 from typing import NamedTuple
@@ -28,6 +29,7 @@ _AVX512 = _wider(
 )
 _AVX512_VNNI = _wider(_AVX512, "avx512_vnni", "avx512_vnni", "-mavx512vnni")
 _AVX512_BF16 = _wider(_AVX512_VNNI, "avx512_bf16", "avx512_bf16", "-mavx512bf16")
+_AMX = _wider(_AVX512_BF16, "amx", "amx_tile amx_int8 amx_bf16", "-mamx-tile -mamx-int8 -mamx-bf16")
 
 # The last one that a processor can execute is the best for it.
 VARIANTS: dict[str, Variant] = {
@@ -38,6 +40,7 @@ VARIANTS: dict[str, Variant] = {
         _AVX512,
         _AVX512_VNNI,
         _AVX512_BF16,
+        _AMX,
     )
 }
 
@@ -56,8 +59,19 @@ def processor_features(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
     return frozenset(next((line.partition(":")[2].split() for line in lines if line.startswith("flags")), ()))
 
 
+def grants_tiles() -> bool:
+    """Whether the system lets processes have the registers of AMX (Linux from 5.16 on, on request)."""
+    system_call, supported, tile_data = 158, 0x1021, 18  # arch_prctl, ARCH_GET_XCOMP_SUPP, XFEATURE_XTILEDATA
+    mask = ctypes.c_uint64()
+    if ctypes.CDLL(None).syscall(system_call, supported, ctypes.byref(mask)) != 0:
+        return False
+    return bool(mask.value >> tile_data & 1)
+
+
 def executable_variants(features: frozenset[str] | None = None) -> tuple[str, ...]:
     """The variants that a processor with these features (default: this one) can execute, best first."""
     has = processor_features() if features is None else features
+    if features is None and "amx_tile" in has and not grants_tiles():
+        has -= {"amx_tile"}
     fitting = [variant.name for variant in VARIANTS.values() if is_known_machine() and has.issuperset(variant.features)]
     return tuple(reversed(fitting))

@@ -19,7 +19,7 @@ from penstock.kernels.reference.pointwise import rms_norm, rotate_halves, rotate
 from penstock.worker.kv.kv_cache import KVShape, NativeKVCache
 
 VARIANTS = [
-    name for name in ("avx512_bf16", "avx512_vnni", "avx512", "avx_vnni", "avx2") if name in available_variants()
+    name for name in ("amx", "avx512_bf16", "avx512_vnni", "avx512", "avx_vnni", "avx2") if name in available_variants()
 ]
 pytestmark = pytest.mark.skipif(not VARIANTS, reason="this processor executes none of the native variants")
 

@@ -18,7 +18,7 @@ from penstock.kernels.cpu.linear import Quantize, QuantizedRows, linear_argument
 from penstock.kernels.cpu.weights import NativeWeight, pack, pack_int4_from
 from penstock.kernels.reference.pointwise import embedding
 
-VARIANTS = [name for name in ("avx512_bf16", "avx512", "avx2") if name in available_variants()]
+VARIANTS = [name for name in ("amx", "avx512_bf16", "avx512", "avx2") if name in available_variants()]
 pytestmark = pytest.mark.skipif(not VARIANTS, reason="this processor executes none of the native variants")
 
 quick = settings(max_examples=25, deadline=None, derandomize=True)

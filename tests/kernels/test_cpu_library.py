@@ -75,11 +75,12 @@ def test_the_widest_instructions_that_a_processor_has_come_first(features, wante
     assert variants.executable_variants(features) == wanted
 
 
-def test_a_processor_with_tiles_uses_the_widest_variant_that_has_code(monkeypatch):
+def test_a_processor_with_tiles_uses_them_where_the_system_grants_their_registers(monkeypatch):
     monkeypatch.setattr(variants, "is_known_machine", lambda: True)
-    tiles = {"amx_tile", "amx_int8", "amx_bf16"}
-    everything = frozenset(variants.VARIANTS["avx512_bf16"].features) | tiles
-    assert variants.executable_variants(everything)[0] == "avx512_bf16"
+    monkeypatch.setattr(variants, "processor_features", lambda: frozenset(variants.VARIANTS["amx"].features))
+    for is_granted, wanted in ((True, "amx"), (False, "avx512_bf16")):
+        monkeypatch.setattr(variants, "grants_tiles", lambda is_granted=is_granted: is_granted)
+        assert variants.executable_variants()[0] == wanted
 
 
 def test_features_are_read_from_the_kernels_list(tmp_path):

@@ -17,7 +17,7 @@ from penstock.kernels.cpu.weights import NativeWeight, pack
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 KINDS = tuple(DTYPES)
 # Float products have three forms; other variants differ from one of these in their integer products only.
-VARIANTS = [name for name in ("avx512_bf16", "avx512", "avx2") if name in available_variants()]
+VARIANTS = [name for name in ("amx", "avx512_bf16", "avx512", "avx2") if name in available_variants()]
 pytestmark = pytest.mark.skipif(not VARIANTS, reason="this processor executes none of the native variants")
 
 quick = settings(max_examples=25, deadline=None, derandomize=True)
@@ -48,7 +48,7 @@ def random_case(shape: tuple[int, int, int], kind: str, seed: int = 0) -> tuple[
 
 
 def is_rounding(library: Library, kind: str) -> bool:
-    return kind == "bf16" and library.variant == "avx512_bf16"
+    return kind == "bf16" and library.variant in ("amx", "avx512_bf16")
 
 
 def assert_close(library: Library, kind: str, got: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None) -> None:

@@ -17,7 +17,7 @@ from penstock.kernels.cpu.library import Library, available_variants, load
 from penstock.kernels.cpu.linear import Linear
 from penstock.kernels.cpu.lora import Lora, NativeLora
 
-VARIANTS = [name for name in ("avx512_bf16", "avx512", "avx2") if name in available_variants()]
+VARIANTS = [name for name in ("amx", "avx512_bf16", "avx512", "avx2") if name in available_variants()]
 pytestmark = pytest.mark.skipif(not VARIANTS, reason="this processor executes none of the native variants")
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 3e-3, torch.bfloat16: 2e-2}
 KINDS = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}

@@ -6,6 +6,7 @@
 // one scale, and weights, the value's own scale in them, as whole numbers up to 65535 in two planes of bytes (one byte
 // alone would lose all small weights beside a large one).
 #pragma once
+#include "amx.hpp"
 #include "attention.hpp"
 #include "quads.hpp"
 
@@ -15,6 +16,7 @@ enum class Side { kKeys, kValues };
 
 struct Fp32Format {
     static constexpr KVFormat kFormat = KVFormat::kFp32;
+    static constexpr int64_t kFewestForTiles = INT64_MAX;  // rows that are multiplied in tiles of AMX: none
     static constexpr int64_t kPerUnit = 1, kUnitBytes = 4, kPlanes = 1, kRegisters = 1;
     using Number = float;  // of a row
     using Lanes = Vec;
@@ -41,6 +43,13 @@ struct Fp16Format : Fp32Format {
 #if defined(__AVX512BF16__)
 struct Bf16Format {
     static constexpr KVFormat kFormat = KVFormat::kBf16;
+#if defined(__AMX_BF16__)
+    static constexpr int64_t kFewestForTiles = 1;  // all, since tiles add in an order of their own
+    using ScoreUnit = Bf16ByBf16;
+    using ValueUnit = Bf16ByBf16;
+#else
+    static constexpr int64_t kFewestForTiles = INT64_MAX;
+#endif
     static constexpr int64_t kPerUnit = 2, kUnitBytes = 4, kPlanes = 1, kRegisters = 1;
     using Number = uint16_t;
     using Lanes = Quads;
@@ -59,6 +68,7 @@ struct Bf16Format {
 #else
 struct Bf16Format {
     static constexpr KVFormat kFormat = KVFormat::kBf16;
+    static constexpr int64_t kFewestForTiles = INT64_MAX;
     static constexpr int64_t kPerUnit = 2, kUnitBytes = 4, kPlanes = 1, kRegisters = 2;
     using Number = float;
     struct Lanes {
@@ -83,6 +93,13 @@ struct Bf16Format {
 
 struct Int8Format {
     static constexpr KVFormat kFormat = KVFormat::kInt8;
+#if defined(__AMX_INT8__)
+    static constexpr int64_t kFewestForTiles = 8;
+    using ScoreUnit = SignedByUnsigned;
+    using ValueUnit = UnsignedBySigned;
+#else
+    static constexpr int64_t kFewestForTiles = INT64_MAX;
+#endif
     static constexpr int64_t kPerUnit = 4, kUnitBytes = 4, kPlanes = 2, kRegisters = 1;
     static constexpr int kKeyZero = kInt8KeyZero;
     using Number = uint8_t;
@@ -100,6 +117,7 @@ struct Int8Format {
 
 struct Uint4Format {
     static constexpr KVFormat kFormat = KVFormat::kUint4;
+    static constexpr int64_t kFewestForTiles = INT64_MAX;
     static constexpr int64_t kPerUnit = 8, kUnitBytes = 4, kPlanes = 2, kRegisters = 2;
     static constexpr int kKeyZero = 0;
     using Number = uint8_t;
@@ -123,6 +141,9 @@ struct Uint4Format {
 
 template <class Format>
 constexpr bool kIsInteger = Format::kPlanes == 2;
+// Whether any number of rows is multiplied in tiles.
+template <class Format>
+constexpr bool kHasTiles = Format::kFewestForTiles < INT64_MAX;
 template <class Format>
 constexpr bool kHasMinimum = Format::kFormat == KVFormat::kUint4;
 

@@ -4,6 +4,7 @@
 // gave, or a part for later. Both products are attention_products.hpp's, weights attention_weights.hpp's; what the
 // formats do differently is attention_formats.hpp's. Of other tiles it knows only where the next one begins.
 #pragma once
+#include "attention_amx.hpp"
 #include "attention_products.hpp"
 #include "attention_weights.hpp"
 #include "pool.hpp"
@@ -44,7 +45,8 @@ public:
           head_dim_(attention.kv.head_dim),
           num_rows_(tile_.num_tokens * attention.plan->num_shared),
           block_shift_(__builtin_ctzll(attention.kv.block_size)),
-          block_bytes_(bytes_of_block_head(attention.kv)) {
+          block_bytes_(bytes_of_block_head(attention.kv)),
+          in_tiles_(num_rows_ >= Format::kFewestForTiles) {
         Carver measure{nullptr};
         carve(measure);
         Carver carver{static_cast<uint8_t*>(thread_scratch(measure.used))};
@@ -67,9 +69,17 @@ private:
 
     void carve(Carver& carver) {
         rows_ = carver.template take<Row>(num_rows_);
-        queries_ = carver.template take<Number>(num_rows_ * head_dim_);
-        scores_ = carver.template take<float>(num_rows_ * kSplit);
-        weights_ = carver.template take<Number>(num_rows_ * Format::kPlanes * kSplit);
+        int64_t rows = num_rows_;
+#if defined(__AMX_TILE__)
+        if (in_tiles_) {
+            rows = tiled_rows(num_rows_);
+            sums_ = carver.template take<float>(rows * Format::kPlanes * head_dim_);
+            rest_ = carver.template take<uint8_t>(kTileHeight * head_dim_ * Format::kUnitBytes);
+        }
+#endif
+        queries_ = carver.template take<Number>(rows * head_dim_);
+        scores_ = carver.template take<float>(rows * kSplit);
+        weights_ = carver.template take<Number>(rows * Format::kPlanes * kSplit);
         if (!tile_.leaves_parts) {
             parts_ = carver.template take<float>(kMostRows * head_dim_);
             totals_ = carver.template take<float>(num_rows_ * head_dim_);
@@ -122,25 +132,120 @@ private:
             if (!row.sees()) continue;
             all = {std::min(all.first, row.first), std::max(all.end, row.end)};
         }
-        return {all.first / kLanes * kLanes, all.end};
+        return {all.first / alignment() * alignment(), all.end};
+    }
+
+    // What is computed begins and ends at multiples of so many keys.
+    int64_t alignment() const {
+#if defined(__AMX_TILE__)
+        if constexpr (kHasTiles<Format>)
+            if (in_tiles_) return key_step();
+#endif
+        return kLanes;
     }
 
     void attend_split(int64_t split) {
         const Sight seen = look_at(split);
         if (seen.first >= seen.end) return;
         find(split, seen);
+#if defined(__AMX_TILE__)
+        if constexpr (kHasTiles<Format>)
+            if (in_tiles_) return attend_in_tiles(split, seen);
+#endif
         score();
         for (int64_t i = 0; i < num_rows_; ++i)
             weigh<Format>(rows_[i], scores_ + i * kSplit, weights_ + i * Format::kPlanes * kSplit, seen, scales_);
         multiply_values(split);
     }
 
+#if defined(__AMX_TILE__)
+    // Keys that a step of weights × values takes: as many as fit a tile's row, within a block.
+    int64_t key_step() const { return std::min<int64_t>(a_.kv.block_size, kTileBytes / sizeof(Number)); }
+
+    void attend_in_tiles(int64_t split, Sight seen) {
+        score_in_tiles();
+        const Sight whole{seen.first, round_up(seen.end, key_step())};
+        for (int64_t i = 0; i < num_rows_; ++i)
+            weigh<Format>(rows_[i], scores_ + i * kSplit, weights_ + i * Format::kPlanes * kSplit, whole, scales_);
+        multiply_values_in_tiles(split, whole);
+        for (int64_t i = 0; i < num_rows_; ++i) keep_sums(i, split);
+    }
+
+    void score_in_tiles() {
+        constexpr int64_t kStep = kTileBytes / sizeof(Number);
+        const Tiles tiles(score_shapes(num_rows_, head_dim_ % kStep * sizeof(Number)));
+        for (int64_t vector = memory_.first; vector < memory_.end; ++vector)
+            over_row_tiles(num_rows_, [&](int64_t tile, auto count) {
+                const int64_t first = tile * kTileHeight, key = vector * kLanes;
+                const Sight of_rows = seen_by(first, std::min(count() * kTileHeight, num_rows_ - first));
+                if (of_rows.end <= key || of_rows.first >= key + kLanes) return;
+                score_tiles<Format, count()>(memory_, vector, head_dim_, queries_ + first * head_dim_,
+                                             scores_ + first * kSplit, first == 0);
+            });
+    }
+
+    void multiply_values_in_tiles(int64_t split, Sight whole) {
+        const int64_t step = key_step(), rest_key = copy_rest(split, whole);
+        const Tiles tiles(value_shapes(num_rows_, step * sizeof(Number)));
+        over_row_tiles(num_rows_, [&](int64_t tile, auto count) {
+            const int64_t first = tile * kTileHeight;
+            Sight seen = seen_by(first, std::min(count() * kTileHeight, num_rows_ - first));
+            if (seen.first >= seen.end) return;
+            seen = {seen.first / step * step, round_up(seen.end, step)};
+            for (int64_t plane = 0; plane < Format::kPlanes; ++plane) {
+                const WeightRows<Format> rows{weights_ + (first * Format::kPlanes + plane) * kSplit,
+                                              Format::kPlanes * kSplit,
+                                              sums_ + (first * Format::kPlanes + plane) * head_dim_,
+                                              Format::kPlanes * head_dim_, step};
+                in_pieces<2>(head_dim_ / kLanes, [&](int64_t vector, auto columns) {
+                    value_tiles<Format, count(), columns()>(memory_, seen.first, seen.end, vector * kLanes, rows, rest_,
+                                                            rest_key, first + plane + vector == 0);
+                });
+            }
+        });
+    }
+
+    // Beyond the context a block may hold NaN, which no weight of zero takes away. Returns the key of the step whose
+    // values were copied for that, or one that there is not.
+    int64_t copy_rest(int64_t split, Sight whole) {
+        const int64_t context = step_.context_lengths[tile_.row] - split * kSplit;
+        if (kIsInteger<Format> || whole.end <= context) return kSplit;
+        const int64_t key = whole.end - key_step(), count = context - key, pairs = (count + 1) / 2;
+        const uint8_t* values = memory_.values(key / kLanes);
+        std::memset(rest_, 0, key_step() / 2 * memory_.value_step);
+        std::memcpy(rest_, values, pairs * memory_.value_step);
+        if (count % 2) {
+            uint8_t* last = rest_ + (pairs - 1) * memory_.value_step;
+            for (int64_t i = 0; i < memory_.value_step; i += kLanes * 4)
+                store_quads(last + i, only_first_of_pairs(load_quads(last + i)));
+        }
+        return key;
+    }
+
+    // A row's sums become its part of the split.
+    void keep_sums(int64_t i, int64_t split) {
+        const Row& row = rows_[i];
+        if (!row.sees()) return;
+        float* part = part_at(i, split);
+        const float* sums = sums_ + i * Format::kPlanes * head_dim_;
+        for (int64_t d = 0; d < head_dim_; d += kLanes) {
+            if constexpr (kIsInteger<Format>) {
+                const Vec joined = to_float(join_planes(load_quads(sums + d), load_quads(sums + head_dim_ + d)));
+                store(part + d, fma(joined, broadcast(row.weight_scale), broadcast(row.minimum_share)));
+            } else {
+                store(part + d, load(sums + d));
+            }
+        }
+        keep_part(i, split);
+    }
+#endif
+
     // Where the split's keys and values lie, and their scales.
     void find(int64_t split, Sight seen) {
         memory_.key_step = a_.kv.block_size * Format::kUnitBytes;
         memory_.value_step = head_dim_ * Format::kUnitBytes;
         memory_.first = seen.first / kLanes;
-        memory_.end = (seen.end + kLanes - 1) / kLanes;
+        memory_.end = round_up(seen.end, alignment()) / kLanes;
         const int64_t count = memory_.end - memory_.first;
         for (int64_t i = 0; i < count; ++i) {
             const int64_t key = (memory_.first + i) * kLanes;
@@ -274,6 +379,9 @@ private:
     Number* weights_;   // [rows, planes, kSplit] as the format multiplies them
     float* parts_ = nullptr;   // [kMostRows, head_dim]: what the split at hand gave rows that are multiplied together
     float* totals_ = nullptr;  // [rows, head_dim]: what all splits so far gave
+    const bool in_tiles_;
+    float* sums_ = nullptr;    // [rows, planes, head_dim]: products with values
+    uint8_t* rest_ = nullptr;  // a step of values at the end of the context
     SplitMemory memory_;
     SplitScales scales_;
 };

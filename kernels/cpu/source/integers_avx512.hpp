@@ -12,6 +12,7 @@ struct Bytes {
 
 inline Ints zero_ints() { return {_mm512_setzero_si512()}; }
 inline Ints broadcast_int(int32_t x) { return {_mm512_set1_epi32(x)}; }
+inline Ints load_ints(const int32_t* from) { return {_mm512_loadu_si512(from)}; }
 inline Ints load_int16(const int16_t* from) {
     return {_mm512_cvtepi16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)))};
 }
@@ -35,6 +36,10 @@ inline void store_int8(int8_t* to, Ints x) {
 
 inline Bytes load_bytes(const uint8_t* from) { return {_mm512_loadu_si512(from)}; }
 inline void store_bytes(uint8_t* to, Bytes x) { _mm512_storeu_si512(to, x.groups); }
+inline void store_bytes(int8_t* to, Bytes x) { _mm512_storeu_si512(to, x.groups); }
+inline Bytes subtract_bytes(Bytes a, Bytes b) { return {_mm512_sub_epi8(a.groups, b.groups)}; }
+// Each lane's lowest byte, four times.
+inline Bytes repeat_bytes(Ints x) { return {_mm512_mullo_epi32(x.lanes, _mm512_set1_epi32(0x01010101))}; }
 inline Bytes low_nibbles(Bytes x) { return {_mm512_and_si512(x.groups, _mm512_set1_epi8(0x0f))}; }
 inline Bytes high_nibbles(Bytes x) {
     return {_mm512_and_si512(_mm512_srli_epi16(x.groups, 4), _mm512_set1_epi8(0x0f))};

@@ -52,7 +52,6 @@ struct Pack {
     Weight weight;      // written
 };
 
-inline int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 inline int64_t padded_in(const Weight& weight) { return round_up(weight.in_features, kRowAlign); }
 inline int64_t num_panels(const Weight& weight) { return (weight.out_features + kPanel - 1) / kPanel; }
 

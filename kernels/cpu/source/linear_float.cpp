@@ -8,6 +8,7 @@
 // input stays in the second cache beside one panel.
 #include <type_traits>
 
+#include "linear_amx.hpp"
 #include "float_formats.hpp"
 #include "rows.hpp"
 #include "tiles.hpp"
@@ -121,6 +122,32 @@ void multiply(const Product<Format>& product, int64_t num_rows) {
     });
 }
 
+#if defined(__AMX_BF16__)
+// Any number of rows goes through tiles: they add in an order of their own, pairs of a step before the sum so far.
+inline void multiply(const Product<Bf16>& product, int64_t num_rows) {
+    const Linear& linear = product.linear;
+    const int64_t panel_bytes = padded_in(linear.weight) * kPanel * sizeof(uint16_t);
+    const int64_t row_bytes = product.input_stride * sizeof(uint16_t), num_steps = product.in_features * 2 / kStepBytes;
+    over_square_chunks(linear.weight, panel_bytes, row_bytes, num_rows, [&](int64_t first, int64_t end,
+                                                                            RowRange block) {
+        over_squares(first, end, block, kStepBytes, [&](int64_t panel, RowRange rows, auto is_tall) {
+            const uint8_t* weights = linear.weight.panels + panel * panel_bytes;
+            const auto write = [&](const float(*sums)[kPanel], RowRange square) {
+                over_outputs(panel * kPanel, linear.weight.out_features, [&](auto v, auto lanes) PENSTOCK_INLINE {
+                    const int64_t output = panel * kPanel + v * kLanes;
+                    const Vec bias = linear.bias ? load(linear.bias + output, lanes) : zero();
+                    for (int64_t i = 0; i < square.count; ++i)
+                        store(linear.output + (square.first + i) * linear.output_stride + output,
+                              load(sums[i] + v * kLanes) + bias, lanes);
+                });
+            };
+            multiply_squares<Bf16ByBf16, is_tall>({product.input, row_bytes, weights, num_steps}, rows, write,
+                                                   PanelFetch(weights, panel_bytes, num_steps, rows.count));
+        });
+    });
+}
+#endif
+
 inline void fill_row(float* to, const float* from, int64_t count) { std::memcpy(to, from, count * sizeof(float)); }
 inline void fill_row(uint16_t* to, const float* from, int64_t count) {
     over_lanes(count, [&](int64_t i, auto lanes) { store_bf16(to + i, load(from + i, lanes), lanes); });
@@ -130,7 +157,7 @@ inline void fill_row(uint16_t* to, const float* from, int64_t count) {
 template <class Format>
 Product<Format> prepare(const Linear& linear, int64_t num_rows) {
     using Input = typename Format::Input;
-    const int64_t count = linear.weight.in_features, in_features = round_up(count, Format::kDepth);
+    const int64_t count = linear.weight.in_features, in_features = round_up(count, Format::kFill);
     if constexpr (std::is_same_v<Input, float>) {
         if (in_features == count) return {linear, linear.input, count, count};
     }

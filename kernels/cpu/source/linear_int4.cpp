@@ -6,6 +6,7 @@
 // kGroupTileRows rows times one panel: half of what int8 has, for the integer sums of a group and the float32 sums of
 // all groups before it both stay in registers. Nibbles become bytes in registers, anew for every tile: unpacking a
 // panel once for many rows was no faster (Zen 5), the units that multiply are not those that shift.
+#include "linear_amx.hpp"
 #include "int4.hpp"
 #include "step.hpp"
 #include "tiles.hpp"
@@ -128,7 +129,87 @@ void multiply_panel(const Linear& linear, const Int4Shape& shape, int64_t panel,
     });
 }
 
+#if defined(__AMX_INT8__)
+constexpr int64_t kFewestForTiles = 24;  // rows
+
+// A panel's numbers less their zeros as signed bytes, [width / 4][32][4], as tiles multiply them.
+void unpack_panel(int8_t* to, const uint8_t* panel, const Int4Shape& shape, bool has_zeros) {
+    for (int64_t first = 0; first < shape.width; first += shape.group_size, panel += shape.group_bytes) {
+        Bytes zeros[kVectors];
+        unrolled<kVectors>([&](auto v) PENSTOCK_INLINE {
+            const auto* own = reinterpret_cast<const int16_t*>(panel + kHeaderBytes) + v * kLanes;
+            const Ints zero = has_zeros ? load_int16(own) : broadcast_int(kInt4Zero);
+            zeros[v] = repeat_bytes(zero);
+        });
+        const uint8_t* nibbles = panel + shape.header_bytes;
+        const int64_t count = std::min(shape.group_size, shape.width - first);
+        for (int64_t k = 0; k < count; k += 8, nibbles += kPanel * 4, to += kPanel * 8) {
+            unrolled<kVectors>([&](auto v) PENSTOCK_INLINE {
+                const Bytes pairs = load_bytes(nibbles + v * kLanes * 4);
+                store_bytes(to + v * kLanes * 4, subtract_bytes(low_nibbles(pairs), zeros[v]));
+                store_bytes(to + kPanel * 4 + v * kLanes * 4, subtract_bytes(high_nibbles(pairs), zeros[v]));
+            });
+        }
+    }
+}
+
+// The square's part of one group is exact; groups are added in ascending order, as everywhere.
+template <bool kIsTall>
+void multiply_square_of_groups(const Linear& linear, const Int4Shape& shape, const int8_t* weights, int64_t panel,
+                               RowRange rows, PanelFetch& ahead) {
+    alignas(64) int32_t sums[kSquareRows][kPanel];
+    alignas(64) float totals[kSquareRows][kPanel];
+    std::fill(&totals[0][0], &totals[0][0] + rows.count * kPanel, 0.0f);
+    const Quantized& inputs = linear.quantized_input;
+    const uint8_t* group = linear.weight.panels + panel * shape.panel_bytes;
+    for (int64_t first = 0; first < shape.width; first += shape.group_size, group += shape.group_bytes) {
+        const int64_t count = std::min(shape.group_size, shape.width - first);
+        const int64_t num_steps = (count + kStepBytes - 1) / kStepBytes;
+        multiply_square<SignedBySigned, kIsTall>(
+            sums, {inputs.values + rows.first * inputs.width + first, inputs.width, weights + first * kPanel, num_steps},
+            true, ahead);
+        unrolled<kVectors>([&](auto v) PENSTOCK_INLINE {
+            const Vec scale = load_fp16(reinterpret_cast<const uint16_t*>(group) + v * kLanes);
+            for (int64_t i = 0; i < rows.count; ++i) {
+                float* total = totals[i] + v * kLanes;
+                store(total, fma(to_float(load_ints(sums[i] + v * kLanes)), scale, load(total)));
+            }
+        });
+    }
+    over_outputs(panel * kPanel, linear.weight.out_features, [&](auto v, auto lanes) PENSTOCK_INLINE {
+        const int64_t output = panel * kPanel + v * kLanes;
+        const Vec bias = linear.bias ? load(linear.bias + output, lanes) : zero();
+        for (int64_t i = 0; i < rows.count; ++i) {
+            const Vec scale = broadcast(inputs.scales[rows.first + i]);
+            store(linear.output + (rows.first + i) * linear.output_stride + output,
+                  fma(load(totals[i] + v * kLanes), scale, bias), lanes);
+        }
+    });
+}
+
+void multiply_in_squares(const Linear& linear) {
+    const Int4Shape shape(linear.weight);
+    const int64_t width = shape.width, depth = std::min(shape.group_size, kStepBytes);
+    over_square_chunks(linear.weight, shape.panel_bytes, width, *linear.num_rows, [&](int64_t first, int64_t end,
+                                                                                     RowRange block) {
+        auto* weights = static_cast<int8_t*>(thread_scratch(width * kPanel));
+        over_squares(first, end, block, depth, [&](int64_t panel, RowRange rows, auto is_tall) {
+            const uint8_t* packed = linear.weight.panels + panel * shape.panel_bytes;
+            unpack_panel(weights, packed, shape, linear.weight.has_zeros);
+            PanelFetch ahead(packed, shape.panel_bytes, width / depth, rows.count);
+            for (int64_t row = 0; row < rows.count; row += kSquareRows)
+                multiply_square_of_groups<is_tall>(
+                    linear, shape, weights, panel,
+                    RowRange{rows.first + row, std::min(kSquareRows, rows.count - row)}, ahead);
+        });
+    });
+}
+#endif
+
 void linear_int4(const Linear& linear) {
+#if defined(__AMX_INT8__)
+    if (*linear.num_rows >= kFewestForTiles) return multiply_in_squares(linear);
+#endif
     const Int4Shape shape(linear.weight);
     over_chunks(linear.weight, shape.panel_bytes, *linear.num_rows, [&](int64_t first, int64_t end, RowRange block) {
         auto* offsets = static_cast<int32_t*>(thread_scratch(block.count * shape.num_groups * sizeof(int32_t)));

@@ -4,6 +4,7 @@
 //
 // The sum is exact, so no order matters; what follows is one fixed expression. A tile is up to kTileRows rows times one
 // panel, its sums in registers over the whole of K.
+#include "linear_amx.hpp"
 #include "step.hpp"
 #include "tiles.hpp"
 
@@ -38,7 +39,44 @@ void multiply_tile(const Linear& linear, const uint8_t* weights, int64_t panel, 
     write_tile<Rows>(linear, sums, panel, first_row);
 }
 
+#if defined(__AMX_INT8__)
+constexpr int64_t kFewestForTiles = 12;  // rows
+
+void write_square(const Linear& linear, const int32_t (*sums)[kPanel], int64_t panel, RowRange rows) {
+    const int64_t first_output = panel * kPanel;
+    over_outputs(first_output, linear.weight.out_features, [&](auto v, auto lanes) PENSTOCK_INLINE {
+        const int64_t output = first_output + v * kLanes;
+        const Vec weight_scale = load(linear.weight.scales + output);
+        const Vec bias = linear.bias ? load(linear.bias + output, lanes) : zero();
+        for (int64_t i = 0; i < rows.count; ++i) {
+            const int64_t row = rows.first + i;
+            const Ints offset = broadcast_int(static_cast<int32_t>(kInt8Zero) * linear.quantized_input.totals[row]);
+            const Vec scale = weight_scale * broadcast(linear.quantized_input.scales[row]);
+            const Ints sum = load_ints(sums[i] + v * kLanes);
+            store(linear.output + row * linear.output_stride + output, fma(to_float(sum - offset), scale, bias), lanes);
+        }
+    });
+}
+
+void multiply_in_squares(const Linear& linear) {
+    const int64_t width = linear.quantized_input.width, panel_bytes = width * kPanel, num_steps = width / kStepBytes;
+    over_square_chunks(linear.weight, panel_bytes, width, *linear.num_rows, [&](int64_t first, int64_t end,
+                                                                                RowRange block) {
+        over_squares(first, end, block, kStepBytes, [&](int64_t panel, RowRange rows, auto is_tall) {
+            const uint8_t* weights = linear.weight.panels + panel * panel_bytes;
+            multiply_squares<SignedByUnsigned, is_tall>(
+                {linear.quantized_input.values, width, weights, num_steps}, rows,
+                [&](const int32_t(*sums)[kPanel], RowRange square) { write_square(linear, sums, panel, square); },
+                PanelFetch(weights, panel_bytes, num_steps, rows.count));
+        });
+    });
+}
+#endif
+
 void linear_int8(const Linear& linear) {
+#if defined(__AMX_INT8__)
+    if (*linear.num_rows >= kFewestForTiles) return multiply_in_squares(linear);
+#endif
     const int64_t panel_bytes = padded_in(linear.weight) * kPanel;
     over_chunks(linear.weight, panel_bytes, *linear.num_rows, [&](int64_t first, int64_t end, RowRange block) {
         for (int64_t panel = first; panel < end; ++panel) {

@@ -19,6 +19,8 @@ constexpr int64_t kSumWidth = 32;  // a sum is kept for so many neighbouring val
 constexpr int64_t kRowAlign = 64;  // rows are filled up with zeros to a multiple of this
 constexpr float kSmallest = 1e-30f;
 
+inline int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
+
 struct Quantized {
     int8_t* values;        // [rows, width], in [-127, 127]; null where nobody wants them
     float* scales;         // [rows]

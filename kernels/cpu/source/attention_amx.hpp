@@ -1,0 +1,122 @@
+// The two products of attention in AMX tiles: sixteen query rows at a time with sixteen keys, or with sixteen dimensions
+// of values.
+//
+// Blocks lie as tiles want their columns (kv_layout.hpp): a line is a unit of sixteen keys, or of sixteen dimensions. A
+// step takes kStep numbers of a row. It never leaves a block, and steps begin at multiples of their length, so a row's
+// bits know neither its company nor how a context was cut. Rows are filled up to whole tiles with whatever lies there.
+#pragma once
+#include "amx.hpp"
+#include "attention_products.hpp"
+#include "unrolled.hpp"
+
+#if defined(__AMX_TILE__)
+namespace penstock {
+
+constexpr int64_t kRowTiles = 3;  // whose sums, of one column each, lie beside each other in the tiles
+
+// How many rows are reserved for so many: whole tiles, or one lower tile.
+inline int64_t tiled_rows(int64_t rows) {
+    return rows <= kTileHeight ? rows : (rows + kTileHeight - 1) / kTileHeight * kTileHeight;
+}
+
+// 0 to 2 are sums; 3 rows and 4 keys for whole steps, 5 and 6 for what is left of a head's dimensions.
+inline TileShapes score_shapes(int64_t rows, int64_t rest_bytes) {
+    const int64_t height = rows < kTileHeight ? rows : kTileHeight;
+    TileShapes shapes;
+    for (int tile = 0; tile < kRowTiles; ++tile) shapes.set(tile, height, kTileBytes);
+    shapes.set(3, height, kTileBytes).set(4, kTileHeight, kTileBytes);
+    if (rest_bytes) shapes.set(5, height, rest_bytes).set(6, rest_bytes / 4, kTileBytes);
+    return shapes;
+}
+
+// 0 to 5 are sums; 6 rows of weights, 7 values.
+inline TileShapes value_shapes(int64_t rows, int64_t step_bytes) {
+    const int64_t height = rows < kTileHeight ? rows : kTileHeight;
+    TileShapes shapes;
+    for (int tile = 0; tile < 2 * kRowTiles; ++tile) shapes.set(tile, height, kTileBytes);
+    return shapes.set(6, height, step_bytes).set(7, step_bytes / 4, kTileBytes);
+}
+
+// sums[tile of rows][key] of one vector of keys.
+template <class Format, int kTiles>
+inline void score_tiles(const SplitMemory& memory, int64_t vector, int64_t head_dim,
+                        const typename Format::Number* rows, float* scores, bool is_first) {
+    using Number = typename Format::Number;
+    constexpr int64_t kStep = kTileBytes / sizeof(Number);
+    const int64_t row_bytes = head_dim * sizeof(Number);
+    const uint8_t* keys = memory.keys[vector];
+    const uint8_t* ahead = memory.after_keys(vector);
+    unrolled<kTiles>([](auto tile) { zero_tile<tile>(); });
+    int64_t at = 0;
+    for (; at + kStep <= head_dim; at += kStep, keys += kTileHeight * memory.key_step) {
+        if (is_first) fetch(ahead + at / Format::kPerUnit * kLanes * Format::kUnitBytes, kTileHeight * kTileBytes);
+        load_tile<4>(keys, memory.key_step);
+        unrolled<kTiles>([&](auto tile) {
+            load_tile<3>(rows + tile * kTileHeight * head_dim + at, row_bytes);
+            Format::ScoreUnit::template add<tile, 3, 4>();
+        });
+    }
+    if (at < head_dim) {
+        load_tile<6>(keys, memory.key_step);
+        unrolled<kTiles>([&](auto tile) {
+            load_tile<5>(rows + tile * kTileHeight * head_dim + at, row_bytes);
+            Format::ScoreUnit::template add<tile, 5, 6>();
+        });
+    }
+    unrolled<kTiles>([&](auto tile) {
+        store_tile<tile>(scores + tile * kTileHeight * kSplit + vector * kLanes, kSplit * sizeof(float));
+    });
+}
+
+// Weights in rows, and where the sums of their products with values go.
+template <class Format>
+struct WeightRows {
+    const typename Format::Number* weights;
+    int64_t stride;  // numbers
+    float* sums;     // as the unit adds them
+    int64_t sums_stride;
+    int64_t step;    // keys
+};
+
+// sums[tile of rows][dimension] over the keys of a split from `first`, a multiple of the step, up to `end`; of the step
+// that reaches beyond the context, `rest` has the values, zeros behind them.
+template <class Format, int kTiles, int kColumns>
+inline void value_tiles(const SplitMemory& memory, int64_t first, int64_t end, int64_t dimension,
+                        const WeightRows<Format>& rows, const uint8_t* rest, int64_t rest_key, bool is_first) {
+    const int64_t row_bytes = rows.stride * sizeof(typename Format::Number);
+    unrolled<kTiles * kColumns>([](auto tile) { zero_tile<tile>(); });
+    for (int64_t key = first; key < end; key += rows.step) {
+        const uint8_t* values = (key == rest_key ? rest : memory.values(key / kLanes)) + dimension * Format::kUnitBytes;
+        if (is_first)
+            for (int64_t k = key; k < std::min(end, key + rows.step); k += kLanes)
+                fetch(memory.after_values(k / kLanes), kLanes / Format::kPerUnit * memory.value_step);
+        unrolled<kColumns>([&](auto column) {
+            load_tile<7>(values + column * kLanes * Format::kUnitBytes, memory.value_step);
+            unrolled<kTiles>([&](auto tile) {
+                load_tile<6>(rows.weights + tile * kTileHeight * rows.stride + key, row_bytes);
+                Format::ValueUnit::template add<tile * kColumns + column, 6, 7>();
+            });
+        });
+    }
+    unrolled<kTiles>([&](auto tile) {
+        unrolled<kColumns>([&](auto column) {
+            float* to = rows.sums + tile * kTileHeight * rows.sums_stride + dimension + column * kLanes;
+            store_tile<tile * kColumns + column>(to, rows.sums_stride * sizeof(float));
+        });
+    });
+}
+
+// Calls body(first tile, Count) for pieces of so many tiles of rows.
+template <class Body>
+inline void over_row_tiles(int64_t num_rows, const Body& body) {
+    const int64_t tiles = (num_rows + kTileHeight - 1) / kTileHeight;
+    for (int64_t first = 0; first < tiles; first += kRowTiles) {
+        const int64_t left = tiles - first;
+        if (left >= 3) body(first, Count<3>{});
+        else if (left == 2) body(first, Count<2>{});
+        else body(first, Count<1>{});
+    }
+}
+
+}  // namespace penstock
+#endif

@@ -1,0 +1,142 @@
+// Products of many rows with packed weights in AMX tiles, a square of 32 rows and one panel at a time.
+//
+// A step takes 64 bytes of every row and 16 lines of 128 bytes of the panel: two tiles of rows, two of the panel, four
+// of sums. What is left for each format is where its bytes lie and how sums become outputs.
+#pragma once
+#include <algorithm>
+
+#include "amx.hpp"
+#include "tiles.hpp"
+
+#if defined(__AMX_TILE__)
+namespace penstock {
+
+constexpr int64_t kSquareRows = 2 * kTileHeight;
+constexpr int64_t kStepBytes = kTileBytes;
+constexpr int64_t kPanelStep = kTileHeight * 2 * kTileBytes;  // bytes of a panel that a step meets
+constexpr int64_t kSquareBlockBytes = 1 << 20;                // of rows that stay in the second cache
+constexpr int64_t kMostBlockRows = 256;
+constexpr int64_t kStretchSteps = 10;  // of a panel and of a square, so that both fit the first cache
+
+// 0 to 3 are sums, 4 and 5 rows, 6 and 7 the panel. `depth` is how many bytes of a row a step takes.
+inline TileShapes square_shapes(int64_t rows, int64_t depth) {
+    const int64_t upper = std::min(rows, kTileHeight), lower = rows - upper;
+    TileShapes shapes;
+    shapes.set(0, upper, kTileBytes).set(1, upper, kTileBytes).set(2, lower, kTileBytes).set(3, lower, kTileBytes);
+    shapes.set(4, upper, depth).set(5, lower, depth);
+    return shapes.set(6, depth / 4, kTileBytes).set(7, depth / 4, kTileBytes);
+}
+
+// What one square multiplies: `num_steps` steps of rows that lie `stride` bytes apart.
+struct Square {
+    const void* rows;
+    int64_t stride;
+    const void* panel;
+    int64_t num_steps;
+};
+
+// sums[row][output] += Σ rows × panel, or = where `is_first`. kIsTall: more than kTileHeight rows. `fetch_next` is called
+// once a step.
+template <class Unit, bool kIsTall, class Fetched>
+inline void multiply_square(typename Unit::Sum (*sums)[kPanel], const Square& square, bool is_first,
+                            Fetched& fetch_next) {
+    unrolled<kIsTall ? 4 : 2>([&](auto tile) {
+        if (is_first) zero_tile<tile>();
+        else load_tile<tile>(&sums[tile / 2 * kTileHeight][tile % 2 * kTileHeight], kPanel * 4);
+    });
+    const auto* rows = static_cast<const uint8_t*>(square.rows);
+    const auto* panel = static_cast<const uint8_t*>(square.panel);
+    for (int64_t step = 0; step < square.num_steps; ++step, rows += kStepBytes, panel += kPanelStep) {
+        load_tile<4>(rows, square.stride);
+        load_tile<6>(panel, 128);
+        Unit::template add<0, 4, 6>();
+        load_tile<7>(panel + 64, 128);
+        Unit::template add<1, 4, 7>();
+        if constexpr (kIsTall) {
+            load_tile<5>(rows + kTileHeight * square.stride, square.stride);
+            Unit::template add<2, 5, 6>();
+            Unit::template add<3, 5, 7>();
+        }
+        fetch_next();
+    }
+    unrolled<kIsTall ? 4 : 2>([&](auto tile) {
+        store_tile<tile>(&sums[tile / 2 * kTileHeight][tile % 2 * kTileHeight], kPanel * 4);
+    });
+}
+
+// Fetches the next panel while this one meets the squares of a block, a share at each step.
+class PanelFetch {
+public:
+    PanelFetch(const uint8_t* panel, int64_t panel_bytes, int64_t num_steps, int64_t num_rows) {
+        const int64_t num_squares = (num_rows + kSquareRows - 1) / kSquareRows;
+        bytes_ = (panel_bytes + num_steps * num_squares * 64 - 1) / (num_steps * num_squares * 64) * 64;
+        next_ = reinterpret_cast<const char*>(panel) + (num_squares > 1 ? panel_bytes : kFetchAhead);
+    }
+    void operator()() {
+        for (int64_t at = 0; at < bytes_; at += 64) __builtin_prefetch(next_ + at, 0, 2);
+        next_ += bytes_;
+    }
+
+private:
+    const char* next_;
+    int64_t bytes_;
+};
+
+// The product of a panel with the rows of a block, stretch by stretch of the inputs: a stretch of the panel stays in the
+// first cache while it meets all squares. Calls write(sums, rows) for each square.
+template <class Unit, bool kIsTall, class Write>
+inline void multiply_squares(const Square& all, RowRange rows, const Write& write, PanelFetch ahead) {
+    alignas(64) typename Unit::Sum sums[kMostBlockRows][kPanel];
+    const int64_t num_stretches = (all.num_steps + kStretchSteps - 1) / kStretchSteps;
+    for (int64_t stretch = 0; stretch < num_stretches; ++stretch) {
+        const int64_t step = stretch * all.num_steps / num_stretches;
+        const int64_t end = (stretch + 1) * all.num_steps / num_stretches;
+        for (int64_t row = 0; row < rows.count; row += kSquareRows) {
+            const Square square{static_cast<const uint8_t*>(all.rows) + (rows.first + row) * all.stride + step * kStepBytes,
+                                all.stride, static_cast<const uint8_t*>(all.panel) + step * kPanelStep, end - step};
+            multiply_square<Unit, kIsTall>(sums + row, square, step == 0, ahead);
+            if (end == all.num_steps)
+                write(sums + row, RowRange{rows.first + row, std::min(kSquareRows, rows.count - row)});
+        }
+    }
+}
+
+// Calls body(panel, rows, is_tall) for each panel with the whole squares of a block, then with the rest of its rows;
+// `is_tall` is a constant.
+template <class Body>
+inline void over_squares(int64_t first_panel, int64_t end_panel, RowRange block, int64_t depth, const Body& body) {
+    const int64_t rest = block.count % kSquareRows, whole = block.count - rest;
+    if (whole) {
+        const Tiles tiles(square_shapes(kSquareRows, depth));
+        for (int64_t panel = first_panel; panel < end_panel; ++panel)
+            body(panel, RowRange{block.first, whole}, std::true_type{});
+    }
+    if (rest) {
+        const Tiles tiles(square_shapes(rest, depth));
+        for (int64_t panel = first_panel; panel < end_panel; ++panel) {
+            if (rest > kTileHeight) body(panel, RowRange{block.first + whole, rest}, std::true_type{});
+            else body(panel, RowRange{block.first + whole, rest}, std::false_type{});
+        }
+    }
+}
+
+// Calls body(first_panel, end_panel, rows) for each chunk, shared among the threads.
+template <class Body>
+inline void over_square_chunks(const Weight& weight, int64_t panel_bytes, int64_t row_bytes, int64_t num_rows,
+                               const Body& body) {
+    const int64_t panels = num_panels(weight);
+    const int64_t bytes = std::clamp(panels * panel_bytes / 8, kMinChunkBytes, kMaxChunkBytes);
+    const int64_t group = std::max<int64_t>(1, bytes / panel_bytes);
+    const int64_t most = std::clamp(kSquareBlockBytes / row_bytes, kSquareRows, kMostBlockRows);
+    const int64_t even = (num_rows + most - 1) / most, block = round_up((num_rows + even - 1) / even, kSquareRows);
+    const int64_t num_groups = (panels + group - 1) / group, num_blocks = (num_rows + block - 1) / block;
+    // Neighbouring chunks share their weights.
+    parallel(num_groups * num_blocks, [&](int64_t chunk) {
+        const int64_t first_panel = chunk / num_blocks * group, first_row = chunk % num_blocks * block;
+        body(first_panel, std::min(panels, first_panel + group),
+             RowRange{first_row, std::min(block, num_rows - first_row)});
+    });
+}
+
+}  // namespace penstock
+#endif
