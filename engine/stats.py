@@ -13,6 +13,7 @@ class Counters:
     generated_tokens: int = 0
     preemptions: int = 0
     step_seconds: float = 0.0  # the workers' forward time
+    forward_time: float = 0.0  # of the last step
 
     def snapshot(
         self,

@@ -13,8 +13,7 @@ from collections.abc import Sequence
 from builders.engine_harness import VOCABULARY, Harness
 
 from penstock.engine.grammar.constraint import Constraint
-from penstock.engine.grammar.constraints import Constraints
-from penstock.engine.grammar.loop_budget import LoopBudget
+from penstock.engine.grammar.constraints import Constraints, LoopBudget
 from penstock.engine.grammar.remote import RemoteConstraint, Report, SequenceStart
 from penstock.engine.grammar.thoughts import ThoughtState
 from penstock.engine.loop import STEPS_IN_FLIGHT
