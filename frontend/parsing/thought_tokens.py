@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
-from ...protocol.parameters.thought import Thought
+from ...protocol.parameters.guided import Thought
 from .chosen import Parsing
 from .marks import ThoughtMarks
 

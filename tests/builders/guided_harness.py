@@ -19,8 +19,7 @@ from penstock.engine.grammar.thoughts import ThoughtState
 from penstock.engine.loop import STEPS_IN_FLIGHT
 from penstock.engine.scheduler import Scheduler
 from penstock.protocol.messages import MaskFrame, Prompt, StepPlan
-from penstock.protocol.parameters.guided import Grammar
-from penstock.protocol.parameters.thought import Thought
+from penstock.protocol.parameters.guided import Grammar, Thought
 
 Script = Sequence[Sequence[int]]
 
