@@ -119,13 +119,20 @@ class Scheduler:
         return self.publisher.take_ends() if self.publisher.has_ends else None
 
     def stats(self) -> Stats:
-        return self.counters.snapshot(
+        counters, second_tier = self.counters, self.cache.second_tier
+        return Stats(
             running=len(self.running),
             waiting=len(self.waiting) + self.constraints.num_held,
             blocks=self.cache.num_blocks,
             free_blocks=self.cache.num_free,
-            saved_blocks=self.cache.second_tier.num_saved,
-            loaded_blocks=self.cache.second_tier.num_loaded,
+            steps=counters.steps,
+            prompt_tokens=counters.prompt_tokens,
+            cached_tokens=counters.cached_tokens,
+            generated_tokens=counters.generated_tokens,
+            preemptions=counters.preemptions,
+            step_seconds=counters.step_seconds,
+            saved_blocks=second_tier.num_saved,
+            loaded_blocks=second_tier.num_loaded,
         )
 
     def num_generated(self, sequence_id: int) -> int:
