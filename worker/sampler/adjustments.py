@@ -15,8 +15,7 @@ from ...kernels import sampling
 from ...kernels.sampling import Histories
 from ..device import on_device
 from . import parameters
-from .parameters import Additions, Sequences
-from .rows import SamplingRows
+from .parameters import Additions, SamplingRows, Sequences
 
 
 class Adjustment(NamedTuple):
@@ -40,15 +39,12 @@ def are_adjusted(rows: SamplingRows) -> bool:
     return bool(rows.wants.any()) and any(len(adjustment.wanting(rows)) for adjustment in ADJUSTMENTS)
 
 
-def adjust(logits: Tensor, rows: SamplingRows) -> bool:
-    """Apply every adjustment that a row wants; returns whether any row did."""
-    if not rows.wants.any():
-        return False
+def adjust(logits: Tensor, rows: SamplingRows) -> None:
+    """Apply every adjustment that a row wants."""
     for adjustment in ADJUSTMENTS:
         wanting = adjustment.wanting(rows)
         if len(wanting):
             adjustment.apply(logits, rows.only(wanting), wanting)
-    return True
 
 
 def add_biases(logits: Tensor, rows: SamplingRows, indices: numpy.ndarray) -> None:
@@ -82,7 +78,7 @@ def _ban_where_rest_stands(
     logits.view(-1).index_add_(0, flat, added)
 
 
-def ban_repeated_runs(logits: Tensor, rows: SamplingRows, indices: numpy.ndarray) -> None:
+def ban_repeated_ngrams(logits: Tensor, rows: SamplingRows, indices: numpy.ndarray) -> None:
     """`no_repeat_ngram_size`: no token that would complete a run which stands in prompt or answer already."""
     sizes = rows.parameters.ngram_sizes[rows.slots]
     for index, slot, size, length in zip(indices, rows.slots, sizes, rows.positions, strict=True):
@@ -154,13 +150,13 @@ def _wanting(bit: int) -> Callable[[SamplingRows], numpy.ndarray]:
     return lambda rows: rows.wanting(bit)
 
 
-def apply_own_steps(logits: Tensor, rows: SamplingRows, indices: numpy.ndarray) -> None:
+def apply_logits_processors(logits: Tensor, rows: SamplingRows, indices: numpy.ndarray) -> None:
     """`logits_processors`; a row whose step raises has nothing left to choose from, and its error is kept."""
     for index, slot, length, num_prompt in zip(indices, rows.slots, rows.positions, rows.num_prompt, strict=True):
         tokens = rows.histories[slot, :length].cpu().numpy()
         tokens.flags.writeable = False
         try:
-            for own in rows.parameters.rare.own_steps[int(slot)]:
+            for own in rows.parameters.rare.logits_processors[int(slot)]:
                 own.apply(tokens, int(num_prompt), logits[index])
         except RuntimeError as error:
             rows.errors[int(slot)] = str(error)
@@ -171,9 +167,9 @@ def apply_own_steps(logits: Tensor, rows: SamplingRows, indices: numpy.ndarray) 
 ADJUSTMENTS = (
     Adjustment(_wanting(parameters.BIASES), add_biases),  # x + bias; -∞ for a bad word of one token
     Adjustment(_wanting(parameters.BAD_SEQUENCES), ban_bad_sequences),  # -∞ if it would complete a bad sequence
-    Adjustment(_wanting(parameters.NGRAMS), ban_repeated_runs),  # -∞ if it would complete a run for the second time
+    Adjustment(_wanting(parameters.NGRAMS), ban_repeated_ngrams),  # -∞ if it would complete a run for the second time
     Adjustment(before_first_end, ban_ends),  # -∞ for EOS and stop tokens, before the least length
     Adjustment(_wanting(parameters.REPETITION), penalize_repetition),  # x > 0: x / penalty; else x × penalty
     Adjustment(_wanting(parameters.GENERATED), penalize_generated),  # x - count × frequency - (count > 0) × presence
-    Adjustment(_wanting(parameters.OWN_STEPS), apply_own_steps),  # whatever the user's step does
+    Adjustment(_wanting(parameters.LOGITS_PROCESSORS), apply_logits_processors),  # whatever the user's step does
 )

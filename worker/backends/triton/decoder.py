@@ -20,7 +20,7 @@ from ....kernels.paged import Rotation
 from ...kv.kv_cache import DeviceKVCache
 from ...models.decoder import Decoder
 from ...steps.slots import SlotTable, StepRows
-from .capture import Capture, new_capture
+from .cuda_graph import Capture, new_capture
 from .device_batch import DeviceBatch, Inputs, StepColumns, inputs_of, packed
 
 if TYPE_CHECKING:  # its kernels import triton
