@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
@@ -17,8 +17,8 @@ from ...protocol.processes.trace import Trace
 from ..kv.kv_cache import AnyKVCache, KVShape
 from ..models.decoder import Decoder
 from ..parallel import Parallel
-from ..sampler import Sample, sample
-from ..steps.batch import MakeBatch, step_batch
+from ..sampler import Sampler, sample
+from ..steps.batch import step_batch
 from ..steps.slots import SlotTable
 from ..weights.packed_cache import PackedCache
 
@@ -61,7 +61,7 @@ class Backend(ABC):
     activations: torch.dtype  # between the products
 
     # Makes the inputs of a step's forward pass.
-    batch: ClassVar[MakeBatch] = staticmethod(step_batch)
+    batch = staticmethod(step_batch)
 
     # Of a CPU's native kernels.
     library: Library | None = None
@@ -112,7 +112,7 @@ class Backend(ABC):
         """What computes batches of this model."""
         return decoder
 
-    def sample(self, forward_pass: ForwardPass) -> Sample:
+    def sample(self, forward_pass: ForwardPass) -> Sampler:
         """How tokens are chosen from the logits that the forward pass gives."""
         return sample
 
@@ -129,7 +129,13 @@ class Backend(ABC):
         return
 
     def fast_decode(
-        self, forward_pass: ForwardPass, sample: Sample, kv: AnyKVCache, table: SlotTable, ranks: Parallel, trace: Trace
+        self,
+        forward_pass: ForwardPass,
+        sample: Sampler,
+        kv: AnyKVCache,
+        table: SlotTable,
+        ranks: Parallel,
+        trace: Trace,
     ) -> FastDecode | None:
         """The fast path for pure decode steps, if this backend has one."""
         return None

@@ -111,9 +111,9 @@ def planned_folders(stored: list[Stored], asked: Conversion, by_rank: list[Piece
 
 def _planned(source: Stored, piece: Piece, asked: Conversion) -> TargetFile:
     if not source.is_projection:
-        return {source.name: TensorSpec(source.dtype, piece.held)}
+        return {source.name: TensorSpec(source.dtype, piece.part_shape)}
     module = source.name.removesuffix("weight")
-    rows, inputs = piece.held
+    rows, inputs = piece.part_shape
     made = planned_tensors(asked.kind, (rows, inputs), asked.group_size)
     return {module + name: TensorSpec(*planned) for name, planned in made.items()}
 
@@ -136,4 +136,4 @@ def check_groups(by_rank: list[Pieces], asked: Conversion) -> None:
 
 def _input_widths(by_rank: list[Pieces]) -> Iterator[int]:
     for pieces in by_rank:
-        yield from (piece.held[1] for piece in pieces.values() if is_projection(piece.name))
+        yield from (piece.part_shape[1] for piece in pieces.values() if is_projection(piece.name))

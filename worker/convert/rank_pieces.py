@@ -57,7 +57,7 @@ class _NotingSource:
     def read(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
         self.checkpoint.shaped(name, shape)  # raises where it is missing or has another shape
         self.pieces[name] = Piece(name, shape, part)
-        return torch.empty(self.pieces[name].held, device=_NOWHERE)
+        return torch.empty(self.pieces[name].part_shape, device=_NOWHERE)
 
     matrix = read
 

@@ -18,7 +18,7 @@ from ..kv.kv_cache import AnyKVCache, KVShape
 from ..layers.linear import local_kv_heads
 from ..lora.adapters import AdapterBank
 from ..parallel import Parallel
-from ..sampler import Sample
+from ..sampler import Sampler
 from ..steps.slots import SlotTable
 from ..weights.checkpoint import Checkpoint, DummySource, Placement, Source, Weights
 from ..weights.cut_checkpoint import CutCheckpoint
@@ -50,7 +50,7 @@ class Model:
     config: ModelConfig
     decoder: Decoder
     forward_pass: ForwardPass  # what computes a batch: the decoder, or what replaces it
-    sample: Sample  # how tokens are chosen from its logits
+    sample: Sampler  # how tokens are chosen from its logits
     backend: Backend
     dtype: torch.dtype  # the model's number format, in which its keys and values are stored by default
     kv_shape: KVShape

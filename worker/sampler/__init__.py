@@ -42,7 +42,7 @@ __all__ = [
     "LogitsProcessors",
     "Mask",
     "ParameterTable",
-    "Sample",
+    "Sampler",
     "SamplerOutput",
     "SamplingRows",
     "are_adjusted",
@@ -81,7 +81,7 @@ class SamplerOutput(NamedTuple):
 
 
 # The tokens are in the rows' histories then.
-Sample = Callable[[Tensor, SamplingRows, Mask | None], SamplerOutput]
+Sampler = Callable[[Tensor, SamplingRows, Mask | None], SamplerOutput]
 Choose = Callable[[Tensor, DeviceDraws, DeviceMask | None], Tensor]  # as `choose_on_device`
 
 

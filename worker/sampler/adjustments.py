@@ -79,16 +79,16 @@ def _ban_where_rest_stands(
 
 
 def ban_repeated_ngrams(logits: Tensor, rows: SamplingRows, indices: numpy.ndarray) -> None:
-    """`no_repeat_ngram_size`: no token that would complete a run which stands in prompt or answer already."""
+    """`no_repeat_ngram_size`: no token that would complete an n-gram which prompt or answer has already."""
     sizes = rows.parameters.ngram_sizes[rows.slots]
     for index, slot, size, length in zip(indices, rows.slots, sizes, rows.positions, strict=True):
         if length < size:
             continue
-        runs = rows.histories[slot, :length].unfold(0, int(size), 1)
+        ngrams = rows.histories[slot, :length].unfold(0, int(size), 1)
         end = rows.histories[slot, length - size + 1 : length]
-        added = torch.zeros(len(runs), device=logits.device)
-        added.masked_fill_((runs[:, :-1] == end).all(-1), -torch.inf)
-        logits[index].index_add_(0, runs[:, -1].long(), added)
+        added = torch.zeros(len(ngrams), device=logits.device)
+        added.masked_fill_((ngrams[:, :-1] == end).all(-1), -torch.inf)
+        logits[index].index_add_(0, ngrams[:, -1].long(), added)
 
 
 def before_first_end(rows: SamplingRows) -> numpy.ndarray:
@@ -156,8 +156,8 @@ def apply_logits_processors(logits: Tensor, rows: SamplingRows, indices: numpy.n
         tokens = rows.histories[slot, :length].cpu().numpy()
         tokens.flags.writeable = False
         try:
-            for own in rows.parameters.rare.logits_processors[int(slot)]:
-                own.apply(tokens, int(num_prompt), logits[index])
+            for processor in rows.parameters.rare.logits_processors[int(slot)]:
+                processor.apply(tokens, int(num_prompt), logits[index])
         except RuntimeError as error:
             rows.errors[int(slot)] = str(error)
             logits[index] = -torch.inf
@@ -167,7 +167,7 @@ def apply_logits_processors(logits: Tensor, rows: SamplingRows, indices: numpy.n
 ADJUSTMENTS = (
     Adjustment(_wanting(parameters.BIASES), add_biases),  # x + bias; -∞ for a bad word of one token
     Adjustment(_wanting(parameters.BAD_SEQUENCES), ban_bad_sequences),  # -∞ if it would complete a bad sequence
-    Adjustment(_wanting(parameters.NGRAMS), ban_repeated_ngrams),  # -∞ if it would complete a run for the second time
+    Adjustment(_wanting(parameters.NGRAMS), ban_repeated_ngrams),  # -∞ if it would complete an n-gram a second time
     Adjustment(before_first_end, ban_ends),  # -∞ for EOS and stop tokens, before the least length
     Adjustment(_wanting(parameters.REPETITION), penalize_repetition),  # x > 0: x / penalty; else x × penalty
     Adjustment(_wanting(parameters.GENERATED), penalize_generated),  # x - count × frequency - (count > 0) × presence

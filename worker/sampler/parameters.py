@@ -26,7 +26,7 @@ BAD_SEQUENCES = 2
 REPETITION = 4
 GENERATED = 8  # presence or frequency penalty
 ENDS = 16  # tokens that end the answer, and a length before which they may not
-NGRAMS = 32  # runs of tokens that may not come twice
+NGRAMS = 32  # sequences of tokens that may not come twice
 LOGITS_PROCESSORS = 64  # logits processors that the user brought
 
 # `Draws` takes its columns in this order.

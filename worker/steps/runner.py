@@ -20,7 +20,7 @@ from ..device import HostCopy, on_device
 from ..kv.kv_cache import AnyKVCache
 from ..kv.second_tier import SecondTier
 from ..parallel import Parallel
-from ..sampler import Mask, Sample, SamplerOutput, SamplingRows, sample
+from ..sampler import Mask, Sampler, SamplerOutput, SamplingRows, sample
 from ..sampler.parameters import NO_LOGPROBS
 from .batch import Batch, MakeBatch, step_batch
 from .logprobs import (
@@ -50,7 +50,7 @@ class Runner:
         fast_decode: FastDecode | None = None,
         second_tier: SecondTier | None = None,
         batch: MakeBatch = step_batch,
-        sample: Sample = sample,
+        sample: Sampler = sample,
     ) -> None:
         self.forward_pass = forward_pass
         self.kv = kv

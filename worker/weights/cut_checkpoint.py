@@ -62,7 +62,7 @@ class CutCheckpoint:
                 f"{wanted.shape} (dimension, first, last + 1). It was made for another config.json or another version "
                 "of Penstock: convert the original again."
             )
-        return wanted.held
+        return wanted.part_shape
 
 
 def read_pieces(folder: Path) -> list[Piece]:

@@ -1,4 +1,4 @@
-"""The backend of a CPU's native kernels: recorded steps, and packed weights that are kept from one start to the next."""
+"""The backend of a CPU's native kernels: recorded steps, and packed weights that are kept for the next start."""
 
 import logging
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from ...kv.kv_cache import KVShape, NativeKVCache
 from ...models.config import ModelConfig
 from ...models.decoder import Decoder
 from ...parallel import Parallel
-from ...sampler import Sample
+from ...sampler import Sampler
 from ...steps.slots import SlotTable
 from ...weights.packed_cache import PackedCache
 from ...weights.weight_files import weight_files
@@ -89,7 +89,7 @@ class NativeBackend(Backend):
     def fast_decode(  # type: ignore[override]  # with what `forward_pass` and `kv_memory` have made
         self,
         forward_pass: RecordedDecoder,
-        sample: Sample,
+        sample: Sampler,
         kv: NativeKVCache,
         table: SlotTable,
         ranks: Parallel,

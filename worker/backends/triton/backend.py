@@ -18,7 +18,7 @@ from ....protocol.processes.trace import Trace
 from ...kv.kv_cache import DeviceKVCache, KVShape
 from ...models.decoder import Decoder
 from ...parallel import Parallel
-from ...sampler import Sample
+from ...sampler import Sampler
 from ...steps.slots import SlotTable
 from ..backend import Backend, BackendOptions, ReportProgress
 from .decoder import GraphedDecoder
@@ -94,13 +94,13 @@ class TritonBackend(Backend):
     ) -> None:
         GraphCapture(model, table, kv, ranks).capture_all(most_bytes, on_progress)
 
-    def sample(self, forward_pass: GraphedDecoder) -> Sample:  # type: ignore[override]  # made above
+    def sample(self, forward_pass: GraphedDecoder) -> Sampler:  # type: ignore[override]  # made above
         return GraphedSampler(forward_pass, choose)
 
     def fast_decode(  # type: ignore[override]  # with what `forward_pass` and `kv_memory` have made
         self,
         forward_pass: GraphedDecoder,
-        sample: Sample,
+        sample: Sampler,
         kv: DeviceKVCache,
         table: SlotTable,
         ranks: Parallel,

@@ -1,9 +1,9 @@
 """A decoder on a GPU: pure decode steps are captured as graphs and replayed, others are launched kernel by kernel.
 
 A graph holds steps of up to so many rows and contexts of up to so many tokens. A step takes the smallest graph that
-holds it, and fills it up with empty rows. All graphs are captured before the first request (`captures.py`); without a
-warm-up a size is captured when it is first needed. Only one small tensor of counts changes from step to step: all else
-that a graph reads is at fixed addresses (slot table, KV memory, weights).
+holds it, and fills it up with empty rows. All graphs are captured before the first request (`graph_capture.py`);
+without a warm-up a size is captured when it is first needed. Only one small tensor of counts changes from step to step:
+all else that a graph reads is at fixed addresses (slot table, KV memory, weights).
 """
 
 import logging
