@@ -17,7 +17,7 @@ from typing import Any, get_args
 import msgspec
 
 from penstock.protocol.fields.described import rules_of
-from penstock.protocol.options.options import config
+from penstock.protocol.options import config
 from penstock.protocol.parameters import sampling
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "configuration.md"
