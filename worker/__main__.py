@@ -81,12 +81,14 @@ class ResultSender:
     So the next plan is received, and its step launched, while the one before still runs.
     """
 
-    def __init__(self, send: Callable[[StepResult], None], fail: Callable[[BaseException], None], beside: bool) -> None:
-        """`beside`: steps are waited for in a thread; what goes wrong there is handed to `fail`."""
+    def __init__(
+        self, send: Callable[[StepResult], None], fail: Callable[[BaseException], None], in_thread: bool
+    ) -> None:
+        """`in_thread`: steps are waited for in a thread; what goes wrong there is handed to `fail`."""
         self._send = send
         self._fail = fail
         self._launched: queue.SimpleQueue[Callable[[], StepResult]] | None = None
-        if beside:
+        if in_thread:
             self._launched = queue.SimpleQueue()
             threading.Thread(target=self._run, name="results", daemon=True).start()
 
@@ -121,7 +123,7 @@ def main(child: Child) -> None:
         engine.send(Allocated(child.rank))
         start.begin_background_work(runner)
         adapters = start.adapter_thread(engine.send)
-        results = ResultSender(engine.send, child.fail, beside=start.is_asynchronous)
+        results = ResultSender(engine.send, child.fail, in_thread=start.is_asynchronous)
         # What was imported and loaded lives as long as the process: no collection need look at it again.
         gc.freeze()
         while True:
@@ -134,7 +136,7 @@ def main(child: Child) -> None:
             heartbeat.begin_step(sum(values(plan.num_tokens)))
             finish = runner.launch(plan, plans.mask)
             if child.rank == 0:
-                results.take(_counted(finish, heartbeat))
+                results.take(_with_heartbeat(finish, heartbeat))
             else:
                 heartbeat.end_step()
             plans.forget_masks(plan.step)
@@ -160,7 +162,7 @@ def _report_capture(child: Child, number: int, total: int) -> None:
         child.frontend.send(StartProgress("Capturing steps", number, total))
 
 
-def _counted(finish: Callable[[], StepResult], heartbeat: Heartbeat) -> Callable[[], StepResult]:
+def _with_heartbeat(finish: Callable[[], StepResult], heartbeat: Heartbeat) -> Callable[[], StepResult]:
     """The same, and then the step has ended."""
 
     def finished() -> StepResult:

@@ -44,7 +44,7 @@ def plan(
         kv_dtype="",
         adapter_bytes=adapters,
     )
-    return memory_plan(config, Size.settled(config, device.partition(":")[0]), found)
+    return memory_plan(config, Size.of(config, device.partition(":")[0]), found)
 
 
 def test_a_cpu_takes_what_all_sequences_need_and_no_more():

@@ -98,12 +98,12 @@ class Backend(ABC):
         """Where packed weights of this model are kept, if that saves more than it takes."""
         return None
 
-    @abstractmethod
     def kv_kind(self, kind: str) -> str:
         """This number format of keys and values, if this backend has it."""
+        return kind
 
-    @abstractmethod
-    def kv_bytes_per_token(self, shape: KVShape, kind: str) -> int: ...
+    def kv_bytes_per_token(self, shape: KVShape, kind: str) -> int:
+        return shape.packed_bytes_per_token(kind)
 
     @abstractmethod
     def kv_memory(self, shape: KVShape, num_blocks: int, block_size: int, kind: str) -> AnyKVCache: ...

@@ -130,9 +130,9 @@ def load_model(
     placement = Placement(
         device, form, backend.form, head_form, backend.activations, backend.ops, ranks, cache, adapters
     )
-    source: Source = DummySource(device, _absent(config))
+    source: Source = DummySource(device, _missing_tensors(config))
     if load_format != "dummy":
-        source = _opened(model_folder, config, ranks)
+        source = _source_of(model_folder, config, ranks)
         check_layers(model_folder, source.names, config)
     decoder = Decoder(Weights(source, placement), config)
     forward_pass = backend.forward_pass(decoder)
@@ -199,7 +199,7 @@ def _fits(config: ModelConfig, size: int) -> bool:
     return config.num_heads % size == 0 and (kv_heads % size == 0 or size % kv_heads == 0)
 
 
-def _opened(model_folder: Path, config: ModelConfig, ranks: Parallel) -> Source:
+def _source_of(model_folder: Path, config: ModelConfig, ranks: Parallel) -> Source:
     """The whole checkpoint, or where it is cut what this rank has of it."""
     check_cut(model_folder, ranks.size)
     if ranks_cut_for(model_folder):
@@ -207,7 +207,7 @@ def _opened(model_folder: Path, config: ModelConfig, ranks: Parallel) -> Source:
     return Checkpoint(model_folder, config.quantization)
 
 
-def _absent(config: ModelConfig) -> tuple[str, ...]:
+def _missing_tensors(config: ModelConfig) -> tuple[str, ...]:
     """Endings of the optional tensors that this model does not have."""
     projections = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "lm_head")
     return tuple(f"{name}.bias" for name in projections if name not in config.biased)

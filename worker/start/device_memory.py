@@ -36,7 +36,7 @@ class DeviceMemory(ABC):
     def __init__(self, config: EngineConfig, device: torch.device, ranks: Parallel, directory: Path) -> None:
         self.config = config
         self.device = device
-        self.size = Size.settled(config, device.type)
+        self.size = Size.of(config, device.type)
         self.ranks = ranks
         self.reservation = Reservation(directory, ranks.rank)
         self.graph_bytes: int | None = None  # planned for captured steps; None: they are captured when they are met

@@ -24,7 +24,7 @@ class Size:
     max_num_batched_tokens: int
 
     @classmethod
-    def settled(cls, config: EngineConfig, device_type: str) -> "Size":
+    def of(cls, config: EngineConfig, device_type: str) -> "Size":
         return cls(*config.step_limits(device_type))
 
     @property

@@ -74,12 +74,6 @@ class NativeBackend(Backend):
             _LOG.info("Packed weights are not kept for the next start: %s", error)
             return None
 
-    def kv_kind(self, kind: str) -> str:
-        return kind
-
-    def kv_bytes_per_token(self, shape: KVShape, kind: str) -> int:
-        return shape.packed_bytes_per_token(kind)
-
     def kv_memory(self, shape: KVShape, num_blocks: int, block_size: int, kind: str) -> NativeKVCache:
         return NativeKVCache.allocate(shape, num_blocks, block_size, kind)
 

@@ -74,9 +74,6 @@ class TritonBackend(Backend):
             raise ConfigError(f"kv_cache_dtype={kind!r} is for processors; a GPU has {', '.join(KV_DTYPES)}.")
         return kind
 
-    def kv_bytes_per_token(self, shape: KVShape, kind: str) -> int:
-        return shape.packed_bytes_per_token(kind)
-
     def kv_memory(self, shape: KVShape, num_blocks: int, block_size: int, kind: str) -> DeviceKVCache:
         return DeviceKVCache.allocate(shape, num_blocks, block_size, kind, self.device)
 
