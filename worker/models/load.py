@@ -14,6 +14,7 @@ from ...protocol.processes.trace import Trace
 from ..backends.backend import Backend, BackendOptions, FastDecode, ForwardPass
 from ..backends.native.backend import NativeBackend
 from ..backends.torch.backend import TorchBackend
+from ..device import kind_of
 from ..kv.kv_cache import AnyKVCache, KVShape
 from ..layers.linear import local_kv_heads
 from ..lora.adapters import AdapterBank
@@ -161,7 +162,7 @@ def select_backend(
 ) -> Backend:
     """The fastest backend that can run the model here."""
     missing = ""
-    if device.type == "cuda" or triton.is_interpreted():
+    if kind_of(device).kernels == "triton" or triton.is_interpreted():
         if not (missing := triton.lack()):
             from ..backends.triton.backend import TritonBackend  # its kernels import triton
 
