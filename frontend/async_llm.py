@@ -24,10 +24,9 @@ from .call_arguments import named_arguments
 from .console.shown_model import shown_model
 from .requests.prompts import Messages, Params, as_batch, as_conversations
 from .requests.request import Notify, Request
-from .session.loop_queue import LoopQueue
 from .session.opening import open_model
 from .session.session import Session
-from .session.threads import Threads, in_own_thread
+from .session.threads import LoopQueue, Threads, in_own_thread
 
 if TYPE_CHECKING:
     from .text.tokenizer import Tokenizer
@@ -98,7 +97,7 @@ class AsyncLLM:
     ) -> list[RequestOutput]:
         """Answer one conversation or many through the model's chat template."""
         await self.ready()
-        texts = self._session.rendered(
+        texts = self._session.render_batch(
             as_conversations(messages), chat_template=chat_template, tools=tools, template_options=chat_template_kwargs
         )
         return await self.generate(texts, sampling_params)
@@ -118,7 +117,7 @@ class AsyncLLM:
             while not stream.is_over:
                 if stream.has_to_wait:
                     await arrived.get()
-                if (output := stream.news()) is not None:
+                if (output := stream.poll()) is not None:
                     yield output
 
     @named_arguments

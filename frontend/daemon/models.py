@@ -22,9 +22,8 @@ from ...protocol.options.config import EngineConfig
 from ...protocol.stats import Stats
 from ..console import logs
 from ..models.model_names import name_of
-from ..session.model_threads import request_template_threads
 from ..session.private import PrivateSession
-from ..session.threads import Threads, in_own_thread
+from ..session.threads import Threads, in_own_thread, request_template_threads
 from .model import DaemonModel
 from .settings import DaemonSettings, ModelSettings, added
 

@@ -10,10 +10,9 @@ from ...protocol.errors import RequestError
 from ...protocol.parameters.sampling import SamplingParams
 from ..requests.budget import Charge
 from ..requests.pending_request import PackedOutput, PendingRequest
-from ..requests.prompts import Rendered
-from ..session.loop_queue import LoopQueue
-from ..session.model_threads import ModelThreads
+from ..requests.prompts import RenderedPrompt
 from ..session.private import PrivateSession
+from ..session.threads import LoopQueue, ModelThreads
 from ..text.template_input import TemplateInput
 from ..text.tokenizer import Tokenizer
 from .models import SubmittedPrompt
@@ -100,7 +99,7 @@ class LoadedModel:
 
     async def stream(
         self,
-        prompt: Rendered | Mapping[str, Any],
+        prompt: RenderedPrompt | Mapping[str, Any],
         params: SamplingParams,
         charge: Charge,
         *,
@@ -130,8 +129,8 @@ class LoadedModel:
                 if not is_streamed and not request.is_finished and request.error is None:
                     continue
                 # Take all news there are: an error behind the last ones isn't signalled a second time.
-                while not is_finished and (news := session.news(request, PendingRequest.take_packed)) is not None:
-                    is_finished = news.output.finished
-                    yield news
+                while not is_finished and (packed := request.poll(request.take_packed)) is not None:
+                    is_finished = packed.output.finished
+                    yield packed
         finally:
             submitted.leave()

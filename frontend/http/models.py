@@ -16,8 +16,8 @@ from ...protocol.parameters.sampling import SamplingParams
 from ...protocol.stats import Stats
 from ..requests.budget import Charge
 from ..requests.pending_request import PackedOutput, PendingRequest
-from ..requests.prompts import Rendered
-from ..session.model_threads import ModelThreads
+from ..requests.prompts import RenderedPrompt
+from ..session.threads import ModelThreads
 from ..session.tree.transport import TreeTransport
 from ..text.tokenizer import Tokenizer
 
@@ -99,7 +99,7 @@ class Model(Protocol):
 
     def stream(
         self,
-        prompt: Rendered | Mapping[str, Any],
+        prompt: RenderedPrompt | Mapping[str, Any],
         params: SamplingParams,
         charge: Charge,
         *,

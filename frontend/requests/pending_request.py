@@ -37,8 +37,8 @@ class PackedOutput(NamedTuple):
 
 class PendingRequest(Request):
     __slots__ = (
-        "_lock", "_logprobs", "_packed_bytes", "_parser_error", "_readers", "_taken", "charge", "is_chat", "is_fresh",
-        "num_bytes", "num_generated", "output", "prompt", "text", "unfinished",
+        "_decode_token", "_lock", "_logprobs", "_packed_bytes", "_parser_error", "_readers", "_taken", "charge",
+        "is_chat", "is_fresh", "num_bytes", "num_generated", "output", "prompt", "text", "unfinished",
     )  # fmt: skip
 
     def __init__(
@@ -46,6 +46,7 @@ class PendingRequest(Request):
         prompt: Prompt,
         text: str | None,
         notify: Notify,
+        decode_token: DecodeToken,
         readers: Sequence[AnswerReader] = (),  # one for each sample, if answers are taken apart
         *,
         is_chat: bool = False,
@@ -57,6 +58,7 @@ class PendingRequest(Request):
         self.unfinished = prompt.params.n
         self.charge: Charge | None = None  # of the client that is to take it, and gives back what it has taken
         self.is_chat = is_chat
+        self._decode_token = decode_token
         self._readers = readers
         self._parser_error: str | None = None  # of a plugin
         self._lock = threading.Lock()
@@ -138,11 +140,11 @@ class PendingRequest(Request):
         self.output.error_code, self.output.error_msg = code, message
         self.output.finished = self.is_finished = self.is_fresh = True
 
-    def take(self, decode_token: DecodeToken) -> RequestOutput:
+    def take(self) -> RequestOutput:
         """What has come since the last `take()`."""
         output, logprobs, _ = self.take_packed()
         for part in logprobs:
-            _add_logprobs(output, part, decode_token)
+            _add_logprobs(output, part, self._decode_token)
         return output
 
     def take_packed(self) -> PackedOutput:

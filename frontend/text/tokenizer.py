@@ -21,8 +21,7 @@ from ...protocol.files.model_file import read_model_file, read_model_settings, r
 from ..models.model_files import find_tokenizer
 from .argument_checks import check_flag, check_text, check_texts, token_ids_only, well_formed
 from .end_tokens import listed
-from .incremental import Decoding
-from .panics import panics_as
+from .incremental import Decoding, panics_as
 from .vocabulary import attach_segmenter
 
 _NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")

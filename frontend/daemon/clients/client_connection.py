@@ -36,7 +36,7 @@ from ...session.private import PrivateSession
 from ...session.threads import Threads
 from ..model import DaemonModel
 from ..models import DaemonModels, UnknownModelError
-from .agreement import disagreement
+from ..settings import disagreement
 from .client_budget import ClientBudget
 from .frames import Frame, Frames
 from .outbox import Outbox

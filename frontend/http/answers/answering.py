@@ -10,8 +10,7 @@ from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
-from ...session.model_threads import ModelThreads
-from ...session.threads import Threads
+from ...session.threads import ModelThreads, Threads
 from ..endpoint import AnyReply, Call
 from ..models import Model
 from .errors import ApiError

@@ -15,14 +15,14 @@ from ....protocol.messages import Logprobs, request_and_sample
 from ....protocol.outputs import CompletionOutput, RequestOutput
 from ....protocol.parameters.sampling import SamplingParams
 from ...requests.pending_request import PackedOutput
-from ...requests.prompts import Rendered
+from ...requests.prompts import RenderedPrompt
 from ..endpoint import Call
 from ..models import Model
 from ..options import HttpOptions
 from ..schemas.sampling import PromptDetails, Usage
 from .errors import ApiError, check
 
-Prompt = Rendered | Mapping[str, Any]
+Prompt = RenderedPrompt | Mapping[str, Any]
 
 _CHARACTERS_A_TOKEN = 16
 

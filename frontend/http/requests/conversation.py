@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from ....protocol.errors import RequestError
-from ...requests.prompts import Rendered
+from ...requests.prompts import RenderedPrompt
 from ...requests.tool_schemas import argument_schemas
 from ..answers.errors import ApiError
 from ..models import Model
@@ -51,14 +51,14 @@ def rendered(
     *,
     chat_template: str | None = None,
     adds_generation_prompt: bool = True,
-) -> Rendered:
+) -> RenderedPrompt:
     try:
         text = model.render(as_messages(messages), chat_template, tools, adds_generation_prompt, options)
     except RequestError:
         raise
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise ApiError(400, f"This conversation can't be rendered: {type(error).__name__}.") from error
-    return Rendered(text, argument_schemas(tools))
+    return RenderedPrompt(text, argument_schemas(tools))
 
 
 def as_messages(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:

@@ -10,10 +10,10 @@ from ....protocol.attach import Attached, WireConversation, WireRequest
 from ....protocol.errors import RequestError
 from ....protocol.parameters.sampling import SamplingParams
 from ...requests.conversation_checks import check_conversation
+from ...requests.door_checks import packed_prompt
 from ...requests.plain_types import plain
 from ...requests.prompts import Conversation, Params, ParsedPrompt, parse_prompts
 from ...requests.request import Notify
-from ...requests.token_ids import packed_prompt
 from ...requests.tool_schemas import tool_schema
 from .request import AttachedRequest
 
