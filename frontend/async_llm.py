@@ -24,7 +24,7 @@ from .call_arguments import named_arguments
 from .console.shown_model import shown_model
 from .requests.prompts import Messages, Params, as_batch, as_conversations
 from .requests.request import Notify, Request
-from .session.opening import open_model
+from .session import open_model
 from .session.session import Session
 from .session.threads import LoopQueue, Threads, in_own_thread
 

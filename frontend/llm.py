@@ -26,7 +26,7 @@ from .console.progress import Progress
 from .console.shown_model import shown_model
 from .requests.prompts import Messages, Params, as_batch, as_conversations
 from .requests.request import Request
-from .session.opening import open_model
+from .session import open_model
 from .session.session import Stream
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from ...protocol.stats import Stats
 from ..async_llm import AsyncLLM
 from ..session.private import PrivateSession
 from .loaded_model import LoadedModel
-from .models import Model, ModelNotServedError, ModelState, ServedName, unknown_model
+from .models import ModelNotServedError, ModelState, ServedName, unknown_model
 
 
 class OneModel:
@@ -23,7 +23,7 @@ class OneModel:
         self._opened: PrivateSession | None = None
 
     @asynccontextmanager
-    async def lease(self, name: str | None) -> AsyncIterator[Model]:
+    async def lease(self, name: str | None) -> AsyncIterator[LoadedModel]:
         session = await self._session()
         if name is None or name in self._names:
             yield LoadedModel(session, self._names[0])

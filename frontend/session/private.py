@@ -26,7 +26,8 @@ from ..text import end_tokens
 from ..text.chat import template_text
 from ..text.template_input import TemplateInput
 from ..text.template_process import TemplateProcesses, render_request_template
-from ..text.tokenizer import Tokenizer, chat_templates, special_tokens
+from ..text.tokenizer import Tokenizer
+from ..text.tokenizer_files import chat_templates, special_tokens
 from .adapters import Adapters
 from .session import Session
 from .threads import ModelThreads

@@ -12,7 +12,7 @@ from typing import Generic, Protocol, TypeVar
 
 from ...session.threads import ModelThreads, Threads
 from ..endpoint import AnyReply, Call
-from ..models import Model
+from ..loaded_model import LoadedModel
 from .errors import ApiError
 from .generation import Generation
 from .reply import Events, error_event
@@ -59,7 +59,7 @@ class PreparedRequest(ABC, Generic[RequestT]):
         return b"data: [DONE]\n\n"
 
 
-Prepare = Callable[[Call, RequestT, Model], PreparedRequest[RequestT]]
+Prepare = Callable[[Call, RequestT, LoadedModel], PreparedRequest[RequestT]]
 
 
 async def answered(

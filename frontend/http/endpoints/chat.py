@@ -17,7 +17,7 @@ from ..answers.logprobs import PackedPositions, chat_logprobs, prompt_logprobs
 from ..answers.long_json import LongJson
 from ..answers.reply import event, long_event, whole
 from ..endpoint import AnyReply, Call
-from ..models import Model
+from ..loaded_model import LoadedModel
 from ..requests.conversation import as_tools, own_template, rendered, template_options
 from ..requests.parameters import sampling_params
 from ..requests.tool_choice import CallParser, ToolChoice
@@ -103,7 +103,7 @@ async def chat(call: Call, request: ChatRequest) -> AnyReply:
     )
 
 
-def _prepared(call: Call, request: ChatRequest, model: Model) -> _Chat:
+def _prepared(call: Call, request: ChatRequest, model: LoadedModel) -> _Chat:
     if request.echo:
         raise ApiError(400, "echo works with /v1/completions only.", param="echo")
     given = request.tool_choice

@@ -16,7 +16,7 @@ from ..answers.logprobs import PackedPositions, Section, completion_logprobs, pr
 from ..answers.long_json import LongJson
 from ..answers.reply import event, long_event, whole
 from ..endpoint import AnyReply, Call
-from ..models import Model
+from ..loaded_model import LoadedModel
 from ..requests.parameters import sampling_params
 from ..schemas.completions import Completion, CompletionChoice, CompletionRequest
 from ..schemas.sampling import Usage
@@ -102,7 +102,7 @@ async def completions(call: Call, request: CompletionRequest) -> AnyReply:
     return await answered(call, request, _prepared, lambda threads: threads.texts, takes_long=takes_long)
 
 
-def _prepared(call: Call, request: CompletionRequest, model: Model) -> _Completions:
+def _prepared(call: Call, request: CompletionRequest, model: LoadedModel) -> _Completions:
     if request.suffix:
         raise ApiError(400, "suffix: filling a gap is not supported; leave it out.", param="suffix")
     if request.best_of is not None and request.best_of != (request.n or 1):
@@ -143,7 +143,7 @@ def as_prompts(given: str | list[str | int | list[int]]) -> list[str | list[int]
     return given  # type: ignore[return-value]
 
 
-def _prompt(given: str | list[int], model: Model, *, adds_special_tokens: bool) -> Prompt:
+def _prompt(given: str | list[int], model: LoadedModel, *, adds_special_tokens: bool) -> Prompt:
     if isinstance(given, str) and adds_special_tokens:
         return {"prompt": given}
     if isinstance(given, str):

@@ -14,7 +14,7 @@ from ....protocol.errors import RequestError
 from ...requests.prompts import RenderedPrompt
 from ...requests.tool_schemas import argument_schemas
 from ..answers.errors import ApiError
-from ..models import Model
+from ..loaded_model import LoadedModel
 from ..schemas.chat import ChatMessage, ChatRequest, Tool, plain_message
 
 # Names of the arguments that the server gives to templates, and of functions that templates call.
@@ -44,7 +44,7 @@ def own_template(request: ChatRequest, *, is_trusted: bool) -> str | None:
 
 
 def rendered(
-    model: Model,
+    model: LoadedModel,
     messages: Sequence[ChatMessage],
     tools: Sequence[Mapping[str, Any]] | None,
     options: Mapping[str, Any],

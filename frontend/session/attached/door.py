@@ -11,7 +11,7 @@ from ....protocol.errors import RequestError
 from ....protocol.parameters.sampling import SamplingParams
 from ...requests.conversation_checks import check_conversation
 from ...requests.door_checks import packed_prompt
-from ...requests.plain_types import plain
+from ...requests.plain_types import plain, well_formed
 from ...requests.prompts import Conversation, Params, ParsedPrompt, parse_prompts
 from ...requests.request import Notify
 from ...requests.tool_schemas import tool_schema
@@ -67,11 +67,6 @@ def on_the_wire(conversation: Conversation) -> WireConversation:
         _template(conversation.chat_template),
         _carried(conversation.template_options),
     )
-
-
-def well_formed(text: str) -> str:
-    """Half a surrogate pair, which no message can carry, is U+FFFD to every tokenizer."""
-    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _carried(value: Any) -> Any:
