@@ -37,8 +37,8 @@ class PackedOutput(NamedTuple):
 
 class PendingRequest(Request):
     __slots__ = (
-        "_decode_token", "_lock", "_logprobs", "_packed_bytes", "_parser_error", "_readers", "_taken", "charge",
-        "is_chat", "is_fresh", "num_bytes", "num_generated", "output", "prompt", "text", "unfinished",
+        "_decode_token", "_is_fresh", "_lock", "_logprobs", "_packed_bytes", "_parser_error", "_readers", "_taken",
+        "charge", "is_chat", "num_bytes", "num_generated", "output", "prompt", "text", "unfinished",
     )  # fmt: skip
 
     def __init__(
@@ -72,7 +72,11 @@ class PendingRequest(Request):
         self._logprobs: list[Logprobs] = []
         self._packed_bytes = 0  # of all that, as it was charged
         self.num_bytes = 0  # at most, when `take` has made objects of it
-        self.is_fresh = False
+        self._is_fresh = False
+
+    @property
+    def is_fresh(self) -> bool:
+        return self._is_fresh
 
     @property
     def request_id(self) -> int:
@@ -87,7 +91,7 @@ class PendingRequest(Request):
         with self._lock:
             if self._has_room(delta):
                 self._merge(delta)
-                self.is_fresh = True
+                self._is_fresh = True
 
     @property
     def own_bytes(self) -> int:
@@ -138,7 +142,7 @@ class PendingRequest(Request):
         for answer in self.output.outputs:
             answer.finish_reason = "error"
         self.output.error_code, self.output.error_msg = code, message
-        self.output.finished = self.is_finished = self.is_fresh = True
+        self.output.finished = self.is_finished = self._is_fresh = True
 
     def take(self) -> RequestOutput:
         """What has come since the last `take()`."""
@@ -154,7 +158,7 @@ class PendingRequest(Request):
             self._taken += 1
             if not self.is_finished:
                 self._start_output(output.prompt_token_ids)
-            self.is_fresh = False
+            self._is_fresh = False
         for answer, reader in zip(output.outputs, self._readers):
             if self._parser_error is None:
                 self._take_apart(answer, reader)
