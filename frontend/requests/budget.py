@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 
 from ...protocol.errors import PenstockError
 from ...protocol.files.sizes import exact_size
-from ..commands.shared.machine import memory_limit, total_memory
+from ..machine import memory_limit, total_memory
 
 # A quarter of the total is kept for clients that hold little, so that those who hold much never shut the others out:
 # room for a thousand of them, or for as many as 64 KiB each allow.

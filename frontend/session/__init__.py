@@ -29,4 +29,4 @@ def open_model(model: str | os.PathLike[str], options: dict[str, Any]) -> "Sessi
                 return attached
         from .private import PrivateSession
 
-        return PrivateSession.started(model, options)
+        return PrivateSession.open(model, options)

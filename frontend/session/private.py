@@ -63,7 +63,7 @@ class PrivateSession(Session[PendingRequest]):
         self.parsings = Parsings.of(self.config, template)
 
     @classmethod
-    def started(cls, model: str | os.PathLike[str], options: dict[str, Any]) -> "PrivateSession":
+    def open(cls, model: str | os.PathLike[str], options: dict[str, Any]) -> "PrivateSession":
         """Its children load while this process reads the tokenizer."""
         session = cls(model, options)
         session.start()
