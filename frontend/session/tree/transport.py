@@ -51,7 +51,7 @@ class TreeTransport(Transport[PendingRequest]):
             raise
         self.plan: MemoryPlan | None = None
         self._queries = itertools.count(1)
-        self._stats_queries: dict[int, Future[Stats]] = {}
+        self._stats: dict[int, Future[Stats]] = {}
         self._num_waiting = 0  # for other answers of the tree's
         self.on_lora_answer: Callable[[LoraAnswer], None] = lambda answer: None
         self.on_close: Callable[[], None] = lambda: None  # for what ends with the tree
@@ -111,8 +111,8 @@ class TreeTransport(Transport[PendingRequest]):
         """Statistics, with the token counts of these sequences. Cancel it when nobody waits for it any more."""
         self.check()
         query, answer = next(self._queries), Future[Stats]()
-        answer.add_done_callback(lambda _: self._stats_queries.pop(query, None))
-        self._stats_queries[query] = answer
+        answer.add_done_callback(lambda _: self._stats.pop(query, None))
+        self._stats[query] = answer
         self.tree.engine.send(StatsQuery(query, list(sequence_ids)))
         self._watchdog.wake()
         if self.error is not None or self.is_closed:
@@ -121,7 +121,7 @@ class TreeTransport(Transport[PendingRequest]):
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Within it the watchdog watches the tree: somebody waits for an answer that `_stats_queries` doesn't list."""
+        """Within it the watchdog watches the tree: somebody waits for an answer that `_stats` doesn't list."""
         with self._lock:
             self._num_waiting += 1
         self._watchdog.wake()
@@ -163,7 +163,7 @@ class TreeTransport(Transport[PendingRequest]):
     def _is_waited_for(self) -> bool:
         if self.error is not None or self.is_closed or self.tree.hang is not None:
             return False
-        awaited = self._pending or self._stats_queries or self._num_waiting or not self.tree.roll_call.is_answered
+        awaited = self._pending or self._stats or self._num_waiting or not self.tree.roll_call.is_answered
         return bool(awaited) or not self.tree.is_ready
 
     def _look(self, seconds: float) -> None:
@@ -188,7 +188,7 @@ class TreeTransport(Transport[PendingRequest]):
         if isinstance(message, Deltas):
             self._hand_out(message)
         elif isinstance(message, Stats):
-            if (answer := self._stats_queries.pop(message.query, None)) is not None and answer.set_running_or_notify_cancel():
+            if (answer := self._stats.pop(message.query, None)) is not None and answer.set_running_or_notify_cancel():
                 answer.set_result(message)
         elif isinstance(message, LoraAnswer):
             self.on_lora_answer(message)
@@ -220,8 +220,8 @@ class TreeTransport(Transport[PendingRequest]):
 
     def _fail_all(self, error: PenstockError) -> None:
         """Fail everyone who waits for an answer or for statistics."""
-        for query in list(self._stats_queries):
-            if (answer := self._stats_queries.pop(query, None)) is not None and answer.set_running_or_notify_cancel():
+        for query in list(self._stats):
+            if (answer := self._stats.pop(query, None)) is not None and answer.set_running_or_notify_cancel():
                 answer.set_exception(same_error(error))
         self._fail(list(self._pending), error)
 
