@@ -5,13 +5,13 @@ A receiving thread fills it and notifies its owner; the owner takes what has com
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from ...protocol.errors import PenstockError, same_error
 from ...protocol.outputs import RequestOutput
 from ...protocol.parameters.sampling import SamplingParams
-from .prompts import Params, ParsedPrompt
+from .prompts import ParsedPrompt
 
 _log = logging.getLogger(__name__)
 
@@ -67,7 +67,6 @@ class DoorProtocol(Protocol[RequestT]):
 
     @property
     def defaults(self) -> SamplingParams: ...
-    def parse(self, prompts: Any, params: Params) -> Iterator[ParsedPrompt]: ...
     def admit(
         self, prompts: Sequence[ParsedPrompt], notify: Notify, *, is_streamed: bool = False
     ) -> list[RequestT]: ...

@@ -16,7 +16,15 @@ from ...protocol.messages import MemoryPlan
 from ...protocol.options.config import EngineConfig
 from ...protocol.outputs import RequestOutput
 from ...protocol.parameters.sampling import SamplingParams
-from ..requests.prompts import Conversation, Messages, Params, ParsedPrompt, RenderedPrompt, is_conversation
+from ..requests.prompts import (
+    Conversation,
+    Messages,
+    Params,
+    ParsedPrompt,
+    RenderedPrompt,
+    is_conversation,
+    parse_prompts,
+)
 from ..requests.request import DoorProtocol, Notify, RequestT
 from .transport import Transport
 
@@ -67,7 +75,7 @@ class Session(ABC, Generic[RequestT]):
     def window(self, prompts: Iterable[Any], params: Params, notify: Notify, *, ordered: bool) -> "Window[RequestT]":
         """A window of many requests; `notify` is called for each that has ended."""
         self.transport.check()
-        parsed = self.door.parse(prompts, params)
+        parsed = parse_prompts(prompts, params, self.door.defaults)
         return Window(self.transport, self.door, parsed, notify, self.config.window, ordered=ordered)
 
     def stream(
@@ -82,7 +90,8 @@ class Session(ABC, Generic[RequestT]):
         self.transport.check()
         if is_conversation(prompt):
             [prompt] = self.render_batch([prompt], tools=tools, template_options=template_options)
-        [request] = self.door.admit(list(self.door.parse([prompt], params)), notify, is_streamed=True)
+        parsed = list(parse_prompts([prompt], params, self.door.defaults))
+        [request] = self.door.admit(parsed, notify, is_streamed=True)
         return Stream(self, request)
 
     def cancel(self, request_id: int) -> None:

@@ -10,11 +10,13 @@ from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
+from ....protocol.messages import Logprobs
 from ...session.threads import ModelThreads, Threads
 from ..endpoint import AnyReply, Call
 from ..loaded_model import LoadedModel
 from .errors import ApiError
 from .generation import Generation
+from .logprobs import PackedPositions
 from .reply import Events, error_event
 
 
@@ -42,6 +44,9 @@ class PreparedRequest(ABC, Generic[RequestT]):
     def name(self) -> str:
         """The model's name, as the client gave it."""
         return self.request.model or self.generation.model.name
+
+    def packed(self, parts: list[Logprobs]) -> PackedPositions:
+        return PackedPositions(parts, self.generation.model.tokenizer.decode_token)
 
     @abstractmethod
     async def whole(self) -> AnyReply: ...

@@ -13,7 +13,7 @@ from ....protocol.outputs import ToolCall as FoundCall
 from ..answers.answering import PreparedRequest, answered
 from ..answers.errors import ApiError
 from ..answers.generation import Generation, check_asked, pieces
-from ..answers.logprobs import PackedPositions, chat_logprobs, prompt_logprobs
+from ..answers.logprobs import chat_logprobs, prompt_logprobs
 from ..answers.long_json import LongJson
 from ..answers.reply import event, long_event, whole
 from ..endpoint import AnyReply, Call
@@ -88,9 +88,6 @@ class _Chat(PreparedRequest[ChatRequest]):
         if not parts:
             return None
         return chat_logprobs(self.packed(parts), self.request.top_logprobs or 0, json)
-
-    def packed(self, parts: list[Logprobs]) -> PackedPositions:
-        return PackedPositions(parts, self.generation.model.tokenizer.decode_token)
 
 
 async def chat(call: Call, request: ChatRequest) -> AnyReply:

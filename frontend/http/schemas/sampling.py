@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from ....protocol.fields.rules import MOST
 from ....protocol.parameters.sampling_rules import MAX_LOGPROBS
-from .sampling_fields import struct_of
+from .parameter_fields import struct_of
 
 Count = Annotated[int, Meta(ge=1, le=MOST)]
 Ranked = Annotated[int, Meta(ge=0, le=MAX_LOGPROBS)]
