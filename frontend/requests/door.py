@@ -220,6 +220,8 @@ class Door:
         most = min(room, params.max_tokens) if params.max_tokens is not None else room
         self._check_logprobs(params, num_prompt, most)
         least = min(most, max(params.min_tokens, params.min_length - num_prompt))
+        if (params.max_tokens, params.max_length, params.min_tokens, params.min_length) == (most, None, least, 0):
+            return params  # as usual; a copy would be checked anew
         return msgspec.structs.replace(params, max_tokens=most, max_length=None, min_tokens=least, min_length=0)
 
     def _check_logprobs(self, params: SamplingParams, num_prompt: int, num_output: int) -> None:
