@@ -83,7 +83,7 @@ def read_settings(
     return DaemonSettings(models={model.name: model for model in models}, http=server, **values)
 
 
-def added(name: str, model: str, options: dict[str, Any], keep_alive: float) -> ModelSettings:
+def added_model(name: str, model: str, options: dict[str, Any], keep_alive: float) -> ModelSettings:
     """Settings of a model that a client has added. It can't load plugins: only the daemon's own configuration can."""
     if brought := sorted(_FROM_CONFIGURATION_ONLY & options.keys()):
         raise ConfigError(f"{brought[0]} can be given in the daemon's own configuration only; see docs/daemon.md.")

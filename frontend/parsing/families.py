@@ -8,7 +8,7 @@ its calls in a format of its own, it also brings a `CallReader`.
 import re
 from functools import partial
 
-from .choice import Choice
+from .format_choice import FormatChoice
 from .json_call import BareJsonCall, HeadedCall, JsonCall, JsonCalls
 from .marks import CallForm, CallMarks, Marks, ReaderOf, ThoughtMarks
 from .pythonic_calls import PythonicCalls
@@ -82,7 +82,7 @@ TOOL_CALLS: dict[str, CallMarks] = {
         (
             CallForm(
                 "[TOOL_CALLS]",
-                partial(Choice, readers={**_JSON_LIST, "": partial(HeadedCall, head=_MISTRAL)}),
+                partial(FormatChoice, readers={**_JSON_LIST, "": partial(HeadedCall, head=_MISTRAL)}),
                 inner=("[ARGS]", "[CALL_ID]"),
             ),
         )
@@ -111,8 +111,8 @@ TOOL_CALLS: dict[str, CallMarks] = {
     ),
     "granite": CallMarks(
         (
-            CallForm("<|tool_call|>", partial(Choice, readers=_JSON_LIST)),
-            CallForm("<tool_call>", partial(Choice, readers=_JSON_LIST)),
+            CallForm("<|tool_call|>", partial(FormatChoice, readers=_JSON_LIST)),
+            CallForm("<tool_call>", partial(FormatChoice, readers=_JSON_LIST)),
         ),
         Marks("", "</tool_call>"),
     ),

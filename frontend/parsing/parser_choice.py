@@ -39,7 +39,7 @@ NONE = "none"
 
 
 @dataclass(frozen=True, slots=True)
-class _Choice(Generic[Row]):
+class _ParserOption(Generic[Row]):
     """One of the two options, with all sources of its rows."""
 
     option: str
@@ -85,7 +85,7 @@ class _Choice(Generic[Row]):
         return f"{self.option}={name!r}: must be one of auto, {NONE}, {', '.join(names)}.{hint}"
 
 
-_REASONING = _Choice(
+_REASONING = _ParserOption(
     "reasoning_parser",
     "reasoning_parser_plugin",
     "REASONING",
@@ -95,7 +95,7 @@ _REASONING = _Choice(
     REASONING_SIGNS,
     "penstock.reasoning_parsers",
 )
-_TOOL_CALLS = _Choice(
+_TOOL_CALLS = _ParserOption(
     "tool_call_parser",
     "tool_parser_plugin",
     "TOOL_CALLS",
@@ -169,7 +169,8 @@ class Parsings:
 
 def settled(config: EngineConfig, template: str, special_tokens: Callable[[], str]) -> EngineConfig:
     """`auto` becomes the row that the model's chat template or its special tokens show, or None."""
-    chosen = {choice.option: choice.settled(config, template, special_tokens) for choice in (_REASONING, _TOOL_CALLS)}
+    options = (_REASONING, _TOOL_CALLS)
+    chosen = {each.option: each.settled(config, template, special_tokens) for each in options}
     config = msgspec.structs.replace(config, **chosen)
     Parsing.of(config)  # raises for a name that nobody has
     return config
