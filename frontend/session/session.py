@@ -92,7 +92,7 @@ class Session(ABC, Generic[RequestT]):
             [prompt] = self.render_batch([prompt], tools=tools, template_options=template_options)
         parsed = list(parse_prompts([prompt], params, self.door.defaults))
         [request] = self.door.admit(parsed, notify, is_streamed=True)
-        return Stream(self, request)
+        return Stream(self.transport, request)
 
     def cancel(self, request_id: int) -> None:
         """End a running request, which keeps what it has."""
@@ -106,15 +106,15 @@ class Stream(Generic[RequestT]):
     Until it `is_over`, wait until its owner was notified if it `has_to_wait`, then `poll` it.
     """
 
-    def __init__(self, session: Session[RequestT], request: RequestT) -> None:
+    def __init__(self, transport: Transport[RequestT], request: RequestT) -> None:
         self.has_to_wait = not request.is_finished  # else it was refused at the door
         self.is_over = False
-        self._session = session
+        self._transport = transport
         self._request = request
 
     def __enter__(self) -> "Stream[RequestT]":
         if self.has_to_wait:
-            self._session.transport.submit([self._request])
+            self._transport.submit([self._request])
         return self
 
     def poll(self) -> RequestOutput | None:
@@ -125,7 +125,7 @@ class Stream(Generic[RequestT]):
 
     def __exit__(self, *exception: object) -> None:
         if self.has_to_wait:
-            self._session.transport.abort([self._request])
+            self._transport.abort([self._request])
 
 
 # Prompts tokenized and sent together: large enough to amortize, small enough that the engine starts at once.
@@ -133,7 +133,11 @@ _GROUP = 128
 
 
 class Window(Generic[RequestT]):
-    """`fill`, `finish` what notified, hand on what is `ready`; `abandon` at the end, however it comes.
+    """Many requests, of which so many are submitted; each leaves when its output is handed on.
+
+    `fill`, `finish` what notified, hand on what is `ready`; `abandon` at the end, however it comes. However long the
+    input, only so many requests are in memory; in input order, those that wait for one in front of them count too. The
+    blocking and the asynchronous calls share it, and differ in how they wait.
 
     What ends the tree is raised by `ready`, after everything that had finished before it was handed on.
     """

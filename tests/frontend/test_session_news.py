@@ -36,7 +36,7 @@ def session(**parts) -> PrivateSession:
 
 def test_a_stream_gives_the_text_and_then_the_error():
     request = pending()
-    stream = Stream(session(tokenizer=None), request)
+    stream = Stream(None, request)
     assert stream.poll() is None
     last_words(request)
     assert stream.poll().outputs.text == "last words"
