@@ -165,8 +165,8 @@ class LLM:
         self._finalizer()
 
     def __repr__(self) -> str:
-        opened = getattr(self, "_session", None)
-        return shown_model("LLM", getattr(self, "_model", ""), opened, "" if opened else "not open")
+        session = getattr(self, "_session", None)
+        return shown_model("LLM", getattr(self, "_model", ""), session, "" if session else "not open")
 
     def __enter__(self) -> "LLM":
         return self
