@@ -24,10 +24,9 @@ from .call_arguments import named_arguments
 from .console.shown_model import shown_model
 from .requests.prompts import Messages, Params, as_batch, as_conversations
 from .requests.request import Notify, Request
-from .session.loop_queue import LoopQueue
-from .session.opening import open_model
+from .session import open_model
 from .session.session import Session
-from .session.threads import Threads, in_own_thread
+from .session.threads import LoopQueue, Threads, in_own_thread
 
 if TYPE_CHECKING:
     from .text.tokenizer import Tokenizer
@@ -41,14 +40,14 @@ class AsyncLLM:
         given: dict[str, Any] = {**options}
         EngineConfig.from_options(model, **given)
         self._model = str(model)
-        self._opened: Future[Session[Any]] = Future()
+        self._session_future: Future[Session[Any]] = Future()
         self._start: Future[None] = Future()
         # For questions to the model: the caller's own threads are left to the caller.
         self._threads = Threads("Questions about adapters and figures", 4, patience=float("inf"))
-        self._finalizer = weakref.finalize(self, _close, self._opened)
+        self._finalizer = weakref.finalize(self, _close, self._session_future)
         if given.get("connect", "never") in (None, "never"):
-            self._opened.set_result(open_model(model, given))
-        arguments = (model, given, self._opened, self._start)
+            self._session_future.set_result(open_model(model, given))
+        arguments = (model, given, self._session_future, self._start)
         try:
             Thread(target=_start, args=arguments, name="penstock-start", daemon=True).start()
         except BaseException:
@@ -58,14 +57,14 @@ class AsyncLLM:
     @property
     def _session(self) -> Session[Any]:
         """Waits until it is opened, which takes a moment if a daemon is asked first."""
-        return self._opened.result()
+        return self._session_future.result()
 
     async def ready(self) -> None:
         """Wait until the model is loaded; every call does so by itself."""
         # Shielded: if one caller is cancelled, the start goes on for the others.
         await asyncio.shield(asyncio.wrap_future(self._start))
 
-    async def opened(self) -> Session[Any]:
+    async def ready_session(self) -> Session[Any]:
         """The session once it is ready, for a server that uses this model."""
         await self.ready()
         return self._session
@@ -98,7 +97,7 @@ class AsyncLLM:
     ) -> list[RequestOutput]:
         """Answer one conversation or many through the model's chat template."""
         await self.ready()
-        texts = self._session.rendered(
+        texts = self._session.render_batch(
             as_conversations(messages), chat_template=chat_template, tools=tools, template_options=chat_template_kwargs
         )
         return await self.generate(texts, sampling_params)
@@ -118,7 +117,7 @@ class AsyncLLM:
             while not stream.is_over:
                 if stream.has_to_wait:
                     await arrived.get()
-                if (output := stream.news()) is not None:
+                if (output := stream.poll()) is not None:
                     yield output
 
     @named_arguments
@@ -176,14 +175,14 @@ class AsyncLLM:
 
     def __repr__(self) -> str:
         model = str(getattr(self, "_model", ""))
-        opened, start = getattr(self, "_opened", None), getattr(self, "_start", None)
-        if not opened or not start:  # half made
+        session, start = getattr(self, "_session_future", None), getattr(self, "_start", None)
+        if not session or not start:  # half made
             return shown_model("AsyncLLM", model, None, "not open")
         if not start.done():
-            return shown_model("AsyncLLM", model, _result(opened), "starting")
+            return shown_model("AsyncLLM", model, _result(session), "starting")
         if (error := start.exception()) is not None:
             return shown_model("AsyncLLM", model, None, f"failed ({(str(error).splitlines() or [''])[0]})")
-        return shown_model("AsyncLLM", model, _result(opened))
+        return shown_model("AsyncLLM", model, _result(session))
 
     async def __aenter__(self) -> "AsyncLLM":
         try:
@@ -197,9 +196,9 @@ class AsyncLLM:
         await self.close()
 
 
-def _result(opened: "Future[Session[Any]]") -> Session[Any] | None:
+def _result(session: "Future[Session[Any]]") -> Session[Any] | None:
     """Without waiting."""
-    return opened.result() if opened.done() and opened.exception() is None else None
+    return session.result() if session.done() and session.exception() is None else None
 
 
 def _news() -> "tuple[Notify, asyncio.Queue[Request]]":
@@ -209,24 +208,24 @@ def _news() -> "tuple[Notify, asyncio.Queue[Request]]":
 
 
 def _start(
-    model: str | os.PathLike[str], options: dict[str, Any], opened: "Future[Session[Any]]", started: "Future[None]"
+    model: str | os.PathLike[str], options: dict[str, Any], session: "Future[Session[Any]]", started: "Future[None]"
 ) -> None:
     try:
-        if not opened.done():
-            opened.set_result(open_model(model, options))
-        opened.result().wait_until_ready()
+        if not session.done():
+            session.set_result(open_model(model, options))
+        session.result().wait_until_ready()
         started.set_result(None)
     except BaseException as error:
-        if not opened.done():
-            opened.set_exception(error)
+        if not session.done():
+            session.set_exception(error)
         started.set_exception(error)
 
 
-def _close(opened: "Future[Session[Any]]") -> None:
+def _close(session: "Future[Session[Any]]") -> None:
     """What is still being opened is closed as soon as it is open."""
 
-    def close(opened: "Future[Session[Any]]") -> None:
-        if opened.exception() is None:
-            opened.result().transport.close()
+    def close(session: "Future[Session[Any]]") -> None:
+        if session.exception() is None:
+            session.result().transport.close()
 
-    opened.add_done_callback(close)
+    session.add_done_callback(close)

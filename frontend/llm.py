@@ -22,11 +22,11 @@ from ..protocol.parameters.beams import BeamSearchParams, beams_of
 from ..protocol.parameters.sampling import SamplingParams
 from ..protocol.stats import Stats
 from .call_arguments import named_arguments
-from .console.progress import progress_of
+from .console.progress import Progress
 from .console.shown_model import shown_model
 from .requests.prompts import Messages, Params, as_batch, as_conversations
 from .requests.request import Request
-from .session.opening import open_model
+from .session import open_model
 from .session.session import Stream
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class LLM:
     ) -> list[RequestOutput]:
         """Answer one conversation or many through the model's chat template."""
         self._session.transport.check()
-        texts = self._session.rendered(
+        texts = self._session.render_batch(
             as_conversations(messages),
             chat_template=chat_template,
             tools=tools,
@@ -116,7 +116,7 @@ class LLM:
             while not stream.is_over:
                 if stream.has_to_wait:
                     arrived.get()
-                if (output := stream.news()) is not None:
+                if (output := stream.poll()) is not None:
                     yield output
 
     @named_arguments
@@ -165,8 +165,8 @@ class LLM:
         self._finalizer()
 
     def __repr__(self) -> str:
-        opened = getattr(self, "_session", None)
-        return shown_model("LLM", getattr(self, "_model", ""), opened, "" if opened else "not open")
+        session = getattr(self, "_session", None)
+        return shown_model("LLM", getattr(self, "_model", ""), session, "" if session else "not open")
 
     def __enter__(self) -> "LLM":
         return self
@@ -181,17 +181,19 @@ class LLM:
         done: queue.SimpleQueue[Request] = queue.SimpleQueue()
         window = self._session.window(prompts, params, done.put, ordered=ordered)
         total = len(prompts) if isinstance(prompts, Sequence) else None
-        progress = progress_of(total, is_shown=use_tqdm and not self._session.is_quiet)
+        progress = Progress(total) if use_tqdm and not self._session.is_quiet else None
         try:
             while not window.is_over:
                 window.fill()
                 while not done.empty():
                     window.finish(done.get())
                 for position, output in window.ready():
-                    progress.add(output)
+                    if progress is not None:
+                        progress.add(output)
                     yield position, output
                 if window.running:
                     window.finish(done.get())
         finally:
             window.abandon()
-            progress.close()
+            if progress is not None:
+                progress.close()

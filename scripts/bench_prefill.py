@@ -6,8 +6,8 @@
 
 Steps of a random-weight Qwen3-0.6B shape in this process, without a tree: prompts of 128 to 8,192 tokens in chunks as
 the engine cuts them, batches of answers, and both in one step. Kernels are called one after another, each by itself;
-what the whole step takes beyond them is waiting. A limit is the products' operations at the units' peak, or the bytes of
-weights, keys, values and rows at memory's speed, whichever takes longer, both read in the same minute.
+what the whole step takes beyond them is waiting. A limit is the products' operations at the units' peak, or the bytes
+of weights, keys, values and rows at memory's speed, whichever takes longer, both read in the same minute.
 """
 
 import argparse
@@ -93,12 +93,12 @@ class Bench:
         """Seconds of the step as the worker runs it."""
         batch = self.batch(rows)
         start = time.perf_counter()
-        self.model.logits(self.model.forward(batch), batch.logit_rows)
+        self.model.forward_pass.logits(self.model.forward_pass.forward(batch), batch.logit_rows)
         return time.perf_counter() - start
 
     def by_kind(self, rows: Rows) -> Counter[str]:
         """Seconds of each kind of kernel; the step before this must have been the same."""
-        layers, head = self.model.runs.records(self.kv)
+        layers, head = self.model.forward_pass.records(self.kv)
         seconds: Counter[str] = Counter()
         for part, program in (("layers", layers.program), ("head", head.program)):
             for kernel, taken in self._called(program):
@@ -194,7 +194,8 @@ def main() -> None:
         peaks = {**{unit: found[unit] or found["float32_gflop_s"] for unit in set(UNITS.values())}}
         peaks["read"] = found["read_gb_s"]["median"]
         bench = opened(quantization, arguments.kv, arguments.threads, peaks)
-        print(f"\n## Weights {quantization}, keys and values {arguments.kv}, {bench.library.variant}; {json.dumps(peaks)}")
+        formats = f"weights {quantization}, keys and values {arguments.kv}"
+        print(f"\n## {bench.library.variant}, {formats}; {json.dumps(peaks)}")
         for name in arguments.steps:
             print("\n".join(table(bench, name, arguments.rounds)), flush=True)
 

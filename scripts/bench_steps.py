@@ -47,7 +47,7 @@ def decode_batch(model: Model, kv: AnyKVCache, rows: int, context: int) -> Batch
 
 def seconds(model: Model, batch: Batch) -> float:
     start = time.perf_counter()
-    model.logits(model.forward(batch), batch.logit_rows)
+    model.forward_pass.logits(model.forward_pass.forward(batch), batch.logit_rows)
     return time.perf_counter() - start
 
 

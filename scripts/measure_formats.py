@@ -77,7 +77,7 @@ def distributions(model: Model, kind: str, num_tokens: int) -> Tensor:
             logit_rows=torch.arange(len(positions)),
             kv=kv,
         )
-        found.append(model.logits(model.forward(batch), batch.logit_rows).log_softmax(-1))
+        found.append(model.forward_pass.logits(model.forward_pass.forward(batch), batch.logit_rows).log_softmax(-1))
     return torch.cat(found)
 
 

@@ -54,7 +54,7 @@ def replay(start: Start, recorded: list[RecordedMessage]) -> bool:
     [allocate] = (entry.message for entry in recorded if isinstance(entry.message, Allocate))
     masks = {entry.message.step: entry.message for entry in recorded if isinstance(entry.message, MaskFrame)}
     answers = {entry.message.step: entry.message for entry in recorded if isinstance(entry.message, StepResult)}
-    runner = start.allocated(allocate, Trace(None, "worker 0"))
+    runner = start.runner(allocate, Trace(None, "worker 0"))
     steps = 0
     for plan in plans(recorded, start.model.adapters):
         result, answer = runner.step(plan, masks.__getitem__), answers.get(plan.step)

@@ -4,6 +4,8 @@ What it does with a plan is the runner's business; here are the sockets and the 
 """
 
 import gc
+import queue
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,7 +28,6 @@ from ..protocol.processes.heartbeat import Heartbeat, WatchedInbox
 from ..protocol.processes.sockets import Inbox, Outbox
 from ..protocol.processes.trace import Trace
 from ..protocol.stats import StartProgress
-from .steps.results import Results
 
 
 class Stopped(Exception):
@@ -74,6 +75,38 @@ class Plans:
             self._waiting.append(message)
 
 
+class ResultSender:
+    """Sends step results to the engine, in order: at once on a CPU, from a thread that waits for each on a GPU.
+
+    So the next plan is received, and its step launched, while the one before still runs.
+    """
+
+    def __init__(
+        self, send: Callable[[StepResult], None], fail: Callable[[BaseException], None], in_thread: bool
+    ) -> None:
+        """`in_thread`: steps are waited for in a thread; what goes wrong there is handed to `fail`."""
+        self._send = send
+        self._fail = fail
+        self._launched: queue.SimpleQueue[Callable[[], StepResult]] | None = None
+        if in_thread:
+            self._launched = queue.SimpleQueue()
+            threading.Thread(target=self._run, name="results", daemon=True).start()
+
+    def take(self, finish: Callable[[], StepResult]) -> None:
+        """Take the result of a step that was launched after all that were taken before."""
+        if self._launched is None:
+            self._send(finish())
+        else:
+            self._launched.put(finish)
+
+    def _run(self) -> None:
+        try:
+            while True:
+                self._send(self._launched.get()())  # type: ignore[union-attr]
+        except BaseException as error:
+            self._fail(error)
+
+
 def main(child: Child) -> None:
     # Bound before torch is imported: the engine's words wait in it.
     heartbeat = Heartbeat.of(child.role, child.launch.heartbeats)
@@ -86,11 +119,11 @@ def main(child: Child) -> None:
     trace = Trace(child.launch.config.trace, child.role)
     try:
         engine.send(Loaded(child.rank, start.plan()))
-        runner = start.allocated(plans.allocation(), trace, partial(_tell, child))
+        runner = start.runner(plans.allocation(), trace, partial(_report_capture, child))
         engine.send(Allocated(child.rank))
         start.begin_background_work(runner)
         adapters = start.adapter_thread(engine.send)
-        results = Results(engine.send, child.fail, beside=start.is_asynchronous)
+        results = ResultSender(engine.send, child.fail, in_thread=start.is_asynchronous)
         # What was imported and loaded lives as long as the process: no collection need look at it again.
         gc.freeze()
         while True:
@@ -103,7 +136,7 @@ def main(child: Child) -> None:
             heartbeat.begin_step(sum(values(plan.num_tokens)))
             finish = runner.launch(plan, plans.mask)
             if child.rank == 0:
-                results.take(_counted(finish, heartbeat))
+                results.take(_with_heartbeat(finish, heartbeat))
             else:
                 heartbeat.end_step()
             plans.forget_masks(plan.step)
@@ -123,13 +156,13 @@ def no_collections() -> Iterator[None]:
         gc.enable()
 
 
-def _tell(child: Child, number: int, total: int) -> None:
-    """The person at the keyboard how far the capture of steps is."""
+def _report_capture(child: Child, number: int, total: int) -> None:
+    """Tell the person at the keyboard how far the capture of steps is."""
     if child.rank == 0:
         child.frontend.send(StartProgress("Capturing steps", number, total))
 
 
-def _counted(finish: Callable[[], StepResult], heartbeat: Heartbeat) -> Callable[[], StepResult]:
+def _with_heartbeat(finish: Callable[[], StepResult], heartbeat: Heartbeat) -> Callable[[], StepResult]:
     """The same, and then the step has ended."""
 
     def finished() -> StepResult:

@@ -17,14 +17,15 @@ from ..protocol.options.config import EngineConfig
 
 @dataclass(frozen=True)
 class DeviceKind:
+    kernels: str  # that compute on it where they can: native or Triton's
     collectives: str  # what torch.distributed calls those that it adds up and gathers with
     is_asynchronous: bool  # it computes beside the host, which copies what it needs and waits for it
     has_cheap_order: bool  # sums over ranks in the order of the ranks cost nothing
 
 
 _KINDS = {
-    "cpu": DeviceKind("gloo", is_asynchronous=False, has_cheap_order=True),
-    "cuda": DeviceKind("nccl", is_asynchronous=True, has_cheap_order=False),
+    "cpu": DeviceKind("native", "gloo", is_asynchronous=False, has_cheap_order=True),
+    "cuda": DeviceKind("triton", "nccl", is_asynchronous=True, has_cheap_order=False),
 }
 
 

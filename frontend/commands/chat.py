@@ -13,9 +13,8 @@ from functools import partial
 
 from ...protocol.options.config import EngineConfig
 from ...protocol.parameters.sampling import SamplingParams
-from .repl.chat_state import ChatState
 from .repl.conversation import AnswerDelta, Conversation
-from .repl.model import ChatModel
+from .repl.model import ChatModel, ChatState
 from .repl.parameters import NO_USE_HERE
 from .repl.pipe import Pipe
 from .repl.slash import Leave, command_word, completions, run_command

@@ -19,10 +19,10 @@ from ...protocol.files.sizes import size
 from ...protocol.files.user_folders import UserFolder
 from ...protocol.processes.runtime_directory import runtime_base
 from ...protocol.survey import NativeSurvey, Survey, TorchSurvey
+from .. import machine
 from ..console.logs import log_place
-from .shared import machine
+from ..machine import ask_survey
 from .shared.cached_models import bundled_models, cached_models
-from .shared.survey import ask_survey
 
 USAGE = ""
 

@@ -21,8 +21,8 @@ from typing import BinaryIO
 from ...protocol.fields.rules import shown
 from ...protocol.options.config import EngineConfig
 from ...protocol.parameters.sampling import SamplingParams
-from ..beside import replaceable, status_of
 from ..console import logs
+from ..file_replacement import replaceable, status_of
 from ..models.model_names import BUNDLED, name_of
 from ..session.tree.tree_files import OPTIONS, is_read
 from .generation.endings import USUAL_TOKENS, Endings, with_usual_limit

@@ -13,7 +13,7 @@ from ...protocol.errors import PenstockError
 from ...protocol.files.utf8 import shown
 from ..console.logs import daemon_log
 from ..daemon.background import line_to, status_of
-from .shared.socket_option import add_socket, socket_of
+from .shared.options import add_socket, socket_of
 from .status import foreground_words
 
 USAGE = "[options]"

@@ -13,13 +13,11 @@ from ...protocol.files.sizes import size
 from ...protocol.files.unreadable import pointer_in, pointer_refusal
 from ...protocol.survey import ModelSurvey, Survey
 from ..console.printable import on_one_line
+from ..machine import ask_survey, cards
 from ..models.hub.cache import cache_root
-from ..models.known_models import nearest_model
-from ..models.model_names import BUNDLED
+from ..models.model_names import BUNDLED, nearest_model
 from ..text.convert_tokenizer import has_tokenizer
 from .shared.cached_models import LocalModel, bundled_models, cached_models, models_in
-from .shared.machine import cards
-from .shared.survey import ask_survey
 
 USAGE = "[MODEL ...]"
 

@@ -4,7 +4,7 @@
 import argparse
 
 from ..daemon.background import reload_daemon
-from .shared.socket_option import add_socket, socket_of
+from .shared.options import add_socket, socket_of
 
 USAGE = "[options]"
 

@@ -11,7 +11,7 @@ from ...protocol.files.sizes import size
 from ..daemon.background import line_to, status_of
 from ..models.hub.removal import is_of, removal_of
 from ..models.model_names import BUNDLED, HubName, hub_name
-from .shared.socket_option import add_socket, socket_of
+from .shared.options import add_socket, socket_of
 
 USAGE = "ID [ID ...] [options]"
 

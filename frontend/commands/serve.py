@@ -18,7 +18,7 @@ from ..console import logs
 from ..daemon.background import ENDS, detach
 from ..daemon.server import Daemon
 from .shared.daemon_options import add_daemon_options, settings_of
-from .shared.socket_option import socket_of
+from .shared.options import socket_of
 
 USAGE = "[MODEL ...] [options]"
 

@@ -5,7 +5,7 @@ import argparse
 from functools import partial
 
 from ..daemon.background import stop_daemon
-from .shared.socket_option import add_socket, socket_of
+from .shared.options import add_socket, socket_of
 
 USAGE = "[options]"
 

@@ -30,18 +30,6 @@ class StartBar:
             self._bar = None
 
 
-def progress_of(total: int | None, *, is_shown: bool) -> "Progress | NoProgress":
-    return Progress(total) if is_shown else NoProgress()
-
-
-class NoProgress:
-    def add(self, output: RequestOutput) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-
 class Progress:
     def __init__(self, total: int | None) -> None:
         from tqdm import tqdm  # takes a while, and who looks at no bar need not wait for it

@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from ..session.session import Session
 
 
-def shown_model(kind: str, model: str, opened: "Session[Any] | None", state: str = "") -> str:
+def shown_model(kind: str, model: str, session: "Session[Any] | None", state: str = "") -> str:
     """`state` is for a model that isn't open; an open one has its transport's."""
-    if opened is None:
+    if session is None:
         return f"<{kind} {model!r}: {state}>"
-    parts = [f"{kind} {opened.config.served_model_name or opened.config.model!r}: {state or opened.transport.state}"]
-    if opened.plan is not None:
-        parts += _memory(opened.config, opened.plan)
-    if opened.daemon is not None:
-        parts.append(f"held by the daemon at {opened.daemon}")
+    parts = [f"{kind} {session.config.served_model_name or session.config.model!r}: {state or session.transport.state}"]
+    if session.plan is not None:
+        parts += _memory(session.config, session.plan)
+    if session.daemon is not None:
+        parts.append(f"held by the daemon at {session.daemon}")
     return f"<{', '.join(parts)}>"
 
 

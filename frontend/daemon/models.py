@@ -22,11 +22,10 @@ from ...protocol.options.config import EngineConfig
 from ...protocol.stats import Stats
 from ..console import logs
 from ..models.model_names import name_of
-from ..session.model_threads import request_template_threads
 from ..session.private import PrivateSession
-from ..session.threads import Threads, in_own_thread
+from ..session.threads import Threads, in_own_thread, request_template_threads
 from .model import DaemonModel
-from .settings import DaemonSettings, ModelSettings, added
+from .settings import DaemonSettings, ModelSettings, added_model
 
 # How long a tree may take that is closed before it was ready.
 _END_SECONDS = 5.0
@@ -43,7 +42,7 @@ class DaemonModels:
         self.settings = settings
         self.is_draining = False
         self.on_change: Callable[[], None] = lambda: None
-        self._brought: dict[str, ModelSettings] = {}  # the ones in `_models` that clients added; a reload keeps them
+        self._added: dict[str, ModelSettings] = {}  # the ones in `_models` that clients added; a reload keeps them
         self._models = {name: self._made(model) for name, model in settings.models.items()}
         self._leaving: list[DaemonModel] = []  # no longer served under their name, but still used
         self._one_load = asyncio.Lock()
@@ -51,7 +50,7 @@ class DaemonModels:
         self._starting: list[PrivateSession] = []
         # Threads are reused for the next load, so that what a load has left in its thread's heap arena is reused too.
         self._loads = Threads("Loads", _MOST_LOADS, patience=math.inf)
-        self._brought_templates = request_template_threads()
+        self._request_templates = request_template_threads()
 
     def _made(self, settings: ModelSettings) -> DaemonModel:
         model = DaemonModel(settings, self._open)
@@ -61,7 +60,7 @@ class DaemonModels:
     def _changed(self) -> None:
         self._released.set()
         self._leaving = [model for model in self._leaving if model.is_needed]
-        self._forget_brought()
+        self._forget_added()
         self.on_change()
 
     # --- using -----------------------------------------------------------------------------------------------------
@@ -96,7 +95,7 @@ class DaemonModels:
         finally:
             model.release()
 
-    def bring(self, name: str, path: str, options: dict[str, Any]) -> DaemonModel:
+    def find_or_add(self, name: str, path: str, options: dict[str, Any]) -> DaemonModel:
         """The owner's model of that name or path, if there is one; else a model that is added for this client.
 
         Only clients that give the same options share an added model, so one client's wrong options don't hurt others.
@@ -115,18 +114,18 @@ class DaemonModels:
         own = name_of(model)
         numbered = (f"{own}-{number}" for number in itertools.count(2))
         name = next(name for name in itertools.chain([own], numbered) if name not in self._models)
-        settings = added(name, model, options, self.settings.keep_alive)
-        for known in self._brought.values():
+        settings = added_model(name, model, options, self.settings.keep_alive)
+        for known in self._added.values():
             if _is_same(known.config, settings.config):
                 return self._models[known.name]
-        self._brought[name] = settings
+        self._added[name] = settings
         self._models[name] = self._made(settings)
         return self._models[name]
 
-    def _forget_brought(self) -> None:
+    def _forget_added(self) -> None:
         """Forget added models that nobody uses and that have no processes; they can be added with new options then."""
-        for name in [name for name in self._brought if not self._models[name].is_needed]:
-            del self._brought[name], self._models[name]
+        for name in [name for name in self._added if not self._models[name].is_needed]:
+            del self._added[name], self._models[name]
 
     async def stats(self, name: str) -> Stats | None:
         """The engine's statistics; None while the model isn't loaded."""
@@ -258,7 +257,7 @@ class DaemonModels:
             raise
         finally:
             self._starting.remove(session)
-        session.threads.request_templates = self._brought_templates
+        session.threads.request_templates = self._request_templates
 
     async def _load_adapters(self, model: DaemonModel, session: PrivateSession) -> None:
         """Load the adapters of the session before."""
@@ -274,9 +273,9 @@ class DaemonModels:
     def reload(self, settings: DaemonSettings) -> list[str]:
         """Take over new settings; returns what changed. Models in use keep the old ones until nobody uses them."""
         self.settings = settings
-        for name in self._brought.keys() & settings.models.keys():
-            del self._brought[name]
-        wanted = {**self._brought, **settings.models}
+        for name in self._added.keys() & settings.models.keys():
+            del self._added[name]
+        wanted = {**self._added, **settings.models}
         words = []
         for name in [name for name in self._models if name not in wanted]:
             self._retire(self._models.pop(name))
@@ -306,7 +305,7 @@ class DaemonModels:
         self.is_draining = True
         for session in self._starting:
             session.transport.tree.terminate()
-        self._brought_templates.close()
+        self._request_templates.close()
         await asyncio.gather(*(model.end() for model in self._every))
 
 

@@ -19,8 +19,7 @@ from ...protocol.errors import PenstockError
 from ...protocol.files.utf8 import shown
 from ..console import logs, standard_error
 from ..models.model_files import require_known
-from ..requests.budget import Budget
-from ..requests.heap import give_large_blocks_back
+from ..requests.budget import Budget, give_large_blocks_back
 from ..session.threads import in_own_thread
 from .address import Address
 from .clients.client_connection import ClientConnection, MessageThreads, limit_connections

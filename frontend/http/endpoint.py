@@ -20,8 +20,9 @@ from .answers.errors import ApiError, as_api_error, log
 from .answers.long_json import PIECE_BYTES
 from .answers.reply import Events, LongReply, Reply, send_error, send_reply, start_events, start_long
 from .answers.request_log import LogEntry, log_entry_of
+from .loaded_model import LoadedModel
 from .metrics import Metrics
-from .models import Model, Models
+from .models import Models
 from .options import HttpOptions
 from .requests.active_requests import ActiveRequest, ActiveRequests, owner_of
 from .requests.body import BodyReader, ClientDisconnect, Receive, Scope, Send
@@ -65,7 +66,7 @@ class Call:
     log_entry: LogEntry = field(default_factory=LogEntry)
 
     @asynccontextmanager
-    async def model(self, name: str | None) -> AsyncIterator[Model]:
+    async def model(self, name: str | None) -> AsyncIterator[LoadedModel]:
         """The model, loaded, and then a place among the answers that are computed at once.
 
         In this order, so that requests for a model that takes long to load don't hold up those for others.

@@ -2,21 +2,23 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from ...protocol.errors import RequestError
+from ...protocol.errors import PenstockError, RequestError
 from ...protocol.parameters.sampling import SamplingParams
+from ...protocol.stats import Stats
 from ..requests.budget import Charge
 from ..requests.pending_request import PackedOutput, PendingRequest
-from ..requests.prompts import Rendered
-from ..session.loop_queue import LoopQueue
-from ..session.model_threads import ModelThreads
+from ..requests.prompts import RenderedPrompt
 from ..session.private import PrivateSession
+from ..session.threads import LoopQueue, ModelThreads
+from ..session.tree.transport import TreeTransport
 from ..text.template_input import TemplateInput
 from ..text.tokenizer import Tokenizer
-from .models import SubmittedPrompt
 
 
 class NewsSignal:
@@ -49,9 +51,27 @@ class NewsSignal:
 _of_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopQueue[asyncio.Event]] = WeakKeyDictionary()
 
 
+@dataclass(slots=True, eq=False)
+class SubmittedPrompt:
+    """A prompt that has been submitted to an engine, and the transport to that engine."""
+
+    request: PendingRequest
+    transport: TreeTransport
+    # If it was left before its end: the engine's count of the tokens that each sample had by then. Without streaming,
+    # tokens come to this process only at the end.
+    last_stats: Future[Stats] | None = None
+
+    def leave(self) -> None:
+        """Nobody waits for it any more: abort it if it still runs."""
+        if not (self.request.is_finished or self.request.prompt.is_streamed):
+            with suppress(PenstockError):  # the engine has died, or is closed
+                self.last_stats = self.transport.ask_stats(self.request.sequence_ids)
+        self.transport.abort([self.request])
+
+
 @dataclass(slots=True)
 class LoadedModel:
-    """A `Model` over a session that is ready, for as long as its lease."""
+    """A session that is ready, as the server uses it; valid while it is leased."""
 
     session: PrivateSession
     name: str
@@ -63,6 +83,7 @@ class LoadedModel:
         return self.session.threads
 
     def adapter(self, asked: str | None) -> str | None:
+        """The adapter that a request uses: the one it asks for, else the one whose name it gave as the model's."""
         if asked and not self.serves_adapters:
             raise RequestError(f"There is no adapter {asked!r} here.")
         return asked or self.lora_name
@@ -87,6 +108,7 @@ class LoadedModel:
         add_generation_prompt: bool,
         template_options: Mapping[str, Any] | None,
     ) -> str:
+        """Render a conversation. Called in one of the threads for templates, since it waits for another process."""
         session = self.session
         given = None if tools is None else list(tools)
         turn = TemplateInput(list(conversation), given, dict(template_options or {}), add_generation_prompt)
@@ -100,20 +122,25 @@ class LoadedModel:
 
     async def stream(
         self,
-        prompt: Rendered | Mapping[str, Any],
+        prompt: RenderedPrompt | Mapping[str, Any],
         params: SamplingParams,
         charge: Charge,
         *,
         is_streamed: bool,
         on_submit: Callable[[SubmittedPrompt], None],
     ) -> AsyncGenerator[PackedOutput]:
-        """Tokenizes in a thread, so that other streams go on: tokenizer files are untrusted and may be slow."""
+        """The answer's news as they come; unless `is_streamed`, the whole at the end. Closing it aborts the request.
+
+        `on_submit` is called when the request goes to the engine. News are charged to `charge`, and given back by
+        whoever takes them. The charged clients take turns at the engine.
+        """
         session, signal = self.session, NewsSignal()
 
         def admit() -> PendingRequest:
             asked = list(session.door.parse([prompt], params))
             return session.door.of(charge.client).admit(asked, signal.notify, is_streamed=is_streamed)[0]
 
+        # In a thread, so that other streams go on: tokenizer files are untrusted and may be slow.
         request = await self.threads.texts.run(admit, client=charge.client)
         if request.is_finished:  # refused at the door
             yield request.take_packed()
@@ -130,8 +157,8 @@ class LoadedModel:
                 if not is_streamed and not request.is_finished and request.error is None:
                     continue
                 # Take all news there are: an error behind the last ones isn't signalled a second time.
-                while not is_finished and (news := session.news(request, PendingRequest.take_packed)) is not None:
-                    is_finished = news.output.finished
-                    yield news
+                while not is_finished and (packed := request.poll(request.take_packed)) is not None:
+                    is_finished = packed.output.finished
+                    yield packed
         finally:
             submitted.leave()

@@ -10,7 +10,7 @@ from ...protocol.stats import Stats
 from ..async_llm import AsyncLLM
 from ..session.private import PrivateSession
 from .loaded_model import LoadedModel
-from .models import Model, ModelNotServedError, ModelState, ServedName, unknown_model
+from .models import ModelNotServedError, ModelState, ServedName, unknown_model
 
 
 class OneModel:
@@ -20,11 +20,11 @@ class OneModel:
         self._llm = llm
         self._names = names
         self._created = int(time.time())
-        self._opened: PrivateSession | None = None
+        self._session: PrivateSession | None = None
 
     @asynccontextmanager
-    async def lease(self, name: str | None) -> AsyncIterator[Model]:
-        session = await self._session()
+    async def lease(self, name: str | None) -> AsyncIterator[LoadedModel]:
+        session = await self._ready_session()
         if name is None or name in self._names:
             yield LoadedModel(session, self._names[0])
         elif name in await self._adapters():
@@ -33,32 +33,32 @@ class OneModel:
             raise ModelNotServedError(unknown_model(name, self._names))
 
     async def listing(self) -> list[ServedName]:
-        length = (await self._session()).door.plan.max_model_len
+        length = (await self._ready_session()).door.plan.max_model_len
         cards = [ServedName(name, self._created, length) for name in self._names]
         return cards + [ServedName(name, self._created, length, self._names[0]) for name in await self._adapters()]
 
     async def stats(self) -> dict[str, Stats]:
-        asked = asyncio.wrap_future((await self._session()).transport.ask_stats())
+        asked = asyncio.wrap_future((await self._ready_session()).transport.ask_stats())
         return {self._names[0]: await asked}
 
     def states(self) -> dict[str, ModelState]:
-        if self._opened is None:
+        if self._session is None:
             return {self._names[0]: ModelState("loading")}
-        error = self._opened.transport.error
+        error = self._session.transport.error
         why = str(error) if error is not None else ""
         return {self._names[0]: ModelState("ready" if error is None else "failed", why, why)}
 
     async def silent(self, seconds: float) -> dict[str, list[str]]:
         with suppress(PenstockError):
-            return {self._names[0]: await (await self._session()).transport.silent(seconds)}
+            return {self._names[0]: await (await self._ready_session()).transport.silent(seconds)}
         return {}
 
-    async def _session(self) -> PrivateSession:
-        session = await self._llm.opened()
+    async def _ready_session(self) -> PrivateSession:
+        session = await self._llm.ready_session()
         if not isinstance(session, PrivateSession):
             raise ConfigError("The model of a server has a process tree of its own: use connect='never'.")
-        self._opened = session
+        self._session = session
         return session
 
     async def _adapters(self) -> list[str]:
-        return await self._llm.list_loras() if (await self._session()).config.enable_lora else []
+        return await self._llm.list_loras() if (await self._ready_session()).config.enable_lora else []

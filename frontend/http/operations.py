@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from .endpoint import Work
-from .endpoints import chat, completions, requests, responses, state, tokens
+from .endpoints import chat, completions, responses, state, tokens
 from .schemas import others
 from .schemas.chat import ChatChunk, ChatCompletion, ChatRequest
 from .schemas.completions import Completion, CompletionRequest
@@ -51,11 +51,11 @@ OPERATIONS = (
         others.DetokenizeRequest, others.DetokenizeReply,
     ),
     Operation(
-        "/v1/requests", "GET", requests.requests, "List one's own requests that are being answered",
+        "/v1/requests", "GET", state.requests, "List one's own requests that are being answered",
         reply=others.RequestList,
     ),
     Operation(
-        "/v1/requests/{named}", "DELETE", requests.stop, "Stop one of these; who waits for it is told",
+        "/v1/requests/{named}", "DELETE", state.stop, "Stop one of these; who waits for it is told",
         reply=others.StoppedRequest,
     ),
     Operation("/health", "GET", state.health, "Whether every model can answer, and why one can't", reply=others.Health),

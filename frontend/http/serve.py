@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from ...protocol.attach import ModelStatus
     from ..daemon.models import DaemonModels
     from .connections.server import HttpServer
-    from .models import Model, ModelState, ServedName
+    from .loaded_model import LoadedModel
+from .models import ModelState, ServedName
 
 
 async def start_http(
@@ -51,7 +52,7 @@ class ServedModels:
         self._with_added = with_added
 
     @asynccontextmanager
-    async def lease(self, name: str | None) -> "AsyncIterator[Model]":
+    async def lease(self, name: str | None) -> "AsyncIterator[LoadedModel]":
         from .loaded_model import LoadedModel
         from .models import ModelNotServedError
 

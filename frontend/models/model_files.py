@@ -17,8 +17,7 @@ from ...protocol.files.unreadable import paddle_refusal, pointer_in, pointer_ref
 from ..text.convert_tokenizer import converted
 from .hub.cache import cache_root
 from .hub.snapshot import FileKinds, NotOnHub, require_listed, snapshot
-from .known_models import nearest_model
-from .model_names import BUNDLED, HubName, hub_name
+from .model_names import BUNDLED, HubName, hub_name, nearest_model
 
 Found = TypeVar("Found")
 

@@ -1,9 +1,16 @@
-"""Parses a model's name: a bundled name, a folder, or the id of one on the hub, with or without a revision."""
+"""Parses a model's name: a bundled name, a folder, or the id of one on the hub, with or without a revision.
+
+For one that is unknown it suggests a bundled model, one in the hub's cache, or a folder beside the one named.
+"""
 
 import os
 import re
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
+
+from ...protocol.fields.suggestion import nearest
 
 # Models that come with the package: name → folder.
 BUNDLED = {"pocket": Path(__file__).parents[1] / "pocket"}
@@ -36,3 +43,27 @@ def name_of(model: str) -> str:
     on this machine."""
     is_path = model not in BUNDLED and (hub_name(model) is None or Path(model).is_dir())
     return Path(os.path.expanduser(model)).absolute().name or "model" if is_path else model
+
+
+_MOST_ENTRIES = 10_000
+_IN_CACHE = "models--"
+
+
+def nearest_model(name: str, bundled: Iterable[str], cache: str, *, has_folders: bool = True) -> str:
+    """A suggestion, by the last parts of names: all models of an owner, and all folders of a parent, begin alike.
+
+    `cache` is the folder where huggingface_hub keeps models; `has_folders` where other folders may be meant, too.
+    """
+    cached = (entry.removeprefix(_IN_CACHE).replace("--", "/") for entry in _folders(cache, _IN_CACHE))
+    parent, slash, last = name.rstrip("/").rpartition("/")
+    folders = _folders(os.path.expanduser(parent + slash) or os.curdir) if has_folders else ()
+    beside = (f"{parent}{slash}{entry}" for entry in folders)
+    known = {model.rpartition("/")[2]: model for model in (*beside, *cached, *bundled)}
+    return "" if (near := nearest(last, known)) is None else f" Did you mean {known[near]}?"
+
+
+def _folders(path: str, prefix: str = "") -> Iterator[str]:
+    with suppress(OSError, ValueError), os.scandir(path) as entries:
+        for entry, _ in zip(entries, range(_MOST_ENTRIES)):
+            if entry.name.startswith(prefix) and entry.is_dir():
+                yield entry.name

@@ -15,9 +15,8 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from ...protocol.outputs import FunctionCall, ToolCall
-from .growing_text import GrowingText, Trimmed
+from .growing_text import GrowingText, Search, Trimmed, beginning, search
 from .marks import CallForm, CallMarks, CallPiece, CallReader, ThoughtMarks, Tools
-from .search import Search, beginning, search
 
 
 @dataclass(slots=True)

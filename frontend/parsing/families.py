@@ -1,14 +1,14 @@
 """How families of models write their thoughts and their calls: one row for each format.
 
 The names of the rows are the values of the options `reasoning_parser` and `tool_call_parser`; `_` and `-` are the same
-in them, and so are capitals. A new family is a row; if it writes its calls in a format of its own, it also brings a
-`CallReader`.
+in them, and so are capitals. A new family is a row, and another among the signs by which `auto` finds it; if it writes
+its calls in a format of its own, it also brings a `CallReader`.
 """
 
 import re
 from functools import partial
 
-from .choice import Choice
+from .format_choice import FormatChoice
 from .json_call import BareJsonCall, HeadedCall, JsonCall, JsonCalls
 from .marks import CallForm, CallMarks, Marks, ReaderOf, ThoughtMarks
 from .pythonic_calls import PythonicCalls
@@ -82,7 +82,7 @@ TOOL_CALLS: dict[str, CallMarks] = {
         (
             CallForm(
                 "[TOOL_CALLS]",
-                partial(Choice, readers={**_JSON_LIST, "": partial(HeadedCall, head=_MISTRAL)}),
+                partial(FormatChoice, readers={**_JSON_LIST, "": partial(HeadedCall, head=_MISTRAL)}),
                 inner=("[ARGS]", "[CALL_ID]"),
             ),
         )
@@ -111,8 +111,8 @@ TOOL_CALLS: dict[str, CallMarks] = {
     ),
     "granite": CallMarks(
         (
-            CallForm("<|tool_call|>", partial(Choice, readers=_JSON_LIST)),
-            CallForm("<tool_call>", partial(Choice, readers=_JSON_LIST)),
+            CallForm("<|tool_call|>", partial(FormatChoice, readers=_JSON_LIST)),
+            CallForm("<tool_call>", partial(FormatChoice, readers=_JSON_LIST)),
         ),
         Marks("", "</tool_call>"),
     ),
@@ -152,3 +152,43 @@ TOOL_CALL_ALIASES: dict[str, str] = {
 def plain_name(name: str) -> str:
     """However a person writes it."""
     return name.strip().lower().replace("_", "-").replace(".", "")
+
+
+Signs = tuple[tuple[str, tuple[str, ...]], ...]
+
+# The first row whose signs all stand in the template, or else among the special tokens, is taken; so those that share
+# their marks with others stand before them.
+REASONING_SIGNS: Signs = (
+    ("seed-oss", ("<seed:think>",)),
+    ("kimi-vl", ("◁think▷",)),
+    ("mistral", ("[THINK]", "[/THINK]")),
+    ("cohere", ("<|START_THINKING|>", "<|END_THINKING|>")),
+    ("granite", ("Here is my thought process:",)),
+    ("hunyuan", ("<think>", "<answer>")),
+    ("deepseek-r1", ("<｜Assistant｜>", "</think>")),
+    ("ernie-x1", ("</think>", "<response>")),
+    ("deepseek-r1", ("<minimax:tool_call>", "</think>")),
+    ("qwen3", ("<think>", "</think>")),
+)
+TOOL_CALL_SIGNS: Signs = (
+    ("seed-oss", ("<seed:tool_call>",)),
+    ("minimax-m2", ("<minimax:tool_call>",)),
+    ("deepseek", ("<｜tool▁call▁begin｜>",)),
+    ("kimi-k2", ("<|tool_call_begin|>",)),
+    ("mistral", ("[TOOL_CALLS]",)),
+    ("glm45", ("<tool_call>", "<arg_key>")),
+    ("qwen3-coder", ("<tool_call>", "<function=")),
+    ("ernie", ("<tool_call>", "<response>")),
+    ("hermes", ("<tool_call>", "</tool_call>")),
+    ("granite", ("<|tool_call|>",)),
+    ("hunyuan", ("<tool_calls>", "</tool_calls>")),
+    ("pythonic", ("[func_name1(",)),
+    ("pythonic", ("<|python_start|>", "<|python_end|>")),
+    ("llama3", ("<|python_tag|>",)),
+    ("llama3", ('{"name": function name, "parameters":',)),
+)
+
+
+def automatic(signs: Signs, shown: str) -> str | None:
+    """The row's name, or None."""
+    return next((name for name, own in signs if all(sign in shown for sign in own)), None)

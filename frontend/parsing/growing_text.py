@@ -1,5 +1,12 @@
-"""Text that comes in many pieces: adding one doesn't copy those before it; and the same with white space trimmed."""
+"""Text that comes in many pieces: kept without copying what was there, trimmed, and searched for marks.
 
+What a search finds doesn't depend on how the text was cut: the leftmost mark counts, of two at one place the longer
+one, and text that could still become such a mark is waited for.
+"""
+
+import re
+from collections.abc import Iterable
+from functools import lru_cache
 
 
 class GrowingText:
@@ -55,3 +62,57 @@ class Trimmed:
         """The white space held, now that nothing follows; none where a thought or a call was the last thing."""
         held = self._held.take()
         return "" if self._drops else held
+
+
+class Search:
+    """For the first of some marks. Those `at_line` count only where nothing but blanks stands before them in a line."""
+
+    def __init__(self, marks: Iterable[str], at_line: Iterable[str] = ()) -> None:
+        self._marks = tuple(sorted({mark for mark in marks if mark}, key=len, reverse=True))
+        at_line = set(at_line)
+        parts = [re.escape(mark) for mark in self._marks]
+        if at_line:
+            parts.append(rf"(?<![^\n])[ \t]*({'|'.join(map(re.escape, sorted(at_line)))})")
+        self._pattern = re.compile("|".join(parts)) if parts else None
+        self._has_lines = bool(at_line)
+
+    def first(self, text: str, *, is_complete: bool, is_line_blank: bool = True) -> tuple[int, int]:
+        """Where the first mark begins and ends. Without one both say how far the text can be read already."""
+        found = None
+        if self._pattern is not None:
+            before = "" if is_line_blank or not self._has_lines else "x"
+            found = self._pattern.search(before + text, len(before))
+        start, end = len(text), len(text)
+        if found is not None:
+            group = found.lastindex or 0
+            start, end = found.start(group) - len(before), found.end(group) - len(before)
+        if is_complete:
+            return start, end
+        waiting = self._beginning(text, start, end - start)
+        return (start, end) if waiting is None else (waiting, waiting)
+
+    def _beginning(self, text: str, start: int, length: int) -> int | None:
+        """Where the text ends with what may become a mark that counts more than the one of `length` at `start`."""
+        longest = len(self._marks[0]) if self._marks else 0
+        for place in range(max(0, len(text) - longest + 1), min(start + 1, len(text))):
+            tail = text[place:]
+            if any(
+                mark.startswith(tail) and len(mark) > len(tail) and (place < start or len(mark) > length)
+                for mark in self._marks
+            ):
+                return place
+        return None
+
+
+def beginning(marks: Iterable[str], text: str, *, is_complete: bool) -> str | None:
+    """With which of the marks the text begins, the longest; "" for none, None where more text must tell."""
+    marks = [mark for mark in marks if mark]
+    found = max((mark for mark in marks if text.startswith(mark)), key=len, default="")
+    could_be_longer = any(len(mark) > max(len(text), len(found)) and mark.startswith(text) for mark in marks)
+    return None if could_be_longer and not is_complete else found
+
+
+@lru_cache(maxsize=256)
+def search(marks: tuple[str, ...], at_line: tuple[str, ...] = ()) -> Search:
+    """A cached `Search`, shared by all readers that look for the same marks."""
+    return Search(marks, at_line)

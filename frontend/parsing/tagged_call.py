@@ -10,10 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .growing_text import GrowingText
+from .growing_text import GrowingText, beginning, search
 from .json_object import json_value
 from .marks import CallPiece, Tools
-from .search import beginning, search
 
 _NAME = re.compile(r"[\w.:/-]{1,256}")
 _BEGUN_NAME = re.compile(r"[\w.:/-]*\s*")

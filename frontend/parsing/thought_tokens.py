@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable
 
 from ...protocol.parameters.guided import Thought
-from .chosen import Parsing
 from .marks import ThoughtMarks
+from .parser_choice import Parsing
 
 Encode = Callable[[str], list[int]]  # without special tokens around; empty where the model lacks one
 
@@ -27,9 +27,9 @@ class ThoughtTokens:
         """There are tokens for the mark that ends a thought."""
         return bool(self._forced)
 
-    def of(self, parsing: Parsing | None, prompt_end: str) -> Thought | None:
+    def of(self, parsing: Parsing, prompt_end: str) -> Thought | None:
         """None where this request's thoughts are not told from its answer."""
-        if parsing is None or parsing.thoughts is None or self._thoughts is None:
+        if parsing.thoughts is None or self._thoughts is None:
             return None
         is_closed = prompt_end.rstrip().endswith(self._thoughts.all_closings)
         openings = [] if is_closed else self._openings

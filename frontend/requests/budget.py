@@ -2,17 +2,18 @@
 
 Whatever a client makes the daemon keep (a body that was read, a request that waits, an answer that nobody has taken
 yet) is charged to the client's account first, and the charge is released when the memory is really free again. A charge
-that doesn't fit is refused with `BudgetError`, which ends that request alone. Safe from any thread.
+that doesn't fit is refused with `BudgetError`, which ends that request alone. Safe from any thread. Where the C library
+is glibc, memory that is free again is returned to the system.
 """
 
+import ctypes
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from ...protocol.errors import PenstockError
 from ...protocol.files.sizes import exact_size
-from ..commands.shared.machine import memory_limit, total_memory
-from .heap import trim
+from ..machine import memory_limit, total_memory
 
 # A quarter of the total is kept for clients that hold little, so that those who hold much never shut the others out:
 # room for a thousand of them, or for as many as 64 KiB each allow.
@@ -149,3 +150,27 @@ class Charge:
 
     def __exit__(self, *exception: object) -> None:
         self.release()
+
+
+# --- the heap --------------------------------------------------------------------------------------------------------
+
+# glibc keeps what was freed for what is allocated next; where long and short blocks have lain among one another, that
+# is as much as there ever was at once.
+_MMAP_THRESHOLD, _LARGE_BLOCK = -3, 256 << 10  # of malloc.h, and bytes
+
+
+def give_large_blocks_back() -> None:
+    """Have large blocks returned as soon as they are freed, from now on."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, _LARGE_BLOCK)
+
+
+def trim() -> None:
+    """Return what is free now. It takes some milliseconds, so it runs in a thread, if one can be started."""
+    with suppress(RuntimeError):
+        threading.Thread(target=_trim, name="penstock-trim", daemon=True).start()
+
+
+def _trim() -> None:
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)

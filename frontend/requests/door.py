@@ -24,12 +24,10 @@ from ..structured import grammar_of
 from ..text.end_tokens import in_vocabulary
 from ..text.template_input import too_long
 from ..text.tokenizer import Tokenizer
-from .door_checks import CHECKS
+from .door_checks import CHECKS, packed_prompt
 from .pending_request import PendingRequest
 from .prompts import Params, ParsedPrompt, parse_prompts
-from .request import Notify
-from .seeds import counted_seed
-from .token_ids import packed_prompt
+from .request import Notify, counted_seed
 
 # The end of a prompt in which a template may have begun the thought.
 _END_TOKENS, _END_CHARACTERS = 16, 64
@@ -139,7 +137,7 @@ class Door:
         is_streamed: bool,
         settled: _ModelParams,
     ) -> PendingRequest:
-        parsing = self.parsings.of_request(is_chat=parsed.is_chat, has_tools=bool(parsed.tools))
+        parsing = self.parsings.of_chat(has_tools=bool(parsed.tools)) if parsed.is_chat else self.parsings.always
         try:
             if parsed.refusal:
                 raise RequestError(parsed.refusal)
@@ -156,13 +154,14 @@ class Door:
             packed, params, grammar, refusal = b"", parsed.params, None, str(error)
         seed = params.seed if params.seed is not None else self._next_seed()
         end = "" if parsing is None else self._prompt_end(parsed, packed)
-        thought = self._thoughts.of(parsing, end)
+        thought = None if parsing is None else self._thoughts.of(parsing, end)
         number, beams = next(self._numbers), parsed.beams
         now, client = time.time(), self._client
         is_parsed = parsing is not None
         prompt = Prompt(number, packed, params, seed, now, is_streamed, beams, thought, grammar, client, is_parsed)
         readers = _readers(parsing, parsed, prompt, end)
-        pending = PendingRequest(prompt, parsed.text, notify, readers, is_chat=parsed.is_chat)
+        decode_token = self.tokenizer.decode_token
+        pending = PendingRequest(prompt, parsed.text, notify, decode_token, readers, is_chat=parsed.is_chat)
         if refusal is not None:
             pending.refuse(400, refusal)
         return pending
@@ -221,6 +220,8 @@ class Door:
         most = min(room, params.max_tokens) if params.max_tokens is not None else room
         self._check_logprobs(params, num_prompt, most)
         least = min(most, max(params.min_tokens, params.min_length - num_prompt))
+        if (params.max_tokens, params.max_length, params.min_tokens, params.min_length) == (most, None, least, 0):
+            return params  # as usual; a copy would be checked anew
         return msgspec.structs.replace(params, max_tokens=most, max_length=None, min_tokens=least, min_length=0)
 
     def _check_logprobs(self, params: SamplingParams, num_prompt: int, num_output: int) -> None:

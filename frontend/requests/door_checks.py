@@ -1,13 +1,14 @@
-"""Checks sampling parameters against this model: one function for each rule, all run on every new set of parameters.
+"""Checks sampling parameters and token ids against this model; each check raises `RequestError` with a sentence.
 
-Each raises `RequestError` with a sentence.
+One function for each rule of the parameters; all are run on every new set of them. A prompt's ids are packed as well.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ...protocol.errors import RequestError
+from ...protocol.fields.rules import shown
 from ...protocol.fields.suggestion import suggestion
-from ...protocol.messages import MemoryPlan
+from ...protocol.messages import MemoryPlan, column
 from ...protocol.options.config import EngineConfig
 from ...protocol.parameters.sampling import SamplingParams
 
@@ -81,3 +82,30 @@ CHECKS: tuple[Callable[[SamplingParams, EngineConfig, MemoryPlan], None], ...] =
     _processors_that_are_there,
     _ids_in_vocabulary,
 )
+
+
+def packed_prompt(ids: Sequence[int], plan: MemoryPlan) -> bytes:
+    """Raises `RequestError` for what can be no prompt of this model. Of a very long one only the length is checked."""
+    try:
+        return _packed_prompt(ids, plan)
+    except RequestError:
+        raise
+    except Exception:  # of a value whose own methods fail; Decimal has numbers of its own that compare with none
+        raise RequestError("Prompt token ids must be whole numbers.") from None
+
+
+def _packed_prompt(ids: Sequence[int], plan: MemoryPlan) -> bytes:
+    if not len(ids):
+        raise RequestError("The prompt is empty: it has no tokens.")
+    if len(ids) >= plan.max_model_len:
+        raise RequestError(
+            f"The prompt has {len(ids):,} tokens, and max_model_len={plan.max_model_len:,} must hold it and at least "
+            "one output token. Shorten it or raise max_model_len."
+        )
+    if bool in set(map(type, ids)):  # True would be the id 1
+        raise TypeError
+    low, high = min(ids), max(ids)
+    if low < 0 or high >= plan.vocab_size:
+        wrong = shown(low if low < 0 else high)
+        raise RequestError(f"Token id {wrong} is not in the vocabulary (0 to {plan.vocab_size - 1}).")
+    return column(ids)

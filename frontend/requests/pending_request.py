@@ -37,8 +37,8 @@ class PackedOutput(NamedTuple):
 
 class PendingRequest(Request):
     __slots__ = (
-        "_lock", "_logprobs", "_packed_bytes", "_parser_error", "_readers", "_taken", "charge", "is_chat", "is_fresh",
-        "num_bytes", "num_generated", "output", "prompt", "text", "unfinished",
+        "_decode_token", "_is_fresh", "_lock", "_logprobs", "_packed_bytes", "_parser_error", "_readers", "_taken",
+        "charge", "is_chat", "num_bytes", "num_generated", "output", "prompt", "text", "unfinished",
     )  # fmt: skip
 
     def __init__(
@@ -46,6 +46,7 @@ class PendingRequest(Request):
         prompt: Prompt,
         text: str | None,
         notify: Notify,
+        decode_token: DecodeToken,
         readers: Sequence[AnswerReader] = (),  # one for each sample, if answers are taken apart
         *,
         is_chat: bool = False,
@@ -57,6 +58,7 @@ class PendingRequest(Request):
         self.unfinished = prompt.params.n
         self.charge: Charge | None = None  # of the client that is to take it, and gives back what it has taken
         self.is_chat = is_chat
+        self._decode_token = decode_token
         self._readers = readers
         self._parser_error: str | None = None  # of a plugin
         self._lock = threading.Lock()
@@ -70,7 +72,11 @@ class PendingRequest(Request):
         self._logprobs: list[Logprobs] = []
         self._packed_bytes = 0  # of all that, as it was charged
         self.num_bytes = 0  # at most, when `take` has made objects of it
-        self.is_fresh = False
+        self._is_fresh = False
+
+    @property
+    def is_fresh(self) -> bool:
+        return self._is_fresh
 
     @property
     def request_id(self) -> int:
@@ -85,7 +91,7 @@ class PendingRequest(Request):
         with self._lock:
             if self._has_room(delta):
                 self._merge(delta)
-                self.is_fresh = True
+                self._is_fresh = True
 
     @property
     def own_bytes(self) -> int:
@@ -136,13 +142,13 @@ class PendingRequest(Request):
         for answer in self.output.outputs:
             answer.finish_reason = "error"
         self.output.error_code, self.output.error_msg = code, message
-        self.output.finished = self.is_finished = self.is_fresh = True
+        self.output.finished = self.is_finished = self._is_fresh = True
 
-    def take(self, decode_token: DecodeToken) -> RequestOutput:
+    def take(self) -> RequestOutput:
         """What has come since the last `take()`."""
         output, logprobs, _ = self.take_packed()
         for part in logprobs:
-            _add_logprobs(output, part, decode_token)
+            _add_logprobs(output, part, self._decode_token)
         return output
 
     def take_packed(self) -> PackedOutput:
@@ -152,7 +158,7 @@ class PendingRequest(Request):
             self._taken += 1
             if not self.is_finished:
                 self._start_output(output.prompt_token_ids)
-            self.is_fresh = False
+            self._is_fresh = False
         for answer, reader in zip(output.outputs, self._readers):
             if self._parser_error is None:
                 self._take_apart(answer, reader)

@@ -28,3 +28,11 @@ def plain(value: Any) -> Any:
 
 
 _BASE_VALUES: dict[type, Callable[[Any], Any]] = {str: str.__str__, int: int.__int__, float: float.__float__}
+
+
+def well_formed(text: str) -> str:
+    """Surrogates, which JSON and file names let through: a pair is its character, a single one U+FFFD.
+
+    No message can carry half a pair, and to every tokenizer it is U+FFFD.
+    """
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -30,7 +30,7 @@ _OWN_ARGUMENTS = {"messages", "tokenize", "add_generation_prompt", "tools", "cha
 
 
 @dataclass(frozen=True, slots=True)
-class Rendered:
+class RenderedPrompt:
     """The text of a conversation, rendered by its template, with every special token."""
 
     text: str
@@ -118,7 +118,7 @@ def _parsed(prompt: Any, params: SamplingParams) -> ParsedPrompt:
 def _by_kind(prompt: Any, params: SamplingParams) -> ParsedPrompt:
     if isinstance(prompt, str):
         return ParsedPrompt(_plain_text(prompt), None, params)
-    if isinstance(prompt, Rendered):
+    if isinstance(prompt, RenderedPrompt):
         return ParsedPrompt(prompt.text, None, params, is_chat=True, tools=prompt.tools)
     if isinstance(prompt, Conversation):
         return ParsedPrompt(None, None, params, is_chat=True, conversation=prompt)

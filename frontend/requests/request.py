@@ -1,19 +1,21 @@
-"""The interface of one request on its way, wherever it is computed.
+"""The interface of one request on its way, wherever it is computed, and the seed of one that brings none.
 
 A receiving thread fills it and notifies its owner; the owner takes what has come.
 """
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
-from ...protocol.errors import PenstockError
+from ...protocol.errors import PenstockError, same_error
+from ...protocol.outputs import RequestOutput
 from ...protocol.parameters.sampling import SamplingParams
-from .prompts import Params, ParsedPrompt
+from .prompts import ParsedPrompt
 
 _log = logging.getLogger(__name__)
 
+Output = TypeVar("Output")
 Notify = Callable[[Any], None]  # called with the request by a receiving thread; must not block
 
 
@@ -29,6 +31,25 @@ class Request(ABC):
     @property
     @abstractmethod
     def request_id(self) -> int: ...
+
+    @property
+    @abstractmethod
+    def is_fresh(self) -> bool:
+        """Something has come since the last `take`."""
+
+    @abstractmethod
+    def take(self) -> RequestOutput:
+        """The output since the last `take`."""
+
+    def poll(self, take: Callable[[], Output]) -> Output | None:
+        """What one of its `take`s gives, if something has come; raises what ended the request once there is no more."""
+        # Looked at first: all that came before an error is there when it is.
+        error = self.error
+        if self.is_fresh:
+            return take()
+        if error is not None:
+            raise same_error(error)
+        return None
 
     def tell(self) -> None:
         """Notify the owner; an owner whose `notify` fails doesn't keep others from being notified."""
@@ -46,7 +67,11 @@ class DoorProtocol(Protocol[RequestT]):
 
     @property
     def defaults(self) -> SamplingParams: ...
-    def parse(self, prompts: Any, params: Params) -> Iterator[ParsedPrompt]: ...
     def admit(
         self, prompts: Sequence[ParsedPrompt], notify: Notify, *, is_streamed: bool = False
     ) -> list[RequestT]: ...
+
+
+def counted_seed(seed: int, number: int) -> int:
+    """The seed of the n-th request without one of its own, from 0: counted, so that a run repeats."""
+    return (seed * 0x9E3779B97F4A7C15 + number * 0xBF58476D1CE4E5B9) % 2**63

@@ -1,5 +1,32 @@
 """A model opened for use, in a process tree of its own or attached to the daemon's.
 
-Begin with `session.py`, then `private.py`; `tree/` has the processes and the transport to them, `attached/` the
-transport to the daemon.
+`open_model` chooses between them. Begin with `session.py`, then `private.py`; `tree/` has the processes and the
+transport to them, `attached/` the transport to the daemon.
 """
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from ...protocol.processes.descriptors import said_in_words
+from ..console.standard_error import fill_closed_descriptors
+
+if TYPE_CHECKING:
+    from .session import Session
+
+
+def open_model(model: str | os.PathLike[str], options: dict[str, Any]) -> "Session[Any]":
+    """The daemon's model, where `connect` says so and it has that model, else one in a tree of its own.
+
+    A private tree goes on starting; `wait_until_ready` waits for it. Only what was chosen is imported: an attached
+    script needs no tokenizer, no template engine and no ZeroMQ, and answers that much sooner.
+    """
+    fill_closed_descriptors()
+    with said_in_words(f"{model!s} could not be opened"):
+        if options.get("connect", "never") not in (None, "never"):
+            from .attached import attach
+
+            if (attached := attach(model, options)) is not None:
+                return attached
+        from .private import PrivateSession
+
+        return PrivateSession.open(model, options)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from ...protocol.adapter_messages import ListLoras, LoadLora, LoraAnswer, UnloadLora
 from ...protocol.errors import AdapterError
 from ...protocol.options.config import EngineConfig
-from .adapter_folder import adapter_folder
+from .session import adapter_folder
 from .tree.transport import TreeTransport
 
 _LOOK_SECONDS = 1.0  # between two looks whether the tree still lives

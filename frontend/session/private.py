@@ -11,7 +11,6 @@ from typing import Any
 
 from ...protocol.errors import PenstockError, RequestError
 from ...protocol.options.config import EngineConfig
-from ...protocol.outputs import RequestOutput
 from ...protocol.plugins import LOGITS_PROCESSORS, require_installed
 from ..console import logs
 from ..console.start_table import start_table
@@ -21,16 +20,17 @@ from ..parsing import Parsings, settled
 from ..requests.conversation_checks import check_conversation
 from ..requests.door import Door
 from ..requests.pending_request import PendingRequest
-from ..requests.prompts import Messages, Rendered, check_template_options, check_tools
+from ..requests.prompts import Messages, RenderedPrompt, check_template_options, check_tools
 from ..requests.tool_schemas import argument_schemas
 from ..text import end_tokens
 from ..text.chat import template_text
 from ..text.template_input import TemplateInput
 from ..text.template_process import TemplateProcesses, render_request_template
-from ..text.tokenizer import Tokenizer, chat_templates, special_tokens
+from ..text.tokenizer import Tokenizer
+from ..text.tokenizer_files import chat_templates, special_tokens
 from .adapters import Adapters
-from .model_threads import ModelThreads
 from .session import Session
+from .threads import ModelThreads
 from .tree.transport import TreeTransport
 
 
@@ -63,7 +63,7 @@ class PrivateSession(Session[PendingRequest]):
         self.parsings = Parsings.of(self.config, template)
 
     @classmethod
-    def started(cls, model: str | os.PathLike[str], options: dict[str, Any]) -> "PrivateSession":
+    def open(cls, model: str | os.PathLike[str], options: dict[str, Any]) -> "PrivateSession":
         """Its children load while this process reads the tokenizer."""
         session = cls(model, options)
         session.start()
@@ -124,23 +124,23 @@ class PrivateSession(Session[PendingRequest]):
         )
         return text
 
-    def rendered(
+    def render_batch(
         self,
         conversations: Iterable[Messages],
         chat_template: str | None = None,
         tools: Sequence[Any] | None = None,
         template_options: Mapping[str, Any] | None = None,
-    ) -> list[Rendered | RequestError]:
+    ) -> list[RenderedPrompt | RequestError]:
         """One prompt per conversation; one that its template refuses becomes the refusal."""
         check_tools(tools)
         check_template_options(template_options)
-        prompts: list[Rendered | RequestError] = []
+        prompts: list[RenderedPrompt | RequestError] = []
         schemas = argument_schemas(tools)
         for conversation in conversations:
             try:
                 check_conversation(conversation)
                 text = self.render(conversation, chat_template, tools, template_options=template_options)
-                prompts.append(Rendered(text, schemas))
+                prompts.append(RenderedPrompt(text, schemas))
             except RequestError as error:
                 prompts.append(error)
             except RecursionError:
@@ -170,12 +170,3 @@ class PrivateSession(Session[PendingRequest]):
         named = self.tokenizer.chat_template
         text = named.get(template, template) if isinstance(named, dict) else template
         return render_request_template(text, self.tokenizer.special_tokens, turns, self.door.most_characters)
-
-    def take(self, request: PendingRequest) -> RequestOutput:
-        return request.take(self.decode_token)
-
-    def is_fresh(self, request: PendingRequest) -> bool:
-        return request.is_fresh
-
-    def decode_token(self, token: int) -> str:
-        return self.tokenizer.decode_token(token)

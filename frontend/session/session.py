@@ -4,25 +4,32 @@
 transport and returns a `Window` of many or a `Stream` of one; its callers do the waiting.
 """
 
+import itertools
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, Protocol
 
-from ...protocol.errors import RequestError, same_error
+from ...protocol.errors import AdapterError, ModelNotFoundError, PenstockError, RequestError, same_error
 from ...protocol.messages import MemoryPlan
 from ...protocol.options.config import EngineConfig
 from ...protocol.outputs import RequestOutput
 from ...protocol.parameters.sampling import SamplingParams
-from ..requests.prompts import Conversation, Messages, Params, Rendered, is_conversation
+from ..requests.prompts import (
+    Conversation,
+    Messages,
+    Params,
+    ParsedPrompt,
+    RenderedPrompt,
+    is_conversation,
+    parse_prompts,
+)
 from ..requests.request import DoorProtocol, Notify, RequestT
 from .transport import Transport
-from .window import Window
 
 if TYPE_CHECKING:
     from ..text.tokenizer import Tokenizer
-
-Output = TypeVar("Output")
 
 
 class LoraAdapters(Protocol):
@@ -56,38 +63,20 @@ class Session(ABC, Generic[RequestT]):
         """The exact text that a conversation becomes."""
 
     @abstractmethod
-    def rendered(
+    def render_batch(
         self,
         conversations: Iterable[Messages],
         chat_template: str | None = None,
         tools: Sequence[Any] | None = None,
         template_options: Mapping[str, Any] | None = None,
-    ) -> Sequence[Rendered | RequestError | Conversation]:
+    ) -> Sequence[RenderedPrompt | RequestError | Conversation]:
         """One prompt for each conversation, as `window` takes them."""
 
-    @abstractmethod
-    def take(self, request: RequestT) -> RequestOutput:
-        """The output of a request since the last `take`."""
-
-    @abstractmethod
-    def is_fresh(self, request: RequestT) -> bool:
-        """Whether anything has come since."""
-
-    def news(self, request: RequestT, take: Callable[[RequestT], Output]) -> Output | None:
-        """What `take` finds that has come since the last look; raises what ended the request once there is no more."""
-        # Looked at first: all that came before an error is there when it is.
-        error = request.error
-        if self.is_fresh(request):
-            return take(request)
-        if error is not None:
-            raise same_error(error)
-        return None
-
-    def window(self, prompts: Iterable[Any], params: Params, notify: Notify, *, ordered: bool) -> Window[RequestT]:
+    def window(self, prompts: Iterable[Any], params: Params, notify: Notify, *, ordered: bool) -> "Window[RequestT]":
         """A window of many requests; `notify` is called for each that has ended."""
         self.transport.check()
-        asked = self.door.parse(prompts, params)
-        return Window(self.transport, self.door, asked, notify, self.config.window, self.take, ordered=ordered)
+        parsed = parse_prompts(prompts, params, self.door.defaults)
+        return Window(self.transport, self.door, parsed, notify, self.config.window, ordered=ordered)
 
     def stream(
         self,
@@ -100,9 +89,10 @@ class Session(ABC, Generic[RequestT]):
         """One prompt or conversation whose answer is wanted as it comes; `notify` hears of each piece."""
         self.transport.check()
         if is_conversation(prompt):
-            [prompt] = self.rendered([prompt], tools=tools, template_options=template_options)
-        [request] = self.door.admit(list(self.door.parse([prompt], params)), notify, is_streamed=True)
-        return Stream(self, request)
+            [prompt] = self.render_batch([prompt], tools=tools, template_options=template_options)
+        parsed = list(parse_prompts([prompt], params, self.door.defaults))
+        [request] = self.door.admit(parsed, notify, is_streamed=True)
+        return Stream(self.transport, request)
 
     def cancel(self, request_id: int) -> None:
         """End a running request, which keeps what it has."""
@@ -113,26 +103,131 @@ class Session(ABC, Generic[RequestT]):
 class Stream(Generic[RequestT]):
     """One request whose answer is read as it comes; leaving its `with` aborts it.
 
-    Until it `is_over`, wait until its owner was told something if it `has_to_wait`, then look at its `news`.
+    Until it `is_over`, wait until its owner was notified if it `has_to_wait`, then `poll` it.
     """
 
-    def __init__(self, session: Session[RequestT], request: RequestT) -> None:
+    def __init__(self, transport: Transport[RequestT], request: RequestT) -> None:
         self.has_to_wait = not request.is_finished  # else it was refused at the door
         self.is_over = False
-        self._session = session
+        self._transport = transport
         self._request = request
 
     def __enter__(self) -> "Stream[RequestT]":
         if self.has_to_wait:
-            self._session.transport.submit([self._request])
+            self._transport.submit([self._request])
         return self
 
-    def news(self) -> RequestOutput | None:
+    def poll(self) -> RequestOutput | None:
         """What has come since the last look; raises what ended the request from without."""
-        output = self._session.news(self._request, self._session.take)
+        output = self._request.poll(self._request.take)
         self.is_over = output is not None and output.finished
         return output
 
     def __exit__(self, *exception: object) -> None:
         if self.has_to_wait:
-            self._session.transport.abort([self._request])
+            self._transport.abort([self._request])
+
+
+# Prompts tokenized and sent together: large enough to amortize, small enough that the engine starts at once.
+_GROUP = 128
+
+
+class Window(Generic[RequestT]):
+    """Many requests, of which so many are submitted; each leaves when its output is handed on.
+
+    `fill`, `finish` what notified, hand on what is `ready`; `abandon` at the end, however it comes. However long the
+    input, only so many requests are in memory; in input order, those that wait for one in front of them count too. The
+    blocking and the asynchronous calls share it, and differ in how they wait.
+
+    What ends the tree is raised by `ready`, after everything that had finished before it was handed on.
+    """
+
+    def __init__(
+        self,
+        transport: Transport[RequestT],
+        door: DoorProtocol[RequestT],
+        prompts: Iterator[ParsedPrompt],
+        notify: Notify,
+        size: int,
+        *,
+        ordered: bool,
+    ) -> None:
+        self.transport = transport
+        self.door = door
+        self.prompts = prompts
+        self.size = size
+        self.ordered = ordered
+        self.running: dict[int, RequestT] = {}
+        self._done: dict[int, RequestT] = {}  # by position
+        self._following = 0  # the position to hand on next
+        self._positions = itertools.count()
+        self._has_more = True
+        self._error: PenstockError | None = None
+        self._notify_owner = notify
+
+    @property
+    def is_over(self) -> bool:
+        return not (self._has_more or self.running or self._done or self._error)
+
+    def fill(self) -> None:
+        """Admit and submit groups until the window is full; small gaps are left until a group fits."""
+        try:
+            self._fill()
+        except PenstockError as error:
+            self._error = error
+
+    def _fill(self) -> None:
+        while self._has_more and self._error is None and (room := self.size - len(self.running) - len(self._done)) > 0:
+            if room < min(_GROUP, self.size // 4) and self.running:
+                return
+            group = list(itertools.islice(self.prompts, min(_GROUP, room)))
+            self._has_more = bool(group)
+            self._submit(self.door.admit(group, self._notify))
+
+    def _submit(self, admitted: list[RequestT]) -> None:
+        good: list[RequestT] = []
+        for request in admitted:
+            request.position = next(self._positions)
+            if request.is_finished:  # refused at the door
+                self._done[request.position] = request
+            else:
+                self.running[request.request_id] = request
+                good.append(request)
+        if good:
+            self.transport.submit(good)
+
+    def _notify(self, request: RequestT) -> None:
+        if request.is_finished or request.error is not None:
+            self._notify_owner(request)
+
+    def finish(self, request: RequestT) -> None:
+        del self.running[request.request_id]
+        if request.error is None:
+            self._done[request.position] = request
+        elif self._error is None:
+            self._error = same_error(request.error)
+
+    def ready(self) -> Iterator[tuple[int, RequestOutput]]:
+        """Positions in the input and outputs that may be handed on now."""
+        if not self.ordered:
+            while self._done:
+                position = next(iter(self._done))
+                yield position, self._done.pop(position).take()
+        while self._following in self._done:
+            yield self._following, self._done.pop(self._following).take()
+            self._following += 1
+        if self._error is not None:
+            raise self._error
+
+    def abandon(self) -> None:
+        self.transport.abort(self.running.values())
+
+
+def adapter_folder(name: str, path: str | os.PathLike[str]) -> str:
+    """The folder's absolute path; raises if the name is no text or the folder doesn't exist."""
+    if not isinstance(name, str) or not name:
+        raise AdapterError(f"An adapter's name must be text, and {name!r} is not.", "files")
+    folder = Path(os.path.expanduser(path)).absolute()
+    if not os.path.isdir(folder):
+        raise ModelNotFoundError(f"There is no adapter at {folder}: it must be a folder that PEFT saved.")
+    return str(folder)

@@ -1,16 +1,19 @@
-"""A thread pool for one kind of work, in which clients take turns.
+"""Thread pools in which clients take turns, those of one model, and a queue from threads to an event loop.
 
-The next job is of the client whose last one began longest ago, and no client holds all threads. A job that can't begin
-in time is refused with `BusyError`.
+A pool is for one kind of work, and a model has one for each: a worker, tokenizer or template that is slow delays the
+same work of its own model alone. The next job is of the client whose last one began longest ago, and no client holds
+all threads. A job that can't begin in time is refused with `BusyError`.
 """
 
 import asyncio
+import math
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
-from typing import Any, NamedTuple, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from ...protocol.errors import BusyError, ClosedError
 
@@ -28,6 +31,8 @@ class _Job(NamedTuple):
 
 
 class Threads:
+    """A pool for one kind of work."""
+
     def __init__(self, jobs: str, count: int, *, most_waiting: int = 4096, patience: float = 30.0) -> None:
         self.jobs = jobs  # in the plural, as a client is told of them
         self.count = count
@@ -154,3 +159,52 @@ def _do(job: _Job) -> None:
 async def in_own_thread(work: Callable[..., Result], *arguments: Any) -> Result:
     """Run something that happens once, such as closing, in a thread of its own."""
     return await Threads("Ends", 1).run(work, *arguments)
+
+
+Item = TypeVar("Item")
+
+
+class LoopQueue(Generic[Item]):
+    """Items from other threads: `take` is called in the loop, in their order, once for all that come together."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, take: Callable[[Item], object]) -> None:
+        self._loop = loop
+        self._take = take
+        self._items: deque[Item] = deque()
+        self._is_called = False
+
+    def put(self, item: Item) -> None:
+        """From any thread; without effect once the loop has ended."""
+        self._items.append(item)
+        if not self._is_called:
+            self._is_called = True
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._take_all)
+
+    def _take_all(self) -> None:
+        self._is_called = False  # before looking, so that what is put from now on calls again
+        while self._items:
+            self._take(self._items.popleft())
+
+
+def request_template_threads() -> Threads:
+    """For templates that come with requests. Several, so that one without end doesn't block the others."""
+    return Threads("Chat templates", 8)
+
+
+@dataclass(slots=True)
+class ModelThreads:
+    """The pools of one model."""
+
+    templates: Threads = field(default_factory=lambda: Threads("Conversations", 2))
+    texts: Threads = field(default_factory=lambda: Threads("Texts", 2, most_waiting=2**16))  # cut into tokens
+    # Long answers are formatted here; a computed answer is never refused, so it waits without limit.
+    answers: Threads = field(default_factory=lambda: Threads("Answers", 2, patience=math.inf))
+    adapters: Threads = field(default_factory=lambda: Threads("Questions about adapters", 2, most_waiting=64))
+    # Of clients. The daemon has one for all of its models.
+    request_templates: Threads = field(default_factory=request_template_threads)
+
+    def close(self) -> None:
+        """Close the model's own threads; their waiting jobs fail."""
+        for threads in (self.templates, self.texts, self.answers, self.adapters):
+            threads.close()

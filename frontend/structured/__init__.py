@@ -1,6 +1,7 @@
 """Structured outputs: turns the formats that users may give into what the engine compiles.
 
-`shape.py` has a row for each format; `schemas/` simplifies JSON schemas, `ebnf.py` and `tags.py` write Lark.
+Begin with `shape.py`, which has a row for each format; `schemas/` simplifies JSON schemas, `ebnf.py` and `tags.py`
+write Lark.
 """
 
 from .shape import grammar_of

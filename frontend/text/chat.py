@@ -18,15 +18,19 @@ from jinja2 import nodes
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from ...protocol.errors import ConfigError, RequestError
+from ...protocol.fields.suggestion import suggestion
 from ...protocol.files.model_file import read_model_text
 from ..requests.content_parts import Parts, goes_through_parts
 from ..requests.conversation_checks import REASONING, check_conversation
 from ..requests.plain_types import plain
 from ..requests.prompts import check_tools
 from ..requests.tool_schemas import tool_schema
-from .roles import check_roles, with_hint
 
 Message = Mapping[str, Any]
+Chat = Sequence[Message]
+KNOWN_ROLES = ("system", "developer", "user", "assistant", "tool", "function")
+# In the place of what a message of another role says: letters that no filter changes but for their case.
+_ROLE_MARK = "penstockroleprobe"
 # The template's own names, which further arguments must not replace.
 _RESERVED = ("messages", "tools", "documents", "add_generation_prompt")
 # Where the text to continue ends; rendered, looked up and cut off again.
@@ -225,3 +229,39 @@ def _new_environment() -> ImmutableSandboxedEnvironment:
 
 
 _environment = _new_environment()
+
+
+# --- roles -----------------------------------------------------------------------------------------------------------
+
+
+def check_roles(chat: Chat, render: Callable[[Chat], str]) -> None:
+    """Raises `RequestError` for a role whose messages the template leaves out, as most would with one they don't know.
+
+    The usual roles pass; for any other it is tried whether the template renders what such a message says.
+    """
+    unusual = list(dict.fromkeys(message["role"] for message in chat if message["role"] not in KNOWN_ROLES))
+    if not unusual:
+        return
+    marks = {role: f"{_ROLE_MARK}{number}x" for number, role in enumerate(unusual)}
+    try:
+        text = render([_marked(message, marks.get(message["role"])) for message in chat]).casefold()
+    except RequestError:  # it reads what such a message says, in a form that no mark has
+        return
+    for role, mark in marks.items():
+        if mark not in text:
+            sentence = f"The chat template knows no role {role[:64]!r}: what such a message says would be left out."
+            raise RequestError(sentence + suggestion(role, KNOWN_ROLES))
+
+
+def with_hint(refusal: str, chat: Chat) -> str:
+    """Add the role that was probably meant to a template's own refusal."""
+    unusual = (message["role"] for message in chat if message["role"] not in KNOWN_ROLES)
+    hint = next(filter(None, (suggestion(role, KNOWN_ROLES) for role in unusual)), "")
+    return refusal + ("." if hint and not refusal.endswith((".", "!", "?")) else "") + hint
+
+
+def _marked(message: Mapping[str, Any], mark: str | None) -> Mapping[str, Any]:
+    if mark is None:
+        return message
+    content = message["content"]
+    return {**message, "content": Parts([{"type": "text", "text": mark}]) if isinstance(content, list) else mark}

@@ -14,14 +14,14 @@ stream has given out.)
 import codecs
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
 
 import tokenizers
 
-from ...protocol.errors import RequestError
+from ...protocol.errors import PenstockError, RequestError
 from .byte_level import BYTE_OF_CHARACTER
-from .panics import panics_as
 
 _REPLACEMENT = "\ufffd"
 # A character has four bytes at most; more tokens than this without an end of one are broken text, and shown so.
@@ -280,3 +280,17 @@ class WindowDecoder:
 
     def _text(self, token_ids: Sequence[int]) -> str:
         return self._decoding.backend.decode(token_ids, skip_special_tokens=False)
+
+
+_PANIC = "PanicException"  # its module cannot be imported
+
+
+@contextmanager
+def panics_as(kind: type[PenstockError], what: str) -> Iterator[None]:
+    """`what` could not be done; the library's own words follow."""
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ != _PANIC:
+            raise
+        raise kind(f"{what}: the tokenizers library failed ({error}).") from None

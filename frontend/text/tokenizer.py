@@ -1,33 +1,26 @@
 """`Tokenizer`: text to token ids and back, special tokens, and the model's chat template.
 
-Reads `tokenizer.json` with the `tokenizers` library, and the JSON files beside it for what that file doesn't say: which
-tokens are special and what they are for, templates, and every token that ends an answer.
+`tokenizer_files.py` reads what stands in `tokenizer.json` and the files beside it, with the `tokenizers` library.
 
 Text comes back as the tokens spell it: a stream can't take a space back, so no `clean_up_tokenization_spaces`. Never
 imports transformers.
 """
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from operator import index
 from pathlib import Path
 from typing import Any
 
-import tokenizers
-
-from ...protocol.errors import ConfigError, ModelNotFoundError, RequestError
-from ...protocol.fields.rules import shown
-from ...protocol.files.model_file import read_model_file, read_model_settings, read_model_text, values_of
+from ...protocol.errors import ConfigError, RequestError
+from ...protocol.files.model_file import read_model_settings, values_of
 from ..models.model_files import find_tokenizer
-from .argument_checks import check_flag, check_text, check_texts, token_ids_only, well_formed
+from ..requests.plain_types import well_formed
 from .end_tokens import listed
-from .incremental import Decoding
-from .panics import panics_as
+from .incremental import Decoding, panics_as
+from .tokenizer_files import add_missing_tokens, named_tokens, read_backend, read_chat_template
 from .vocabulary import attach_segmenter
-
-_NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
-_FURTHER_TOKENS = ("additional_special_tokens", "extra_special_tokens")
-_TOKEN_OPTIONS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 
 class Tokenizer:
@@ -39,12 +32,12 @@ class Tokenizer:
         model_folder = Path(model_folder or folder)
         settings = read_model_settings(folder / "special_tokens_map.json")
         settings |= read_model_settings(folder / "tokenizer_config.json")
-        self.backend = _backend(folder)
+        self.backend = read_backend(folder)
         with values_of(folder / "tokenizer_config.json"):
             attach_segmenter(self.backend, folder, settings)
-            _add_missing_tokens(self.backend, settings)
-            self.special_tokens = {name: _content(settings[name]) for name in _NAMED_TOKENS if settings.get(name)}
-            self.chat_template = _chat_template(folder, settings)
+            add_missing_tokens(self.backend, settings)
+            self.special_tokens = named_tokens(settings)
+            self.chat_template = read_chat_template(folder, settings)
         with panics_as(ConfigError, f"{folder / 'tokenizer.json'} can't be used"):
             self.decoding = Decoding(self.backend)
             first = self.backend.encode("").ids[:1]
@@ -95,7 +88,7 @@ class Tokenizer:
         return own if own is not None else next(iter(self.eos_token_ids), None)
 
     def token_to_id(self, token: str) -> int | None:
-        check_text("token", token)
+        _check_text("token", token)
         return self.backend.token_to_id(well_formed(token))
 
     def _named_id(self, name: str) -> int | None:
@@ -126,8 +119,8 @@ class Tokenizer:
 
     def encode_batch(self, texts: Sequence[str], add_special_tokens: bool = True) -> list[list[int]]:
         """Many texts at once, on as many threads as the process may use."""
-        check_texts(texts)
-        check_flag("add_special_tokens", add_special_tokens)
+        _check_texts(texts)
+        _check_flag("add_special_tokens", add_special_tokens)
         with panics_as(RequestError, "The text can't be tokenized"):
             try:
                 encodings = self.backend.encode_batch_fast(texts, add_special_tokens=add_special_tokens)
@@ -152,7 +145,7 @@ class Tokenizer:
         skip_special_tokens: bool = True,
         spaces_between_special_tokens: bool = True,
     ) -> str:
-        with token_ids_only(), panics_as(RequestError, "The tokens have no text"):
+        with _token_ids_only(), panics_as(RequestError, "The tokens have no text"):
             ids = [ids] if isinstance(ids, int) else list(map(index, ids))
             if spaces_between_special_tokens:
                 return self.decoding.text(ids, skip_special_tokens=skip_special_tokens)
@@ -163,7 +156,7 @@ class Tokenizer:
 
     def decode_token(self, token_id: int) -> str:
         """One token by itself, with its space and special ones shown; a part of a character is U+FFFD."""
-        with token_ids_only():
+        with _token_ids_only():
             return self.decoding.token(index(token_id))
 
     # --- conversations -------------------------------------------------------------------------------------------
@@ -206,7 +199,7 @@ class Tokenizer:
 
         named = self.chat_template if isinstance(self.chat_template, dict) else {"default": self.chat_template}
         if chosen is not None:
-            check_text("chat_template", chosen)
+            _check_text("chat_template", chosen)
             return named.get(chosen) or template_text(chosen)
         own = (named.get("tool_use") if has_tools else None) or named.get("default")
         if own is not None:
@@ -219,84 +212,34 @@ class Tokenizer:
         )
 
 
-# --- files -----------------------------------------------------------------------------------------------------------
+# --- arguments -------------------------------------------------------------------------------------------------------
 
 
-def _backend(folder: Path) -> tokenizers.Tokenizer:
-    path = folder / "tokenizer.json"
+@contextmanager
+def _token_ids_only() -> Iterator[None]:
+    """Around calls that take ids: turns their failure on other values into a sentence."""
     try:
-        content = read_model_file(path)
-    except FileNotFoundError:
-        raise ModelNotFoundError(f"There is no tokenizer.json in {folder}.") from None
-    try:
-        with panics_as(ConfigError, "its reader ended"):
-            backend = tokenizers.Tokenizer.from_buffer(content)
-    except Exception as error:  # the library raises bare Exceptions
-        raise ConfigError(f"{path} can't be read by tokenizers {tokenizers.__version__}: {error}") from error
-    backend.no_truncation()
-    backend.no_padding()
-    return backend
+        yield
+    except (TypeError, OverflowError) as error:
+        raise RequestError("Token ids must be whole numbers from 0 on, such as encode() returns.") from error
 
 
-def _content(token: Any) -> str:
-    """A token's text, from text or either of the forms in which an AddedToken is written."""
-    return _text(token["content"] if isinstance(token, dict) else token)
+def _check_texts(texts: Any) -> None:
+    if not isinstance(texts, (list, tuple)):
+        raise RequestError(f"texts must be a list of str, not {_type(texts)}.")
+    for text in texts:
+        _check_text("text", text)
 
 
-def _add_missing_tokens(backend: tokenizers.Tokenizer, settings: dict[str, Any]) -> None:
-    """Tokens that only the settings know, in the order of transformers: by id, then special ones.
-
-    A token that is named and listed has the options of the list; adding it again would take them away.
-    """
-    listed = settings.get("added_tokens_decoder") or {}
-    backend.add_tokens([_added_token(listed[token_id]) for token_id in sorted(listed, key=int)])
-    options = {_content(token): token for token in listed.values()}
-    named = [settings[name] for name in _NAMED_TOKENS if settings.get(name)]
-    backend.add_tokens([_added_token(options.get(_content(token), token), special=True) for token in named])
-    known = {token.content for token in backend.get_added_tokens_decoder().values()}
-    for name in _FURTHER_TOKENS:
-        group = settings.get(name) or []
-        further = group.values() if isinstance(group, dict) else group
-        backend.add_tokens([_added_token(token, special=True) for token in further if _content(token) not in known])
+def _check_text(name: str, text: Any) -> None:
+    if not isinstance(text, str):
+        raise RequestError(f"{name} must be a str, not {_type(text)}.")
 
 
-def _added_token(token: Any, *, special: bool | None = None) -> tokenizers.AddedToken:
-    options = {name: token[name] for name in _TOKEN_OPTIONS if name in token} if isinstance(token, dict) else {}
-    if special is not None:
-        options["special"] = special
-    return tokenizers.AddedToken(_content(token), **options)
+def _check_flag(name: str, value: Any) -> None:
+    if not isinstance(value, bool):
+        raise RequestError(f"{name} must be True or False, not {_type(value)}.")
 
 
-def _chat_template(folder: Path, settings: dict[str, Any]) -> str | dict[str, str] | None:
-    """One template, or several by name. Files of their own count before the settings."""
-    files = {path.stem: path for path in sorted((folder / "additional_chat_templates").glob("*.jinja"))}
-    if (folder / "chat_template.jinja").exists():
-        files["default"] = folder / "chat_template.jinja"
-    if files:
-        templates = {name: read_model_text(path) for name, path in files.items()}
-        return templates["default"] if templates.keys() == {"default"} else templates
-    found = settings.get("chat_template") or read_model_settings(folder / "chat_template.json").get("chat_template")
-    if isinstance(found, list):
-        return {_text(named["name"]): _text(named["template"]) for named in found}
-    return None if found is None else _text(found)
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"where a text belongs it has {shown(value)}")
-    return value
-
-
-def chat_templates(folder: Path) -> str:
-    """All that a model's templates say, one after the other, without reading its vocabulary."""
-    with values_of(folder / "tokenizer_config.json"):
-        found = _chat_template(folder, read_model_settings(folder / "tokenizer_config.json"))
-    return "\n".join(found.values()) if isinstance(found, dict) else found or ""
-
-
-def special_tokens(folder: Path) -> str:
-    """The names of all special tokens, a line each."""
-    added = read_model_settings(folder / "tokenizer.json").get("added_tokens") or []
-    settings = read_model_settings(folder / "tokenizer_config.json").get("added_tokens_decoder") or {}
-    with values_of(folder / "tokenizer_config.json"):
-        return "\n".join(token["content"] for token in (*added, *settings.values()))
+def _type(value: Any) -> str:
+    return type(value).__name__

@@ -56,7 +56,7 @@ class Drive:
         kv, ranks, trace = model.kv_memory(num_blocks, _BLOCK_SIZE), Parallel(), Trace(None, "bench")
         fast = model.fast_decode(kv, table, ranks, trace)
         ways = dict(fast_decode=fast, batch=model.backend.batch, sample=model.sample)
-        self.runner = Runner(model, kv, table, ranks, trace=trace, **ways)
+        self.runner = Runner(model.forward_pass, kv, table, ranks, trace=trace, **ways)
         self.scheduler = Scheduler(
             Limits(
                 num_blocks=num_blocks,

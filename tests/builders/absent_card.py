@@ -58,9 +58,9 @@ class Card:
         for op in OPS.values():
             if "triton" in op.versions:
                 op._chosen["cpu"] = op.versions["triton"]
-        from penstock.worker.backends.triton import capture
+        from penstock.worker.backends.triton import cuda_graph
 
-        capture._called_again = _run_and_called_again
+        cuda_graph._called_again = _run_and_called_again
         # From here on: what is compiled into kernels has been read.
         kernels.lack, kernels.is_interpreted = lambda: "", lambda: True
 

@@ -102,10 +102,10 @@ def started(card: Card, folder: Path, form: str) -> Any:
 
 def ready(model: Any) -> Any:
     """A runner with memory for shorter requests than were hoped for, whose steps are captured."""
-    from penstock.worker.backends.triton.captures import Captures
+    from penstock.worker.backends.triton.graph_capture import GraphCapture
 
     runner = slotted_runner(model, num_blocks=2001, max_model_len=LONGEST - 99, num_slots=ROWS)
-    Captures(model, runner.table, runner.kv, runner.ranks).all(1 << 30, lambda number, total: None)
+    GraphCapture(model, runner.table, runner.kv, runner.ranks).capture_all(1 << 30, lambda number, total: None)
     return runner
 
 

@@ -66,7 +66,7 @@ class HandDriven:
             ),
         )
         # A copy: the next step may write its own in the same place.
-        return self.model.logits(self.model.forward(batch), batch.logit_rows).clone()
+        return self.model.forward_pass.logits(self.model.forward_pass.forward(batch), batch.logit_rows).clone()
 
     def greedy(self, rows: list[int], count: int, budget: int = 10_000) -> list[Tensor]:
         """Extend each row by `count` greedy tokens, prompts in chunks within the budget; logits of every choice."""

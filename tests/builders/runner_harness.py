@@ -35,6 +35,12 @@ from penstock.worker.steps.runner import Runner
 from penstock.worker.steps.slots import SlotTable
 
 
+class SlottedRunner(Runner):
+    """A runner over its own small KV memory, which knows its model."""
+
+    model: Model
+
+
 def slotted_runner(
     model: Model,
     *,
@@ -44,7 +50,7 @@ def slotted_runner(
     num_slots: int = 16,
     num_cells: int = 0,
     device: str = "cpu",
-) -> Runner:
+) -> SlottedRunner:
     kv = model.kv_memory(num_blocks, block_size)
     table = SlotTable(
         num_slots,
@@ -57,8 +63,8 @@ def slotted_runner(
     )
     ranks, trace = Parallel(), Trace(None, "test")
     fast, cells = model.fast_decode(kv, table, ranks, trace), second_tier(kv, num_cells)
-    return Runner(
-        model,
+    runner = SlottedRunner(
+        model.forward_pass,
         kv,
         table,
         ranks,
@@ -68,6 +74,8 @@ def slotted_runner(
         batch=model.backend.batch,
         sample=model.sample,
     )
+    runner.model = model
+    return runner
 
 
 def prompt(request_id: int, token_ids: Sequence[int], seed: int = 0, **params) -> Prompt:
@@ -119,7 +127,7 @@ class TinyEngine:
                 num_blocks=table.num_blocks,
                 block_size=table.block_size,
                 max_model_len=table.max_model_len,
-                stretches=runner.model.stretches,
+                stretches=runner.model.stretches if isinstance(runner, SlottedRunner) else (),
                 num_cpu_blocks=0 if runner.second_tier is None else runner.second_tier.num_cells,
                 **{**settled, **options},
             ),

@@ -6,6 +6,7 @@ import itertools
 import pytest
 
 from penstock import AsyncLLM, BeamSearchParams, ConfigError, RequestError, SamplingParams
+from penstock.frontend.session.attached.request import AttachedRequest
 
 GREEDY = SamplingParams(temperature=0, max_tokens=24)
 TALK = [{"role": "user", "content": "What is 12 + 7?"}]
@@ -166,8 +167,8 @@ def test_ctrl_c_carries_what_has_finished(daemon, monkeypatch):
     with daemon.attach() as llm:
         outputs = llm.generate_iter(["a", "b"], GREEDY)
         next(outputs)
-        take = llm._session.take
-        monkeypatch.setattr(llm._session, "take", lambda request: interrupted(take, request))
+        take = AttachedRequest.take
+        monkeypatch.setattr(AttachedRequest, "take", lambda request: interrupted(take, request))
         with pytest.raises(KeyboardInterrupt) as stopped:
             llm.generate(["Hello", "Hello", "Hello"], GREEDY, use_tqdm=False)
     assert len(stopped.value.results) <= 2

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from penstock.frontend.commands.repl import model as model_file
-from penstock.frontend.commands.repl.chat_state import ChatState
 from penstock.frontend.commands.repl.conversation import AnswerDelta
-from penstock.frontend.commands.repl.model import ChatModel
+from penstock.frontend.commands.repl.model import ChatModel, ChatState
 from penstock.frontend.commands.repl.parameters import PARAMETERS
 from penstock.frontend.commands.repl.slash import COMMANDS, completions, run_command
 from penstock.protocol.errors import ConfigError, PenstockError

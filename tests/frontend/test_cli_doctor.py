@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.frontend import cli
+from penstock.frontend import cli, machine
 from penstock.frontend.commands import doctor
-from penstock.frontend.commands.shared import machine
-from penstock.frontend.commands.shared.survey import ask_survey
+from penstock.frontend.machine import ask_survey
 from penstock.protocol.errors import EngineDeadError
 from penstock.protocol.survey import GpuSurvey, NativeSurvey, Survey, TorchSurvey
 

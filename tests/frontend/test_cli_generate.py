@@ -62,7 +62,7 @@ class Session:
 
     config = SimpleNamespace(chat_template=None, seed=0)
 
-    def rendered(self, conversations, **options):
+    def render_batch(self, conversations, **options):
         return [[message["role"] for message in messages] for messages in conversations]
 
 

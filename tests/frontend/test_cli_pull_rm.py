@@ -19,7 +19,7 @@ from builders.tiny_model import tiny_model
 from builders.watching import wait_until
 
 from penstock.frontend import cli
-from penstock.frontend.commands.shared.survey import ask_survey
+from penstock.frontend.machine import ask_survey
 from penstock.frontend.text import convert_tokenizer
 from penstock.protocol.files.cache_folder import cache_folder
 from penstock.protocol.files.own_folder import own_folder

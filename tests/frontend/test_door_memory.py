@@ -38,4 +38,4 @@ def test_nothing_is_kept_of_requests_of_many_clients(kind):
 def test_what_is_wrong_with_shared_parameters_is_told_to_each():
     door, wrong = door_of_pocket(), SamplingParams(stop_token_ids=[10**6])
     pending = door.admit(list(door.parse(["a", "b", "c"], wrong)), lambda request: None)
-    assert all("not in the vocabulary" in one.take(str).error_msg for one in pending)
+    assert all("not in the vocabulary" in one.take().error_msg for one in pending)

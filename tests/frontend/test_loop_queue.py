@@ -3,7 +3,7 @@
 import asyncio
 import threading
 
-from penstock.frontend.session.loop_queue import LoopQueue
+from penstock.frontend.session.threads import LoopQueue
 
 
 def test_what_comes_at_once_is_taken_by_one_call_in_its_order():

@@ -9,8 +9,8 @@ from builders.tokenizer_kinds import KINDS, write_tokenizer
 from huggingface_hub import constants
 
 from penstock.frontend.models import model_files
-from penstock.frontend.models.known_models import nearest_model
 from penstock.frontend.models.model_files import BUNDLED, find_model, find_tokenizer
+from penstock.frontend.models.model_names import nearest_model
 from penstock.frontend.text import convert_tokenizer
 from penstock.frontend.text.tokenizer import Tokenizer
 from penstock.protocol.errors import ConfigError, ModelNotFoundError

@@ -9,7 +9,8 @@ import pytest
 from builders.sentencepiece_models import NORMAL, written
 
 from penstock.frontend.models.model_files import find_model
-from penstock.frontend.text.tokenizer import Tokenizer, chat_templates, special_tokens
+from penstock.frontend.text.tokenizer import Tokenizer
+from penstock.frontend.text.tokenizer_files import chat_templates, special_tokens
 from penstock.frontend.text.vocabulary import write_tokenizer
 from penstock.protocol.errors import ConfigError
 

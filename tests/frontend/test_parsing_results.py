@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from penstock.frontend.requests.door import Door
 from penstock.frontend.requests.pending_request import PendingRequest
-from penstock.frontend.requests.prompts import Rendered
+from penstock.frontend.requests.prompts import RenderedPrompt
 from penstock.frontend.text.chat import render
 from penstock.frontend.text.incremental import Decoding
 from penstock.frontend.text.tokenizer import Tokenizer
@@ -46,7 +46,7 @@ def admit(tokenizer):
 def answered(request: PendingRequest, text: str, sample: int = 0, **end) -> CompletionOutput:
     """The result of a request that got this answer."""
     request.add(delta(request, text, sample, **{"finish_reason": "stop", **end}))
-    return request.take(str).outputs[sample]
+    return request.take().outputs[sample]
 
 
 def delta(request: PendingRequest, text: str, sample: int = 0, finish_reason=None, stop_reason=None) -> Delta:
@@ -54,7 +54,7 @@ def delta(request: PendingRequest, text: str, sample: int = 0, finish_reason=Non
 
 
 def test_thought_answer_and_calls_come_apart(admit):
-    answer = answered(admit(Rendered("Weather?"), **BOTH), ANSWER)
+    answer = answered(admit(RenderedPrompt("Weather?"), **BOTH), ANSWER)
     assert (answer.reasoning_content, answer.text) == ("Two cities.", "Let me look.")
     assert [call.function.name for call in answer.tool_calls] == ["weather", "weather"]
     assert [json.loads(call.function.arguments) for call in answer.tool_calls] == [{"city": "Paris"}, {"city": "北京"}]
@@ -63,13 +63,13 @@ def test_thought_answer_and_calls_come_apart(admit):
 
 
 def test_without_the_options_the_text_is_as_it_came(admit):
-    answer = answered(admit(Rendered("Weather?")), ANSWER)
+    answer = answered(admit(RenderedPrompt("Weather?")), ANSWER)
     assert (answer.text, answer.reasoning_content, answer.tool_calls) == (ANSWER, None, None)
     assert answer.finish_reason == "stop"
 
 
 def test_what_does_not_occur_is_none(admit):
-    answer = answered(admit(Rendered("Hello"), **BOTH), "Hi.")
+    answer = answered(admit(RenderedPrompt("Hello"), **BOTH), "Hi.")
     assert (answer.text, answer.finish_reason) == ("Hi.", "stop")
     assert (answer.reasoning_content, answer.tool_calls) == (None, None)
 
@@ -77,13 +77,13 @@ def test_what_does_not_occur_is_none(admit):
 @pytest.mark.parametrize(
     ("prompt", "text", "end", "finish_reason"),
     [
-        (Rendered("x"), ANSWER, {}, "tool_calls"),
-        (Rendered("x"), ANSWER, {"stop_reason": 7}, "tool_calls"),
-        (Rendered("x"), ANSWER, {"stop_reason": "</tool_call>"}, "stop"),
-        (Rendered("x"), ANSWER, {"finish_reason": "length"}, "length"),
-        (Rendered("x"), ANSWER, {"finish_reason": "abort"}, "abort"),
-        (Rendered("x"), ANSWER[:-17], {}, "stop"),
-        (Rendered("x"), "<tool_call>no</tool_call>", {}, "stop"),
+        (RenderedPrompt("x"), ANSWER, {}, "tool_calls"),
+        (RenderedPrompt("x"), ANSWER, {"stop_reason": 7}, "tool_calls"),
+        (RenderedPrompt("x"), ANSWER, {"stop_reason": "</tool_call>"}, "stop"),
+        (RenderedPrompt("x"), ANSWER, {"finish_reason": "length"}, "length"),
+        (RenderedPrompt("x"), ANSWER, {"finish_reason": "abort"}, "abort"),
+        (RenderedPrompt("x"), ANSWER[:-17], {}, "stop"),
+        (RenderedPrompt("x"), "<tool_call>no</tool_call>", {}, "stop"),
         ("x", ANSWER, {}, "stop"),
     ],
 )
@@ -97,20 +97,20 @@ def test_tool_calls_is_the_reason_where_a_chat_ended_by_itself_with_whole_calls(
 def test_a_thought_that_the_prompt_has_begun_is_one(admit, tokenizer, form):
     text = "assistant\n<think>\n"
     ids = tokenizer.encode(text, add_special_tokens=False)
-    prompt = {"chat": Rendered(text), "text": text, "ids": {"prompt_token_ids": ids}}[form]
+    prompt = {"chat": RenderedPrompt(text), "text": text, "ids": {"prompt_token_ids": ids}}[form]
     answer = answered(admit(prompt, reasoning_parser="qwen3"), "Hm.\n</think>\n\nYes.")
     assert (answer.reasoning_content, answer.text) == ("Hm.", "Yes.")
 
 
 def test_samples_are_read_each_for_itself(admit):
-    request = admit(Rendered("x"), n=2, **BOTH)
+    request = admit(RenderedPrompt("x"), n=2, **BOTH)
     request.add(delta(request, "<think>One", 0))
     request.add(delta(request, "Two", 1))
-    first = request.take(str).outputs
+    first = request.take().outputs
     assert [(answer.reasoning_content, answer.text) for answer in first] == [("One", ""), (None, "Two")]
     request.add(delta(request, "</think>1", 0, "stop"))
     request.add(delta(request, "</think>2", 1, "stop"))
-    second = request.take(str).outputs
+    second = request.take().outputs
     assert [(answer.reasoning_content, answer.text) for answer in second] == [(None, "1"), (None, "</think>2")]
 
 
@@ -118,23 +118,23 @@ def test_samples_are_read_each_for_itself(admit):
 def test_whenever_a_stream_is_read_its_deltas_add_up_to_the_batch_result(tokenizer, lengths, reads):
     def request() -> PendingRequest:
         door = Door(EngineConfig.from_options("m", **BOTH), tokenizer, PLAN, SamplingParams(seed=3))
-        return door.admit(list(door.parse([Rendered("x")], None)), lambda request: None)[0]
+        return door.admit(list(door.parse([RenderedPrompt("x")], None)), lambda request: None)[0]
 
     stream, rest, outputs = request(), ANSWER, []
     for length, is_read in zip(lengths, reads):
         stream.add(delta(stream, rest[:length]))
         rest = rest[length:]
         if is_read:
-            outputs.append(stream.take(str))
+            outputs.append(stream.take())
     stream.add(delta(stream, rest, 0, "stop"))
-    outputs.append(stream.take(str))
+    outputs.append(stream.take())
     assert joined(outputs) == joined([batch := taken(request())])
     assert all(call.id and call.function.name for call in batch.outputs.tool_calls)
 
 
 def taken(request: PendingRequest) -> RequestOutput:
     request.add(delta(request, ANSWER, 0, "stop"))
-    return request.take(str)
+    return request.take()
 
 
 def joined(outputs: list[RequestOutput]) -> tuple:
@@ -154,7 +154,7 @@ def joined(outputs: list[RequestOutput]) -> tuple:
 
 def test_ids_of_calls_differ_but_repeat_with_the_request(admit):
     def ids(prompt: str, seed: int = 0, sample: int = 0) -> list[str]:
-        request = admit(Rendered(prompt), n=2, seed=seed, **BOTH)
+        request = admit(RenderedPrompt(prompt), n=2, seed=seed, **BOTH)
         return [call.id for call in answered(request, ANSWER, sample=sample).tool_calls]
 
     found = [*ids("x"), *ids("y"), *ids("x", seed=1), *ids("x", sample=1)]
@@ -163,7 +163,7 @@ def test_ids_of_calls_differ_but_repeat_with_the_request(admit):
 
 
 def test_a_call_can_be_put_back_into_the_conversation(admit):
-    answer = answered(admit(Rendered("x"), **BOTH), ANSWER)
+    answer = answered(admit(RenderedPrompt("x"), **BOTH), ANSWER)
     call = "{{ call.id }} {{ call.function.name }}{{ call.function.arguments }}"
     template = "{% for call in messages[0].tool_calls %}" + call + "\n{% endfor %}"
     message = {"role": "assistant", "content": answer.text, "tool_calls": answer.tool_calls}
@@ -189,22 +189,22 @@ def test_marks_come_through_though_they_are_special_tokens():
     [("Well?", False, True), ("<think>\n", True, True), ("<think>\n\n</think>\n\n", False, False)],
 )
 def test_a_prompt_says_whether_its_answer_begins_within_a_thought(admit, prompt, is_open, can_begin):
-    thought = admit(Rendered(prompt), reasoning_parser="qwen3").prompt.thought
+    thought = admit(RenderedPrompt(prompt), reasoning_parser="qwen3").prompt.thought
     assert (thought.is_open, bool(thought.openings)) == (is_open, can_begin)
-    always = admit(Rendered("Well?"), reasoning_parser="deepseek-r1").prompt.thought
+    always = admit(RenderedPrompt("Well?"), reasoning_parser="deepseek-r1").prompt.thought
     assert always.is_open
-    assert admit(Rendered(prompt)).prompt.thought is None
-    assert admit(Rendered(prompt), tool_parser="hermes").prompt.thought is None
+    assert admit(RenderedPrompt(prompt)).prompt.thought is None
+    assert admit(RenderedPrompt(prompt), tool_parser="hermes").prompt.thought is None
 
 
 def test_a_mark_that_is_a_token_has_one_spelling_and_any_other_all_that_are_usual(admit, tokenizer):
-    thought = admit(Rendered("x"), reasoning_parser="qwen3").prompt.thought
+    thought = admit(RenderedPrompt("x"), reasoning_parser="qwen3").prompt.thought
     assert thought.openings == [[tokenizer.token_to_id("<think>")]]
     for text in ("Hm.\n</think>\n\nYes", "Hm. </think>Yes", "</think>\nYes"):
         ids = tokenizer.encode(text, add_special_tokens=False)
         assert any(ids[at : at + len(end)] == end for end in thought.closings for at in range(len(ids))), text
     assert tokenizer.decode(thought.forced) == "\n</think>\n\n"
-    granite = admit(Rendered("x"), reasoning_parser="granite").prompt.thought
+    granite = admit(RenderedPrompt("x"), reasoning_parser="granite").prompt.thought
     assert tokenizer.decode(granite.forced) == "\n\nHere is my response:"
 
 
@@ -219,10 +219,10 @@ def test_a_plugins_reader_that_raises_fails_its_request_alone_and_hands_the_text
         'TOOL_CALLS = {"own": CallMarks((CallForm("<call>", reader, "</call>"),))}\n'
     )
     options = {"tool_parser": "own", "tool_parser_plugin": str(path)}
-    request = admit(Rendered("x"), **options)
+    request = admit(RenderedPrompt("x"), **options)
     request.add(delta(request, "<call>", 0))
-    assert request.take(str).error_msg == "The parser of this model's answers failed: KeyError: 'oh'"
+    assert request.take().error_msg == "The parser of this model's answers failed: KeyError: 'oh'"
     request.add(delta(request, "f</call>", 0, "stop"))
-    output = request.take(str)
+    output = request.take()
     assert (output.error_code, output.outputs.text, output.outputs.finish_reason) == (500, "f</call>", "error")
-    assert answered(admit(Rendered("y"), **options), "Hi.").text == "Hi."
+    assert answered(admit(RenderedPrompt("y"), **options), "Hi.").text == "Hi."

@@ -12,7 +12,8 @@ from penstock.protocol.parameters.sampling import SamplingParams
 
 
 def pending(n: int = 1) -> PendingRequest:
-    return PendingRequest(Prompt(7, column([1, 2, 3]), SamplingParams(n=n), 0, 100.0), "one", lambda request: None)
+    prompt = Prompt(7, column([1, 2, 3]), SamplingParams(n=n), 0, 100.0)
+    return PendingRequest(prompt, "one", lambda request: None, spelled)
 
 
 def delta(text: str, ids: list[int], sample: int = 0, **fields) -> Delta:
@@ -27,7 +28,7 @@ def test_what_nobody_has_read_is_merged_into_one_output():
     request = pending()
     request.add(delta("a", [4]))
     request.add(delta("b", [5, 6]))
-    output = request.take(spelled)
+    output = request.take()
     assert (output.outputs.text, output.outputs.token_ids, output.finished) == ("ab", [4, 5, 6], False)
     assert not request.is_fresh
 
@@ -38,9 +39,9 @@ def test_whenever_it_is_read_the_parts_add_up(reads):
     for number, is_read in enumerate(reads):
         request.add(delta(f"{number},", [number]))
         if is_read:
-            parts.append(request.take(spelled))
+            parts.append(request.take())
     request.add(delta("end", [99], finish_reason="length"))
-    parts.append(request.take(spelled))
+    parts.append(request.take())
     assert "".join(part.outputs.text for part in parts) == "".join(f"{number}," for number in range(len(reads))) + "end"
     assert [token for part in parts for token in part.outputs.token_ids] == [*range(len(reads)), 99]
     assert [part.finished for part in parts] == [False] * (len(parts) - 1) + [True]
@@ -51,7 +52,7 @@ def test_a_request_is_finished_when_its_last_sample_is():
     request.add(delta("x", [1], sample=1, finish_reason="stop", stop_reason=1))
     assert not request.is_finished
     request.add(delta("y", [2], sample=0, finish_reason="length"))
-    output = request.take(spelled)
+    output = request.take()
     assert output.finished
     assert [(answer.text, answer.finish_reason) for answer in output.outputs] == [("y", "length"), ("x", "stop")]
 
@@ -60,7 +61,7 @@ def test_times_become_durations_from_arrival():
     request = pending()
     timing = Timing(100.0, 101.0, 103.0, 110.0, forward_time=4.5, preemptions=1)
     request.add(delta("x", [1, 2], finish_reason="length", timing=timing))
-    metrics = request.take(spelled).metrics
+    metrics = request.take().metrics
     assert (metrics.arrival_time, metrics.inference_start_time) == (100.0, 101.0)
     assert (metrics.time_in_queue, metrics.first_token_time, metrics.model_execute_time) == (1.0, 3.0, 9.0)
     assert (metrics.model_forward_time, metrics.preemptions) == (4.5, 1)
@@ -72,7 +73,7 @@ def test_logprobs_are_spelled_and_the_chosen_token_stands_once():
     packed = array("f", [-0.5, -0.5, -2.0, -3.0, -0.25, -1.0]).tobytes()
     part = Logprobs(sequence_id(7, 0), False, 3, column([4, 4, 9, 8, 4, 9]), packed, column([1, 3]))
     request.add(delta("", [4, 8], finish_reason="length", logprobs=[part]))
-    answer = request.take(spelled).outputs[0]
+    answer = request.take().outputs[0]
     assert {token: (entry.rank, entry.decoded_token) for token, entry in answer.logprobs[0].items()} == {
         4: (1, "<4>"),
         9: (2, "<9>"),
@@ -84,7 +85,7 @@ def test_logprobs_are_spelled_and_the_chosen_token_stands_once():
 def test_a_refused_request_is_finished_with_its_sentence():
     request = pending()
     request.refuse(400, "too long")
-    output = request.take(spelled)
+    output = request.take()
     assert (output.error_code, output.error_msg, output.outputs.finish_reason) == (400, "too long", "error")
     assert output.finished
 

@@ -28,7 +28,7 @@ NO_USE = (
     "protocol/",
     "frontend/http/",
     "frontend/commands/",
-    "frontend/daemon/clients/agreement.py",
+    "frontend/daemon/settings.py",
     "worker/stand_in/",
 )
 # Other ways to write a field, into which they are folded when the struct is made, as a test below proves.
@@ -70,7 +70,7 @@ def test_every_field_is_read_by_the_code_that_it_is_for(struct, texts):
         (SamplingParams, "frontend/text/detokenizer.py", "skip_special_tokens", "params.skip_special_tokens"),
         (SamplingParams, "worker/sampler/parameters.py", "min_p", '"min_p"'),
         (EngineConfig, "worker/start/start.py", "lm_head_fp32", "config.lm_head_fp32"),
-        (EngineConfig, "frontend/parsing/chosen.py", "tool_call_parser", '"tool_call_parser"'),
+        (EngineConfig, "frontend/parsing/parser_choice.py", "tool_call_parser", '"tool_call_parser"'),
         (EngineConfig, "protocol/options/config.py", "max_num_seqs", "self.max_num_seqs"),
         (BeamSearchParams, "engine/decoding/beams.py", "length_penalty", "self.params.length_penalty"),
         (HttpOptions, "frontend/http/connections/connection.py", "idle_timeout", "self._options.idle_timeout"),

@@ -13,12 +13,11 @@ from hypothesis import strategies as st
 import penstock
 from penstock import BeamSearchParams, GuidedDecodingParams, RequestError, SamplingParams
 from penstock.frontend import cli
-from penstock.frontend.console import other_commands
 from penstock.frontend.http.answers.errors import ApiError
 from penstock.frontend.http.requests.decoding import decoded
 from penstock.frontend.http.schemas.chat import ChatRequest
 from penstock.frontend.http.schemas.responses import ResponsesRequest
-from penstock.frontend.text import roles
+from penstock.frontend.text import chat
 from penstock.protocol.errors import ConfigError
 from penstock.protocol.fields import other_names
 from penstock.protocol.fields.suggestion import nearest, suggestion
@@ -71,12 +70,12 @@ def test_a_name_of_another_engine_is_told_with_ours(kind, word, sentence):
 
 def test_each_name_of_another_engine_leads_to_one_that_is_there():
     kinds = (SamplingParams, BeamSearchParams, EngineConfig, ChatRequest, ResponsesRequest)
-    known = {name for kind in kinds for name in kind.__struct_fields__} | set(roles.KNOWN)
+    known = {name for kind in kinds for name in kind.__struct_fields__} | set(chat.KNOWN_ROLES)
     known.add("cuda")  # a value of `device`
     assert {name for names in other_names.NAMES.values() for name in names} <= known
-    written = [*other_names.NAMES, *other_names.ADVICE, *other_commands.ADVICE]
+    written = [*other_names.NAMES, *other_names.ADVICE, *cli.ADVICE]
     assert all(word == word.casefold().replace("-", "_") for word in written if word != "run-batch")
-    assert not set(other_commands.ADVICE) & set(cli.COMMANDS)
+    assert not set(cli.ADVICE) & set(cli.COMMANDS)
 
 
 @given(st.text(max_size=90), st.lists(st.text(max_size=20), max_size=5))

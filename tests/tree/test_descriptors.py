@@ -29,7 +29,7 @@ MANY_MORE = (
 from penstock import GuidedDecodingParams
 from penstock.frontend.text.template_process import render_request_template
 from penstock.frontend.text.template_input import TemplateInput
-from penstock.frontend.commands.shared.survey import ask_survey
+from penstock.frontend.machine import ask_survey
 from penstock.frontend.daemon.background import stop_daemon
 from penstock.protocol.attach import daemon_socket
 

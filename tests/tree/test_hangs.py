@@ -172,7 +172,7 @@ def test_who_is_asked_must_answer_this_very_question(model_folder):
         assert silent() == []
         llm.generate([[1, 2, 3]], ANSWER, use_tqdm=False)
         assert llm.stats().generated_tokens == 50, "and not the figures of the question that nobody waited for"
-        assert not client._asked
+        assert not client._stats
 
 
 # --- the whole matrix ------------------------------------------------------------------------------------------------
@@ -189,8 +189,8 @@ def stream(llm: LLM) -> Any:
 def beside(llm: LLM) -> Any:
     """From an event loop, over the same session."""
     face = object.__new__(AsyncLLM)
-    face._opened, face._start = Future(), Future()
-    face._opened.set_result(llm._session)
+    face._session_future, face._start = Future(), Future()
+    face._session_future.set_result(llm._session)
     face._start.set_result(None)
     return asyncio.run(face.generate([[1, 2, 3]], ENDLESS))
 

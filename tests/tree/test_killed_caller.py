@@ -90,13 +90,13 @@ print("ready", flush=True)
 _convert(Path(MODEL), Path(MODEL, "none"))
 """
 SURVEY = """
-from penstock.frontend.commands.shared.survey import ask_survey
+from penstock.frontend.machine import ask_survey
 
 print("ready", flush=True)
 ask_survey(with_torch=True)
 """
 PROGRAM = """
-from penstock.frontend.commands.shared.machine import _output
+from penstock.frontend.machine import _output
 
 print("ready", flush=True)
 _output(["sh", "-c", "sleep 600 & wait"])

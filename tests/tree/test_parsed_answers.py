@@ -107,8 +107,8 @@ def test_calls_are_looked_for_where_there_are_tools(unset, tools):
     params = SamplingParams(guided_regex=r'\{"name": "look", "arguments": \{\}\}', max_tokens=64, temperature=0)
     [text] = [output.outputs.text for output in unset.chat(MESSAGES, params, tools=tools, **closed)]
     assert text == '{"name": "look", "arguments": {}}'
-    request = next(iter(unset._session.door.parse(unset._session.rendered([MESSAGES], tools=tools), params)))
-    parsing = unset._session.parsings.of_request(is_chat=True, has_tools=bool(request.tools))
+    request = next(iter(unset._session.door.parse(unset._session.render_batch([MESSAGES], tools=tools), params)))
+    parsing = unset._session.parsings.of_chat(has_tools=bool(request.tools))
     assert (parsing.calls is not None) == (tools is not None)
 
 

@@ -69,11 +69,11 @@ class TableDecoder:
         return self.head(hidden[rows])
 
 
-def runner_on(runs: GraphedDecoder) -> Runner:
+def runner_on(decoder: GraphedDecoder) -> Runner:
     kv = DeviceKVCache.allocate(KVShape(1, 1, 16), 16, 16, "bf16", HOST)
     table = SlotTable(SPARE + 1, 16, 16, 16, VOCABULARY, HOST)
-    sample = GraphedSampler(runs, choose)
-    return Runner(runs, kv, table, Parallel(), trace=Trace(None, "test"), batch=DeviceBatch, sample=sample)
+    sample = GraphedSampler(decoder, choose)
+    return Runner(decoder, kv, table, Parallel(), trace=Trace(None, "test"), batch=DeviceBatch, sample=sample)
 
 
 def captured(sizes: tuple[int, ...] = (SIZE,)) -> GraphedDecoder:
@@ -151,23 +151,23 @@ def test_tokens_are_the_same_whether_their_choice_is_captured_or_launched(story)
     assert found == found_by(runner_on(captured(sizes=())), STORIES[story]), "and of other sizes"
 
 
-def kinds(runs: GraphedDecoder) -> set[SamplingKind]:
-    return {kind for graph in runs._graphs.values() for kind in graph.choices}
+def kinds(decoder: GraphedDecoder) -> set[SamplingKind]:
+    return {kind for graph in decoder._graphs.values() for kind in graph.choices}
 
 
 def test_steps_are_captured_by_what_their_rows_need():
-    runs = captured()
-    found = found_by(runner_on(runs), STORIES["masks of some, of one, of none"])
-    assert kinds(runs) == {SamplingKind(False, True), SamplingKind(False, False), SamplingKind(True, True)}
+    decoder = captured()
+    found = found_by(runner_on(decoder), STORIES["masks of some, of one, of none"])
+    assert kinds(decoder) == {SamplingKind(False, True), SamplingKind(False, False), SamplingKind(True, True)}
     masked = (found[1][0][0], found[1][0][2], found[2][0][0], found[4][0][0])
     assert all(token in ALLOWED for (token,) in masked)
 
 
 def test_a_step_with_adjusted_rows_is_launched_until_none_is_left():
-    runs = captured()
-    runner = runner_on(runs)
+    decoder = captured()
+    runner = runner_on(decoder)
     entered, *steps = STORIES["in company of adjusted rows"]
     found_by(runner, [entered, *steps[:2]])
-    assert kinds(runs) == set(), "row 2 is penalized, and row 3 may not end yet"
+    assert kinds(decoder) == set(), "row 2 is penalized, and row 3 may not end yet"
     runner.step(steps[2], no_mask)
-    assert kinds(runs) == {SamplingKind(False, False)}
+    assert kinds(decoder) == {SamplingKind(False, False)}

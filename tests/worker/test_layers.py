@@ -76,7 +76,7 @@ def test_no_rows_give_no_logits(tmp_path):
     model = load_model(tiny_model(tmp_path, "qwen2"))
     driven = HandDriven(model)
     driven.step([(driven.add(_prompt(3)), 3)])
-    assert model.logits(torch.empty(3, 112), torch.empty(0, dtype=torch.int64)).shape == (0, 307)
+    assert model.forward_pass.logits(torch.empty(3, 112), torch.empty(0, dtype=torch.int64)).shape == (0, 307)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -12,7 +12,7 @@ from penstock.protocol.errors import ConfigError, OutOfMemoryError
 from penstock.protocol.options.config import EngineConfig
 from penstock.worker.kv.host_memory import BackgroundTouch, fresh_zeros
 from penstock.worker.start.available_memory import Reservation, available_memory
-from penstock.worker.start.memory import Found, Size, memory_plan
+from penstock.worker.start.memory import MemoryProfile, Size, memory_plan
 
 MIB, GIB = 1 << 20, 1 << 30
 
@@ -30,7 +30,7 @@ def plan(
     **options,
 ):
     config = EngineConfig.from_options("m", **options)
-    found = Found(
+    found = MemoryProfile(
         device=device,
         device_name="",
         weight_bytes=weights,
@@ -44,7 +44,7 @@ def plan(
         kv_dtype="",
         adapter_bytes=adapters,
     )
-    return memory_plan(config, Size.settled(config, device.partition(":")[0]), found)
+    return memory_plan(config, Size.of(config, device.partition(":")[0]), found)
 
 
 def test_a_cpu_takes_what_all_sequences_need_and_no_more():

@@ -6,7 +6,7 @@ from builders.hand_driven import HandDriven
 from builders.quantized_model import FORMS, quantized_model
 
 from penstock.kernels.cpu.library import LibraryError, available_variants
-from penstock.worker.backends import choice
+from penstock.worker.models import load
 from penstock.worker.models.load import Model, load_model
 
 forms = pytest.mark.parametrize("form", FORMS, ids=str)
@@ -19,7 +19,7 @@ def logits_of(model: Model) -> torch.Tensor:
 
 @forms
 def test_with_torch_alone_it_gives_the_logits_of_its_twin(tmp_path, form, monkeypatch):
-    monkeypatch.setattr(choice, "load", _no_library)
+    monkeypatch.setattr(load, "load_library", _no_library)
     model, twin = (load_model(folder) for folder in quantized_model(tmp_path, form))
     assert model.report.leftovers == []
     assert torch.allclose(logits_of(model), logits_of(twin), atol=1e-5)

@@ -67,14 +67,14 @@ def test_keys_are_written_where_the_table_says(runner):
 
 def test_a_computed_prefix_is_not_computed_again(runner):
     assert step(runner, 0, [(0, 2, [7, 2])], new=[new(0, [1, 2, 3, 4, 5, 6], num_computed=4)]) == [[follower(6, 5)]]
-    assert runner.model.batch.positions.tolist() == [4, 5]
-    assert runner.model.batch.context_lengths == [6]
+    assert runner.forward_pass.batch.positions.tolist() == [4, 5]
+    assert runner.forward_pass.batch.context_lengths == [6]
 
 
 def test_a_freed_slot_is_taken_again_in_the_same_plan(runner):
     step(runner, 0, [(0, 5, [7, 2])], new=[new(0, [1, 2, 3, 4, 5])])
     assert step(runner, 1, [(0, 2, [9])], freed=column([0]), new=[new(0, [6, 7])]) == [[follower(7, 1)]]
-    assert runner.model.batch.block_tables.tolist() == [[9]]
+    assert runner.forward_pass.batch.block_tables.tolist() == [[9]]
 
 
 def test_forced_tokens_stand_in_the_history_as_if_sampled(runner):
@@ -82,14 +82,14 @@ def test_forced_tokens_stand_in_the_history_as_if_sampled(runner):
     forced = ForcedTokens(0, column([50, 51]))
     # The sampled token and the two forced ones are computed; what follows is sampled.
     assert step(runner, 1, [(0, 3, [1])], forced=[forced]) == [[follower(51, 4)]]
-    assert runner.model.batch.token_ids.tolist() == [follower(2, 1), 50, 51]
+    assert runner.forward_pass.batch.token_ids.tolist() == [follower(2, 1), 50, 51]
 
 
 def test_a_fork_goes_on_as_its_source_on_its_own_blocks(runner):
     step(runner, 0, [(0, 4, [3])], new=[new(0, [1, 2, 3, 4, 5])])
     fork = Fork(0, 4, 1, column([3, 8]))
     assert step(runner, 1, [(0, 1, [6]), (4, 1, [])], forks=[fork]) == [[follower(5, 4)]] * 2
-    assert runner.model.batch.block_tables.tolist() == [[3, 6], [3, 8]]
+    assert runner.forward_pass.batch.block_tables.tolist() == [[3, 6], [3, 8]]
     assert runner.table.parameters.wholes[4].tolist() == [0, 7, 1]  # top_k, seed, sample
 
 
@@ -121,7 +121,7 @@ def test_a_masked_row_waits_for_its_frame_and_takes_an_allowed_token(runner):
     asked = []
 
     def await_mask(number: int) -> MaskFrame:
-        asked.append((number, hasattr(runner.model, "batch")))
+        asked.append((number, hasattr(runner.forward_pass, "batch")))
         return mask_frame(number, {2: {0, 100}, 1: {33}})
 
     rows = [(0, 1, [3]), (1, 1, [4]), (2, 1, [5]), (3, 1, [6])]
@@ -138,7 +138,7 @@ def test_a_frame_that_does_not_fit_its_plan_is_refused(runner):
 
 
 def test_broken_logits_fail_their_row_only(runner):
-    runner.model.nan_after = 60
+    runner.forward_pass.nan_after = 60
     rows = [(0, 1, [3]), (1, 1, [4]), (2, 1, [5])]
     result = runner.step(plan(0, rows, new=[new(0, [1]), new(1, [60], logprobs=1), new(2, [2], logprobs=1)]), no_mask)
     assert sampled(result) == [[follower(1, 0)], [], [follower(2, 0)]]
@@ -172,7 +172,7 @@ def test_another_rank_goes_on_from_the_tokens_of_rank_0(runner):
     masked = plan(0, [(0, 1, [3]), (1, 2, [4])], new=[new(0, [1]), new(1, [2, 3], logprobs=1)], masked=column([1]))
     assert sampled(runner.step(masked, no_mask)) == [[33], [33]]
     runner.step(plan(1, [(0, 1, []), (1, 1, [])]), no_mask)
-    assert runner.model.batch.token_ids.tolist() == [33, 33]
+    assert runner.forward_pass.batch.token_ids.tolist() == [33, 33]
 
 
 @pytest.mark.parametrize("positions_a_piece", [1, 2, 100])
@@ -190,7 +190,7 @@ def test_prompt_logprobs_cover_every_token_but_the_first(runner, monkeypatch, po
     assert tokens[1::2] == [follower(token, position) for position, token in enumerate(prompt[:-1])]
     given = [value for entry in found for value in numpy.frombuffer(entry.logprobs, numpy.float32)]
     seen = torch.tensor(list(zip(prompt, range(6), strict=True)))
-    expected = torch.log_softmax(runner.model.logits(seen, torch.arange(6)), -1)
+    expected = torch.log_softmax(runner.forward_pass.logits(seen, torch.arange(6)), -1)
     assert given[0::2] == pytest.approx([expected[place, prompt[place + 1]].item() for place in range(5)], abs=1e-6)
     assert step(runner, 5, [(0, 1, [])]) == [chain(60, 5, 2)[1:]], "and none for what is sampled after the prompt"
 

@@ -6,7 +6,7 @@ import torch
 from builders.sampled_rows import HISTORY, logits_like
 
 from penstock.protocol.parameters.sampling import SamplingParams
-from penstock.worker.sampler import ParameterTable, Processors, SamplingRows, sample
+from penstock.worker.sampler import LogitsProcessors, ParameterTable, SamplingRows, sample
 
 VOCABULARY = 97
 TOKENS = [5, 6, 7, 8]
@@ -26,7 +26,7 @@ def favour(vocab_size: int, token: int | None):
     return step
 
 
-def rows(processors: Processors, params: list[SamplingParams]) -> SamplingRows:
+def rows(processors: LogitsProcessors, params: list[SamplingParams]) -> SamplingRows:
     table = ParameterTable(len(params), VOCABULARY, torch.device("cpu"), processors)
     stored = torch.zeros(len(params), HISTORY, dtype=torch.int32)
     for slot, each in enumerate(params):
@@ -42,7 +42,7 @@ def arguments(**given) -> SamplingParams:
 
 def test_a_step_acts_on_the_requests_that_want_it():
     logits = logits_like(3, VOCABULARY)
-    asked = rows(Processors({"favour": favour}), [arguments(favour=11), GREEDY, arguments(favour=60)])
+    asked = rows(LogitsProcessors({"favour": favour}), [arguments(favour=11), GREEDY, arguments(favour=60)])
     assert sample(logits.clone(), asked).token_ids.tolist() == [11, int(logits[1].argmax()), 60]
 
 
@@ -57,7 +57,7 @@ def test_a_step_sees_prompt_answer_and_the_row_after_all_other_rules():
 
     params = SamplingParams(temperature=0, logit_bias={9: 50}, logits_processors_args={"look": [1, {"a": None}]})
     logits = logits_like(1, VOCABULARY)
-    sample(logits.clone(), rows(Processors({"look": make}), [params]))
+    sample(logits.clone(), rows(LogitsProcessors({"look": make}), [params]))
     assert seen == [(VOCABULARY, [1, {"a": None}], TOKENS, 3, logits[0, 9].item() + 50)]
 
 
@@ -70,7 +70,7 @@ def test_steps_act_in_the_order_in_which_they_are_named():
 
     logits = logits_like(1, VOCABULARY)
     raw = logits[0, 4].item()
-    sample(logits, rows(Processors({"favour": favour, "double": double}), [arguments(favour=4)]))
+    sample(logits, rows(LogitsProcessors({"favour": favour, "double": double}), [arguments(favour=4)]))
     assert logits[0, 4].item() == pytest.approx((raw + 1000) * 2)
 
 
@@ -105,12 +105,12 @@ def test_a_step_that_raises_fails_its_own_row_with_its_error(make, given, words)
     def only_where_asked(vocab_size, given):
         return None if given == "off" else make(vocab_size, given)
 
-    asked = rows(Processors({"broken": only_where_asked}), [arguments(broken="off"), arguments(broken=given)])
+    asked = rows(LogitsProcessors({"broken": only_where_asked}), [arguments(broken="off"), arguments(broken=given)])
     found = sample(logits.clone(), asked)
     assert found.faults.tolist() == [0, 2] and found.token_ids[0] == logits[0].argmax()
     assert list(asked.errors) == [1] and words in asked.errors[1]
 
 
 def test_a_step_that_leaves_nothing_to_choose_from_fails_its_row():
-    found = sample(logits_like(1, VOCABULARY), rows(Processors({"ban": that_bans_all}), [GREEDY]))
+    found = sample(logits_like(1, VOCABULARY), rows(LogitsProcessors({"ban": that_bans_all}), [GREEDY]))
     assert found.faults.tolist() == [2]

@@ -11,7 +11,7 @@ from penstock.kernels.kv_layout import KV_FORMATS
 from penstock.kernels.paged import KV_DTYPES
 from penstock.protocol.messages import column
 from penstock.worker.kv.kv_cache import Blocks, DeviceKVCache, KVCache, KVShape, NativeKVCache
-from penstock.worker.kv.second_tier import SecondTier, StagedTier, StreamedTier, _runs
+from penstock.worker.kv.second_tier import SecondTier, StagedTier, StreamedTier, _contiguous_cells
 from penstock.worker.steps.slots import PlanError
 
 BLOCKS, CELLS = 12, 9
@@ -81,7 +81,7 @@ def test_a_cell_takes_what_a_block_takes():
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=20, unique=True))
 @settings(max_examples=50)
 def test_neighbours_move_in_one_copy(cells):
-    runs = list(_runs(numpy.array(cells)))
+    runs = list(_contiguous_cells(numpy.array(cells)))
     assert [cell + more for _, cell, count in runs for more in range(count)] == cells
     assert [place + more for place, _, count in runs for more in range(count)] == list(range(len(cells)))
     ends = [cell + count for _, cell, count in runs]

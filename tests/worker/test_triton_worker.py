@@ -46,7 +46,7 @@ def on_triton(folder: Path, **options) -> Model:
 
 
 def test_a_gpu_has_no_keys_and_values_of_4_bits():
-    backend = TritonBackend.made(torch.device("cpu"), torch.bfloat16, Parallel(), BackendOptions())
+    backend = TritonBackend.create(torch.device("cpu"), torch.bfloat16, Parallel(), BackendOptions())
     assert backend.kv_kind("int8") == "int8"
     with pytest.raises(ConfigError, match="kv_cache_dtype='uint4' is for processors; a GPU has fp32, fp16, bf16, int8"):
         backend.kv_kind("uint4")

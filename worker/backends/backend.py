@@ -12,14 +12,14 @@ from torch import Tensor
 from ...kernels import Operations, WeightForm
 from ...kernels.cpu.library import Library
 from ...protocol.errors import ConfigError
+from ...protocol.messages import StepPlan, StepResult
 from ...protocol.processes.trace import Trace
 from ..kv.kv_cache import AnyKVCache, KVShape
 from ..models.decoder import Decoder
 from ..parallel import Parallel
-from ..sampler import Sample, sample
-from ..steps.batch import Batch, step_batch
-from ..steps.fast_decode import FastDecode
-from ..steps.slots import SlotTable, StepRows
+from ..sampler import Sampler, sample
+from ..steps.batch import step_batch
+from ..steps.slots import SlotTable
 from ..weights.packed_cache import PackedCache
 
 if TYPE_CHECKING:
@@ -37,6 +37,13 @@ class ForwardPass(Protocol):
     def logits(self, hidden: Tensor, rows: Tensor) -> Tensor: ...
 
 
+class FastDecode(Protocol):
+    """A fast path for decode steps in which each row only samples one token; the tokens are those of `Runner`."""
+
+    def launch(self, plan: StepPlan) -> Callable[[], StepResult] | None:
+        """Launch the step and return what waits for its result; None, with nothing changed, if the plan is refused."""
+
+
 @dataclass(frozen=True)
 class BackendOptions:
     """Options of how a model is computed."""
@@ -52,6 +59,9 @@ class Backend(ABC):
     ops: Operations
     form: WeightForm  # of matrices that are not quantized
     activations: torch.dtype  # between the products
+
+    # Makes the inputs of a step's forward pass.
+    batch = staticmethod(step_batch)
 
     # Of a CPU's native kernels.
     library: Library | None = None
@@ -88,36 +98,44 @@ class Backend(ABC):
         """Where packed weights of this model are kept, if that saves more than it takes."""
         return None
 
-    @abstractmethod
     def kv_kind(self, kind: str) -> str:
         """This number format of keys and values, if this backend has it."""
+        return kind
 
-    @abstractmethod
-    def kv_bytes_per_token(self, shape: KVShape, kind: str) -> int: ...
+    def kv_bytes_per_token(self, shape: KVShape, kind: str) -> int:
+        return shape.packed_bytes_per_token(kind)
 
     @abstractmethod
     def kv_memory(self, shape: KVShape, num_blocks: int, block_size: int, kind: str) -> AnyKVCache: ...
 
-    def runs(self, decoder: Decoder) -> ForwardPass:
+    def forward_pass(self, decoder: Decoder) -> ForwardPass:
         """What computes batches of this model."""
         return decoder
 
-    def batch(self, table: SlotTable, rows: StepRows, kv: AnyKVCache) -> Batch:
-        """The inputs of a step's forward pass."""
-        return step_batch(table, rows, kv)
-
-    def sample(self, runs: ForwardPass) -> Sample:
-        """How tokens are chosen from the logits that `runs` gives."""
+    def sample(self, forward_pass: ForwardPass) -> Sampler:
+        """How tokens are chosen from the logits that the forward pass gives."""
         return sample
 
     def capture(
-        self, model: "Model", table: SlotTable, kv: AnyKVCache, ranks: Parallel, most_bytes: int, tell: ReportProgress
+        self,
+        model: "Model",
+        table: SlotTable,
+        kv: AnyKVCache,
+        ranks: Parallel,
+        most_bytes: int,
+        on_progress: ReportProgress,
     ) -> None:
         """Capture steps before the first request, within so many bytes, where steps are captured at all."""
         return
 
     def fast_decode(
-        self, runs: ForwardPass, sample: Sample, kv: AnyKVCache, table: SlotTable, ranks: Parallel, trace: Trace
+        self,
+        forward_pass: ForwardPass,
+        sample: Sampler,
+        kv: AnyKVCache,
+        table: SlotTable,
+        ranks: Parallel,
+        trace: Trace,
     ) -> FastDecode | None:
         """The fast path for pure decode steps, if this backend has one."""
         return None

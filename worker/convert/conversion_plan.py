@@ -27,7 +27,7 @@ TargetFile = dict[str, TensorSpec]  # one safetensors file to be
 Pieces = dict[str, Piece]  # by the source's names
 
 
-class Stored(NamedTuple):
+class StoredTensor(NamedTuple):
     """A tensor of the source."""
 
     name: str  # as layers ask for it
@@ -81,7 +81,7 @@ def size_of(file: TargetFile) -> int:
     return sum(planned.nbytes for planned in file.values())
 
 
-def stored_tensors(folder: Path) -> list[Stored]:
+def stored_tensors(folder: Path) -> list[StoredTensor]:
     """All of the source, by file and name."""
     found = []
     for path in own_weight_files(folder):
@@ -89,12 +89,12 @@ def stored_tensors(folder: Path) -> list[Stored]:
         with safe_open(path, framework="pt") as file:
             for name in sorted(file.keys()):
                 view = file.get_slice(name)
-                found.append(Stored(name, name, path, DTYPES[view.get_dtype()], tuple(view.get_shape())))
+                found.append(StoredTensor(name, name, path, DTYPES[view.get_dtype()], tuple(view.get_shape())))
     name_of = {stored: name for name, stored in layer_names(each.stored_name for each in found).items()}
     return [each._replace(name=name_of[each.stored_name]) for each in found]
 
 
-def planned_folders(stored: list[Stored], asked: Conversion, by_rank: list[Pieces]) -> list[TargetFolder]:
+def planned_folders(stored: list[StoredTensor], asked: Conversion, by_rank: list[Pieces]) -> list[TargetFolder]:
     """One for each rank with its pieces, where the target is to be cut, else one with all of the source."""
     wanted = {".": {source.name: Piece(source.name, source.shape) for source in stored}}
     if asked.is_cut:
@@ -109,11 +109,11 @@ def planned_folders(stored: list[Stored], asked: Conversion, by_rank: list[Piece
     return folders
 
 
-def _planned(source: Stored, piece: Piece, asked: Conversion) -> TargetFile:
+def _planned(source: StoredTensor, piece: Piece, asked: Conversion) -> TargetFile:
     if not source.is_projection:
-        return {source.name: TensorSpec(source.dtype, piece.held)}
+        return {source.name: TensorSpec(source.dtype, piece.part_shape)}
     module = source.name.removesuffix("weight")
-    rows, inputs = piece.held
+    rows, inputs = piece.part_shape
     made = planned_tensors(asked.kind, (rows, inputs), asked.group_size)
     return {module + name: TensorSpec(*planned) for name, planned in made.items()}
 
@@ -136,4 +136,4 @@ def check_groups(by_rank: list[Pieces], asked: Conversion) -> None:
 
 def _input_widths(by_rank: list[Pieces]) -> Iterator[int]:
     for pieces in by_rank:
-        yield from (piece.held[1] for piece in pieces.values() if is_projection(piece.name))
+        yield from (piece.part_shape[1] for piece in pieces.values() if is_projection(piece.name))

@@ -26,7 +26,7 @@ from ...protocol.files.sizes import exact_size
 from ..models.config import read_config
 from ..weights.file_checks import check_weight_files
 from .compressed_writer import quantization_config
-from .conversion_plan import Stored, check_groups, planned_folders, stored_tensors
+from .conversion_plan import StoredTensor, check_groups, planned_folders, stored_tensors
 from .converted_folder import ConvertedFolder, write_json
 from .rank_pieces import rank_pieces
 
@@ -99,7 +99,7 @@ def _appearing(target: Path, size: int) -> Iterator[Path]:
         raise
 
 
-def _write_weights(targets: list[ConvertedFolder], stored: list[Stored], quantize: Quantize, say: Say) -> None:
+def _write_weights(targets: list[ConvertedFolder], stored: list[StoredTensor], quantize: Quantize, say: Say) -> None:
     """Each tensor is read and quantized once, for all ranks."""
     done, total = 0, sum(source.nbytes for source in stored)
     for source in stored:
@@ -111,7 +111,7 @@ def _write_weights(targets: list[ConvertedFolder], stored: list[Stored], quantiz
         target.close()
 
 
-def _write_tensor(holders: list[ConvertedFolder], source: Stored, quantize: Quantize) -> Iterator[int]:
+def _write_tensor(holders: list[ConvertedFolder], source: StoredTensor, quantize: Quantize) -> Iterator[int]:
     """Gives the bytes of the source that are done."""
     if not source.shape or not source.nbytes:
         with safe_open(source.file, framework="pt") as file:

@@ -53,7 +53,7 @@ class ConvertedFolder:
         for name, piece in self.planned.pieces.items():
             shape = name.removesuffix("weight") + "weight_shape"
             if shape in self._file_of:
-                self._file_of[shape].whole(shape, list(piece.held))
+                self._file_of[shape].whole(shape, list(piece.part_shape))
         for file in self._files:
             file.close()
         if len(self._files) > 1:

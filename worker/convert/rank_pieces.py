@@ -32,13 +32,13 @@ def rank_pieces(folder: Path, config: ModelConfig, size: int) -> list[dict[str, 
 
 
 def _pulled(checkpoint: Checkpoint, config: ModelConfig, ranks: Parallel) -> dict[str, Piece]:
-    source, form = _NotingSource(checkpoint), WeightForm("fp32")
+    source, form = _RecordingSource(checkpoint), WeightForm("fp32")
     ops = TorchOperations(_NOWHERE, torch.float32, ranks)
     Decoder(Weights(source, Placement(_NOWHERE, form, form, form, torch.float32, ops, ranks)), config)
     return source.pieces
 
 
-class _NotingSource:
+class _RecordingSource:
     """Replaces the checkpoint, and notes what is read of it."""
 
     bytes_read = 0
@@ -57,7 +57,7 @@ class _NotingSource:
     def read(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
         self.checkpoint.shaped(name, shape)  # raises where it is missing or has another shape
         self.pieces[name] = Piece(name, shape, part)
-        return torch.empty(self.pieces[name].held, device=_NOWHERE)
+        return torch.empty(self.pieces[name].part_shape, device=_NOWHERE)
 
     matrix = read
 

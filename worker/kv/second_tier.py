@@ -64,11 +64,11 @@ class StagedTier(SecondTier):
         for piece in self._pieces(saves):
             self._gather(on_device(piece[:, 0].copy(), self.device))
             for cells, staging in zip(self.tensors, self._staging, strict=True):
-                for place, cell, count in _runs(piece[:, 1]):
+                for place, cell, count in _contiguous_cells(piece[:, 1]):
                     cells[cell : cell + count].copy_(staging[place : place + count], non_blocking=True)
         for piece in self._pieces(loads):
             for cells, staging in zip(self.tensors, self._staging, strict=True):
-                for place, cell, count in _runs(piece[:, 0]):
+                for place, cell, count in _contiguous_cells(piece[:, 0]):
                     staging[place : place + count].copy_(cells[cell : cell + count], non_blocking=True)
             self._scatter(on_device(piece[:, 1].copy(), self.device))
 
@@ -117,7 +117,7 @@ def _words(tensor: Tensor) -> Tensor:
     return flat.view(torch.int64) if flat.shape[2] % 8 == 0 else flat
 
 
-def _runs(cells: numpy.ndarray) -> Iterator[tuple[int, int, int]]:
+def _contiguous_cells(cells: numpy.ndarray) -> Iterator[tuple[int, int, int]]:
     """Neighbours: (place of the first, its cell, how many)."""
     starts = numpy.flatnonzero(numpy.diff(cells, prepend=cells[0] - 2) != 1)
     counts = numpy.diff(starts, append=len(cells))

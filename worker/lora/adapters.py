@@ -43,8 +43,8 @@ class AdapterBank:
 
     def room_for(self, pieces: list[Piece]) -> LoraWeights:
         """For the adapters of a product that computes these projections, or this rank's part of them."""
-        in_features = pieces[0].held[1]
-        weights = self.ops.lora(in_features, [piece.held[0] for piece in pieces], self.form)
+        in_features = pieces[0].part_shape[1]
+        weights = self.ops.lora(in_features, [piece.part_shape[0] for piece in pieces], self.form)
         self._products.append(weights)
         for part, piece in enumerate(pieces):
             self._places[piece.name.removesuffix(".weight")] = _Place(weights, part, piece)

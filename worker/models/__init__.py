@@ -1,4 +1,4 @@
 """Models: a config read into a description, and one decoder that runs every description.
 
-`load_model` is imported from `.load`; the config modules import no torch.
+Begin with `decoder.py`; `load.py` loads a folder. The modules that read configs import no torch.
 """

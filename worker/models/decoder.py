@@ -6,13 +6,37 @@ import torch
 from torch import Tensor
 
 from ..layers.attention import Attention
-from ..layers.mlp import MLP
-from ..layers.norm import RMSNorm
+from ..layers.linear import Embedding, GateUpLinear, Head, RowLinear
 from ..layers.rope import Rope
-from ..layers.vocabulary import Embedding, Head
 from ..steps.batch import Batch, LayerInputs
 from ..weights.checkpoint import Weights
 from .config import ModelConfig
+
+
+class RMSNorm:
+    """x / sqrt(mean(x²) + ε) × weight, of the stream after what the last sublayer adds to it."""
+
+    def __init__(self, weights: Weights, size: int, epsilon: float) -> None:
+        self.ops = weights.placement.ops
+        self.weight = weights.vector("weight", (size,))  # [hidden]
+        self.epsilon = epsilon
+
+    def __call__(self, stream: Any, update: Any | None = None) -> Any:
+        return self.ops.add_rms_norm(stream, update, self.weight, self.epsilon)  # [T, hidden]
+
+
+class MLP:
+    """down(silu(gate(x)) × up(x))."""
+
+    def __init__(self, weights: Weights, hidden_size: int, intermediate_size: int) -> None:
+        self.ops = weights.placement.ops
+        self.gate_up = GateUpLinear(weights, ["gate_proj", "up_proj"], hidden_size, intermediate_size)
+        self.down = RowLinear(weights.at("down_proj"), intermediate_size, hidden_size)
+
+    def __call__(self, x: Any, adapted: Any | None = None) -> Any:
+        gate_up = self.gate_up(x, adapted)  # [T, 2 × intermediate], of this rank's share
+        activated = self.ops.silu_mul(gate_up)  # [T, intermediate]
+        return self.down(activated, adapted)  # [T, hidden]
 
 
 class DecoderLayer:

@@ -5,27 +5,28 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
-from ...kernels import DTYPES, LoraForm, WeightForm
+from ...kernels import DTYPES, LoraForm, WeightForm, triton
+from ...kernels.cpu.library import LibraryError
+from ...kernels.cpu.library import load as load_library
 from ...protocol.errors import ConfigError
 from ...protocol.processes.trace import Trace
-from ..backends.backend import Backend, BackendOptions, ForwardPass
-from ..backends.choice import select_backend
+from ..backends.backend import Backend, BackendOptions, FastDecode, ForwardPass
+from ..backends.native.backend import NativeBackend
+from ..backends.torch.backend import TorchBackend
+from ..device import kind_of
 from ..kv.kv_cache import AnyKVCache, KVShape
 from ..layers.linear import local_kv_heads
 from ..lora.adapters import AdapterBank
 from ..parallel import Parallel
-from ..sampler import Sample
-from ..steps.batch import Batch
-from ..steps.fast_decode import FastDecode
+from ..sampler import Sampler
 from ..steps.slots import SlotTable
 from ..weights.checkpoint import Checkpoint, DummySource, Placement, Source, Weights
 from ..weights.cut_checkpoint import CutCheckpoint
 from ..weights.file_checks import check_weight_files
 from ..weights.packed_cache import PackedCache
 from ..weights.tensor_names import check_layers, check_unread
-from ..weights.weight_bytes import reckoned_weights
+from ..weights.weight_bytes import estimated_weight_bytes
 from ..weights.weight_files import check_cut, ranks_cut_for
 from .config import ModelConfig, read_config
 from .decoder import Decoder
@@ -49,8 +50,8 @@ class Model:
 
     config: ModelConfig
     decoder: Decoder
-    runs: ForwardPass  # what computes a batch: the decoder, or what stands in for it
-    sample: Sample  # how tokens are chosen from its logits
+    forward_pass: ForwardPass  # what computes a batch: the decoder, or what replaces it
+    sample: Sampler  # how tokens are chosen from its logits
     backend: Backend
     dtype: torch.dtype  # the model's number format, in which its keys and values are stored by default
     kv_shape: KVShape
@@ -86,15 +87,7 @@ class Model:
         return self.backend.kv_memory(self.kv_shape, num_blocks, block_size, kind or self.kv_kind())
 
     def fast_decode(self, kv: AnyKVCache, table: SlotTable, ranks: Parallel, trace: Trace) -> FastDecode | None:
-        return self.backend.fast_decode(self.runs, self.sample, kv, table, ranks, trace)
-
-    def forward(self, batch: Batch) -> Tensor:
-        """[T, hidden] of a step."""
-        return self.runs.forward(batch)
-
-    def logits(self, hidden: Tensor, rows: Tensor) -> Tensor:
-        """[S, vocabulary] float32 of these rows of what `forward` gave last."""
-        return self.runs.logits(hidden, rows)
+        return self.backend.fast_decode(self.forward_pass, self.sample, kv, table, ranks, trace)
 
 
 def load_model(
@@ -128,7 +121,7 @@ def load_model(
     form = backend.quantized(quantization) if quantization else backend.form
     head_form = backend.float32_head() if lm_head_fp32 else form
     if check_room is not None:
-        check_room(reckoned_weights(config, form, backend.form, head_form, ranks.size), form.kind)
+        check_room(estimated_weight_bytes(config, form, backend.form, head_form, ranks.size), form.kind)
     if load_format != "dummy":
         check_weight_files(model_folder)
     cache = None if load_format == "dummy" else backend.cache(model_folder, (form, head_form), ranks)
@@ -138,19 +131,19 @@ def load_model(
     placement = Placement(
         device, form, backend.form, head_form, backend.activations, backend.ops, ranks, cache, adapters
     )
-    source: Source = DummySource(device, _absent(config))
+    source: Source = DummySource(device, _missing_tensors(config))
     if load_format != "dummy":
-        source = _opened(model_folder, config, ranks)
+        source = _source_of(model_folder, config, ranks)
         check_layers(model_folder, source.names, config)
     decoder = Decoder(Weights(source, placement), config)
-    runs = backend.runs(decoder)
+    forward_pass = backend.forward_pass(decoder)
     first, last = local_kv_heads(ranks.rank, ranks.size, config.num_kv_heads)
     unread = check_unread(model_folder, source.leftovers(), config)
     return Model(
         config=config,
         decoder=decoder,
-        runs=runs,
-        sample=backend.sample(runs),
+        forward_pass=forward_pass,
+        sample=backend.sample(forward_pass),
         backend=backend,
         dtype=number,
         kv_shape=KVShape(config.num_layers, last - first, config.head_dim),
@@ -158,6 +151,28 @@ def load_model(
         cache=cache,
         adapters=adapters,
     )
+
+
+def select_backend(
+    config: ModelConfig,
+    device: torch.device,
+    dtype: torch.dtype,
+    ranks: Parallel,
+    options: BackendOptions,
+) -> Backend:
+    """The fastest backend that can run the model here."""
+    missing = ""
+    if kind_of(device).kernels == "triton" or triton.is_interpreted():
+        if not (missing := triton.lack()):
+            from ..backends.triton.backend import TritonBackend  # its kernels import triton
+
+            return TritonBackend.create(device, dtype, ranks, options)
+    else:
+        try:
+            return NativeBackend.create(load_library(), config, device, dtype, ranks)
+        except LibraryError as error:
+            missing = str(error)
+    return TorchBackend.create(device, dtype, ranks, options.deterministic, missing)
 
 
 def resolve_dtype(dtype: torch.dtype | str, config: ModelConfig) -> torch.dtype:
@@ -185,7 +200,7 @@ def _fits(config: ModelConfig, size: int) -> bool:
     return config.num_heads % size == 0 and (kv_heads % size == 0 or size % kv_heads == 0)
 
 
-def _opened(model_folder: Path, config: ModelConfig, ranks: Parallel) -> Source:
+def _source_of(model_folder: Path, config: ModelConfig, ranks: Parallel) -> Source:
     """The whole checkpoint, or where it is cut what this rank has of it."""
     check_cut(model_folder, ranks.size)
     if ranks_cut_for(model_folder):
@@ -193,7 +208,7 @@ def _opened(model_folder: Path, config: ModelConfig, ranks: Parallel) -> Source:
     return Checkpoint(model_folder, config.quantization)
 
 
-def _absent(config: ModelConfig) -> tuple[str, ...]:
+def _missing_tensors(config: ModelConfig) -> tuple[str, ...]:
     """Endings of the optional tensors that this model does not have."""
     projections = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "lm_head")
     return tuple(f"{name}.bias" for name in projections if name not in config.biased)

@@ -33,17 +33,16 @@ from torch import Tensor
 
 from ...kernels.sampling import DeviceDraws, DeviceMask, choose, scan
 from .adjustments import Mask, adjust, allow, are_adjusted
-from .parameters import ParameterTable
-from .processors import Processors
-from .rows import SamplingRows
+from .parameters import ParameterTable, SamplingRows
+from .processors import LogitsProcessors
 
 __all__ = [
     "FAULTS",
     "Choose",
+    "LogitsProcessors",
     "Mask",
     "ParameterTable",
-    "Processors",
-    "Sample",
+    "Sampler",
     "SamplerOutput",
     "SamplingRows",
     "are_adjusted",
@@ -82,7 +81,7 @@ class SamplerOutput(NamedTuple):
 
 
 # The tokens are in the rows' histories then.
-Sample = Callable[[Tensor, SamplingRows, Mask | None], SamplerOutput]
+Sampler = Callable[[Tensor, SamplingRows, Mask | None], SamplerOutput]
 Choose = Callable[[Tensor, DeviceDraws, DeviceMask | None], Tensor]  # as `choose_on_device`
 
 
@@ -91,9 +90,12 @@ def sample(logits: Tensor, rows: SamplingRows, mask: Mask | None = None) -> Samp
     scanned = scan(logits)  # [rows]: the largest logit, its lowest id, whether all are finite
     is_broken = ~scanned.is_finite
     faults = is_broken.to(torch.int64)
+    wants_adjustment = bool(rows.wants.any())
     if mask is not None:
         allow(logits, mask)
-    if adjust(logits, rows) or mask is not None:
+    if wants_adjustment:
+        adjust(logits, rows)
+    if wants_adjustment or mask is not None:
         scanned = scan(logits)
         is_empty = ~is_broken & ~torch.isfinite(scanned.largest)
         faults += 2 * is_empty
@@ -109,5 +111,6 @@ def sample_by_race(choose: Choose, logits: Tensor, rows: SamplingRows, mask: Mas
     """The same on a GPU, without waiting for it; `choose` draws other tokens, with the same probabilities."""
     if mask is not None:
         allow(logits, mask)
-    adjust(logits, rows)
+    if rows.wants.any():
+        adjust(logits, rows)
     return SamplerOutput(choose(logits, rows.device_draws(), None))

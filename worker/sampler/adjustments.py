@@ -15,8 +15,7 @@ from ...kernels import sampling
 from ...kernels.sampling import Histories
 from ..device import on_device
 from . import parameters
-from .parameters import Additions, Sequences
-from .rows import SamplingRows
+from .parameters import Additions, SamplingRows, Sequences
 
 
 class Adjustment(NamedTuple):
@@ -40,15 +39,12 @@ def are_adjusted(rows: SamplingRows) -> bool:
     return bool(rows.wants.any()) and any(len(adjustment.wanting(rows)) for adjustment in ADJUSTMENTS)
 
 
-def adjust(logits: Tensor, rows: SamplingRows) -> bool:
-    """Apply every adjustment that a row wants; returns whether any row did."""
-    if not rows.wants.any():
-        return False
+def adjust(logits: Tensor, rows: SamplingRows) -> None:
+    """Apply every adjustment that a row wants."""
     for adjustment in ADJUSTMENTS:
         wanting = adjustment.wanting(rows)
         if len(wanting):
             adjustment.apply(logits, rows.only(wanting), wanting)
-    return True
 
 
 def add_biases(logits: Tensor, rows: SamplingRows, indices: numpy.ndarray) -> None:
@@ -82,17 +78,17 @@ def _ban_where_rest_stands(
     logits.view(-1).index_add_(0, flat, added)
 
 
-def ban_repeated_runs(logits: Tensor, rows: SamplingRows, indices: numpy.ndarray) -> None:
-    """`no_repeat_ngram_size`: no token that would complete a run which stands in prompt or answer already."""
+def ban_repeated_ngrams(logits: Tensor, rows: SamplingRows, indices: numpy.ndarray) -> None:
+    """`no_repeat_ngram_size`: no token that would complete an n-gram which prompt or answer has already."""
     sizes = rows.parameters.ngram_sizes[rows.slots]
     for index, slot, size, length in zip(indices, rows.slots, sizes, rows.positions, strict=True):
         if length < size:
             continue
-        runs = rows.histories[slot, :length].unfold(0, int(size), 1)
+        ngrams = rows.histories[slot, :length].unfold(0, int(size), 1)
         end = rows.histories[slot, length - size + 1 : length]
-        added = torch.zeros(len(runs), device=logits.device)
-        added.masked_fill_((runs[:, :-1] == end).all(-1), -torch.inf)
-        logits[index].index_add_(0, runs[:, -1].long(), added)
+        added = torch.zeros(len(ngrams), device=logits.device)
+        added.masked_fill_((ngrams[:, :-1] == end).all(-1), -torch.inf)
+        logits[index].index_add_(0, ngrams[:, -1].long(), added)
 
 
 def before_first_end(rows: SamplingRows) -> numpy.ndarray:
@@ -154,14 +150,14 @@ def _wanting(bit: int) -> Callable[[SamplingRows], numpy.ndarray]:
     return lambda rows: rows.wanting(bit)
 
 
-def apply_own_steps(logits: Tensor, rows: SamplingRows, indices: numpy.ndarray) -> None:
+def apply_logits_processors(logits: Tensor, rows: SamplingRows, indices: numpy.ndarray) -> None:
     """`logits_processors`; a row whose step raises has nothing left to choose from, and its error is kept."""
     for index, slot, length, num_prompt in zip(indices, rows.slots, rows.positions, rows.num_prompt, strict=True):
         tokens = rows.histories[slot, :length].cpu().numpy()
         tokens.flags.writeable = False
         try:
-            for own in rows.parameters.rare.own_steps[int(slot)]:
-                own.apply(tokens, int(num_prompt), logits[index])
+            for processor in rows.parameters.rare.logits_processors[int(slot)]:
+                processor.apply(tokens, int(num_prompt), logits[index])
         except RuntimeError as error:
             rows.errors[int(slot)] = str(error)
             logits[index] = -torch.inf
@@ -171,9 +167,9 @@ def apply_own_steps(logits: Tensor, rows: SamplingRows, indices: numpy.ndarray) 
 ADJUSTMENTS = (
     Adjustment(_wanting(parameters.BIASES), add_biases),  # x + bias; -∞ for a bad word of one token
     Adjustment(_wanting(parameters.BAD_SEQUENCES), ban_bad_sequences),  # -∞ if it would complete a bad sequence
-    Adjustment(_wanting(parameters.NGRAMS), ban_repeated_runs),  # -∞ if it would complete a run for the second time
+    Adjustment(_wanting(parameters.NGRAMS), ban_repeated_ngrams),  # -∞ if it would complete an n-gram a second time
     Adjustment(before_first_end, ban_ends),  # -∞ for EOS and stop tokens, before the least length
     Adjustment(_wanting(parameters.REPETITION), penalize_repetition),  # x > 0: x / penalty; else x × penalty
     Adjustment(_wanting(parameters.GENERATED), penalize_generated),  # x - count × frequency - (count > 0) × presence
-    Adjustment(_wanting(parameters.OWN_STEPS), apply_own_steps),  # whatever the user's step does
+    Adjustment(_wanting(parameters.LOGITS_PROCESSORS), apply_logits_processors),  # whatever the user's step does
 )

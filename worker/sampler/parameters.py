@@ -1,19 +1,22 @@
-"""The sampling parameters of every slot, in columns: what a step needs of 256 rows is one gather, not 256 look-ups.
+"""The sampling parameters of every slot, in columns, and the rows of a step that read them.
 
-Columns are on the device, for the arithmetic, and on the host, where a step reads which work no row wants. What is rare
-and ragged (biases, bad words, tokens that end an answer) is kept per slot.
+What a step needs of 256 rows is one gather, not 256 look-ups. Columns are on the device, for the arithmetic, and on the
+host, where a step reads which work no row wants. What is rare and ragged (biases, bad words, tokens that end an answer)
+is kept per slot.
 """
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple, TypeVar
 
 import numpy
 import torch
+from torch import Tensor
 
 from ...kernels.sampling import BEST, OF_ALL, OF_TOP_K, OF_TOP_P, DeviceDraws, Draws
 from ...protocol.parameters.sampling import SamplingParams
-from ..device import kind_of
-from .processors import OwnStep, Processors
+from ..device import kind_of, on_device
+from .processors import LogitsProcessor, LogitsProcessors
 
 Entry = TypeVar("Entry")
 
@@ -23,8 +26,8 @@ BAD_SEQUENCES = 2
 REPETITION = 4
 GENERATED = 8  # presence or frequency penalty
 ENDS = 16  # tokens that end the answer, and a length before which they may not
-NGRAMS = 32  # runs of tokens that may not come twice
-OWN_STEPS = 64  # logits processors that the user brought
+NGRAMS = 32  # sequences of tokens that may not come twice
+LOGITS_PROCESSORS = 64  # logits processors that the user brought
 
 # `Draws` takes its columns in this order.
 _DRAW_REALS = ("temperature", "top_p", "min_p")
@@ -55,18 +58,18 @@ class RareParameters:
     biases: dict[int, Additions] = field(default_factory=dict)
     ends: dict[int, Additions] = field(default_factory=dict)
     bad_sequences: dict[int, dict[int, Sequences]] = field(default_factory=dict)  # by the number of tokens in `rest`
-    own_steps: dict[int, list[OwnStep]] = field(default_factory=dict)
+    logits_processors: dict[int, list[LogitsProcessor]] = field(default_factory=dict)
 
 
 class ParameterTable:
     """One line per slot; `enter` fills it, and a later `enter` overwrites it."""
 
     def __init__(
-        self, num_slots: int, vocab_size: int, device: torch.device, processors: Processors | None = None
+        self, num_slots: int, vocab_size: int, device: torch.device, processors: LogitsProcessors | None = None
     ) -> None:
         self.vocab_size = vocab_size
         self.device = device
-        self.processors = processors or Processors()
+        self.processors = processors
         # Stored column by column, written line by line.
         self.reals = numpy.zeros((len(_REALS), num_slots), numpy.float32).T
         self.wholes = numpy.zeros((len(_WHOLES), num_slots), numpy.int64).T
@@ -107,7 +110,7 @@ class ParameterTable:
             + GENERATED * (params.presence_penalty != 0 or params.frequency_penalty != 0)
             + ENDS * (slot in self.rare.ends and self.first_end[slot] > num_prompt)
             + NGRAMS * (params.no_repeat_ngram_size > 0)
-            + OWN_STEPS * (slot in self.rare.own_steps)
+            + LOGITS_PROCESSORS * (slot in self.rare.logits_processors)
         )
 
     def copy(self, source: int, target: int, sample: int) -> None:
@@ -123,29 +126,15 @@ class ParameterTable:
         _keep(rare.biases, target, rare.biases.get(source))
         _keep(rare.ends, target, rare.ends.get(source))
         _keep(rare.bad_sequences, target, rare.bad_sequences.get(source))
-        _keep(rare.own_steps, target, rare.own_steps.get(source))
+        _keep(rare.logits_processors, target, rare.logits_processors.get(source))
 
     def is_plain(self, slot: int) -> bool:
         """Whether a slot samples from unchanged logits and reports nothing but the token."""
         is_told_more = self.logprobs[slot] != NO_LOGPROBS or not numpy.isnan(self.least_logprob[slot])
         return not self.wants[slot] and not is_told_more
 
-    def device_real(self, name: str, slots: torch.Tensor) -> torch.Tensor:
-        return self.device_reals[slots, _REALS.index(name)]
-
-    def draws(self, slots: numpy.ndarray, device_slots: torch.Tensor, positions: torch.Tensor) -> Draws:
-        return Draws(
-            kinds=self.kinds[slots],
-            top_k=self.wholes[slots, 0],
-            reals=self.device_reals.T[: len(_DRAW_REALS)].index_select(1, device_slots),
-            wholes=self.device_wholes.T.index_select(1, device_slots),
-            positions=positions,
-        )
-
-    def device_draws(
-        self, histories: torch.Tensor, slots: torch.Tensor, positions: torch.Tensor, are_best: bool
-    ) -> DeviceDraws:
-        """The same for a captured step, which reads the table itself at its fixed address."""
+    def device_draws(self, histories: Tensor, slots: Tensor, positions: Tensor, are_best: bool) -> DeviceDraws:
+        """How tokens are chosen on a GPU, in tensors at fixed addresses that the host does not read."""
         return DeviceDraws(
             kinds=self.device_kinds,
             reals=self.device_reals.T[: len(_DRAW_REALS)],
@@ -179,7 +168,8 @@ class ParameterTable:
         _keep(rare.biases, slot, self._additions(biases))
         _keep(rare.ends, slot, self._additions(dict.fromkeys(params.ending_ids, -numpy.inf)))
         _keep(rare.bad_sequences, slot, _by_length([word for word in words if len(word) > 1]))
-        _keep(rare.own_steps, slot, self.processors.steps(self.vocab_size, params.logits_processors_args))
+        if self.processors is not None:
+            _keep(rare.logits_processors, slot, self.processors.steps(self.vocab_size, params.logits_processors_args))
 
     def _additions(self, added: dict[int, float]) -> Additions | None:
         # Ids that the model does not have (an EOS of a larger vocabulary) can't be sampled anyway.
@@ -187,6 +177,78 @@ class ParameterTable:
         if not added:
             return None
         return Additions(numpy.fromiter(added.keys(), numpy.int64), numpy.fromiter(added.values(), numpy.float32))
+
+
+@dataclass
+class SamplingRows:
+    """The rows that sample a token in this step, as the sampler reads them."""
+
+    parameters: ParameterTable
+    slots: numpy.ndarray  # int64, one per row of logits
+    positions: numpy.ndarray  # of the token to sample, which is the number of tokens before it
+    num_prompt: numpy.ndarray
+    histories: Tensor  # [slots, max_model_len] int32, on the device
+    errors: dict[int, str] = field(default_factory=dict)  # by slot: what went wrong beside the logits themselves
+
+    def __len__(self) -> int:
+        return len(self.slots)
+
+    @cached_property
+    def wants(self) -> numpy.ndarray:
+        """Bits: which work each row wants."""
+        return self.parameters.wants[self.slots]
+
+    @property
+    def are_greedy(self) -> bool:
+        return not self.parameters.kinds[self.slots].any()
+
+    def wanting(self, bit: int) -> numpy.ndarray:
+        """Indices of the rows that want this piece of work."""
+        return numpy.flatnonzero(self.wants & bit)
+
+    def only(self, indices: numpy.ndarray) -> "SamplingRows":
+        if len(indices) == len(self):
+            return self
+        columns = (self.slots[indices], self.positions[indices], self.num_prompt[indices])
+        return SamplingRows(self.parameters, *columns, self.histories, self.errors)
+
+    def column(self, values: numpy.ndarray) -> Tensor:
+        """Host values, one per row, shaped to act on rows of logits."""
+        return on_device(values, self.parameters.device)[:, None]
+
+    @cached_property
+    def device_slots(self) -> Tensor:
+        return on_device(self.slots, self.parameters.device)
+
+    def real(self, name: str) -> Tensor:
+        """A parameter, one per row."""
+        return self.parameters.device_reals[self.device_slots, _REALS.index(name)]
+
+    def draws(self) -> Draws:
+        """How each row's token is sampled."""
+        table = self.parameters
+        return Draws(
+            kinds=table.kinds[self.slots],
+            top_k=table.wholes[self.slots, 0],
+            reals=table.device_reals.T[: len(_DRAW_REALS)].index_select(1, self.device_slots),
+            wholes=table.device_wholes.T.index_select(1, self.device_slots),
+            positions=on_device(self.positions, table.device),
+        )
+
+    def device_draws(self) -> DeviceDraws:
+        """The same in tensors that the host does not read."""
+        return self.parameters.device_draws(
+            self.histories, self.device_slots, on_device(self.positions, self.parameters.device), self.are_greedy
+        )
+
+    def keep(self, token_ids: Tensor) -> None:
+        """Write the rows' next tokens into their histories."""
+        self.histories[self.device_slots, on_device(self.positions, self.parameters.device)] = token_ids.to(torch.int32)
+
+    def history(self, start: numpy.ndarray, length: int) -> Tensor:
+        """`length` tokens of every row's history, from `start` on, as int64 ids."""
+        positions = self.column(start) + torch.arange(length, device=self.histories.device)
+        return self.histories[self.device_slots[:, None], positions].to(torch.int64)
 
 
 def _keep(kept: dict[int, Entry], slot: int, entry: Entry | None) -> None:

@@ -21,7 +21,7 @@ Step = Callable[[numpy.ndarray, int, numpy.ndarray], None]
 Make = Callable[[int, Any], Step | None]
 
 
-class OwnStep(NamedTuple):
+class LogitsProcessor(NamedTuple):
     """One processor's step for one request."""
 
     name: str
@@ -38,17 +38,15 @@ class OwnStep(NamedTuple):
         logits.copy_(torch.from_numpy(row))  # where `row` is the same memory, nothing changes
 
 
-class Processors:
+class LogitsProcessors:
     """The logits processors of a tree, instantiated for each request."""
 
-    def __init__(self, made: Mapping[str, Make] | None = None) -> None:
-        self._made = dict(made or {})
+    def __init__(self, made: Mapping[str, Make]) -> None:
+        self._made = made
 
     @classmethod
-    def load(cls, names: Sequence[str] | None) -> "Processors":
+    def load(cls, names: Sequence[str]) -> "LogitsProcessors":
         """Import the entry points; what goes wrong there ends the start."""
-        if not names:
-            return cls()
         require_installed("logits_processors", LOGITS_PROCESSORS, names)
         found = {entry.name: entry for entry in installed(LOGITS_PROCESSORS)}
         made: dict[str, Make] = {}
@@ -58,16 +56,16 @@ class Processors:
                 raise ConfigError(f"logits_processors: {name!r} is {found[name].value}, which can't be called.")
         return cls(made)
 
-    def steps(self, vocab_size: int, arguments: Mapping[str, Any] | None) -> list[OwnStep]:
+    def steps(self, vocab_size: int, arguments: Mapping[str, Any] | None) -> list[LogitsProcessor]:
         """Of a request that says this; a processor that doesn't take it fails the request when it first samples."""
-        steps: list[OwnStep] = []
+        steps: list[LogitsProcessor] = []
         for name, make in self._made.items():
             try:
                 step = make(vocab_size, (arguments or {}).get(name))
             except Exception as error:
                 step = _raising(error)
             if step is not None:
-                steps.append(OwnStep(name, step))
+                steps.append(LogitsProcessor(name, step))
         return steps
 
 

@@ -2,17 +2,20 @@
 
 What is free is the smaller of the kernel's own estimate and what the limits of the control groups leave. KV memory is
 touched long after it was planned, so a rank also leaves a note of what it has not touched yet. Notes are read and
-written under one lock, and a note is void when its process ends.
+written under one lock, and a note is void when its process ends. A GPU's memory is taken at once, so there a lock does.
 """
 
 import fcntl
+import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
 from ...protocol.files.own_folder import lock_file
 
+_LOG = logging.getLogger(__name__)
 _PROC, _CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
 
 
@@ -66,7 +69,7 @@ class Reservation:
         """Holds the lock for planning, and gives the bytes that other ranks and trees have reserved."""
         with os.fdopen(lock_file(self._base / "memory-lock"), "r+") as turnstile:
             fcntl.flock(turnstile, fcntl.LOCK_EX)
-            yield sum(_held(note) for note in self._base.glob("t*/memory*") if str(note) != self._note.name)
+            yield sum(_reserved_bytes(note) for note in self._base.glob("t*/memory*") if str(note) != self._note.name)
 
     def hold(self, number: int) -> None:
         """Set aside that many bytes, instead of what was set aside before."""
@@ -77,7 +80,7 @@ class Reservation:
         self._note.close()
 
 
-def _held(path: Path) -> int:
+def _reserved_bytes(path: Path) -> int:
     """The bytes in a note that its owner still locks; one that nobody holds counts nothing."""
     with suppress(OSError), open(path) as note:
         try:
@@ -85,3 +88,32 @@ def _held(path: Path) -> int:
         except BlockingIOError:
             return int(note.read() or 0)
     return 0
+
+
+class CardLocks:
+    """The locks of some GPUs, by names that are the same for every tree of this user.
+
+    What a tree will take and has not taken yet looks free to others. So a tree holds the lock of each of its GPUs from
+    the loading of its weights until all its memory is taken; two that start together do so one after the other. Rank 0
+    holds the locks for all ranks, in one order everywhere, so that no two trees wait for each other. A process that
+    ends gives its locks up.
+    """
+
+    def __init__(self, folder: Path, cards: Iterable[str]) -> None:
+        self._files: list[IO[str]] = []
+        for card in sorted(set(cards)):
+            self._files.append(_locked(folder / f"card-{card}"))
+
+    def release(self) -> None:
+        while self._files:
+            self._files.pop().close()
+
+
+def _locked(path: Path) -> IO[str]:
+    file = os.fdopen(lock_file(path), "r+")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        _LOG.info("another tree is starting on this card; waiting until it has taken its memory")
+        fcntl.flock(file, fcntl.LOCK_EX)
+    return file

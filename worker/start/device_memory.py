@@ -17,16 +17,18 @@ from ..backends.triton.warm_up import warm_up
 from ..device import card_names, device_name
 from ..kv.host_memory import BackgroundTouch
 from ..kv.second_tier import STAGING_BYTES
+from ..models.config import ModelConfig
 from ..models.load import Model
 from ..parallel import Parallel
+from ..steps.logprobs import piece_length
 from ..steps.runner import Runner
-from .activations import reckoned_activations
 from .affinity import pin
-from .available_memory import Reservation, available_memory
-from .card_turn import CardTurn
-from .memory import Found, Size, check_weights, host_bytes_of, memory_plan
+from .available_memory import CardLocks, Reservation, available_memory
+from .memory import MemoryProfile, Size, check_weights, host_bytes_of, memory_plan
 
 _LIBRARIES = 256 << 20  # what a GPU's libraries take when they are first used
+_FLOAT = 4
+_LOGITS_AT_ONCE = 4  # the model's, their copies for log-probabilities, weights and order while a token is chosen
 _HEAD_START = 1.0  # seconds in which a first request has the memory's bandwidth to itself
 
 
@@ -34,18 +36,18 @@ class DeviceMemory(ABC):
     def __init__(self, config: EngineConfig, device: torch.device, ranks: Parallel, directory: Path) -> None:
         self.config = config
         self.device = device
-        self.size = Size.settled(config, device.type)
+        self.size = Size.of(config, device.type)
         self.ranks = ranks
         self.reservation = Reservation(directory, ranks.rank)
         self.graph_bytes: int | None = None  # planned for captured steps; None: they are captured when they are met
 
     def plan(self, model: Model, weight_bytes: int) -> MemoryPlan:
         """What this rank intends to take; its part of the machine's memory is set aside from now on."""
-        found = self._found(model, weight_bytes)
+        profile = self._profile(model, weight_bytes)
         with self.reservation.turn() as set_aside:
             # The kernel counts a mapped file as free, but its weights are read in every step.
-            found = self._with_host_memory(found, available_memory() - set_aside - _mapped_bytes(model))
-            plan = memory_plan(self.config, self.size, found)
+            profile = self._with_host_memory(profile, available_memory() - set_aside - _mapped_bytes(model))
+            plan = memory_plan(self.config, self.size, profile)
             self.reservation.hold(host_bytes_of(plan))
         return plan
 
@@ -72,14 +74,14 @@ class DeviceMemory(ABC):
         """The bytes that this process uses of the memory that weights go to."""
 
     @abstractmethod
-    def _found(self, model: Model, weight_bytes: int) -> Found:
+    def _profile(self, model: Model, weight_bytes: int) -> MemoryProfile:
         """All but what is free in CPU memory."""
 
     @abstractmethod
-    def _with_host_memory(self, found: Found, free: int) -> Found: ...
+    def _with_host_memory(self, profile: MemoryProfile, free: int) -> MemoryProfile: ...
 
     @abstractmethod
-    def taken(self) -> None:
+    def on_allocated(self) -> None:
         """Called when all that was planned is allocated."""
 
     @abstractmethod
@@ -89,9 +91,9 @@ class DeviceMemory(ABC):
     def close(self) -> None:
         self.reservation.release()
 
-    def _described(self, model: Model, weight_bytes: int, activation_bytes: int) -> Found:
+    def _described(self, model: Model, weight_bytes: int, activation_bytes: int) -> MemoryProfile:
         kind = model.kv_kind(self.config.kv_cache_dtype)
-        return Found(
+        return MemoryProfile(
             device=str(self.device),
             device_name=device_name(self.device),
             weight_bytes=weight_bytes,
@@ -132,14 +134,14 @@ class HostMemory(DeviceMemory):
         status = Path("/proc/self/status").read_text()
         return 1024 * int(next(line for line in status.splitlines() if line.startswith("RssAnon:")).split()[1])
 
-    def _found(self, model: Model, weight_bytes: int) -> Found:
-        activations = reckoned_activations(model.config, self.size, self._longest(model), self.ranks.size)
+    def _profile(self, model: Model, weight_bytes: int) -> MemoryProfile:
+        activations = _estimated_activations(model.config, self.size, self._longest(model), self.ranks.size)
         return self._described(model, weight_bytes + _mapped_bytes(model), activations)
 
-    def _with_host_memory(self, found: Found, free: int) -> Found:
-        return replace(found, available_bytes=free)
+    def _with_host_memory(self, profile: MemoryProfile, free: int) -> MemoryProfile:
+        return replace(profile, available_bytes=free)
 
-    def taken(self) -> None:
+    def on_allocated(self) -> None:
         pass  # and touched later: it stays set aside
 
     def begin_background_work(self, model: Model, runner: Runner) -> None:
@@ -159,9 +161,9 @@ class CardMemory(DeviceMemory):
 
     def __init__(self, config: EngineConfig, device: torch.device, ranks: Parallel, directory: Path) -> None:
         super().__init__(config, device, ranks, directory)
-        self._turn: CardTurn | None = None
+        self._locks: CardLocks | None = None
         if ranks.rank == 0:
-            self._turn = CardTurn(directory.parent, card_names(config))
+            self._locks = CardLocks(directory.parent, card_names(config))
         if ranks.size > 1:
             ranks.exchange([])  # nobody loads before that
 
@@ -177,7 +179,7 @@ class CardMemory(DeviceMemory):
         return torch.cuda.memory_allocated(self.device)
 
     @torch.inference_mode()
-    def _found(self, model: Model, weight_bytes: int) -> Found:
+    def _profile(self, model: Model, weight_bytes: int) -> MemoryProfile:
         activations = _LIBRARIES + (STAGING_BYTES if self.config.swap_space else 0)
         if self.config.use_warmup:
             longest, kept = self._longest(model), cache_folder() / "triton"
@@ -192,13 +194,13 @@ class CardMemory(DeviceMemory):
         available = int(self.config.gpu_memory_utilization * total) - (total - free)
         return replace(self._described(model, weight_bytes, activations), available_bytes=available)
 
-    def _with_host_memory(self, found: Found, free: int) -> Found:
-        return replace(found, host_bytes=free)
+    def _with_host_memory(self, profile: MemoryProfile, free: int) -> MemoryProfile:
+        return replace(profile, host_bytes=free)
 
-    def taken(self) -> None:
+    def on_allocated(self) -> None:
         self.reservation.hold(0)  # pinned memory is taken at once
-        if self._turn is not None:
-            self._turn.release()
+        if self._locks is not None:
+            self._locks.release()
 
     def begin_background_work(self, model: Model, runner: Runner) -> None:
         pass  # a card's memory is touched when it is taken
@@ -221,3 +223,12 @@ def _notes(unread: list[str], missing: str) -> tuple[str, ...]:
         named = ", ".join(unread[:3]) + (", …" if len(unread) > 3 else "")
         notes.append(f"{len(unread)} tensors of the checkpoint belong to no layer: {named}")
     return tuple(notes)
+
+
+def _estimated_activations(config: ModelConfig, size: Size, max_model_len: int, ranks: int) -> int:
+    """Bytes of the largest step on a CPU, where float32 is what stands between two products."""
+    heads = (config.num_heads + 2 * config.num_kv_heads) * config.head_dim
+    a_token = 4 * config.hidden_size + (2 * heads + 3 * config.intermediate_size) // ranks
+    rows = max(size.num_slots, min(piece_length(config.vocab_size), size.max_num_batched_tokens))
+    histories = size.num_slots * max_model_len * _FLOAT
+    return _FLOAT * (size.max_num_batched_tokens * a_token + _LOGITS_AT_ONCE * rows * config.vocab_size) + histories

@@ -24,7 +24,7 @@ class Size:
     max_num_batched_tokens: int
 
     @classmethod
-    def settled(cls, config: EngineConfig, device_type: str) -> "Size":
+    def of(cls, config: EngineConfig, device_type: str) -> "Size":
         return cls(*config.step_limits(device_type))
 
     @property
@@ -34,7 +34,7 @@ class Size:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class MemoryProfile:
     """What a rank has measured once its weights are loaded."""
 
     device: str
@@ -54,44 +54,44 @@ class Found:
     notes: tuple[str, ...] = ()
 
 
-def memory_plan(config: EngineConfig, size: Size, found: Found) -> MemoryPlan:
+def memory_plan(config: EngineConfig, size: Size, profile: MemoryProfile) -> MemoryPlan:
     """How many blocks there will be and how long a request may get; raises where that can't be."""
-    wanted_len = _checked_length(config, found)
-    num_blocks, notes = _num_blocks(config, size, found, wanted_len), list(found.notes)
+    wanted_len = _checked_length(config, profile)
+    num_blocks, notes = _num_blocks(config, size, profile, wanted_len), list(profile.notes)
     if num_blocks < 1:
-        raise _no_room(config, size, found)
+        raise _no_room(config, size, profile)
     holds = num_blocks * config.block_size
     if config.max_model_len is not None and holds < wanted_len:
-        raise _too_long(config, found, wanted_len, num_blocks)
+        raise _too_long(config, profile, wanted_len, num_blocks)
     if holds < wanted_len:
         notes.append(
             f"max_model_len is cut from {wanted_len:,} to {holds:,}, which is what {num_blocks:,} KV blocks hold; "
-            f"kv_cache_memory={-(-wanted_len // config.block_size) * found.block_bytes} holds it all."
+            f"kv_cache_memory={-(-wanted_len // config.block_size) * profile.block_bytes} holds it all."
         )
     max_model_len = min(wanted_len, holds)
-    if found.stretches and max_model_len > found.stretches[0]:
+    if profile.stretches and max_model_len > profile.stretches[0]:
         notes.append(
-            f"Beyond the trained context of {found.stretches[0]:,} tokens a request's positions are stretched (dynamic "
-            "rope), and what it has computed is computed anew whenever its length has doubled."
+            f"Beyond the trained context of {profile.stretches[0]:,} tokens a request's positions are stretched "
+            "(dynamic rope), and what it has computed is computed anew whenever its length has doubled."
         )
     return MemoryPlan(
-        device=found.device,
-        device_name=found.device_name,
-        weight_bytes=found.weight_bytes,
-        activation_bytes=found.activation_bytes,
-        available_bytes=found.available_bytes + found.weight_bytes,
-        block_bytes=found.block_bytes,
+        device=profile.device,
+        device_name=profile.device_name,
+        weight_bytes=profile.weight_bytes,
+        activation_bytes=profile.activation_bytes,
+        available_bytes=profile.available_bytes + profile.weight_bytes,
+        block_bytes=profile.block_bytes,
         num_blocks=num_blocks,
         max_model_len=max_model_len,
-        model_context=found.model_context,
-        vocab_size=found.vocab_size,
-        dtype=found.dtype,
-        kv_dtype=found.kv_dtype,
-        kernels=found.kernels,
+        model_context=profile.model_context,
+        vocab_size=profile.vocab_size,
+        dtype=profile.dtype,
+        kv_dtype=profile.kv_dtype,
+        kernels=profile.kernels,
         notes=notes,
-        adapter_bytes=found.adapter_bytes,
-        num_cpu_blocks=_num_cpu_blocks(config, found, num_blocks),
-        stretches=list(found.stretches),
+        adapter_bytes=profile.adapter_bytes,
+        num_cpu_blocks=_num_cpu_blocks(config, profile, num_blocks),
+        stretches=list(profile.stretches),
     )
 
 
@@ -114,49 +114,49 @@ def host_bytes_of(plan: MemoryPlan) -> int:
     return cells if plan.device != "cpu" else cells + plan.num_blocks * plan.block_bytes + plan.adapter_bytes
 
 
-def _checked_length(config: EngineConfig, found: Found) -> int:
-    wanted = config.max_model_len or found.model_context
-    if wanted > found.model_context:
+def _checked_length(config: EngineConfig, profile: MemoryProfile) -> int:
+    wanted = config.max_model_len or profile.model_context
+    if wanted > profile.model_context:
         raise ConfigError(
-            f"max_model_len={wanted:,} is more than the model's own context of {found.model_context:,}. "
-            f"Use max_model_len={found.model_context:,} or less."
+            f"max_model_len={wanted:,} is more than the model's own context of {profile.model_context:,}. "
+            f"Use max_model_len={profile.model_context:,} or less."
         )
     return wanted
 
 
-def _num_blocks(config: EngineConfig, size: Size, found: Found, wanted_len: int) -> int:
+def _num_blocks(config: EngineConfig, size: Size, profile: MemoryProfile, wanted_len: int) -> int:
     """Blocks that the options ask for, all of which must fit, or where they are silent as many as are of use."""
-    room = _room(found)
+    room = _room(profile)
     if config.num_gpu_blocks_override or config.kv_cache_memory:
-        if room < found.block_bytes:
-            raise _no_room(config, size, found)
-        asked = config.num_gpu_blocks_override or (config.kv_cache_memory or 0) // found.block_bytes
+        if room < profile.block_bytes:
+            raise _no_room(config, size, profile)
+        asked = config.num_gpu_blocks_override or (config.kv_cache_memory or 0) // profile.block_bytes
         if not asked:
-            raise _too_few_bytes(config, found)
-        if asked * found.block_bytes > room:
-            raise _too_many_blocks(config, found, asked)
+            raise _too_few_bytes(config, profile)
+        if asked * profile.block_bytes > room:
+            raise _too_many_blocks(config, profile, asked)
         return asked
-    if found.device != "cpu":
-        return room // found.block_bytes
+    if profile.device != "cpu":
+        return room // profile.block_bytes
     a_request = -(-wanted_len // config.block_size)
-    at_start = found.available_bytes + found.weight_bytes
+    at_start = profile.available_bytes + profile.weight_bytes
     most = min(_MOST_UNASKED, at_start // _SHARE_UNASKED) // config.tensor_parallel_size
-    blocks = min(size.max_num_seqs * a_request, most // found.block_bytes)
+    blocks = min(size.max_num_seqs * a_request, most // profile.block_bytes)
     if config.max_model_len is not None:
         blocks = max(blocks, a_request)
-    return min(blocks, room // found.block_bytes)
+    return min(blocks, room // profile.block_bytes)
 
 
-def _num_cpu_blocks(config: EngineConfig, found: Found, num_blocks: int) -> int:
+def _num_cpu_blocks(config: EngineConfig, profile: MemoryProfile, num_blocks: int) -> int:
     """Cells of the second tier: what swap_space holds, all of which must fit beside whatever else is in CPU memory."""
-    asked = int((config.swap_space or 0) * _GIB) // found.block_bytes
+    asked = int((config.swap_space or 0) * _GIB) // profile.block_bytes
     if config.swap_space and not asked:
         raise ConfigError(
-            f"swap_space={config.swap_space:,} GiB holds no KV block: one needs {exact_size(found.block_bytes)}. "
+            f"swap_space={config.swap_space:,} GiB holds no KV block: one needs {exact_size(profile.block_bytes)}. "
             "Raise it, or leave it out."
         )
-    left = found.host_bytes if found.device != "cpu" else _room(found) - num_blocks * found.block_bytes
-    if asked * found.block_bytes > max(left, 0):
+    left = profile.host_bytes if profile.device != "cpu" else _room(profile) - num_blocks * profile.block_bytes
+    if asked * profile.block_bytes > max(left, 0):
         raise OutOfMemoryError(
             f"swap_space={config.swap_space:,} GiB is more than the {exact_size(max(left, 0))} that are left in CPU "
             f"memory. Use swap_space={max(left, 0) * 100 // _GIB / 100:g} or less, or free memory."
@@ -164,60 +164,60 @@ def _num_cpu_blocks(config: EngineConfig, found: Found, num_blocks: int) -> int:
     return asked
 
 
-def _room(found: Found) -> int:
-    return found.available_bytes - found.activation_bytes - found.adapter_bytes
+def _room(profile: MemoryProfile) -> int:
+    return profile.available_bytes - profile.activation_bytes - profile.adapter_bytes
 
 
-def _taken(found: Found) -> str:
-    if not found.adapter_bytes:
+def _taken(profile: MemoryProfile) -> str:
+    if not profile.adapter_bytes:
         return "weights and activations"
-    return f"weights, activations and {exact_size(found.adapter_bytes)} for adapters (max_loras x max_lora_rank)"
+    return f"weights, activations and {exact_size(profile.adapter_bytes)} for adapters (max_loras x max_lora_rank)"
 
 
-def _too_many_blocks(config: EngineConfig, found: Found, asked: int) -> OutOfMemoryError:
-    room, need = _room(found), exact_size(asked * found.block_bytes)
+def _too_many_blocks(config: EngineConfig, profile: MemoryProfile, asked: int) -> OutOfMemoryError:
+    room, need = _room(profile), exact_size(asked * profile.block_bytes)
     if config.num_gpu_blocks_override:
-        wanted, fits = f"num_gpu_blocks_override={asked:,} needs {need}", room // found.block_bytes
+        wanted, fits = f"num_gpu_blocks_override={asked:,} needs {need}", room // profile.block_bytes
         way_out = f"num_gpu_blocks_override={fits:,}"
     else:
         wanted = f"kv_cache_memory={config.kv_cache_memory:,} is {need} in {asked:,} KV blocks"
         way_out = f"kv_cache_memory={room:,}"
-    left = f"{exact_size(room)} are left beside {_taken(found)}"
+    left = f"{exact_size(room)} are left beside {_taken(profile)}"
     return OutOfMemoryError(f"{wanted}, and {left}. Use {way_out} or less.")
 
 
-def _too_few_bytes(config: EngineConfig, found: Found) -> ConfigError:
+def _too_few_bytes(config: EngineConfig, profile: MemoryProfile) -> ConfigError:
     return ConfigError(
         f"kv_cache_memory={config.kv_cache_memory} holds no KV block: one of {config.block_size} tokens needs "
-        f"{exact_size(found.block_bytes)}. Use {found.block_bytes} or more, or leave it out."
+        f"{exact_size(profile.block_bytes)}. Use {profile.block_bytes} or more, or leave it out."
     )
 
 
-def _no_room(config: EngineConfig, size: Size, found: Found) -> OutOfMemoryError:
-    free, activations = exact_size(found.available_bytes), exact_size(found.activation_bytes)
-    if found.activation_bytes > found.available_bytes:
+def _no_room(config: EngineConfig, size: Size, profile: MemoryProfile) -> OutOfMemoryError:
+    free, activations = exact_size(profile.available_bytes), exact_size(profile.activation_bytes)
+    if profile.activation_bytes > profile.available_bytes:
         return OutOfMemoryError(
             f"A step of max_num_batched_tokens={size.max_num_batched_tokens:,} needs {activations} for activations, "
             f"and {free} are free beside the weights. Use a smaller max_num_batched_tokens, or free memory."
         )
     return OutOfMemoryError(
-        f"One KV block of {config.block_size} tokens needs {exact_size(found.block_bytes)}, and "
-        f"{exact_size(max(_room(found), 0))} are left beside {_taken(found)}. Free memory, or use a smaller model or "
-        "max_num_batched_tokens."
+        f"One KV block of {config.block_size} tokens needs {exact_size(profile.block_bytes)}, and "
+        f"{exact_size(max(_room(profile), 0))} are left beside {_taken(profile)}. Free memory, or use a smaller model "
+        "or max_num_batched_tokens."
     )
 
 
-def _too_long(config: EngineConfig, found: Found, wanted_len: int, num_blocks: int) -> Exception:
+def _too_long(config: EngineConfig, profile: MemoryProfile, wanted_len: int, num_blocks: int) -> Exception:
     need = -(-wanted_len // config.block_size)
     sentence = (
-        f"max_model_len={wanted_len:,} needs {need:,} KV blocks ({exact_size(need * found.block_bytes)}), and there "
-        f"are {num_blocks:,} ({exact_size(num_blocks * found.block_bytes)}). "
+        f"max_model_len={wanted_len:,} needs {need:,} KV blocks ({exact_size(need * profile.block_bytes)}), and there "
+        f"are {num_blocks:,} ({exact_size(num_blocks * profile.block_bytes)}). "
         f"Use max_model_len={num_blocks * config.block_size:,} or less"
     )
     if config.num_gpu_blocks_override:
         return ConfigError(f"{sentence}, or num_gpu_blocks_override={need:,}.")
     if config.kv_cache_memory:
-        return ConfigError(f"{sentence}, or kv_cache_memory={need * found.block_bytes:,}.")
-    if found.device == "cpu":
+        return ConfigError(f"{sentence}, or kv_cache_memory={need * profile.block_bytes:,}.")
+    if profile.device == "cpu":
         return OutOfMemoryError(f"{sentence}, a kv_cache_dtype of fewer bytes, or free memory.")
     return OutOfMemoryError(f"{sentence}, a kv_cache_dtype of fewer bytes, or raise gpu_memory_utilization.")

@@ -19,7 +19,7 @@ from ..kv.second_tier import SecondTier, second_tier
 from ..lora.lora_thread import AdapterThread
 from ..models.load import Model, load_model
 from ..parallel import Parallel
-from ..sampler import Processors
+from ..sampler import LogitsProcessors
 from ..steps.runner import Runner
 from ..steps.slots import SlotTable
 from .device_memory import memory_of
@@ -43,15 +43,16 @@ class Start:
         )
         self.memory = memory_of(self.config, self.device, self.ranks, directory)
         # Rank 0 samples for all.
-        self.processors = Processors.load(self.config.logits_processors) if rank == 0 else Processors()
+        names = self.config.logits_processors if rank == 0 else None
+        self.processors = LogitsProcessors.load(names) if names else None
         before = self.memory.used_bytes()
-        self.model = self._loaded(launch)
+        self.model = self._load_model(launch)
         self.weight_bytes = max(0, self.memory.used_bytes() - before)
         if (library := self.model.backend.library) is not None:
             self.ranks = self.ranks.through_memory(library)
         self.kv_kind = self.model.kv_kind(self.config.kv_cache_dtype)
 
-    def _loaded(self, launch: Launch) -> Model:
+    def _load_model(self, launch: Launch) -> Model:
         return load_model(
             Path(launch.model_folder),
             device=self.device,
@@ -80,8 +81,10 @@ class Start:
         """What this rank intends to take."""
         return self.memory.plan(self.model, self.weight_bytes)
 
-    def allocated(self, allocate: Allocate, trace: Trace, tell: ReportProgress = lambda number, total: None) -> Runner:
-        """`tell` is called with the number of graphs captured so far, and of how many."""
+    def runner(
+        self, allocate: Allocate, trace: Trace, on_progress: ReportProgress = lambda number, total: None
+    ) -> Runner:
+        """`on_progress` is called with the number of graphs captured so far, and of how many."""
         table = SlotTable(
             num_slots=self.memory.size.num_slots,
             max_model_len=allocate.max_model_len,
@@ -94,10 +97,10 @@ class Start:
         )
         kv, cells = self._kv_memory(allocate)
         if self.memory.graph_bytes is not None:
-            self.model.backend.capture(self.model, table, kv, self.ranks, self.memory.graph_bytes, tell)
-        self.memory.taken()
+            self.model.backend.capture(self.model, table, kv, self.ranks, self.memory.graph_bytes, on_progress)
+        self.memory.on_allocated()
         return Runner(
-            self.model,
+            self.model.forward_pass,
             kv,
             table,
             self.ranks,

@@ -1,4 +1,4 @@
-"""Log-probabilities that requests ask for: of the sampled token and of the most likely ones.
+"""Log-probabilities of the sampled token and of the most likely ones, for requests and for the engine's beam search.
 
 They are of the model's own distribution, before masks, penalties and temperature, so the logits must be taken before
 the sampler overwrites them. Ranks and the lists of the most likely order equal tokens by their id, as the sampler does.
@@ -11,12 +11,14 @@ import numpy
 import torch
 from torch import Tensor
 
-from ...kernels.sampling import ranked_logprobs
-from ...protocol.messages import Logprobs, column
+from ...kernels.sampling import ranked_logprobs, scan
+from ...protocol.messages import Candidates, FailedRow, Logprobs, column
 from ..device import HostCopy, on_device
+from ..sampler import FAULTS
 
 # Of logits and what is found in them: torch's operations hold some five times that while they look.
 _PIECE_BYTES = 32 << 20
+_NOT_FINITE = FAULTS[1].message
 
 
 def piece_length(vocab_size: int, num_top: int = 0) -> int:
@@ -89,6 +91,19 @@ def certainty(found: TokenLogprobs, rows: numpy.ndarray, least: numpy.ndarray) -
     return pairs
 
 
+def candidates(
+    logits: Tensor, rows: numpy.ndarray, counts: numpy.ndarray
+) -> Callable[[], tuple[list[Candidates], list[FailedRow]]]:
+    """The most likely next tokens of rows that sample nothing, as many as each asks for, or what is wrong with a row.
+
+    `rows` holds the number in the step of each row of logits.
+    """
+    scanned = scan(logits)
+    most = min(int(counts.max()), logits.shape[1])
+    found, are_finite = token_logprobs(logits, scanned.best, most), HostCopy(scanned.is_finite)
+    return lambda: _candidates_of(found, are_finite.numpy(), rows, numpy.minimum(counts, most))
+
+
 def _a_row_each(owners: numpy.ndarray, found: TokenLogprobs) -> Iterator[Logprobs]:
     ids, logprobs, ranks = found.token_ids, found.logprobs, found.ranks
     for place, owner in enumerate(owners.tolist()):
@@ -107,3 +122,19 @@ def _part(
         logprobs=logprobs.tobytes(),
         ranks=ranks.tobytes(),
     )
+
+
+def _candidates_of(
+    found: TokenLogprobs, are_finite: numpy.ndarray, rows: numpy.ndarray, counts: numpy.ndarray
+) -> tuple[list[Candidates], list[FailedRow]]:
+    given: list[Candidates] = []
+    failed: list[FailedRow] = []
+    ids, logprobs = found.token_ids, found.logprobs
+    for place, row in enumerate(rows.tolist()):
+        if not are_finite[place]:
+            failed.append(FailedRow(row, _NOT_FINITE))
+            continue
+        # Column 0 is the chosen token of those that sample.
+        own = slice(1, 1 + int(counts[place]))
+        given.append(Candidates(row, ids[place, own].tobytes(), logprobs[place, own].tobytes()))
+    return given, failed

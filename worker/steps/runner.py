@@ -7,7 +7,6 @@ request; a row that failed is marked in the result and goes on with a harmless t
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
 
 import numpy
 import torch
@@ -16,37 +15,33 @@ from torch import Tensor
 from ...protocol.messages import Logprobs, MaskFrame, StepPlan, StepResult, mask_bytes, values
 from ...protocol.processes.faults import point
 from ...protocol.processes.trace import Trace
+from ..backends.backend import FastDecode, ForwardPass
 from ..device import HostCopy, on_device
 from ..kv.kv_cache import AnyKVCache
 from ..kv.second_tier import SecondTier
 from ..parallel import Parallel
-from ..sampler import Mask, Sample, SamplerOutput, SamplingRows, sample
+from ..sampler import Mask, Sampler, SamplerOutput, SamplingRows, sample
 from ..sampler.parameters import NO_LOGPROBS
 from .batch import Batch, MakeBatch, step_batch
-from .candidates import candidates
-from .fast_decode import FastDecode
-from .logprobs import TokenLogprobs, certainty, logprobs_of_prompt, logprobs_of_rows, piece_length, token_logprobs
+from .logprobs import (
+    TokenLogprobs,
+    candidates,
+    certainty,
+    logprobs_of_prompt,
+    logprobs_of_rows,
+    piece_length,
+    token_logprobs,
+)
 from .outcome import Outcome
 from .slots import PlanError, SlotTable, StepRows
 
 AwaitMask = Callable[[int], MaskFrame]
 
 
-class Model(Protocol):
-    """What the runner asks of a model."""
-
-    @property
-    def vocab_size(self) -> int: ...
-
-    def forward(self, batch: Batch) -> Tensor: ...
-
-    def logits(self, hidden: Tensor, rows: Tensor) -> Tensor: ...
-
-
 class Runner:
     def __init__(
         self,
-        model: Model,
+        forward_pass: ForwardPass,
         kv: AnyKVCache,
         table: SlotTable,
         ranks: Parallel,
@@ -55,14 +50,14 @@ class Runner:
         fast_decode: FastDecode | None = None,
         second_tier: SecondTier | None = None,
         batch: MakeBatch = step_batch,
-        sample: Sample = sample,
+        sample: Sampler = sample,
     ) -> None:
-        self.model = model
+        self.forward_pass = forward_pass
         self.kv = kv
         self.table = table
         self.ranks = ranks
         self.trace = trace
-        self.fast_decode = fast_decode  # take those that they can
+        self.fast_decode = fast_decode  # takes the steps that it can
         self.second_tier = second_tier
         self._batch = batch
         self._sampled = sample
@@ -103,12 +98,12 @@ class Runner:
         rows = outcome.rows
         batch = self._batch(self.table, rows, self.kv)
         with self.trace.span("forward", step=plan.step, rows=len(rows), tokens=batch.num_tokens):
-            hidden = self.model.forward(batch)
+            hidden = self.forward_pass.forward(batch)
         outcome.logprobs += self._prompt_logprobs(rows, batch, hidden)
         if not rows.wants_logits.any():
             return
         with self.trace.span("sample", step=plan.step):
-            logits = self.model.logits(hidden, batch.logit_rows)
+            logits = self.forward_pass.logits(hidden, batch.logit_rows)
             mask = self._mask(plan, rows, await_mask) if plan.masked and self.ranks.rank == 0 else None
             if rows.is_searched.any():
                 logits = self._search(outcome, logits)
@@ -188,7 +183,7 @@ class Runner:
         length = piece_length(self.table.vocab_size, num_top)
         pieces = []
         for start in range(0, len(following), length):
-            logits = self.model.logits(hidden, positions[start : start + length])
+            logits = self.forward_pass.logits(hidden, positions[start : start + length])
             if self.ranks.rank == 0:
                 pieces.append(token_logprobs(logits, following[start : start + length], num_top))
         return pieces

@@ -13,7 +13,7 @@ import torch
 from ...protocol.adapter_messages import NO_ADAPTER
 from ...protocol.messages import ForcedTokens, Fork, NewSlot, StepPlan
 from ..device import on_device
-from ..sampler import ParameterTable, Processors
+from ..sampler import LogitsProcessors, ParameterTable
 
 _Ints = numpy.ndarray
 
@@ -55,7 +55,7 @@ class SlotTable:
         block_size: int,
         vocab_size: int,
         device: torch.device,
-        processors: Processors | None = None,
+        processors: LogitsProcessors | None = None,
         stretches: bool = False,
     ) -> None:
         self.max_model_len = max_model_len

@@ -41,10 +41,10 @@ class CutCheckpoint:
         return self._own.has(name)
 
     def read(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
-        return self._own.read(name, self._held(Piece(name, shape, part)))
+        return self._own.read(name, self._part_shape(Piece(name, shape, part)))
 
     def matrix(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor | QuantizedPart:
-        return self._own.matrix(name, self._held(Piece(name, shape, part)))
+        return self._own.matrix(name, self._part_shape(Piece(name, shape, part)))
 
     def pass_over(self, name: str) -> None:
         self._own.pass_over(name)
@@ -52,7 +52,7 @@ class CutCheckpoint:
     def leftovers(self) -> list[str]:
         return self._own.leftovers()
 
-    def _held(self, wanted: Piece) -> tuple[int, ...]:
+    def _part_shape(self, wanted: Piece) -> tuple[int, ...]:
         """The shape of a piece as it is stored here."""
         stored = self._pieces.get(wanted.name)
         if stored != wanted:
@@ -62,7 +62,7 @@ class CutCheckpoint:
                 f"{wanted.shape} (dimension, first, last + 1). It was made for another config.json or another version "
                 "of Penstock: convert the original again."
             )
-        return wanted.held
+        return wanted.part_shape
 
 
 def read_pieces(folder: Path) -> list[Piece]:

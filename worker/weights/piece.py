@@ -14,7 +14,7 @@ class Piece(NamedTuple):
     part: Part | None = None
 
     @property
-    def held(self) -> tuple[int, ...]:
+    def part_shape(self) -> tuple[int, ...]:
         """The shape of the part."""
         if self.part is None:
             return self.shape

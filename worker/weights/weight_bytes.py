@@ -9,7 +9,7 @@ from ..models.config import ModelConfig
 BITS = {"fp32": 32, "fp16": 16, "bf16": 16, "int8": 8, "int4": 4}
 
 
-def reckoned_weights(
+def estimated_weight_bytes(
     config: ModelConfig, form: WeightForm, table_form: WeightForm, head_form: WeightForm, ranks: int
 ) -> int:
     """Bytes on each of so many ranks."""

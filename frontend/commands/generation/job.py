@@ -14,7 +14,7 @@ import msgspec
 from ....protocol.outputs import RequestOutput
 from ...console import logs
 from ...llm import LLM
-from ...requests.seeds import counted_seed
+from ...requests.request import counted_seed
 from ..repl.answer_text import AnswerText, takes_colours
 from ..repl.conversation import Answer, AnswerDelta
 from .answers import TitledAnswer, as_json, as_text, heading_of, title, titled

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ....protocol.errors import PenstockError
-from ...beside import new_file, partial_name, partial_names, replaceable, status_of, take_name
 from ...console import logs
+from ...file_replacement import new_file, partial_name, partial_names, replaceable, status_of, take_name
 
 # What has been written may be lost with the machine for so long, and with the process not at all.
 _SYNC_SECONDS = 1.0

@@ -32,7 +32,7 @@ class Rendering:
         if conversation is None:
             return row.prompt
         try:
-            [prompt] = self._session.rendered(
+            [prompt] = self._session.render_batch(
                 [conversation.messages],
                 chat_template=conversation.chat_template,
                 tools=conversation.tools,

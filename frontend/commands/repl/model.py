@@ -1,9 +1,10 @@
-"""The model of a chat, which the user may exchange for another.
+"""The model of a chat, which the user may exchange for another, and all else that a chat's commands change.
 
 Two at once may not fit into memory: the old one is closed first, and loaded again if the new one can't be.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from ....protocol.errors import ConfigError
@@ -11,6 +12,8 @@ from ....protocol.options.config import EngineConfig
 from ..shared.cached_models import bundled_models, cached_models
 from ..shared.loading import load
 from ..shared.model_options import require_model
+from .conversation import Conversation
+from .parameters import Parameters
 
 # Engine options that are for one model and don't carry over to another.
 _OF_ONE_MODEL = ("tokenizer", "revision", "chat_template", "served_model_name")
@@ -51,3 +54,30 @@ def known_models() -> Iterator[str]:
     """Those that are on this machine and have a name."""
     for found in (*bundled_models(), *cached_models()):
         yield found.name
+
+
+@dataclass
+class ChatState:
+    """What the commands of a chat can change: the conversation, the model, and its sampling parameters."""
+
+    model: ChatModel
+    parameters: Parameters
+    conversation: Conversation
+
+    @classmethod
+    def begun(cls, model: ChatModel, chosen: dict[str, object]) -> "ChatState":
+        parameters = Parameters(chosen, model.llm.get_default_sampling_params())
+        return cls(model, parameters, Conversation(model.llm, parameters.params))
+
+    def set(self, name: str, text: str) -> str:
+        said = self.parameters.set(name, text)
+        self.conversation.params = self.parameters.params
+        return said
+
+    def change_model(self, name: str) -> None:
+        """The conversation goes on; where the other can't be loaded, with the model that there was."""
+        try:
+            self.model.change(name)
+        finally:
+            self.parameters.defaults = self.model.llm.get_default_sampling_params()
+            self.conversation.llm, self.conversation.params = self.model.llm, self.parameters.params

@@ -10,10 +10,9 @@ from ....protocol.errors import PenstockError, RequestError
 from ....protocol.fields.rules import shown
 from ....protocol.fields.suggestion import suggestion
 from . import files
-from .chat_state import ChatState
 from .completion import folders, paths
 from .conversation import Answer, AnswerDelta
-from .model import known_models
+from .model import ChatState, known_models
 from .parameters import PARAMETERS, named, values
 
 

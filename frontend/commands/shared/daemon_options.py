@@ -8,8 +8,7 @@ from ....protocol.errors import ConfigError
 from ....protocol.options.config import EngineConfig
 from ...daemon.settings import DaemonSettings, read_settings
 from ...http.options import DEFAULT_ADDRESS, HttpOptions
-from .options import add_options, given, number_or_text
-from .socket_option import add_socket
+from .options import add_options, add_socket, given, number_or_text
 
 # The daemon's own options: name → its sentence.
 _OWN = {

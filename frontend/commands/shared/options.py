@@ -7,11 +7,13 @@ shell gives them; whether they hold is the struct's own check, which says the sa
 import argparse
 import json
 from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
 from types import MappingProxyType, NoneType
 from typing import Any, NamedTuple, get_args
 
 import msgspec
 
+from ....protocol.attach import daemon_socket
 from ....protocol.parameters.early_stop import EarlyStop
 from ....protocol.parameters.guided import GuidedDecodingParams
 
@@ -103,3 +105,12 @@ def _help(description: str, default: Any) -> str:
     shown = "" if default is None or default is msgspec.NODEFAULT or isinstance(default, bool) else f" ({default})"
     shown = " (on)" if default is True else shown
     return f"{description}{shown}".replace("%", "%%")
+
+
+def add_socket(parser: argparse.ArgumentParser) -> None:
+    """The option `--socket`: which daemon a command talks to."""
+    parser.add_argument("--socket", metavar="PATH", type=Path, help="the daemon's socket, if not this user's usual one")
+
+
+def socket_of(arguments: argparse.Namespace) -> Path:
+    return arguments.socket.absolute() if arguments.socket else daemon_socket()

@@ -36,7 +36,7 @@ from ...session.private import PrivateSession
 from ...session.threads import Threads
 from ..model import DaemonModel
 from ..models import DaemonModels, UnknownModelError
-from .agreement import disagreement
+from ..settings import disagreement
 from .client_budget import ClientBudget
 from .frames import Frame, Frames
 from .outbox import Outbox
@@ -250,7 +250,7 @@ class ClientConnection:
             raise _Disagreement("This connection has a model already.")
         self._outbox.say(StillWorking())  # at once: a client that hears nothing looks for another model
         if message.may_add:
-            model = self.models.bring(message.model, message.path, message.options)
+            model = self.models.find_or_add(message.model, message.path, message.options)
         else:
             model = self.models.find(message.model, message.path)
         model.lease()

@@ -96,7 +96,7 @@ def pieces_of(group: Sequence[DaemonRequest]) -> Iterator[Message]:
             pieces.append(refused(request.number, request.pending.prompt.params.n, 429, str(request.refusal)))
             request.end()
         elif request.pending.is_fresh:
-            pieces.append(_piece(request, request.session.take(request.pending)))
+            pieces.append(_piece(request, request.pending.take()))
         if request.pending.error is not None and not request.is_over:
             request.end()
             yield Failed([request.number], Failure.of(request.pending.error))

@@ -13,8 +13,7 @@ from ....protocol.attach import frame
 from ....protocol.errors import PenstockError
 from ....protocol.wire import Message
 from ...requests.budget import BudgetError
-from ...session.loop_queue import LoopQueue
-from ...session.threads import Threads
+from ...session.threads import LoopQueue, Threads
 from .client_budget import ClientBudget
 from .daemon_request import DaemonRequest, pieces_of
 

@@ -23,7 +23,7 @@ from ....protocol.attach import (
 from ....protocol.errors import PenstockError
 from ....protocol.packed import unpacked_bytes
 from ....protocol.wire import Message
-from ...requests.prompts import Rendered
+from ...requests.prompts import RenderedPrompt
 from ..model import DaemonModel
 from .client_budget import ClientBudget
 from .rendering import rendered
@@ -94,7 +94,7 @@ async def _render(question: PackedRender, model: DaemonModel, budget: ClientBudg
         conversation = await texts.run(conversation_of, packed, client=client)
         adds = question.add_generation_prompt
         [prompt] = await rendered(session, [conversation], client, add_generation_prompt=adds)
-    if not isinstance(prompt, Rendered):
+    if not isinstance(prompt, RenderedPrompt):
         raise prompt
     return Answer(question.query, text=prompt.text)
 

@@ -9,7 +9,7 @@ from collections.abc import Hashable, Sequence
 
 from ....protocol.attach import WireConversation
 from ....protocol.errors import RequestError
-from ...requests.prompts import Rendered
+from ...requests.prompts import RenderedPrompt
 from ...requests.tool_schemas import argument_schemas
 from ...session.private import PrivateSession
 from ...text.template_input import TemplateInput
@@ -26,7 +26,7 @@ async def rendered(
     client: Hashable,
     *,
     add_generation_prompt: bool = True,
-) -> list[Rendered | RequestError]:
+) -> list[RenderedPrompt | RequestError]:
     """The texts, in the order of the conversations; those with the same template go to one process together."""
     by_template: dict[str | None, list[int]] = defaultdict(list)
     for place, wire in enumerate(conversations):
@@ -49,7 +49,7 @@ async def rendered(
         )
     )
     return [
-        Rendered(text, argument_schemas(wire.tools)) if isinstance(text := texts[place], str) else text
+        RenderedPrompt(text, argument_schemas(wire.tools)) if isinstance(text := texts[place], str) else text
         for place, wire in enumerate(conversations)
     ]
 

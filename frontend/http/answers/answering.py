@@ -10,12 +10,13 @@ from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
-from ...session.model_threads import ModelThreads
-from ...session.threads import Threads
+from ....protocol.messages import Logprobs
+from ...session.threads import ModelThreads, Threads
 from ..endpoint import AnyReply, Call
-from ..models import Model
+from ..loaded_model import LoadedModel
 from .errors import ApiError
 from .generation import Generation
+from .logprobs import PackedPositions
 from .reply import Events, error_event
 
 
@@ -44,6 +45,9 @@ class PreparedRequest(ABC, Generic[RequestT]):
         """The model's name, as the client gave it."""
         return self.request.model or self.generation.model.name
 
+    def packed(self, parts: list[Logprobs]) -> PackedPositions:
+        return PackedPositions(parts, self.generation.model.tokenizer.decode_token)
+
     @abstractmethod
     async def whole(self) -> AnyReply: ...
 
@@ -60,7 +64,7 @@ class PreparedRequest(ABC, Generic[RequestT]):
         return b"data: [DONE]\n\n"
 
 
-Prepare = Callable[[Call, RequestT, Model], PreparedRequest[RequestT]]
+Prepare = Callable[[Call, RequestT, LoadedModel], PreparedRequest[RequestT]]
 
 
 async def answered(

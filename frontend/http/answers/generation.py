@@ -15,14 +15,14 @@ from ....protocol.messages import Logprobs, request_and_sample
 from ....protocol.outputs import CompletionOutput, RequestOutput
 from ....protocol.parameters.sampling import SamplingParams
 from ...requests.pending_request import PackedOutput
-from ...requests.prompts import Rendered
+from ...requests.prompts import RenderedPrompt
 from ..endpoint import Call
-from ..models import Model
+from ..loaded_model import LoadedModel
 from ..options import HttpOptions
 from ..schemas.sampling import PromptDetails, Usage
 from .errors import ApiError, check
 
-Prompt = Rendered | Mapping[str, Any]
+Prompt = RenderedPrompt | Mapping[str, Any]
 
 _CHARACTERS_A_TOKEN = 16
 
@@ -71,7 +71,7 @@ class Generation:
     """The prompts and parameters of a request, its model and its call."""
 
     call: Call
-    model: Model
+    model: LoadedModel
     prompts: Sequence[Prompt]
     params: SamplingParams
     tally: Tally = field(default_factory=Tally)
@@ -153,7 +153,7 @@ def _has_news(answer: CompletionOutput) -> bool:
     )
 
 
-def check_length(param: str, given: str | Sequence[int], model: Model) -> None:
+def check_length(param: str, given: str | Sequence[int], model: LoadedModel) -> None:
     """Refuse a text or token ids that are far too long, before they are tokenized or detokenized."""
     if len(given) > (most := _CHARACTERS_A_TOKEN * model.max_model_len):
         kind = "characters" if isinstance(given, str) else "tokens"

@@ -15,7 +15,7 @@ from ....protocol.errors import PenstockError
 from ..requests.body import Receive, Scope, Send
 
 if TYPE_CHECKING:
-    from ..models import SubmittedPrompt
+    from ..loaded_model import SubmittedPrompt
 
 _LOG_ENTRY = "log_entry"  # its key in a request's state
 _LONGEST_METHOD, _LONGEST_PATH = 16, 200

@@ -13,11 +13,11 @@ from ....protocol.outputs import ToolCall as FoundCall
 from ..answers.answering import PreparedRequest, answered
 from ..answers.errors import ApiError
 from ..answers.generation import Generation, check_asked, pieces
-from ..answers.logprobs import PackedPositions, chat_logprobs, prompt_logprobs
+from ..answers.logprobs import chat_logprobs, prompt_logprobs
 from ..answers.long_json import LongJson
 from ..answers.reply import event, long_event, whole
 from ..endpoint import AnyReply, Call
-from ..models import Model
+from ..loaded_model import LoadedModel
 from ..requests.conversation import as_tools, own_template, rendered, template_options
 from ..requests.parameters import sampling_params
 from ..requests.tool_choice import CallParser, ToolChoice
@@ -89,9 +89,6 @@ class _Chat(PreparedRequest[ChatRequest]):
             return None
         return chat_logprobs(self.packed(parts), self.request.top_logprobs or 0, json)
 
-    def packed(self, parts: list[Logprobs]) -> PackedPositions:
-        return PackedPositions(parts, self.generation.model.tokenizer.decode_token)
-
 
 async def chat(call: Call, request: ChatRequest) -> AnyReply:
     return await answered(
@@ -103,7 +100,7 @@ async def chat(call: Call, request: ChatRequest) -> AnyReply:
     )
 
 
-def _prepared(call: Call, request: ChatRequest, model: Model) -> _Chat:
+def _prepared(call: Call, request: ChatRequest, model: LoadedModel) -> _Chat:
     if request.echo:
         raise ApiError(400, "echo works with /v1/completions only.", param="echo")
     given = request.tool_choice

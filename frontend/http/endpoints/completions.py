@@ -12,11 +12,11 @@ from ....protocol.outputs import CompletionOutput
 from ..answers.answering import PreparedRequest, answered
 from ..answers.errors import ApiError
 from ..answers.generation import AnswerPiece, Generation, Prompt, check_asked, check_length, pieces
-from ..answers.logprobs import PackedPositions, Section, completion_logprobs, prompt_logprobs
+from ..answers.logprobs import Section, completion_logprobs, prompt_logprobs
 from ..answers.long_json import LongJson
 from ..answers.reply import event, long_event, whole
 from ..endpoint import AnyReply, Call
-from ..models import Model
+from ..loaded_model import LoadedModel
 from ..requests.parameters import sampling_params
 from ..schemas.completions import Completion, CompletionChoice, CompletionRequest
 from ..schemas.sampling import Usage
@@ -72,7 +72,7 @@ class _Completions(PreparedRequest[CompletionRequest]):
             sections = list(self._sections(piece, answer, number, is_first=is_first))
             choice.logprobs = completion_logprobs(sections, self.request.logprobs, json)
         if is_first and self.request.prompt_logprobs is not None and (parts := self.of_prompts[piece.prompt]):
-            choice.prompt_logprobs = prompt_logprobs(self._packed(parts), json)
+            choice.prompt_logprobs = prompt_logprobs(self.packed(parts), json)
         return choice
 
     def _sections(
@@ -81,16 +81,13 @@ class _Completions(PreparedRequest[CompletionRequest]):
         """Log-probabilities of the choice. Their offsets count from the beginning of the choice's text."""
         if is_first and self.request.echo and (of_prompt := self.of_prompts[piece.prompt]):
             first = self.generation.model.tokenizer.decode([piece.output.prompt_token_ids[0]], False)
-            yield Section(self._packed(of_prompt), first_token=first)
+            yield Section(self.packed(of_prompt), first_token=first)
         if (parts := piece.logprobs.get(answer.index)) and not self.is_echo_only:
             start = len(self._prompt_text(piece)) if self.request.echo else 0
-            section = Section(self._packed(parts), self.offsets.setdefault(number, start))
+            section = Section(self.packed(parts), self.offsets.setdefault(number, start))
             if self.request.stream:
                 self.offsets[number] += sum(map(len, section.tokens()))
             yield section
-
-    def _packed(self, parts: list[Logprobs]) -> PackedPositions:
-        return PackedPositions(parts, self.generation.model.tokenizer.decode_token)
 
     def _prompt_text(self, piece: AnswerPiece) -> str:
         text = piece.output.prompt
@@ -102,7 +99,7 @@ async def completions(call: Call, request: CompletionRequest) -> AnyReply:
     return await answered(call, request, _prepared, lambda threads: threads.texts, takes_long=takes_long)
 
 
-def _prepared(call: Call, request: CompletionRequest, model: Model) -> _Completions:
+def _prepared(call: Call, request: CompletionRequest, model: LoadedModel) -> _Completions:
     if request.suffix:
         raise ApiError(400, "suffix: filling a gap is not supported; leave it out.", param="suffix")
     if request.best_of is not None and request.best_of != (request.n or 1):
@@ -143,7 +140,7 @@ def as_prompts(given: str | list[str | int | list[int]]) -> list[str | list[int]
     return given  # type: ignore[return-value]
 
 
-def _prompt(given: str | list[int], model: Model, *, adds_special_tokens: bool) -> Prompt:
+def _prompt(given: str | list[int], model: LoadedModel, *, adds_special_tokens: bool) -> Prompt:
     if isinstance(given, str) and adds_special_tokens:
         return {"prompt": given}
     if isinstance(given, str):

@@ -18,7 +18,7 @@ from ..answers.long_json import PIECE_BYTES
 from ..answers.reply import Reply
 from ..answers.response_items import ResponseItems
 from ..endpoint import AnyReply, Call
-from ..models import Model
+from ..loaded_model import LoadedModel
 from ..requests.conversation import rendered, template_options
 from ..requests.parameters import sampling_params
 from ..requests.tool_choice import CallParser, ToolChoice
@@ -121,7 +121,7 @@ async def responses(call: Call, request: ResponsesRequest) -> AnyReply:
     return await answered(call, request, _prepared, lambda threads: threads.templates, takes_long=True)
 
 
-def _prepared(call: Call, request: ResponsesRequest, model: Model) -> _Responses:
+def _prepared(call: Call, request: ResponsesRequest, model: LoadedModel) -> _Responses:
     tools = [_nested(tool) for tool in request.tools or ()]
     choice = ToolChoice.of(request.tool_choice, tools)
     params = sampling_params(
@@ -146,7 +146,7 @@ def _prepared(call: Call, request: ResponsesRequest, model: Model) -> _Responses
     )
 
 
-def _response(call: Call, request: ResponsesRequest, model: Model, params: SamplingParams) -> Response:
+def _response(call: Call, request: ResponsesRequest, model: LoadedModel, params: SamplingParams) -> Response:
     return Response(
         id=call.active_request.id,
         created_at=int(time.time()),

@@ -1,4 +1,4 @@
-"""The list of models, their health, and metrics."""
+"""The list of models, their health, metrics, and the caller's own requests that are being answered."""
 
 import asyncio
 from collections.abc import Collection, Mapping
@@ -14,7 +14,7 @@ from ..answers.errors import without_paths
 from ..answers.reply import Reply
 from ..endpoint import Call
 from ..models import ModelNotServedError, ModelState, ServedName, unknown_model
-from ..schemas.others import Alive, Fault, Health, LastError, ModelCard, ModelList
+from ..schemas.others import Alive, Fault, Health, LastError, ModelCard, ModelList, RequestList, StoppedRequest
 
 # How long processes may take to answer a health check, and engines to give their statistics.
 _ANSWER_SECONDS, _FIGURES_SECONDS = 5.0, 2.0
@@ -113,3 +113,12 @@ async def metrics(call: Call, body: None) -> Reply:
         engines = await asyncio.wait_for(call.server.models.stats(), _FIGURES_SECONDS)
     text = call.server.metrics.text(engines, call.server.concurrency.waiting)
     return Reply(text.encode(), b"text/plain; version=0.0.4; charset=utf-8")
+
+
+async def requests(call: Call, body: None) -> Reply:
+    return Reply.of(RequestList(data=await call.server.active_requests.of(call.active_request.owner)))
+
+
+async def stop(call: Call, body: None) -> Reply:
+    call.server.active_requests.find(call.named, call.active_request.owner).stop()
+    return Reply.of(StoppedRequest(id=call.named))

@@ -7,7 +7,7 @@ from ..answers.errors import ApiError
 from ..answers.generation import check_length
 from ..answers.reply import Reply
 from ..endpoint import Call
-from ..models import Model
+from ..loaded_model import LoadedModel
 from ..requests.conversation import as_tools, rendered, template_options
 from ..schemas.others import DetokenizeReply, DetokenizeRequest, TokenizeReply, TokenizeRequest
 
@@ -23,7 +23,7 @@ async def tokenize(call: Call, request: TokenizeRequest) -> Reply:
         return await call.done(threads, _tokens, call, request, model, takes_long=True)
 
 
-def _tokens(call: Call, request: TokenizeRequest, model: Model) -> Reply:
+def _tokens(call: Call, request: TokenizeRequest, model: LoadedModel) -> Reply:
     text = request.prompt if request.prompt is not None else _conversation(request, model)
     check_length("prompt" if request.prompt is not None else "messages", text, model)
     adds = request.add_special_tokens
@@ -36,7 +36,7 @@ def _tokens(call: Call, request: TokenizeRequest, model: Model) -> Reply:
     )
 
 
-def _conversation(request: TokenizeRequest, model: Model) -> str:
+def _conversation(request: TokenizeRequest, model: LoadedModel) -> str:
     prompt = rendered(
         model,
         request.messages or [],
@@ -52,7 +52,7 @@ async def detokenize(call: Call, request: DetokenizeRequest) -> Reply:
         return await call.done(model.threads.answers, _text, request, model)
 
 
-def _text(request: DetokenizeRequest, model: Model) -> Reply:
+def _text(request: DetokenizeRequest, model: LoadedModel) -> Reply:
     check_length("tokens", request.tokens, model)
     if (highest := max(request.tokens, default=0)) >= (size := len(model.tokenizer)):
         raise ApiError(400, f"Token id {highest} is not in the vocabulary (0 to {size - 1}).", param="tokens")

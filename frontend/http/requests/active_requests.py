@@ -14,7 +14,7 @@ from itertools import chain
 from ....protocol.errors import PenstockError
 from ...session.tree.transport import TreeTransport
 from ..answers.errors import ApiError
-from ..models import SubmittedPrompt
+from ..loaded_model import SubmittedPrompt
 from ..schemas.others import RequestState, RunningRequest
 from .body import Scope
 

@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 
 from ....protocol.errors import RequestError
-from ...requests.prompts import Rendered
+from ...requests.prompts import RenderedPrompt
 from ...requests.tool_schemas import argument_schemas
 from ..answers.errors import ApiError
-from ..models import Model
+from ..loaded_model import LoadedModel
 from ..schemas.chat import ChatMessage, ChatRequest, Tool, plain_message
 
 # Names of the arguments that the server gives to templates, and of functions that templates call.
@@ -44,21 +44,21 @@ def own_template(request: ChatRequest, *, is_trusted: bool) -> str | None:
 
 
 def rendered(
-    model: Model,
+    model: LoadedModel,
     messages: Sequence[ChatMessage],
     tools: Sequence[Mapping[str, Any]] | None,
     options: Mapping[str, Any],
     *,
     chat_template: str | None = None,
     adds_generation_prompt: bool = True,
-) -> Rendered:
+) -> RenderedPrompt:
     try:
         text = model.render(as_messages(messages), chat_template, tools, adds_generation_prompt, options)
     except RequestError:
         raise
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise ApiError(400, f"This conversation can't be rendered: {type(error).__name__}.") from error
-    return Rendered(text, argument_schemas(tools))
+    return RenderedPrompt(text, argument_schemas(tools))
 
 
 def as_messages(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:

@@ -8,12 +8,14 @@ from ....protocol.fields.suggestion import suggestion
 from ....protocol.parameters.guided import FORMS, GuidedDecodingParams
 from ....protocol.parameters.sampling import SamplingParams
 from ..answers.errors import ApiError
-from ..schemas.sampling import TAKEN, TAKEN_WITH_CHOICES, Sampled
+from ..schemas.sampling import TAKEN, TAKEN_WITH_CHOICES, SamplingRequest
 
 _SAME_NAMES = tuple(name for name in (*TAKEN, *TAKEN_WITH_CHOICES) if name != "cache_salt")
 
 
-def sampling_params(request: Sampled, defaults: SamplingParams, salt: str | None, **further: Any) -> SamplingParams:
+def sampling_params(
+    request: SamplingRequest, defaults: SamplingParams, salt: str | None, **further: Any
+) -> SamplingParams:
     """`further` are fields that each kind of request writes in its own way; None among them is not given."""
     chosen = {name: value for name in _SAME_NAMES if (value := getattr(request, name, None)) is not None}
     chosen.update({name: value for name, value in further.items() if value is not None})

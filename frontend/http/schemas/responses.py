@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from .sampling import Count, FreeForm, Ranked, Sampled
+from .sampling import Count, FreeForm, Ranked, SamplingRequest
 
 
 class InputPart(msgspec.Struct, kw_only=True):
@@ -49,7 +49,7 @@ class ReasoningOptions(msgspec.Struct, kw_only=True):
     generate_summary: str | None = None  # without effect
 
 
-class ResponsesRequest(Sampled, kw_only=True, forbid_unknown_fields=True):
+class ResponsesRequest(SamplingRequest, kw_only=True, forbid_unknown_fields=True):
     input: str | Annotated[list[InputItem], Meta(min_length=1)]
     instructions: str | None = None
     stream_options: FreeForm | None = None

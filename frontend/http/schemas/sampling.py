@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from ....protocol.fields.rules import MOST
 from ....protocol.parameters.sampling import MAX_LOGPROBS
-from .sampled import struct_of
+from .parameter_fields import struct_of
 
 Count = Annotated[int, Meta(ge=1, le=MOST)]
 Ranked = Annotated[int, Meta(ge=0, le=MAX_LOGPROBS)]
@@ -70,16 +70,16 @@ _FORMS: dict[str, Any] = {"stop": str | list[str], "guided_json": FreeForm | str
 
 if TYPE_CHECKING:
 
-    class Sampled(Request, kw_only=True):
+    class SamplingRequest(Request, kw_only=True):
         def __getattr__(self, name: str) -> Any: ...
 
-    _SampledWithChoices = Sampled
+    _WithChoices = SamplingRequest
 else:
-    Sampled = struct_of("Sampled", Request, TAKEN, _CLOSER, _FORMS)
-    _SampledWithChoices = struct_of("SampledWithChoices", Sampled, TAKEN_WITH_CHOICES, _CLOSER, _FORMS)
+    SamplingRequest = struct_of("SamplingRequest", Request, TAKEN, _CLOSER, _FORMS)
+    _WithChoices = struct_of("WithChoices", SamplingRequest, TAKEN_WITH_CHOICES, _CLOSER, _FORMS)
 
 
-class Sampling(_SampledWithChoices, kw_only=True, forbid_unknown_fields=True):
+class Sampling(_WithChoices, kw_only=True, forbid_unknown_fields=True):
     stream_options: StreamOptions | None = None
 
     @property

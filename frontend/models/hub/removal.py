@@ -16,10 +16,9 @@ from pathlib import Path
 from ....protocol.errors import ConfigError, PenstockError
 from ....protocol.files.cache_folder import cache_folder
 from ....protocol.files.own_folder import own_folders
-from ...commands.shared.survey import ask_survey
+from ...machine import ask_survey
 from ...text.convert_tokenizer import converted_before, remove_converted
-from ..known_models import nearest_model
-from ..model_names import HubName, hub_name
+from ..model_names import HubName, hub_name, nearest_model
 from .cache import (
     cache_root,
     cached_snapshot,

@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from ....protocol.errors import ConfigError, ModelNotFoundError, PenstockError
 from ....protocol.files.sizes import size
-from ...commands.shared.survey import ask_survey
 from ...console import logs
+from ...machine import ask_survey
 from ...text.convert_tokenizer import VOCABULARY_FILES
 from ..model_names import HubName
 from .cache import bytes_of_blob, cache_root, cached_snapshot, missing_weights, remember, snapshot_folder

@@ -2,7 +2,7 @@
 
 import itertools
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +10,10 @@ from ....protocol.attach import Attached, WireConversation, WireRequest
 from ....protocol.errors import RequestError
 from ....protocol.parameters.sampling import SamplingParams
 from ...requests.conversation_checks import check_conversation
-from ...requests.plain_types import plain
-from ...requests.prompts import Conversation, Params, ParsedPrompt, parse_prompts
+from ...requests.door_checks import packed_prompt
+from ...requests.plain_types import plain, well_formed
+from ...requests.prompts import Conversation, ParsedPrompt
 from ...requests.request import Notify
-from ...requests.token_ids import packed_prompt
 from ...requests.tool_schemas import tool_schema
 from .request import AttachedRequest
 
@@ -26,9 +26,6 @@ class AttachedDoor:
     @property
     def defaults(self) -> SamplingParams:
         return self.attached.defaults
-
-    def parse(self, prompts: Iterable[Any], params: Params) -> Iterator[ParsedPrompt]:
-        return parse_prompts(prompts, params, self.defaults)
 
     def admit(
         self, prompts: Sequence[ParsedPrompt], notify: Notify, *, is_streamed: bool = False
@@ -67,11 +64,6 @@ def on_the_wire(conversation: Conversation) -> WireConversation:
         _template(conversation.chat_template),
         _carried(conversation.template_options),
     )
-
-
-def well_formed(text: str) -> str:
-    """Half a surrogate pair, which no message can carry, is U+FFFD to every tokenizer."""
-    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _carried(value: Any) -> Any:

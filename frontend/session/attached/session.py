@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING, Any
 from ....protocol.attach import AskAdapters, AskLoad, AskRender, AskUnload, Attached
 from ....protocol.errors import AdapterError
 from ....protocol.options.config import EngineConfig
-from ....protocol.outputs import RequestOutput
 from ...requests.prompts import Conversation, Messages, check_template_options, check_tools
-from ..adapter_folder import adapter_folder
-from ..session import Session
+from ..session import Session, adapter_folder
 from .door import AttachedDoor, on_the_wire
 from .request import AttachedRequest
 from .transport import DaemonTransport
@@ -60,7 +58,7 @@ class AttachedSession(Session[AttachedRequest]):
         wire = on_the_wire(Conversation(conversation, tools, chat_template, template_options or {}))
         return self.transport.ask(lambda query: AskRender(query, wire, add_generation_prompt)).text
 
-    def rendered(
+    def render_batch(
         self,
         conversations: Iterable[Messages],
         chat_template: str | None = None,
@@ -73,13 +71,6 @@ class AttachedSession(Session[AttachedRequest]):
         return [
             Conversation(conversation, tools, chat_template, template_options or {}) for conversation in conversations
         ]
-
-    def take(self, request: AttachedRequest) -> RequestOutput:
-        """The next delta; only while there is one."""
-        return request.take()
-
-    def is_fresh(self, request: AttachedRequest) -> bool:
-        return request.is_fresh
 
 
 class AttachedAdapters:

@@ -44,9 +44,9 @@ class DaemonTransport(Transport[AttachedRequest]):
     def __init__(self, connection: DaemonConnection, watchdog_timeout: float) -> None:
         super().__init__()  # `error` is what ended the connection
         self.connection = connection
-        self._patience = Patience(connection, watchdog_timeout, lambda: bool(self._pending or self._asking))
+        self._patience = Patience(connection, watchdog_timeout, lambda: bool(self._pending or self._answers))
         self._queries = itertools.count()
-        self._asking: dict[int, queue.SimpleQueue[Answer | None]] = {}
+        self._answers: dict[int, queue.SimpleQueue[Answer | None]] = {}
         self._thread = threading.Thread(target=self._receive, name="penstock-client", daemon=True)
         self._thread.start()
 
@@ -96,7 +96,7 @@ class DaemonTransport(Transport[AttachedRequest]):
         """Ask the daemon and wait for its answer; raises its failure."""
         self.check()
         query = next(self._queries)
-        arrived = self._asking[query] = queue.SimpleQueue()
+        arrived = self._answers[query] = queue.SimpleQueue()
         self._patience.wake()
         try:
             self.connection.send(question(query))
@@ -104,7 +104,7 @@ class DaemonTransport(Transport[AttachedRequest]):
                 raise same_error(self.error)
             answer = arrived.get()
         finally:
-            del self._asking[query]
+            del self._answers[query]
         if answer is None:
             self.check()
             raise self.connection.lost()
@@ -142,7 +142,7 @@ class DaemonTransport(Transport[AttachedRequest]):
             self.error.__cause__ = broken
             self.connection.hang_up()
             self._fail_all(self.error)
-        for asking in list(self._asking.values()):
+        for asking in list(self._answers.values()):
             asking.put(None)
 
     def _dispatch(self, message: DaemonMessage) -> None:
@@ -156,7 +156,7 @@ class DaemonTransport(Transport[AttachedRequest]):
                     request.tell()
         elif isinstance(message, Failed):
             self._fail(message.numbers, message.failure.error())
-        elif isinstance(message, Answer) and (asking := self._asking.get(message.query)) is not None:
+        elif isinstance(message, Answer) and (asking := self._answers.get(message.query)) is not None:
             asking.put(message)
 
     def _fail_all(self, error: PenstockError) -> None:

@@ -21,29 +21,29 @@ class RollCall:
         self._heartbeats = heartbeats
         # All of them now: if one could not be opened later, a healthy child would seem silent.
         self._outboxes = {role: Outbox(directory, role.replace(" ", "")) for role in roles}
-        self._asked = dict.fromkeys(self._outboxes, 0)
+        self._num_pings = dict.fromkeys(self._outboxes, 0)
         self._lock = threading.Lock()
         self._is_closed = False
 
     @property
     def is_answered(self) -> bool:
         """No process has a ping left to answer."""
-        return not any(map(self.is_awaited, self._asked))
+        return not any(map(self.is_awaited, self._num_pings))
 
     def is_awaited(self, role: str) -> bool:
         """It has a ping left to answer."""
-        return self._heartbeats.read(role).answered < self._asked[role]
+        return self._heartbeats.read(role).answered < self._num_pings[role]
 
     def ask(self, role: str) -> None:
         """Send a ping, unless one is on its way."""
         with self._lock:
             if not self._is_closed and not self.is_awaited(role):
-                self._asked[role] += 1
-                self._outboxes[role].send(Ping(self._asked[role]))
+                self._num_pings[role] += 1
+                self._outboxes[role].send(Ping(self._num_pings[role]))
 
     async def silent(self, seconds: float, is_stopped: Callable[[str], bool]) -> list[str]:
         """The roles that have not answered a ping within so many seconds; stopped processes have less."""
-        before = dict(self._asked)
+        before = dict(self._num_pings)
         start, pause = time.monotonic(), _FIRST_LOOK
         while (left := self._unanswered(before)) and (passed := time.monotonic() - start) < seconds:
             if self._is_closed:  # the tree has ended: nobody will answer, and whoever asks knows why

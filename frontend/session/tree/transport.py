@@ -51,7 +51,7 @@ class TreeTransport(Transport[PendingRequest]):
             raise
         self.plan: MemoryPlan | None = None
         self._queries = itertools.count(1)
-        self._asked: dict[int, Future[Stats]] = {}
+        self._stats: dict[int, Future[Stats]] = {}
         self._num_waiting = 0  # for other answers of the tree's
         self.on_lora_answer: Callable[[LoraAnswer], None] = lambda answer: None
         self.on_close: Callable[[], None] = lambda: None  # for what ends with the tree
@@ -99,29 +99,29 @@ class TreeTransport(Transport[PendingRequest]):
             self.tree.engine.send(Abort(sequence_ids[start : start + _GROUP]))
 
     def stats(self) -> Stats:
-        asked = self.ask_stats()
+        answer = self.ask_stats()
         try:
-            return asked.result(_STATS_SECONDS)
+            return answer.result(_STATS_SECONDS)
         except TimeoutError:
             raise PenstockError(f"The engine has not answered for {_STATS_SECONDS:.0f} s.") from None
         finally:
-            asked.cancel()
+            answer.cancel()
 
     def ask_stats(self, sequence_ids: Sequence[int] = ()) -> "Future[Stats]":
         """Statistics, with the token counts of these sequences. Cancel it when nobody waits for it any more."""
         self.check()
-        query, asked = next(self._queries), Future[Stats]()
-        asked.add_done_callback(lambda _: self._asked.pop(query, None))
-        self._asked[query] = asked
+        query, answer = next(self._queries), Future[Stats]()
+        answer.add_done_callback(lambda _: self._stats.pop(query, None))
+        self._stats[query] = answer
         self.tree.engine.send(StatsQuery(query, list(sequence_ids)))
         self._watchdog.wake()
         if self.error is not None or self.is_closed:
             self._fail_all(self.error or ClosedError(self.closed_meanwhile))
-        return asked
+        return answer
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Within it the watchdog watches the tree: somebody waits for an answer that `_asked` doesn't list."""
+        """Within it the watchdog watches the tree: somebody waits for an answer that `_stats` doesn't list."""
         with self._lock:
             self._num_waiting += 1
         self._watchdog.wake()
@@ -163,8 +163,8 @@ class TreeTransport(Transport[PendingRequest]):
     def _is_waited_for(self) -> bool:
         if self.error is not None or self.is_closed or self.tree.hang is not None:
             return False
-        is_asked = self._pending or self._asked or self._num_waiting or not self.tree.roll_call.is_answered
-        return bool(is_asked) or not self.tree.is_ready
+        awaited = self._pending or self._stats or self._num_waiting or not self.tree.roll_call.is_answered
+        return bool(awaited) or not self.tree.is_ready
 
     def _look(self, seconds: float) -> None:
         if (error := self._watch.look(seconds)) is not None:
@@ -188,8 +188,8 @@ class TreeTransport(Transport[PendingRequest]):
         if isinstance(message, Deltas):
             self._hand_out(message)
         elif isinstance(message, Stats):
-            if (asked := self._asked.pop(message.query, None)) is not None and asked.set_running_or_notify_cancel():
-                asked.set_result(message)
+            if (answer := self._stats.pop(message.query, None)) is not None and answer.set_running_or_notify_cancel():
+                answer.set_result(message)
         elif isinstance(message, LoraAnswer):
             self.on_lora_answer(message)
         else:
@@ -220,9 +220,9 @@ class TreeTransport(Transport[PendingRequest]):
 
     def _fail_all(self, error: PenstockError) -> None:
         """Fail everyone who waits for an answer or for statistics."""
-        for query in list(self._asked):
-            if (asked := self._asked.pop(query, None)) is not None and asked.set_running_or_notify_cancel():
-                asked.set_exception(same_error(error))
+        for query in list(self._stats):
+            if (answer := self._stats.pop(query, None)) is not None and answer.set_running_or_notify_cancel():
+                answer.set_exception(same_error(error))
         self._fail(list(self._pending), error)
 
 

@@ -15,7 +15,7 @@ from ....protocol.errors import ConfigError
 from ....protocol.files.user_folders import reason
 from ....protocol.options.config import EngineConfig
 from ....protocol.processes.trace import Trace
-from ...beside import new_file, replaceable, status_of, take_name
+from ...file_replacement import new_file, replaceable, status_of, take_name
 from ...text.convert_tokenizer import VOCABULARY_FILES
 
 OPTIONS = ("trace", "record")

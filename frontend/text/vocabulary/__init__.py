@@ -1,5 +1,7 @@
-"""Makes `tokenizers` objects of vocabularies in other libraries' files (SentencePiece, tiktoken), with the same token
-ids. None of those libraries is needed for it.
+"""Makes `tokenizers` objects of vocabularies in other libraries' files (SentencePiece, tiktoken).
+
+They give the same token ids, and none of those libraries is needed. Begin with `folder.py`, then
+`sentencepiece_tokenizer.py`; `segmenter.py` cuts texts into pieces where the `tokenizers` library can't.
 """
 
 from .folder import has_other_ids, readable, write_tokenizer

@@ -1,6 +1,7 @@
-"""Pieces of a vocabulary: how long one may be, and which of them begin at a position of a text."""
+"""Pieces of a vocabulary: how long one may be, which begin at a position of a text, and the merges that make them."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
+from typing import TypeVar
 
 LONGEST_PIECE = 1024  # characters, or bytes
 
@@ -33,3 +34,18 @@ class PieceIndex:
     def longest_end(self, text: str, position: int) -> int:
         """0 where none begins at the position."""
         return max(self.ends(text, position), default=0)
+
+
+Text = TypeVar("Text", str, bytes)
+
+
+def merges(ordered: Iterable[Text], known: Container[Text]) -> Iterator[tuple[Text, Text]]:
+    """The merges that the `tokenizers` library needs, for vocabularies that only order their pieces.
+
+    SentencePiece and tiktoken merge whatever two neighbours make a `known` piece, the first piece of that order first.
+    So each way to cut a piece into two others is a merge.
+    """
+    for piece in ordered:
+        for border in range(len(piece) - 1, 0, -1):  # the longer left part first
+            if piece[:border] in known and piece[border:] in known:
+                yield piece[:border], piece[border:]

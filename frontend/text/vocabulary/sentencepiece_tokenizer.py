@@ -14,7 +14,7 @@ from tokenizers.models import BPE
 
 from ....protocol.errors import ConfigError
 from ..incremental import ALL_SPACES
-from .merges import merges
+from .pieces import merges
 from .sentencepiece_model import SPACE, Algorithm, DummyPrefix, Kind, SentencePieceModel, added_tokens, dummy_prefix
 
 

@@ -19,8 +19,7 @@ from ....protocol.errors import ConfigError
 from ....protocol.fields.rules import shown
 from ....protocol.files.model_file import read_model_file, read_model_settings
 from ..byte_level import CHARACTER_OF_BYTE
-from .merges import merges
-from .pieces import check_length
+from .pieces import check_length, merges
 
 _LINE = re.compile(rb"[A-Za-z0-9+/]+={0,2} \d+\s*(\n|\Z)")
 # Classes of any model, which say nothing of its words.

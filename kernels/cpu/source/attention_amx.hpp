@@ -49,7 +49,7 @@ inline void score_tiles(const SplitMemory& memory, int64_t vector, int64_t head_
     unrolled<kTiles>([](auto tile) { zero_tile<tile>(); });
     int64_t at = 0;
     for (; at + kStep <= head_dim; at += kStep, keys += kTileHeight * memory.key_step) {
-        if (is_first) fetch(ahead + at / Format::kPerUnit * kLanes * Format::kUnitBytes, kTileHeight * kTileBytes);
+        if (kTiles == 1 && is_first) fetch(ahead + at / Format::kPerUnit * kLanes * Format::kUnitBytes, kTileHeight * kTileBytes);
         load_tile<4>(keys, memory.key_step);
         unrolled<kTiles>([&](auto tile) {
             load_tile<3>(rows + tile * kTileHeight * head_dim + at, row_bytes);
@@ -87,7 +87,7 @@ inline void value_tiles(const SplitMemory& memory, int64_t first, int64_t end, i
     unrolled<kTiles * kColumns>([](auto tile) { zero_tile<tile>(); });
     for (int64_t key = first; key < end; key += rows.step) {
         const uint8_t* values = (key == rest_key ? rest : memory.values(key / kLanes)) + dimension * Format::kUnitBytes;
-        if (is_first)
+        if (kTiles == 1 && is_first)
             for (int64_t k = key; k < std::min(end, key + rows.step); k += kLanes)
                 fetch(memory.after_values(k / kLanes), kLanes / Format::kPerUnit * memory.value_step);
         unrolled<kColumns>([&](auto column) {

@@ -81,7 +81,7 @@ private:
         scores_ = carver.template take<float>(rows * kSplit);
         weights_ = carver.template take<Number>(rows * Format::kPlanes * kSplit);
         if (!tile_.leaves_parts) {
-            parts_ = carver.template take<float>(kMostRows * head_dim_);
+            if (!in_tiles_) parts_ = carver.template take<float>(kMostRows * head_dim_);
             totals_ = carver.template take<float>(num_rows_ * head_dim_);
         }
     }
@@ -222,21 +222,21 @@ private:
         return key;
     }
 
-    // A row's sums become its part of the split.
+    // A row's sums become its part of the split, where they lie or where parts are left.
     void keep_sums(int64_t i, int64_t split) {
         const Row& row = rows_[i];
         if (!row.sees()) return;
-        float* part = part_at(i, split);
-        const float* sums = sums_ + i * Format::kPlanes * head_dim_;
+        float* sums = sums_ + i * Format::kPlanes * head_dim_;
+        float* part = tile_.leaves_parts ? part_of(a_, row.token, row.head, split) : sums;
         for (int64_t d = 0; d < head_dim_; d += kLanes) {
             if constexpr (kIsInteger<Format>) {
                 const Vec joined = to_float(join_planes(load_quads(sums + d), load_quads(sums + head_dim_ + d)));
                 store(part + d, fma(joined, broadcast(row.weight_scale), broadcast(row.minimum_share)));
-            } else {
+            } else if (part != sums) {
                 store(part + d, load(sums + d));
             }
         }
-        keep_part(i, split);
+        keep_part(i, part);
     }
 #endif
 
@@ -348,14 +348,13 @@ private:
                     memory_, seen.first, seen.end, vector * kLanes, weights_ + first_row * kPlanes * kSplit,
                     first_row == 0 && vector == 0, store_sums);
             });
-            for (int64_t row = first_row; row < first_row + count(); ++row) keep_part(row, split);
+            for (int64_t row = first_row; row < first_row + count(); ++row) keep_part(row, part_at(row, split));
         });
     }
 
-    void keep_part(int64_t i, int64_t split) {
+    void keep_part(int64_t i, float* part) {
         Row& row = rows_[i];
         if (!row.sees()) return;
-        float* part = part_at(i, split);
         if (tile_.leaves_parts) {
             part[head_dim_] = row.maximum;
             part[head_dim_ + 1] = row.sum;

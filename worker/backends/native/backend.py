@@ -1,5 +1,4 @@
-"""The backend of a CPU's native kernels: recorded steps, and packed weights that are kept from one start to the next.
-"""
+"""The backend of a CPU's native kernels: recorded steps, and packed weights that are kept for the next start."""
 
 import logging
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from ...kv.kv_cache import KVShape, NativeKVCache
 from ...models.config import ModelConfig
 from ...models.decoder import Decoder
 from ...parallel import Parallel
-from ...sampler import Sample
+from ...sampler import Sampler
 from ...steps.slots import SlotTable
 from ...weights.packed_cache import PackedCache
 from ...weights.weight_files import weight_files
@@ -39,7 +38,7 @@ class NativeBackend(Backend):
     ops: NativeOperations
 
     @classmethod
-    def made(
+    def create(
         cls, library: Library, config: ModelConfig, device: torch.device, dtype: torch.dtype, ranks: Parallel
     ) -> "NativeBackend":
         if config.head_dim % HEAD_DIM_STEP or config.head_dim > LARGEST_HEAD_DIM:
@@ -75,25 +74,19 @@ class NativeBackend(Backend):
             _LOG.info("Packed weights are not kept for the next start: %s", error)
             return None
 
-    def kv_kind(self, kind: str) -> str:
-        return kind
-
-    def kv_bytes_per_token(self, shape: KVShape, kind: str) -> int:
-        return shape.packed_bytes_per_token(kind)
-
     def kv_memory(self, shape: KVShape, num_blocks: int, block_size: int, kind: str) -> NativeKVCache:
         return NativeKVCache.allocate(shape, num_blocks, block_size, kind)
 
-    def runs(self, decoder: Decoder) -> RecordedDecoder:
+    def forward_pass(self, decoder: Decoder) -> RecordedDecoder:
         return RecordedDecoder(decoder, self.ops)
 
-    def fast_decode(  # type: ignore[override]  # with what `runs` and `kv_memory` have made
+    def fast_decode(  # type: ignore[override]  # with what `forward_pass` and `kv_memory` have made
         self,
-        runs: RecordedDecoder,
-        sample: Sample,
+        forward_pass: RecordedDecoder,
+        sample: Sampler,
         kv: NativeKVCache,
         table: SlotTable,
         ranks: Parallel,
         trace: Trace,
     ) -> RecordedFastDecode:
-        return RecordedFastDecode(runs, kv, table, ranks, trace)
+        return RecordedFastDecode(forward_pass, kv, table, ranks, trace)

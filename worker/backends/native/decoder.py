@@ -49,7 +49,7 @@ class RecordedDecoder:
         self._kv: NativeKVCache | None = None
         self._layers: Record | None = None
         self._head: Record | None = None
-        self._held: list[Any] = []  # what the step points to
+        self._references: list[Any] = []  # what the step points to
 
     def records(self, kv: AnyKVCache) -> tuple[Record, Record] | None:
         """The records of layers and head for this memory, if any, for a caller that fills the step by itself."""
@@ -98,7 +98,7 @@ class RecordedDecoder:
         rope.grow_to(batch.rotations_end)
         starts, lengths = (numpy.array(counts, numpy.int32) for counts in (batch.query_starts, batch.context_lengths))
         tables = batch.block_tables.contiguous()
-        self._held = [batch, starts, lengths, tables, rope.cos, rope.sin]
+        self._references = [batch, starts, lengths, tables, rope.cos, rope.sin]
         step.num_tokens, step.num_rows, step.table_width = len(batch.positions), len(lengths), tables.shape[1]
         step.token_ids, step.positions = batch.token_ids.data_ptr(), batch.positions.data_ptr()
         step.rotations = batch.rotations.data_ptr()

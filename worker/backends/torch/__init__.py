@@ -1,1 +1,4 @@
-"""Torch's own operations, on any device: no decoder of its own, no fast steps."""
+"""Torch's own operations, on any device: no decoder of its own, no fast steps.
+
+Begin with `backend.py`.
+"""

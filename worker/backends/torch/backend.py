@@ -16,7 +16,7 @@ class TorchBackend(Backend):
     ops: TorchOperations
 
     @classmethod
-    def made(
+    def create(
         cls, device: torch.device, dtype: torch.dtype, ranks: Parallel, deterministic: bool, missing: str
     ) -> "TorchBackend":
         """On a CPU activations are float32, and so are the matrices of a half format that its units can't multiply:

@@ -1,4 +1,4 @@
 """Triton's kernels on a GPU: captured steps, their batches, their warm-up and what they take of memory.
 
-Begin with `backend.py`, then `decoder.py`; `captures.py` is the order in which graphs are captured at the start.
+Begin with `backend.py`, then `decoder.py`; `graph_capture.py` captures all graphs at the start, in the order of sizes.
 """

@@ -18,13 +18,13 @@ from ....protocol.processes.trace import Trace
 from ...kv.kv_cache import DeviceKVCache, KVShape
 from ...models.decoder import Decoder
 from ...parallel import Parallel
-from ...sampler import Sample
-from ...steps.slots import SlotTable, StepRows
+from ...sampler import Sampler
+from ...steps.slots import SlotTable
 from ..backend import Backend, BackendOptions, ReportProgress
-from .captures import Captures
 from .decoder import GraphedDecoder
 from .device_batch import DeviceBatch
 from .fast_decode import GraphedFastDecode
+from .graph_capture import GraphCapture
 from .sampler import GraphedSampler
 
 if TYPE_CHECKING:
@@ -42,11 +42,13 @@ _QUANTIZED = {
 
 @dataclass(frozen=True)
 class TritonBackend(Backend):
+    batch = DeviceBatch  # type: ignore[assignment]  # of what `kv_memory` has made
+
     ops: TritonOperations
     options: BackendOptions = field(default_factory=BackendOptions)
 
     @classmethod
-    def made(
+    def create(
         cls, device: torch.device, dtype: torch.dtype, ranks: Parallel, options: BackendOptions
     ) -> "TritonBackend":
         ops = _operations(options.deterministic)(device, dtype, ranks, options.deterministic)
@@ -72,17 +74,11 @@ class TritonBackend(Backend):
             raise ConfigError(f"kv_cache_dtype={kind!r} is for processors; a GPU has {', '.join(KV_DTYPES)}.")
         return kind
 
-    def kv_bytes_per_token(self, shape: KVShape, kind: str) -> int:
-        return shape.packed_bytes_per_token(kind)
-
     def kv_memory(self, shape: KVShape, num_blocks: int, block_size: int, kind: str) -> DeviceKVCache:
         return DeviceKVCache.allocate(shape, num_blocks, block_size, kind, self.device)
 
-    def runs(self, decoder: Decoder) -> GraphedDecoder:
+    def forward_pass(self, decoder: Decoder) -> GraphedDecoder:
         return GraphedDecoder(decoder, self.captures_steps, self.options.captured_rows)
-
-    def batch(self, table: SlotTable, rows: StepRows, kv: DeviceKVCache) -> DeviceBatch:  # type: ignore[override]
-        return DeviceBatch(table, rows, kv)
 
     def capture(  # type: ignore[override]  # with what `kv_memory` has made
         self,
@@ -91,23 +87,25 @@ class TritonBackend(Backend):
         kv: DeviceKVCache,
         ranks: Parallel,
         most_bytes: int,
-        tell: ReportProgress,
+        on_progress: ReportProgress,
     ) -> None:
-        Captures(model, table, kv, ranks).all(most_bytes, tell)
+        GraphCapture(model, table, kv, ranks).capture_all(most_bytes, on_progress)
 
-    def sample(self, runs: GraphedDecoder) -> Sample:  # type: ignore[override]  # what `runs` has made
-        return GraphedSampler(runs, choose)
+    def sample(self, forward_pass: GraphedDecoder) -> Sampler:  # type: ignore[override]  # made above
+        return GraphedSampler(forward_pass, choose)
 
-    def fast_decode(  # type: ignore[override]  # with what `runs` and `kv_memory` have made
+    def fast_decode(  # type: ignore[override]  # with what `forward_pass` and `kv_memory` have made
         self,
-        runs: GraphedDecoder,
-        sample: Sample,
+        forward_pass: GraphedDecoder,
+        sample: Sampler,
         kv: DeviceKVCache,
         table: SlotTable,
         ranks: Parallel,
         trace: Trace,
     ) -> GraphedFastDecode | None:
-        return GraphedFastDecode(runs, sample, kv, table, trace) if self.captures_steps and ranks.size == 1 else None
+        if not self.captures_steps or ranks.size > 1:
+            return None
+        return GraphedFastDecode(forward_pass, sample, kv, table, trace)
 
 
 def _operations(deterministic: bool) -> type[TritonOperations]:

@@ -1,9 +1,9 @@
 """A decoder on a GPU: pure decode steps are captured as graphs and replayed, others are launched kernel by kernel.
 
 A graph holds steps of up to so many rows and contexts of up to so many tokens. A step takes the smallest graph that
-holds it, and fills it up with empty rows. All graphs are captured before the first request (`captures.py`); without a
-warm-up a size is captured when it is first needed. Only one small tensor of counts changes from step to step: all else
-that a graph reads is at fixed addresses (slot table, KV memory, weights).
+holds it, and fills it up with empty rows. All graphs are captured before the first request (`graph_capture.py`);
+without a warm-up a size is captured when it is first needed. Only one small tensor of counts changes from step to step:
+all else that a graph reads is at fixed addresses (slot table, KV memory, weights).
 """
 
 import logging
@@ -20,7 +20,7 @@ from ....kernels.paged import Rotation
 from ...kv.kv_cache import DeviceKVCache
 from ...models.decoder import Decoder
 from ...steps.slots import SlotTable, StepRows
-from .capture import Capture, new_capture
+from .cuda_graph import Capture, new_capture
 from .device_batch import DeviceBatch, Inputs, StepColumns, inputs_of, packed
 
 if TYPE_CHECKING:  # its kernels import triton

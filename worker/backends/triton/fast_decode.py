@@ -15,7 +15,7 @@ from ....protocol.processes.faults import point
 from ....protocol.processes.trace import Trace
 from ...device import HostCopy
 from ...kv.kv_cache import DeviceKVCache
-from ...sampler import Sample, SamplingRows
+from ...sampler import Sampler, SamplingRows
 from ...steps.outcome import Outcome
 from ...steps.slots import SlotTable, StepRows
 from .decoder import GraphedDecoder
@@ -26,7 +26,7 @@ _ONE = column([1])
 
 class GraphedFastDecode:
     def __init__(
-        self, graphed: GraphedDecoder, sample: Sample, kv: DeviceKVCache, table: SlotTable, trace: Trace
+        self, graphed: GraphedDecoder, sample: Sampler, kv: DeviceKVCache, table: SlotTable, trace: Trace
     ) -> None:
         self.graphed = graphed
         self.sample = sample

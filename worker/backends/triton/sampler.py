@@ -37,12 +37,12 @@ class SamplingKind(NamedTuple):
 class GraphedSampler:
     """Replaces the sampler for steps that were captured."""
 
-    runs: GraphedDecoder
+    decoder: GraphedDecoder
     choose: Choose
     _room: DeviceMask | None = None
 
     def __call__(self, logits: Tensor, rows: SamplingRows, mask: Mask | None) -> SamplerOutput:
-        graph = self.runs.graph_of(logits)
+        graph = self.decoder.graph_of(logits)
         if graph is None or are_adjusted(rows):
             return sample_by_race(self.choose, logits, rows, mask)
         if mask is not None:
@@ -64,7 +64,7 @@ class GraphedSampler:
         self._room_for(rows.parameters).take(*(pinned(torch.from_numpy(part)) for part in (lines, mask.bits)))
 
     def _room_for(self, parameters: ParameterTable) -> DeviceMask:
-        most = max(len(parameters.kinds), *self.runs.sizes, 0)
+        most = max(len(parameters.kinds), *self.decoder.sizes, 0)
         if self._room is None or len(self._room.lines) != most:  # the graphs for another table are forgotten by now
             self._room = DeviceMask.room(most, parameters.vocab_size, parameters.device)
         return self._room
@@ -79,7 +79,7 @@ class GraphedSampler:
             # A step is replayed before its tokens are chosen.
             return self.choose(cast(Tensor, graph.logits), draws, mask)
 
-        replay = self.runs.capture_choice(choice)
+        replay = self.decoder.capture_choice(choice)
         which = ("best" if kind.are_best else "drawn") + (", masked" if kind.is_masked else "")
         seconds = time.perf_counter() - start
         _LOG.info("captured the choice of %d tokens, %s, in %.2f s", graph.size, which, seconds)

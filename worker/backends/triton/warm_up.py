@@ -24,7 +24,7 @@ from ...sampler import Mask, SamplingRows
 from ...start.memory import Size
 from ...steps.logprobs import piece_length, token_logprobs
 from ...steps.slots import SlotTable, StepRows
-from .captures import Captures
+from .graph_capture import GraphCapture
 
 _LOG = logging.getLogger(__name__)
 _FLOAT = 4
@@ -62,7 +62,7 @@ def warm_up(
     tuned = time.perf_counter()
     peak = _peak(model, size, kv, table)
     table.num_prompt[:] = 1
-    graphs = Captures(model, table, kv, ranks or Parallel()).measured()
+    graphs = GraphCapture(model, table, kv, ranks or Parallel()).estimate_bytes()
     torch.cuda.empty_cache()
     seconds = time.perf_counter() - tuned
     _LOG.info("warm-up: kernels were ready in %.1f s, the largest steps took %.1f s", tuned - start, seconds)
@@ -115,7 +115,7 @@ def _peak(model: Model, size: Size, kv: AnyKVCache, table: SlotTable) -> int:
 def _computed(model: Model, rows: StepRows, kv: AnyKVCache, table: SlotTable, mask: Mask | None = None) -> torch.Tensor:
     """Compute a step, sample its tokens, and return the logits."""
     batch = model.backend.batch(table, rows, kv)
-    logits = model.logits(model.forward(batch), batch.logit_rows)
+    logits = model.forward_pass.logits(model.forward_pass.forward(batch), batch.logit_rows)
     sampling = SamplingRows(table.parameters, rows.slots, rows.ends, table.num_prompt[rows.slots], table.histories)
     model.sample(logits, sampling, mask)
     return logits
@@ -124,8 +124,9 @@ def _computed(model: Model, rows: StepRows, kv: AnyKVCache, table: SlotTable, ma
 def _computed_with_all_logits(model: Model, rows: StepRows, kv: AnyKVCache, table: SlotTable) -> None:
     """Also of a prompt's other tokens, as many as are done at once where their log-probabilities are asked for."""
     batch = model.backend.batch(table, rows, kv)
-    hidden = model.forward(batch)
-    model.logits(hidden, torch.arange(min(len(hidden), piece_length(model.vocab_size)), device=table.device))
+    hidden = model.forward_pass.forward(batch)
+    count = min(len(hidden), piece_length(model.vocab_size))
+    model.forward_pass.logits(hidden, torch.arange(count, device=table.device))
 
 
 def _mask(num_rows: int, vocab_size: int) -> Mask:

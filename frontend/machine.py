@@ -1,22 +1,30 @@
-"""Reads what this machine has: processor, memory limit, graphics cards, compiler.
+"""Reads what this machine has: processor, memory limit, graphics cards, compiler, and what a worker finds on it.
 
-Each function reads one thing and returns it, or None where there is none. Imports no torch.
+Each function reads one thing and returns it, or None where there is none. Imports no torch: a worker's survey runs in a
+process of its own.
 """
 
 import os
 import shutil
+import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from ....protocol.errors import PenstockError
-from ....protocol.processes.process import run_to_end, start_process
-from ....protocol.survey import GpuSurvey
+import msgspec
+
+from ..protocol.errors import EngineDeadError, PenstockError
+from ..protocol.processes.exit_status import describe_status
+from ..protocol.processes.process import inherited_path, run_to_end, start_process
+from ..protocol.survey import GpuSurvey, Survey
 
 # In the order in which they came into processors.
 FEATURES = ("avx2", "avx512f", "avx512_vnni", "avx_vnni", "avx512_bf16", "amx_int8", "amx_bf16", "asimd", "bf16")
 _SECONDS = 20
+_SURVEY_SECONDS = 30
+_SURVEY_SECONDS_WITH_TORCH = 180  # its first import from a cold disk takes long
 
 
 class Processor(NamedTuple):
@@ -41,8 +49,8 @@ def processor(cpuinfo: Path = Path("/proc/cpuinfo")) -> Processor:
     )
 
 
-def total_memory(meminfo: Path = Path("/proc/meminfo")) -> int:
-    lines = meminfo.read_text().splitlines()
+def total_memory() -> int:
+    lines = Path("/proc/meminfo").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemTotal:"))
 
 
@@ -63,8 +71,8 @@ def memory_limit(groups: Path = Path("/proc/self/cgroup"), root: Path = Path("/s
     return smallest if smallest is not None and smallest < 1 << 60 else None
 
 
-def has_driver(folder: Path = Path("/proc/driver/nvidia")) -> bool:
-    return folder.is_dir()
+def has_driver() -> bool:
+    return Path("/proc/driver/nvidia").is_dir()
 
 
 def cards() -> list[GpuSurvey]:
@@ -94,3 +102,24 @@ def _output(command: list[str]) -> str | None:
     except (OSError, PenstockError):
         return None
     return done.output.decode(errors="replace").strip() if not done.status else None
+
+
+def ask_survey(folders: Sequence[Path] = (), *, with_torch: bool = False, without_weights: bool = False) -> Survey:
+    """A worker's survey, within a time limit: a driver that hangs must not hang the command that looks for it."""
+    flags = [*(["--torch"] if with_torch else []), *(["--without-weights"] if without_weights else [])]
+    command = [sys.executable, "-P", "-m", "penstock.worker.survey", *flags]
+    seconds = _SURVEY_SECONDS_WITH_TORCH if with_torch else _SURVEY_SECONDS
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(inherited_path())}
+    try:
+        done = run_to_end(partial(start_process, "survey", [*command, *map(str, folders)], env=environment), seconds)
+    except TimeoutError:
+        what = "Importing torch and asking it for devices" if with_torch else "Looking at the models"
+        why = "a disk or a driver that hangs is the likely cause"
+        raise EngineDeadError(f"{what} took more than {seconds} s; {why}.") from None
+    try:
+        # The last line: a library may have said something before.
+        return msgspec.json.decode(done.output.splitlines()[-1], type=Survey)
+    except (IndexError, msgspec.DecodeError):
+        words = done.errors.decode(errors="replace").strip().splitlines()
+        last = words[-1] if words else "it said nothing"
+        raise EngineDeadError(f"The worker's survey {describe_status(done.status)}: {last}") from None

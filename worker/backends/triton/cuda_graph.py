@@ -18,7 +18,7 @@ Capture = Callable[[Callable[[], Tensor]], Callable[[], Tensor]]
 
 def new_capture() -> Capture:
     """Captures with a memory pool of their own, which is freed with the last of them."""
-    return _GraphCapture(torch.cuda.graph_pool_handle()) if torch.cuda.is_available() else _called_again
+    return _CudaGraphCapture(torch.cuda.graph_pool_handle()) if torch.cuda.is_available() else _called_again
 
 
 def _called_again(run: Callable[[], Tensor]) -> Callable[[], Tensor]:
@@ -26,7 +26,7 @@ def _called_again(run: Callable[[], Tensor]) -> Callable[[], Tensor]:
 
 
 @dataclass(frozen=True)
-class _GraphCapture:
+class _CudaGraphCapture:
     pool: Any
 
     def __call__(self, run: Callable[[], Tensor]) -> Callable[[], Tensor]:
@@ -54,7 +54,7 @@ class _GraphCapture:
 
 
 @dataclass(frozen=True)
-class _Place:
+class _CudaArray:
     __cuda_array_interface__: dict[str, Any]
 
 
@@ -62,7 +62,7 @@ def borrowed(tensor: Tensor) -> Tensor:
     """The same numbers in memory that is not held: the pool may give it to the next capture."""
     number = _NUMBERS[tensor.dtype]
     described = {"shape": tuple(tensor.shape), "typestr": number, "data": (tensor.data_ptr(), False), "version": 3}
-    return torch.as_tensor(_Place(described), device=tensor.device)
+    return torch.as_tensor(_CudaArray(described), device=tensor.device)
 
 
 @cache

@@ -29,7 +29,7 @@ _KINDS = [SamplingKind(*of) for of in product((False, True), repeat=2)]
 
 
 @dataclass(frozen=True)
-class Captures:
+class GraphCapture:
     """The graphs of one model's steps, captured for one slot table and KV cache."""
 
     model: "Model"
@@ -37,13 +37,13 @@ class Captures:
     kv: AnyKVCache
     ranks: Parallel
 
-    def all(self, most_bytes: int, tell: ReportProgress) -> None:
+    def capture_all(self, most_bytes: int, on_progress: ReportProgress) -> None:
         """Capture graphs until they take this much memory; the largest is captured in any case."""
-        runs = self.model.runs
-        if not isinstance(runs, GraphedDecoder) or not runs.captures_steps:
+        decoder = self.model.forward_pass
+        if not isinstance(decoder, GraphedDecoder) or not decoder.captures_steps:
             return
         start, taken = time.perf_counter(), MemoryMeter(self.table.device)
-        keys = runs.keys(self.table)
+        keys = decoder.keys(self.table)
         for number, key in enumerate(keys):
             if number and self._is_any(taken.bytes >= most_bytes):
                 _LOG.warning(
@@ -52,29 +52,29 @@ class Captures:
                     number, len(keys), most_bytes >> 20,
                 )  # fmt: skip
                 break
-            self._capture(runs, key)
-            tell(number + 1, len(keys))
-        runs.complete()
+            self._capture(decoder, key)
+            on_progress(number + 1, len(keys))
+        decoder.complete()
         _LOG.info("captured steps in %.1f s and %d MiB", time.perf_counter() - start, taken.bytes >> 20)
 
     @torch.inference_mode()
-    def measured(self) -> int:
+    def estimate_bytes(self) -> int:
         """Estimate the bytes that all graphs will take from the largest and a few more; nothing stays captured."""
-        runs = self.model.runs
-        if not isinstance(runs, GraphedDecoder) or not runs.captures_steps:
+        decoder = self.model.forward_pass
+        if not isinstance(decoder, GraphedDecoder) or not decoder.captures_steps:
             return 0
-        taken, (largest, *others) = MemoryMeter(self.table.device), runs.keys(self.table)
-        self._capture(runs, largest)
+        taken, (largest, *others) = MemoryMeter(self.table.device), decoder.keys(self.table)
+        self._capture(decoder, largest)
         first = taken.bytes
         for key in others[:_MEASURED]:
-            self._capture(runs, key)
+            self._capture(decoder, key)
         each = (taken.bytes - first) / max(1, len(others[:_MEASURED]))
-        runs.forget()
+        decoder.forget()
         return first + int(each * len(others))
 
     @torch.inference_mode()
-    def _capture(self, runs: GraphedDecoder, key: GraphKey) -> None:
-        graph = runs.captured(key, self.table, cast(DeviceKVCache, self.kv))
+    def _capture(self, decoder: GraphedDecoder, key: GraphKey) -> None:
+        graph = decoder.captured(key, self.table, cast(DeviceKVCache, self.kv))
         graph.logits = graph.replay()  # of no rows; from here on a choice finds them
         if self.ranks.rank == 0 and isinstance(self.model.sample, GraphedSampler):
             self._capture_choices(self.model.sample, graph)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from .marks import CallPiece, CallReader, ReaderOf, Tools
 
 
-class Choice:
+class FormatChoice:
     """A `CallReader` that delegates to the one whose key the inside begins with; "" is for all others."""
 
     def __init__(self, tools: Tools, readers: Mapping[str, ReaderOf]) -> None:

@@ -2,30 +2,44 @@
 
 If an option is unset, the model's own template tells the row, for conversations alone: the outputs of `generate` stay
 as the model wrote them. A family's name or `auto` holds for every answer, `none` for nothing. Rows come from the tables
-here, a file of the user's, entry points, or the template.
+here, a file of the user's, or an installed package's entry points: code that the user chose, run in the user's process.
 """
 
+import importlib.util
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from functools import lru_cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from ...protocol.errors import ConfigError
 from ...protocol.fields.suggestion import suggestion
 from ...protocol.options.config import EngineConfig
+from ...protocol.plugins import installed
 from .answer import AnswerReader
-from .automatic import REASONING_SIGNS, TOOL_CALL_SIGNS, Signs, automatic
-from .families import REASONING, REASONING_ALIASES, TOOL_CALL_ALIASES, TOOL_CALLS, plain_name
+from .families import (
+    REASONING,
+    REASONING_ALIASES,
+    REASONING_SIGNS,
+    TOOL_CALL_ALIASES,
+    TOOL_CALL_SIGNS,
+    TOOL_CALLS,
+    Signs,
+    automatic,
+    plain_name,
+)
 from .marks import CallMarks, ThoughtMarks, Tools
-from .plugins import names_of_entry_points, row_of_entry_point, rows_of_file
 
 Row = TypeVar("Row", ThoughtMarks, CallMarks)
 NONE = "none"
 
 
 @dataclass(frozen=True, slots=True)
-class _Choice(Generic[Row]):
+class _ParserOption(Generic[Row]):
     """One of the two options, with all sources of its rows."""
 
     option: str
@@ -71,7 +85,7 @@ class _Choice(Generic[Row]):
         return f"{self.option}={name!r}: must be one of auto, {NONE}, {', '.join(names)}.{hint}"
 
 
-_REASONING = _Choice(
+_REASONING = _ParserOption(
     "reasoning_parser",
     "reasoning_parser_plugin",
     "REASONING",
@@ -81,7 +95,7 @@ _REASONING = _Choice(
     REASONING_SIGNS,
     "penstock.reasoning_parsers",
 )
-_TOOL_CALLS = _Choice(
+_TOOL_CALLS = _ParserOption(
     "tool_call_parser",
     "tool_parser_plugin",
     "TOOL_CALLS",
@@ -140,10 +154,8 @@ class Parsings:
             Parsing.of(config), _REASONING.row_of_chats(config, template), _TOOL_CALLS.row_of_chats(config, template)
         )
 
-    def of_request(self, *, is_chat: bool, has_tools: bool) -> Parsing | None:
+    def of_chat(self, *, has_tools: bool) -> Parsing | None:
         """Calls are looked for where there are tools to call, or where the option says so."""
-        if not is_chat:
-            return self.always
         is_calling = has_tools or (self.always is not None and self.always.calls is not None)
         calls = self.calls_of_chats if is_calling else None
         thoughts = self.thoughts_of_chats
@@ -157,7 +169,64 @@ class Parsings:
 
 def settled(config: EngineConfig, template: str, special_tokens: Callable[[], str]) -> EngineConfig:
     """`auto` becomes the row that the model's chat template or its special tokens show, or None."""
-    chosen = {choice.option: choice.settled(config, template, special_tokens) for choice in (_REASONING, _TOOL_CALLS)}
+    options = (_REASONING, _TOOL_CALLS)
+    chosen = {each.option: each.settled(config, template, special_tokens) for each in options}
     config = msgspec.structs.replace(config, **chosen)
     Parsing.of(config)  # raises for a name that nobody has
     return config
+
+
+# --- rows that are not Penstock's own --------------------------------------------------------------------------------
+
+
+def rows_of_file(path: str, option: str, table: str, kind: type[Row]) -> dict[str, Row]:
+    """What the file that `option` names has in its `table`."""
+    module = _module(path, option)
+    rows = getattr(module, table, None)
+    if not isinstance(rows, Mapping) or not rows:
+        raise ConfigError(f"{option}={path!r}: it must define {table}, a dict of names and {kind.__name__} rows.")
+    return {plain_name(str(name)): _checked(row, kind, f"{table}[{name!r}] in {path}") for name, row in rows.items()}
+
+
+def row_of_entry_point(name: str, group: str, kind: type[Row]) -> Row | None:
+    for point in installed(group):
+        if plain_name(point.name) == name:
+            where = f"the entry point {point.name} = {point.value} ({group})"
+            try:
+                row = point.load()
+            except Exception as error:
+                raise ConfigError(f"{where} can't be loaded: {type(error).__name__}: {error}") from error
+            return _checked(row, kind, where)
+    return None
+
+
+def names_of_entry_points(group: str) -> list[str]:
+    return sorted(plain_name(point.name) for point in installed(group))
+
+
+def _checked(row: Any, kind: type[Row], where: str) -> Row:
+    if not isinstance(row, kind):
+        raise ConfigError(f"{where} is a {type(row).__name__}; it must be a {kind.__name__} (docs/adding-a-parser.md).")
+    return row
+
+
+def _module(path: str, option: str) -> ModuleType:
+    file = Path(os.path.expanduser(path))
+    if not os.path.isfile(file):
+        raise ConfigError(f"{option}={path!r} is no file. Give the path of a Python file with the rows.")
+    file = file.resolve()
+    try:
+        return _loaded(file, os.stat(file).st_mtime_ns)
+    except Exception as error:
+        raise ConfigError(f"{option}={path!r} can't be loaded: {type(error).__name__}: {error}") from error
+
+
+@lru_cache(maxsize=16)
+def _loaded(file: Path, modified: int) -> ModuleType:
+    """Once for each version of the file."""
+    specification = importlib.util.spec_from_file_location(f"penstock_plugin_{file.stem}", file)
+    if specification is None or specification.loader is None:
+        raise ValueError("its name must end in .py")
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module

@@ -1,0 +1,100 @@
+"""Reads a tokenizer's files: `tokenizer.json`, which tokens the JSON files beside it add, and the chat templates."""
+
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+
+from ...protocol.errors import ConfigError, ModelNotFoundError
+from ...protocol.fields.rules import shown
+from ...protocol.files.model_file import read_model_file, read_model_settings, read_model_text, values_of
+from .incremental import panics_as
+
+_NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+_FURTHER_TOKENS = ("additional_special_tokens", "extra_special_tokens")
+_TOKEN_OPTIONS = ("single_word", "lstrip", "rstrip", "normalized", "special")
+
+
+def read_backend(folder: Path) -> tokenizers.Tokenizer:
+    path = folder / "tokenizer.json"
+    try:
+        content = read_model_file(path)
+    except FileNotFoundError:
+        raise ModelNotFoundError(f"There is no tokenizer.json in {folder}.") from None
+    try:
+        with panics_as(ConfigError, "its reader ended"):
+            backend = tokenizers.Tokenizer.from_buffer(content)
+    except Exception as error:  # the library raises bare Exceptions
+        raise ConfigError(f"{path} can't be read by tokenizers {tokenizers.__version__}: {error}") from error
+    backend.no_truncation()
+    backend.no_padding()
+    return backend
+
+
+def _content(token: Any) -> str:
+    """A token's text, from text or either of the forms in which an AddedToken is written."""
+    return _text(token["content"] if isinstance(token, dict) else token)
+
+
+def named_tokens(settings: dict[str, Any]) -> dict[str, str]:
+    """The texts of the special tokens that settings name, by what they are for."""
+    return {name: _content(settings[name]) for name in _NAMED_TOKENS if settings.get(name)}
+
+
+def add_missing_tokens(backend: tokenizers.Tokenizer, settings: dict[str, Any]) -> None:
+    """Tokens that only the settings know, in the order of transformers: by id, then special ones.
+
+    A token that is named and listed has the options of the list; adding it again would take them away.
+    """
+    listed = settings.get("added_tokens_decoder") or {}
+    backend.add_tokens([_added_token(listed[token_id]) for token_id in sorted(listed, key=int)])
+    options = {_content(token): token for token in listed.values()}
+    named = [settings[name] for name in _NAMED_TOKENS if settings.get(name)]
+    backend.add_tokens([_added_token(options.get(_content(token), token), special=True) for token in named])
+    known = {token.content for token in backend.get_added_tokens_decoder().values()}
+    for name in _FURTHER_TOKENS:
+        group = settings.get(name) or []
+        further = group.values() if isinstance(group, dict) else group
+        backend.add_tokens([_added_token(token, special=True) for token in further if _content(token) not in known])
+
+
+def _added_token(token: Any, *, special: bool | None = None) -> tokenizers.AddedToken:
+    options = {name: token[name] for name in _TOKEN_OPTIONS if name in token} if isinstance(token, dict) else {}
+    if special is not None:
+        options["special"] = special
+    return tokenizers.AddedToken(_content(token), **options)
+
+
+def read_chat_template(folder: Path, settings: dict[str, Any]) -> str | dict[str, str] | None:
+    """One template, or several by name. Files of their own count before the settings."""
+    files = {path.stem: path for path in sorted((folder / "additional_chat_templates").glob("*.jinja"))}
+    if (folder / "chat_template.jinja").exists():
+        files["default"] = folder / "chat_template.jinja"
+    if files:
+        templates = {name: read_model_text(path) for name, path in files.items()}
+        return templates["default"] if templates.keys() == {"default"} else templates
+    found = settings.get("chat_template") or read_model_settings(folder / "chat_template.json").get("chat_template")
+    if isinstance(found, list):
+        return {_text(named["name"]): _text(named["template"]) for named in found}
+    return None if found is None else _text(found)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"where a text belongs it has {shown(value)}")
+    return value
+
+
+def chat_templates(folder: Path) -> str:
+    """All that a model's templates say, one after the other, without reading its vocabulary."""
+    with values_of(folder / "tokenizer_config.json"):
+        found = read_chat_template(folder, read_model_settings(folder / "tokenizer_config.json"))
+    return "\n".join(found.values()) if isinstance(found, dict) else found or ""
+
+
+def special_tokens(folder: Path) -> str:
+    """The names of all special tokens, a line each."""
+    added = read_model_settings(folder / "tokenizer.json").get("added_tokens") or []
+    settings = read_model_settings(folder / "tokenizer_config.json").get("added_tokens_decoder") or {}
+    with values_of(folder / "tokenizer_config.json"):
+        return "\n".join(token["content"] for token in (*added, *settings.values()))
