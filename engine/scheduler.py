@@ -265,6 +265,9 @@ class Scheduler:
         running = [each for each in self.sequences.values() if each.is_running]
         self.running.check(running)
         self.cache.check([sequence.block_ids for sequence in running])
+        for strategy in (self.beams, self.guided):
+            if strategy.members != {each for each in self.sequences.values() if each.decoding is strategy}:
+                raise RuntimeError(f"{type(strategy).__name__} has other members than the sequences that it decodes.")
         waiting = [each for each in self.sequences.values() if each.is_waiting]
         if len(waiting) != len(self.waiting):
             raise RuntimeError(f"{len(self.waiting)} sequences are counted as waiting, and {len(waiting)} are.")
