@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "amx.hpp"
+#include "rows.hpp"
 #include "tiles.hpp"
 
 #if defined(__AMX_TILE__)
@@ -27,11 +28,38 @@ inline TileShapes square_shapes(int64_t rows, int64_t depth) {
     return shapes.set(6, depth / 4, kTileBytes).set(7, depth / 4, kTileBytes);
 }
 
-// What one square multiplies: `num_steps` steps of rows that lie `stride` bytes apart.
+// Rows as tiles read them, [rows / 16][steps][16][64 bytes]: rows of a matrix lie so far apart that those of one tile
+// would push one another out of the first cache.
+struct TiledRows {
+    uint8_t* bytes;
+    int64_t num_steps;
+
+    static TiledRows in_scratch(int64_t num_rows, int64_t row_bytes) {
+        const int64_t tiles = (num_rows + kTileHeight - 1) / kTileHeight;
+        return {static_cast<uint8_t*>(region_scratch(tiles * kTileHeight * row_bytes)), row_bytes / kStepBytes};
+    }
+    int64_t tile_bytes() const { return num_steps * kTileHeight * kStepBytes; }
+    uint8_t* at(int64_t row, int64_t step) const {
+        return bytes + row / kTileHeight * tile_bytes() + step * kTileHeight * kStepBytes +
+               row % kTileHeight * kStepBytes;
+    }
+};
+
+inline TiledRows tile_rows(const Quantized& rows, int64_t num_rows) {
+    const TiledRows tiled = TiledRows::in_scratch(num_rows, rows.width);
+    over_rows(num_rows, rows.width, [&](int64_t row) {
+        const auto* from = reinterpret_cast<const uint8_t*>(rows.values) + row * rows.width;
+        for (int64_t step = 0; step < tiled.num_steps; ++step)
+            store_bytes(tiled.at(row, step), load_bytes(from + step * kStepBytes));
+    });
+    return tiled;
+}
+
+// What one square multiplies: `num_steps` steps of two tiles of rows.
 struct Square {
-    const void* rows;
-    int64_t stride;
-    const void* panel;
+    const uint8_t* rows;
+    int64_t tile_bytes;  // to the second tile of rows
+    const uint8_t* panel;
     int64_t num_steps;
 };
 
@@ -44,16 +72,15 @@ inline void multiply_square(typename Unit::Sum (*sums)[kPanel], const Square& sq
         if (is_first) zero_tile<tile>();
         else load_tile<tile>(&sums[tile / 2 * kTileHeight][tile % 2 * kTileHeight], kPanel * 4);
     });
-    const auto* rows = static_cast<const uint8_t*>(square.rows);
-    const auto* panel = static_cast<const uint8_t*>(square.panel);
-    for (int64_t step = 0; step < square.num_steps; ++step, rows += kStepBytes, panel += kPanelStep) {
-        load_tile<4>(rows, square.stride);
+    const uint8_t *rows = square.rows, *panel = square.panel;
+    for (int64_t step = 0; step < square.num_steps; ++step, rows += kTileHeight * kStepBytes, panel += kPanelStep) {
+        load_tile<4>(rows, kStepBytes);
         load_tile<6>(panel, 128);
         Unit::template add<0, 4, 6>();
         load_tile<7>(panel + 64, 128);
         Unit::template add<1, 4, 7>();
         if constexpr (kIsTall) {
-            load_tile<5>(rows + kTileHeight * square.stride, square.stride);
+            load_tile<5>(rows + square.tile_bytes, kStepBytes);
             Unit::template add<2, 5, 6>();
             Unit::template add<3, 5, 7>();
         }
@@ -85,17 +112,18 @@ private:
 // The product of a panel with the rows of a block, stretch by stretch of the inputs: a stretch of the panel stays in the
 // first cache while it meets all squares. Calls write(sums, rows) for each square.
 template <class Unit, bool kIsTall, class Write>
-inline void multiply_squares(const Square& all, RowRange rows, const Write& write, PanelFetch ahead) {
+inline void multiply_squares(const TiledRows& input, const uint8_t* panel, RowRange rows, const Write& write,
+                             PanelFetch ahead) {
     alignas(64) typename Unit::Sum sums[kMostBlockRows][kPanel];
-    const int64_t num_stretches = (all.num_steps + kStretchSteps - 1) / kStretchSteps;
+    const int64_t num_stretches = (input.num_steps + kStretchSteps - 1) / kStretchSteps;
     for (int64_t stretch = 0; stretch < num_stretches; ++stretch) {
-        const int64_t step = stretch * all.num_steps / num_stretches;
-        const int64_t end = (stretch + 1) * all.num_steps / num_stretches;
+        const int64_t step = stretch * input.num_steps / num_stretches;
+        const int64_t end = (stretch + 1) * input.num_steps / num_stretches;
         for (int64_t row = 0; row < rows.count; row += kSquareRows) {
-            const Square square{static_cast<const uint8_t*>(all.rows) + (rows.first + row) * all.stride + step * kStepBytes,
-                                all.stride, static_cast<const uint8_t*>(all.panel) + step * kPanelStep, end - step};
+            const Square square{input.at(rows.first + row, step), input.tile_bytes(), panel + step * kPanelStep,
+                                end - step};
             multiply_square<Unit, kIsTall>(sums + row, square, step == 0, ahead);
-            if (end == all.num_steps)
+            if (end == input.num_steps)
                 write(sums + row, RowRange{rows.first + row, std::min(kSquareRows, rows.count - row)});
         }
     }
