@@ -15,6 +15,7 @@ from .adapters import AdapterReference, AdapterTable
 from .admission.admission import Admission
 from .admission.limits import Limits, StepLoad
 from .admission.queue import WaitingQueue
+from .counters import Counters
 from .decoding.beam_decoding import BeamDecoding
 from .decoding.guided_decoding import GuidedDecoding
 from .decoding.strategy import ActiveDecoding, PlainDecoding, end_at, repetitive
@@ -25,7 +26,6 @@ from .memory.preemption import Preemption
 from .publisher import Publisher
 from .request import Request, Sequence
 from .running import RunningBatch
-from .stats import Counters
 from .step import ScheduledStep
 
 

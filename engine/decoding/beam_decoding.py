@@ -14,11 +14,11 @@ import msgspec
 from ...protocol.messages import Candidates, SequenceEnded, request_and_sample
 from ...protocol.parameters.beams import BeamSearchParams
 from ..admission.queue import WaitingQueue
+from ..counters import Counters
 from ..memory.cache import Cache
 from ..publisher import Publisher
 from ..request import Request, Sequence
 from ..running import RunningBatch
-from ..stats import Counters
 from ..step import ScheduledStep
 from .beams import BeamSearch, Continuation, Hypothesis
 from .strategy import ActiveDecoding

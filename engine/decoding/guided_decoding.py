@@ -5,9 +5,9 @@ to the workers once it has become the oldest in flight. The workers compute the 
 masks only before they sample. Certain tokens that no step in flight brings are sent as forced ones, as far as the
 sequence's blocks and the step's budget reach; the mask after them then allows just one token.
 
-So it is assumed that a mask will be there in time. When a grammar has become too expensive
-for that and moves to the follower's process (`grammar/remote.py`), the sequence's planned rows are dropped: it gives up
-its slot and blocks and comes back with its next mask. From then on it keeps both and is planned only with its mask.
+So it is assumed that a mask will be there in time. When a grammar has become too expensive for that and moves to the
+follower's process (`grammar/remote.py`), the sequence's planned rows are dropped: it gives up its slot and blocks and
+comes back with its next mask. From then on it keeps both and is planned only with its mask.
 """
 
 from array import array
@@ -16,13 +16,13 @@ from itertools import islice
 
 from ...protocol.messages import MaskFrame, SequenceEnded
 from ..admission.queue import WaitingQueue
+from ..counters import Counters
 from ..grammar.constraint import Busy, Constraint
 from ..grammar.constraints import Constraints
 from ..grammar.remote import RemoteConstraint
 from ..publisher import Publisher
 from ..request import Sequence
 from ..running import RunningBatch
-from ..stats import Counters
 from ..step import ScheduledStep
 from .strategy import ActiveDecoding, PlainDecoding, end_at
 

@@ -83,9 +83,7 @@ def _no_value(kind: type[msgspec.Struct], place: str, name: str, whole: str) -> 
     return DecodingFault(words, ".".join(filter(None, (outer, name))))
 
 
-def _wrong_type(
-    kind: type[msgspec.Struct], found: "re.Match[str]", whole: str, given: Any
-) -> DecodingFault | None:
+def _wrong_type(kind: type[msgspec.Struct], found: "re.Match[str]", whole: str, given: Any) -> DecodingFault | None:
     place, bound, got = found["place"] or "", found["bound"] or "", found["got"]
     expected = _expected(_types_at(kind, place), is_too_large="<=" in bound)
     if not expected:

@@ -6,6 +6,8 @@ end.
 """
 
 from collections.abc import Callable, Sequence
+from itertools import compress
+from operator import is_not
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -161,11 +163,17 @@ class SamplingParams(NamedFields, kw_only=True, omit_defaults=True, forbid_unkno
             if (value := getattr(self, alias)) is not None:
                 setattr(self, name, value)
                 setattr(self, alias, None)
-        for name, default, rule in _CHECKS:
-            if (value := getattr(self, name)) is not default:
+        # Only fields that differ from their defaults are checked: params are decoded several times on their way.
+        given = [*compress(_DEFAULTS, map(is_not, msgspec.structs.astuple(self), _DEFAULTS.values()))]
+        for name in given:
+            if name in _RULES:
+                value = getattr(self, name)
                 # None means not given, also for fields that have a number for that.
-                setattr(self, name, default if value is None else rule.checked(name, value))
-        self._fold_guided()
+                checked = _DEFAULTS[name] if value is None else _RULES[name].checked(name, value)
+                if checked is not value:
+                    setattr(self, name, checked)
+        if shapes := [name for name in given if name in _GUIDED]:
+            self._fold_guided(shapes)
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
             raise RequestError(f"min_tokens={self.min_tokens} is more than max_tokens={self.max_tokens}.")
         if self.stop and not self.detokenize:
@@ -180,10 +188,7 @@ class SamplingParams(NamedFields, kw_only=True, omit_defaults=True, forbid_unkno
         """The tokens that end the answer: the model's own, once they are filled in, and those of the request."""
         return {*(self.eos_token_id or ()), *(self.stop_token_ids or ())}
 
-    def _fold_guided(self) -> None:
-        given = [name for name in _GUIDED if getattr(self, name) is not None]
-        if not given:
-            return
+    def _fold_guided(self, given: list[str]) -> None:
         shapes = {name: value for name in given if (value := getattr(self, name)) is not False}
         if len(shapes) > 1:
             raise RequestError(f"An answer has one shape: {' and '.join(shapes)} can't be given together.")
@@ -208,5 +213,4 @@ _GUIDED: dict[str, Callable[[Any], GuidedDecodingParams | None]] = {
 # The aliases of guided_decoding are folded in `_fold_guided`.
 _ALIASES = {alias: name for alias, name in other_names_in(SamplingParams).items() if alias not in _GUIDED}
 _DEFAULTS = {item.name: item.default for item in msgspec.structs.fields(SamplingParams)}
-# Fields left at their default are skipped: a params object is decoded several times on its way.
-_CHECKS = [(name, _DEFAULTS[name], rule) for name, rule in rules_of(SamplingParams).items()]
+_RULES = rules_of(SamplingParams)
