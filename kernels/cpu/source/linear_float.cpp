@@ -176,16 +176,14 @@ void write_square(const Linear& linear, const float (*sums)[kPanel], int64_t pan
 
 // Any number of rows goes through tiles: they add in an order of their own, pairs of a step before the sum so far.
 void multiply_in_squares(const Linear& linear, int64_t num_rows) {
-    const int64_t panel_bytes = padded_in(linear.weight) * kPanel * sizeof(uint16_t);
     const TiledRows input = tile_floats(linear, num_rows);
-    over_square_chunks(linear.weight, panel_bytes, input.tile_bytes() / kTileHeight, num_rows,
-                       [&](int64_t first, int64_t end, RowRange block) {
-        over_squares(first, end, block, kStepBytes, [&](int64_t panel, RowRange rows, auto is_tall) {
-            const uint8_t* weights = linear.weight.panels + panel * panel_bytes;
+    const int64_t panel_bytes = padded_in(linear.weight) * kPanel * sizeof(uint16_t);
+    over_square_chunks(linear.weight, panel_bytes, num_rows, [&](const Panels& panels, RowRange block) {
+        over_squares(block, kStepBytes, [&](RowRange rows, auto is_tall) {
             multiply_squares<Bf16ByBf16, is_tall>(
-                input, weights, rows,
-                [&](const float(*sums)[kPanel], RowRange square) { write_square(linear, sums, panel, square); },
-                PanelFetch(weights, panel_bytes, input.num_steps, rows.count));
+                input, panels, rows, [&](const float(*sums)[kPanel], int64_t panel, RowRange square) {
+                    write_square(linear, sums, panel, square);
+                });
         });
     });
 }
