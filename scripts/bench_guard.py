@@ -5,9 +5,9 @@
     python scripts/bench_guard.py main --at FOLDER           # the commit is FOLDER/penstock
 
 Run it by hand before a change to kernels, worker or engine is merged. The commit is unpacked and its kernels compiled
-in a temporary folder. A pair is two processes, one after the other, each with a tree of its own; the two sides take turns at
-being first. What is printed is each side's median and the median of the pairs' ratios, turned so that more is better;
-a figure below 0.97 is marked, and makes the exit status 1.
+in a temporary folder. A pair is two processes, one after the other, each with a tree of its own; the two sides take
+turns at being first. What is printed is each side's median and the median of the pairs' ratios, turned so that more is
+better; a figure below 0.97 is marked, and makes the exit status 1.
 """
 
 import argparse
