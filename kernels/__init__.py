@@ -3,9 +3,8 @@
 `torch/` has versions in torch's operations, `cpu/` native ones for CPUs, `triton/` those for GPUs.
 """
 
-from .forms import DTYPES, WeightForm
-from .heads import HeadForm
 from .lora import LoraForm, LoraMapping, LoraWeights
+from .operands import DTYPES, HeadForm, WeightForm
 from .operations import LayerKV, Operations
 from .packed_weight import PackedWeight, multiplies_bfloat16, pack
 from .rows import Rows, Scratch

@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .forms import DTYPES, Kind, WeightForm
+from .operands import DTYPES, Kind, WeightForm
 from .quantized_part import MIDDLE, QuantizedPart
 from .reference.quantized import quantize_int4, quantize_int8
 

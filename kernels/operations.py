@@ -11,12 +11,10 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from .forms import WeightForm
-from .heads import HeadForm
 from .lora import LoraForm, LoraWeights
-from .peer_memory import PeerMemory
+from .operands import HeadForm, PeerMemory, WeightForm
 from .quantized_part import QuantizedPart
-from .reference.stream import add, gather_rows
+from .reference.pointwise import add, gather_rows
 
 
 class LayerKV(NamedTuple):

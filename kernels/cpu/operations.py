@@ -15,15 +15,14 @@ from ..operations import HeadForm, Ranks, WeightForm
 from ..quantized_part import QuantizedPart
 from . import attention as attending
 from . import layer
-from .arguments import Step
 from .kv_memory import KVMemory
+from .layer import Linear, Quantize, Quantized
 from .library import Library
-from .linear import Linear, Quantize, Quantized
-from .lora import Lora, NativeLora
-from .program import Buffer, Program
-from .quantized import OrderedWeight, pack_parts
+from .program import Buffer, Program, Step
 from .shared import AllReduce, SharedMemory
-from .weights import NativeWeight
+from .weights.lora import Lora, NativeLora
+from .weights.packed import NativeWeight
+from .weights.quantized import OrderedWeight, pack_parts
 
 _INTEGERS = ("int8", "int4")
 _SUM_AREAS = 3

@@ -1,7 +1,7 @@
 """The native versions of the operations on logits, for tensors that the caller holds.
 
 Unlike the kernels of a recorded step these are called one by one, with arguments made for the call. No logits are
-copied or overwritten.
+copied; masks and penalties alone overwrite them.
 """
 
 import ctypes
@@ -10,9 +10,10 @@ from ctypes import c_int64, c_void_p
 import torch
 from torch import Tensor
 
-from ..reference.choice import Draws, choose
-from ..reference.logprobs import RankedLogprobs, ranked_logprobs
-from ..reference.order import BLOCK, Scan, most_likely, scan
+from ..reference.sampling.adjust import Histories, apply_mask, penalize_generated, penalize_repetition
+from ..reference.sampling.choice import Draws, choose
+from ..reference.sampling.logprobs import RankedLogprobs, ranked_logprobs
+from ..reference.sampling.order import BLOCK, Scan, most_likely, scan
 from .library import LibraryError, load
 
 # Beyond so many the reference is as quick: numpy sorts whole rows with vector instructions.
@@ -170,3 +171,75 @@ def _columns(columns: Tensor) -> list[int]:
     """Their addresses."""
     first, stride = columns.data_ptr(), columns.stride(0) * columns.element_size()
     return [first + place * stride for place in range(len(columns))]
+
+
+class History(ctypes.Structure):
+    """Some rows of logits and the tokens before them."""
+
+    _fields_ = [
+        ("logits", c_void_p),  # float32 [rows, width]
+        ("width", c_int64),
+        ("count", c_int64),  # of the rows meant; all columns have as many
+        ("rows", c_void_p),
+        ("tokens", c_void_p),  # int32 [slots, stride]
+        ("stride", c_int64),
+        ("slots", c_void_p),
+        ("lengths", c_void_p),
+    ]
+
+
+class ApplyMaskArguments(ctypes.Structure):
+    _fields_ = [
+        ("logits", c_void_p),
+        ("width", c_int64),
+        ("count", c_int64),
+        ("rows", c_void_p),
+        ("bits", c_void_p),
+    ]
+
+
+class PenalizeRepetitionArguments(ctypes.Structure):
+    _fields_ = [
+        ("history", History),
+        ("penalties", c_void_p),
+    ]
+
+
+class PenalizeGeneratedArguments(ctypes.Structure):
+    _fields_ = [
+        ("history", History),
+        ("starts", c_void_p),
+        ("frequencies", c_void_p),
+        ("presences", c_void_p),
+    ]
+
+
+@penalize_repetition.implement("cpu", is_available)
+def native_penalize_repetition(logits: Tensor, histories: Histories, penalty: Tensor) -> Tensor:
+    history, held = _history(logits, histories), penalty.contiguous()
+    load().call("penstock_penalize_repetition", PenalizeRepetitionArguments(history, held.data_ptr()))
+    return logits
+
+
+@penalize_generated.implement("cpu", is_available)
+def native_penalize_generated(
+    logits: Tensor, histories: Histories, starts: Tensor, frequency: Tensor, presence: Tensor
+) -> Tensor:
+    held = [column.contiguous() for column in (starts, frequency, presence)]
+    pointers = (column.data_ptr() for column in held)
+    load().call("penstock_penalize_generated", PenalizeGeneratedArguments(_history(logits, histories), *pointers))
+    return logits
+
+
+@apply_mask.implement("cpu", is_available)
+def native_apply_mask(logits: Tensor, rows: Tensor, bits: Tensor) -> Tensor:
+    held = bits.contiguous()
+    pointers = rows.data_ptr(), held.data_ptr()
+    load().call("penstock_apply_mask", ApplyMaskArguments(logits.data_ptr(), logits.shape[1], len(rows), *pointers))
+    return logits
+
+
+def _history(logits: Tensor, histories: Histories) -> History:
+    rows, tokens, slots, lengths, _ = histories
+    first = logits.data_ptr(), logits.shape[1], len(rows), rows.data_ptr()
+    return History(*first, tokens.data_ptr(), tokens.stride(0), slots.data_ptr(), lengths.data_ptr())

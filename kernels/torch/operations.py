@@ -9,19 +9,18 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..forms import DTYPES, WeightForm
-from ..heads import HeadForm
 from ..lora import LoraForm, LoraMapping
+from ..operands import DTYPES, HeadForm, WeightForm
 from ..operations import LayerKV, TensorOperations
 from ..packed_weight import PackedWeight, pack
 from ..quantized_part import QuantizedPart
 from ..reference.attention import attention, write_kv
-from ..reference.linear import linear
 from ..reference.lora import add_lora
 from ..reference.pointwise import embedding, rms_norm, rotate_halves, rotate_pairs, silu_mul
+from ..reference.products import linear
 from ..registry import Op
 from ..rows import Rows
-from .lora import TorchLora
+from .products import TorchLora
 
 
 @dataclass(frozen=True)

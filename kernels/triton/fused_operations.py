@@ -7,9 +7,8 @@ added to the stream, a gated product with the norm before it, a product added to
 
 from torch import Tensor
 
-from ..heads import HeadForm
 from ..lora import DeviceLoraMapping
-from ..norm import Norm
+from ..operands import HeadForm, Norm
 from ..paged import DeviceRows, PagedKV, Rotation
 from .deferred import Deferred, DeferredNorm, DeferredProduct, plain
 from .operations import Multiplier, TritonOperations

@@ -10,10 +10,9 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from ..forms import DTYPES, WeightForm
 from ..gpu_weights import GpuWeight, pack
-from ..heads import HeadForm
 from ..lora import DeviceLoraMapping, LoraForm
+from ..operands import DTYPES, HeadForm, WeightForm
 from ..operations import TensorOperations
 from ..paged import DeviceRows, PagedKV, Rotation
 from ..quantized_part import QuantizedPart

@@ -85,7 +85,7 @@ def _of_form(setting: Setting, form: str) -> Iterator[Figure]:
 def _with_their_surroundings(setting: Setting, form: str) -> Iterator[Figure]:
     from penstock.kernels import WeightForm
     from penstock.kernels.gpu_weights import pack
-    from penstock.kernels.norm import Norm
+    from penstock.kernels.operands import Norm
 
     kind, group_size = _FEW_ROWS_FORMS[form]
     multiply, device = version("linear_few_rows"), torch.device(setting.device)

@@ -7,7 +7,7 @@ from torch import Tensor
 from penstock.kernels import LoraForm, LoraMapping
 from penstock.kernels.lora import LoraWeights
 from penstock.kernels.reference.lora import add_lora
-from penstock.kernels.torch.lora import TorchLora
+from penstock.kernels.torch.products import TorchLora
 
 
 class AdaptedProduct:

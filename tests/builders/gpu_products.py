@@ -3,9 +3,8 @@
 import torch
 from torch import Tensor
 
-from penstock.kernels.forms import WeightForm
 from penstock.kernels.gpu_weights import GpuWeight, pack
-from penstock.kernels.norm import Norm
+from penstock.kernels.operands import Norm, WeightForm
 from penstock.kernels.quantized_part import QuantizedPart
 from penstock.kernels.registry import Op
 

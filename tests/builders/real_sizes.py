@@ -68,7 +68,7 @@ def few_rows(sizes: Sizes) -> Iterator[Case]:
     """A layer's products, each with what stands around it."""
     from penstock.kernels import WeightForm
     from penstock.kernels.gpu_weights import pack
-    from penstock.kernels.norm import Norm
+    from penstock.kernels.operands import Norm
 
     shapes = sizes.sized(
         {"normed": (6144, 4096), "added": (4096, 12288), "normed, gated": (24576, 4096), "alone": (151_936, 1024)},
@@ -142,7 +142,7 @@ def rows(sizes: Sizes) -> Iterator[Case]:
 
 
 def logits(sizes: Sizes) -> Iterator[Case]:
-    from penstock.kernels.sampling_columns import DeviceDraws, DeviceMask
+    from penstock.kernels.reference.sampling.race import DeviceDraws, DeviceMask
 
     for count in (1, 7, sizes.sized(256, 9)):
         width = sizes.sized(151_936, 515)

@@ -14,21 +14,18 @@ import torch
 from torch import Tensor
 
 from penstock.kernels import LoraMapping, PackedWeight
-from penstock.kernels.cpu.arguments import Step
-from penstock.kernels.cpu.kv_memory import HEAD_DIM_STEP, KVMemory
+from penstock.kernels.cpu.kv_memory import HEAD_DIM_STEP, KV_FORMATS, KVMemory
+from penstock.kernels.cpu.layer import Linear, Quantize
 from penstock.kernels.cpu.library import load
-from penstock.kernels.cpu.linear import Linear, Quantize
-from penstock.kernels.cpu.lora import NativeLora
 from penstock.kernels.cpu.operations import NativeOperations
-from penstock.kernels.cpu.program import Buffer, Program
-from penstock.kernels.cpu.quantized import pack_parts
-from penstock.kernels.cpu.weights import NativeWeight, pack
-from penstock.kernels.forms import DTYPES, WeightForm
+from penstock.kernels.cpu.program import Buffer, Program, Step
+from penstock.kernels.cpu.weights.lora import NativeLora
+from penstock.kernels.cpu.weights.packed import NativeWeight, pack
+from penstock.kernels.cpu.weights.quantized import pack_parts
 from penstock.kernels.gpu_weights import GpuWeight, unpacked
-from penstock.kernels.heads import HeadForm
-from penstock.kernels.kv_layout import KV_FORMATS
+from penstock.kernels.operands import DTYPES, HeadForm, WeightForm
 from penstock.kernels.paged import DeviceRows, PagedKV, Rotation
-from penstock.kernels.torch.lora import TorchLora
+from penstock.kernels.torch.products import TorchLora
 
 from .operation_examples.table import EXAMPLES
 
@@ -37,7 +34,7 @@ _METHODS = {
     "products.linear_gpu": "linear",
     "products.linear_int8": "linear",
     "products.linear_int4": "linear",
-    "store_heads.store_heads_paged": "store_heads",
+    "paged_attention.store_heads_paged": "store_heads",
     "paged_attention.attention_paged": "attention",
 }
 _CHANGED = ("stream", "product")  # what operations write in place, by the parameter's name

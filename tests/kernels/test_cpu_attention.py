@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from penstock.kernels.cpu.arguments import Step
 from penstock.kernels.cpu.attention import ROTATIONS, Attention, PlanMemory, StoreHeads, num_part_floats
+from penstock.kernels.cpu.kv_memory import KV_FORMATS
+from penstock.kernels.cpu.layer import Quantized, QuantizedRows
 from penstock.kernels.cpu.library import Library, available_variants, load
-from penstock.kernels.cpu.linear import Quantized, QuantizedRows
-from penstock.kernels.kv_layout import KV_FORMATS
+from penstock.kernels.cpu.program import Step
 from penstock.kernels.reference.pointwise import rms_norm, rotate_halves, rotate_pairs
 from penstock.worker.kv.kv_cache import KVShape, NativeKVCache
 

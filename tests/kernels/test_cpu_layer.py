@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from penstock.kernels.cpu import layer
+from penstock.kernels.cpu.layer import Quantize, QuantizedRows, linear_arguments
 from penstock.kernels.cpu.library import Library, available_variants, load
-from penstock.kernels.cpu.linear import Quantize, QuantizedRows, linear_arguments
-from penstock.kernels.cpu.weights import NativeWeight, pack, pack_int4_from
+from penstock.kernels.cpu.weights.packed import NativeWeight, pack, pack_int4_from
 from penstock.kernels.reference.pointwise import embedding
 
 VARIANTS = [name for name in ("amx", "avx512_bf16", "avx512", "avx2") if name in available_variants()]

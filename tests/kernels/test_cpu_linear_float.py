@@ -9,10 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from penstock.kernels.cpu.layer import Embedding
+from penstock.kernels.cpu.layer import Embedding, linear_arguments
 from penstock.kernels.cpu.library import Library, available_variants, load
-from penstock.kernels.cpu.linear import linear_arguments
-from penstock.kernels.cpu.weights import NativeWeight, pack
+from penstock.kernels.cpu.weights.packed import NativeWeight, pack
 
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 KINDS = tuple(DTYPES)

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from penstock.kernels import LoraForm, LoraMapping
-from penstock.kernels.cpu.arguments import Step
+from penstock.kernels.cpu.layer import Linear
 from penstock.kernels.cpu.library import Library, available_variants, load
-from penstock.kernels.cpu.linear import Linear
-from penstock.kernels.cpu.lora import Lora, NativeLora
+from penstock.kernels.cpu.program import Step
+from penstock.kernels.cpu.weights.lora import Lora, NativeLora
 
 VARIANTS = [name for name in ("amx", "avx512_bf16", "avx512", "avx2") if name in available_variants()]
 pytestmark = pytest.mark.skipif(not VARIANTS, reason="this processor executes none of the native variants")

@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from penstock.kernels.cpu import library
-from penstock.kernels.cpu.layer import Add, AddRmsNorm
-from penstock.kernels.cpu.linear import Quantized
+from penstock.kernels.cpu.layer import Add, AddRmsNorm, Quantized
 from penstock.kernels.cpu.program import Arena, Buffer, Program
 
 WIDTH, CAPACITY = 48, 8

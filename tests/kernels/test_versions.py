@@ -10,7 +10,7 @@ import penstock.kernels.sampling  # noqa: F401  registers its operations
 from penstock.kernels.cpu.library import available_variants, load
 from penstock.kernels.registry import OPS, op
 
-OF_WHOLE_STEPS = ("store_heads.", "paged_attention.", "lora.")  # test_cpu_attention.py and test_cpu_lora.py cut those
+OF_WHOLE_STEPS = ("paged_attention.", "lora.")  # test_cpu_attention.py and test_cpu_lora.py cut those
 
 
 def _agree(found, expected, tolerance):
@@ -32,9 +32,7 @@ def test_every_kernel_of_a_recorded_step_agrees_with_its_formula(name):
 
 
 @pytest.mark.skipif(not available_variants(), reason="no native kernels here")
-@pytest.mark.parametrize(
-    "name", [name for name in RECORDED if not name.startswith(("store_heads.", "paged_", "lora."))]
-)
+@pytest.mark.parametrize("name", [name for name in RECORDED if not name.startswith(OF_WHOLE_STEPS)])
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_a_row_of_a_recorded_step_has_the_same_bits_alone_and_in_company(name, threads):
     version, whole = RECORDED[name], slice(None)

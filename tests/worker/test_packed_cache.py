@@ -10,8 +10,8 @@ import torch
 from builders.tiny_model import tiny_model
 
 from penstock.kernels import WeightForm
-from penstock.kernels.cpu.quantized import OrderedWeight
-from penstock.kernels.cpu.weights import NativeWeight
+from penstock.kernels.cpu.weights.packed import NativeWeight
+from penstock.kernels.cpu.weights.quantized import OrderedWeight
 from penstock.protocol.files.cache_folder import cache_folder
 from penstock.protocol.files.own_folder import MARK, own_folder
 from penstock.worker.weights import kept_files, packed_file

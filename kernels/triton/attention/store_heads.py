@@ -11,9 +11,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ...heads import HeadForm
+from ...operands import HeadForm
 from ...paged import DeviceRows, PagedKV, Rotation
-from ...reference.store_heads import store_heads_paged
+from ...reference.paged_attention import store_heads_paged
 from ..compiled import Example
 from ..tuning import Key, LaunchConfig, Tuning
 from .ready_heads import HeadTransform, ready

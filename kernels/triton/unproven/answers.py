@@ -14,9 +14,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ...heads import HeadForm
+from ...operands import HeadForm
 from ...paged import DeviceRows, PagedKV, Rotation
-from ...reference.answers import attention_answers
+from ...reference.paged_attention import attention_answers
 from ..arrival import MOST, counters, is_last
 from ..attention.memory import memory_of
 from ..attention.paged import LOG2_E, choice_of_few

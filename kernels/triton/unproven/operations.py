@@ -10,9 +10,8 @@ from functools import cached_property
 
 from torch import Tensor
 
-from ...heads import HeadForm
+from ...operands import HeadForm, PeerMemory
 from ...paged import DeviceRows, PagedKV, Rotation
-from ...peer_memory import PeerMemory
 from ..deferred import Deferred, plain
 from ..fused_operations import FusedOperations, Value
 from .answers import attend_answers, serves

@@ -1,4 +1,4 @@
-"""Examples for kernels/reference/answers.py, made from a seed."""
+"""Examples for kernels/reference/paged_attention.py, made from a seed."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,7 @@ import torch
 from builders.operation_examples.paged_inputs import memory_of, paged_step
 from torch import Tensor
 
-from penstock.kernels.heads import HeadForm
+from penstock.kernels.operands import HeadForm
 from penstock.kernels.paged import DeviceRows, PagedKV, Rotation
 
 _QUERIES, _KEYS = 6, 2

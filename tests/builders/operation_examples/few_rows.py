@@ -1,13 +1,12 @@
-"""Examples for kernels/reference/few_rows.py, made from a seed."""
+"""Examples for kernels/reference/products.py, made from a seed."""
 
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 
-from penstock.kernels.forms import WeightForm
 from penstock.kernels.gpu_weights import GpuWeight, pack
-from penstock.kernels.norm import Norm
+from penstock.kernels.operands import Norm, WeightForm
 from penstock.kernels.quantized_part import QuantizedPart
 
 _CPU = torch.device("cpu")

@@ -6,8 +6,8 @@ from itertools import cycle
 import torch
 from torch import Tensor
 
-from penstock.kernels.forms import WeightForm
 from penstock.kernels.gpu_weights import GpuWeight, pack
+from penstock.kernels.operands import WeightForm
 from penstock.kernels.quantized_part import QuantizedPart
 
 Inputs = Iterator[tuple[Tensor, GpuWeight, Tensor | None]]

@@ -1,4 +1,4 @@
-"""Examples for kernels/reference/store_heads.py, made from a seed."""
+"""Examples for kernels/reference/paged_attention.py, made from a seed."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,7 @@ import torch
 from builders.operation_examples.paged_inputs import empty_memory, paged_step
 from torch import Tensor
 
-from penstock.kernels.heads import HeadForm
+from penstock.kernels.operands import HeadForm
 from penstock.kernels.paged import KV_DTYPES, DeviceRows, PagedKV, Rotation
 
 

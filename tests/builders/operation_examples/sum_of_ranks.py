@@ -1,11 +1,11 @@
-"""Examples for kernels/reference/sum_of_ranks.py, made from a seed."""
+"""Examples for kernels/reference/ranks.py, made from a seed."""
 
 from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
-from penstock.kernels.peer_memory import ROOMS, PeerMemory
+from penstock.kernels.operands import ROOMS, PeerMemory
 
 _ROWS = 8
 

@@ -8,11 +8,9 @@ import pytest
 import torch
 from builders.packed_steps import Form, Requests
 
-from penstock.kernels.heads import HeadForm
+from penstock.kernels.operands import HeadForm
 from penstock.kernels.paged import DeviceRows, PagedKV, Rotation
-from penstock.kernels.reference.answers import attention_answers
-from penstock.kernels.reference.paged_attention import attention_paged
-from penstock.kernels.reference.store_heads import store_heads_paged
+from penstock.kernels.reference.paged_attention import attention_answers, attention_paged, store_heads_paged
 
 pytestmark = pytest.mark.long  # as of all that is unproven
 

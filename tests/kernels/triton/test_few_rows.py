@@ -6,11 +6,10 @@ import pytest
 import torch
 from builders.gpu_products import AROUND, DTYPES, FORMS, assert_agrees, draws, grouped, weight_of
 
-from penstock.kernels.forms import WeightForm
 from penstock.kernels.gpu_weights import pack
-from penstock.kernels.norm import Norm
+from penstock.kernels.operands import Norm, WeightForm
 from penstock.kernels.quantized_part import QuantizedPart
-from penstock.kernels.reference.few_rows import linear_few_rows
+from penstock.kernels.reference.products import linear_few_rows
 from penstock.kernels.triton.products import few_rows
 from penstock.kernels.triton.products.few_rows_choice import FLOATS, INT4, INT8, NORMED_ROWS
 from penstock.kernels.triton.products.tiles import FEW_ROWS

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from penstock.kernels.forms import WeightForm
 from penstock.kernels.gpu_weights import GpuWeight, pack
+from penstock.kernels.operands import WeightForm
 from penstock.kernels.quantized_part import QuantizedPart
 from penstock.kernels.reference import products
 from penstock.kernels.triton.products import linear, linear_int4

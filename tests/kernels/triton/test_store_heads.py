@@ -10,9 +10,9 @@ from builders.operation_examples.paged_inputs import empty_memory
 from builders.packed_steps import Form, Requests
 from torch import Tensor
 
-from penstock.kernels.heads import HeadForm
+from penstock.kernels.operands import HeadForm
 from penstock.kernels.paged import KV_DTYPES, PagedKV, Rotation
-from penstock.kernels.reference.store_heads import store_heads_paged
+from penstock.kernels.reference.paged_attention import store_heads_paged
 
 pytestmark = pytest.mark.long  # test_versions.py and test_compiled.py look at every kernel in every run
 

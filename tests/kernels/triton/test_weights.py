@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from penstock.kernels.forms import WeightForm
 from penstock.kernels.gpu_weights import GpuWeight, pack, unpacked
+from penstock.kernels.operands import WeightForm
 from penstock.kernels.quantized_part import QuantizedPart
 from penstock.kernels.reference.quantized import quantize_int4, quantize_int8
 

@@ -10,7 +10,7 @@ from ....kernels import WeightForm
 from ....kernels.cpu.kv_memory import HEAD_DIM_STEP, LARGEST_HEAD_DIM
 from ....kernels.cpu.library import Library, LibraryError
 from ....kernels.cpu.operations import NativeOperations
-from ....kernels.cpu.weights import DEFAULT_GROUP_SIZE
+from ....kernels.cpu.weights.packed import DEFAULT_GROUP_SIZE
 from ....protocol.errors import ConfigError
 from ....protocol.processes.trace import Trace
 from ...kv.kv_cache import KVShape, NativeKVCache

@@ -10,9 +10,8 @@ from typing import Any, cast
 import numpy
 from torch import Tensor
 
-from ....kernels.cpu.arguments import Step
 from ....kernels.cpu.operations import NativeOperations
-from ....kernels.cpu.program import Buffer, Program
+from ....kernels.cpu.program import Buffer, Program, Step
 from ...kv.kv_cache import AnyKVCache, NativeKVCache
 from ...models.decoder import Decoder
 from ...steps.batch import Batch

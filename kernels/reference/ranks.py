@@ -2,9 +2,9 @@
 
 from torch import Tensor
 
-from ..peer_memory import PeerMemory
+from ..operands import PeerMemory
 from ..registry import op
-from .stream import add_rms_norm
+from .pointwise import add_rms_norm
 
 
 @op()

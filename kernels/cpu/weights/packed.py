@@ -13,8 +13,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from ..library import load
 from .huge_pages import zeroed
-from .library import load
 
 Kind = Literal["fp32", "fp16", "bf16", "int8", "int4"]
 

@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..lora import LoraForm
-from .weights import PANEL
+from ...lora import LoraForm
+from .packed import PANEL
 
 QUAD, INPUTS = 4, 16  # kQuad, kInputs
 
