@@ -47,13 +47,16 @@ class OneRank(NamedTuple):
     peers: None = None
 
 
+_ONE_RANK = OneRank()
+
+
 class OneCall:
     """A program of one call, with the step and the buffers that it reads."""
 
-    def __init__(self, num_rows: int, capacity: int) -> None:
+    def __init__(self, num_rows: int, capacity: int, ranks: Any = _ONE_RANK) -> None:
         self.num_rows = num_rows
         self.step = Step(num_tokens=num_rows)
-        self.ops = NativeOperations(load(), OneRank())  # type: ignore[arg-type]
+        self.ops = NativeOperations(load(), ranks)
         self.program = Program(load(), capacity, self.step.address_of("num_tokens"))
         self.buffers: dict[str, Buffer] = {}  # by the parameter's name
         self.kept: list[Tensor] = []  # what the step points to
@@ -227,11 +230,12 @@ def version(method: str, *arguments: Any) -> Tensor:
     return found.to(arguments[0].dtype) if arguments[0].is_floating_point() else found
 
 
-# By the names of the operations whose formula they have; the plain memory of keys and values is torch's alone.
+# By the names of the operations whose formula they have; the plain memory of keys and values is torch's alone, and what
+# ranks compute together takes several programs (`native_ranks.py`).
 RECORDED: dict[str, Callable[..., Tensor]] = {
     name: partial(version, _method(name))
     for name in EXAMPLES
-    if hasattr(NativeOperations, _method(name)) and not name.startswith("attention.")
+    if hasattr(NativeOperations, _method(name)) and not name.startswith(("attention.", "ranks."))
 }
 
 

@@ -24,10 +24,10 @@ from builders.operation_examples import (
     products,
     quantized,
     race,
+    ranks,
     step_inputs,
     store_heads,
     stream,
-    sum_of_ranks,
 )
 
 from penstock.kernels import reference
@@ -65,11 +65,14 @@ EXAMPLES: dict[str, Callable[[int], Iterator[tuple[Any, ...]]]] = {
     "products.linear_int4": products.int4_inputs,
     "quantized.quantize_rows": quantized.row_inputs,
     "race.choose_on_device": race.inputs,
+    "ranks.all_reduce": ranks.sum_inputs,
+    "ranks.all_gather": ranks.gather_inputs,
+    "ranks.broadcast": ranks.token_inputs,
+    "ranks.add_norm_of_ranks": ranks.norm_inputs,
     "step_inputs.step_inputs": step_inputs.inputs,
     "paged_attention.store_heads_paged": store_heads.inputs,
     "pointwise.add": stream.sum_inputs,
     "pointwise.gather_rows": stream.gather_inputs,
     "pointwise.add_rms_norm": stream.norm_inputs,
-    "ranks.add_norm_of_ranks": sum_of_ranks.inputs,
 }
 EXAMPLES |= {f"{name}_invariant": EXAMPLES[name] for name in EXAMPLES if f"{name}_invariant" in OPS}

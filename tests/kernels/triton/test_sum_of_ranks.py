@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from builders.elsewhere import holds_addresses
-from builders.operation_examples.sum_of_ranks import memory_of
+from builders.operation_examples.ranks import memory_of
 from builders.operation_examples.table import EXAMPLES
 
 from penstock.kernels.reference.ranks import add_norm_of_ranks
@@ -24,7 +24,7 @@ _RANK = """
 import random, sys, time
 sys.path.insert(0, sys.argv[1])
 from builders import interpreted
-from builders.operation_examples.sum_of_ranks import memory_of
+from builders.operation_examples.ranks import memory_of
 import torch
 from penstock.kernels.operands import ROOMS
 from penstock.kernels.reference.ranks import add_norm_of_ranks

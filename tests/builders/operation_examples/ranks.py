@@ -18,7 +18,29 @@ def memory_of(rank: int, rooms: list[Tensor], flags: list[Tensor]) -> PeerMemory
     return PeerMemory(rank, *addresses, rounds, rooms[0].nbytes // ROOMS)
 
 
-def inputs(seed: int) -> Iterator[tuple[Tensor, PeerMemory, Tensor, Tensor, float]]:
+def sum_inputs(seed: int) -> Iterator[tuple[list[Tensor]]]:
+    """Two ranks' parts and three ranks': a row, some, and more than one thread adds up."""
+    generator = torch.Generator().manual_seed(seed)
+    for ranks, rows, width in ((2, 1, 56), (3, 7, 130), (2, 40, 1000)):
+        yield (list(torch.randn(ranks, rows, width, generator=generator)),)
+
+
+def gather_inputs(seed: int) -> Iterator[tuple[list[Tensor]]]:
+    """Shares of a vocabulary, of which the first may be smaller by one."""
+    generator = torch.Generator().manual_seed(seed)
+    for rows, *widths in ((1, 28, 28), (7, 43, 43, 44), (40, 65, 66)):
+        yield ([torch.randn(rows, width, generator=generator) for width in widths],)
+
+
+def token_inputs(seed: int) -> Iterator[tuple[list[Tensor]]]:
+    """Of which ranks other than the first know nothing; also more than passes at once."""
+    generator = torch.Generator().manual_seed(seed)
+    for ranks, rows in ((2, 1), (3, 9), (2, 9000)):
+        own = torch.randint(150_000, (rows, 2), generator=generator)
+        yield ([own, *(torch.zeros_like(own) for _ in range(ranks - 1))],)
+
+
+def norm_inputs(seed: int) -> Iterator[tuple[Tensor, PeerMemory, Tensor, Tensor, float]]:
     """Of one rank, which waits for nobody."""
     generator = torch.Generator().manual_seed(seed)
     for rows, width in ((1, 56), (7, 130)):

@@ -1,0 +1,93 @@
+"""What ranks compute together on native kernels, as versions of operations: a thread is a rank, their memory is shared.
+
+A version takes all ranks' parts, as the formula does, and checks that the ranks agree on what it gives. Where calls are
+recorded, each rank records a program of two: a product with the identity, which writes the rank's part to where the
+others find it, and the operation.
+"""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
+import torch
+from torch import Tensor
+
+from penstock.kernels.cpu.library import load
+from penstock.kernels.cpu.shared import Board
+from penstock.kernels.cpu.weights.packed import pack
+
+from .recorded_layers import OneCall
+
+_BOUND = 60  # seconds that ranks wait for one another
+_REPLAYS = 5  # of one program: areas are used in turn
+
+
+class Group:
+    """Ranks that are threads, and where they leave their numbers for one another."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.barrier = Barrier(size)
+        self.numbers: list[list[int]] = [[] for _ in range(size)]
+
+    def given(self, version: Callable[["ThreadRank", Tensor], Tensor], parts: Sequence[Tensor]) -> Tensor:
+        """What every rank gives of its own part."""
+        with ThreadPoolExecutor(self.size) as threads:
+            found = list(threads.map(version, [ThreadRank(self, rank) for rank in range(self.size)], parts))
+        assert all(torch.equal(each, found[0]) for each in found), "the ranks have different results"
+        return found[0]
+
+
+class ThreadRank:
+    """The processes that share a model, as one of these threads sees them."""
+
+    peers = None
+
+    def __init__(self, group: Group, rank: int) -> None:
+        self.group, self.rank, self.size = group, rank, group.size
+
+    def span(self, total: int) -> tuple[int, int]:
+        return self.rank * total // self.size, (self.rank + 1) * total // self.size
+
+    def exchange(self, numbers: list[int]) -> list[list[int]]:
+        self.group.numbers[self.rank] = numbers
+        self.group.barrier.wait(_BOUND)
+        found = list(self.group.numbers)
+        self.group.barrier.wait(_BOUND)
+        return found
+
+
+def all_reduce(parts: Sequence[Tensor]) -> Tensor:
+    return Group(len(parts)).given(lambda rank, part: _recorded(rank, part, "all_reduce"), parts)
+
+
+def all_gather(parts: Sequence[Tensor]) -> Tensor:
+    total = sum(part.shape[1] for part in parts)
+    return Group(len(parts)).given(lambda rank, part: _recorded(rank, part, "all_gather", total), parts)
+
+
+def broadcast(parts: Sequence[Tensor]) -> Tensor:
+    def told(rank: ThreadRank, part: Tensor) -> Tensor:
+        return Board(rank.rank, rank.size, rank.exchange, load().function("penstock_meet")).broadcast(part.clone())
+
+    return Group(len(parts)).given(told, parts)
+
+
+def _recorded(rank: ThreadRank, part: Tensor, method: str, *arguments: int) -> Tensor:
+    call = OneCall(len(part), len(part), rank)
+    x, identity = call.buffer("x", part), pack([torch.eye(part.shape[1])], "fp32")
+    with call.ops.recording(call.program, call.step):
+        found = getattr(call.ops, method)(call.ops.linear(x, identity, None), *arguments)
+    for _ in range(_REPLAYS):
+        call.program.replay()
+    given = found.rows(len(part)).clone()
+    rank.exchange([])  # rank 0's memory is there until all have read it
+    return given
+
+
+# By the names of the operations whose formula they have.
+OF_RANKS: dict[str, Callable[[Sequence[Tensor]], Tensor]] = {
+    "ranks.all_reduce": all_reduce,
+    "ranks.all_gather": all_gather,
+    "ranks.broadcast": broadcast,
+}
