@@ -3,8 +3,8 @@
 `torch/` has versions in torch's operations, `cpu/` native ones for CPUs, `triton/` those for GPUs.
 """
 
-from .lora import LoraForm, LoraMapping, LoraWeights
-from .operands import DTYPES, HeadForm, WeightForm
+from .lora import LoraConfig, LoraMapping, LoraWeights
+from .operands import DTYPES, HeadLayout, WeightFormat
 from .operations import LayerKV, Operations
 from .packed_weight import PackedWeight, multiplies_bfloat16, pack
 from .rows import Rows, Scratch
@@ -12,9 +12,9 @@ from .torch.operations import TorchOperations
 
 __all__ = [
     "DTYPES",
-    "HeadForm",
+    "HeadLayout",
     "LayerKV",
-    "LoraForm",
+    "LoraConfig",
     "LoraMapping",
     "LoraWeights",
     "Operations",
@@ -22,7 +22,7 @@ __all__ = [
     "Rows",
     "Scratch",
     "TorchOperations",
-    "WeightForm",
+    "WeightFormat",
     "multiplies_bfloat16",
     "pack",
 ]

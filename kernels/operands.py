@@ -12,7 +12,7 @@ DTYPES: dict[str, torch.dtype] = {kind: dtype for dtype, kind in _KINDS.items()}
 
 
 @dataclass(frozen=True)
-class WeightForm:
+class WeightFormat:
     """How matrices are stored for products."""
 
     kind: Kind
@@ -20,12 +20,12 @@ class WeightForm:
     quantizes_rows: bool = False  # of int8 on a GPU: what meets the matrix becomes 8 bits too, as it does on any CPU
 
     @classmethod
-    def of(cls, dtype: torch.dtype) -> "WeightForm":
+    def of(cls, dtype: torch.dtype) -> "WeightFormat":
         return cls(_KINDS[dtype])
 
 
 @dataclass(frozen=True, eq=False)
-class HeadForm:
+class HeadLayout:
     """The heads of one layer, on this rank."""
 
     num_queries: int

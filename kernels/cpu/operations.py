@@ -10,8 +10,8 @@ from ctypes import addressof
 import torch
 from torch import Tensor
 
-from ..lora import LoraForm
-from ..operations import HeadForm, Ranks, WeightForm
+from ..lora import LoraConfig
+from ..operations import HeadLayout, Ranks, WeightFormat
 from ..quantized_part import QuantizedPart
 from . import attention as attending
 from . import layer
@@ -50,17 +50,17 @@ class NativeOperations:
 
     # --- weights, while a model loads ---------------------------------------------------------------------------------
 
-    def pack(self, parts: list[Tensor | QuantizedPart], form: WeightForm) -> NativeWeight:
-        return pack_parts(parts, form.kind, form.group_size)
+    def pack(self, parts: list[Tensor | QuantizedPart], format: WeightFormat) -> NativeWeight:
+        return pack_parts(parts, format.kind, format.group_size)
 
-    def table(self, part: Tensor | QuantizedPart, form: WeightForm) -> NativeWeight:
-        return self.pack([part], form)
+    def table(self, part: Tensor | QuantizedPart, format: WeightFormat) -> NativeWeight:
+        return self.pack([part], format)
 
-    def tied_weight(self, table: NativeWeight, form: WeightForm) -> NativeWeight:
+    def tied_weight(self, table: NativeWeight, format: WeightFormat) -> NativeWeight:
         return table
 
-    def lora(self, in_features: int, outputs: list[int], form: LoraForm) -> NativeLora:
-        return NativeLora(in_features, outputs, form)
+    def lora(self, in_features: int, outputs: list[int], config: LoraConfig) -> NativeLora:
+        return NativeLora(in_features, outputs, config)
 
     # --- what layers call, while a step is recorded -------------------------------------------------------------------
 
@@ -95,12 +95,12 @@ class NativeOperations:
             product=addressof(product.writer),  # type: ignore[arg-type]
             input=x.address,
             in_features=x.width,
-            max_rank=lora.form.max_rank,
+            max_rank=lora.config.max_rank,
             num_parts=len(parts),
             parts=addressof(parts),
             shrunk=shrunk.address,
         )
-        kind = WeightForm.of(lora.form.dtype).kind
+        kind = WeightFormat.of(lora.config.dtype).kind
         self.program.call(f"penstock_lora_{kind}", arguments, keep=(lora, parts))
         return product
 
@@ -128,45 +128,45 @@ class NativeOperations:
         self.program.call("penstock_add_rms_norm", arguments, normed, keep=weight)
         return normed
 
-    def store_heads(self, heads: Buffer, form: HeadForm, rotation: None, kv: KVMemory, rows: None) -> Buffer:
+    def store_heads(self, heads: Buffer, layout: HeadLayout, rotation: None, kv: KVMemory, rows: None) -> Buffer:
         """The query comes back where it was: at the beginning of each token's heads."""
-        query_norm, key_norm = form.norms or (None, None)
+        query_norm, key_norm = layout.norms or (None, None)
         arguments = attending.StoreHeads(
             step=addressof(self.step),
             heads=heads.address,
-            num_query_heads=form.num_queries,
+            num_query_heads=layout.num_queries,
             query_norm=None if query_norm is None else query_norm.data_ptr(),
             key_norm=None if key_norm is None else key_norm.data_ptr(),
-            epsilon=form.epsilon,
-            rotation=attending.ROTATIONS["pairs" if form.rotates_pairs else "halves"],
+            epsilon=layout.epsilon,
+            rotation=attending.ROTATIONS["pairs" if layout.rotates_pairs else "halves"],
             kv=kv,
         )
-        self.program.call("penstock_store_heads", arguments, keep=form.norms)
+        self.program.call("penstock_store_heads", arguments, keep=layout.norms)
         return heads
 
-    def attention(self, query: Buffer, form: HeadForm, kv: KVMemory, rows: None, window: int | None) -> Buffer:
-        attended = self.program.buffer(form.num_queries * form.head_dim)
+    def attention(self, query: Buffer, layout: HeadLayout, kv: KVMemory, rows: None, window: int | None) -> Buffer:
+        attended = self.program.buffer(layout.num_queries * layout.head_dim)
         if window not in self._plans:
-            self._plans[window] = self._recorded_plan(form, kv, window)
+            self._plans[window] = self._recorded_plan(layout, kv, window)
         if self._parts is None:
-            self._parts = torch.empty(attending.num_part_floats(form.num_queries, form.head_dim))
+            self._parts = torch.empty(attending.num_part_floats(layout.num_queries, layout.head_dim))
         arguments = attending.Attention(
             plan=self._plans[window].address,
             kv=kv,
             query=query.address,
             query_stride=query.width,
-            scale=form.head_dim**-0.5,
+            scale=layout.head_dim**-0.5,
             parts=self._parts.data_ptr(),
             output=attended.address,
         )
         self.program.call("penstock_attention", arguments, attended, keep=self._parts)
         return attended
 
-    def _recorded_plan(self, form: HeadForm, kv: KVMemory, window: int | None) -> attending.PlanMemory:
+    def _recorded_plan(self, layout: HeadLayout, kv: KVMemory, window: int | None) -> attending.PlanMemory:
         """Made before the first layer that asks for it, once a step."""
         capacity = self.program.capacity
         plan = attending.PlanMemory.allocate(
-            addressof(self.step), capacity, capacity, kv.block_size, form.num_keys, form.num_queries, window
+            addressof(self.step), capacity, capacity, kv.block_size, layout.num_keys, layout.num_queries, window
         )
         self.program.call("penstock_plan_attention", plan.arguments, keep=plan)
         return plan

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from ..operands import HeadForm
+from ..operands import HeadLayout
 from ..paged import DeviceRows, PagedKV, Rotation
 from ..registry import op
 from .attention import attend
@@ -11,17 +11,17 @@ from .pointwise import rotate_halves, rotate_pairs
 
 
 @op(tolerance=1e-2)
-def store_heads_paged(heads: Tensor, form: HeadForm, rotation: Rotation, kv: PagedKV, rows: DeviceRows) -> Tensor:
+def store_heads_paged(heads: Tensor, layout: HeadLayout, rotation: Rotation, kv: PagedKV, rows: DeviceRows) -> Tensor:
     """Norms and rotates query and key heads of [T, (queries + 2 × keys) × head_dim], stores keys and values.
 
     Gives the query, [T, heads, head_dim] in the dtype of what it is given. Everything between is float32.
     """
-    by_head = heads.view(len(heads), -1, form.head_dim).float()
-    query, key, value = by_head.split((form.num_queries, form.num_keys, form.num_keys), 1)
-    if form.norms is not None:
-        query, key = (_normed(x, weight, form.epsilon) for x, weight in zip((query, key), form.norms, strict=True))
+    by_head = heads.view(len(heads), -1, layout.head_dim).float()
+    query, key, value = by_head.split((layout.num_queries, layout.num_keys, layout.num_keys), 1)
+    if layout.norms is not None:
+        query, key = (_normed(x, weight, layout.epsilon) for x, weight in zip((query, key), layout.norms, strict=True))
     cos, sin = (table[rotation.positions][:, None] for table in (rotation.cos, rotation.sin))
-    rotate = (rotate_pairs if form.rotates_pairs else rotate_halves).reference
+    rotate = (rotate_pairs if layout.rotates_pairs else rotate_halves).reference
     _store(rotate(key, cos, sin), value.contiguous(), kv, rows.kv_slots)
     return rotate(query, cos, sin).to(heads.dtype)
 
@@ -83,11 +83,11 @@ def _stored(kv: PagedKV, table: Tensor, context: int) -> tuple[Tensor, Tensor]:
 
 @op(tolerance=2e-2)
 def attention_answers(
-    heads: Tensor, form: HeadForm, rotation: Rotation, kv: PagedKV, rows: DeviceRows, window: int | None
+    heads: Tensor, layout: HeadLayout, rotation: Rotation, kv: PagedKV, rows: DeviceRows, window: int | None
 ) -> Tensor:
     """[rows, heads, head_dim] of rows with one query each, whose keys and values are stored in their slots first.
 
     No row reads what another one stores.
     """
-    query = store_heads_paged.reference(heads, form, rotation, kv, rows)
-    return attention_paged.reference(query, kv, rows, form.head_dim**-0.5, window)
+    query = store_heads_paged.reference(heads, layout, rotation, kv, rows)
+    return attention_paged.reference(query, kv, rows, layout.head_dim**-0.5, window)

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..lora import LoraForm, LoraMapping
+from ..lora import LoraConfig, LoraMapping
 from ..packed_weight import PackedWeight, pack
 from ..reference.lora import add_lora, add_lora_invariant
 from ..reference.products import linear, linear_invariant
@@ -45,14 +45,14 @@ def _product(x: Tensor, weight: PackedWeight, bias: Tensor | None) -> Tensor:
 class TorchLora:
     """The weights of all adapters for one product; memory is taken when an adapter comes."""
 
-    def __init__(self, in_features: int, outputs: Sequence[int], form: LoraForm, device: torch.device) -> None:
+    def __init__(self, in_features: int, outputs: Sequence[int], config: LoraConfig, device: torch.device) -> None:
         self.outputs = list(outputs)
-        self.form = form
+        self.config = config
         self.device = device
-        numbers = form.max_rank * (len(self.outputs) * in_features + sum(self.outputs))
-        self.nbytes = form.max_adapters * numbers * form.dtype.itemsize
+        numbers = config.max_rank * (len(self.outputs) * in_features + sum(self.outputs))
+        self.nbytes = config.max_adapters * numbers * config.dtype.itemsize
         self._weights: list[list[tuple[PackedWeight, PackedWeight] | None]] = [
-            [None] * len(self.outputs) for _ in range(form.max_adapters)
+            [None] * len(self.outputs) for _ in range(config.max_adapters)
         ]
 
     @property
@@ -61,7 +61,7 @@ class TorchLora:
 
     def put(self, adapter: int, part: int, down: Tensor, up: Tensor) -> None:
         """Take over `down` [rank, in] and `up` [out, rank] of a part; no step may use the adapter meanwhile."""
-        placed = (weight.to(self.device, self.form.dtype) for weight in (down, up))
+        placed = (weight.to(self.device, self.config.dtype) for weight in (down, up))
         self._weights[adapter][part] = tuple(map(pack, placed))  # type: ignore[assignment]
 
     def remove(self, adapter: int) -> None:

@@ -23,7 +23,7 @@ from penstock.kernels.cpu.weights.lora import NativeLora
 from penstock.kernels.cpu.weights.packed import NativeWeight, pack
 from penstock.kernels.cpu.weights.quantized import pack_parts
 from penstock.kernels.gpu_weights import GpuWeight, unpacked
-from penstock.kernels.operands import DTYPES, HeadForm, WeightForm
+from penstock.kernels.operands import DTYPES, HeadLayout, WeightFormat
 from penstock.kernels.paged import DeviceRows, PagedKV, Rotation
 from penstock.kernels.torch.products import TorchLora
 
@@ -102,7 +102,7 @@ class OneCall:
 
 
 def _matrix(call: OneCall, weight: PackedWeight) -> NativeWeight:
-    return pack([weight.plain()], WeightForm.of(weight.dtype).kind)
+    return pack([weight.plain()], WeightFormat.of(weight.dtype).kind)
 
 
 def _gpu_matrix(call: OneCall, weight: GpuWeight) -> NativeWeight:
@@ -113,9 +113,9 @@ def _gpu_matrix(call: OneCall, weight: GpuWeight) -> NativeWeight:
 def _adapters(call: OneCall, lora: TorchLora) -> NativeLora:
     product = call.buffers["product"]
     product.writer = Linear(output=product.address, output_stride=product.width)
-    native = NativeLora(call.buffers["x"].width, lora.outputs, lora.form)
+    native = NativeLora(call.buffers["x"].width, lora.outputs, lora.config)
     parts = {sum(lora.outputs[:part]): part for part in range(len(lora.outputs))}  # by their first output
-    for adapter in range(lora.form.max_adapters):
+    for adapter in range(lora.config.max_adapters):
         for first, down, up in lora.parts_of(adapter):
             native.put(adapter, parts[first], down.plain(), up.plain())
     return native
@@ -214,7 +214,7 @@ def version(method: str, *arguments: Any) -> Tensor:
     parameters = _parameters(method)
     if method == "attention":
         query, kv, rows, _, window = arguments
-        form = HeadForm(query.shape[1], kv.num_heads, kv.head_dim, rotates_pairs=False)
+        form = HeadLayout(query.shape[1], kv.num_heads, kv.head_dim, rotates_pairs=False)
         arguments = query, form, kv, rows, window
     pairs = list(zip(parameters, arguments, strict=True))
     tensors = [argument for argument in arguments if isinstance(argument, Tensor)]
@@ -225,7 +225,7 @@ def version(method: str, *arguments: Any) -> Tensor:
         if parameter.name in _CHANGED:
             argument.copy_(call.buffers[parameter.name].rows(len(argument)))
     for argument in arguments:
-        if isinstance(argument, HeadForm):
+        if isinstance(argument, HeadLayout):
             found = found.view(len(found), -1, argument.head_dim)[:, : argument.num_queries]
     return found.to(arguments[0].dtype) if arguments[0].is_floating_point() else found
 
@@ -241,6 +241,6 @@ RECORDED: dict[str, Callable[..., Tensor]] = {
 
 def is_recorded(arguments: tuple[Any, ...]) -> bool:
     """Whether a step of these is recorded: other heads stay with torch, other groups become 8 bits."""
-    has_other_heads = any(isinstance(each, HeadForm) and each.head_dim % HEAD_DIM_STEP for each in arguments)
+    has_other_heads = any(isinstance(each, HeadLayout) and each.head_dim % HEAD_DIM_STEP for each in arguments)
     has_other_groups = any(isinstance(each, GpuWeight) and each.group_size % 32 for each in arguments)
     return not (has_other_heads or has_other_groups)

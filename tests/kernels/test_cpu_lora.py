@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from penstock.kernels import LoraForm, LoraMapping
+from penstock.kernels import LoraConfig, LoraMapping
 from penstock.kernels.cpu.layer import Linear
 from penstock.kernels.cpu.library import Library, available_variants, load
 from penstock.kernels.cpu.program import Step
@@ -31,7 +31,7 @@ def library(request: pytest.FixtureRequest) -> Library:
 
 class Product(AdaptedProduct):
     def __init__(self, in_features: int, outputs: list[int], ranks: list[int], dtype: torch.dtype = torch.float32):
-        self.lora = NativeLora(in_features, outputs, LoraForm(dtype, MOST, max(ranks)))
+        self.lora = NativeLora(in_features, outputs, LoraConfig(dtype, MOST, max(ranks)))
         super().__init__(self.lora, in_features, outputs, ranks, dtype)
 
     def added(self, library: Library, x: Tensor, adapters: list[int], start: Tensor) -> Tensor:
@@ -49,12 +49,12 @@ class Product(AdaptedProduct):
             addressof(product),
             x.data_ptr(),
             x.shape[1],
-            self.lora.form.max_rank,
+            self.lora.config.max_rank,
             len(parts),
             addressof(parts),
             shrunk.data_ptr(),
         )
-        library.call(f"penstock_lora_{KINDS[self.lora.form.dtype]}", arguments)
+        library.call(f"penstock_lora_{KINDS[self.lora.config.dtype]}", arguments)
         return output
 
 

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ...lora import LoraForm
+from ...lora import LoraConfig
 from .packed import PANEL
 
 QUAD, INPUTS = 4, 16  # kQuad, kInputs
@@ -47,17 +47,17 @@ class Lora(Structure):
 class NativeLora:
     """The weights of all adapters for one product."""
 
-    def __init__(self, in_features: int, outputs: Sequence[int], form: LoraForm) -> None:
+    def __init__(self, in_features: int, outputs: Sequence[int], config: LoraConfig) -> None:
         """`outputs` are the numbers of outputs of the product's parts."""
         self.in_features = in_features
         self.outputs = list(outputs)
-        self.form = form
-        down = _rounded(form.max_rank, QUAD) * _rounded(in_features, INPUTS)
-        ups = [_rounded(out_features, PANEL) * form.max_rank for out_features in outputs]
+        self.config = config
+        down = _rounded(config.max_rank, QUAD) * _rounded(in_features, INPUTS)
+        ups = [_rounded(out_features, PANEL) * config.max_rank for out_features in outputs]
         # Never filled here, so that what no adapter uses takes no memory.
-        self._downs = [torch.empty(form.max_adapters, down, dtype=form.dtype) for _ in outputs]
-        self._ups = [torch.empty(form.max_adapters, up, dtype=form.dtype) for up in ups]
-        self._ranks = torch.zeros(len(self.outputs), form.max_adapters, dtype=torch.int32)
+        self._downs = [torch.empty(config.max_adapters, down, dtype=config.dtype) for _ in outputs]
+        self._ups = [torch.empty(config.max_adapters, up, dtype=config.dtype) for up in ups]
+        self._ranks = torch.zeros(len(self.outputs), config.max_adapters, dtype=torch.int32)
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -78,7 +78,7 @@ class NativeLora:
 
     def shrunk_width(self) -> int:
         """Numbers that a token is shrunk to, over all parts."""
-        return len(self.outputs) * _rounded(self.form.max_rank, QUAD)
+        return len(self.outputs) * _rounded(self.config.max_rank, QUAD)
 
     def structures(self) -> Array[LoraPart]:
         """One for each part; valid as long as this object lives."""

@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ...operands import HeadForm
+from ...operands import HeadLayout
 from ...paged import DeviceRows, PagedKV, Rotation
 from ...reference.paged_attention import attention_answers
 from ..arrival import MOST, counters, is_last
@@ -121,7 +121,7 @@ def serves(kv: PagedKV, rows: DeviceRows) -> bool:
 
 @attention_answers.implement("triton")
 def attend_answers(
-    heads: Tensor, form: HeadForm, rotation: Rotation, kv: PagedKV, rows: DeviceRows, window: int | None
+    heads: Tensor, form: HeadLayout, rotation: Rotation, kv: PagedKV, rows: DeviceRows, window: int | None
 ) -> Tensor:
     scale, shared = form.head_dim**-0.5, form.num_queries // form.num_keys
     output = heads.new_empty(len(heads), form.num_queries, form.head_dim)
