@@ -11,6 +11,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from .library import struct_of
 from .weights.packed import NativeWeight, Weight, padded
 
 SUM_WIDTH = 32  # kSumWidth
@@ -76,15 +77,8 @@ class QuantizedRows:
 
     def structure(self, order: Tensor | None = None) -> Quantized:
         """`order` (int32) is the order in which an act-order checkpoint's weight wants its inputs."""
-        return Quantized(
-            self.values.data_ptr(),
-            self.scales.data_ptr(),
-            self.totals.data_ptr(),
-            self.sums.data_ptr(),
-            self.values.shape[1],
-            None if order is None else order.data_ptr(),
-            0 if order is None else len(order),
-        )
+        columns, width = (self.values, self.scales, self.totals, self.sums), self.values.shape[1]
+        return struct_of(Quantized, *columns, width, order, 0 if order is None else len(order))
 
 
 def linear_arguments(
@@ -96,15 +90,8 @@ def linear_arguments(
     output: Tensor,
 ) -> Linear:
     """`num_rows` is the address of an int32; all tensors must outlive the result."""
-    return Linear(
-        num_rows,
-        None if input is None else input.data_ptr(),
-        quantized_input or Quantized(),
-        weight.structure(),
-        None if bias is None else bias.data_ptr(),
-        output.data_ptr(),
-        output.stride(0),
-    )
+    given = quantized_input or Quantized()
+    return struct_of(Linear, num_rows, input, given, weight.structure(), bias, output, output.stride(0))
 
 
 # As embedding.cpp numbers its readers.

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any, TypeVar
 
 from .build import BuildError, Place, build, compiler, is_current, library_path
 from .variants import VARIANTS, executable_variants, is_known_machine
@@ -18,10 +19,21 @@ _LOG = logging.getLogger(__name__)
 
 # Takes the address of the function's arguments.
 Function = Callable[[int], None]
+Struct = TypeVar("Struct", bound=ctypes.Structure)
 
 
 class LibraryError(Exception):
     """Why there are no native kernels here, and what to do about it."""
+
+
+def struct_of(kind: type[Struct], *values: Any, **fields: Any) -> Struct:
+    """A struct of these values. A tensor's is its address, so it has to outlive the struct; None is null."""
+    given = {name: _address(value) for name, value in fields.items()}
+    return kind(*map(_address, values), **given)
+
+
+def _address(value: Any) -> Any:
+    return value.data_ptr() if hasattr(value, "data_ptr") else value
 
 
 class Library:

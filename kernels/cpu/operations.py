@@ -5,7 +5,8 @@ The interface is `kernels/operations.py`; here `Buffer`s take the place of tenso
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from ctypes import addressof
+from ctypes import Structure, addressof
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,8 +17,7 @@ from ..quantized_part import QuantizedPart
 from . import attention as attending
 from . import layer
 from .kv_memory import KVMemory
-from .layer import Linear, Quantize, Quantized
-from .library import Library
+from .library import Library, struct_of
 from .program import Buffer, Program, Step
 from .shared import AllReduce, SharedMemory
 from .weights.lora import Lora, NativeLora
@@ -67,76 +67,63 @@ class NativeOperations:
     def embedding(self, token_ids: int, table: NativeWeight, first: int) -> Buffer:
         """`token_ids` is the step's field, as all that a step's batch gives."""
         found = self.program.buffer(table.in_features)
-        arguments = layer.Embedding.of(self.program.num_rows, token_ids, first, table, found.address)
+        arguments = layer.Embedding.of(self.program.num_rows, token_ids, first, table, found.data_ptr())
         self.program.call("penstock_embedding", arguments, found, keep=table)
         return found
 
     def linear(self, x: Buffer, weight: NativeWeight, bias: Tensor | None) -> Buffer:
         product = self.program.buffer(weight.out_features)
-        arguments = Linear(
-            num_rows=self.program.num_rows,
-            weight=weight.structure(),
-            bias=None if bias is None else bias.data_ptr(),
-            output=product.address,
-            output_stride=product.width,
-        )
         if weight.kind in _INTEGERS:
-            arguments.quantized_input = self._in_order(x, weight) or x.quantized()
+            given: dict[str, Any] = {"quantized_input": self._in_order(x, weight) or x.quantized()}
         else:
-            arguments.input = x.address
-        self.program.call(f"penstock_linear_{weight.kind}", arguments, product, keep=(weight, bias))
+            given = {"input": x}
+        given |= {"weight": weight.structure(), "bias": bias, "output": product, "output_stride": product.width}
+        self._record(f"linear_{weight.kind}", layer.Linear, product, (weight, bias), **given)
         return product
 
     def add_lora(self, product: Buffer, x: Buffer, lora: NativeLora, adapted: None) -> Buffer:
         """The step says which of its tokens have an adapter."""
         shrunk, parts = self.program.buffer(lora.shrunk_width()), lora.structures()
-        arguments = Lora(
+        arguments = struct_of(
+            Lora,
             step=addressof(self.step),
             product=addressof(product.writer),  # type: ignore[arg-type]
-            input=x.address,
+            input=x,
             in_features=x.width,
             max_rank=lora.config.max_rank,
             num_parts=len(parts),
             parts=addressof(parts),
-            shrunk=shrunk.address,
+            shrunk=shrunk,
         )
         kind = WeightFormat.of(lora.config.dtype).kind
         self.program.call(f"penstock_lora_{kind}", arguments, keep=(lora, parts))
         return product
 
-    def _in_order(self, x: Buffer, weight: NativeWeight) -> Quantized | None:
+    def _in_order(self, x: Buffer, weight: NativeWeight) -> layer.Quantized | None:
         """The input as an act-order weight wants it, which no other weight can share."""
         if not isinstance(weight, OrderedWeight):
             return None
         quantized = x.another_quantized(weight.in_features)
         quantized.order, quantized.num_ordered = weight.order.data_ptr(), weight.in_features
-        arguments = Quantize(num_rows=self.program.num_rows, input=x.address, width=x.width, quantized=quantized)
-        self.program.call("penstock_quantize", arguments)
+        self._record("quantize", layer.Quantize, input=x, width=x.width, quantized=quantized)
         return quantized
 
     def add_rms_norm(self, stream: Buffer, update: Buffer | None, weight: Tensor, epsilon: float) -> Buffer:
         normed = self.program.buffer(stream.width)
-        arguments = layer.AddRmsNorm(
-            num_rows=self.program.num_rows,
-            stream=stream.address,
-            update=update.address if update else None,
-            weight=weight.data_ptr(),
-            epsilon=epsilon,
-            width=stream.width,
-            output=normed.address,
-        )
-        self.program.call("penstock_add_rms_norm", arguments, normed, keep=weight)
+        given = {"stream": stream, "update": update, "weight": weight, "epsilon": epsilon, "width": stream.width}
+        self._record("add_rms_norm", layer.AddRmsNorm, normed, weight, **given, output=normed)
         return normed
 
     def store_heads(self, heads: Buffer, layout: HeadLayout, rotation: None, kv: KVMemory, rows: None) -> Buffer:
         """The query comes back where it was: at the beginning of each token's heads."""
         query_norm, key_norm = layout.norms or (None, None)
-        arguments = attending.StoreHeads(
+        arguments = struct_of(
+            attending.StoreHeads,
             step=addressof(self.step),
-            heads=heads.address,
+            heads=heads,
             num_query_heads=layout.num_queries,
-            query_norm=None if query_norm is None else query_norm.data_ptr(),
-            key_norm=None if key_norm is None else key_norm.data_ptr(),
+            query_norm=query_norm,
+            key_norm=key_norm,
             epsilon=layout.epsilon,
             rotation=attending.ROTATIONS["pairs" if layout.rotates_pairs else "halves"],
             kv=kv,
@@ -150,14 +137,15 @@ class NativeOperations:
             self._plans[window] = self._recorded_plan(layout, kv, window)
         if self._parts is None:
             self._parts = torch.empty(attending.num_part_floats(layout.num_queries, layout.head_dim))
-        arguments = attending.Attention(
+        arguments = struct_of(
+            attending.Attention,
             plan=self._plans[window].address,
             kv=kv,
-            query=query.address,
+            query=query,
             query_stride=query.width,
             scale=layout.head_dim**-0.5,
-            parts=self._parts.data_ptr(),
-            output=attended.address,
+            parts=self._parts,
+            output=attended,
         )
         self.program.call("penstock_attention", arguments, attended, keep=self._parts)
         return attended
@@ -173,24 +161,19 @@ class NativeOperations:
 
     def silu_mul(self, gate_up: Buffer) -> Buffer:
         activated = self.program.buffer(gate_up.width // 2)
-        arguments = layer.SiluMultiply(
-            num_rows=self.program.num_rows, gate_up=gate_up.address, width=activated.width, output=activated.address
-        )
-        self.program.call("penstock_silu_multiply", arguments, activated)
+        given = {"gate_up": gate_up, "width": activated.width, "output": activated}
+        self._record("silu_multiply", layer.SiluMultiply, activated, **given)
         return activated
 
     def add(self, stream: Buffer, update: Buffer) -> Buffer:
-        arguments = layer.Add(
-            num_rows=self.program.num_rows, stream=stream.address, update=update.address, width=stream.width
-        )
-        self.program.call("penstock_add", arguments)
+        self._record("add", layer.Add, stream=stream, update=update, width=stream.width)
         return stream
 
     def gather_rows(self, x: Buffer, indices: int) -> Buffer:
         """`indices` is the step's field."""
         gathered = self.program.buffer(x.width)
-        arguments = layer.GatherRows(self.program.num_rows, indices, x.address, x.width, gathered.address)
-        self.program.call("penstock_gather_rows", arguments, gathered, keep=x)
+        given = {"indices": indices, "input": x, "width": x.width, "output": gathered}
+        self._record("gather_rows", layer.GatherRows, gathered, x, **given)
         return gathered
 
     def all_reduce(self, x: Buffer) -> Buffer:
@@ -203,8 +186,8 @@ class NativeOperations:
         self._num_sums += 1
         x.writer.output = self._shared.area(number).data_ptr()  # type: ignore[union-attr]
         total, parts = self.program.buffer(x.width), self._shared.parts(number)
-        arguments = AllReduce(self._shared.meeting, self.program.num_rows, x.width, addressof(parts), total.address)
-        self.program.call("penstock_all_reduce", arguments, keep=(self._shared, parts))
+        given = {"meeting": self._shared.meeting, "width": x.width, "parts": addressof(parts), "output": total}
+        self._record("all_reduce", AllReduce, None, (self._shared, parts), **given)
         return total
 
     def all_gather(self, x: Buffer, total: int) -> Buffer:
@@ -213,12 +196,19 @@ class NativeOperations:
             return x
         shared = self._shared_memory(1, 4 * total * self.program.capacity)
         whole = self.program.buffer_in(shared.area(0, rank=0), total)
-        x.writer.output = whole.address + 4 * self.ranks.span(total)[0]  # type: ignore[union-attr]
+        x.writer.output = whole.data_ptr() + 4 * self.ranks.span(total)[0]  # type: ignore[union-attr]
         x.writer.output_stride = total  # type: ignore[union-attr]
         # Before anyone writes, rank 0 must have read what was written last.
         self.program.call_first("penstock_meet", shared.meeting, keep=shared)
         self.program.call("penstock_meet", shared.meeting)
         return whole
+
+    def _record(
+        self, kernel: str, kind: type[Structure], writes: Buffer | None = None, keep: object = None, **fields: Any
+    ) -> None:
+        """Note down a call on the program's rows; `keep` is what the fields point to, buffers left out."""
+        arguments = struct_of(kind, num_rows=self.program.num_rows, **fields)
+        self.program.call(f"penstock_{kernel}", arguments, writes, keep)
 
     def _shared_memory(self, num_areas: int, area_bytes: int) -> SharedMemory:
         return SharedMemory(self.ranks.rank, self.ranks.size, self.ranks.exchange, num_areas, area_bytes)

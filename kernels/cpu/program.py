@@ -82,8 +82,7 @@ class Buffer:
         self.writer: ctypes.Structure | None = None  # the arguments of the kernel that writes it
         self._quantized: Quantized | None = None
 
-    @property
-    def address(self) -> int:
+    def data_ptr(self) -> int:
         return self.memory.data_ptr()
 
     def rows(self, count: int) -> Tensor:

@@ -79,7 +79,7 @@ class OneCall:
     def buffer(self, name: str, x: Tensor) -> Buffer:
         found = self.buffers[name] = self.program.buffer(x[0].numel())
         found.rows(len(x)).copy_(x.reshape(len(x), -1))
-        found.writer = Quantize(num_rows=self.program.num_rows, input=found.address, width=found.width)
+        found.writer = Quantize(num_rows=self.program.num_rows, input=found.data_ptr(), width=found.width)
         return found
 
     def point(self, **fields: Tensor) -> int:
@@ -112,7 +112,7 @@ def _gpu_matrix(call: OneCall, weight: GpuWeight) -> NativeWeight:
 
 def _adapters(call: OneCall, lora: TorchLora) -> NativeLora:
     product = call.buffers["product"]
-    product.writer = Linear(output=product.address, output_stride=product.width)
+    product.writer = Linear(output=product.data_ptr(), output_stride=product.width)
     native = NativeLora(call.buffers["x"].width, lora.outputs, lora.config)
     parts = {sum(lora.outputs[:part]): part for part in range(len(lora.outputs))}  # by their first output
     for adapter in range(lora.config.max_adapters):

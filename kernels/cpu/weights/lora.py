@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ...lora import LoraConfig
+from ..library import struct_of
 from .packed import PANEL
 
 QUAD, INPUTS = 4, 16  # kQuad, kInputs
@@ -85,10 +86,8 @@ class NativeLora:
         firsts = [sum(self.outputs[:part]) for part in range(len(self.outputs))]
         return (LoraPart * len(self.outputs))(
             *(
-                LoraPart(down.data_ptr(), up.data_ptr(), ranks.data_ptr(), first, out_features)
-                for down, up, ranks, first, out_features in zip(
-                    self._downs, self._ups, self._ranks, firsts, self.outputs, strict=True
-                )
+                struct_of(LoraPart, *columns)
+                for columns in zip(self._downs, self._ups, self._ranks, firsts, self.outputs, strict=True)
             )
         )
 
