@@ -1,5 +1,6 @@
 """Operations on tensors: each is a formula (`reference/`), with versions of it in rooms of their own.
 
+Open `operations.py` first: what layers call. `operands.py`, `rows.py` and `paged.py` are what operations are given;
 `torch/` has versions in torch's operations, `cpu/` native ones for CPUs, `triton/` those for GPUs.
 """
 
