@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from .build import BuildError, Place, build, compiler, is_current, library_path
+from .build import BuildError, Place, build, is_current, library_path
 from .variants import VARIANTS, executable_variants, is_known_machine
 
 _LOG = logging.getLogger(__name__)
@@ -85,14 +85,6 @@ class Library:
 def is_compiled(variant: str) -> bool:
     """Whether a library is there that fits the sources, so that loading it compiles nothing."""
     return is_current(variant, Place.chosen())
-
-
-def available_variants() -> tuple[str, ...]:
-    """The variants that this processor can execute and that are compiled or can be, best first; or the forced one."""
-    can_compile = compiler() is not None
-    forced = os.environ.get("PENSTOCK_CPU_VARIANT")
-    wanted = (name for name in executable_variants() if forced in (None, "", name))
-    return tuple(name for name in wanted if can_compile or is_compiled(name))
 
 
 @cache

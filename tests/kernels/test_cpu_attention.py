@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import pytest
 import torch
-from builders.native_variants import quick_or_long
+from builders.native_variants import available_variants, quick_or_long
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -13,7 +13,7 @@ from torch import Tensor
 from penstock.kernels.cpu.attention import ROTATIONS, Attention, PlanMemory, StoreHeads, num_part_floats
 from penstock.kernels.cpu.kv_memory import KV_FORMATS
 from penstock.kernels.cpu.layer import Quantized, QuantizedRows
-from penstock.kernels.cpu.library import Library, available_variants, load
+from penstock.kernels.cpu.library import Library, load
 from penstock.kernels.cpu.program import Step
 from penstock.kernels.reference.pointwise import rms_norm, rotate_halves, rotate_pairs
 from penstock.worker.kv.kv_cache import KVShape, NativeKVCache

@@ -6,14 +6,14 @@ import numpy
 import pytest
 import torch
 from builders.adapted_product import AdaptedProduct
-from builders.native_variants import quick_or_long
+from builders.native_variants import available_variants, quick_or_long
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
 from penstock.kernels import LoraConfig, LoraMapping
 from penstock.kernels.cpu.layer import Linear
-from penstock.kernels.cpu.library import Library, available_variants, load
+from penstock.kernels.cpu.library import Library, load
 from penstock.kernels.cpu.program import Step
 from penstock.kernels.cpu.weights.lora import Lora, NativeLora
 

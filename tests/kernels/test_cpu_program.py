@@ -4,6 +4,7 @@ import ctypes
 
 import pytest
 import torch
+from builders.native_variants import available_variants
 
 from penstock.kernels.cpu import library
 from penstock.kernels.cpu.layer import Add, AddRmsNorm, Quantized
@@ -19,7 +20,7 @@ def num_rows() -> ctypes.c_int32:
 
 @pytest.fixture
 def program(num_rows) -> Program:
-    if not library.available_variants():
+    if not available_variants():
         pytest.skip("no compiler here, or no variant for this processor")
     return Program(library.load(), CAPACITY, ctypes.addressof(num_rows))
 

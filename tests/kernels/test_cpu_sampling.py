@@ -4,13 +4,13 @@ import math
 
 import pytest
 import torch
-from builders.native_variants import ENDS, quick_or_long
+from builders.native_variants import ENDS, available_variants, quick_or_long
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.kernels import sampling
 from penstock.kernels.cpu import sampling as native
-from penstock.kernels.cpu.library import available_variants, load
+from penstock.kernels.cpu.library import load
 from penstock.kernels.sampling import BEST, OF_ALL, OF_TOP_K, OF_TOP_P, Draws, Histories
 
 pytestmark = pytest.mark.skipif(not available_variants(), reason="no native kernels here")

@@ -4,11 +4,12 @@ import pytest
 import torch
 from builders.elsewhere import tensors_in
 from builders.native_ranks import OF_RANKS
+from builders.native_variants import available_variants
 from builders.operation_examples.table import EXAMPLES
 from builders.recorded_layers import RECORDED, is_recorded, only_rows
 
 import penstock.kernels.sampling  # noqa: F401  registers its operations
-from penstock.kernels.cpu.library import available_variants, load
+from penstock.kernels.cpu.library import load
 from penstock.kernels.registry import OPS, op
 
 OF_WHOLE_STEPS = ("paged_attention.", "lora.")  # test_cpu_attention.py and test_cpu_lora.py cut those
