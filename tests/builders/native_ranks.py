@@ -1,13 +1,14 @@
 """What ranks compute together on native kernels, as versions of operations: a thread is a rank, their memory is shared.
 
-A version takes all ranks' parts, as the formula does, and checks that the ranks agree on what it gives. Where calls are
-recorded, each rank records a program of two: a product with the identity, which writes the rank's part to where the
-others find it, and the operation.
+A version takes all ranks' parts, as the formula does, and checks that the ranks agree on what it gives. It does so
+several times with other numbers; at first the others come late, and rank 0 is slow to read. Where calls are recorded,
+each rank records a product with the identity, which writes its part to where the others find it, and the operation.
 """
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
+from time import sleep
 
 import torch
 from torch import Tensor
@@ -19,7 +20,9 @@ from penstock.kernels.cpu.weights.packed import pack
 from .recorded_layers import OneCall
 
 _BOUND = 60  # seconds that ranks wait for one another
-_REPLAYS = 5  # of one program: areas are used in turn
+_LATE = 0.01  # seconds, in which a rank that waits for nobody is done
+_SCALES = (4, 2, 1)  # of the parts in each turn; products and sums of their multiples are exact
+_SUMS = 3  # of one step: two in turn never use one area, as in a model
 
 
 class Group:
@@ -57,6 +60,18 @@ class ThreadRank:
         return found
 
 
+    def in_turns(self, turn: Callable[[int], Tensor]) -> Tensor:
+        """What a turn gives, which is the same for every scale."""
+        found = []
+        for number, scale in enumerate(_SCALES):
+            if self.rank > 0 and number == 0:
+                sleep(_LATE)
+            found.append(turn(scale))
+        self.exchange([])  # rank 0's memory is there until all have read it
+        assert all(torch.equal(each, found[0]) for each in found), "a turn has what belongs to another"
+        return found[0]
+
+
 def all_reduce(parts: Sequence[Tensor]) -> Tensor:
     return Group(len(parts)).given(lambda rank, part: _recorded(rank, part, "all_reduce"), parts)
 
@@ -68,7 +83,8 @@ def all_gather(parts: Sequence[Tensor]) -> Tensor:
 
 def broadcast(parts: Sequence[Tensor]) -> Tensor:
     def told(rank: ThreadRank, part: Tensor) -> Tensor:
-        return Board(rank.rank, rank.size, rank.exchange, load().function("penstock_meet")).broadcast(part.clone())
+        board = Board(rank.rank, rank.size, rank.exchange, load().function("penstock_meet"))
+        return rank.in_turns(lambda scale: board.broadcast(part * scale) // scale)
 
     return Group(len(parts)).given(told, parts)
 
@@ -77,12 +93,17 @@ def _recorded(rank: ThreadRank, part: Tensor, method: str, *arguments: int) -> T
     call = OneCall(len(part), len(part), rank)
     x, identity = call.buffer("x", part), pack([torch.eye(part.shape[1])], "fp32")
     with call.ops.recording(call.program, call.step):
-        found = getattr(call.ops, method)(call.ops.linear(x, identity, None), *arguments)
-    for _ in range(_REPLAYS):
+        for _ in range(_SUMS if method == "all_reduce" else 1):
+            found = getattr(call.ops, method)(call.ops.linear(x, identity, None), *arguments)
+
+    def turn(scale: int) -> Tensor:
+        x.rows(len(part)).copy_(part * scale)
         call.program.replay()
-    given = found.rows(len(part)).clone()
-    rank.exchange([])  # rank 0's memory is there until all have read it
-    return given
+        if rank.rank == 0:
+            sleep(_LATE)
+        return found.rows(len(part)) / scale
+
+    return rank.in_turns(turn)
 
 
 # By the names of the operations whose formula they have.
