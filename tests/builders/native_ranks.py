@@ -59,7 +59,6 @@ class ThreadRank:
         self.group.barrier.wait(_BOUND)
         return found
 
-
     def in_turns(self, turn: Callable[[int], Tensor]) -> Tensor:
         """What a turn gives, which is the same for every scale."""
         found = []
