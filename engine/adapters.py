@@ -64,16 +64,16 @@ class AdapterTable:
 
     # --- for requests -----------------------------------------------------------------------------------------------
 
-    def find(self, name: str | None) -> AdapterReference:
+    def find(self, name: str) -> AdapterReference:
         """The adapter of this name; one without a place if there is none."""
-        found = self._adapters.get(name) if name is not None else None
+        found = self._adapters.get(name)
         return found.use if found is not None and found.is_ready else AdapterReference()
 
-    def refusal(self, name: str | None) -> str | None:
+    def refusal(self, name: str) -> str | None:
         """Why a request cannot use the adapter that it names, in a sentence."""
-        if name is None or ((found := self._adapters.get(name)) is not None and found.is_ready):
-            return None
-        if found is not None:
+        if (found := self._adapters.get(name)) is not None:
+            if found.is_ready:
+                return None
             return f"The adapter {name!r} is still being loaded. Wait until load_lora returns."
         return f"There is no adapter {name!r}. {self._known()}{suggestion(name, self.names())}"
 

@@ -12,8 +12,8 @@ from ..protocol.processes.faults import point
 from ..protocol.processes.sockets import Inbox, Outbox
 from ..protocol.processes.trace import Trace
 from ..protocol.stats import StatsQuery
+from .publisher import TokenBuffer
 from .scheduler import Scheduler
-from .token_buffer import TokenBuffer
 from .workers import Workers
 
 STEPS_IN_FLIGHT = 2

@@ -1,10 +1,11 @@
 """Gathers what the detokenizer is told of a step, who was opened, who got which token, who ended, into one `Tokens`.
 
 Every accepted sequence is opened once, before its first token or with its end, and ended once. The loop sends what
-`take` returns.
+`take` returns, by a `TokenBuffer`, which holds it back over several steps while nobody waits for it.
 """
 
 from array import array
+from itertools import chain
 
 from ..protocol.messages import (
     Logprobs,
@@ -14,6 +15,7 @@ from ..protocol.messages import (
     StepResult,
     Tokens,
     column,
+    values,
     wide_column,
 )
 from .request import Sequence
@@ -21,6 +23,7 @@ from .step import ScheduledStep
 
 # How many of the prompt's last tokens the detokenizer gets as context for the first text.
 _PROMPT_TAIL = 16
+_MOST_STEPS = 32  # in one message of the buffer
 
 
 class Publisher:
@@ -29,7 +32,7 @@ class Publisher:
         self._resumed: list[SequenceResumed] = []
         self._ended: list[SequenceEnded] = []
         self._logprobs: list[Logprobs] = []
-        self._runs: dict[int, array[int]] = {}
+        self._several: dict[int, array[int]] = {}  # tokens of the sequences that get more than one
 
     @property
     def has_ends(self) -> bool:
@@ -47,9 +50,9 @@ class Publisher:
         sequence.untold_preemptions = 0
         sequence.has_news = False
 
-    def run(self, sequence: Sequence, token_ids: "array[int]") -> None:
+    def add_tokens(self, sequence: Sequence, token_ids: "array[int]") -> None:
         """Publish several tokens of a sequence at once."""
-        self._runs[sequence.id] = token_ids
+        self._several[sequence.id] = token_ids
 
     def end(self, sequence: Sequence, ended: SequenceEnded) -> None:
         if sequence.has_news:
@@ -72,11 +75,11 @@ class Publisher:
 
     def take(self, sequence_ids: list[int], token_ids: "array[int]", forward_time: float) -> Tokens:
         """The message with all that was gathered, and one token for each of the given sequences."""
-        runs, self._runs = self._runs, {}
+        several, self._several = self._several, {}
         message = Tokens(
-            wide_column([*sequence_ids, *runs]),
-            column([1] * len(sequence_ids) + [len(run) for run in runs.values()]),
-            token_ids.tobytes() + b"".join(run.tobytes() for run in runs.values()),
+            wide_column([*sequence_ids, *several]),
+            column([1] * len(sequence_ids) + [len(tokens) for tokens in several.values()]),
+            token_ids.tobytes() + b"".join(tokens.tobytes() for tokens in several.values()),
             forward_time,
             self._opened,
             self._resumed,
@@ -125,4 +128,61 @@ def _not_sent_yet(sequence: Sequence, entry: Logprobs) -> Logprobs | None:
         entry.token_ids[wide:],
         entry.logprobs[wide:],
         entry.ranks[4 * skipped :],
+    )
+
+
+class TokenBuffer:
+    """Holds tokens back from the detokenizer over several steps while nobody waits for them.
+
+    An answer that is neither streamed nor watched for stop strings is told at its end. While no other answer is under
+    way and the same sequences get one token each, their steps leave as one message: the fewer processes wake for every
+    token, the less they take from the workers, which may share their cores.
+    """
+
+    def __init__(self) -> None:
+        self._watched: set[int] = set()  # sequences whose tokens must leave at once
+        self._held: list[Tokens] = []  # steps of the same sequences, one token each
+
+    def take(self, message: Tokens) -> list[Tokens]:
+        """Take a step's message; returns the messages to send now, in order."""
+        self._note_watched(message)
+        if not self._may_wait(message):
+            return [*self._released(), message]
+        leaving = [] if self._fits(message) else self._released()
+        self._held.append(message)
+        return leaving
+
+    def _note_watched(self, message: Tokens) -> None:
+        for opened in message.opened:
+            if opened.is_streamed or opened.params.stop:
+                self._watched.add(opened.sequence_id)
+        for ended in message.ended:
+            self._watched.discard(ended.sequence_id)
+
+    def _may_wait(self, message: Tokens) -> bool:
+        has_news = message.opened or message.resumed or message.ended or message.logprobs
+        is_even = len(message.token_ids) == len(message.num_tokens)  # one token each
+        return not self._watched and not has_news and is_even
+
+    def _fits(self, message: Tokens) -> bool:
+        if not self._held:
+            return True
+        return len(self._held) < _MOST_STEPS and self._held[0].sequence_ids == message.sequence_ids
+
+    def _released(self) -> list[Tokens]:
+        held, self._held = self._held, []
+        return [_together(held)] if held else []
+
+
+def _together(steps: list[Tokens]) -> Tokens:
+    """Merge steps that gave the same sequences one token each into one message."""
+    if len(steps) == 1:
+        return steps[0]
+    by_sequence = zip(*(values(step.token_ids) for step in steps), strict=True)
+    num_sequences = len(steps[0].token_ids) // len(column([0]))
+    return Tokens(
+        steps[0].sequence_ids,
+        column([len(steps)] * num_sequences),
+        column(chain.from_iterable(by_sequence)),
+        sum(step.forward_time for step in steps),
     )

@@ -16,7 +16,7 @@ from ..protocol.messages import Prompt, sequence_id
 from ..protocol.parameters.sampling import SamplingParams
 
 if TYPE_CHECKING:
-    from .admission.client import Client
+    from .admission.queue import Client
     from .decoding.beams import BeamSearch
     from .decoding.strategy import DecodingStrategy
     from .grammar.constraint import Constraint

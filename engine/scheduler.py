@@ -11,13 +11,14 @@ from collections.abc import Iterable, Iterator
 
 from ..protocol.messages import FailedRow, MaskFrame, Prompt, SequenceEnded, StepPlan, StepResult, Tokens, values
 from ..protocol.stats import Stats
-from .adapters import AdapterTable
+from .adapters import AdapterReference, AdapterTable
 from .admission.admission import Admission
 from .admission.limits import Limits, StepLoad
 from .admission.queue import WaitingQueue
+from .counters import Counters
 from .decoding.beam_decoding import BeamDecoding
 from .decoding.guided_decoding import GuidedDecoding
-from .decoding.strategy import PlainDecoding, end_at, repetitive
+from .decoding.strategy import ActiveDecoding, PlainDecoding, end_at, repetitive
 from .grammar.constraint import Busy
 from .grammar.constraints import Constraints
 from .memory.cache import Cache
@@ -25,7 +26,6 @@ from .memory.preemption import Preemption
 from .publisher import Publisher
 from .request import Request, Sequence
 from .running import RunningBatch
-from .stats import Counters
 from .step import ScheduledStep
 
 
@@ -67,15 +67,17 @@ class Scheduler:
 
     def add(self, prompt: Prompt) -> None:
         """Accept a request. One that can never be served ends at once."""
-        adapter = self.adapters.find(prompt.params.lora_name)
+        adapter, refusal = AdapterReference(), None
+        if (lora_name := prompt.params.lora_name) is not None:
+            adapter, refusal = self.adapters.find(lora_name), self.adapters.refusal(lora_name)
         root = self.cache.root_of(prompt, adapter.key)
         client = self.waiting.client(prompt.client)
         request = Request(prompt, self.limits.max_model_len, root, client, adapter.place)
-        refusal = self.adapters.refusal(prompt.params.lora_name) or self.limits.refusal(request)
+        refusal = refusal or self.limits.refusal(request)
         is_long = self.limits.is_long(request.num_prompt)
         for sequence in self._sequences_of(request, is_long):
             self.sequences[sequence.id] = sequence
-            self._let_in(sequence, refusal or self.constraints.begin(sequence))
+            self._let_in(sequence, refusal or sequence.decoding.begin(sequence))
 
     def _let_in(self, sequence: Sequence, refusal: Busy | str | None) -> None:
         if refusal is not None:
@@ -95,7 +97,7 @@ class Scheduler:
         prompt = request.prompt
         if prompt.beams is not None:
             self._arrivals += 1
-            yield self.beams.begin(request, prompt.beams, self._arrivals, is_long)
+            yield self.beams.first_beam(request, prompt.beams, self._arrivals, is_long)
             return
         is_free = prompt.grammar is None and prompt.params.reasoning_max_tokens is None
         for sample in range(prompt.params.n):
@@ -117,13 +119,20 @@ class Scheduler:
         return self.publisher.take_ends() if self.publisher.has_ends else None
 
     def stats(self) -> Stats:
-        return self.counters.snapshot(
+        counters, second_tier = self.counters, self.cache.second_tier
+        return Stats(
             running=len(self.running),
             waiting=len(self.waiting) + self.constraints.num_held,
             blocks=self.cache.num_blocks,
             free_blocks=self.cache.num_free,
-            saved_blocks=self.cache.second_tier.num_saved,
-            loaded_blocks=self.cache.second_tier.num_loaded,
+            steps=counters.steps,
+            prompt_tokens=counters.prompt_tokens,
+            cached_tokens=counters.cached_tokens,
+            generated_tokens=counters.generated_tokens,
+            preemptions=counters.preemptions,
+            step_seconds=counters.step_seconds,
+            saved_blocks=second_tier.num_saved,
+            loaded_blocks=second_tier.num_loaded,
         )
 
     def num_generated(self, sequence_id: int) -> int:
@@ -143,18 +152,26 @@ class Scheduler:
         return step.plan(self.running.slots.take_freed(), self.cache.take_moves())
 
     def _gathered(self) -> ScheduledStep:
-        step = ScheduledStep(self.counters.steps)
+        step, strategies = ScheduledStep(self.counters.steps), self._active_strategies()
         self.running.settle()
         self.preemption.relieve_overdue(step)
         new_blocks = self.preemption.make_room()
-        self.beams.plan(step)
+        for strategy in strategies:
+            strategy.before_decodes(step)
         self._plan_decodes(step, new_blocks)
+        for strategy in strategies:
+            strategy.after_decodes(step, self.limits.max_num_batched_tokens - len(step.rows))
         load = self.admission.load(step)
         self._plan_prefills(step, load)
         self.admission.admit(step, load)
-        self.constraints.mark(step)
+        for strategy in strategies:
+            strategy.after_admission(step)
         self.running.settle()
         return step
+
+    def _active_strategies(self) -> list[ActiveDecoding]:
+        """The strategies that take part in a step, since they have sequences; none if all requests are plain."""
+        return [strategy for strategy in (self.beams, self.guided) if strategy.members]
 
     def _unblock(self) -> bool:
         """Preempt a sequence if none of the running ones can be planned and no result in flight will change that."""
@@ -170,7 +187,6 @@ class Scheduler:
         for sequence in rows:
             sequence.num_computed += 1
         step.add_decodes(rows, new_blocks)
-        self.constraints.force(step, self.limits.max_num_batched_tokens - len(rows))
 
     def _plan_prefills(self, step: ScheduledStep, load: StepLoad) -> None:
         for sequence in self.running.prefilling:
@@ -184,8 +200,10 @@ class Scheduler:
     def finish(self, result: StepResult) -> Tokens:
         """Take in what a step has sampled; returns the message for the detokenizer."""
         step = self._step_of(result)
-        self.constraints.begin_step(result.forward_time)
+        self.counters.forward_time = result.forward_time
         self.counters.step_seconds += result.forward_time
+        for strategy in self._active_strategies():
+            strategy.before_results()
         for failed in result.failed:
             self._fail(step, failed)
         self.publisher.logprobs(step, result)
@@ -223,7 +241,8 @@ class Scheduler:
 
     def take_mask(self) -> MaskFrame | None:
         """The masks of the oldest step in flight, if it has masked rows and they aren't sent yet."""
-        return self.guided.take_mask()
+        step = self.in_flight[0] if self.in_flight else None
+        return self.guided.masks(step) if step is not None and step.masked else None
 
     def _step_of(self, result: StepResult) -> ScheduledStep:
         if not self.in_flight or self.in_flight[0].number != result.step:
@@ -246,6 +265,9 @@ class Scheduler:
         running = [each for each in self.sequences.values() if each.is_running]
         self.running.check(running)
         self.cache.check([sequence.block_ids for sequence in running])
+        for strategy in (self.beams, self.guided):
+            if strategy.members != {each for each in self.sequences.values() if each.decoding is strategy}:
+                raise RuntimeError(f"{type(strategy).__name__} has other members than the sequences that it decodes.")
         waiting = [each for each in self.sequences.values() if each.is_waiting]
         if len(waiting) != len(self.waiting):
             raise RuntimeError(f"{len(self.waiting)} sequences are counted as waiting, and {len(waiting)} are.")

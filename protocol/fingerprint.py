@@ -10,13 +10,13 @@ _WIRE_FILES = (
     "wire.py",
     "messages.py",
     "adapter_messages.py",
+    "stats.py",
     "errors.py",
     "processes/heartbeat.py",
     "fields/rules.py",
     "parameters/sampling.py",
     "parameters/beams.py",
     "parameters/early_stop.py",
-    "parameters/thought.py",
     "parameters/guided.py",
 )
 

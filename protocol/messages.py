@@ -12,11 +12,9 @@ from typing import Literal
 from .adapter_messages import NO_ADAPTER, AboutAdapters, AdapterOrder, LoraAnswer
 from .errors import ChildFailure
 from .parameters.beams import BeamSearchParams
-from .parameters.guided import Grammar
+from .parameters.guided import Grammar, Thought
 from .parameters.sampling import MAX_SAMPLES, SamplingParams
-from .parameters.thought import Thought
-from .start_progress import StartProgress
-from .stats import Stats, StatsQuery
+from .stats import StartProgress, Stats, StatsQuery
 from .wire import Message, Part
 
 FinishReason = Literal["stop", "length", "abort", "error"]

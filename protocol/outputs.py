@@ -1,13 +1,37 @@
 """What a caller gets back: `RequestOutput`, its samples, metrics and log-probabilities.
 
-These are plain results without behaviour beyond access. `outputs` is sample 0 as an object and the sequence of all
-samples at the same time, so that scripts written either way work.
+These are plain results, which can also be had as dicts and as JSON. `outputs` is sample 0 as an object and the sequence
+of all samples at the same time, so that scripts written either way work.
 """
 
+import dataclasses
+import json
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from .plain_output import PlainOutput
+_LEAST, _MOST = -9999.0, 9999.0
+
+
+class PlainOutput:
+    """Plain dicts and JSON of an output, for files, logs and other programs.
+
+    A dict holds what reading the JSON would give back: keys are strings (token ids, too), and infinities, which JSON
+    can't express, are -9999, as OpenAI's servers write them.
+    """
+
+    __slots__ = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every field under its own name, down to numbers, texts, lists and dicts."""
+        plain: dict[str, Any] = _plain(self)
+        return plain
+
+    def to_json(self, indent: int | None = None) -> str:
+        """The same as JSON; one line unless `indent` says otherwise."""
+        text = json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False, indent=indent)
+        # Half a surrogate pair, which a refused prompt may contain, becomes JSON's escape for it.
+        return text.encode(errors="backslashreplace").decode()
 
 
 class Logprob(NamedTuple):
@@ -131,3 +155,23 @@ class RequestOutput(PlainOutput):
     error_code: int = 200
     error_msg: str | None = None
     prompt_logprobs: list[LogprobsByToken | None] | None = None
+
+
+def _plain(value: Any) -> Any:
+    if value is None or isinstance(value, (str, bool, int)):
+        return value
+    if isinstance(value, float):
+        return _finite(value)
+    if dataclasses.is_dataclass(value):
+        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if hasattr(value, "_asdict"):
+        return _plain(value._asdict())
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if hasattr(value, "tolist"):  # numpy's and torch's
+        return _plain(value.tolist())
+    return [_plain(item) for item in value]
+
+
+def _finite(value: float) -> float | None:
+    return None if math.isnan(value) else min(max(value, _LEAST), _MOST) if math.isinf(value) else value

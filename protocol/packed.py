@@ -72,6 +72,6 @@ def _after_head(packed: bytes | memoryview, place: int) -> tuple[int, int]:
         if head not in _FIXED:
             raise RequestError("A request holds text, bytes, numbers, lists and maps only.")
         return place + _FIXED[head], 0
-    form, values, num_bytes = counted
-    (length,) = form.unpack_from(packed, place)
-    return place + form.size + num_bytes * length, values * length
+    length_struct, values, num_bytes = counted
+    (length,) = length_struct.unpack_from(packed, place)
+    return place + length_struct.size + num_bytes * length, values * length

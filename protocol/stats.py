@@ -1,6 +1,14 @@
-"""The query for an engine's statistics, and its answer: what runs and waits, blocks in use, counts since its start."""
+"""What a tree's processes report: how far a start has come, and an engine's statistics when it is asked for them."""
 
 from .wire import Message
+
+
+class StartProgress(Message):
+    """A child → front end: how far its start has come."""
+
+    what: str
+    done: int
+    total: int
 
 
 class StatsQuery(Message):

@@ -27,7 +27,7 @@ from ..protocol.processes.child import Child, run_child
 from ..protocol.processes.heartbeat import Heartbeat, WatchedInbox
 from ..protocol.processes.sockets import Inbox, Outbox
 from ..protocol.processes.trace import Trace
-from ..protocol.start_progress import StartProgress
+from ..protocol.stats import StartProgress
 
 
 class Stopped(Exception):

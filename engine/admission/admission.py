@@ -4,10 +4,10 @@ import time
 from collections import deque
 
 from ...protocol.messages import SequenceEnded
+from ..counters import Counters
 from ..memory.cache import Cache, Found
 from ..request import Sequence
 from ..running import RunningBatch
-from ..stats import Counters
 from ..step import ScheduledStep, new_slot
 from .limits import Demand, FreeBlocks, Limits, StepLoad, gates
 from .queue import WaitingQueue, victim

@@ -14,18 +14,17 @@ import msgspec
 from ...protocol.messages import Candidates, SequenceEnded, request_and_sample
 from ...protocol.parameters.beams import BeamSearchParams
 from ..admission.queue import WaitingQueue
+from ..counters import Counters
 from ..memory.cache import Cache
 from ..publisher import Publisher
 from ..request import Request, Sequence
 from ..running import RunningBatch
-from ..stats import Counters
 from ..step import ScheduledStep
 from .beams import BeamSearch, Continuation, Hypothesis
-from .strategy import DecodingStrategy
+from .strategy import ActiveDecoding
 
 
-class BeamDecoding(DecodingStrategy):
-
+class BeamDecoding(ActiveDecoding):
     def __init__(
         self,
         sequences: dict[int, Sequence],
@@ -35,6 +34,7 @@ class BeamDecoding(DecodingStrategy):
         publisher: Publisher,
         counters: Counters,
     ) -> None:
+        super().__init__()
         self._sequences = sequences
         self._cache = cache
         self._running = running
@@ -46,7 +46,7 @@ class BeamDecoding(DecodingStrategy):
         self._continued: list[Sequence] = []
         self._unborn: dict[Sequence, Sequence] = {}
 
-    def begin(self, request: Request, params: BeamSearchParams, arrival: int, is_long: bool) -> Sequence:
+    def first_beam(self, request: Request, params: BeamSearchParams, arrival: int, is_long: bool) -> Sequence:
         """Create the sequence that computes the prompt; it is the only beam until its candidates are here."""
         search = BeamSearch(request, params)
         self._searches[request.prompt.request_id] = search
@@ -54,6 +54,7 @@ class BeamDecoding(DecodingStrategy):
         beam.decoding = self
         beam.search, search.order = search, beam.order
         search.beams[beam] = 0.0
+        self.members.add(beam)
         return beam
 
     def beam_for(self, sample: int) -> Sequence | None:
@@ -114,6 +115,7 @@ class BeamDecoding(DecodingStrategy):
             if parent in following:
                 beam = _copy(search, parent, next(unused))
                 self._sequences[beam.id] = beam
+                self.members.add(beam)
                 self._unborn[beam] = parent
             following[beam] = total
         for beam, continuation in zip(following, continuations, strict=True):
@@ -127,8 +129,8 @@ class BeamDecoding(DecodingStrategy):
 
     # --- planning ---------------------------------------------------------------------------------------------------
 
-    def plan(self, step: ScheduledStep) -> None:
-        """Add forks and decided tokens to the step; called after blocks have been made free."""
+    def before_decodes(self, step: ScheduledStep) -> None:
+        """Add forks and decided tokens to the step."""
         for beam, parent in self._unborn.items():
             if beam.has_ended:
                 continue
@@ -165,13 +167,14 @@ class BeamDecoding(DecodingStrategy):
             sample.start_time, sample.silent_time = beam.start_time, silent_time
             sample.untold_preemptions = 0 if number else search.preemptions
             if hypothesis.output:
-                self._publisher.run(sample, hypothesis.output)
+                self._publisher.add_tokens(sample, hypothesis.output)
             self._counters.generated_tokens += len(hypothesis.output)
             own = ended or SequenceEnded(0, hypothesis.finish_reason, hypothesis.stop_reason)
             self._publisher.end(sample, msgspec.structs.replace(own, sequence_id=sample.id, score=hypothesis.score))
 
     def _leave(self, beam: Sequence) -> None:
         beam.has_ended = True
+        self.members.remove(beam)
         del self._sequences[beam.id]
         if beam.is_running:
             self._running.leave(beam, beam.num_findable_tokens)

@@ -1,7 +1,8 @@
 """How a sequence gets its tokens: freely, within a grammar (`guided_decoding.py`), or as a beam (`beam_decoding.py`).
 
-The scheduler plans every sequence alike and asks its strategy only where they differ. Speculative decoding or prompts
-with media would be further classes with the same few methods.
+The scheduler plans every sequence alike and asks its strategy only where they differ. A step is planned without the
+strategies that have no sequences. Speculative decoding or prompts with media would be further classes with the same
+few methods.
 """
 
 from abc import ABC, abstractmethod
@@ -9,6 +10,7 @@ from collections.abc import Callable, Iterator
 
 from ...protocol.messages import SequenceEnded, StepResult, values
 from ..admission.queue import WaitingQueue
+from ..grammar.constraint import Busy
 from ..publisher import Publisher
 from ..request import Sequence
 from ..running import RunningBatch
@@ -23,6 +25,10 @@ class DecodingStrategy(ABC):
     take: Take | None = None
     # Whether the next step depends on a result that is not here yet; None if it never does.
     waits: Waits | None = None
+
+    def begin(self, sequence: Sequence) -> Busy | str | None:
+        """Prepare a new sequence, which may be held for that. Returns a refusal, if any."""
+        return None
 
     @abstractmethod
     def give_way(self, sequence: Sequence) -> None:
@@ -39,6 +45,25 @@ class DecodingStrategy(ABC):
     def holds_others(self, sequence: Sequence) -> bool:
         """Whether running sequences wait for this one."""
         return False
+
+
+class ActiveDecoding(DecodingStrategy):
+    """A strategy that takes part in planning every step while it has members."""
+
+    def __init__(self) -> None:
+        self.members: set[Sequence] = set()  # its sequences that have not ended
+
+    def before_decodes(self, step: ScheduledStep) -> None:
+        """Blocks have been made free, and no row has been added to the step."""
+
+    def after_decodes(self, step: ScheduledStep, budget: int) -> None:
+        """The step has a row of one token for each decoding sequence, and room for `budget` more tokens."""
+
+    def after_admission(self, step: ScheduledStep) -> None:
+        """The step has all its rows."""
+
+    def before_results(self) -> None:
+        """The results of a step have come."""
 
 
 class PlainDecoding(DecodingStrategy):

@@ -1,15 +1,12 @@
-"""The sequences with grammars or thought limits, as the scheduler sees them: who waits, forced tokens, masks.
+"""The constraints of sequences with grammars or thought limits: who waits for one, who follows it, its masks.
 
-A guided row is planned ahead like any other. Its mask depends on the tokens of the steps before, so a step's masks go
-to the workers once it has become the oldest in flight. The workers compute the forward pass meanwhile and wait for
-masks only before they sample. Certain tokens that no step in flight brings are sent as forced ones, as far as the
-sequence's blocks and the step's budget reach; the mask after them then allows just one token.
+A constraint is computed in the engine's loop while there is time for it, and then by the follower's process.
 """
 
+import time
 from array import array
-from collections.abc import Iterable
-from itertools import islice
-from typing import Protocol
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol, TypeVar
 
 from ...protocol.messages import MaskFrame, Prompt, column, mask_bytes
 from ...protocol.parameters.guided import Grammar
@@ -17,7 +14,6 @@ from ...protocol.parameters.sampling import SamplingParams
 from ..request import Request, Sequence
 from ..step import ScheduledStep
 from .constraint import Busy, Constraint, GrammarMatcher, TooExpensive
-from .loop_budget import LoopBudget
 from .remote import RemoteConstraint
 from .thoughts import ThoughtState
 
@@ -25,7 +21,13 @@ from .thoughts import ThoughtState
 # these parameters report on every sampled token, or may forbid it.
 _SAMPLES_EACH = ("bad_words_ids", "no_repeat_ngram_size", "early_stop")
 
+# Grammars may take half the time in which the workers compute the next step, which delays nobody; at least this much.
+_SHARE, _LEAST_SECONDS = 0.5, 0.008
+# Beyond that only constraints that were cheap recently may continue, and beyond this multiple of it none.
+_CHEAP_SECONDS, _MOST = 0.0003, 4
+
 Outcome = GrammarMatcher | TooExpensive | Busy | str
+Value = TypeVar("Value")
 
 
 class GrammarCompiler(Protocol):
@@ -50,27 +52,53 @@ class Follower(Protocol):
     def collect(self) -> list[RemoteConstraint]: ...
 
 
+class LoopBudget:
+    """How much of the engine's loop grammars may take in a step, and which of them must move to the follower's process.
+
+    It counts processor time rather than time on the clock, so that other load on the machine makes no difference.
+    """
+
+    def __init__(self) -> None:
+        self._spent = 0.0
+        self._share = _LEAST_SECONDS
+
+    def begin_step(self, forward_time: float) -> None:
+        """Reset what is spent; the next step is assumed to take about as long as the last."""
+        self._spent = 0.0
+        self._share = max(_LEAST_SECONDS, _SHARE * forward_time)
+
+    def allows(self, constraint: Constraint) -> bool:
+        if self._spent < self._share:
+            return True
+        return self._spent < _MOST * self._share and constraint.seconds < _CHEAP_SECONDS
+
+    def timed(self, constraint: Constraint, work: Callable[..., Value], *arguments: object) -> Value:
+        """Run `work` for a constraint and note how long it took."""
+        start = time.thread_time()
+        result = work(*arguments)
+        seconds = time.thread_time() - start
+        # Masks take longer than tokens, and come alternately: a cheap token must not hide an expensive mask.
+        constraint.seconds = max(seconds, constraint.seconds / 2)
+        self._spent += seconds
+        return result
+
+
 class _NoGrammars:
+    """Compiler and follower of an engine without grammars: all are refused, so there is none to wait for or follow."""
+
     def find(self, grammar: Grammar, client: str) -> str:
         return "This engine compiles no grammars."
 
-    def leave(self, grammar: Grammar, client: str) -> None:
-        """There are no grammars to wait for."""
+    def leave(self, grammar: Grammar, client: str) -> None: ...
 
-    def collect(self) -> list[tuple[Grammar, Outcome]]:
-        return []
-
-
-class _NoFollower:
     def constraint(
         self, grammar: Grammar, prompt: Prompt, endings: list[int], history: "array[int]", *, may_force: bool
     ) -> RemoteConstraint:
         raise NotImplementedError("without grammars nobody needs to be followed")
 
-    def follow(self, constraint: RemoteConstraint) -> None:
-        """There are no grammars to follow."""
+    def follow(self, constraint: RemoteConstraint) -> None: ...
 
-    def collect(self) -> list[RemoteConstraint]:
+    def collect(self) -> list[Any]:
         return []
 
 
@@ -95,7 +123,7 @@ class Constraints:
     @classmethod
     def none(cls) -> "Constraints":
         """Constraints for an engine without grammars."""
-        return cls(_NoGrammars(), _NoFollower(), 0)
+        return cls(_NoGrammars(), _NoGrammars(), 0)
 
     # --- before the first step --------------------------------------------------------------------------------------
 
@@ -103,8 +131,6 @@ class Constraints:
         """Give the sequence its constraint, or hold it until its grammar is compiled. Returns a refusal, if any."""
         prompt = sequence.request.prompt
         grammar = prompt.grammar
-        if grammar is None and prompt.params.reasoning_max_tokens is None:
-            return None
         outcome = self._compiler.find(grammar, prompt.client) if grammar is not None else None
         if isinstance(outcome, (Busy, str)):
             return outcome
@@ -120,8 +146,6 @@ class Constraints:
         for grammar, outcome in self._compiler.collect():
             for sequence in self._let_go(grammar, outcome):
                 sequence.is_held = False
-                if sequence.has_ended:  # with its beam search
-                    continue
                 if isinstance(outcome, (Busy, str)):
                     yield sequence, outcome
                 else:
@@ -141,7 +165,7 @@ class Constraints:
     @property
     def num_held(self) -> int:
         held = [sequence for clients in self._held.values() for held in clients.values() for sequence in held]
-        return sum(not each.has_ended for each in held) + sum(each.is_held for each in self._followed.values())
+        return len(held) + sum(each.is_held for each in self._followed.values())
 
     def _give_constraint(
         self, sequence: Sequence, grammar: Grammar | None, outcome: GrammarMatcher | TooExpensive | None
@@ -206,30 +230,6 @@ class Constraints:
 
     # --- a step -----------------------------------------------------------------------------------------------------
 
-    def force(self, step: ScheduledStep, budget: int) -> None:
-        """Add the certain tokens to the step's rows, each of which computes one token so far."""
-        for row, sequence in enumerate(step.rows):
-            constraint = sequence.constraint
-            if constraint is None or not constraint.may_force or not budget:
-                continue
-            start = sequence.num_computed - sequence.num_known  # steps in flight bring those before it
-            room = min(budget, sequence.horizon - sequence.num_computed)
-            end = min(start + room, _num_forcible(sequence, constraint))
-            tokens = array("i", islice(constraint.certain, start, end))
-            if tokens:
-                step.force(row, tokens)
-                sequence.num_computed += len(tokens)
-                budget -= len(tokens)
-
-    def mark(self, step: ScheduledStep) -> None:
-        """Note the rows that sample under a mask."""
-        for row, sequence in enumerate(step.rows):
-            if sequence.constraint is None or sequence.num_left > 0:
-                continue
-            num_ahead = sequence.num_computed - sequence.num_known
-            if sequence.constraint.binds(num_ahead):
-                step.masked.append(row)
-
     def frame(self, step: ScheduledStep) -> MaskFrame:
         """The masks of a step, once all tokens before it are known."""
         bits = bytearray()
@@ -290,15 +290,6 @@ class Constraints:
 def _take(constraint: Constraint | RemoteConstraint, tokens: Iterable[int]) -> None:
     for token in tokens:
         constraint.take(token)
-
-
-def _num_forcible(sequence: Sequence, constraint: Constraint | RemoteConstraint) -> int:
-    """How many of its certain tokens may be forced. The row samples after them, so a token that ends the answer is left
-    for it to sample, and so is the last certain token if nothing at all may follow."""
-    num_certain = len(constraint.certain)
-    may_end = sequence.endings and sequence.num_known + num_certain >= sequence.request.min_total
-    most = num_certain - (constraint.completes and not may_end)
-    return next((place for place, token in enumerate(constraint.certain) if token in sequence.endings), most)
 
 
 def _may_force(params: SamplingParams) -> bool:

@@ -18,8 +18,7 @@ import msgspec
 
 from ...protocol.errors import PenstockError
 from ...protocol.messages import Prompt, mask_bytes
-from ...protocol.parameters.guided import Grammar
-from ...protocol.parameters.thought import Thought
+from ...protocol.parameters.guided import Grammar, Thought
 from ...protocol.processes.bounded_process import BoundedProcess, Bounds, JobDiedError
 from .constraint import bits
 from .round_robin import RoundRobin

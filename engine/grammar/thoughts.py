@@ -4,7 +4,7 @@ A thought begins with the prompt's end or with an opening mark at the answer's b
 and ends with a closing mark.
 """
 
-from ...protocol.parameters.thought import Thought
+from ...protocol.parameters.guided import Thought
 
 _LONGEST_MARK = 64  # in tokens
 _NO_MARKS = Thought(is_open=False, openings=[], closings=[], forced=[])

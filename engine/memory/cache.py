@@ -20,7 +20,7 @@ import msgspec
 from ...protocol.messages import Prompt
 from ..request import Sequence
 from .blocks import BlockPool
-from .offload import Moves, SecondTierIndex
+from .offload import NO_MOVES, Moves, SecondTierIndex
 
 _DIGEST_BYTES = 32
 
@@ -97,7 +97,7 @@ class Cache:
         for index in range((sequence.num_known - 1) // self.block_size):
             key = self._key(sequence, index)
             block = self.pool.find(key)
-            if block is None and not self.second_tier.holds(key):
+            if block is None and not (self.second_tier.num_cells and self.second_tier.holds(key)):
                 break
             found.append(block)
         return found
@@ -113,7 +113,8 @@ class Cache:
         absent = {index: self._key(sequence, index) for index, block in enumerate(found) if block is None}
         # Hold and pin the hits first, so that the allocation cannot evict them.
         self.pool.hold(held)
-        self.second_tier.pin(list(absent.values()))
+        if absent:
+            self.second_tier.pin(list(absent.values()))
         fresh = iter(self.pool.allocate(self.blocks_for(sequence.num_known) - len(held)))
         sequence.block_ids = [next(fresh) if block is None else block for block in found]
         sequence.block_ids += fresh
@@ -174,7 +175,7 @@ class Cache:
 
     def take_moves(self) -> Moves:
         """The moves between pool and second tier for the next plan."""
-        return self.second_tier.take_moves()
+        return self.second_tier.take_moves() if self.second_tier.num_cells else NO_MOVES
 
     def check(self, tables: Iterable[Table[int]]) -> None:
         """Raise unless both tiers are consistent and only these tables hold blocks."""

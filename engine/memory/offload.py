@@ -19,6 +19,9 @@ class Moves(NamedTuple):
     loads: list[int]  # cell, block
 
 
+NO_MOVES = Moves([], [])
+
+
 class SecondTierIndex:
     def __init__(self, num_cells: int) -> None:
         self.num_cells = num_cells

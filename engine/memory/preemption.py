@@ -9,9 +9,9 @@ from collections.abc import Sequence as Many
 
 from ..admission.admission import Admission
 from ..admission.queue import WaitingQueue, victim
+from ..counters import Counters
 from ..request import Sequence
 from ..running import RunningBatch
-from ..stats import Counters
 from ..step import ScheduledStep
 from .cache import Cache
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from ...protocol.files.git_lfs import pointer_in, pointer_refusal
 from ...protocol.files.sizes import size
+from ...protocol.files.unreadable import pointer_in, pointer_refusal
 from ...protocol.survey import ModelSurvey, Survey
 from ..console.printable import on_one_line
 from ..machine import ask_survey, cards

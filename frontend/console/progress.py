@@ -4,7 +4,7 @@ import time
 from typing import Any
 
 from ...protocol.outputs import RequestOutput
-from ...protocol.start_progress import StartProgress
+from ...protocol.stats import StartProgress
 from .standard_error import StandardError
 
 

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from ...protocol.errors import ConfigError, ModelNotFoundError
-from ...protocol.files.git_lfs import pointer_in, pointer_refusal
 from ...protocol.files.model_file import require_regular
-from ...protocol.files.paddle import paddle_refusal
+from ...protocol.files.unreadable import paddle_refusal, pointer_in, pointer_refusal
 from ..text.convert_tokenizer import converted
 from .hub.cache import cache_root
 from .hub.snapshot import FileKinds, NotOnHub, require_listed, snapshot

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
-from ...protocol.parameters.thought import Thought
+from ...protocol.parameters.guided import Thought
 from .marks import ThoughtMarks
 from .parser_choice import Parsing
 

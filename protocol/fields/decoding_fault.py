@@ -12,18 +12,15 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import inspect
 
-from .rules import shown
+from .rules import MOST, shown
 from .suggestion import suggestion
-from .wanted_form import KINDS, wanted
 
 _AT = r"(?: - at `\$(?P<place>.*)`)?"
 _UNKNOWN_FIELD = re.compile(rf"Object contains unknown field `(?P<name>.*?)`{_AT}", re.DOTALL)
 _WRONG_VALUE = re.compile(rf"Invalid enum value (?P<quote>'?)(?P<value>.*?)(?P=quote){_AT}", re.DOTALL)
-
-
 _MISSING_FIELD = re.compile(rf"Object missing required field `(?P<name>.*?)`{_AT}", re.DOTALL)
 # A wrong type, a bound, a length, or a number that no type can hold.
-_WRONG_FORM = re.compile(
+_WRONG_TYPE = re.compile(
     rf"(?:Expected `[^`]*`(?P<bound> [<>][^`]*| of length [^`]*)?(?:, got `(?P<got>[^`]*)`)?|[\w ]*out of range){_AT}",
     re.DOTALL,
 )
@@ -31,6 +28,15 @@ _ANY_VALUE = "[...]"  # a value of a dict: the decoder doesn't say which
 
 _UNKNOWN = object()
 _AS_JSON = {"None": "null", "True": "true", "False": "false"}
+_TYPE_NAMES = {
+    "int": "a whole number",
+    "float": "a number",
+    "str": "text",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "an object",
+    "null": "null",
+}
 
 
 class DecodingFault(NamedTuple):
@@ -49,7 +55,7 @@ class DecodingFault(NamedTuple):
             return _no_such_value(kind, found["place"] or "", found["value"])
         if found := _MISSING_FIELD.fullmatch(words):
             return _no_value(kind, found["place"] or "", found["name"], whole)
-        if (found := _WRONG_FORM.fullmatch(words)) and (fault := _wrong_form(kind, found, whole, given)):
+        if (found := _WRONG_TYPE.fullmatch(words)) and (fault := _wrong_type(kind, found, whole, given)):
             return fault
         sentence, _, place = words.partition(" - at `$")
         return cls(words, place.strip("`.") if sentence else "")
@@ -72,25 +78,69 @@ def _no_such_value(kind: type[msgspec.Struct], place: str, value: str) -> Decodi
 
 def _no_value(kind: type[msgspec.Struct], place: str, name: str, whole: str) -> DecodingFault:
     outer = place.lstrip(".")
-    form = wanted(_types_at(kind, f"{place}.{name}"))
-    words = f"{outer or whole} needs {name}{f', which must be {form}' if form else ''}."
+    expected = _expected(_types_at(kind, f"{place}.{name}"))
+    words = f"{outer or whole} needs {name}{f', which must be {expected}' if expected else ''}."
     return DecodingFault(words, ".".join(filter(None, (outer, name))))
 
 
-def _wrong_form(
-    kind: type[msgspec.Struct], found: "re.Match[str]", whole: str, given: Any
-) -> DecodingFault | None:
+def _wrong_type(kind: type[msgspec.Struct], found: "re.Match[str]", whole: str, given: Any) -> DecodingFault | None:
     place, bound, got = found["place"] or "", found["bound"] or "", found["got"]
-    form = wanted(_types_at(kind, place), is_too_large="<=" in bound)
-    if not form:
+    expected = _expected(_types_at(kind, place), is_too_large="<=" in bound)
+    if not expected:
         return None
     field = place.lstrip(".").removesuffix(_ANY_VALUE)
     value = _value_at(given, place)
     if field and isinstance(value, str | int | float | None):
         value_in_words = _AS_JSON.get(str(value)) if isinstance(value, bool | None) else shown(value)
-        return DecodingFault(f"{field}={value_in_words}: must be {form}.", field)
+        return DecodingFault(f"{field}={value_in_words}: must be {expected}.", field)
     name = f"A value of {field}" if place.endswith(_ANY_VALUE) else field or whole
-    return DecodingFault(f"{name} must be {form}{f', not {KINDS.get(got, got)}' if got else ''}.", field)
+    return DecodingFault(f"{name} must be {expected}{f', not {_TYPE_NAMES.get(got, got)}' if got else ''}.", field)
+
+
+def _expected(types: Sequence[Any], *, is_too_large: bool = False) -> str:
+    """Describe a field's alternatives; empty if one has no word. The type None is left out, since it means unset."""
+    words = [_word(each, is_too_large) for each in types if not isinstance(each, inspect.NoneType)]
+    # A description with a comma goes last, where its parts can't be taken for further alternatives.
+    return " or ".join(sorted(dict.fromkeys(words), key=lambda word: "," in word)) if all(words) else ""
+
+
+def _word(kind: Any, is_too_large: bool) -> str:
+    match kind:
+        case inspect.IntType():
+            return f"a whole number{_bounds(kind, is_too_large)}"
+        case inspect.FloatType():
+            return f"a number{_bounds(kind, is_too_large)}"
+        case inspect.StrType():
+            return f"text{_length(kind, ' of {} characters')}"
+        case inspect.BoolType():
+            return "true or false"
+        case inspect.CollectionType():
+            return f"a list{_length(kind, ' of {} items')}"
+        case inspect.DictType() | inspect.StructType():
+            return "an object"
+        case inspect.LiteralType(values=values):
+            return ("one of " if len(values) > 1 else "") + ", ".join(map(str, values))
+    return ""
+
+
+def _bounds(kind: Any, is_too_large: bool) -> str:
+    most = None if kind.le is not None and kind.le >= MOST and not is_too_large else kind.le
+    if kind.gt is not None:
+        return f" above {_figure(kind.gt)}" + (f" and at most {_figure(most)}" if most is not None else "")
+    if kind.ge is None:
+        return f", at most {_figure(most)}" if most is not None else ""
+    return f", {_figure(kind.ge)} or more" if most is None else f" from {_figure(kind.ge)} to {_figure(most)}"
+
+
+def _length(kind: Any, words: str) -> str:
+    if kind.max_length is None:
+        return words.format(f"{kind.min_length} or more") if kind.min_length else ""
+    least = f"{kind.min_length} to" if kind.min_length else "at most"
+    return words.format(f"{least} {kind.max_length}")
+
+
+def _figure(number: float) -> str:
+    return str(int(number)) if number == int(number) else str(number)
 
 
 def _value_at(given: Any, place: str) -> Any:

@@ -1,4 +1,4 @@
-"""Rules for parameters that people write; each is stated on the parameter's own field.
+"""`NamedFields`, the base of structs that people fill in by hand, and `Rule`s, each stated on a field of such a struct.
 
     min_p: Annotated[float, described("drop tokens below this share …", between(0, 1))] = 0.0
 
@@ -9,11 +9,15 @@ import operator
 import re
 import sys
 from collections.abc import Callable, Mapping
+from inspect import Signature
 from pathlib import PurePath
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
 
 from ..errors import RequestError
+from .field_help import signature
 from .suggestion import suggestion
 
 MOST = 2**31 - 1  # of whole numbers that nothing else bounds
@@ -125,3 +129,39 @@ def at_least(low: int) -> Rule:
 BOOLEAN = Rule(_truth, lambda value: True, "must be True or False")
 TEXT = Rule(text, lambda value: isinstance(value, str), "must be a string of valid Unicode")
 FINITE = ranged(real, "must be a finite number, 0 or more", ge=0)
+
+
+class _Made(msgspec.StructMeta):
+    if not TYPE_CHECKING:  # type checkers know the fields from the class itself, here as below
+
+        def __call__(cls, *values: Any, **fields: Any) -> Any:
+            try:
+                return super().__call__(*values, **fields)
+            except TypeError:
+                for name in fields:
+                    if name not in cls.__struct_fields__:
+                        raise TypeError(_no_field(cls, name)) from None
+                raise
+
+        @property
+        def __signature__(cls) -> Signature:
+            return signature(cls)
+
+
+class NamedFields(msgspec.Struct, metaclass=_Made):
+    """Using a field that doesn't exist raises an error with the name and the one that was probably meant, whether the
+    struct is made, read or changed. Decoders have refusals of their own (`decoding_fault.py`)."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise AttributeError(_no_field(type(self), name))
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            if name not in self.__struct_fields__:
+                raise AttributeError(_no_field(type(self), name))
+            super().__setattr__(name, value)
+
+
+def _no_field(kind: type[msgspec.Struct], name: str) -> str:
+    return f"{kind.__name__} has no field {name!r}.{suggestion(name, kind.__struct_fields__)}"

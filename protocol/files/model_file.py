@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError, PenstockError
-from .git_lfs import is_pointer, pointer_refusal
+from .unreadable import is_pointer, pointer_refusal
 
 # The longest tokenizer.json files in use have some 35 MB.
 MOST_BYTES = 256 << 20

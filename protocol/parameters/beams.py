@@ -8,8 +8,7 @@ from typing import Annotated, Any, Literal
 from ..errors import RequestError
 from ..fields.described import described, rules_of
 from ..fields.field_help import explain_fields
-from ..fields.named_fields import NamedFields
-from ..fields.rules import BOOLEAN, FINITE, Rule, at_least, between, whole
+from ..fields.rules import BOOLEAN, FINITE, NamedFields, Rule, at_least, between, whole
 from .sampling import MAX_SAMPLES, SamplingParams
 
 _ENDS = Rule(

@@ -1,4 +1,5 @@
-"""What shape an answer must have: as a person writes it (`GuidedDecodingParams`), as the engine gets it (`Grammar`).
+"""What shape an answer must have: as a person writes it (`GuidedDecodingParams`), as the engine gets it (`Grammar`,
+and `Thought` for what comes before it).
 
 Errors inside a schema or a grammar are found by the front end and the engine, not here.
 """
@@ -12,7 +13,7 @@ from msgspec import Meta
 
 from ..errors import RequestError
 from ..fields.field_help import explain_fields
-from ..fields.named_fields import NamedFields
+from ..fields.rules import NamedFields
 
 # The forms, of which a request may use one. The flat fields of SamplingParams are named `guided_` and the form.
 FORMS = ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
@@ -62,6 +63,18 @@ class Grammar(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
     kind: Literal["json", "regex", "lark"]
     text: str
+
+
+class Thought(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """The marks of a request's thought as token ids, if the format of its model's thoughts is known.
+
+    The front end, which has the tokenizer and the table of parsers, fills it in; the engine compares integers.
+    """
+
+    is_open: bool  # the prompt ends within the thought, so the answer's first token belongs to it
+    openings: list[list[int]]  # any of these at the answer's beginning opens it; empty: no further thought
+    closings: list[list[int]]  # any of these, anywhere after the opening, ends it
+    forced: list[int]  # written to end it when its limit is reached
 
 
 def as_guided(value: Any) -> GuidedDecodingParams:

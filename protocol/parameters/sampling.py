@@ -5,7 +5,9 @@ into the field that they stand for. What can only be wrong for a model (an unkno
 end.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import compress
+from operator import is_not
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -13,25 +15,24 @@ import msgspec
 from ..errors import RequestError
 from ..fields.described import another_name_of, described, other_names_in, rules_of
 from ..fields.field_help import explain_fields
-from ..fields.named_fields import NamedFields
-from ..fields.rules import BOOLEAN, FINITE, TEXT, at_least, between, whole
-from .early_stop import EarlyStop
-from .guided import FORMS, GuidedDecodingParams, as_guided, from_response_format
-from .sampling_rules import (
-    BIASES,
-    EARLY_STOP,
-    FACTOR,
-    ID_LISTS,
-    PLAIN,
-    PRIORITY,
-    RANKED,
-    SEED,
-    SHARE,
-    STOP,
-    TOKEN_IDS,
-    TOP_K,
-    WORDS,
+from ..fields.rules import (
+    BOOLEAN,
+    FINITE,
+    MOST,
+    TEXT,
+    NamedFields,
+    Rule,
+    at_least,
+    between,
+    integer,
+    ranged,
+    real,
+    text,
+    whole,
 )
+from .early_stop import SENTENCE as EARLY_STOP_SENTENCE
+from .early_stop import EarlyStop, as_early_stop
+from .guided import FORMS, GuidedDecodingParams, as_guided, from_response_format
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -39,6 +40,62 @@ if TYPE_CHECKING:
     from .sampling_fields import SamplingFields
 
 MAX_SAMPLES = 128
+MAX_LOGPROBS = 20
+_MOST_ITEMS = 1 << 20
+
+
+def _strings(value: Any) -> list[str]:
+    return [text(item) for item in ([value] if isinstance(value, str) else _items(value))]
+
+
+def _integers(value: Any) -> list[int]:
+    return [integer(item) for item in _items(value)] if isinstance(value, Sequence) else [integer(value)]
+
+
+def _items(value: Any) -> Any:
+    """The list itself; raises for one that nobody writes, such as `range(10**9)`, before iterating over it."""
+    if len(value) > _MOST_ITEMS:
+        raise ValueError
+    return value
+
+
+def _as_it_arrives(value: Any) -> dict[str, Any]:
+    """The dict as the worker will get it; raises for values that can't be sent."""
+    found: dict[str, Any] = msgspec.msgpack.decode(msgspec.msgpack.encode(dict(value)), type=dict[str, Any])
+    return found
+
+
+SHARE = ranged(real, "must be more than 0 and at most 1", gt=0, le=1)
+FACTOR = ranged(real, "must be a finite number above 0", gt=0)
+TOP_K = ranged(integer, "must be a whole number; 0 or -1 is off", ge=-1, le=MOST)
+PRIORITY = ranged(integer, "must be a whole number", ge=-MOST, le=MOST)
+SEED = ranged(integer, "must be a whole number from 0 to 2**63 - 1", ge=0, le=2**63 - 1)
+RANKED = ranged(integer, f"must be 0 to {MAX_LOGPROBS}, or -1 for the whole vocabulary", ge=-1, le=MAX_LOGPROBS)
+
+_ID = ranged(integer, "must be a token id", ge=0, le=MOST)
+_BIAS = between(-100, 100)
+TOKEN_IDS = Rule(
+    _integers, lambda ids: all(map(_ID.holds, ids)), "must be a token id or a list of them", bounds=_ID.bounds
+)
+ID_LISTS = Rule(
+    lambda value: [_integers(item) for item in _items(value)],
+    lambda words: all(words) and all(_ID.holds(item) for word in words for item in word),
+    "must be a list of lists of token ids, none of them empty",
+)
+BIASES = Rule(
+    lambda value: {int(item): real(bias) for item, bias in dict(value).items()},
+    lambda biases: all(_ID.holds(item) and _BIAS.holds(bias) for item, bias in biases.items()),
+    f"must be {{token id: number from {_BIAS.bounds['ge']} to {_BIAS.bounds['le']}}}",
+    bounds=_BIAS.bounds,
+)
+STOP = Rule(_strings, all, "must be a string or a list of strings, none of them empty")
+WORDS = Rule(_strings, all, "must be a list of strings, none of them empty")
+EARLY_STOP = Rule(as_early_stop, lambda value: True, EARLY_STOP_SENTENCE)
+PLAIN = Rule(
+    _as_it_arrives,
+    lambda value: True,
+    "must be {name: value}, of plain values such as numbers, strings, lists and dicts",
+)
 
 
 @explain_fields
@@ -106,11 +163,17 @@ class SamplingParams(NamedFields, kw_only=True, omit_defaults=True, forbid_unkno
             if (value := getattr(self, alias)) is not None:
                 setattr(self, name, value)
                 setattr(self, alias, None)
-        for name, default, rule in _CHECKS:
-            if (value := getattr(self, name)) is not default:
+        # Only fields that differ from their defaults are checked: params are decoded several times on their way.
+        given = [*compress(_DEFAULTS, map(is_not, msgspec.structs.astuple(self), _DEFAULTS.values()))]
+        for name in given:
+            if name in _RULES:
+                value = getattr(self, name)
                 # None means not given, also for fields that have a number for that.
-                setattr(self, name, default if value is None else rule.checked(name, value))
-        self._fold_guided()
+                checked = _DEFAULTS[name] if value is None else _RULES[name].checked(name, value)
+                if checked is not value:
+                    setattr(self, name, checked)
+        if shapes := [name for name in given if name in _GUIDED]:
+            self._fold_guided(shapes)
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
             raise RequestError(f"min_tokens={self.min_tokens} is more than max_tokens={self.max_tokens}.")
         if self.stop and not self.detokenize:
@@ -125,10 +188,7 @@ class SamplingParams(NamedFields, kw_only=True, omit_defaults=True, forbid_unkno
         """The tokens that end the answer: the model's own, once they are filled in, and those of the request."""
         return {*(self.eos_token_id or ()), *(self.stop_token_ids or ())}
 
-    def _fold_guided(self) -> None:
-        given = [name for name in _GUIDED if getattr(self, name) is not None]
-        if not given:
-            return
+    def _fold_guided(self, given: list[str]) -> None:
         shapes = {name: value for name in given if (value := getattr(self, name)) is not False}
         if len(shapes) > 1:
             raise RequestError(f"An answer has one shape: {' and '.join(shapes)} can't be given together.")
@@ -138,20 +198,19 @@ class SamplingParams(NamedFields, kw_only=True, omit_defaults=True, forbid_unkno
             self.guided_decoding = _GUIDED[name](value)
 
 
-def _form(name: str) -> Callable[[Any], GuidedDecodingParams]:
+def _from_field(name: str) -> Callable[[Any], GuidedDecodingParams]:
     return lambda value: GuidedDecodingParams(**{name: value})
 
 
 # The ways to write guided_decoding.
 _GUIDED: dict[str, Callable[[Any], GuidedDecodingParams | None]] = {
     "guided_decoding": as_guided,
-    **{f"guided_{name}": _form(name) for name in FORMS},
-    "structural_tag": _form("structural_tag"),
+    **{f"guided_{name}": _from_field(name) for name in FORMS},
+    "structural_tag": _from_field("structural_tag"),
     "response_format": from_response_format,
 }
 
 # The aliases of guided_decoding are folded in `_fold_guided`.
 _ALIASES = {alias: name for alias, name in other_names_in(SamplingParams).items() if alias not in _GUIDED}
 _DEFAULTS = {item.name: item.default for item in msgspec.structs.fields(SamplingParams)}
-# Fields left at their default are skipped: a params object is decoded several times on its way.
-_CHECKS = [(name, _DEFAULTS[name], rule) for name, rule in rules_of(SamplingParams).items()]
+_RULES = rules_of(SamplingParams)

@@ -13,15 +13,13 @@ from collections.abc import Sequence
 from builders.engine_harness import VOCABULARY, Harness
 
 from penstock.engine.grammar.constraint import Constraint
-from penstock.engine.grammar.constraints import Constraints
-from penstock.engine.grammar.loop_budget import LoopBudget
+from penstock.engine.grammar.constraints import Constraints, LoopBudget
 from penstock.engine.grammar.remote import RemoteConstraint, Report, SequenceStart
 from penstock.engine.grammar.thoughts import ThoughtState
 from penstock.engine.loop import STEPS_IN_FLIGHT
 from penstock.engine.scheduler import Scheduler
 from penstock.protocol.messages import MaskFrame, Prompt, StepPlan
-from penstock.protocol.parameters.guided import Grammar
-from penstock.protocol.parameters.thought import Thought
+from penstock.protocol.parameters.guided import Grammar, Thought
 
 Script = Sequence[Sequence[int]]
 

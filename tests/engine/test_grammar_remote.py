@@ -11,10 +11,10 @@ from builders.bundled_model import FOLDER, VOCABULARY
 from builders.engine_harness import prompt
 from builders.guided_harness import OPEN_THOUGHT, GuidedHarness, grammar
 
-from penstock.engine.grammar import loop_budget as loop_budget_module
+from penstock.engine.grammar import constraints as constraints_module
 from penstock.engine.grammar.compiler import Compiler
 from penstock.engine.grammar.constraint import TOO_EXPENSIVE, Constraint
-from penstock.engine.grammar.loop_budget import LoopBudget
+from penstock.engine.grammar.constraints import LoopBudget
 from penstock.engine.grammar.matcher import MOST, Matcher, Vocabulary
 from penstock.engine.grammar.pool import STACK_BYTES
 from penstock.engine.grammar.remote import RemoteFollower
@@ -193,7 +193,7 @@ class Clock:
 
     def __init__(self, monkeypatch):
         self.now = 0.0
-        monkeypatch.setattr(loop_budget_module.time, "thread_time", lambda: self.now)
+        monkeypatch.setattr(constraints_module.time, "thread_time", lambda: self.now)
 
     def takes(self, seconds):
         def work():

@@ -1,6 +1,6 @@
 """Tokens that nobody waits for leave together: what the detokenizer makes of them stays the same."""
 
-from penstock.engine.token_buffer import TokenBuffer
+from penstock.engine.publisher import TokenBuffer
 from penstock.protocol.messages import SequenceEnded, SequenceOpened, Tokens, column, values, wide_column
 from penstock.protocol.parameters.sampling import SamplingParams
 

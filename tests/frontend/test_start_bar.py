@@ -2,7 +2,7 @@
 
 from penstock.frontend.console import progress
 from penstock.frontend.console.progress import StartBar
-from penstock.protocol.start_progress import StartProgress
+from penstock.protocol.stats import StartProgress
 
 
 class Terminal:

@@ -1,7 +1,7 @@
 """Attention on the CPU against its formula in float64, in every format; the same bits whatever a query's company."""
 
 from ctypes import addressof
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 import torch
@@ -218,6 +218,17 @@ def test_a_prompt_has_the_same_bits_in_one_piece_and_in_any_pieces(library, shap
     machine = Machine(library, shape, num_blocks)
     found = torch.cat([machine.step([piece]) for piece in pieces_of(heads, tables[0], cuts)])
     assert torch.equal(found, whole)
+
+
+@quick
+@given(shape=shapes, length=st.integers(2, 700))
+def test_a_prompt_has_the_same_bits_in_blocks_of_any_size(library, shape: Shape, length: int) -> None:
+    heads, found = heads_of(shape, length, 3), []
+    for block_size in (16, 32, 64, 128):
+        sized = replace(shape, block_size=block_size)
+        tables, num_blocks = handed_out([length], block_size)
+        found.append(Machine(library, sized, num_blocks).step([Row(tables[0], 0, heads)]))
+    assert all(torch.equal(other, found[0]) for other in found[1:])
 
 
 @pytest.mark.parametrize("kind", KV_FORMATS)

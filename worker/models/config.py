@@ -11,7 +11,7 @@ from typing import Any
 from ...protocol.errors import ConfigError, ModelNotFoundError
 from ...protocol.fields.rules import shown
 from ...protocol.files.model_file import read_model_json, values_of
-from ...protocol.files.paddle import paddle_refusal
+from ...protocol.files.unreadable import paddle_refusal
 from .families import FAMILIES, Family, Windows
 from .quantization import Quantization, read_quantization
 from .rope_config import RopeConfig, is_positive, read_rope

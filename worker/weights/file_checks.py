@@ -8,8 +8,8 @@ import os
 from pathlib import Path
 
 from ...protocol.errors import ConfigError, ModelNotFoundError
-from ...protocol.files.git_lfs import is_pointer, pointer_refusal
 from ...protocol.files.model_file import read_model_json, require_regular
+from ...protocol.files.unreadable import is_pointer, pointer_refusal
 from .weight_files import own_weight_files, weight_files
 
 _LENGTH = 8  # bytes that say how long the header is

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from ....protocol.fields.rules import MOST
-from ....protocol.parameters.sampling_rules import MAX_LOGPROBS
+from ....protocol.parameters.sampling import MAX_LOGPROBS
 from .parameter_fields import struct_of
 
 Count = Annotated[int, Meta(ge=1, le=MOST)]

@@ -30,7 +30,7 @@ from ....protocol.processes.launch import Launch
 from ....protocol.processes.process import ChildProcess, end_children, open_log, start_child, wait_for_ends
 from ....protocol.processes.runtime_directory import RuntimeDirectory
 from ....protocol.processes.sockets import Inbox, Outbox
-from ....protocol.start_progress import StartProgress
+from ....protocol.stats import StartProgress
 from ...console import logs
 from ...console.progress import StartBar
 from .roll_call import RollCall

@@ -2,8 +2,8 @@
 // of values.
 //
 // Blocks lie as tiles want their columns (kv_layout.hpp): a line is a unit of sixteen keys, or of sixteen dimensions. A
-// step takes kStep numbers of a row. It never leaves a block, and steps begin at multiples of their length, so a row's
-// bits know neither its company nor how a context was cut. Rows are filled up to whole tiles with whatever lies there.
+// step takes kStep numbers of a row and begins at a multiple of that, so a row's bits know neither its company nor how a
+// context was cut into chunks or blocks. Rows are filled up to whole tiles with whatever lies there.
 #pragma once
 #include "amx.hpp"
 #include "attention_products.hpp"
@@ -78,16 +78,24 @@ struct WeightRows {
     int64_t step;    // keys
 };
 
-// sums[tile of rows][dimension] over the keys of a split from `first`, a multiple of the step, up to `end`; of the step
-// that reaches beyond the context, `rest` has the values, zeros behind them.
+// The values of a split from some key on in the order of steps, where they don't lie like that or not all are numbers.
+struct CopiedValues {
+    const uint8_t* units;
+    int64_t first = kSplit;
+};
+
+// sums[tile of rows][dimension] over the keys of a split from `first`, a multiple of the step, up to `end`.
 template <class Format, int kTiles, int kColumns>
 inline void value_tiles(const SplitMemory& memory, int64_t first, int64_t end, int64_t dimension,
-                        const WeightRows<Format>& rows, const uint8_t* rest, int64_t rest_key, bool is_first) {
+                        const WeightRows<Format>& rows, const CopiedValues& copied, bool is_first) {
     const int64_t row_bytes = rows.stride * sizeof(typename Format::Number);
     unrolled<kTiles * kColumns>([](auto tile) { zero_tile<tile>(); });
     for (int64_t key = first; key < end; key += rows.step) {
-        const uint8_t* values = (key == rest_key ? rest : memory.values(key / kLanes)) + dimension * Format::kUnitBytes;
-        if (kTiles == 1 && is_first)
+        const uint8_t* values = dimension * Format::kUnitBytes +
+                                (key < copied.first
+                                     ? memory.values(key / kLanes)
+                                     : copied.units + (key - copied.first) / Format::kPerUnit * memory.value_step);
+        if (kTiles == 1 && is_first && key < copied.first)
             for (int64_t k = key; k < std::min(end, key + rows.step); k += kLanes)
                 fetch(memory.after_values(k / kLanes), kLanes / Format::kPerUnit * memory.value_step);
         unrolled<kColumns>([&](auto column) {

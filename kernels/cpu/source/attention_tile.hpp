@@ -74,7 +74,7 @@ private:
         if (in_tiles_) {
             rows = tiled_rows(num_rows_);
             sums_ = carver.template take<float>(rows * Format::kPlanes * head_dim_);
-            rest_ = carver.template take<uint8_t>(kTileHeight * head_dim_ * Format::kUnitBytes);
+            if (!kIsInteger<Format>) copied_ = carver.template take<uint8_t>(kSplit * head_dim_ * sizeof(Number));
         }
 #endif
         queries_ = carver.template take<Number>(rows * head_dim_);
@@ -139,7 +139,7 @@ private:
     int64_t alignment() const {
 #if defined(__AMX_TILE__)
         if constexpr (kHasTiles<Format>)
-            if (in_tiles_) return key_step();
+            if (in_tiles_) return std::min(key_step(), a_.kv.block_size);
 #endif
         return kLanes;
     }
@@ -159,12 +159,16 @@ private:
     }
 
 #if defined(__AMX_TILE__)
-    // Keys that a step of weights × values takes: as many as fit a tile's row, within a block.
-    int64_t key_step() const { return std::min<int64_t>(a_.kv.block_size, kTileBytes / sizeof(Number)); }
+    // Keys that a step of weights × values takes: as many as fit a tile's row. Steps of bytes, exact whatever their
+    // length, stay within a block.
+    int64_t key_step() const {
+        constexpr int64_t kStep = kTileBytes / sizeof(Number);
+        return kIsInteger<Format> ? std::min(kStep, a_.kv.block_size) : kStep;
+    }
 
     void attend_in_tiles(int64_t split, Sight seen) {
         score_in_tiles();
-        const Sight whole{seen.first, round_up(seen.end, key_step())};
+        const Sight whole{seen.first / key_step() * key_step(), round_up(seen.end, key_step())};
         for (int64_t i = 0; i < num_rows_; ++i)
             weigh<Format>(rows_[i], scores_ + i * kSplit, weights_ + i * Format::kPlanes * kSplit, whole, scales_);
         multiply_values_in_tiles(split, whole);
@@ -185,7 +189,8 @@ private:
     }
 
     void multiply_values_in_tiles(int64_t split, Sight whole) {
-        const int64_t step = key_step(), rest_key = copy_rest(split, whole);
+        const int64_t step = key_step();
+        const CopiedValues copied = copy_values(split, whole);
         const Tiles tiles(value_shapes(num_rows_, step * sizeof(Number)));
         over_row_tiles(num_rows_, [&](int64_t tile, auto count) {
             const int64_t first = tile * kTileHeight;
@@ -198,28 +203,39 @@ private:
                                               sums_ + (first * Format::kPlanes + plane) * head_dim_,
                                               Format::kPlanes * head_dim_, step};
                 in_pieces<2>(head_dim_ / kLanes, [&](int64_t vector, auto columns) {
-                    value_tiles<Format, count(), columns()>(memory_, seen.first, seen.end, vector * kLanes, rows, rest_,
-                                                            rest_key, first + plane + vector == 0);
+                    value_tiles<Format, count(), columns()>(memory_, seen.first, seen.end, vector * kLanes, rows,
+                                                            copied, first + plane + vector == 0);
                 });
             }
         });
     }
 
-    // Beyond the context a block may hold NaN, which no weight of zero takes away. Returns the key of the step whose
-    // values were copied for that, or one that there is not.
-    int64_t copy_rest(int64_t split, Sight whole) {
+    // Beyond the context a block may hold NaN, which no weight of zero takes away: the last step is copied if it reaches
+    // there. So are all where a step takes more than one block.
+    CopiedValues copy_values(int64_t split, Sight whole) {
         const int64_t context = step_.context_lengths[tile_.row] - split * kSplit;
-        if (kIsInteger<Format> || whole.end <= context) return kSplit;
-        const int64_t key = whole.end - key_step(), count = context - key, pairs = (count + 1) / 2;
-        const uint8_t* values = memory_.values(key / kLanes);
-        std::memset(rest_, 0, key_step() / 2 * memory_.value_step);
-        std::memcpy(rest_, values, pairs * memory_.value_step);
-        if (count % 2) {
-            uint8_t* last = rest_ + (pairs - 1) * memory_.value_step;
-            for (int64_t i = 0; i < memory_.value_step; i += kLanes * 4)
-                store_quads(last + i, only_first_of_pairs(load_quads(last + i)));
+        if (kIsInteger<Format>) return {};
+        const bool takes_several_blocks = a_.kv.block_size < key_step();
+        if (!takes_several_blocks && whole.end <= context) return {};
+        const int64_t first = takes_several_blocks ? whole.first : whole.end - key_step();
+        const int64_t bytes = kLanes / Format::kPerUnit * memory_.value_step;  // of a vector of keys
+        uint8_t* to = copied_;
+        for (int64_t key = first; key < whole.end; key += kLanes, to += bytes) {
+            const int64_t vector = key / kLanes, count = std::clamp<int64_t>(context - key, 0, kLanes);
+            const bool is_there = vector >= memory_.first && vector < memory_.end && count > 0;
+            std::memset(to, 0, bytes);
+            if (is_there) copy_first(to, memory_.values(vector), count);
         }
-        return key;
+        return {copied_, first};
+    }
+
+    // The values of the first keys of a vector; of a unit that has one more, only the first number.
+    void copy_first(uint8_t* to, const uint8_t* from, int64_t count) const {
+        const int64_t whole = count / Format::kPerUnit * memory_.value_step;
+        std::memcpy(to, from, whole);
+        if (count % Format::kPerUnit)
+            for (int64_t i = whole; i < whole + memory_.value_step; i += kLanes * 4)
+                store_quads(to + i, only_first_of_pairs(load_quads(from + i)));
     }
 
     // A row's sums become its part of the split, where they lie or where parts are left.
@@ -380,7 +396,7 @@ private:
     float* totals_ = nullptr;  // [rows, head_dim]: what all splits so far gave
     const bool in_tiles_;
     float* sums_ = nullptr;    // [rows, planes, head_dim]: products with values
-    uint8_t* rest_ = nullptr;  // a step of values at the end of the context
+    uint8_t* copied_ = nullptr;  // values in the order of steps
     SplitMemory memory_;
     SplitScales scales_;
 };

@@ -19,7 +19,6 @@ struct Fp32 {
     using Step = Vec;     // what a vector of output features has stored for one step
     using Operand = Vec;  // what is multiplied: a part of a step, or an input in all lanes
     static constexpr int64_t kDepth = 1;
-    static constexpr int64_t kFill = 1;  // rows are filled up with zeros to a multiple of this
     static constexpr int kParts = 1;
     static Step load_step(const Stored* from) { return load(from); }
     static Operand weights(const Step& step, int) { return step; }
@@ -38,7 +37,6 @@ struct Bf16Widened {
     using Step = Bf16Pairs;
     using Operand = Vec;
     static constexpr int64_t kDepth = 2;
-    static constexpr int64_t kFill = 2;
     static constexpr int kParts = 2;
     static Step load_step(const Stored* from) { return load_pairs(from); }
     static Operand weights(const Step& pairs, int part) { return part == 0 ? firsts(pairs) : seconds(pairs); }
@@ -53,11 +51,6 @@ struct Bf16Dot {
     using Step = __m512bh;
     using Operand = __m512bh;
     static constexpr int64_t kDepth = 2;
-#if defined(__AMX_BF16__)
-    static constexpr int64_t kFill = 32;  // a step of a tile
-#else
-    static constexpr int64_t kFill = 2;
-#endif
     static constexpr int kParts = 1;
     static Step load_step(const Stored* from) { return reinterpret_cast<__m512bh>(_mm512_loadu_si512(from)); }
     static Operand weights(const Step& step, int) { return step; }

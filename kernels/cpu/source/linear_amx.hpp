@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "amx.hpp"
+#include "rows.hpp"
 #include "tiles.hpp"
 
 #if defined(__AMX_TILE__)
@@ -14,8 +15,8 @@ namespace penstock {
 constexpr int64_t kSquareRows = 2 * kTileHeight;
 constexpr int64_t kStepBytes = kTileBytes;
 constexpr int64_t kPanelStep = kTileHeight * 2 * kTileBytes;  // bytes of a panel that a step meets
-constexpr int64_t kSquareBlockBytes = 1 << 20;                // of rows that stay in the second cache
-constexpr int64_t kMostBlockRows = 256;
+constexpr int64_t kMostBlockRows = 512;
+constexpr int64_t kPartSteps = 16;     // of the inputs of a block of rows and some panels, so that they fit the second cache
 constexpr int64_t kStretchSteps = 10;  // of a panel and of a square, so that both fit the first cache
 
 // 0 to 3 are sums, 4 and 5 rows, 6 and 7 the panel. `depth` is how many bytes of a row a step takes.
@@ -27,11 +28,38 @@ inline TileShapes square_shapes(int64_t rows, int64_t depth) {
     return shapes.set(6, depth / 4, kTileBytes).set(7, depth / 4, kTileBytes);
 }
 
-// What one square multiplies: `num_steps` steps of rows that lie `stride` bytes apart.
+// Rows as tiles read them, [rows / 16][steps][16][64 bytes]: rows of a matrix lie so far apart that those of one tile
+// would push one another out of the first cache.
+struct TiledRows {
+    uint8_t* bytes;
+    int64_t num_steps;
+
+    static TiledRows in_scratch(int64_t num_rows, int64_t row_bytes) {
+        const int64_t tiles = (num_rows + kTileHeight - 1) / kTileHeight;
+        return {static_cast<uint8_t*>(region_scratch(tiles * kTileHeight * row_bytes)), row_bytes / kStepBytes};
+    }
+    int64_t tile_bytes() const { return num_steps * kTileHeight * kStepBytes; }
+    uint8_t* at(int64_t row, int64_t step) const {
+        return bytes + row / kTileHeight * tile_bytes() + step * kTileHeight * kStepBytes +
+               row % kTileHeight * kStepBytes;
+    }
+};
+
+inline TiledRows tile_rows(const Quantized& rows, int64_t num_rows) {
+    const TiledRows tiled = TiledRows::in_scratch(num_rows, rows.width);
+    over_rows(num_rows, rows.width, [&](int64_t row) {
+        const auto* from = reinterpret_cast<const uint8_t*>(rows.values) + row * rows.width;
+        for (int64_t step = 0; step < tiled.num_steps; ++step)
+            store_bytes(tiled.at(row, step), load_bytes(from + step * kStepBytes));
+    });
+    return tiled;
+}
+
+// What one square multiplies: `num_steps` steps of two tiles of rows.
 struct Square {
-    const void* rows;
-    int64_t stride;
-    const void* panel;
+    const uint8_t* rows;
+    int64_t tile_bytes;  // to the second tile of rows
+    const uint8_t* panel;
     int64_t num_steps;
 };
 
@@ -44,16 +72,15 @@ inline void multiply_square(typename Unit::Sum (*sums)[kPanel], const Square& sq
         if (is_first) zero_tile<tile>();
         else load_tile<tile>(&sums[tile / 2 * kTileHeight][tile % 2 * kTileHeight], kPanel * 4);
     });
-    const auto* rows = static_cast<const uint8_t*>(square.rows);
-    const auto* panel = static_cast<const uint8_t*>(square.panel);
-    for (int64_t step = 0; step < square.num_steps; ++step, rows += kStepBytes, panel += kPanelStep) {
-        load_tile<4>(rows, square.stride);
+    const uint8_t *rows = square.rows, *panel = square.panel;
+    for (int64_t step = 0; step < square.num_steps; ++step, rows += kTileHeight * kStepBytes, panel += kPanelStep) {
+        load_tile<4>(rows, kStepBytes);
         load_tile<6>(panel, 128);
         Unit::template add<0, 4, 6>();
         load_tile<7>(panel + 64, 128);
         Unit::template add<1, 4, 7>();
         if constexpr (kIsTall) {
-            load_tile<5>(rows + kTileHeight * square.stride, square.stride);
+            load_tile<5>(rows + square.tile_bytes, kStepBytes);
             Unit::template add<2, 5, 6>();
             Unit::template add<3, 5, 7>();
         }
@@ -64,76 +91,99 @@ inline void multiply_square(typename Unit::Sum (*sums)[kPanel], const Square& sq
     });
 }
 
-// Fetches the next panel while this one meets the squares of a block, a share at each step.
-class PanelFetch {
+// Fetches bytes that are needed next while `num_steps` steps are computed, a share at each.
+class Ahead {
 public:
-    PanelFetch(const uint8_t* panel, int64_t panel_bytes, int64_t num_steps, int64_t num_rows) {
-        const int64_t num_squares = (num_rows + kSquareRows - 1) / kSquareRows;
-        bytes_ = (panel_bytes + num_steps * num_squares * 64 - 1) / (num_steps * num_squares * 64) * 64;
-        next_ = reinterpret_cast<const char*>(panel) + (num_squares > 1 ? panel_bytes : kFetchAhead);
-    }
+    Ahead(const uint8_t* from, int64_t bytes, int64_t num_steps)
+        : next_(from), share_(round_up((bytes + num_steps - 1) / num_steps, 64)) {}
     void operator()() {
-        for (int64_t at = 0; at < bytes_; at += 64) __builtin_prefetch(next_ + at, 0, 2);
-        next_ += bytes_;
+        for (int64_t at = 0; at < share_; at += 64) __builtin_prefetch(next_ + at, 0, 2);
+        next_ += share_;
     }
 
 private:
-    const char* next_;
-    int64_t bytes_;
+    const uint8_t* next_;
+    int64_t share_;
 };
 
-// The product of a panel with the rows of a block, stretch by stretch of the inputs: a stretch of the panel stays in the
-// first cache while it meets all squares. Calls write(sums, rows) for each square.
+// Panels in a row, and how many bytes each has.
+struct Panels {
+    const uint8_t* bytes;
+    int64_t panel_bytes;
+    int64_t first, end;
+    const uint8_t* at(int64_t panel, int64_t step) const { return bytes + panel * panel_bytes + step * kPanelStep; }
+};
+
+// A part of the inputs of a panel meets all rows of a block, stretch by stretch, so that a stretch of the panel stays in
+// the first cache meanwhile. Calls write(sums, row, count) for each square after the last of all inputs.
 template <class Unit, bool kIsTall, class Write>
-inline void multiply_squares(const Square& all, RowRange rows, const Write& write, PanelFetch ahead) {
-    alignas(64) typename Unit::Sum sums[kMostBlockRows][kPanel];
-    const int64_t num_stretches = (all.num_steps + kStretchSteps - 1) / kStretchSteps;
+inline void multiply_part(typename Unit::Sum (*sums)[kPanel], const TiledRows& input, const Panels& panels,
+                          int64_t panel, RowRange steps, RowRange rows, const Write& write) {
+    const int64_t num_stretches = (steps.count + kStretchSteps - 1) / kStretchSteps;
+    const int64_t num_squares = (rows.count + kSquareRows - 1) / kSquareRows;
+    const int64_t distance = num_squares > 1 ? panels.panel_bytes : kFetchAhead;
+    Ahead ahead(panels.at(panel, steps.first) + distance, steps.count * kPanelStep, steps.count * num_squares);
     for (int64_t stretch = 0; stretch < num_stretches; ++stretch) {
-        const int64_t step = stretch * all.num_steps / num_stretches;
-        const int64_t end = (stretch + 1) * all.num_steps / num_stretches;
+        const int64_t step = steps.first + stretch * steps.count / num_stretches;
+        const int64_t end = steps.first + (stretch + 1) * steps.count / num_stretches;
         for (int64_t row = 0; row < rows.count; row += kSquareRows) {
-            const Square square{static_cast<const uint8_t*>(all.rows) + (rows.first + row) * all.stride + step * kStepBytes,
-                                all.stride, static_cast<const uint8_t*>(all.panel) + step * kPanelStep, end - step};
+            const Square square{input.at(rows.first + row, step), input.tile_bytes(), panels.at(panel, step), end - step};
             multiply_square<Unit, kIsTall>(sums + row, square, step == 0, ahead);
-            if (end == all.num_steps)
-                write(sums + row, RowRange{rows.first + row, std::min(kSquareRows, rows.count - row)});
+            if (end == input.num_steps)
+                write(sums + row, panel, RowRange{rows.first + row, std::min(kSquareRows, rows.count - row)});
         }
     }
 }
 
-// Calls body(panel, rows, is_tall) for each panel with the whole squares of a block, then with the rest of its rows;
-// `is_tall` is a constant.
+// Some panels meet the rows of a block, part by part of the inputs: the parts of rows and panels and all their sums stay
+// in the second cache. Calls write(sums, panel, rows) for each square.
+template <class Unit, bool kIsTall, class Write>
+inline void multiply_squares(const TiledRows& input, const Panels& panels, RowRange rows, const Write& write) {
+    using Sums = typename Unit::Sum[kPanel];
+    const int64_t height = round_up(rows.count, kSquareRows);
+    const int64_t part_steps = rows.count > 2 * kSquareRows ? kPartSteps : input.num_steps;
+    const bool is_whole = part_steps >= input.num_steps;
+    const int64_t num_kept = is_whole ? 1 : panels.end - panels.first;  // panels whose sums are kept meanwhile
+    auto* sums = static_cast<Sums*>(thread_scratch(num_kept * height * sizeof(Sums)));
+    for (int64_t step = 0; step < input.num_steps; step += part_steps) {
+        const RowRange steps{step, std::min(part_steps, input.num_steps - step)};
+        for (int64_t panel = panels.first; panel < panels.end; ++panel) {
+            Sums* own = sums + (is_whole ? 0 : panel - panels.first) * height;
+            multiply_part<Unit, kIsTall>(own, input, panels, panel, steps, rows, write);
+        }
+    }
+}
+
+// Calls body(rows, is_tall) for the whole squares of a block, then for the rest of its rows; `is_tall` is a constant.
 template <class Body>
-inline void over_squares(int64_t first_panel, int64_t end_panel, RowRange block, int64_t depth, const Body& body) {
+inline void over_squares(RowRange block, int64_t depth, const Body& body) {
     const int64_t rest = block.count % kSquareRows, whole = block.count - rest;
     if (whole) {
         const Tiles tiles(square_shapes(kSquareRows, depth));
-        for (int64_t panel = first_panel; panel < end_panel; ++panel)
-            body(panel, RowRange{block.first, whole}, std::true_type{});
+        body(RowRange{block.first, whole}, std::true_type{});
     }
     if (rest) {
         const Tiles tiles(square_shapes(rest, depth));
-        for (int64_t panel = first_panel; panel < end_panel; ++panel) {
-            if (rest > kTileHeight) body(panel, RowRange{block.first + whole, rest}, std::true_type{});
-            else body(panel, RowRange{block.first + whole, rest}, std::false_type{});
-        }
+        if (rest > kTileHeight) body(RowRange{block.first + whole, rest}, std::true_type{});
+        else body(RowRange{block.first + whole, rest}, std::false_type{});
     }
 }
 
-// Calls body(first_panel, end_panel, rows) for each chunk, shared among the threads.
+// Calls body(panels, rows) for each chunk, shared among the threads. Many rows meet more panels in a chunk, so that both
+// are read less often.
 template <class Body>
-inline void over_square_chunks(const Weight& weight, int64_t panel_bytes, int64_t row_bytes, int64_t num_rows,
-                               const Body& body) {
+inline void over_square_chunks(const Weight& weight, int64_t panel_bytes, int64_t num_rows, const Body& body) {
     const int64_t panels = num_panels(weight);
+    const int64_t num_blocks = (num_rows + kMostBlockRows - 1) / kMostBlockRows;
+    const int64_t block = round_up((num_rows + num_blocks - 1) / num_blocks, kSquareRows);
     const int64_t bytes = std::clamp(panels * panel_bytes / 8, kMinChunkBytes, kMaxChunkBytes);
-    const int64_t group = std::max<int64_t>(1, bytes / panel_bytes);
-    const int64_t most = std::clamp(kSquareBlockBytes / row_bytes, kSquareRows, kMostBlockRows);
-    const int64_t even = (num_rows + most - 1) / most, block = round_up((num_rows + even - 1) / even, kSquareRows);
-    const int64_t num_groups = (panels + group - 1) / group, num_blocks = (num_rows + block - 1) / block;
+    const int64_t fewest = num_rows > 2 * kSquareRows ? std::clamp<int64_t>(panels * num_blocks / 8, 1, 8) : 1;
+    const int64_t group = std::max(fewest, bytes / panel_bytes);
+    const int64_t num_groups = (panels + group - 1) / group;
     // Neighbouring chunks share their weights.
     parallel(num_groups * num_blocks, [&](int64_t chunk) {
         const int64_t first_panel = chunk / num_blocks * group, first_row = chunk % num_blocks * block;
-        body(first_panel, std::min(panels, first_panel + group),
+        body(Panels{weight.panels, panel_bytes, first_panel, std::min(panels, first_panel + group)},
              RowRange{first_row, std::min(block, num_rows - first_row)});
     });
 }

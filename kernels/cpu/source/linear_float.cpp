@@ -122,32 +122,6 @@ void multiply(const Product<Format>& product, int64_t num_rows) {
     });
 }
 
-#if defined(__AMX_BF16__)
-// Any number of rows goes through tiles: they add in an order of their own, pairs of a step before the sum so far.
-inline void multiply(const Product<Bf16>& product, int64_t num_rows) {
-    const Linear& linear = product.linear;
-    const int64_t panel_bytes = padded_in(linear.weight) * kPanel * sizeof(uint16_t);
-    const int64_t row_bytes = product.input_stride * sizeof(uint16_t), num_steps = product.in_features * 2 / kStepBytes;
-    over_square_chunks(linear.weight, panel_bytes, row_bytes, num_rows, [&](int64_t first, int64_t end,
-                                                                            RowRange block) {
-        over_squares(first, end, block, kStepBytes, [&](int64_t panel, RowRange rows, auto is_tall) {
-            const uint8_t* weights = linear.weight.panels + panel * panel_bytes;
-            const auto write = [&](const float(*sums)[kPanel], RowRange square) {
-                over_outputs(panel * kPanel, linear.weight.out_features, [&](auto v, auto lanes) PENSTOCK_INLINE {
-                    const int64_t output = panel * kPanel + v * kLanes;
-                    const Vec bias = linear.bias ? load(linear.bias + output, lanes) : zero();
-                    for (int64_t i = 0; i < square.count; ++i)
-                        store(linear.output + (square.first + i) * linear.output_stride + output,
-                              load(sums[i] + v * kLanes) + bias, lanes);
-                });
-            };
-            multiply_squares<Bf16ByBf16, is_tall>({product.input, row_bytes, weights, num_steps}, rows, write,
-                                                   PanelFetch(weights, panel_bytes, num_steps, rows.count));
-        });
-    });
-}
-#endif
-
 inline void fill_row(float* to, const float* from, int64_t count) { std::memcpy(to, from, count * sizeof(float)); }
 inline void fill_row(uint16_t* to, const float* from, int64_t count) {
     over_lanes(count, [&](int64_t i, auto lanes) { store_bf16(to + i, load(from + i, lanes), lanes); });
@@ -157,12 +131,12 @@ inline void fill_row(uint16_t* to, const float* from, int64_t count) {
 template <class Format>
 Product<Format> prepare(const Linear& linear, int64_t num_rows) {
     using Input = typename Format::Input;
-    const int64_t count = linear.weight.in_features, in_features = round_up(count, Format::kFill);
+    const int64_t count = linear.weight.in_features, in_features = round_up(count, Format::kDepth);
     if constexpr (std::is_same_v<Input, float>) {
         if (in_features == count) return {linear, linear.input, count, count};
     }
     const int64_t stride = round_up(in_features, kRowAlign);
-    Input* input = static_cast<Input*>(thread_scratch(num_rows * stride * sizeof(Input)));
+    Input* input = static_cast<Input*>(region_scratch(num_rows * stride * sizeof(Input)));
     over_rows(num_rows, count, [&](int64_t row) {
         fill_row(input + row * stride, linear.input + row * count, count);
         for (int64_t i = count; i < in_features; ++i) input[row * stride + i] = 0;
@@ -170,10 +144,59 @@ Product<Format> prepare(const Linear& linear, int64_t num_rows) {
     return {linear, input, stride, in_features};
 }
 
+#if defined(__AMX_BF16__)
+// The rows rounded, and filled up with zeros, as tiles read them.
+TiledRows tile_floats(const Linear& linear, int64_t num_rows) {
+    constexpr int64_t kStep = kStepBytes / sizeof(uint16_t);
+    const int64_t width = linear.weight.in_features;
+    const TiledRows tiled = TiledRows::in_scratch(num_rows, round_up(width, kStep) * sizeof(uint16_t));
+    over_rows(num_rows, width, [&](int64_t row) {
+        const float* from = linear.input + row * width;
+        for (int64_t step = 0; step < tiled.num_steps; ++step) {
+            auto* to = reinterpret_cast<uint16_t*>(tiled.at(row, step));
+            const int64_t count = std::min(kStep, width - step * kStep);
+            if (count < kStep) std::fill(to, to + kStep, uint16_t{0});
+            over_lanes(count, [&](int64_t i, auto lanes) {
+                store_bf16(to + i, load(from + step * kStep + i, lanes), lanes);
+            });
+        }
+    });
+    return tiled;
+}
+
+void write_square(const Linear& linear, const float (*sums)[kPanel], int64_t panel, RowRange rows) {
+    over_outputs(panel * kPanel, linear.weight.out_features, [&](auto v, auto lanes) PENSTOCK_INLINE {
+        const int64_t output = panel * kPanel + v * kLanes;
+        const Vec bias = linear.bias ? load(linear.bias + output, lanes) : zero();
+        for (int64_t i = 0; i < rows.count; ++i)
+            store(linear.output + (rows.first + i) * linear.output_stride + output, load(sums[i] + v * kLanes) + bias,
+                  lanes);
+    });
+}
+
+// Any number of rows goes through tiles: they add in an order of their own, pairs of a step before the sum so far.
+void multiply_in_squares(const Linear& linear, int64_t num_rows) {
+    const TiledRows input = tile_floats(linear, num_rows);
+    const int64_t panel_bytes = padded_in(linear.weight) * kPanel * sizeof(uint16_t);
+    over_square_chunks(linear.weight, panel_bytes, num_rows, [&](const Panels& panels, RowRange block) {
+        over_squares(block, kStepBytes, [&](RowRange rows, auto is_tall) {
+            multiply_squares<Bf16ByBf16, is_tall>(
+                input, panels, rows, [&](const float(*sums)[kPanel], int64_t panel, RowRange square) {
+                    write_square(linear, sums, panel, square);
+                });
+        });
+    });
+}
+#endif
+
 template <class Format>
 void multiply_float(const void* arguments) {
     const Linear& linear = *static_cast<const Linear*>(arguments);
-    if (*linear.num_rows > 0) multiply(prepare<Format>(linear, *linear.num_rows), *linear.num_rows);
+    if (*linear.num_rows == 0) return;
+#if defined(__AMX_BF16__)
+    if constexpr (std::is_same_v<Format, Bf16>) return multiply_in_squares(linear, *linear.num_rows);
+#endif
+    multiply(prepare<Format>(linear, *linear.num_rows), *linear.num_rows);
 }
 
 }  // namespace

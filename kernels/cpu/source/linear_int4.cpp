@@ -155,8 +155,8 @@ void unpack_panel(int8_t* to, const uint8_t* panel, const Int4Shape& shape, bool
 
 // The square's part of one group is exact; groups are added in ascending order, as everywhere.
 template <bool kIsTall>
-void multiply_square_of_groups(const Linear& linear, const Int4Shape& shape, const int8_t* weights, int64_t panel,
-                               RowRange rows, PanelFetch& ahead) {
+void multiply_square_of_groups(const Linear& linear, const Int4Shape& shape, const TiledRows& input,
+                               const int8_t* weights, int64_t panel, RowRange rows, Ahead& ahead) {
     alignas(64) int32_t sums[kSquareRows][kPanel];
     alignas(64) float totals[kSquareRows][kPanel];
     std::fill(&totals[0][0], &totals[0][0] + rows.count * kPanel, 0.0f);
@@ -165,9 +165,9 @@ void multiply_square_of_groups(const Linear& linear, const Int4Shape& shape, con
     for (int64_t first = 0; first < shape.width; first += shape.group_size, group += shape.group_bytes) {
         const int64_t count = std::min(shape.group_size, shape.width - first);
         const int64_t num_steps = (count + kStepBytes - 1) / kStepBytes;
-        multiply_square<SignedBySigned, kIsTall>(
-            sums, {inputs.values + rows.first * inputs.width + first, inputs.width, weights + first * kPanel, num_steps},
-            true, ahead);
+        const Square square{input.at(rows.first, first / kStepBytes) + first % kStepBytes, input.tile_bytes(),
+                            reinterpret_cast<const uint8_t*>(weights) + first * kPanel, num_steps};
+        multiply_square<SignedBySigned, kIsTall>(sums, square, true, ahead);
         unrolled<kVectors>([&](auto v) PENSTOCK_INLINE {
             const Vec scale = load_fp16(reinterpret_cast<const uint16_t*>(group) + v * kLanes);
             for (int64_t i = 0; i < rows.count; ++i) {
@@ -189,18 +189,21 @@ void multiply_square_of_groups(const Linear& linear, const Int4Shape& shape, con
 
 void multiply_in_squares(const Linear& linear) {
     const Int4Shape shape(linear.weight);
-    const int64_t width = shape.width, depth = std::min(shape.group_size, kStepBytes);
-    over_square_chunks(linear.weight, shape.panel_bytes, width, *linear.num_rows, [&](int64_t first, int64_t end,
-                                                                                     RowRange block) {
-        auto* weights = static_cast<int8_t*>(thread_scratch(width * kPanel));
-        over_squares(first, end, block, depth, [&](int64_t panel, RowRange rows, auto is_tall) {
-            const uint8_t* packed = linear.weight.panels + panel * shape.panel_bytes;
-            unpack_panel(weights, packed, shape, linear.weight.has_zeros);
-            PanelFetch ahead(packed, shape.panel_bytes, width / depth, rows.count);
-            for (int64_t row = 0; row < rows.count; row += kSquareRows)
-                multiply_square_of_groups<is_tall>(
-                    linear, shape, weights, panel,
-                    RowRange{rows.first + row, std::min(kSquareRows, rows.count - row)}, ahead);
+    const int64_t depth = std::min(shape.group_size, kStepBytes);
+    const TiledRows input = tile_rows(linear.quantized_input, *linear.num_rows);
+    over_square_chunks(linear.weight, shape.panel_bytes, *linear.num_rows, [&](const Panels& panels, RowRange block) {
+        auto* weights = static_cast<int8_t*>(thread_scratch(shape.width * kPanel));
+        over_squares(block, depth, [&](RowRange rows, auto is_tall) {
+            const int64_t num_squares = (rows.count + kSquareRows - 1) / kSquareRows;
+            for (int64_t panel = panels.first; panel < panels.end; ++panel) {
+                const uint8_t* packed = panels.at(panel, 0);
+                unpack_panel(weights, packed, shape, linear.weight.has_zeros);
+                Ahead ahead(packed + shape.panel_bytes, shape.panel_bytes, shape.width / depth * num_squares);
+                for (int64_t row = 0; row < rows.count; row += kSquareRows) {
+                    const RowRange square{rows.first + row, std::min(kSquareRows, rows.count - row)};
+                    multiply_square_of_groups<is_tall>(linear, shape, input, weights, panel, square, ahead);
+                }
+            }
         });
     });
 }

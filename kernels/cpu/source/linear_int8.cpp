@@ -59,15 +59,14 @@ void write_square(const Linear& linear, const int32_t (*sums)[kPanel], int64_t p
 }
 
 void multiply_in_squares(const Linear& linear) {
-    const int64_t width = linear.quantized_input.width, panel_bytes = width * kPanel, num_steps = width / kStepBytes;
-    over_square_chunks(linear.weight, panel_bytes, width, *linear.num_rows, [&](int64_t first, int64_t end,
-                                                                                RowRange block) {
-        over_squares(first, end, block, kStepBytes, [&](int64_t panel, RowRange rows, auto is_tall) {
-            const uint8_t* weights = linear.weight.panels + panel * panel_bytes;
+    const TiledRows input = tile_rows(linear.quantized_input, *linear.num_rows);
+    const int64_t panel_bytes = linear.quantized_input.width * kPanel;
+    over_square_chunks(linear.weight, panel_bytes, *linear.num_rows, [&](const Panels& panels, RowRange block) {
+        over_squares(block, kStepBytes, [&](RowRange rows, auto is_tall) {
             multiply_squares<SignedByUnsigned, is_tall>(
-                {linear.quantized_input.values, width, weights, num_steps}, rows,
-                [&](const int32_t(*sums)[kPanel], RowRange square) { write_square(linear, sums, panel, square); },
-                PanelFetch(weights, panel_bytes, num_steps, rows.count));
+                input, panels, rows, [&](const int32_t(*sums)[kPanel], int64_t panel, RowRange square) {
+                    write_square(linear, sums, panel, square);
+                });
         });
     });
 }

@@ -205,8 +205,7 @@ void run_chunks(int64_t count, void (*task)(void*, int64_t), void* context) {
     pool.is_taken.store(false, std::memory_order_release);
 }
 
-void* thread_scratch(size_t bytes) {
-    static thread_local Scratch scratch;
+static void* grown(Scratch& scratch, size_t bytes) {
     if (scratch.size < bytes) {
         std::free(scratch.memory);
         scratch.size = (bytes + 4095) / 4096 * 4096;
@@ -217,6 +216,16 @@ void* thread_scratch(size_t bytes) {
         }
     }
     return scratch.memory;
+}
+
+void* thread_scratch(size_t bytes) {
+    static thread_local Scratch scratch;
+    return grown(scratch, bytes);
+}
+
+void* region_scratch(size_t bytes) {
+    static thread_local Scratch scratch;
+    return grown(scratch, bytes);
 }
 
 int num_threads() { return pool.threads.load(std::memory_order_relaxed); }

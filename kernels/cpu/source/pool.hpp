@@ -14,6 +14,8 @@ void run_chunks(int64_t count, void (*task)(void* context, int64_t chunk), void*
 
 // 64-byte-aligned memory of the calling thread's own, at least this large; its content does not outlive the chunk.
 void* thread_scratch(size_t bytes);
+// The same for what a caller prepares for all chunks of a region: chunks leave it alone.
+void* region_scratch(size_t bytes);
 
 int num_threads();
 
