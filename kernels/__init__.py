@@ -1,11 +1,11 @@
 """Operations on tensors: each is a formula (`reference/`), with versions of it in rooms of their own.
 
+Open `operations.py` first: what layers call. `operands.py`, `rows.py` and `paged.py` are what operations are given;
 `torch/` has versions in torch's operations, `cpu/` native ones for CPUs, `triton/` those for GPUs.
 """
 
-from .forms import DTYPES, WeightForm
-from .heads import HeadForm
-from .lora import LoraForm, LoraMapping, LoraWeights
+from .lora import LoraConfig, LoraMapping, LoraWeights
+from .operands import DTYPES, HeadLayout, WeightFormat
 from .operations import LayerKV, Operations
 from .packed_weight import PackedWeight, multiplies_bfloat16, pack
 from .rows import Rows, Scratch
@@ -13,9 +13,9 @@ from .torch.operations import TorchOperations
 
 __all__ = [
     "DTYPES",
-    "HeadForm",
+    "HeadLayout",
     "LayerKV",
-    "LoraForm",
+    "LoraConfig",
     "LoraMapping",
     "LoraWeights",
     "Operations",
@@ -23,7 +23,7 @@ __all__ = [
     "Rows",
     "Scratch",
     "TorchOperations",
-    "WeightForm",
+    "WeightFormat",
     "multiplies_bfloat16",
     "pack",
 ]

@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .forms import DTYPES, Kind, WeightForm
+from .operands import DTYPES, Kind, WeightFormat
 from .quantized_part import MIDDLE, QuantizedPart
 from .reference.quantized import quantize_int4, quantize_int8
 
@@ -55,18 +55,18 @@ class GpuWeight:
         return sum(tensor.nbytes for tensor in tensors if tensor is not None)
 
 
-def pack(parts: Sequence[WeightPart], form: WeightForm, device: torch.device) -> GpuWeight:
-    """The rows of all parts, one below the other, on a device; `form` is for those in floats."""
+def pack(parts: Sequence[WeightPart], format: WeightFormat, device: torch.device) -> GpuWeight:
+    """The rows of all parts, one below the other, on a device; `format` is for those in floats."""
     integers = [part for part in parts if isinstance(part, QuantizedPart)]
     if not integers:
-        return _packed_floats(parts, form, device)
+        return _packed_floats(parts, format, device)
     if len(integers) == len(parts) and all(map(_is_int8_by_row, integers)):
         return _packed_int8(integers, device)
     if len(integers) == len(parts):
         nibbles = [each for part in integers if (each := part if part.bits == 4 else part.as_nibbles())]
         if len(nibbles) == len(parts) and _are_int4_in_groups(nibbles):
             return _packed_int4(nibbles, device)
-    return _packed_floats(parts, WeightForm("int8"), device)
+    return _packed_floats(parts, WeightFormat("int8"), device)
 
 
 def unpacked(weight: GpuWeight) -> QuantizedPart:
@@ -86,18 +86,18 @@ def half_block(group_size: int) -> int:
     return min(group_size & -group_size, LARGEST_HALF)
 
 
-def _packed_floats(parts: Sequence[WeightPart], form: WeightForm, device: torch.device) -> GpuWeight:
-    if form.kind == "int8":
+def _packed_floats(parts: Sequence[WeightPart], format: WeightFormat, device: torch.device) -> GpuWeight:
+    if format.kind == "int8":
         return _packed_int8(_quantized(parts, quantize_int8, device), device)
-    if form.kind == "int4":
+    if format.kind == "int4":
 
         def quantize(rows: Tensor) -> QuantizedPart:
             # Whole rows are one group, as long as the values with what pads them.
-            return quantize_int4(rows, min(form.group_size, _padded(rows.shape[1], LARGEST_HALF)))
+            return quantize_int4(rows, min(format.group_size, _padded(rows.shape[1], LARGEST_HALF)))
 
         return _packed_int4(_quantized(parts, quantize, device), device)
-    values = torch.cat([part.to(device, DTYPES[form.kind]) for part in parts])
-    return GpuWeight(form.kind, values.shape[0], values.shape[1], 0, values)
+    values = torch.cat([part.to(device, DTYPES[format.kind]) for part in parts])
+    return GpuWeight(format.kind, values.shape[0], values.shape[1], 0, values)
 
 
 def _quantized(

@@ -16,7 +16,7 @@ BLOCK_TOKENS = 32  # few enough that their inputs stay in the second cache besid
 
 
 @dataclass(frozen=True)
-class LoraForm:
+class LoraConfig:
     """How many adapters there may be, of which rank, and the number format of their weights."""
 
     dtype: torch.dtype

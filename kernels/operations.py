@@ -11,12 +11,10 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from .forms import WeightForm
-from .heads import HeadForm
-from .lora import LoraForm, LoraWeights
-from .peer_memory import PeerMemory
+from .lora import LoraConfig, LoraWeights
+from .operands import HeadLayout, PeerMemory, WeightFormat
 from .quantized_part import QuantizedPart
-from .reference.stream import add, gather_rows
+from .reference.pointwise import add, gather_rows
 
 
 class LayerKV(NamedTuple):
@@ -52,16 +50,16 @@ class Ranks(Protocol):
 class Operations(Protocol):
     """Rows are [tokens, width]; `stream` is changed in place, all else is new."""
 
-    def pack(self, parts: list[Tensor | QuantizedPart], form: WeightForm) -> Any:
+    def pack(self, parts: list[Tensor | QuantizedPart], format: WeightFormat) -> Any:
         """A weight from blocks of its outputs, [out, in] each; they may be views of a file."""
 
-    def table(self, part: Tensor | QuantizedPart, form: WeightForm) -> Any:
+    def table(self, part: Tensor | QuantizedPart, format: WeightFormat) -> Any:
         """An embedding's table, of which rows are read."""
 
-    def tied_weight(self, table: Any, form: WeightForm) -> Any:
+    def tied_weight(self, table: Any, format: WeightFormat) -> Any:
         """The weight of a head that is tied to this table."""
 
-    def lora(self, in_features: int, outputs: list[int], form: LoraForm) -> LoraWeights:
+    def lora(self, in_features: int, outputs: list[int], config: LoraConfig) -> LoraWeights:
         """Room for the adapters of one product, whose outputs are parts side by side."""
 
     def embedding(self, token_ids: Any, table: Any, first: int) -> Any: ...
@@ -74,10 +72,10 @@ class Operations(Protocol):
     def add_rms_norm(self, stream: Any, update: Any | None, weight: Tensor, epsilon: float) -> Any:
         """Adds the update, if any, to the stream; gives the stream's norm."""
 
-    def store_heads(self, heads: Any, form: HeadForm, rotation: Any, kv: Any, rows: Any) -> Any:
+    def store_heads(self, heads: Any, layout: HeadLayout, rotation: Any, kv: Any, rows: Any) -> Any:
         """Norms and rotates query and key heads, stores keys and values in their slots, gives the query."""
 
-    def attention(self, query: Any, form: HeadForm, kv: Any, rows: Any, window: int | None) -> Any: ...
+    def attention(self, query: Any, layout: HeadLayout, kv: Any, rows: Any, window: int | None) -> Any: ...
 
     def silu_mul(self, gate_up: Any) -> Any: ...
 

@@ -22,9 +22,9 @@ import torch
 from machine_limits import limits, read_bandwidth
 from torch import Tensor
 
+from penstock.kernels.cpu.layer import Linear, Quantize, QuantizedRows, linear_arguments
 from penstock.kernels.cpu.library import Library, load
-from penstock.kernels.cpu.linear import Linear, Quantize, QuantizedRows, linear_arguments
-from penstock.kernels.cpu.weights import DEFAULT_GROUP_SIZE, Kind, NativeWeight, empty, pack
+from penstock.kernels.cpu.weights.packed import DEFAULT_GROUP_SIZE, Kind, NativeWeight, empty, pack
 
 MODEL_LAYERS = 28
 LAYER = ((4096, 1024), (1024, 2048), (6144, 1024), (1024, 3072))  # qkv, o, gate and up, down: (out, in)

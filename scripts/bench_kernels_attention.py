@@ -19,10 +19,10 @@ import torch
 from machine_limits import limits, read_bandwidth
 from torch import Tensor
 
-from penstock.kernels.cpu.arguments import Step
 from penstock.kernels.cpu.attention import Attention, PlanMemory, StoreHeads, num_part_floats
+from penstock.kernels.cpu.kv_memory import KV_FORMATS
 from penstock.kernels.cpu.library import Library, load
-from penstock.kernels.kv_layout import KV_FORMATS
+from penstock.kernels.cpu.program import Step
 from penstock.worker.kv.host_memory import BackgroundTouch
 from penstock.worker.kv.kv_cache import KVShape, NativeKVCache
 

@@ -20,9 +20,9 @@ from bench_harness import Company, machine
 from machine_limits import limits, read_bandwidth
 from torch import Tensor
 
+from penstock.kernels.cpu.layer import linear_arguments
 from penstock.kernels.cpu.library import Library, load
-from penstock.kernels.cpu.linear import linear_arguments
-from penstock.kernels.cpu.weights import Kind, pack
+from penstock.kernels.cpu.weights.packed import Kind, pack
 
 PROJECTIONS = {"qkv": (4096, 1024), "o": (1024, 2048), "gate_up": (6144, 1024), "down": (1024, 3072)}
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ..kernels.cpu.library import Library
 from ..kernels.cpu.shared import Board
-from ..kernels.peer_memory import PeerMemory
+from ..kernels.operands import PeerMemory
 from .backends.triton.peer_memory import peer_memory
 from .device import kind_of
 

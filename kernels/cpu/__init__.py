@@ -1,4 +1,5 @@
-"""Kernels for processors: C++ behind a C interface, compiled once for each instruction set, called through ctypes.
+"""Native kernels for processors: C++ in `source/`, behind structs of arguments.
 
-Without a compiler or a fitting processor torch's operations serve instead.
+Open `operations.py` first: what layers call becomes calls that `program.py` replays. `build.py`, `variants.py` and
+`library.py` compile and load the kernels; weights are packed in `weights/`.
 """

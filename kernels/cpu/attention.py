@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from .kv_memory import KVMemory
-from .linear import Quantized
+from .layer import Quantized
 
 ROTATIONS = {None: 0, "halves": 1, "pairs": 2}
 # Room for so many (token, split of 256 keys) pairs: rows that share a prefix or are alone need it. Without it they are

@@ -10,9 +10,9 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from ..reference.order import BLOCK
-from .arguments import Step
+from ..reference.sampling.order import BLOCK
 from .library import Library
+from .program import Step
 from .sampling import Logits
 
 _INT = 4  # bytes of an entry in a plan's column

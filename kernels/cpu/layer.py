@@ -1,17 +1,98 @@
-"""The arguments of a layer's smaller operations on the CPU, as the kernels read them.
+"""The arguments of a layer's products and smaller operations on the CPU, as the kernels read them.
 
-Field for field the structures of source/norm.cpp, activation.cpp, rows.cpp and embedding.cpp. Rows are float32. What is
-quantized for an integer product is written where `Quantized` says, by whoever writes the row.
+Field for field the structures of source/linear.hpp, quantize.hpp, norm.cpp, activation.cpp, rows.cpp and embedding.cpp.
+Rows are float32. What is quantized for an integer product is written where `Quantized` says, by whoever writes the row.
 """
 
 from ctypes import Structure, c_float, c_int64, c_void_p
+from dataclasses import dataclass
 from typing import Self
 
 import torch
 from torch import Tensor
 
-from .linear import Quantized
-from .weights import NativeWeight, Weight
+from .library import struct_of
+from .weights.packed import NativeWeight, Weight, padded
+
+SUM_WIDTH = 32  # kSumWidth
+
+
+class Quantized(Structure):
+    """Rows as 8-bit integers; all pointers null where nobody wants them."""
+
+    _fields_ = [
+        ("values", c_void_p),  # int8 [rows, width]
+        ("scales", c_void_p),  # float32 [rows]
+        ("totals", c_void_p),  # int32 [rows]
+        ("sums", c_void_p),  # int32 [rows, width / SUM_WIDTH]
+        ("width", c_int64),
+        ("order", c_void_p),  # int32 [num_ordered], or null: value i is input order[i]
+        ("num_ordered", c_int64),
+    ]
+
+
+class Quantize(Structure):
+    """Arguments of penstock_quantize."""
+
+    _fields_ = [
+        ("num_rows", c_void_p),
+        ("input", c_void_p),  # float32 [rows, width]
+        ("width", c_int64),
+        ("quantized", Quantized),
+    ]
+
+
+class Linear(Structure):
+    """Arguments of penstock_linear_<kind>."""
+
+    _fields_ = [
+        ("num_rows", c_void_p),  # int32
+        ("input", c_void_p),  # float32 [rows, in_features]: read by float weights only
+        ("quantized_input", Quantized),  # read by integer weights only
+        ("weight", Weight),
+        ("bias", c_void_p),  # float32 [out_features], or null
+        ("output", c_void_p),  # float32 [rows, output_stride]
+        ("output_stride", c_int64),
+    ]
+
+
+@dataclass
+class QuantizedRows:
+    """Memory for quantized rows, and the structure that points to it."""
+
+    values: Tensor
+    scales: Tensor
+    totals: Tensor
+    sums: Tensor
+
+    @classmethod
+    def empty(cls, rows: int, features: int) -> "QuantizedRows":
+        width = padded(features)
+        return cls(
+            values=torch.zeros(rows, width, dtype=torch.int8),
+            scales=torch.zeros(rows, dtype=torch.float32),
+            totals=torch.zeros(rows, dtype=torch.int32),
+            sums=torch.zeros(rows, width // SUM_WIDTH, dtype=torch.int32),
+        )
+
+    def structure(self, order: Tensor | None = None) -> Quantized:
+        """`order` (int32) is the order in which an act-order checkpoint's weight wants its inputs."""
+        columns, width = (self.values, self.scales, self.totals, self.sums), self.values.shape[1]
+        return struct_of(Quantized, *columns, width, order, 0 if order is None else len(order))
+
+
+def linear_arguments(
+    num_rows: int,
+    input: Tensor | None,
+    quantized_input: Quantized | None,
+    weight: NativeWeight,
+    bias: Tensor | None,
+    output: Tensor,
+) -> Linear:
+    """`num_rows` is the address of an int32; all tensors must outlive the result."""
+    given = quantized_input or Quantized()
+    return struct_of(Linear, num_rows, input, given, weight.structure(), bias, output, output.stride(0))
+
 
 # As embedding.cpp numbers its readers.
 _PLAIN_TABLES = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}

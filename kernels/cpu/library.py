@@ -10,18 +10,30 @@ import os
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any, TypeVar
 
-from .build import BuildError, Place, build, compiler, is_current, library_path
+from .build import BuildError, Place, build, is_current, library_path
 from .variants import VARIANTS, executable_variants, is_known_machine
 
 _LOG = logging.getLogger(__name__)
 
 # Takes the address of the function's arguments.
 Function = Callable[[int], None]
+Struct = TypeVar("Struct", bound=ctypes.Structure)
 
 
 class LibraryError(Exception):
     """Why there are no native kernels here, and what to do about it."""
+
+
+def struct_of(kind: type[Struct], *values: Any, **fields: Any) -> Struct:
+    """A struct of these values. A tensor's is its address, so it has to outlive the struct; None is null."""
+    given = {name: _address(value) for name, value in fields.items()}
+    return kind(*map(_address, values), **given)
+
+
+def _address(value: Any) -> Any:
+    return value.data_ptr() if hasattr(value, "data_ptr") else value
 
 
 class Library:
@@ -73,14 +85,6 @@ class Library:
 def is_compiled(variant: str) -> bool:
     """Whether a library is there that fits the sources, so that loading it compiles nothing."""
     return is_current(variant, Place.chosen())
-
-
-def available_variants() -> tuple[str, ...]:
-    """The variants that this processor can execute and that are compiled or can be, best first; or the forced one."""
-    can_compile = compiler() is not None
-    forced = os.environ.get("PENSTOCK_CPU_VARIANT")
-    wanted = (name for name in executable_variants() if forced in (None, "", name))
-    return tuple(name for name in wanted if can_compile or is_compiled(name))
 
 
 @cache

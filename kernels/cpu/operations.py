@@ -5,25 +5,24 @@ The interface is `kernels/operations.py`; here `Buffer`s take the place of tenso
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from ctypes import addressof
+from ctypes import Structure, addressof
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..lora import LoraForm
-from ..operations import HeadForm, Ranks, WeightForm
+from ..lora import LoraConfig
+from ..operations import HeadLayout, Ranks, WeightFormat
 from ..quantized_part import QuantizedPart
 from . import attention as attending
 from . import layer
-from .arguments import Step
 from .kv_memory import KVMemory
-from .library import Library
-from .linear import Linear, Quantize, Quantized
-from .lora import Lora, NativeLora
-from .program import Buffer, Program
-from .quantized import OrderedWeight, pack_parts
+from .library import Library, struct_of
+from .program import Buffer, Program, Step
 from .shared import AllReduce, SharedMemory
-from .weights import NativeWeight
+from .weights.lora import Lora, NativeLora
+from .weights.packed import NativeWeight
+from .weights.quantized import OrderedWeight, pack_parts
 
 _INTEGERS = ("int8", "int4")
 _SUM_AREAS = 3
@@ -51,147 +50,130 @@ class NativeOperations:
 
     # --- weights, while a model loads ---------------------------------------------------------------------------------
 
-    def pack(self, parts: list[Tensor | QuantizedPart], form: WeightForm) -> NativeWeight:
-        return pack_parts(parts, form.kind, form.group_size)
+    def pack(self, parts: list[Tensor | QuantizedPart], format: WeightFormat) -> NativeWeight:
+        return pack_parts(parts, format.kind, format.group_size)
 
-    def table(self, part: Tensor | QuantizedPart, form: WeightForm) -> NativeWeight:
-        return self.pack([part], form)
+    def table(self, part: Tensor | QuantizedPart, format: WeightFormat) -> NativeWeight:
+        return self.pack([part], format)
 
-    def tied_weight(self, table: NativeWeight, form: WeightForm) -> NativeWeight:
+    def tied_weight(self, table: NativeWeight, format: WeightFormat) -> NativeWeight:
         return table
 
-    def lora(self, in_features: int, outputs: list[int], form: LoraForm) -> NativeLora:
-        return NativeLora(in_features, outputs, form)
+    def lora(self, in_features: int, outputs: list[int], config: LoraConfig) -> NativeLora:
+        return NativeLora(in_features, outputs, config)
 
     # --- what layers call, while a step is recorded -------------------------------------------------------------------
 
     def embedding(self, token_ids: int, table: NativeWeight, first: int) -> Buffer:
         """`token_ids` is the step's field, as all that a step's batch gives."""
         found = self.program.buffer(table.in_features)
-        arguments = layer.Embedding.of(self.program.num_rows, token_ids, first, table, found.address)
+        arguments = layer.Embedding.of(self.program.num_rows, token_ids, first, table, found.data_ptr())
         self.program.call("penstock_embedding", arguments, found, keep=table)
         return found
 
     def linear(self, x: Buffer, weight: NativeWeight, bias: Tensor | None) -> Buffer:
         product = self.program.buffer(weight.out_features)
-        arguments = Linear(
-            num_rows=self.program.num_rows,
-            weight=weight.structure(),
-            bias=None if bias is None else bias.data_ptr(),
-            output=product.address,
-            output_stride=product.width,
-        )
         if weight.kind in _INTEGERS:
-            arguments.quantized_input = self._in_order(x, weight) or x.quantized()
+            given: dict[str, Any] = {"quantized_input": self._in_order(x, weight) or x.quantized()}
         else:
-            arguments.input = x.address
-        self.program.call(f"penstock_linear_{weight.kind}", arguments, product, keep=(weight, bias))
+            given = {"input": x}
+        given |= {"weight": weight.structure(), "bias": bias, "output": product, "output_stride": product.width}
+        self._record(f"linear_{weight.kind}", layer.Linear, product, (weight, bias), **given)
         return product
 
     def add_lora(self, product: Buffer, x: Buffer, lora: NativeLora, adapted: None) -> Buffer:
         """The step says which of its tokens have an adapter."""
         shrunk, parts = self.program.buffer(lora.shrunk_width()), lora.structures()
-        arguments = Lora(
+        arguments = struct_of(
+            Lora,
             step=addressof(self.step),
             product=addressof(product.writer),  # type: ignore[arg-type]
-            input=x.address,
+            input=x,
             in_features=x.width,
-            max_rank=lora.form.max_rank,
+            max_rank=lora.config.max_rank,
             num_parts=len(parts),
             parts=addressof(parts),
-            shrunk=shrunk.address,
+            shrunk=shrunk,
         )
-        kind = WeightForm.of(lora.form.dtype).kind
+        kind = WeightFormat.of(lora.config.dtype).kind
         self.program.call(f"penstock_lora_{kind}", arguments, keep=(lora, parts))
         return product
 
-    def _in_order(self, x: Buffer, weight: NativeWeight) -> Quantized | None:
+    def _in_order(self, x: Buffer, weight: NativeWeight) -> layer.Quantized | None:
         """The input as an act-order weight wants it, which no other weight can share."""
         if not isinstance(weight, OrderedWeight):
             return None
         quantized = x.another_quantized(weight.in_features)
         quantized.order, quantized.num_ordered = weight.order.data_ptr(), weight.in_features
-        arguments = Quantize(num_rows=self.program.num_rows, input=x.address, width=x.width, quantized=quantized)
-        self.program.call("penstock_quantize", arguments)
+        self._record("quantize", layer.Quantize, input=x, width=x.width, quantized=quantized)
         return quantized
 
     def add_rms_norm(self, stream: Buffer, update: Buffer | None, weight: Tensor, epsilon: float) -> Buffer:
         normed = self.program.buffer(stream.width)
-        arguments = layer.AddRmsNorm(
-            num_rows=self.program.num_rows,
-            stream=stream.address,
-            update=update.address if update else None,
-            weight=weight.data_ptr(),
-            epsilon=epsilon,
-            width=stream.width,
-            output=normed.address,
-        )
-        self.program.call("penstock_add_rms_norm", arguments, normed, keep=weight)
+        given = {"stream": stream, "update": update, "weight": weight, "epsilon": epsilon, "width": stream.width}
+        self._record("add_rms_norm", layer.AddRmsNorm, normed, weight, **given, output=normed)
         return normed
 
-    def store_heads(self, heads: Buffer, form: HeadForm, rotation: None, kv: KVMemory, rows: None) -> Buffer:
+    def store_heads(self, heads: Buffer, layout: HeadLayout, rotation: None, kv: KVMemory, rows: None) -> Buffer:
         """The query comes back where it was: at the beginning of each token's heads."""
-        query_norm, key_norm = form.norms or (None, None)
-        arguments = attending.StoreHeads(
+        query_norm, key_norm = layout.norms or (None, None)
+        arguments = struct_of(
+            attending.StoreHeads,
             step=addressof(self.step),
-            heads=heads.address,
-            num_query_heads=form.num_queries,
-            query_norm=None if query_norm is None else query_norm.data_ptr(),
-            key_norm=None if key_norm is None else key_norm.data_ptr(),
-            epsilon=form.epsilon,
-            rotation=attending.ROTATIONS["pairs" if form.rotates_pairs else "halves"],
+            heads=heads,
+            num_query_heads=layout.num_queries,
+            query_norm=query_norm,
+            key_norm=key_norm,
+            epsilon=layout.epsilon,
+            rotation=attending.ROTATIONS["pairs" if layout.rotates_pairs else "halves"],
             kv=kv,
         )
-        self.program.call("penstock_store_heads", arguments, keep=form.norms)
+        self.program.call("penstock_store_heads", arguments, keep=layout.norms)
         return heads
 
-    def attention(self, query: Buffer, form: HeadForm, kv: KVMemory, rows: None, window: int | None) -> Buffer:
-        attended = self.program.buffer(form.num_queries * form.head_dim)
+    def attention(self, query: Buffer, layout: HeadLayout, kv: KVMemory, rows: None, window: int | None) -> Buffer:
+        attended = self.program.buffer(layout.num_queries * layout.head_dim)
         if window not in self._plans:
-            self._plans[window] = self._recorded_plan(form, kv, window)
+            self._plans[window] = self._recorded_plan(layout, kv, window)
         if self._parts is None:
-            self._parts = torch.empty(attending.num_part_floats(form.num_queries, form.head_dim))
-        arguments = attending.Attention(
+            self._parts = torch.empty(attending.num_part_floats(layout.num_queries, layout.head_dim))
+        arguments = struct_of(
+            attending.Attention,
             plan=self._plans[window].address,
             kv=kv,
-            query=query.address,
+            query=query,
             query_stride=query.width,
-            scale=form.head_dim**-0.5,
-            parts=self._parts.data_ptr(),
-            output=attended.address,
+            scale=layout.head_dim**-0.5,
+            parts=self._parts,
+            output=attended,
         )
         self.program.call("penstock_attention", arguments, attended, keep=self._parts)
         return attended
 
-    def _recorded_plan(self, form: HeadForm, kv: KVMemory, window: int | None) -> attending.PlanMemory:
+    def _recorded_plan(self, layout: HeadLayout, kv: KVMemory, window: int | None) -> attending.PlanMemory:
         """Made before the first layer that asks for it, once a step."""
         capacity = self.program.capacity
         plan = attending.PlanMemory.allocate(
-            addressof(self.step), capacity, capacity, kv.block_size, form.num_keys, form.num_queries, window
+            addressof(self.step), capacity, capacity, kv.block_size, layout.num_keys, layout.num_queries, window
         )
         self.program.call("penstock_plan_attention", plan.arguments, keep=plan)
         return plan
 
     def silu_mul(self, gate_up: Buffer) -> Buffer:
         activated = self.program.buffer(gate_up.width // 2)
-        arguments = layer.SiluMultiply(
-            num_rows=self.program.num_rows, gate_up=gate_up.address, width=activated.width, output=activated.address
-        )
-        self.program.call("penstock_silu_multiply", arguments, activated)
+        given = {"gate_up": gate_up, "width": activated.width, "output": activated}
+        self._record("silu_multiply", layer.SiluMultiply, activated, **given)
         return activated
 
     def add(self, stream: Buffer, update: Buffer) -> Buffer:
-        arguments = layer.Add(
-            num_rows=self.program.num_rows, stream=stream.address, update=update.address, width=stream.width
-        )
-        self.program.call("penstock_add", arguments)
+        self._record("add", layer.Add, stream=stream, update=update, width=stream.width)
         return stream
 
     def gather_rows(self, x: Buffer, indices: int) -> Buffer:
         """`indices` is the step's field."""
         gathered = self.program.buffer(x.width)
-        arguments = layer.GatherRows(self.program.num_rows, indices, x.address, x.width, gathered.address)
-        self.program.call("penstock_gather_rows", arguments, gathered, keep=x)
+        given = {"indices": indices, "input": x, "width": x.width, "output": gathered}
+        self._record("gather_rows", layer.GatherRows, gathered, x, **given)
         return gathered
 
     def all_reduce(self, x: Buffer) -> Buffer:
@@ -204,8 +186,8 @@ class NativeOperations:
         self._num_sums += 1
         x.writer.output = self._shared.area(number).data_ptr()  # type: ignore[union-attr]
         total, parts = self.program.buffer(x.width), self._shared.parts(number)
-        arguments = AllReduce(self._shared.meeting, self.program.num_rows, x.width, addressof(parts), total.address)
-        self.program.call("penstock_all_reduce", arguments, keep=(self._shared, parts))
+        given = {"meeting": self._shared.meeting, "width": x.width, "parts": addressof(parts), "output": total}
+        self._record("all_reduce", AllReduce, None, (self._shared, parts), **given)
         return total
 
     def all_gather(self, x: Buffer, total: int) -> Buffer:
@@ -214,12 +196,19 @@ class NativeOperations:
             return x
         shared = self._shared_memory(1, 4 * total * self.program.capacity)
         whole = self.program.buffer_in(shared.area(0, rank=0), total)
-        x.writer.output = whole.address + 4 * self.ranks.span(total)[0]  # type: ignore[union-attr]
+        x.writer.output = whole.data_ptr() + 4 * self.ranks.span(total)[0]  # type: ignore[union-attr]
         x.writer.output_stride = total  # type: ignore[union-attr]
         # Before anyone writes, rank 0 must have read what was written last.
         self.program.call_first("penstock_meet", shared.meeting, keep=shared)
         self.program.call("penstock_meet", shared.meeting)
         return whole
+
+    def _record(
+        self, kernel: str, kind: type[Structure], writes: Buffer | None = None, keep: object = None, **fields: Any
+    ) -> None:
+        """Note down a call on the program's rows; `keep` is what the fields point to, buffers left out."""
+        arguments = struct_of(kind, num_rows=self.program.num_rows, **fields)
+        self.program.call(f"penstock_{kernel}", arguments, writes, keep)
 
     def _shared_memory(self, num_areas: int, area_bytes: int) -> SharedMemory:
         return SharedMemory(self.ranks.rank, self.ranks.size, self.ranks.exchange, num_areas, area_bytes)

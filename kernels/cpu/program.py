@@ -3,17 +3,47 @@
 A `Buffer` stands for rows of float32 that one kernel writes and later ones read. When the last reference to it is
 dropped while recording, no later call can name it, so its memory serves the next buffer. A consumer that wants rows
 as 8-bit integers asks the buffer for them, and the kernel that wrote it is told to write those as well.
+
+`Step` is the struct of source/step.hpp.
 """
 
 import ctypes
 import weakref
+from ctypes import c_int32, c_int64, c_void_p
 
 import torch
 from torch import Tensor
 
+from .layer import SUM_WIDTH, Quantized
 from .library import Library
-from .linear import SUM_WIDTH, Quantized
-from .weights import padded
+from .weights.packed import padded
+
+
+class Step(ctypes.Structure):
+    """What changes from one step to the next; the arguments of kernels point into it."""
+
+    _fields_ = [
+        ("num_tokens", c_int32),
+        ("num_rows", c_int32),
+        ("num_logits", c_int32),
+        ("table_width", c_int32),
+        ("token_ids", c_void_p),
+        ("positions", c_void_p),
+        ("rotations", c_void_p),
+        ("kv_slots", c_void_p),
+        ("logit_rows", c_void_p),
+        ("query_starts", c_void_p),
+        ("context_lengths", c_void_p),
+        ("block_tables", c_void_p),
+        ("cosines", c_void_p),
+        ("sines", c_void_p),
+        ("num_adapted", c_int64),
+        ("adapted", c_void_p),  # int32 [num_adapted, 3]
+        ("adapted_tokens", c_void_p),
+    ]
+
+    def address_of(self, field: str) -> int:
+        return ctypes.addressof(self) + getattr(type(self), field).offset
 
 
 class _Call(ctypes.Structure):
@@ -52,8 +82,7 @@ class Buffer:
         self.writer: ctypes.Structure | None = None  # the arguments of the kernel that writes it
         self._quantized: Quantized | None = None
 
-    @property
-    def address(self) -> int:
+    def data_ptr(self) -> int:
         return self.memory.data_ptr()
 
     def rows(self, count: int) -> Tensor:

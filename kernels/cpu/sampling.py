@@ -1,19 +1,21 @@
 """The native versions of the operations on logits, for tensors that the caller holds.
 
 Unlike the kernels of a recorded step these are called one by one, with arguments made for the call. No logits are
-copied or overwritten.
+copied; masks and penalties alone overwrite them.
 """
 
 import ctypes
 from ctypes import c_int64, c_void_p
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..reference.choice import Draws, choose
-from ..reference.logprobs import RankedLogprobs, ranked_logprobs
-from ..reference.order import BLOCK, Scan, most_likely, scan
-from .library import LibraryError, load
+from ..reference.sampling.adjust import Histories, apply_mask, penalize_generated, penalize_repetition
+from ..reference.sampling.choice import Draws, choose
+from ..reference.sampling.logprobs import RankedLogprobs, ranked_logprobs
+from ..reference.sampling.order import BLOCK, Scan, most_likely, scan
+from .library import LibraryError, load, struct_of
 
 # Beyond so many the reference is as quick: numpy sorts whole rows with vector instructions.
 _MOST_IN_ORDER = 16384
@@ -93,8 +95,7 @@ def native_scan(logits: Tensor) -> Scan:
     found = Scan(
         torch.empty(rows), torch.empty(rows, dtype=torch.int64), torch.empty(rows, dtype=torch.bool), _maxima(logits)
     )
-    pointers = (column.data_ptr() for column in found[:3])
-    load().call("penstock_scan", ScanArguments(_logits(logits, found.maxima), *pointers))
+    _call("scan", ScanArguments, _logits(logits, found.maxima), *found[:3])
     return found
 
 
@@ -103,18 +104,9 @@ def native_choose(logits: Tensor, scanned: Scan, draws: Draws) -> Tensor:
     logits = _plain(logits)
     token_ids = torch.empty(len(logits), dtype=torch.int64)
     sums = torch.empty(scanned.maxima.shape, dtype=torch.float64)
-    arguments = ChooseArguments(
-        _logits(logits, scanned.maxima),
-        scanned.largest.data_ptr(),
-        scanned.best.data_ptr(),
-        draws.kinds.ctypes.data,
-        *_columns(draws.reals),
-        *_columns(draws.wholes),
-        draws.positions.data_ptr(),
-        sums.data_ptr(),
-        token_ids.data_ptr(),
-    )
-    load().call("penstock_choose", arguments)
+    columns = draws.kinds.ctypes.data, *draws.reals, *draws.wholes, draws.positions
+    scanned_columns = _logits(logits, scanned.maxima), scanned.largest, scanned.best
+    _call("choose", ChooseArguments, *scanned_columns, *columns, sums, token_ids)
     return token_ids
 
 
@@ -126,8 +118,7 @@ def native_most_likely(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
     ordered = torch.empty(len(values), count)
     ids = torch.empty(len(values), count, dtype=torch.int64)
     maxima = _maxima(values)
-    arguments = MostLikelyArguments(_logits(values, maxima), count, ordered.data_ptr(), ids.data_ptr())
-    load().call("penstock_most_likely", arguments)
+    _call("most_likely", MostLikelyArguments, _logits(values, maxima), count, ordered, ids)
     return ordered, ids
 
 
@@ -141,16 +132,12 @@ def native_ranked_logprobs(logits: Tensor, chosen: Tensor, num_top: int) -> Rank
         torch.empty(rows, 1 + num_top),
         torch.empty(rows, dtype=torch.int32),
     )
-    arguments = RankedLogprobsArguments(
-        _logits(logits, maxima),
-        chosen.data_ptr(),
-        num_top,
-        sums.data_ptr(),
-        ahead.data_ptr(),
-        *(column.data_ptr() for column in found),
-    )
-    load().call("penstock_ranked_logprobs", arguments)
+    _call("ranked_logprobs", RankedLogprobsArguments, _logits(logits, maxima), chosen, num_top, sums, ahead, *found)
     return found
+
+
+def _call(kernel: str, kind: type[ctypes.Structure], *values: Any) -> None:
+    load().call(f"penstock_{kernel}", struct_of(kind, *values))
 
 
 def _plain(logits: Tensor) -> Tensor:
@@ -159,14 +146,75 @@ def _plain(logits: Tensor) -> Tensor:
 
 
 def _logits(values: Tensor, maxima: Tensor) -> Logits:
-    return Logits(values.data_ptr(), len(values), values.shape[1], maxima.data_ptr())
+    return struct_of(Logits, values, *values.shape, maxima)
 
 
 def _maxima(logits: Tensor) -> Tensor:
     return torch.empty(len(logits), -(-logits.shape[1] // BLOCK))
 
 
-def _columns(columns: Tensor) -> list[int]:
-    """Their addresses."""
-    first, stride = columns.data_ptr(), columns.stride(0) * columns.element_size()
-    return [first + place * stride for place in range(len(columns))]
+class History(ctypes.Structure):
+    """Some rows of logits and the tokens before them."""
+
+    _fields_ = [
+        ("logits", c_void_p),  # float32 [rows, width]
+        ("width", c_int64),
+        ("count", c_int64),  # of the rows meant; all columns have as many
+        ("rows", c_void_p),
+        ("tokens", c_void_p),  # int32 [slots, stride]
+        ("stride", c_int64),
+        ("slots", c_void_p),
+        ("lengths", c_void_p),
+    ]
+
+
+class ApplyMaskArguments(ctypes.Structure):
+    _fields_ = [
+        ("logits", c_void_p),
+        ("width", c_int64),
+        ("count", c_int64),
+        ("rows", c_void_p),
+        ("bits", c_void_p),
+    ]
+
+
+class PenalizeRepetitionArguments(ctypes.Structure):
+    _fields_ = [
+        ("history", History),
+        ("penalties", c_void_p),
+    ]
+
+
+class PenalizeGeneratedArguments(ctypes.Structure):
+    _fields_ = [
+        ("history", History),
+        ("starts", c_void_p),
+        ("frequencies", c_void_p),
+        ("presences", c_void_p),
+    ]
+
+
+@penalize_repetition.implement("cpu", is_available)
+def native_penalize_repetition(logits: Tensor, histories: Histories, penalty: Tensor) -> Tensor:
+    _call("penalize_repetition", PenalizeRepetitionArguments, _history(logits, histories), penalty.contiguous())
+    return logits
+
+
+@penalize_generated.implement("cpu", is_available)
+def native_penalize_generated(
+    logits: Tensor, histories: Histories, starts: Tensor, frequency: Tensor, presence: Tensor
+) -> Tensor:
+    columns = (column.contiguous() for column in (starts, frequency, presence))
+    _call("penalize_generated", PenalizeGeneratedArguments, _history(logits, histories), *columns)
+    return logits
+
+
+@apply_mask.implement("cpu", is_available)
+def native_apply_mask(logits: Tensor, rows: Tensor, bits: Tensor) -> Tensor:
+    _call("apply_mask", ApplyMaskArguments, logits, logits.shape[1], len(rows), rows, bits.contiguous())
+    return logits
+
+
+def _history(logits: Tensor, histories: Histories) -> History:
+    rows, tokens, slots, lengths, _ = histories
+    return struct_of(History, logits, logits.shape[1], len(rows), rows, tokens, tokens.stride(0), slots, lengths)

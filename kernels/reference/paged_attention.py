@@ -1,11 +1,60 @@
-"""Attention over KV memory in blocks, row by row."""
+"""Attention over KV memory in blocks, row by row, and the storing of a step's heads before it."""
 
 import torch
 from torch import Tensor
 
-from ..paged import DeviceRows, PagedKV
+from ..operands import HeadLayout
+from ..paged import DeviceRows, PagedKV, Rotation
 from ..registry import op
 from .attention import attend
+from .pointwise import rotate_halves, rotate_pairs
+
+
+@op(tolerance=1e-2)
+def store_heads_paged(heads: Tensor, layout: HeadLayout, rotation: Rotation, kv: PagedKV, rows: DeviceRows) -> Tensor:
+    """Norms and rotates query and key heads of [T, (queries + 2 × keys) × head_dim], stores keys and values.
+
+    Gives the query, [T, heads, head_dim] in the dtype of what it is given. Everything between is float32.
+    """
+    by_head = heads.view(len(heads), -1, layout.head_dim).float()
+    query, key, value = by_head.split((layout.num_queries, layout.num_keys, layout.num_keys), 1)
+    if layout.norms is not None:
+        query, key = (_normed(x, weight, layout.epsilon) for x, weight in zip((query, key), layout.norms, strict=True))
+    cos, sin = (table[rotation.positions][:, None] for table in (rotation.cos, rotation.sin))
+    rotate = (rotate_pairs if layout.rotates_pairs else rotate_halves).reference
+    _store(rotate(key, cos, sin), value.contiguous(), kv, rows.kv_slots)
+    return rotate(query, cos, sin).to(heads.dtype)
+
+
+def _normed(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
+    return x * (x.square().mean(-1, keepdim=True) + epsilon).rsqrt() * weight.float()
+
+
+def _store(key: Tensor, value: Tensor, kv: PagedKV, kv_slots: Tensor) -> None:
+    """Writes the tokens' keys and values [T, heads, head_dim] where their slots are not below 0."""
+    is_stored = kv_slots >= 0
+    place = (kv_slots[is_stored] // kv.block_size, kv_slots[is_stored] % kv.block_size)
+    for x, held, held_scales in ((key, kv.keys, kv.key_scales), (value, kv.values, kv.value_scales)):
+        numbers = x[is_stored]
+        if held_scales is not None:
+            numbers, held_scales[place] = in_8_bits(numbers)
+        held[place] = numbers.to(held.dtype)
+
+
+def in_8_bits(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Each head of float32 [..., head_dim] as whole numbers, and its float16 scale [...]."""
+    # What isn't finite must not be hidden by an integer: the scale becomes NaN.
+    scale = _rounded_up((x.abs().amax(-1) + (x * 0).sum(-1)) / 127)
+    whole = (x * (1 / scale.float())[..., None]).clamp(-127, 127).round()
+    return whole.where((scale > 0)[..., None], 0.0).to(torch.int8), scale
+
+
+def _rounded_up(x: Tensor) -> Tensor:
+    """The smallest float16 that is not below."""
+    nearest = x.half()
+    bits = nearest.view(torch.int16)
+    above = (bits + torch.where(bits >= 0, 1, -1)).to(torch.int16).view(torch.float16)
+    return torch.where(nearest.float() < x, above, nearest)
 
 
 @op(tolerance=2e-2)
@@ -30,3 +79,15 @@ def _stored(kv: PagedKV, table: Tensor, context: int) -> tuple[Tensor, Tensor]:
     parts = (None if part is None else part[blocks] for part in (kv.keys, kv.values, kv.key_scales, kv.value_scales))
     keys, values = PagedKV(*parts).plain  # type: ignore[arg-type]  # [blocks, block_size, heads, head_dim]
     return keys.flatten(0, 1)[:context], values.flatten(0, 1)[:context]
+
+
+@op(tolerance=2e-2)
+def attention_answers(
+    heads: Tensor, layout: HeadLayout, rotation: Rotation, kv: PagedKV, rows: DeviceRows, window: int | None
+) -> Tensor:
+    """[rows, heads, head_dim] of rows with one query each, whose keys and values are stored in their slots first.
+
+    No row reads what another one stores.
+    """
+    query = store_heads_paged.reference(heads, layout, rotation, kv, rows)
+    return attention_paged.reference(query, kv, rows, layout.head_dim**-0.5, window)

@@ -1,4 +1,4 @@
-"""What happens to each row between two products: norms, rotation, activation, embedding, log-softmax."""
+"""What happens to each row between two products: norm, rotation, activation, embedding, log-softmax, sums."""
 
 import torch
 import torch.nn.functional as F
@@ -51,3 +51,21 @@ def embedding(token_ids: Tensor, table: Tensor, first: int) -> Tensor:
 def log_softmax(logits: Tensor) -> Tensor:
     """Logarithms of the distribution, in float32."""
     return torch.log_softmax(logits.float(), -1)
+
+
+@op(tolerance=0)
+def add(stream: Tensor, update: Tensor) -> Tensor:
+    """Adds the update to the stream; gives the stream."""
+    return stream.add_(update)
+
+
+@op(tolerance=0)
+def gather_rows(x: Tensor, indices: Tensor) -> Tensor:
+    """The rows of `x` with these indices."""
+    return x[indices]
+
+
+@op()
+def add_rms_norm(stream: Tensor, update: Tensor | None, weight: Tensor, epsilon: float) -> Tensor:
+    """Adds the update, if any, to the stream; gives the stream's norm."""
+    return rms_norm.reference(stream if update is None else stream.add_(update), weight, epsilon)

@@ -1,11 +1,13 @@
-"""Products of rows with weights as GPUs store them: [M, in] × [out, in]ᵀ + bias in x's dtype.
+"""Products of rows with a weight matrix: [M, in] × [out, in]ᵀ + bias in x's dtype.
 
-  linear_gpu     float weights; x is rounded to the weight's dtype before the product, unless it is a row alone
+  linear         float weights as torch's products want them
+  linear_gpu     float weights as GPUs store them; x is rounded to the weight's dtype, unless it is a row alone
   linear_wint8   8-bit weights, rows as they come
   linear_wint4   4-bit weights in groups, rows as they come
   linear_int8    8-bit weights and rows quantized to 8 bits, each with a scale of its own
   linear_int4    4-bit weights in groups and rows quantized to 8 bits
   linear_dequantized   8-bit or 4-bit weights that are floats in x's dtype before they are multiplied
+  linear_few_rows      a product of few rows with what stands around it in a layer
 
 The bits of a row of an `_invariant` form depend on that row and the weight alone, not on how many rows there are; those
 of quantized rows do in any case, since sums of integers are exact. The formulas promise nothing of the kind.
@@ -14,8 +16,23 @@ of quantized rows do in any case, since sums of integers are exact. The formulas
 from torch import Tensor
 
 from ..gpu_weights import GpuWeight, unpacked
+from ..operands import DTYPES, Norm
+from ..packed_weight import PackedWeight
 from ..registry import op
+from .pointwise import rms_norm, silu_mul
 from .quantized import linear_quantized
+
+
+@op(tolerance=1e-4)
+def linear(x: Tensor, weight: PackedWeight, bias: Tensor | None) -> Tensor:
+    """[M, in] × [out, in]ᵀ + bias in x's dtype; all is rounded to the weight's dtype on the way."""
+    product = x.to(weight.dtype).float() @ weight.plain().float().T
+    if bias is not None:
+        product += bias.to(weight.dtype).float()
+    return product.to(weight.dtype).to(x.dtype)
+
+
+linear_invariant = linear.invariant()
 
 
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -64,3 +81,27 @@ def linear_int8(x: Tensor, weight: GpuWeight, bias: Tensor | None) -> Tensor:
 @op(tolerance=1e-5)
 def linear_int4(x: Tensor, weight: GpuWeight, bias: Tensor | None) -> Tensor:
     return linear_quantized(x, unpacked(weight), bias)
+
+
+@op(tolerance=2e-3)
+def linear_few_rows(
+    x: Tensor,
+    weight: GpuWeight,
+    bias: Tensor | None,
+    norm: Norm | None = None,
+    stream: Tensor | None = None,
+    is_gated: bool = False,
+) -> Tensor:
+    """[rows, outputs] in x's dtype, half as many outputs of a gated product; the stream, if there is one.
+
+      norm      x is the stream, and its norm meets the weight
+      stream    the product is added to it, in place
+      is_gated  the weight's outputs are a gate and what it lets through: silu(first half) × second half
+
+    Rows are never quantized.
+    """
+    met = x if norm is None else rms_norm.reference(x, norm.weight, norm.epsilon)
+    product = (linear_gpu if weight.kind in DTYPES else linear_wint8).reference(met, weight, bias)
+    if is_gated:
+        product = silu_mul.reference(product)
+    return product if stream is None else stream.add_(product)

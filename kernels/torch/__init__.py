@@ -1,6 +1,7 @@
-"""Fast forms in torch's own operations: versions of the formulas in `reference/`, used where no kernels are better.
+"""Versions in torch's operations, for any device: each file has those of one formula; importing this registers them.
 
-Importing this room registers them; `operations.py` is the face that layers call.
+Open `operations.py` first: what layers call. `attention_invariant.py` and the tiles of `products.py` give a row the
+same bits in any company.
 """
 
-from . import attention, attention_invariant, choice, linear, logprobs, lora, order, pointwise
+from . import attention, attention_invariant, choice, order, pointwise, products

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from ..reference.choice import OF_ALL, OF_TOP_K, OF_TOP_P, Draws, choose
-from ..reference.order import BLOCK, Scan, in_chunks, most_likely
+from ..reference.sampling.choice import OF_ALL, OF_TOP_K, OF_TOP_P, Draws, choose
+from ..reference.sampling.order import BLOCK, Scan, in_chunks, most_likely
 
 # top_p without top_k: this many of the most likely tokens nearly always hold the share that it asks for.
 _FIRST_TRY = 1024

@@ -9,19 +9,18 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..forms import DTYPES, WeightForm
-from ..heads import HeadForm
-from ..lora import LoraForm, LoraMapping
+from ..lora import LoraConfig, LoraMapping
+from ..operands import DTYPES, HeadLayout, WeightFormat
 from ..operations import LayerKV, TensorOperations
 from ..packed_weight import PackedWeight, pack
 from ..quantized_part import QuantizedPart
 from ..reference.attention import attention, write_kv
-from ..reference.linear import linear
 from ..reference.lora import add_lora
 from ..reference.pointwise import embedding, rms_norm, rotate_halves, rotate_pairs, silu_mul
+from ..reference.products import linear
 from ..registry import Op
 from ..rows import Rows
-from .lora import TorchLora
+from .products import TorchLora
 
 
 @dataclass(frozen=True)
@@ -32,18 +31,18 @@ class TorchOperations(TensorOperations):
         """The one that this tree computes."""
         return operation.row_invariant if self.is_invariant and operation.row_invariant else operation
 
-    def pack(self, parts: list[Tensor | QuantizedPart], form: WeightForm) -> PackedWeight:
-        placed = [part.to(self.device, DTYPES[form.kind]) for part in parts]
+    def pack(self, parts: list[Tensor | QuantizedPart], format: WeightFormat) -> PackedWeight:
+        placed = [part.to(self.device, DTYPES[format.kind]) for part in parts]
         return pack(placed[0] if len(placed) == 1 else torch.cat(placed))
 
-    def table(self, part: Tensor | QuantizedPart, form: WeightForm) -> Tensor:
-        return part.to(self.device, DTYPES[form.kind], copy=True)
+    def table(self, part: Tensor | QuantizedPart, format: WeightFormat) -> Tensor:
+        return part.to(self.device, DTYPES[format.kind], copy=True)
 
-    def tied_weight(self, table: Tensor, form: WeightForm) -> PackedWeight:
-        return self.pack([table], form)
+    def tied_weight(self, table: Tensor, format: WeightFormat) -> PackedWeight:
+        return self.pack([table], format)
 
-    def lora(self, in_features: int, outputs: list[int], form: LoraForm) -> TorchLora:
-        return TorchLora(in_features, outputs, form, self.device)
+    def lora(self, in_features: int, outputs: list[int], config: LoraConfig) -> TorchLora:
+        return TorchLora(in_features, outputs, config, self.device)
 
     def embedding(self, token_ids: Tensor, table: Tensor, first: int) -> Tensor:
         return embedding(token_ids, table, first).to(self.activations)
@@ -58,20 +57,20 @@ class TorchOperations(TensorOperations):
         return self.form(rms_norm)(stream if update is None else stream.add_(update), weight, epsilon)
 
     def store_heads(
-        self, heads: Tensor, form: HeadForm, rotation: tuple[Tensor, Tensor], kv: LayerKV, rows: Rows
+        self, heads: Tensor, layout: HeadLayout, rotation: tuple[Tensor, Tensor], kv: LayerKV, rows: Rows
     ) -> Tensor:
-        by_head = heads.view(heads.shape[0], -1, form.head_dim)
-        query, key, value = by_head.split((form.num_queries, form.num_keys, form.num_keys), 1)
-        if form.norms is not None:
+        by_head = heads.view(heads.shape[0], -1, layout.head_dim)
+        query, key, value = by_head.split((layout.num_queries, layout.num_keys, layout.num_keys), 1)
+        if layout.norms is not None:
             norm = self.form(rms_norm)
-            query, key = (norm(x, weight, form.epsilon) for x, weight in zip((query, key), form.norms, strict=True))
-        rotate = rotate_pairs if form.rotates_pairs else rotate_halves
+            query, key = (norm(x, weight, layout.epsilon) for x, weight in zip((query, key), layout.norms, strict=True))
+        rotate = rotate_pairs if layout.rotates_pairs else rotate_halves
         # Every row's keys and values are stored before any row attends: rows may share blocks within a step.
         write_kv(rotate(key, *rotation), value, kv.keys, kv.values, rows)
         return rotate(query, *rotation)
 
-    def attention(self, query: Tensor, form: HeadForm, kv: LayerKV, rows: Rows, window: int | None) -> Tensor:
-        return self.form(attention)(query, kv.keys, kv.values, rows, form.head_dim**-0.5, window).flatten(1)
+    def attention(self, query: Tensor, layout: HeadLayout, kv: LayerKV, rows: Rows, window: int | None) -> Tensor:
+        return self.form(attention)(query, kv.keys, kv.values, rows, layout.head_dim**-0.5, window).flatten(1)
 
     def silu_mul(self, gate_up: Tensor) -> Tensor:
         return self.form(silu_mul)(gate_up)

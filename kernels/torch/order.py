@@ -1,4 +1,4 @@
-"""The best token and the most likely ones of each row, without a sort of the whole vocabulary.
+"""The best token, the most likely ones and log-probabilities of each row, without a sort of the whole vocabulary.
 
 `torch.topk` leaves open which of several equal values it takes, and a sort of a whole vocabulary takes milliseconds;
 here only the chunks that can hold a winner are looked at.
@@ -10,7 +10,8 @@ import numpy
 import torch
 from torch import Tensor
 
-from ..reference.order import BLOCK, Scan, in_chunks, most_likely, scan
+from ..reference.sampling.logprobs import RankedLogprobs, of_tokens, ranked_logprobs
+from ..reference.sampling.order import BLOCK, Scan, in_chunks, most_likely, scan
 
 _SMALLEST_VOCABULARY = 4096  # below it plain operations are as fast
 _MOST_BY_CHUNK = 256  # beyond, the chunks that can hold a winner are most of them
@@ -85,3 +86,9 @@ def _sorted_by_row(values: Tensor, count: int) -> Tensor:
         keys.partition(width - count)
         row[:] = width - 1 - (numpy.sort(keys[width - count :])[::-1] & 0xFFFFFFFF)
     return torch.from_numpy(ids)
+
+
+@ranked_logprobs.implement("torch")
+def ranked_logprobs_in_torch(logits: Tensor, chosen: Tensor, num_top: int) -> RankedLogprobs:
+    top = most_likely(logits, num_top)[1] if num_top else chosen.new_empty(len(chosen), 0)
+    return of_tokens(logits, chosen, top)

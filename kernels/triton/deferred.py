@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from ..gpu_weights import GpuWeight
-from ..norm import Norm
+from ..operands import Norm
 from .products.few_rows import multiply_few
 from .rms_norm import add_rms_norm
 

@@ -7,9 +7,8 @@ added to the stream, a gated product with the norm before it, a product added to
 
 from torch import Tensor
 
-from ..heads import HeadForm
 from ..lora import DeviceLoraMapping
-from ..norm import Norm
+from ..operands import HeadLayout, Norm
 from ..paged import DeviceRows, PagedKV, Rotation
 from .deferred import Deferred, DeferredNorm, DeferredProduct, plain
 from .operations import Multiplier, TritonOperations
@@ -40,7 +39,7 @@ class FusedOperations(TritonOperations):
             return DeferredNorm(stream, Norm(weight, epsilon))
         return super().add_rms_norm(stream, update, weight, epsilon)
 
-    def store_heads(self, heads: Value, form: HeadForm, rotation: Rotation, kv: PagedKV, rows: DeviceRows) -> Tensor:
+    def store_heads(self, heads: Value, form: HeadLayout, rotation: Rotation, kv: PagedKV, rows: DeviceRows) -> Tensor:
         return super().store_heads(plain(heads), form, rotation, kv, rows)
 
     def silu_mul(self, gate_up: Value) -> Tensor:

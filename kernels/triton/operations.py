@@ -10,10 +10,9 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from ..forms import DTYPES, WeightForm
 from ..gpu_weights import GpuWeight, pack
-from ..heads import HeadForm
-from ..lora import DeviceLoraMapping, LoraForm
+from ..lora import DeviceLoraMapping, LoraConfig
+from ..operands import DTYPES, HeadLayout, WeightFormat
 from ..operations import TensorOperations
 from ..paged import DeviceRows, PagedKV, Rotation
 from ..quantized_part import QuantizedPart
@@ -56,21 +55,21 @@ class TritonOperations(TensorOperations):
 
     step_inputs = staticmethod(prepare)  # what a step reads, of its rows' counts
 
-    def pack(self, parts: list[Tensor | QuantizedPart], form: WeightForm) -> Multiplier:
+    def pack(self, parts: list[Tensor | QuantizedPart], form: WeightFormat) -> Multiplier:
         weight = pack(parts, form, self.device)
         forms = _PRODUCTS.get(weight.kind, _OF_FLOATS)
         if weight.kind == "int8" and form.quantizes_rows:
             forms = _OF_QUANTIZED_ROWS
         return Multiplier(forms[self.is_invariant], weight)
 
-    def table(self, part: Tensor | QuantizedPart, form: WeightForm) -> Tensor:
+    def table(self, part: Tensor | QuantizedPart, form: WeightFormat) -> Tensor:
         # Rows are read, not multiplied with: kept as floats whatever the matrices are.
         return part.to(self.device, DTYPES.get(form.kind, self.activations), copy=True)
 
-    def tied_weight(self, table: Tensor, form: WeightForm) -> Multiplier:
+    def tied_weight(self, table: Tensor, form: WeightFormat) -> Multiplier:
         return self.pack([table], form)
 
-    def lora(self, in_features: int, outputs: list[int], form: LoraForm) -> TritonLora:
+    def lora(self, in_features: int, outputs: list[int], form: LoraConfig) -> TritonLora:
         return TritonLora(in_features, outputs, form, self.device)
 
     def embedding(self, token_ids: Tensor, table: Tensor, first: int) -> Tensor:
@@ -85,10 +84,10 @@ class TritonOperations(TensorOperations):
     def add_rms_norm(self, stream: Tensor, update: Tensor | None, weight: Tensor, epsilon: float) -> Tensor:
         return add_rms_norm(stream, update, weight, epsilon)
 
-    def store_heads(self, heads: Tensor, form: HeadForm, rotation: Rotation, kv: PagedKV, rows: DeviceRows) -> Tensor:
+    def store_heads(self, heads: Tensor, form: HeadLayout, rotation: Rotation, kv: PagedKV, rows: DeviceRows) -> Tensor:
         return store_heads(heads, form, rotation, kv, rows)
 
-    def attention(self, query: Tensor, form: HeadForm, kv: PagedKV, rows: DeviceRows, window: int | None) -> Tensor:
+    def attention(self, query: Tensor, form: HeadLayout, kv: PagedKV, rows: DeviceRows, window: int | None) -> Tensor:
         attend = attention_of_one_shape if self.is_invariant else attention_by_shape
         return attend(query, kv, rows, form.head_dim**-0.5, window).flatten(1)
 

@@ -12,7 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from ..reference import pointwise
-from ..reference import stream as stream_reference
+from ..reference import pointwise as stream_reference
 from .compiled import Example
 from .rows import block_of, warps_of
 

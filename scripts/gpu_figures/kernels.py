@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from penstock.kernels import triton
-from penstock.kernels.kv_layout import KV_FORMATS
+from penstock.kernels.cpu.kv_memory import KV_FORMATS
 from penstock.kernels.paged import DeviceRows
 from penstock.kernels.registry import OPS
 from penstock.worker.kv.kv_cache import DeviceKVCache, KVShape

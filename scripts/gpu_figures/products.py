@@ -62,13 +62,13 @@ def _by_torch(setting: Setting, form: str, product: TorchProduct) -> Iterator[Fi
 
 
 def _of_form(setting: Setting, form: str) -> Iterator[Figure]:
-    from penstock.kernels import WeightForm
+    from penstock.kernels import WeightFormat
     from penstock.kernels.gpu_weights import pack
 
     op, kind, group_size = _FORMS[form]
     multiply, device = version(op), torch.device(setting.device)
     shapes = setting.sized(list(Work.of(SHAPES["8b"]).products.values()), [(70, 64), (33, 96)]) * _LAYERS
-    weights = [pack([_random(shape, device) * 0.02], WeightForm(kind, group_size), device) for shape in shapes]
+    weights = [pack([_random(shape, device) * 0.02], WeightFormat(kind, group_size), device) for shape in shapes]
     num_weights = sum(outputs * inputs for outputs, inputs in shapes) / _LAYERS
     for rows in (*_FEW_ROWS, *_MANY_ROWS)[: setting.sized(None, 2)]:
         calls: list[Callable[[], Tensor]] = [
@@ -83,16 +83,16 @@ def _of_form(setting: Setting, form: str) -> Iterator[Figure]:
 
 
 def _with_their_surroundings(setting: Setting, form: str) -> Iterator[Figure]:
-    from penstock.kernels import WeightForm
+    from penstock.kernels import WeightFormat
     from penstock.kernels.gpu_weights import pack
-    from penstock.kernels.norm import Norm
+    from penstock.kernels.operands import Norm
 
     kind, group_size = _FEW_ROWS_FORMS[form]
     multiply, device = version("linear_few_rows"), torch.device(setting.device)
     small = {"qkv": (70, 64), "o": (64, 96), "gate, up": (80, 64), "down": (64, 96)}
     shapes = setting.sized(Work.of(SHAPES["8b"]).products, small)
     weights = {
-        name: [pack([_random(shape, device) * 0.02], WeightForm(kind, group_size), device) for _ in range(_LAYERS)]
+        name: [pack([_random(shape, device) * 0.02], WeightFormat(kind, group_size), device) for _ in range(_LAYERS)]
         for name, shape in shapes.items()
     }
     num_weights = sum(outputs * inputs for outputs, inputs in shapes.values())

@@ -32,13 +32,13 @@ def answers(setting: Setting) -> Callable[[], object]:
 
 def product(setting: Setting, operation: str, kind: str, group_size: int, rows: int) -> Callable[[], object]:
     """Of some rows with what makes gate and up."""
-    from penstock.kernels import WeightForm
+    from penstock.kernels import WeightFormat
     from penstock.kernels.gpu_weights import pack
 
     multiply = version(operation)
     outputs, inputs = setting.sized((24576, 4096), (80, 96))
     x, made = (torch.randn(count, inputs, device=setting.device).bfloat16() for count in (rows, outputs))
-    weight = pack([made * 0.02], WeightForm(kind, group_size), torch.device(setting.device))
+    weight = pack([made * 0.02], WeightFormat(kind, group_size), torch.device(setting.device))
     return partial(multiply, x, weight, None)
 
 

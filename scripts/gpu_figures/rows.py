@@ -9,7 +9,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from penstock.kernels import HeadForm
+from penstock.kernels import HeadLayout
 from penstock.kernels.paged import Rotation
 
 from .kernels import filled_memory, layer_bytes, steps_rows, version
@@ -60,7 +60,7 @@ def _silu(setting: Setting, rows: int) -> Iterator[Figure]:
 def _store(setting: Setting, tokens: int) -> Iterator[Figure]:
     store, (queries, keys, length) = version("store_heads_paged"), setting.sized((32, 8, 128), (4, 2, 32))
     norms = (_random(setting, length), _random(setting, length))
-    form = HeadForm(queries, keys, length, rotates_pairs=False, norms=norms, epsilon=1e-6)
+    form = HeadLayout(queries, keys, length, rotates_pairs=False, norms=norms, epsilon=1e-6)
     # Many tokens are those of prompts, few those of answers.
     context = setting.sized(_LONGEST_PROMPT, 32)
     queries_a_row = context if tokens > context else 1

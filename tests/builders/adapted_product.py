@@ -4,10 +4,10 @@ import numpy
 import torch
 from torch import Tensor
 
-from penstock.kernels import LoraForm, LoraMapping
+from penstock.kernels import LoraConfig, LoraMapping
 from penstock.kernels.lora import LoraWeights
 from penstock.kernels.reference.lora import add_lora
-from penstock.kernels.torch.lora import TorchLora
+from penstock.kernels.torch.products import TorchLora
 
 
 class AdaptedProduct:
@@ -15,7 +15,7 @@ class AdaptedProduct:
         self, lora: LoraWeights | None, in_features: int, outputs: list[int], ranks: list[int], dtype: torch.dtype
     ) -> None:
         """Fills `lora` with an adapter of each rank; 0 stands for none."""
-        self.plain = TorchLora(in_features, outputs, LoraForm(dtype, len(ranks), max(ranks)), torch.device("cpu"))
+        self.plain = TorchLora(in_features, outputs, LoraConfig(dtype, len(ranks), max(ranks)), torch.device("cpu"))
         generator = torch.Generator().manual_seed(in_features)
         for adapter, rank in enumerate(ranks):
             for part, out_features in enumerate(outputs):

@@ -10,6 +10,8 @@ from penstock.kernels.cpu import library
 from penstock.worker.backends.backend import BackendOptions
 from penstock.worker.models.load import Model, load_model
 
+from .native_variants import available_variants
+
 # Native kernels, and torch's operations in their row-invariant and in their fast form.
 BACKENDS = ("native", "invariant", "fast")
 # Those whose answers are free of their company's influence.
@@ -19,7 +21,7 @@ NAN_BYTE = 0xFF  # so filled, memory is NaN in every float format
 
 def load_on(backend: str, folder: Path, **options: Any) -> Model:
     if backend == "native":
-        if not library.available_variants():
+        if not available_variants():
             pytest.skip("no compiler here, or no variant for this processor")
         model = load_model(folder, **options)
         assert model.backend.library is not None, model.backend.missing

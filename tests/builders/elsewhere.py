@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from penstock.kernels.operands import PeerMemory
 from penstock.kernels.paged import PagedKV
-from penstock.kernels.peer_memory import PeerMemory
 
 # How far, in the mean, a result in this format may lie from one that was computed in float32.
 LIMITS = {torch.float64: 1e-5, torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1e-2}

@@ -3,9 +3,8 @@
 import torch
 from torch import Tensor
 
-from penstock.kernels.forms import WeightForm
 from penstock.kernels.gpu_weights import GpuWeight, pack
-from penstock.kernels.norm import Norm
+from penstock.kernels.operands import Norm, WeightFormat
 from penstock.kernels.quantized_part import QuantizedPart
 from penstock.kernels.registry import Op
 
@@ -14,7 +13,7 @@ CPU = torch.device("cpu")
 CLOSE = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
 # What stands around a product: whether a norm, the stream, a gate.
 AROUND = {"alone": (0, 0, 0), "normed": (1, 0, 0), "added": (0, 1, 0), "gated": (0, 0, 1), "normed, gated": (1, 0, 1)}
-FORMS = [WeightForm("fp32"), WeightForm("fp16"), WeightForm("bf16"), WeightForm("int8"), WeightForm("int4", 64)]
+FORMATS = [*map(WeightFormat, ("fp32", "fp16", "bf16", "int8")), WeightFormat("int4", 64)]
 # Rows that meet weights of these kinds, where they are not float32.
 DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "int4": torch.float16, "int8": torch.bfloat16}
 
@@ -23,7 +22,7 @@ def draws(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> Ten
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
 
 
-def weight_of(outputs: int, inputs: int, form: WeightForm) -> GpuWeight:
+def weight_of(outputs: int, inputs: int, form: WeightFormat) -> GpuWeight:
     return pack([draws(outputs, inputs, seed=7) / inputs**0.5], form, CPU)
 
 
@@ -33,7 +32,7 @@ def grouped(outputs: int, inputs: int, group: int) -> GpuWeight:
     values = torch.randint(0, 16, (outputs, inputs), dtype=torch.uint8, generator=generator)
     zeros = torch.randint(0, 16, (outputs, -(-inputs // group)), dtype=torch.uint8, generator=generator)
     part = QuantizedPart(values, torch.rand(zeros.shape, generator=generator).half() / 16, zeros, group)
-    return pack([part], WeightForm("bf16"), CPU)
+    return pack([part], WeightFormat("bf16"), CPU)
 
 
 def assert_agrees(op: Op, x: Tensor, weight: GpuWeight, around: str, bias: Tensor | None = None) -> None:

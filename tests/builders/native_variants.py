@@ -3,12 +3,24 @@
 A variant that is not there yet is compiled when it is loaded, which takes half a minute.
 """
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from penstock.kernels.cpu.library import available_variants
+from penstock.kernels.cpu.build import compiler
+from penstock.kernels.cpu.library import is_compiled
+from penstock.kernels.cpu.variants import executable_variants
+
+
+def available_variants() -> tuple[str, ...]:
+    """The variants that this processor can execute and that are compiled or can be, best first; or the forced one."""
+    can_compile = compiler() is not None
+    forced = os.environ.get("PENSTOCK_CPU_VARIANT")
+    wanted = (name for name in executable_variants() if forced in (None, "", name))
+    return tuple(name for name in wanted if can_compile or is_compiled(name))
+
 
 # The best variant that this processor executes, and the plainest.
 ENDS = tuple(dict.fromkeys((*available_variants()[:1], *available_variants()[-1:])))

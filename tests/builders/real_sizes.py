@@ -34,7 +34,7 @@ class Sizes:
 
 
 def products(sizes: Sizes) -> Iterator[Case]:
-    from penstock.kernels import WeightForm
+    from penstock.kernels import WeightFormat
     from penstock.kernels.gpu_weights import pack
 
     forms = {
@@ -47,34 +47,35 @@ def products(sizes: Sizes) -> Iterator[Case]:
     for operation, (kind, group_size) in forms.items():
         for outputs, inputs in shapes:
             made = [sizes.random(outputs, inputs) * 0.02]
-            weight = pack(made, WeightForm(kind, group_size), torch.device(sizes.device))
+            weight = pack(made, WeightFormat(kind, group_size), torch.device(sizes.device))
             for rows in sizes.sized((1, 3, 16, 70, 256, 2048), (1, 17)):
                 x, bias = sizes.random(rows, inputs), sizes.random(outputs) if rows % 2 else None
                 yield Case(operation, f"{rows} × {inputs} → {outputs}", (x, weight, bias))
 
 
 def _dequantized(sizes: Sizes) -> Iterator[Case]:
-    from penstock.kernels import WeightForm
+    from penstock.kernels import WeightFormat
     from penstock.kernels.gpu_weights import pack
 
     rows, outputs, inputs = sizes.sized((1100, 6144, 4096), (5, 40, 96))
     for kind, group_size in (("int8", 0), ("int4", 64), ("int4", 128)):
-        weight = pack([sizes.random(outputs, inputs) * 0.02], WeightForm(kind, group_size), torch.device(sizes.device))
+        matrix, device = sizes.random(outputs, inputs) * 0.02, torch.device(sizes.device)
+        weight = pack([matrix], WeightFormat(kind, group_size), device)
         what = f"{kind} {group_size}, {rows} × {inputs} → {outputs}"
         yield Case("linear_dequantized", what, (sizes.random(rows, inputs), weight, None))
 
 
 def few_rows(sizes: Sizes) -> Iterator[Case]:
     """A layer's products, each with what stands around it."""
-    from penstock.kernels import WeightForm
+    from penstock.kernels import WeightFormat
     from penstock.kernels.gpu_weights import pack
-    from penstock.kernels.norm import Norm
+    from penstock.kernels.operands import Norm
 
     shapes = sizes.sized(
         {"normed": (6144, 4096), "added": (4096, 12288), "normed, gated": (24576, 4096), "alone": (151_936, 1024)},
         {"normed": (40, 96), "added": (33, 96), "normed, gated": (80, 96)},
     )
-    forms = [WeightForm("bf16"), WeightForm("int8"), WeightForm("int4", 64), WeightForm("int4", 128)]
+    forms = [WeightFormat("bf16"), WeightFormat("int8"), WeightFormat("int4", 64), WeightFormat("int4", 128)]
     for form in forms[: sizes.sized(None, 3)]:
         for around, (outputs, inputs) in shapes.items():
             made = [sizes.random(outputs, inputs) * 0.02]
@@ -107,14 +108,14 @@ def attention(sizes: Sizes) -> Iterator[Case]:
 
 
 def heads(sizes: Sizes) -> Iterator[Case]:
-    from penstock.kernels import HeadForm
+    from penstock.kernels import HeadLayout
     from penstock.kernels.paged import Rotation
 
     queries, keys, length = sizes.sized((32, 8, 128), (4, 2, 32))
     for kind in ("bf16", "fp16", "int8"):
         for contexts, count in sizes.sized([([512] * 16, 1), ([600, 300, 257], 257)], [([40, 33], 1), ([40], 7)]):
             norms = (sizes.random(length) + 1, sizes.random(length) + 1)
-            form = HeadForm(queries, keys, length, rotates_pairs=False, norms=norms, epsilon=1e-6)
+            form = HeadLayout(queries, keys, length, rotates_pairs=False, norms=norms, epsilon=1e-6)
             rows = steps_rows(contexts, count, sizes.device)
             angles = torch.rand(max(contexts), length, device=sizes.device) * 6
             of_rows = [torch.arange(context - count, context, device=sizes.device) for context in contexts]
@@ -142,7 +143,7 @@ def rows(sizes: Sizes) -> Iterator[Case]:
 
 
 def logits(sizes: Sizes) -> Iterator[Case]:
-    from penstock.kernels.sampling_columns import DeviceDraws, DeviceMask
+    from penstock.kernels.reference.sampling.race import DeviceDraws, DeviceMask
 
     for count in (1, 7, sizes.sized(256, 9)):
         width = sizes.sized(151_936, 515)

@@ -14,21 +14,18 @@ import torch
 from torch import Tensor
 
 from penstock.kernels import LoraMapping, PackedWeight
-from penstock.kernels.cpu.arguments import Step
-from penstock.kernels.cpu.kv_memory import HEAD_DIM_STEP, KVMemory
+from penstock.kernels.cpu.kv_memory import HEAD_DIM_STEP, KV_FORMATS, KVMemory
+from penstock.kernels.cpu.layer import Linear, Quantize
 from penstock.kernels.cpu.library import load
-from penstock.kernels.cpu.linear import Linear, Quantize
-from penstock.kernels.cpu.lora import NativeLora
 from penstock.kernels.cpu.operations import NativeOperations
-from penstock.kernels.cpu.program import Buffer, Program
-from penstock.kernels.cpu.quantized import pack_parts
-from penstock.kernels.cpu.weights import NativeWeight, pack
-from penstock.kernels.forms import DTYPES, WeightForm
+from penstock.kernels.cpu.program import Buffer, Program, Step
+from penstock.kernels.cpu.weights.lora import NativeLora
+from penstock.kernels.cpu.weights.packed import NativeWeight, pack
+from penstock.kernels.cpu.weights.quantized import pack_parts
 from penstock.kernels.gpu_weights import GpuWeight, unpacked
-from penstock.kernels.heads import HeadForm
-from penstock.kernels.kv_layout import KV_FORMATS
+from penstock.kernels.operands import DTYPES, HeadLayout, WeightFormat
 from penstock.kernels.paged import DeviceRows, PagedKV, Rotation
-from penstock.kernels.torch.lora import TorchLora
+from penstock.kernels.torch.products import TorchLora
 
 from .operation_examples.table import EXAMPLES
 
@@ -37,7 +34,7 @@ _METHODS = {
     "products.linear_gpu": "linear",
     "products.linear_int8": "linear",
     "products.linear_int4": "linear",
-    "store_heads.store_heads_paged": "store_heads",
+    "paged_attention.store_heads_paged": "store_heads",
     "paged_attention.attention_paged": "attention",
 }
 _CHANGED = ("stream", "product")  # what operations write in place, by the parameter's name
@@ -50,13 +47,16 @@ class OneRank(NamedTuple):
     peers: None = None
 
 
+_ONE_RANK = OneRank()
+
+
 class OneCall:
     """A program of one call, with the step and the buffers that it reads."""
 
-    def __init__(self, num_rows: int, capacity: int) -> None:
+    def __init__(self, num_rows: int, capacity: int, ranks: Any = _ONE_RANK) -> None:
         self.num_rows = num_rows
         self.step = Step(num_tokens=num_rows)
-        self.ops = NativeOperations(load(), OneRank())  # type: ignore[arg-type]
+        self.ops = NativeOperations(load(), ranks)
         self.program = Program(load(), capacity, self.step.address_of("num_tokens"))
         self.buffers: dict[str, Buffer] = {}  # by the parameter's name
         self.kept: list[Tensor] = []  # what the step points to
@@ -79,7 +79,7 @@ class OneCall:
     def buffer(self, name: str, x: Tensor) -> Buffer:
         found = self.buffers[name] = self.program.buffer(x[0].numel())
         found.rows(len(x)).copy_(x.reshape(len(x), -1))
-        found.writer = Quantize(num_rows=self.program.num_rows, input=found.address, width=found.width)
+        found.writer = Quantize(num_rows=self.program.num_rows, input=found.data_ptr(), width=found.width)
         return found
 
     def point(self, **fields: Tensor) -> int:
@@ -102,7 +102,7 @@ class OneCall:
 
 
 def _matrix(call: OneCall, weight: PackedWeight) -> NativeWeight:
-    return pack([weight.plain()], WeightForm.of(weight.dtype).kind)
+    return pack([weight.plain()], WeightFormat.of(weight.dtype).kind)
 
 
 def _gpu_matrix(call: OneCall, weight: GpuWeight) -> NativeWeight:
@@ -112,10 +112,10 @@ def _gpu_matrix(call: OneCall, weight: GpuWeight) -> NativeWeight:
 
 def _adapters(call: OneCall, lora: TorchLora) -> NativeLora:
     product = call.buffers["product"]
-    product.writer = Linear(output=product.address, output_stride=product.width)
-    native = NativeLora(call.buffers["x"].width, lora.outputs, lora.form)
+    product.writer = Linear(output=product.data_ptr(), output_stride=product.width)
+    native = NativeLora(call.buffers["x"].width, lora.outputs, lora.config)
     parts = {sum(lora.outputs[:part]): part for part in range(len(lora.outputs))}  # by their first output
-    for adapter in range(lora.form.max_adapters):
+    for adapter in range(lora.config.max_adapters):
         for first, down, up in lora.parts_of(adapter):
             native.put(adapter, parts[first], down.plain(), up.plain())
     return native
@@ -214,7 +214,7 @@ def version(method: str, *arguments: Any) -> Tensor:
     parameters = _parameters(method)
     if method == "attention":
         query, kv, rows, _, window = arguments
-        form = HeadForm(query.shape[1], kv.num_heads, kv.head_dim, rotates_pairs=False)
+        form = HeadLayout(query.shape[1], kv.num_heads, kv.head_dim, rotates_pairs=False)
         arguments = query, form, kv, rows, window
     pairs = list(zip(parameters, arguments, strict=True))
     tensors = [argument for argument in arguments if isinstance(argument, Tensor)]
@@ -225,21 +225,22 @@ def version(method: str, *arguments: Any) -> Tensor:
         if parameter.name in _CHANGED:
             argument.copy_(call.buffers[parameter.name].rows(len(argument)))
     for argument in arguments:
-        if isinstance(argument, HeadForm):
+        if isinstance(argument, HeadLayout):
             found = found.view(len(found), -1, argument.head_dim)[:, : argument.num_queries]
     return found.to(arguments[0].dtype) if arguments[0].is_floating_point() else found
 
 
-# By the names of the operations whose formula they have; the plain memory of keys and values is torch's alone.
+# By the names of the operations whose formula they have; the plain memory of keys and values is torch's alone, and what
+# ranks compute together takes several programs (`native_ranks.py`).
 RECORDED: dict[str, Callable[..., Tensor]] = {
     name: partial(version, _method(name))
     for name in EXAMPLES
-    if hasattr(NativeOperations, _method(name)) and not name.startswith("attention.")
+    if hasattr(NativeOperations, _method(name)) and not name.startswith(("attention.", "ranks."))
 }
 
 
 def is_recorded(arguments: tuple[Any, ...]) -> bool:
     """Whether a step of these is recorded: other heads stay with torch, other groups become 8 bits."""
-    has_other_heads = any(isinstance(each, HeadForm) and each.head_dim % HEAD_DIM_STEP for each in arguments)
+    has_other_heads = any(isinstance(each, HeadLayout) and each.head_dim % HEAD_DIM_STEP for each in arguments)
     has_other_groups = any(isinstance(each, GpuWeight) and each.group_size % 32 for each in arguments)
     return not (has_other_heads or has_other_groups)

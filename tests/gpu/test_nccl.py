@@ -27,7 +27,7 @@ def test_one_rank_meets_itself(card, tmp_path):
 
 
 def test_memory_that_cards_share_holds_a_sum(card, tmp_path):
-    from penstock.kernels.reference.sum_of_ranks import add_norm_of_ranks
+    from penstock.kernels.reference.ranks import add_norm_of_ranks
     from penstock.kernels.triton.unproven.sum_of_ranks import sum_and_norm
     from penstock.worker.backends.triton.peer_memory import _adds_up, _shared
 

@@ -5,16 +5,16 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 import torch
-from builders.native_variants import quick_or_long
+from builders.native_variants import available_variants, quick_or_long
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from penstock.kernels.cpu.arguments import Step
 from penstock.kernels.cpu.attention import ROTATIONS, Attention, PlanMemory, StoreHeads, num_part_floats
-from penstock.kernels.cpu.library import Library, available_variants, load
-from penstock.kernels.cpu.linear import Quantized, QuantizedRows
-from penstock.kernels.kv_layout import KV_FORMATS
+from penstock.kernels.cpu.kv_memory import KV_FORMATS
+from penstock.kernels.cpu.layer import Quantized, QuantizedRows
+from penstock.kernels.cpu.library import Library, load
+from penstock.kernels.cpu.program import Step
 from penstock.kernels.reference.pointwise import rms_norm, rotate_halves, rotate_pairs
 from penstock.worker.kv.kv_cache import KVShape, NativeKVCache
 

@@ -6,7 +6,7 @@ import weakref
 import pytest
 import torch
 
-from penstock.kernels.cpu import huge_pages
+from penstock.kernels.cpu.weights import huge_pages
 
 
 @pytest.mark.parametrize("nbytes", [1, 63, 64, 4097, 3 << 20, 100 << 20])

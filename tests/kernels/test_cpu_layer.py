@@ -7,15 +7,15 @@ from ctypes import addressof, c_int32
 import pytest
 import torch
 import torch.nn.functional as F
-from builders.native_variants import quick_or_long
+from builders.native_variants import available_variants, quick_or_long
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
 from penstock.kernels.cpu import layer
-from penstock.kernels.cpu.library import Library, available_variants, load
-from penstock.kernels.cpu.linear import Quantize, QuantizedRows, linear_arguments
-from penstock.kernels.cpu.weights import NativeWeight, pack, pack_int4_from
+from penstock.kernels.cpu.layer import Quantize, QuantizedRows, linear_arguments
+from penstock.kernels.cpu.library import Library, load
+from penstock.kernels.cpu.weights.packed import NativeWeight, pack, pack_int4_from
 from penstock.kernels.reference.pointwise import embedding
 
 VARIANTS = [name for name in ("amx", "avx512_bf16", "avx512", "avx2") if name in available_variants()]

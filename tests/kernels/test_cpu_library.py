@@ -6,10 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from builders.native_variants import quick_or_long
+from builders.native_variants import available_variants, quick_or_long
 
 from penstock.kernels.cpu import build, library, variants
-from penstock.kernels.cpu.library import LibraryError, available_variants, load
+from penstock.kernels.cpu.library import LibraryError, load
 
 HAS_COMPILER = build.compiler() is not None
 needs_compiler = pytest.mark.skipif(not HAS_COMPILER, reason="needs a C++ compiler")

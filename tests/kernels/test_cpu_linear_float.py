@@ -4,15 +4,14 @@ from ctypes import addressof, c_int32
 
 import pytest
 import torch
-from builders.native_variants import quick_or_long
+from builders.native_variants import available_variants, quick_or_long
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from penstock.kernels.cpu.layer import Embedding
-from penstock.kernels.cpu.library import Library, available_variants, load
-from penstock.kernels.cpu.linear import linear_arguments
-from penstock.kernels.cpu.weights import NativeWeight, pack
+from penstock.kernels.cpu.layer import Embedding, linear_arguments
+from penstock.kernels.cpu.library import Library, load
+from penstock.kernels.cpu.weights.packed import NativeWeight, pack
 
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 KINDS = tuple(DTYPES)

@@ -4,15 +4,15 @@ from ctypes import addressof, c_int32
 
 import pytest
 import torch
-from builders.native_variants import quick_or_long
+from builders.native_variants import available_variants, quick_or_long
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from penstock.kernels.cpu.library import Library, available_variants, load
-from penstock.kernels.cpu.linear import Quantize, QuantizedRows, linear_arguments
-from penstock.kernels.cpu.quantized import unpacked
-from penstock.kernels.cpu.weights import NativeWeight, pack, pack_int4_from, pack_int8_from
+from penstock.kernels.cpu.layer import Quantize, QuantizedRows, linear_arguments
+from penstock.kernels.cpu.library import Library, load
+from penstock.kernels.cpu.weights.packed import NativeWeight, pack, pack_int4_from, pack_int8_from
+from penstock.kernels.cpu.weights.quantized import unpacked
 from penstock.kernels.quantized_part import QuantizedPart
 from penstock.kernels.reference.quantized import linear_quantized, quantize_int4, quantize_int8, quantize_rows
 

@@ -6,16 +6,16 @@ import numpy
 import pytest
 import torch
 from builders.adapted_product import AdaptedProduct
-from builders.native_variants import quick_or_long
+from builders.native_variants import available_variants, quick_or_long
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from penstock.kernels import LoraForm, LoraMapping
-from penstock.kernels.cpu.arguments import Step
-from penstock.kernels.cpu.library import Library, available_variants, load
-from penstock.kernels.cpu.linear import Linear
-from penstock.kernels.cpu.lora import Lora, NativeLora
+from penstock.kernels import LoraConfig, LoraMapping
+from penstock.kernels.cpu.layer import Linear
+from penstock.kernels.cpu.library import Library, load
+from penstock.kernels.cpu.program import Step
+from penstock.kernels.cpu.weights.lora import Lora, NativeLora
 
 VARIANTS = [name for name in ("amx", "avx512_bf16", "avx512", "avx2") if name in available_variants()]
 pytestmark = pytest.mark.skipif(not VARIANTS, reason="this processor executes none of the native variants")
@@ -31,7 +31,7 @@ def library(request: pytest.FixtureRequest) -> Library:
 
 class Product(AdaptedProduct):
     def __init__(self, in_features: int, outputs: list[int], ranks: list[int], dtype: torch.dtype = torch.float32):
-        self.lora = NativeLora(in_features, outputs, LoraForm(dtype, MOST, max(ranks)))
+        self.lora = NativeLora(in_features, outputs, LoraConfig(dtype, MOST, max(ranks)))
         super().__init__(self.lora, in_features, outputs, ranks, dtype)
 
     def added(self, library: Library, x: Tensor, adapters: list[int], start: Tensor) -> Tensor:
@@ -49,12 +49,12 @@ class Product(AdaptedProduct):
             addressof(product),
             x.data_ptr(),
             x.shape[1],
-            self.lora.form.max_rank,
+            self.lora.config.max_rank,
             len(parts),
             addressof(parts),
             shrunk.data_ptr(),
         )
-        library.call(f"penstock_lora_{KINDS[self.lora.form.dtype]}", arguments)
+        library.call(f"penstock_lora_{KINDS[self.lora.config.dtype]}", arguments)
         return output
 
 

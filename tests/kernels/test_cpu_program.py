@@ -4,10 +4,10 @@ import ctypes
 
 import pytest
 import torch
+from builders.native_variants import available_variants
 
 from penstock.kernels.cpu import library
-from penstock.kernels.cpu.layer import Add, AddRmsNorm
-from penstock.kernels.cpu.linear import Quantized
+from penstock.kernels.cpu.layer import Add, AddRmsNorm, Quantized
 from penstock.kernels.cpu.program import Arena, Buffer, Program
 
 WIDTH, CAPACITY = 48, 8
@@ -20,13 +20,13 @@ def num_rows() -> ctypes.c_int32:
 
 @pytest.fixture
 def program(num_rows) -> Program:
-    if not library.available_variants():
+    if not available_variants():
         pytest.skip("no compiler here, or no variant for this processor")
     return Program(library.load(), CAPACITY, ctypes.addressof(num_rows))
 
 
 def added(program: Program, stream: Buffer, update: Buffer) -> None:
-    program.call("penstock_add", Add(program.num_rows, stream.address, update.address, WIDTH))
+    program.call("penstock_add", Add(program.num_rows, stream.data_ptr(), update.data_ptr(), WIDTH))
 
 
 def test_a_replay_computes_the_rows_that_the_step_has_and_no_others(program, num_rows):
@@ -44,12 +44,12 @@ def test_a_replay_computes_the_rows_that_the_step_has_and_no_others(program, num
 
 def test_what_no_later_call_can_name_is_used_again(program):
     first = program.buffer(WIDTH)
-    address = first.address
+    address = first.data_ptr()
     kept = program.buffer(WIDTH)
     del first
     again, another = program.buffer(WIDTH), program.buffer(WIDTH)
-    assert again.address == address
-    assert len({again.address, another.address, kept.address}) == 3
+    assert again.data_ptr() == address
+    assert len({again.data_ptr(), another.data_ptr(), kept.data_ptr()}) == 3
 
 
 def test_memory_comes_back_to_an_arena_that_was_asked_meanwhile():
@@ -78,7 +78,7 @@ def test_whoever_writes_a_buffer_also_makes_the_integers_that_a_consumer_asks_fo
     stream, normed = program.buffer(WIDTH), program.buffer(WIDTH)
     weight = torch.ones(WIDTH)
     arguments = AddRmsNorm(
-        program.num_rows, stream.address, None, weight.data_ptr(), 1e-6, WIDTH, normed.address, Quantized()
+        program.num_rows, stream.data_ptr(), None, weight.data_ptr(), 1e-6, WIDTH, normed.data_ptr(), Quantized()
     )
     program.call("penstock_add_rms_norm", arguments, normed, keep=weight)
     wanted = normed.quantized()

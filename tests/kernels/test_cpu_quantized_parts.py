@@ -2,14 +2,14 @@
 
 import pytest
 import torch
+from builders.native_variants import available_variants
 from builders.quantized_parts import WITHOUT_A_PRODUCT, draws, floats, part, quick
 from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from penstock.kernels.cpu.library import available_variants
-from penstock.kernels.cpu.quantized import OrderedWeight, pack_parts, unpacked
-from penstock.kernels.cpu.weights import NativeWeight, pack
+from penstock.kernels.cpu.weights.packed import NativeWeight, pack
+from penstock.kernels.cpu.weights.quantized import OrderedWeight, pack_parts, unpacked
 from penstock.kernels.quantized_part import QuantizedPart
 from penstock.kernels.reference.quantized import quantize_int8
 

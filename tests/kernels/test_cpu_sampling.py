@@ -4,14 +4,13 @@ import math
 
 import pytest
 import torch
-from builders.native_variants import ENDS, quick_or_long
+from builders.native_variants import ENDS, available_variants, quick_or_long
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.kernels import sampling
-from penstock.kernels.cpu import adjust
 from penstock.kernels.cpu import sampling as native
-from penstock.kernels.cpu.library import available_variants, load
+from penstock.kernels.cpu.library import load
 from penstock.kernels.sampling import BEST, OF_ALL, OF_TOP_K, OF_TOP_P, Draws, Histories
 
 pytestmark = pytest.mark.skipif(not available_variants(), reason="no native kernels here")
@@ -19,8 +18,7 @@ pytestmark = pytest.mark.skipif(not available_variants(), reason="no native kern
 
 @pytest.fixture(params=quick_or_long(available_variants()))
 def variant(request, monkeypatch) -> str:
-    for module in (native, adjust):
-        monkeypatch.setattr(module, "load", lambda: load(request.param))
+    monkeypatch.setattr(native, "load", lambda: load(request.param))
     return request.param
 
 
@@ -129,7 +127,7 @@ def test_a_mask_leaves_what_the_reference_leaves(width, seed):
     generator = torch.Generator().manual_seed(seed)
     logits, rows = torch.randn(5, width, generator=generator), torch.randperm(5, generator=generator)[:3]
     bits = torch.randint(-(2**31), 2**31, (3, -(-width // 32)), generator=generator).to(torch.int32)
-    found = adjust.native_apply_mask(logits.clone(), rows, bits)
+    found = native.native_apply_mask(logits.clone(), rows, bits)
     assert torch.equal(found, sampling.apply_mask.reference(logits.clone(), rows, bits))
 
 

@@ -59,8 +59,10 @@ def enums() -> dict[str, Source]:
 def structures() -> dict[str, type[ctypes.Structure]]:
     """The mirrors by their C++ names."""
     found = {}
-    for path in sorted(Path(cpu.__path__[0]).glob("[a-z]*.py")):
-        for name, value in vars(importlib.import_module(f"{cpu.__name__}.{path.stem}")).items():
+    room = Path(cpu.__path__[0])
+    for path in sorted(room.rglob("[a-z]*.py")):
+        module = ".".join((cpu.__name__, *path.relative_to(room).with_suffix("").parts))
+        for name, value in vars(importlib.import_module(module)).items():
             if isinstance(value, type) and issubclass(value, ctypes.Structure) and value is not ctypes.Structure:
                 found[name.strip("_").removesuffix("Arguments")] = value
     return found

@@ -8,7 +8,6 @@ from builders.operation_examples.attention_inputs import paged_rows
 
 from penstock.kernels import Rows, pack
 from penstock.kernels.reference.attention import attention, attention_invariant
-from penstock.kernels.reference.linear import linear_invariant
 from penstock.kernels.reference.pointwise import (
     log_softmax,
     rms_norm_invariant,
@@ -16,6 +15,7 @@ from penstock.kernels.reference.pointwise import (
     rotate_pairs,
     silu_mul_invariant,
 )
+from penstock.kernels.reference.products import linear_invariant
 
 # Every small number and both sides of the borders at which products change their tiling; `-m long` has all of them.
 COMPANY = (*range(1, 18), 31, 32, 33, 47, 48, 49, 63, 64, 65, 70, 71)

@@ -3,14 +3,16 @@
 import pytest
 import torch
 from builders.elsewhere import tensors_in
+from builders.native_ranks import OF_RANKS
+from builders.native_variants import available_variants
 from builders.operation_examples.table import EXAMPLES
 from builders.recorded_layers import RECORDED, is_recorded, only_rows
 
 import penstock.kernels.sampling  # noqa: F401  registers its operations
-from penstock.kernels.cpu.library import available_variants, load
+from penstock.kernels.cpu.library import load
 from penstock.kernels.registry import OPS, op
 
-OF_WHOLE_STEPS = ("store_heads.", "paged_attention.", "lora.")  # test_cpu_attention.py and test_cpu_lora.py cut those
+OF_WHOLE_STEPS = ("paged_attention.", "lora.")  # test_cpu_attention.py and test_cpu_lora.py cut those
 
 
 def _agree(found, expected, tolerance):
@@ -32,9 +34,7 @@ def test_every_kernel_of_a_recorded_step_agrees_with_its_formula(name):
 
 
 @pytest.mark.skipif(not available_variants(), reason="no native kernels here")
-@pytest.mark.parametrize(
-    "name", [name for name in RECORDED if not name.startswith(("store_heads.", "paged_", "lora."))]
-)
+@pytest.mark.parametrize("name", [name for name in RECORDED if not name.startswith(OF_WHOLE_STEPS)])
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_a_row_of_a_recorded_step_has_the_same_bits_alone_and_in_company(name, threads):
     version, whole = RECORDED[name], slice(None)
@@ -47,6 +47,27 @@ def test_a_row_of_a_recorded_step_has_the_same_bits_alone_and_in_company(name, t
                 assert torch.equal(alone[0], together[row]), f"row {row} of {len(together)}"
     finally:
         load().set_threads(1)
+
+
+@pytest.mark.skipif(not available_variants(), reason="no native kernels here")
+@pytest.mark.parametrize("name", OF_RANKS)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_what_ranks_compute_together_agrees_with_its_formula(name, threads):
+    try:
+        load().set_threads(threads)
+        _holds(name, OF_RANKS[name])
+    finally:
+        load().set_threads(1)
+
+
+@pytest.mark.skipif(not available_variants(), reason="no native kernels here")
+@pytest.mark.parametrize("name", OF_RANKS)
+def test_a_row_that_ranks_compute_together_has_the_same_bits_alone_and_in_company(name):
+    for (parts,) in EXAMPLES[name](0):
+        together = OF_RANKS[name](parts)
+        for row in {0, len(together) // 2, len(together) - 1}:
+            [alone] = OF_RANKS[name]([part[row : row + 1] for part in parts])
+            assert torch.equal(alone, together[row]), f"row {row} of {len(together)}"
 
 
 def _holds(name, version, is_done=lambda arguments: True):

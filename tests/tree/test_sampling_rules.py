@@ -7,7 +7,7 @@ import torch
 from builders.sampling_rules import CASES, next_token
 
 from penstock import RequestOutput, SamplingParams
-from penstock.kernels.reference.uniform import uniform
+from penstock.kernels.reference.sampling.uniform import uniform
 
 LENGTH = 20
 SEED = 11

@@ -4,7 +4,6 @@ import pytest
 from builders.native_variants import ENDS
 
 from penstock.kernels import sampling
-from penstock.kernels.cpu import adjust
 from penstock.kernels.cpu import sampling as native
 from penstock.kernels.cpu.library import load
 from penstock.kernels.registry import Op
@@ -19,6 +18,5 @@ def sampling_form(request, monkeypatch) -> str:
         for operation in OPERATIONS:
             monkeypatch.setattr(operation, "_chosen", {})
     else:
-        for module in (native, adjust):
-            monkeypatch.setattr(module, "load", lambda: load(request.param))
+        monkeypatch.setattr(native, "load", lambda: load(request.param))
     return request.param

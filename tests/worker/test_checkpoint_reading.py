@@ -10,7 +10,7 @@ from builders.hand_driven import HandDriven
 from builders.tiny_model import tiny_model, write_safetensors
 from safetensors.torch import load_file, save_file
 
-from penstock.kernels import TorchOperations, WeightForm
+from penstock.kernels import TorchOperations, WeightFormat
 from penstock.protocol.errors import ConfigError, ModelNotFoundError
 from penstock.worker.models.load import load_model
 from penstock.worker.parallel import Parallel
@@ -20,7 +20,7 @@ CPU = torch.device("cpu")
 
 
 def _weights(source):
-    form, ops = WeightForm("fp32"), TorchOperations(CPU, torch.float32, Parallel())
+    form, ops = WeightFormat("fp32"), TorchOperations(CPU, torch.float32, Parallel())
     return Weights(source, Placement(CPU, form, form, form, torch.float32, ops))
 
 

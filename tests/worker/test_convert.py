@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 from builders.hand_driven import HandDriven
+from builders.native_variants import available_variants
 from builders.tiny_model import tiny_model
 from safetensors.torch import load_file
 
-from penstock.kernels.cpu.library import available_variants
-from penstock.kernels.cpu.quantized import pack_parts
+from penstock.kernels.cpu.weights.quantized import pack_parts
 from penstock.protocol.conversion import Conversion, ConversionProgress, ConversionResult
 from penstock.protocol.errors import ConfigError
 from penstock.protocol.files.own_folder import MARK, HeldFolder, make_own

@@ -9,9 +9,9 @@ import pytest
 import torch
 from builders.tiny_model import tiny_model
 
-from penstock.kernels import WeightForm
-from penstock.kernels.cpu.quantized import OrderedWeight
-from penstock.kernels.cpu.weights import NativeWeight
+from penstock.kernels import WeightFormat
+from penstock.kernels.cpu.weights.packed import NativeWeight
+from penstock.kernels.cpu.weights.quantized import OrderedWeight
 from penstock.protocol.files.cache_folder import cache_folder
 from penstock.protocol.files.own_folder import MARK, own_folder
 from penstock.worker.weights import kept_files, packed_file
@@ -44,7 +44,7 @@ def weight(number: int, size: int = 1000) -> NativeWeight:
 
 
 def opened(model: Path, kernels: str = "here", form: str = "int4", rank: int = 0) -> PackedCache:
-    return PackedCache.of(model, kernels, WeightForm(form), rank)
+    return PackedCache.of(model, kernels, WeightFormat(form), rank)
 
 
 def kept(model: Path, count: int = 3) -> PackedCache:
@@ -107,22 +107,22 @@ def test_what_changes_the_weights_changes_the_file(model, tmp_path):
 class Packing:
     """Operations that pack a matrix as it is."""
 
-    def pack(self, parts: list[torch.Tensor], form: WeightForm) -> NativeWeight:
+    def pack(self, parts: list[torch.Tensor], form: WeightFormat) -> NativeWeight:
         return NativeWeight(form.kind, len(parts[0]), 64, 0, False, parts[0].flatten().view(torch.uint8))
 
-    def table(self, part: torch.Tensor, form: WeightForm) -> NativeWeight:
+    def table(self, part: torch.Tensor, form: WeightFormat) -> NativeWeight:
         return self.pack([part], form)
 
 
 def test_what_was_kept_is_not_read_again_and_counts_as_asked_for(model):
-    found, form = [], WeightForm("fp32")
+    found, form = [], WeightFormat("fp32")
     for _ in range(2):
         source, cache = Checkpoint(model), opened(model)
         place = Weights(source, Placement(torch.device("cpu"), form, form, form, torch.float32, Packing(), cache=cache))
         made = [
             place.at("model").at("norm").packed([Piece("weight", (64,))]),
             place.at("model").at("embed_tokens").table(Piece("weight", (307, 64), (0, 5, 9)), form),
-            place.at("model").at("embed_tokens").table(Piece("weight", (307, 64), (0, 5, 9)), WeightForm("bf16")),
+            place.at("model").at("embed_tokens").table(Piece("weight", (307, 64), (0, 5, 9)), WeightFormat("bf16")),
         ]
         found.append((source.bytes_read, source.leftovers(), [(each.kind, each.data.tolist()) for each in made]))
         cache.write_in_background()

@@ -3,9 +3,10 @@
 import pytest
 import torch
 from builders.hand_driven import HandDriven
+from builders.native_variants import available_variants
 from builders.quantized_model import FORMS, quantized_model
 
-from penstock.kernels.cpu.library import LibraryError, available_variants
+from penstock.kernels.cpu.library import LibraryError
 from penstock.worker.models import load
 from penstock.worker.models.load import Model, load_model
 

@@ -8,7 +8,7 @@ import torch
 from builders.sampled_rows import logits_like, sampled_rows
 
 from penstock.kernels import sampling
-from penstock.kernels.reference.uniform import uniform
+from penstock.kernels.reference.sampling.uniform import uniform
 from penstock.kernels.torch import choice
 from penstock.protocol.parameters.sampling import SamplingParams
 from penstock.worker.sampler import SamplingRows, sample

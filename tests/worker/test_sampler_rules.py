@@ -6,7 +6,7 @@ import torch
 from builders.sampled_rows import logits_like, sampled_rows
 from builders.sampling_rules import CASES, next_token
 
-from penstock.kernels.reference.uniform import uniform
+from penstock.kernels.reference.sampling.uniform import uniform
 from penstock.protocol.parameters.sampling import SamplingParams
 from penstock.worker.sampler import sample
 

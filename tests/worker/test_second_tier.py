@@ -7,7 +7,7 @@ from builders.hand_planned import NUM_BLOCKS, chain_runner, new, step
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.kernels.kv_layout import KV_FORMATS
+from penstock.kernels.cpu.kv_memory import KV_FORMATS
 from penstock.kernels.paged import KV_DTYPES
 from penstock.protocol.messages import column
 from penstock.worker.kv.kv_cache import Blocks, DeviceKVCache, KVCache, KVShape, NativeKVCache

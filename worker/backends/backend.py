@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch import Tensor
 
-from ...kernels import Operations, WeightForm
+from ...kernels import Operations, WeightFormat
 from ...kernels.cpu.library import Library
 from ...protocol.errors import ConfigError
 from ...protocol.messages import StepPlan, StepResult
@@ -57,7 +57,7 @@ class BackendOptions:
 class Backend(ABC):
     device: torch.device
     ops: Operations
-    form: WeightForm  # of matrices that are not quantized
+    format: WeightFormat  # of matrices that are not quantized
     activations: torch.dtype  # between the products
 
     # Makes the inputs of a step's forward pass.
@@ -82,19 +82,19 @@ class Backend(ABC):
         torch.set_num_threads(count)
 
     @abstractmethod
-    def quantized(self, name: str) -> WeightForm:
+    def quantized(self, name: str) -> WeightFormat:
         """The weight format for this value of the option `quantization`."""
 
-    def float32_head(self) -> WeightForm:
+    def float32_head(self) -> WeightFormat:
         """The format of the matrix that gives the logits where it is to be float32."""
         if self.activations != torch.float32:
             raise ConfigError(
                 f"lm_head_fp32=True needs activations in float32, and here they are {self.activations}, as they are on "
                 "a GPU. Leave it out, or use dtype='float32'."
             )
-        return WeightForm("fp32")
+        return WeightFormat("fp32")
 
-    def cache(self, model_folder: Path, forms: tuple[WeightForm, ...], ranks: Parallel) -> PackedCache | None:
+    def cache(self, model_folder: Path, formats: tuple[WeightFormat, ...], ranks: Parallel) -> PackedCache | None:
         """Where packed weights of this model are kept, if that saves more than it takes."""
         return None
 

@@ -14,8 +14,8 @@ from safetensors import safe_open
 from torch import Tensor
 
 from ...kernels.cpu.library import LibraryError, load
-from ...kernels.cpu.quantized import unpacked
-from ...kernels.cpu.weights import pack
+from ...kernels.cpu.weights.packed import pack
+from ...kernels.cpu.weights.quantized import unpacked
 from ...kernels.quantized_part import QuantizedPart
 from ...kernels.reference.quantized import quantize_int4, quantize_int8
 from ...protocol.conversion import Conversion, ConversionMessage, ConversionProgress, ConversionResult

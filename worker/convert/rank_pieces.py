@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ...kernels import TorchOperations, WeightForm
+from ...kernels import TorchOperations, WeightFormat
 from ..models.config import ModelConfig
 from ..models.decoder import Decoder
 from ..models.load import check_split
@@ -32,9 +32,9 @@ def rank_pieces(folder: Path, config: ModelConfig, size: int) -> list[dict[str, 
 
 
 def _pulled(checkpoint: Checkpoint, config: ModelConfig, ranks: Parallel) -> dict[str, Piece]:
-    source, form = _RecordingSource(checkpoint), WeightForm("fp32")
+    source, format = _RecordingSource(checkpoint), WeightFormat("fp32")
     ops = TorchOperations(_NOWHERE, torch.float32, ranks)
-    Decoder(Weights(source, Placement(_NOWHERE, form, form, form, torch.float32, ops, ranks)), config)
+    Decoder(Weights(source, Placement(_NOWHERE, format, format, format, torch.float32, ops, ranks)), config)
     return source.pieces
 
 

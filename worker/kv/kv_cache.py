@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from ...kernels import LayerKV, Scratch
-from ...kernels.cpu.kv_memory import KVMemory
-from ...kernels.kv_layout import KV_FORMATS, plain_keys, plain_values
+from ...kernels.cpu.kv_memory import KV_FORMATS, KVMemory, plain_keys, plain_values
 from ...kernels.paged import KV_DTYPES, PagedKV
 from .host_memory import fresh_zeros
 

@@ -5,7 +5,7 @@ Attends to the KV memory only, the step's own tokens included, so how a prompt w
 
 from typing import Any
 
-from ...kernels import HeadForm
+from ...kernels import HeadLayout
 from ..models.config import ModelConfig
 from ..steps.batch import LayerInputs
 from ..weights.checkpoint import Weights
@@ -27,7 +27,7 @@ class Attention:
             config.num_kv_heads,
             config.head_dim,
         )
-        self.form = HeadForm(
+        self.layout = HeadLayout(
             self.qkv.local_heads,
             self.qkv.local_kv_heads,
             config.head_dim,
@@ -42,8 +42,8 @@ class Attention:
         """`x` and what comes back are [T, hidden]; heads are those of this rank."""
         kv = batch.kv.of_layer(self.layer)
         heads = self.qkv(x, batch.adapted)  # [T, (heads + 2 × kv_heads) × head_dim]: queries, keys, values
-        query = self.ops.store_heads(heads, self.form, batch.rotation, kv, batch.rows)  # [T, heads, head_dim]
-        attended = self.ops.attention(query, self.form, kv, batch.rows, self.window)  # [T, heads × head_dim]
+        query = self.ops.store_heads(heads, self.layout, batch.rotation, kv, batch.rows)  # [T, heads, head_dim]
+        attended = self.ops.attention(query, self.layout, kv, batch.rows, self.window)  # [T, heads × head_dim]
         return self.output(attended, batch.adapted)  # [T, hidden]
 
 

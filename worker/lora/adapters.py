@@ -10,7 +10,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from ...kernels import LoraForm, LoraWeights, Operations
+from ...kernels import LoraConfig, LoraWeights, Operations
 from ..weights.piece import Piece
 from .lora_files import AdapterFiles, Target
 
@@ -25,8 +25,8 @@ class _Place:
 
 
 class AdapterBank:
-    def __init__(self, form: LoraForm, ops: Operations) -> None:
-        self.form = form
+    def __init__(self, config: LoraConfig, ops: Operations) -> None:
+        self.config = config
         self.ops = ops
         self._products: list[LoraWeights] = []
         self._places: dict[str, _Place] = {}  # by the projection's name: model.layers.0.self_attn.q_proj
@@ -44,7 +44,7 @@ class AdapterBank:
     def room_for(self, pieces: list[Piece]) -> LoraWeights:
         """For the adapters of a product that computes these projections, or this rank's part of them."""
         in_features = pieces[0].part_shape[1]
-        weights = self.ops.lora(in_features, [piece.part_shape[0] for piece in pieces], self.form)
+        weights = self.ops.lora(in_features, [piece.part_shape[0] for piece in pieces], self.config)
         self._products.append(weights)
         for part, piece in enumerate(pieces):
             self._places[piece.name.removesuffix(".weight")] = _Place(weights, part, piece)
@@ -53,7 +53,7 @@ class AdapterBank:
     def load(self, adapter: int, folder: Path) -> None:
         """Read an adapter into its place, which no step may use meanwhile; raises `AdapterError`."""
         targets = {name: Target(*place.piece.shape) for name, place in self._places.items()}
-        with AdapterFiles(folder, targets, self.form.max_rank) as files:
+        with AdapterFiles(folder, targets, self.config.max_rank) as files:
             self.unload(adapter)
             for name in files.modules:
                 place = self._places[name]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from ...kernels import DTYPES, LoraForm, WeightForm, triton
+from ...kernels import DTYPES, LoraConfig, WeightFormat, triton
 from ...kernels.cpu.library import LibraryError
 from ...kernels.cpu.library import load as load_library
 from ...protocol.errors import ConfigError
@@ -77,7 +77,7 @@ class Model:
 
     def kv_kind(self, wanted: str = "auto") -> str:
         """The number format of keys and values: the one asked for, or the model's own."""
-        own = self.kv_default or WeightForm.of(self.dtype).kind
+        own = self.kv_default or WeightFormat.of(self.dtype).kind
         return self.backend.kv_kind(own if wanted == "auto" else wanted)
 
     def kv_bytes_per_token(self, kind: str) -> int:
@@ -118,18 +118,18 @@ def load_model(
     backend = select_backend(config, device, number, ranks, options or BackendOptions())
     if num_threads is not None:
         backend.use_threads(num_threads)
-    form = backend.quantized(quantization) if quantization else backend.form
-    head_form = backend.float32_head() if lm_head_fp32 else form
+    format = backend.quantized(quantization) if quantization else backend.format
+    head_format = backend.float32_head() if lm_head_fp32 else format
     if check_room is not None:
-        check_room(estimated_weight_bytes(config, form, backend.form, head_form, ranks.size), form.kind)
+        check_room(estimated_weight_bytes(config, format, backend.format, head_format, ranks.size), format.kind)
     if load_format != "dummy":
         check_weight_files(model_folder)
-    cache = None if load_format == "dummy" else backend.cache(model_folder, (form, head_form), ranks)
+    cache = None if load_format == "dummy" else backend.cache(model_folder, (format, head_format), ranks)
     # Kept as the model's own weights would be, were they not quantized.
-    lora = LoraForm(DTYPES[backend.form.kind], max_loras, max_lora_rank)
+    lora = LoraConfig(DTYPES[backend.format.kind], max_loras, max_lora_rank)
     adapters = AdapterBank(lora, backend.ops) if max_loras else None
     placement = Placement(
-        device, form, backend.form, head_form, backend.activations, backend.ops, ranks, cache, adapters
+        device, format, backend.format, head_format, backend.activations, backend.ops, ranks, cache, adapters
     )
     source: Source = DummySource(device, _missing_tensors(config))
     if load_format != "dummy":

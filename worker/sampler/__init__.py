@@ -12,7 +12,7 @@
                        min_p   w >= min_p                                     the same as p >= min_p × p_max
   6. keep          the token is written behind the row's history
 
-5 is written as this formula in `kernels/reference/choice.py`. What makes it fast, and changes no answer:
+5 is written as this formula in `kernels/reference/sampling/choice.py`. What makes it fast, and changes no answer:
   - w falls as x falls, so each rule keeps a beginning of one order, and so do all three together. top_k looks at k
     tokens. top_p sums all w, which needs no order, and then orders only the heavy ones (torch: the first 1,024; the
     native kernel: those above a weight); in the rare row where these hold less than its share, lighter ones as well.

@@ -92,6 +92,7 @@ def step_batch(table: SlotTable, rows: StepRows, kv: AnyKVCache) -> Batch:
     device_positions = on_device(positions, table.device)
     blocks = table.tables[slots, on_device(positions // table.block_size, table.device)]
     rotation_starts = table.rotation_starts[rows.slots]
+    adapters = table.adapters[rows.slots]
     max_blocks = -(-int(rows.ends.max()) // table.block_size)
     return Batch(
         token_ids=table.histories[slots, device_positions].long(),
@@ -103,5 +104,5 @@ def step_batch(table: SlotTable, rows: StepRows, kv: AnyKVCache) -> Batch:
         logit_rows=on_device(query_starts[1:][rows.wants_logits] - 1, table.device),
         kv=kv,
         rotation_starts=rotation_starts.tolist() if rotation_starts.any() else None,
-        adapted=LoraMapping.of(table.adapters[rows.slots], rows.num_tokens, table.device),
+        adapted=LoraMapping.of(adapters, rows.num_tokens, table.device) if (adapters >= 0).any() else None,
     )

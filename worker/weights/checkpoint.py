@@ -15,7 +15,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from ...kernels import Operations, WeightForm
+from ...kernels import Operations, WeightFormat
 from ...kernels.quantized_part import QuantizedPart
 from ...protocol.errors import ConfigError, ModelNotFoundError
 from ...protocol.files.model_file import read_model_json, require_regular
@@ -56,9 +56,9 @@ class Placement:
     """What all layers of one rank have in common."""
 
     device: torch.device
-    form: WeightForm  # of the matrices that are multiplied with
-    table_form: WeightForm  # of an embedding's table
-    head_form: WeightForm  # of the matrix that gives the logits
+    format: WeightFormat  # of the matrices that are multiplied with
+    table_format: WeightFormat  # of an embedding's table
+    head_format: WeightFormat  # of the matrix that gives the logits
     activations: torch.dtype  # between the products
     ops: Operations
     ranks: Parallel = field(default_factory=Parallel)
@@ -88,10 +88,10 @@ class Weights:
         """A tensor for products, [its part of] `shape`, as it is stored. It may be a view of the file: pack it."""
         return self.source.matrix(self.prefix + name, shape, part)
 
-    def packed(self, pieces: list[Piece], form: WeightForm | None = None) -> Any:
+    def packed(self, pieces: list[Piece], format: WeightFormat | None = None) -> Any:
         """The weight of products whose outputs are those of all pieces, one after the other."""
-        ops, form = self.placement.ops, form or self.placement.form
-        return self._kept("weight", form, pieces, lambda: ops.pack([self.matrix(*piece) for piece in pieces], form))
+        ops, format = self.placement.ops, format or self.placement.format
+        return self._kept("weight", format, pieces, lambda: ops.pack([self.matrix(*piece) for piece in pieces], format))
 
     def adapters_of(self, pieces: list[Piece]) -> Any | None:
         """Room for the adapters of a product whose outputs are those of these pieces, if there may be any."""
@@ -99,9 +99,9 @@ class Weights:
             return None
         return self.placement.adapters.room_for([piece._replace(name=self.prefix + piece.name) for piece in pieces])
 
-    def table(self, piece: Piece, form: WeightForm) -> Any:
+    def table(self, piece: Piece, format: WeightFormat) -> Any:
         """An embedding's table."""
-        return self._kept("table", form, [piece], lambda: self.placement.ops.table(self.matrix(*piece), form))
+        return self._kept("table", format, [piece], lambda: self.placement.ops.table(self.matrix(*piece), format))
 
     def vector(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
         """A tensor that meets the activations: a norm's weight, a bias. A copy: the file may be replaced
@@ -111,13 +111,13 @@ class Weights:
     def _read(self, name: str, shape: tuple[int, ...], part: Part | None) -> Tensor:
         return self.source.read(self.prefix + name, shape, part)
 
-    def _kept(self, use: str, form: WeightForm, pieces: list[Piece], make: Callable[[], Any]) -> Any:
+    def _kept(self, use: str, format: WeightFormat, pieces: list[Piece], make: Callable[[], Any]) -> Any:
         """What `make` gives, or what it gave when this model was loaded before."""
         cache = self.placement.cache
         if cache is None:
             return make()
         named = [piece._replace(name=self.prefix + piece.name) for piece in pieces]
-        key = f"{use} {form.kind} {form.group_size} {[tuple(piece) for piece in named]}"
+        key = f"{use} {format.kind} {format.group_size} {[tuple(piece) for piece in named]}"
         kept = cache.weight(key)
         if kept is None:
             return cache.add(key, make())

@@ -14,7 +14,7 @@ import threading
 import time
 from pathlib import Path
 
-from ...kernels.cpu.weights import NativeWeight
+from ...kernels.cpu.weights.packed import NativeWeight
 from ...protocol.files.cache_folder import cache_folder
 from ...protocol.files.own_folder import own_folder
 from .kept_files import WHAT, NoRoom, open_kept, remove_kept, write_kept

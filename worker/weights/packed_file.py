@@ -25,8 +25,8 @@ import msgspec
 import torch
 from torch import Tensor
 
-from ...kernels.cpu.quantized import OrderedWeight
-from ...kernels.cpu.weights import NativeWeight
+from ...kernels.cpu.weights.packed import NativeWeight
+from ...kernels.cpu.weights.quantized import OrderedWeight
 
 KINDS: dict[str, type[NativeWeight]] = {kind.__name__: kind for kind in (NativeWeight, OrderedWeight)}
 _PREAMBLE = struct.Struct("<16s32sQ36s")  # mark, the header's digest, its length, the boot

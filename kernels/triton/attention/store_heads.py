@@ -11,9 +11,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ...heads import HeadForm
+from ...operands import HeadLayout
 from ...paged import DeviceRows, PagedKV, Rotation
-from ...reference.store_heads import store_heads_paged
+from ...reference.paged_attention import store_heads_paged
 from ..compiled import Example
 from ..tuning import Key, LaunchConfig, Tuning
 from .ready_heads import HeadTransform, ready
@@ -96,14 +96,14 @@ TUNING = Tuning(
 
 
 @store_heads_paged.implement("triton")
-def store_heads(heads: Tensor, form: HeadForm, rotation: Rotation, kv: PagedKV, rows: DeviceRows) -> Tensor:
+def store_heads(heads: Tensor, form: HeadLayout, rotation: Rotation, kv: PagedKV, rows: DeviceRows) -> Tensor:
     launch = partial(_launch, heads, form, rotation, kv, rows)
     key = (triton.next_power_of_2(len(heads)), form.num_queries + 2 * form.num_keys, form.head_dim)
     return launch(TUNING.choice(key, launch))
 
 
 def _launch(
-    heads: Tensor, form: HeadForm, rotation: Rotation, kv: PagedKV, rows: DeviceRows, choice: LaunchConfig
+    heads: Tensor, form: HeadLayout, rotation: Rotation, kv: PagedKV, rows: DeviceRows, choice: LaunchConfig
 ) -> Tensor:
     query = heads.new_empty(len(heads), form.num_queries, form.head_dim)
     weights = form.norms or (heads, heads)

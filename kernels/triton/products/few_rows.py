@@ -12,10 +12,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ...forms import DTYPES
 from ...gpu_weights import GpuWeight, half_block
-from ...norm import Norm
-from ...reference.few_rows import linear_few_rows
+from ...operands import DTYPES, Norm
+from ...reference.products import linear_few_rows
 from ..compiled import Example
 from ..rms_norm import rms_norm
 from ..tuning import Key, LaunchConfig

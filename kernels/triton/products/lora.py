@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ...lora import BLOCK_TOKENS, DeviceLoraMapping, LoraForm
+from ...lora import BLOCK_TOKENS, DeviceLoraMapping, LoraConfig
 from ..compiled import Example
 from ..tuning import LaunchConfig, Tuning
 
@@ -90,10 +90,10 @@ def _three(table, line):
 class TritonLora:
     """The weights of all adapters for one product; memory is taken once, for the most adapters of the largest rank."""
 
-    def __init__(self, in_features: int, outputs: Sequence[int], form: LoraForm, device: torch.device) -> None:
+    def __init__(self, in_features: int, outputs: Sequence[int], form: LoraConfig, device: torch.device) -> None:
         """`outputs` are the numbers of outputs of the product's parts."""
         self.in_features = in_features
-        self.form = form
+        self.config = form
         ends = torch.tensor(outputs).cumsum(0).tolist()
         self.spans = [(end - count, end) for end, count in zip(ends, outputs, strict=True)]
         # What lies beyond an adapter's rank is never read.
@@ -128,7 +128,7 @@ class TritonLora:
 
 def add_lora(product: Tensor, x: Tensor, lora: TritonLora, adapted: DeviceLoraMapping) -> Tensor:
     """`product` with what the tokens' adapters make of `x` added in place."""
-    choice, form, places = _TUNING.choice((lora.in_features,)), lora.form, len(adapted.tokens)
+    choice, form, places = _TUNING.choice((lora.in_features,)), lora.config, len(adapted.tokens)
     splits, parts = triton.cdiv(lora.in_features, choice["SPLIT"]), len(lora.spans)
     shrunk = torch.empty(splits, places, parts, lora.rounded_rank, dtype=torch.float32, device=x.device)
     constants = {

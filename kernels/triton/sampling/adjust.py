@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ...reference.adjust import Histories, apply_mask, penalize_generated, penalize_repetition
+from ...reference.sampling.adjust import Histories, apply_mask, penalize_generated, penalize_repetition
 from ..compiled import Example
 
 _BLOCK = 1024  # tokens of a history, or of the vocabulary, that a program looks at

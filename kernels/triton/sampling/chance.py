@@ -1,4 +1,4 @@
-"""Random numbers by counter inside kernels: `reference.uniform`, word for word."""
+"""Random numbers by counter inside kernels: `reference.sampling.uniform`, word for word."""
 
 import triton
 import triton.language as tl

@@ -12,8 +12,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ...reference.logprobs import RankedLogprobs, ranked_logprobs
-from ...reference.order import most_likely
+from ...reference.sampling.logprobs import RankedLogprobs, ranked_logprobs
+from ...reference.sampling.order import most_likely
 from ..compiled import Example
 from ..tuning import LaunchConfig, Tuning
 

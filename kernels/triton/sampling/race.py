@@ -14,9 +14,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ...reference import choice
-from ...reference.race import choose_on_device
-from ...sampling_columns import NOT_FINITE, NOTHING_LEFT, DeviceDraws, DeviceMask
+from ...reference.sampling import choice
+from ...reference.sampling.race import NOT_FINITE, NOTHING_LEFT, DeviceDraws, DeviceMask, choose_on_device
 from ..arrival import counters, is_last
 from ..compiled import Example
 from ..tuning import LaunchConfig, Tuning

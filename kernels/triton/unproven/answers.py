@@ -14,9 +14,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ...heads import HeadForm
+from ...operands import HeadLayout
 from ...paged import DeviceRows, PagedKV, Rotation
-from ...reference.answers import attention_answers
+from ...reference.paged_attention import attention_answers
 from ..arrival import MOST, counters, is_last
 from ..attention.memory import memory_of
 from ..attention.paged import LOG2_E, choice_of_few
@@ -121,7 +121,7 @@ def serves(kv: PagedKV, rows: DeviceRows) -> bool:
 
 @attention_answers.implement("triton")
 def attend_answers(
-    heads: Tensor, form: HeadForm, rotation: Rotation, kv: PagedKV, rows: DeviceRows, window: int | None
+    heads: Tensor, form: HeadLayout, rotation: Rotation, kv: PagedKV, rows: DeviceRows, window: int | None
 ) -> Tensor:
     scale, shared = form.head_dim**-0.5, form.num_queries // form.num_keys
     output = heads.new_empty(len(heads), form.num_queries, form.head_dim)

@@ -10,9 +10,8 @@ from functools import cached_property
 
 from torch import Tensor
 
-from ...heads import HeadForm
+from ...operands import HeadLayout, PeerMemory
 from ...paged import DeviceRows, PagedKV, Rotation
-from ...peer_memory import PeerMemory
 from ..deferred import Deferred, plain
 from ..fused_operations import FusedOperations, Value
 from .answers import attend_answers, serves
@@ -49,14 +48,14 @@ class UnprovenOperations(FusedOperations):
         return super().add_rms_norm(stream, update, weight, epsilon)
 
     def store_heads(
-        self, heads: Value, form: HeadForm, rotation: Rotation, kv: PagedKV, rows: DeviceRows
+        self, heads: Value, form: HeadLayout, rotation: Rotation, kv: PagedKV, rows: DeviceRows
     ) -> Tensor | Heads:
         if serves(kv, rows):
             return Heads(plain(heads), rotation)
         return super().store_heads(heads, form, rotation, kv, rows)
 
     def attention(
-        self, query: Tensor | Heads, form: HeadForm, kv: PagedKV, rows: DeviceRows, window: int | None
+        self, query: Tensor | Heads, form: HeadLayout, kv: PagedKV, rows: DeviceRows, window: int | None
     ) -> Tensor:
         if isinstance(query, Heads):
             return attend_answers(query.projected, form, query.rotation, kv, rows, window).flatten(1)

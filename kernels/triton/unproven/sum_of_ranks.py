@@ -13,8 +13,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ...peer_memory import ROOMS, PeerMemory
-from ...reference.sum_of_ranks import add_norm_of_ranks
+from ...operands import ROOMS, PeerMemory
+from ...reference.ranks import add_norm_of_ranks
 from ..compiled import Example
 from ..rms_norm import normed
 from ..rows import block_of, warps_of

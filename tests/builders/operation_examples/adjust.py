@@ -1,11 +1,11 @@
-"""Examples for kernels/reference/adjust.py, made from a seed."""
+"""Examples for kernels/reference/sampling/adjust.py, made from a seed."""
 
 from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
-from penstock.kernels.reference.adjust import Histories
+from penstock.kernels.reference.sampling.adjust import Histories
 
 
 def _history_inputs(seed: int) -> Iterator[tuple[Tensor, Histories]]:

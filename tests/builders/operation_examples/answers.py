@@ -1,4 +1,4 @@
-"""Examples for kernels/reference/answers.py, made from a seed."""
+"""Examples for kernels/reference/paged_attention.py, made from a seed."""
 
 from collections.abc import Iterator
 
@@ -6,14 +6,14 @@ import torch
 from builders.operation_examples.paged_inputs import memory_of, paged_step
 from torch import Tensor
 
-from penstock.kernels.heads import HeadForm
+from penstock.kernels.operands import HeadLayout
 from penstock.kernels.paged import DeviceRows, PagedKV, Rotation
 
 _QUERIES, _KEYS = 6, 2
 _SHAPE = [(1, 33), (1, 40), (1, 600), (1, 1), (1, 17)]
 
 
-def inputs(seed: int) -> Iterator[tuple[Tensor, HeadForm, Rotation, PagedKV, DeviceRows, int | None]]:
+def inputs(seed: int) -> Iterator[tuple[Tensor, HeadLayout, Rotation, PagedKV, DeviceRows, int | None]]:
     generator = torch.Generator().manual_seed(seed)
     for number, kind in enumerate(("fp32", "fp16", "bf16", "bf16")):
         dtype = (torch.float32, torch.float16, torch.bfloat16, torch.float32)[number]
@@ -21,7 +21,7 @@ def inputs(seed: int) -> Iterator[tuple[Tensor, HeadForm, Rotation, PagedKV, Dev
         rows, num_blocks = paged_step(_SHAPE, block_size, seed)
         rows.are_answers = True
         norms = tuple(torch.rand(2, head_dim, generator=generator) + 0.5) if number % 2 else None
-        form = HeadForm(_QUERIES, _KEYS, head_dim, rotates_pairs=number < 2, norms=norms, epsilon=1e-6)  # type: ignore[arg-type]
+        form = HeadLayout(_QUERIES, _KEYS, head_dim, rotates_pairs=number < 2, norms=norms, epsilon=1e-6)  # type: ignore[arg-type]
         heads = torch.randn(len(_SHAPE), (_QUERIES + 2 * _KEYS) * head_dim, generator=generator).to(dtype)
         angles = torch.rand(600, head_dim, generator=generator) * 6
         positions = torch.tensor([context - 1 for _, context in _SHAPE])

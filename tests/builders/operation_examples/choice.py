@@ -1,14 +1,12 @@
-"""Examples for kernels/reference/choice.py, made from a seed."""
+"""Examples for kernels/reference/sampling/choice.py, made from a seed."""
 
 from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
-from penstock.kernels.reference.choice import (
-    Draws,
-)
-from penstock.kernels.reference.order import Scan, scan
+from penstock.kernels.reference.sampling.choice import Draws
+from penstock.kernels.reference.sampling.order import Scan, scan
 
 
 def draw_inputs(seed: int) -> Iterator[tuple[Tensor, Scan, Draws]]:

@@ -1,13 +1,12 @@
-"""Examples for kernels/reference/few_rows.py, made from a seed."""
+"""Examples for kernels/reference/products.py, made from a seed."""
 
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 
-from penstock.kernels.forms import WeightForm
 from penstock.kernels.gpu_weights import GpuWeight, pack
-from penstock.kernels.norm import Norm
+from penstock.kernels.operands import Norm, WeightFormat
 from penstock.kernels.quantized_part import QuantizedPart
 
 _CPU = torch.device("cpu")
@@ -23,14 +22,14 @@ _USES = (
 
 
 _FORMS = (
-    WeightForm("fp32"),
-    WeightForm("fp16"),
-    WeightForm("bf16"),
-    WeightForm("int8"),
-    WeightForm("int4", 32),
-    WeightForm("int4", 64),
-    WeightForm("int4", 128),
-    WeightForm("int4", 1000),
+    WeightFormat("fp32"),
+    WeightFormat("fp16"),
+    WeightFormat("bf16"),
+    WeightFormat("int8"),
+    WeightFormat("int4", 32),
+    WeightFormat("int4", 64),
+    WeightFormat("int4", 128),
+    WeightFormat("int4", 1000),
 )
 
 
@@ -53,7 +52,7 @@ def _of_few(seed: int) -> Iterator[tuple[Any, ...]]:
         zeros = torch.randint(0, 16, (50, 5), dtype=torch.uint8, generator=generator)
         scales = torch.rand(50, 5, generator=generator).half() / 16
         part = QuantizedPart(values, scales, zeros, 32, order)
-        yield _arguments(pack([part], WeightForm("fp32"), _CPU), (2, 50, 160, True, True, False), generator)
+        yield _arguments(pack([part], WeightFormat("fp32"), _CPU), (2, 50, 160, True, True, False), generator)
 
 
 def _arguments(

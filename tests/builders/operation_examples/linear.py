@@ -1,4 +1,4 @@
-"""Examples for kernels/reference/linear.py, made from a seed."""
+"""Examples for kernels/reference/products.py, made from a seed."""
 
 from collections.abc import Iterator
 

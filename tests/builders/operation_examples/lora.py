@@ -8,7 +8,7 @@ from builders.adapted_product import AdaptedProduct
 from torch import Tensor
 
 from penstock.kernels import LoraMapping
-from penstock.kernels.torch.lora import TorchLora
+from penstock.kernels.torch.products import TorchLora
 
 # Inputs, the outputs of each part, the rank of each adapter (0: none), and which adapter each row of tokens has.
 _CASES = (

@@ -1,4 +1,4 @@
-"""Examples for kernels/reference/order.py, made from a seed."""
+"""Examples for kernels/reference/sampling/order.py, made from a seed."""
 
 from collections.abc import Iterator
 

@@ -8,7 +8,7 @@ from builders.operation_examples.attention_inputs import paged_rows
 from torch import Tensor
 
 from penstock.kernels.paged import KV_DTYPES, DeviceRows, PagedKV
-from penstock.kernels.reference.store_heads import in_8_bits
+from penstock.kernels.reference.paged_attention import in_8_bits
 
 
 def paged_step(shape: list[tuple[int, int]], block_size: int, seed: int) -> tuple[DeviceRows, int]:

@@ -6,8 +6,8 @@ from itertools import cycle
 import torch
 from torch import Tensor
 
-from penstock.kernels.forms import WeightForm
 from penstock.kernels.gpu_weights import GpuWeight, pack
+from penstock.kernels.operands import WeightFormat
 from penstock.kernels.quantized_part import QuantizedPart
 
 Inputs = Iterator[tuple[Tensor, GpuWeight, Tensor | None]]
@@ -19,7 +19,7 @@ _CPU = torch.device("cpu")
 _SHAPES = ((1, 33, 64), (3, 70, 200), (17, 40, 144))
 
 
-def _products(forms: Sequence[WeightForm], seed: int) -> Inputs:
+def _products(forms: Sequence[WeightFormat], seed: int) -> Inputs:
     """One after another of the shapes, each with a weight of one after another of the forms."""
     generator = torch.Generator().manual_seed(seed)
     for form, (rows, out_features, in_features) in zip(forms, cycle(_SHAPES)):
@@ -30,25 +30,25 @@ def _products(forms: Sequence[WeightForm], seed: int) -> Inputs:
 
 
 def float_inputs(seed: int) -> Inputs:
-    yield from _products([WeightForm("fp32")] * 3, seed)
+    yield from _products([WeightFormat("fp32")] * 3, seed)
     # Whole numbers, for versions may round in different ways to formats in which these are exact.
-    halves = [WeightForm("fp16")] * 3 + [WeightForm("bf16")] * 3
+    halves = [WeightFormat("fp16")] * 3 + [WeightFormat("bf16")] * 3
     yield from ((x.round(), weight, bias) for x, weight, bias in _products(halves, seed))
 
 
 def int8_inputs(seed: int) -> Inputs:
-    return _products([WeightForm("int8")] * 3, seed)
+    return _products([WeightFormat("int8")] * 3, seed)
 
 
 def int4_inputs(seed: int) -> Inputs:
-    yield from _products([WeightForm("int4", group_size) for group_size in (32, 48, 128, 1000)], seed)
+    yield from _products([WeightFormat("int4", group_size) for group_size in (32, 48, 128, 1000)], seed)
     generator = torch.Generator().manual_seed(seed)
     values = torch.randint(0, 16, (50, 160), dtype=torch.uint8, generator=generator)
     zeros = torch.randint(0, 16, (50, 5), dtype=torch.uint8, generator=generator)
     scales = torch.rand(50, 5, generator=generator).half() / 16
     order = torch.randperm(160, generator=generator).int()
     part = QuantizedPart(values, scales, zeros, 32, order)
-    yield torch.randn(5, 160, generator=generator), pack([part], WeightForm("fp32"), _CPU), None
+    yield torch.randn(5, 160, generator=generator), pack([part], WeightFormat("fp32"), _CPU), None
 
 
 def integer_inputs(seed: int) -> Inputs:

@@ -1,4 +1,4 @@
-"""Examples for kernels/reference/race.py, made from a seed."""
+"""Examples for kernels/reference/sampling/race.py, made from a seed."""
 
 import math
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from penstock.kernels.sampling_columns import NO_ROW, DeviceDraws, DeviceMask
+from penstock.kernels.reference.sampling.race import NO_ROW, DeviceDraws, DeviceMask
 
 _LONGEST = 12
 

@@ -1,4 +1,4 @@
-"""Examples for kernels/reference/store_heads.py, made from a seed."""
+"""Examples for kernels/reference/paged_attention.py, made from a seed."""
 
 from collections.abc import Iterator
 
@@ -6,11 +6,11 @@ import torch
 from builders.operation_examples.paged_inputs import empty_memory, paged_step
 from torch import Tensor
 
-from penstock.kernels.heads import HeadForm
+from penstock.kernels.operands import HeadLayout
 from penstock.kernels.paged import KV_DTYPES, DeviceRows, PagedKV, Rotation
 
 
-def inputs(seed: int) -> Iterator[tuple[Tensor, HeadForm, Rotation, PagedKV, DeviceRows]]:
+def inputs(seed: int) -> Iterator[tuple[Tensor, HeadLayout, Rotation, PagedKV, DeviceRows]]:
     generator = torch.Generator().manual_seed(seed)
     shape = [(3, 3), (1, 18), (12, 21)]
     for number, kind in enumerate(KV_DTYPES):
@@ -18,7 +18,7 @@ def inputs(seed: int) -> Iterator[tuple[Tensor, HeadForm, Rotation, PagedKV, Dev
         head_dim, block_size = (24, 16) if number % 2 else (48, 32)
         rows, num_blocks = paged_step(shape, block_size, seed)
         norms = tuple(torch.rand(2, head_dim, generator=generator) + 0.5) if number % 2 else None
-        form = HeadForm(4, 2, head_dim, rotates_pairs=number < 3, norms=norms, epsilon=1e-6)  # type: ignore[arg-type]
+        form = HeadLayout(4, 2, head_dim, rotates_pairs=number < 3, norms=norms, epsilon=1e-6)  # type: ignore[arg-type]
         heads = torch.randn(16, 8 * head_dim, generator=generator).to(dtype)
         angles = torch.rand(32, head_dim, generator=generator) * 6
         positions = torch.cat([torch.arange(context - queries, context) for queries, context in shape])

@@ -1,4 +1,4 @@
-"""Examples for kernels/reference/stream.py, made from a seed."""
+"""Examples for kernels/reference/pointwise.py, made from a seed."""
 
 from collections.abc import Iterator
 

@@ -6,7 +6,7 @@ its invariant form's.
 
 from collections.abc import Callable, Iterator
 from importlib import import_module
-from pkgutil import iter_modules
+from pkgutil import walk_packages
 from typing import Any
 
 from builders.operation_examples import (
@@ -24,28 +24,28 @@ from builders.operation_examples import (
     products,
     quantized,
     race,
+    ranks,
     step_inputs,
     store_heads,
     stream,
-    sum_of_ranks,
 )
 
 from penstock.kernels import reference
 from penstock.kernels.registry import OPS
 
-for module in iter_modules(reference.__path__):
-    import_module(f"{reference.__name__}.{module.name}")
+for module in walk_packages(reference.__path__, f"{reference.__name__}."):
+    import_module(module.name)
 
 EXAMPLES: dict[str, Callable[[int], Iterator[tuple[Any, ...]]]] = {
     "adjust.penalize_repetition": adjust.repetition_inputs,
     "adjust.penalize_generated": adjust.generated_inputs,
     "adjust.apply_mask": adjust.mask_inputs,
-    "answers.attention_answers": answers.inputs,
+    "paged_attention.attention_answers": answers.inputs,
     "attention.write_kv": attention_inputs.write_inputs,
     "attention.attention": attention_inputs.attention_inputs,
     "choice.choose": choice.draw_inputs,
-    "few_rows.linear_few_rows": few_rows.inputs,
-    "linear.linear": linear.inputs,
+    "products.linear_few_rows": few_rows.inputs,
+    "products.linear": linear.inputs,
     "logprobs.ranked_logprobs": logprobs.inputs,
     "lora.add_lora": lora.inputs,
     "order.scan": order.logit_inputs,
@@ -65,11 +65,14 @@ EXAMPLES: dict[str, Callable[[int], Iterator[tuple[Any, ...]]]] = {
     "products.linear_int4": products.int4_inputs,
     "quantized.quantize_rows": quantized.row_inputs,
     "race.choose_on_device": race.inputs,
+    "ranks.all_reduce": ranks.sum_inputs,
+    "ranks.all_gather": ranks.gather_inputs,
+    "ranks.broadcast": ranks.token_inputs,
+    "ranks.add_norm_of_ranks": ranks.norm_inputs,
     "step_inputs.step_inputs": step_inputs.inputs,
-    "store_heads.store_heads_paged": store_heads.inputs,
-    "stream.add": stream.sum_inputs,
-    "stream.gather_rows": stream.gather_inputs,
-    "stream.add_rms_norm": stream.norm_inputs,
-    "sum_of_ranks.add_norm_of_ranks": sum_of_ranks.inputs,
+    "paged_attention.store_heads_paged": store_heads.inputs,
+    "pointwise.add": stream.sum_inputs,
+    "pointwise.gather_rows": stream.gather_inputs,
+    "pointwise.add_rms_norm": stream.norm_inputs,
 }
 EXAMPLES |= {f"{name}_invariant": EXAMPLES[name] for name in EXAMPLES if f"{name}_invariant" in OPS}

@@ -5,7 +5,7 @@ import torch
 from builders import interpreted  # noqa: F401
 from builders.operation_examples.table import EXAMPLES
 
-from penstock.kernels.reference.adjust import Histories, apply_mask, penalize_generated, penalize_repetition
+from penstock.kernels.reference.sampling.adjust import Histories, apply_mask, penalize_generated, penalize_repetition
 
 OPERATIONS = {found.name: found for found in (apply_mask, penalize_repetition, penalize_generated)}
 

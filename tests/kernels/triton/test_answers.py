@@ -8,11 +8,9 @@ import pytest
 import torch
 from builders.packed_steps import Form, Requests
 
-from penstock.kernels.heads import HeadForm
+from penstock.kernels.operands import HeadLayout
 from penstock.kernels.paged import DeviceRows, PagedKV, Rotation
-from penstock.kernels.reference.answers import attention_answers
-from penstock.kernels.reference.paged_attention import attention_paged
-from penstock.kernels.reference.store_heads import store_heads_paged
+from penstock.kernels.reference.paged_attention import attention_answers, attention_paged, store_heads_paged
 
 pytestmark = pytest.mark.long  # as of all that is unproven
 
@@ -34,7 +32,7 @@ def step_of(form: Form, contexts: list[int], spare: int = 0) -> tuple[Requests, 
     return requests, rows
 
 
-def projected(form: Form, contexts: list[int], spare: int = 0) -> tuple[torch.Tensor, HeadForm, Rotation]:
+def projected(form: Form, contexts: list[int], spare: int = 0) -> tuple[torch.Tensor, HeadLayout, Rotation]:
     generator = torch.Generator().manual_seed(0)
     count, dtype = len(contexts) + spare, {"fp32": torch.float32, "fp16": torch.float16}.get(form.kind, torch.bfloat16)
     heads = torch.randn(count, (form.query_heads + 2 * form.heads) * form.head_dim, generator=generator).to(dtype)
@@ -44,7 +42,7 @@ def projected(form: Form, contexts: list[int], spare: int = 0) -> tuple[torch.Te
     positions = torch.tensor([context - 1 for context in contexts] + [0] * spare)
     return (
         heads,
-        HeadForm(form.query_heads, form.heads, form.head_dim, False, norms, 1e-6),  # type: ignore[arg-type]
+        HeadLayout(form.query_heads, form.heads, form.head_dim, False, norms, 1e-6),  # type: ignore[arg-type]
         Rotation(angles.cos(), angles.sin(), positions),
     )
 

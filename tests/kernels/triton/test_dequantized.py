@@ -5,7 +5,7 @@ from builders import interpreted  # noqa: F401  isort: skip  before anything tha
 import pytest
 from builders.gpu_products import CPU, draws
 
-from penstock.kernels import WeightForm
+from penstock.kernels import WeightFormat
 from penstock.kernels.gpu_weights import pack
 from penstock.kernels.reference import products as reference
 from penstock.kernels.triton.products import dequantized, linear, linear_int4
@@ -16,7 +16,7 @@ PRODUCTS = {"int8": (linear, linear.linear_wint8), "int4": (linear_int4, linear_
 
 
 @pytest.mark.parametrize(("rows", "is_on", "are_floats"), [(MANY, True, True), (MANY, False, False), (70, True, False)])
-@pytest.mark.parametrize("form", [WeightForm("int8"), WeightForm("int4", 64)], ids=lambda form: form.kind)
+@pytest.mark.parametrize("form", [WeightFormat("int8"), WeightFormat("int4", 64)], ids=lambda form: form.kind)
 def test_so_many_rows_go_by_way_of_floats_unless_that_is_switched_off(monkeypatch, form, rows, is_on, are_floats):
     (module, multiply), seen = PRODUCTS[form.kind], []
     by_floats = module.linear_dequantized

@@ -6,7 +6,7 @@ import pytest
 import torch
 from builders import interpreted  # noqa: F401
 
-from penstock.kernels.reference.logprobs import ranked_logprobs
+from penstock.kernels.reference.sampling.logprobs import ranked_logprobs
 
 # Infinities are meant; numpy, in which kernels are interpreted, warns of them.
 pytestmark = [

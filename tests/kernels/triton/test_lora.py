@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from penstock.kernels import LoraForm, LoraMapping
+from penstock.kernels import LoraConfig, LoraMapping
 from penstock.kernels.lora import DeviceLoraMapping
 from penstock.kernels.triton.products.lora import TritonLora, add_lora
 
@@ -22,7 +22,7 @@ CPU = torch.device("cpu")
 
 class Product(AdaptedProduct):
     def __init__(self, in_features: int, outputs: list[int], ranks: list[int], dtype: torch.dtype = torch.float32):
-        self.lora = TritonLora(in_features, outputs, LoraForm(dtype, MOST, max(ranks)), CPU)
+        self.lora = TritonLora(in_features, outputs, LoraConfig(dtype, MOST, max(ranks)), CPU)
         for tensor in self.lora.tensors:
             tensor.fill_(torch.nan)  # as memory may be found
         super().__init__(self.lora, in_features, outputs, ranks, dtype)

@@ -15,7 +15,7 @@ from penstock.kernels.registry import OPS
 
 OURS = [name for name, found in OPS.items() if "triton" in found.versions]
 # Whose programs wait for one another in this way; the others' are looked at in the long run.
-ARE_JOINED = ("few_rows.linear_few_rows", "race.choose_on_device")
+ARE_JOINED = ("products.linear_few_rows", "race.choose_on_device")
 
 
 class Shuffled:

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from penstock.kernels.forms import WeightForm
 from penstock.kernels.gpu_weights import GpuWeight, pack
+from penstock.kernels.operands import WeightFormat
 from penstock.kernels.quantized_part import QuantizedPart
 from penstock.kernels.reference import products
 from penstock.kernels.triton.products import linear, linear_int4
@@ -20,12 +20,12 @@ FLOATS = ("fp32", "fp16", "bf16")
 ROWS = (1, 3, 17, 70)
 # (operation, forms of weights): those that promise a row the same bits in any company.
 INVARIANT = [
-    (products.linear_gpu_invariant, WeightForm("fp32")),
-    (products.linear_gpu_invariant, WeightForm("bf16")),
-    (products.linear_wint8_invariant, WeightForm("int8")),
-    (products.linear_wint4_invariant, WeightForm("int4", 32)),
-    (products.linear_wint4_invariant, WeightForm("int4", 64)),
-    (products.linear_int8, WeightForm("int8")),
+    (products.linear_gpu_invariant, WeightFormat("fp32")),
+    (products.linear_gpu_invariant, WeightFormat("bf16")),
+    (products.linear_wint8_invariant, WeightFormat("int8")),
+    (products.linear_wint4_invariant, WeightFormat("int4", 32)),
+    (products.linear_wint4_invariant, WeightFormat("int4", 64)),
+    (products.linear_int8, WeightFormat("int8")),
 ]
 # What an output may be off by, of the largest: the interpreter cuts bfloat16 off instead of rounding it.
 CLOSE = {torch.float32: 1e-5, torch.float16: 1e-3, torch.bfloat16: 8e-3}
@@ -58,7 +58,7 @@ def grouped(outputs: int, inputs: int, group: int, seed: int = 0, order: Tensor 
 @pytest.mark.parametrize("rows", ROWS)
 @pytest.mark.parametrize("kind", FLOATS)
 def test_rows_meet_float_weights_in_their_own_format(kind, rows):
-    weight = pack([draws(30, 200), draws(41, 200, seed=1)], WeightForm(kind), CPU)
+    weight = pack([draws(30, 200), draws(41, 200, seed=1)], WeightFormat(kind), CPU)
     x, bias = draws(rows, 200, seed=2, dtype=weight.values.dtype), draws(71, seed=3, dtype=weight.values.dtype)
     assert_agrees(products.linear_gpu, x, weight, bias)
     assert_agrees(products.linear_gpu_invariant, x, weight, None)
@@ -68,7 +68,7 @@ def test_rows_meet_float_weights_in_their_own_format(kind, rows):
 @pytest.mark.parametrize("rows", [1, 17])
 def test_rows_of_16_bits_meet_integers_without_loss(rows, dtype):
     x, bias, matrix = draws(rows, 176, dtype=dtype), draws(50, seed=1, dtype=dtype), draws(50, 176, seed=2)
-    int8, int4 = pack([matrix], WeightForm("int8"), CPU), pack([matrix], WeightForm("int4", 32), CPU)
+    int8, int4 = pack([matrix], WeightFormat("int8"), CPU), pack([matrix], WeightFormat("int4", 32), CPU)
     assert_agrees(products.linear_wint8, x, int8, bias)
     assert_agrees(products.linear_int8, x, int8, bias)
     assert_agrees(products.linear_wint4, x, int4, bias)
@@ -76,7 +76,7 @@ def test_rows_of_16_bits_meet_integers_without_loss(rows, dtype):
 
 @pytest.mark.parametrize("group", [16, 32, 48, 64, 96, 128, 192, 1000])
 def test_groups_of_any_size_keep_their_scales_and_zeros(group):
-    weight = pack([grouped(40, 300, group), grouped(9, 300, group, seed=1)], WeightForm("bf16"), CPU)
+    weight = pack([grouped(40, 300, group), grouped(9, 300, group, seed=1)], WeightFormat("bf16"), CPU)
     assert weight.kind == "int4"
     assert_agrees(products.linear_wint4, draws(3, 300, seed=2), weight, draws(49, seed=3))
 
@@ -84,18 +84,18 @@ def test_groups_of_any_size_keep_their_scales_and_zeros(group):
 def test_the_order_of_a_checkpoints_inputs_is_followed():
     order = torch.randperm(192, generator=torch.Generator().manual_seed(5)).int()
     parts = [grouped(20, 192, 64, order=order), grouped(30, 192, 64, seed=1, order=order.clone())]
-    weight, x = pack(parts, WeightForm("bf16"), CPU), draws(3, 192)
+    weight, x = pack(parts, WeightFormat("bf16"), CPU), draws(3, 192)
     expected = x @ torch.cat([part.dequantized() for part in parts]).T
     torch.testing.assert_close(gpu(products.linear_wint4, x, weight), expected, rtol=1e-4, atol=1e-4)
 
 
 def test_quantized_rows_have_the_reference_s_bits():
-    weight, x, bias = pack([draws(50, 130)], WeightForm("int8"), CPU), draws(17, 130, seed=1), draws(50, seed=2)
+    weight, x, bias = pack([draws(50, 130)], WeightFormat("int8"), CPU), draws(17, 130, seed=1), draws(50, seed=2)
     assert torch.equal(gpu(products.linear_int8, x, weight, bias), products.linear_int8.reference(x, weight, bias))
 
 
 def test_a_row_that_is_not_finite_gives_no_numbers_and_leaves_the_others_alone():
-    weight, x = pack([draws(50, 130)], WeightForm("int8"), CPU), draws(3, 130, seed=1)
+    weight, x = pack([draws(50, 130)], WeightFormat("int8"), CPU), draws(3, 130, seed=1)
     clean = gpu(products.linear_int8, x, weight)
     x[1, 7] = torch.inf
     found = gpu(products.linear_int8, x, weight)
@@ -114,9 +114,9 @@ def test_a_row_has_the_same_bits_in_any_company(op, form):
 @pytest.mark.parametrize(
     ("tuning", "op", "form"),
     [
-        (linear._WEIGHT_ONLY, products.linear_wint8, WeightForm("int8")),
-        (linear._INTEGERS, products.linear_int8, WeightForm("int8")),
-        (linear_int4._TUNING, products.linear_wint4, WeightForm("int4", 64)),
+        (linear._WEIGHT_ONLY, products.linear_wint8, WeightFormat("int8")),
+        (linear._INTEGERS, products.linear_int8, WeightFormat("int8")),
+        (linear_int4._TUNING, products.linear_wint4, WeightFormat("int4", 64)),
     ],
     ids=lambda each: getattr(each, "name", ""),
 )
@@ -134,16 +134,18 @@ def test_parts_are_the_same_sum_by_one_program_or_by_several(parts):
     """Of many rows by one program, of few by several."""
     x, bias, matrix = draws(65, 700), draws(40, seed=1), draws(40, 700, seed=2)
     choice = LaunchConfig.of(BLOCK_M=16, BLOCK_N=64, BLOCK_K=64, PARTS=parts)
-    weight = pack([matrix], WeightForm("fp32"), CPU)
+    weight = pack([matrix], WeightFormat("fp32"), CPU)
     many, few = (linear._computed(rows, weight, bias, None, x.dtype, choice) for rows in (x, x[:3]))
     assert torch.equal(few, many[:3])
     choice = LaunchConfig.of(BLOCK_M=16, BLOCK_N=64, PARTS=parts)
-    weight = pack([matrix], WeightForm("int4", 64), CPU)
+    weight = pack([matrix], WeightFormat("int4", 64), CPU)
     many, few = (linear_int4._computed(rows, weight, bias, choice) for rows in (x, x[:3]))
     assert torch.equal(few, many[:3])
 
 
-@pytest.mark.parametrize("form", [WeightForm("bf16"), WeightForm("int8"), WeightForm("int4", 64)], ids=lambda f: f.kind)
+@pytest.mark.parametrize(
+    "form", [WeightFormat("bf16"), WeightFormat("int8"), WeightFormat("int4", 64)], ids=lambda form: form.kind
+)
 def test_no_rows_give_no_rows(form):
     weight = pack([draws(40, 64)], form, CPU)
     ops = {"bf16": products.linear_gpu, "int8": products.linear_int8, "int4": products.linear_wint4}

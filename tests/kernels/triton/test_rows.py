@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from penstock.kernels.reference import pointwise, quantized, stream
+from penstock.kernels.reference import pointwise, quantized
 
-add_rms_norm = stream.add_rms_norm.versions["triton"]
+add_rms_norm = pointwise.add_rms_norm.versions["triton"]
 silu_mul = pointwise.silu_mul.versions["triton"]
 embedding = pointwise.embedding.versions["triton"]
 quantize_rows = quantized.quantize_rows.versions["triton"]

@@ -9,10 +9,16 @@ import torch
 from builders import interpreted  # noqa: F401
 from builders.sampling_rules import kept_probabilities
 
-from penstock.kernels.reference.choice import BEST, OF_ALL, OF_TOP_K, OF_TOP_P
-from penstock.kernels.reference.race import choose_on_device
-from penstock.kernels.reference.uniform import exponential
-from penstock.kernels.sampling_columns import NO_ROW, NOT_FINITE, NOTHING_LEFT, DeviceDraws, DeviceMask
+from penstock.kernels.reference.sampling.choice import BEST, OF_ALL, OF_TOP_K, OF_TOP_P
+from penstock.kernels.reference.sampling.race import (
+    NO_ROW,
+    NOT_FINITE,
+    NOTHING_LEFT,
+    DeviceDraws,
+    DeviceMask,
+    choose_on_device,
+)
+from penstock.kernels.reference.sampling.uniform import exponential
 from penstock.protocol.parameters.sampling import SamplingParams
 
 # Infinities are meant; numpy, in which kernels are interpreted, warns of them.

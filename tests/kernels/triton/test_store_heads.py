@@ -10,9 +10,9 @@ from builders.operation_examples.paged_inputs import empty_memory
 from builders.packed_steps import Form, Requests
 from torch import Tensor
 
-from penstock.kernels.heads import HeadForm
+from penstock.kernels.operands import HeadLayout
 from penstock.kernels.paged import KV_DTYPES, PagedKV, Rotation
-from penstock.kernels.reference.store_heads import store_heads_paged
+from penstock.kernels.reference.paged_attention import store_heads_paged
 
 pytestmark = pytest.mark.long  # test_versions.py and test_compiled.py look at every kernel in every run
 
@@ -24,10 +24,10 @@ def heads_of(form: Form, tokens: int, seed: int = 0) -> Tensor:
     return torch.randn(tokens, (form.query_heads + 2 * form.heads) * form.head_dim, generator=generator) * 1.5
 
 
-def head_form(form: Form, has_norms: bool = False, pairs: bool = False) -> HeadForm:
+def head_form(form: Form, has_norms: bool = False, pairs: bool = False) -> HeadLayout:
     generator = torch.Generator().manual_seed(3)
     norms = tuple(torch.rand(2, form.head_dim, generator=generator) + 0.5) if has_norms else None
-    return HeadForm(form.query_heads, form.heads, form.head_dim, pairs, norms, 1e-6)
+    return HeadLayout(form.query_heads, form.heads, form.head_dim, pairs, norms, 1e-6)
 
 
 def rotation_of(form: Form, spans: list[tuple[int, int, int]], spare: int = 0) -> Rotation:

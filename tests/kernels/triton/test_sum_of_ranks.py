@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 from builders.elsewhere import holds_addresses
-from builders.operation_examples.sum_of_ranks import memory_of
+from builders.operation_examples.ranks import memory_of
 from builders.operation_examples.table import EXAMPLES
 
-from penstock.kernels.reference.sum_of_ranks import add_norm_of_ranks
+from penstock.kernels.reference.ranks import add_norm_of_ranks
 from penstock.kernels.registry import OPS
 from penstock.kernels.triton.unproven.operations import UnprovenOperations
 from penstock.worker.parallel import Parallel
@@ -24,11 +24,11 @@ _RANK = """
 import random, sys, time
 sys.path.insert(0, sys.argv[1])
 from builders import interpreted
-from builders.operation_examples.sum_of_ranks import memory_of
+from builders.operation_examples.ranks import memory_of
 import torch
-from penstock.kernels.peer_memory import ROOMS
-from penstock.kernels.reference.sum_of_ranks import add_norm_of_ranks
-from penstock.kernels.reference.stream import add_rms_norm
+from penstock.kernels.operands import ROOMS
+from penstock.kernels.reference.ranks import add_norm_of_ranks
+from penstock.kernels.reference.pointwise import add_rms_norm
 
 folder, rank, size, steps = sys.argv[2], *map(int, sys.argv[3:])
 ROWS, WIDTH, DTYPE = 3, 40, torch.bfloat16
@@ -100,4 +100,4 @@ def test_what_is_large_goes_another_way(monkeypatch):
 def test_no_other_operation_is_given_addresses_of_the_host():
     """Those that a card is handed would end its use by the process."""
     holding = {name for name in OPS if any(map(holds_addresses, EXAMPLES[name](0)))}
-    assert holding == {"sum_of_ranks.add_norm_of_ranks"}
+    assert holding == {"ranks.add_norm_of_ranks"}

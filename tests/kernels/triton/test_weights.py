@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from penstock.kernels.forms import WeightForm
 from penstock.kernels.gpu_weights import GpuWeight, pack, unpacked
+from penstock.kernels.operands import WeightFormat
 from penstock.kernels.quantized_part import QuantizedPart
 from penstock.kernels.reference.quantized import quantize_int4, quantize_int8
 
 
-def packed(*parts: QuantizedPart | Tensor, form: WeightForm = WeightForm("bf16")) -> GpuWeight:  # noqa: B008
+def packed(*parts: QuantizedPart | Tensor, form: WeightFormat = WeightFormat("bf16")) -> GpuWeight:  # noqa: B008
     return pack(parts, form, torch.device("cpu"))
 
 
@@ -58,7 +58,7 @@ def test_what_has_no_product_becomes_int8_with_a_scale_per_row(parts):
 @pytest.mark.parametrize("group_size", [32, 64, 128, 1000])
 def test_floats_become_the_reference_s_integers(group_size):
     matrix = draws(70, 200)
-    weight = packed(matrix[:30], matrix[30:], form=WeightForm("int4", group_size))
+    weight = packed(matrix[:30], matrix[30:], form=WeightFormat("int4", group_size))
     expected = quantize_int4(matrix, group_size)
     assert torch.equal(unpacked(weight).values, expected.values)
     assert torch.equal(unpacked(weight).scales, expected.scales)
@@ -66,17 +66,17 @@ def test_floats_become_the_reference_s_integers(group_size):
 
 def test_more_rows_than_are_quantized_at_once_become_the_same():
     matrix = draws(5000, 16)
-    assert torch.equal(packed(matrix, form=WeightForm("int8")).values, quantize_int8(matrix).values)
+    assert torch.equal(packed(matrix, form=WeightFormat("int8")).values, quantize_int8(matrix).values)
 
 
 @pytest.mark.parametrize("kind", ["fp32", "fp16", "bf16"])
 def test_floats_stay_floats(kind):
-    weight = packed(draws(3, 40), draws(5, 40, seed=1), form=WeightForm(kind))
+    weight = packed(draws(3, 40), draws(5, 40, seed=1), form=WeightFormat(kind))
     expected = torch.cat([draws(3, 40), draws(5, 40, seed=1)])
     assert weight.kind == kind and weight.nbytes == weight.values.nbytes
     assert torch.equal(weight.values, expected.to(weight.values.dtype))
 
 
 def test_four_bits_take_half_a_byte():
-    weight = packed(draws(64, 256), form=WeightForm("int4", 64))
+    weight = packed(draws(64, 256), form=WeightFormat("int4", 64))
     assert weight.nbytes == 64 * 256 // 2 + 2 * 64 * 4

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import torch
 
-from ....kernels import WeightForm
+from ....kernels import WeightFormat
 from ....kernels.cpu.kv_memory import HEAD_DIM_STEP, LARGEST_HEAD_DIM
 from ....kernels.cpu.library import Library, LibraryError
 from ....kernels.cpu.operations import NativeOperations
-from ....kernels.cpu.weights import DEFAULT_GROUP_SIZE
+from ....kernels.cpu.weights.packed import DEFAULT_GROUP_SIZE
 from ....protocol.errors import ConfigError
 from ....protocol.processes.trace import Trace
 from ...kv.kv_cache import KVShape, NativeKVCache
@@ -28,8 +28,8 @@ from .fast_decode import RecordedFastDecode
 _LOG = logging.getLogger(__name__)
 _WORTH_KEEPING = 64 << 20  # bytes of a checkpoint; less is packed in a blink
 # By the option's value. "w" asks for weights alone, and on a CPU the products take activations as int8 anyway.
-_QUANTIZED = {"int8": WeightForm("int8"), "int4": WeightForm("int4", DEFAULT_GROUP_SIZE)}
-_QUANTIZED |= {f"w{kind}": form for kind, form in _QUANTIZED.items()}
+_QUANTIZED = {"int8": WeightFormat("int8"), "int4": WeightFormat("int4", DEFAULT_GROUP_SIZE)}
+_QUANTIZED |= {f"w{kind}": format for kind, format in _QUANTIZED.items()}
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class NativeBackend(Backend):
                 f"their attention takes heads of a multiple of {HEAD_DIM_STEP} up to {LARGEST_HEAD_DIM} numbers, and "
                 f"this model's have {config.head_dim}."
             )
-        return cls(device, NativeOperations(library, ranks), WeightForm.of(dtype), torch.float32, library)
+        return cls(device, NativeOperations(library, ranks), WeightFormat.of(dtype), torch.float32, library)
 
     @property
     def kernels(self) -> str:
@@ -61,15 +61,15 @@ class NativeBackend(Backend):
         torch.set_num_threads(1)
         self.library.set_threads(count)
 
-    def quantized(self, name: str) -> WeightForm:
+    def quantized(self, name: str) -> WeightFormat:
         return _QUANTIZED[name]
 
-    def cache(self, model_folder: Path, forms: tuple[WeightForm, ...], ranks: Parallel) -> PackedCache | None:
+    def cache(self, model_folder: Path, formats: tuple[WeightFormat, ...], ranks: Parallel) -> PackedCache | None:
         stored = sum(path.stat().st_size for path in weight_files(model_folder))
         if stored < _WORTH_KEEPING:
             return None
         try:
-            return PackedCache.of(model_folder, self.library.identity, forms, ranks.rank, ranks.size)
+            return PackedCache.of(model_folder, self.library.identity, formats, ranks.rank, ranks.size)
         except (ConfigError, OSError) as error:
             _LOG.info("Packed weights are not kept for the next start: %s", error)
             return None

@@ -1,7 +1,7 @@
 """A decoder on native kernels: its layers are called once to record their kernel calls, and every step replays these.
 
-A record holds the addresses of the KV memory and of buffers for a number of tokens. Other memory or a larger step makes
-a new record, in milliseconds.
+A record holds the addresses of the KV memory and of buffers for a number of tokens. One is made when a worker starts;
+other memory or a larger step makes a new one, in milliseconds.
 """
 
 from dataclasses import dataclass
@@ -10,9 +10,8 @@ from typing import Any, cast
 import numpy
 from torch import Tensor
 
-from ....kernels.cpu.arguments import Step
 from ....kernels.cpu.operations import NativeOperations
-from ....kernels.cpu.program import Buffer, Program
+from ....kernels.cpu.program import Buffer, Program, Step
 from ...kv.kv_cache import AnyKVCache, NativeKVCache
 from ...models.decoder import Decoder
 from ...steps.batch import Batch
@@ -50,6 +49,11 @@ class RecordedDecoder:
         self._layers: Record | None = None
         self._head: Record | None = None
         self._references: list[Any] = []  # what the step points to
+
+    def record(self, kv: NativeKVCache, num_rows: int) -> None:
+        """Record for steps of up to so many rows before the first one comes."""
+        self._kv, self._layers = kv, self._recorded_layers(kv, _capacity(num_rows))
+        self._head = self._recorded_head(_capacity(num_rows))
 
     def records(self, kv: AnyKVCache) -> tuple[Record, Record] | None:
         """The records of layers and head for this memory, if any, for a caller that fills the step by itself."""

@@ -14,7 +14,7 @@ from ....kernels.cpu.decode import Decode, Parameters, Slots
 from ....protocol.messages import FailedRow, StepPlan, StepResult, column, values
 from ....protocol.processes.faults import point
 from ....protocol.processes.trace import Trace
-from ...kv.kv_cache import AnyKVCache
+from ...kv.kv_cache import NativeKVCache
 from ...parallel import Parallel
 from ...sampler import FAULTS
 from ...steps.slots import SlotTable
@@ -26,8 +26,9 @@ _NOT_FINITE = 1  # of FAULTS
 
 class RecordedFastDecode:
     def __init__(
-        self, recorded: RecordedDecoder, kv: AnyKVCache, table: SlotTable, ranks: Parallel, trace: Trace
+        self, recorded: RecordedDecoder, kv: NativeKVCache, table: SlotTable, ranks: Parallel, trace: Trace
     ) -> None:
+        """Records for as many rows as the table has slots, and prepares its calls, so that no request waits for it."""
         self.recorded = recorded
         self.kv = kv
         self.table = table
@@ -35,6 +36,8 @@ class RecordedFastDecode:
         self.trace = trace
         self._records: tuple[Record, Record] | None = None
         self._decode: Decode
+        recorded.record(kv, len(table.is_taken))
+        self._is_prepared()
 
     def launch(self, plan: StepPlan) -> Callable[[], StepResult] | None:
         """Compute the step and return what gives its result; None, with nothing changed, if the plan is refused."""

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ....kernels import DTYPES, TorchOperations, WeightForm, multiplies_bfloat16
+from ....kernels import DTYPES, TorchOperations, WeightFormat, multiplies_bfloat16
 from ....protocol.errors import ConfigError
 from ...kv.kv_cache import KVCache, KVShape
 from ...parallel import Parallel
@@ -27,7 +27,7 @@ class TorchBackend(Backend):
             is_multiplied = dtype == torch.bfloat16 and multiplies_bfloat16()
             dtype, activations = (torch.bfloat16 if is_multiplied else torch.float32), torch.float32
         ops = TorchOperations(device, activations, ranks, deterministic)
-        return cls(device, ops, WeightForm.of(dtype), activations, missing=missing)
+        return cls(device, ops, WeightFormat.of(dtype), activations, missing=missing)
 
     @property
     def kernels(self) -> str:
@@ -37,7 +37,7 @@ class TorchBackend(Backend):
     def is_deterministic(self) -> bool:
         return self.ops.is_invariant
 
-    def quantized(self, name: str) -> WeightForm:
+    def quantized(self, name: str) -> WeightFormat:
         raise ConfigError(f"quantization={name!r} needs kernels that are not here: {self.missing}")
 
     def kv_kind(self, kind: str) -> str:

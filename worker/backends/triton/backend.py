@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ....kernels import WeightForm
+from ....kernels import WeightFormat
 from ....kernels.paged import KV_DTYPES
 from ....kernels.triton import is_interpreted
 from ....kernels.triton.fused_operations import FusedOperations
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 _GROUP_SIZE = 64
 # By the option's value; "w" asks for weights alone.
 _QUANTIZED = {
-    "int8": WeightForm("int8", quantizes_rows=True),
-    "wint8": WeightForm("int8"),
-    "int4": WeightForm("int4", _GROUP_SIZE),
-    "wint4": WeightForm("int4", _GROUP_SIZE),
+    "int8": WeightFormat("int8", quantizes_rows=True),
+    "wint8": WeightFormat("int8"),
+    "int4": WeightFormat("int4", _GROUP_SIZE),
+    "wint4": WeightFormat("int4", _GROUP_SIZE),
 }
 
 
@@ -52,7 +52,7 @@ class TritonBackend(Backend):
         cls, device: torch.device, dtype: torch.dtype, ranks: Parallel, options: BackendOptions
     ) -> "TritonBackend":
         ops = _operations(options.deterministic)(device, dtype, ranks, options.deterministic)
-        return cls(device, ops, WeightForm.of(dtype), dtype, options=options)
+        return cls(device, ops, WeightFormat.of(dtype), dtype, options=options)
 
     @property
     def captures_steps(self) -> bool:
@@ -66,7 +66,7 @@ class TritonBackend(Backend):
     def is_deterministic(self) -> bool:
         return self.ops.is_invariant
 
-    def quantized(self, name: str) -> WeightForm:
+    def quantized(self, name: str) -> WeightFormat:
         return _QUANTIZED[name]
 
     def kv_kind(self, kind: str) -> str:

@@ -170,7 +170,7 @@ class GraphedDecoder:
         hidden = torch.empty(size, self.decoder.hidden_size, dtype=dtype, device=device)
         adapted = None
         if key.has_adapters and placement.adapters is not None:
-            adapted = DeviceLoraMapping.room(size, placement.adapters.form.max_adapters, device)
+            adapted = DeviceLoraMapping.room(size, placement.adapters.config.max_adapters, device)
 
         def step() -> Tensor:
             shaped = StepColumns.shaped(columns, size)

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 from ....kernels import triton
-from ....kernels.peer_memory import ROOMS, PeerMemory
+from ....kernels.operands import ROOMS, PeerMemory
 from ....kernels.triton.switches import PEER_MEMORY
 
 _LOG = logging.getLogger(__name__)

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..registry import op
+from ...registry import op
+from ..pointwise import log_softmax
 from .order import most_likely
-from .pointwise import log_softmax
 
 
 class RankedLogprobs(NamedTuple):

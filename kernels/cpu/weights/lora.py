@@ -11,8 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..lora import LoraForm
-from .weights import PANEL
+from ...lora import LoraConfig
+from ..library import struct_of
+from .packed import PANEL
 
 QUAD, INPUTS = 4, 16  # kQuad, kInputs
 
@@ -47,17 +48,17 @@ class Lora(Structure):
 class NativeLora:
     """The weights of all adapters for one product."""
 
-    def __init__(self, in_features: int, outputs: Sequence[int], form: LoraForm) -> None:
+    def __init__(self, in_features: int, outputs: Sequence[int], config: LoraConfig) -> None:
         """`outputs` are the numbers of outputs of the product's parts."""
         self.in_features = in_features
         self.outputs = list(outputs)
-        self.form = form
-        down = _rounded(form.max_rank, QUAD) * _rounded(in_features, INPUTS)
-        ups = [_rounded(out_features, PANEL) * form.max_rank for out_features in outputs]
+        self.config = config
+        down = _rounded(config.max_rank, QUAD) * _rounded(in_features, INPUTS)
+        ups = [_rounded(out_features, PANEL) * config.max_rank for out_features in outputs]
         # Never filled here, so that what no adapter uses takes no memory.
-        self._downs = [torch.empty(form.max_adapters, down, dtype=form.dtype) for _ in outputs]
-        self._ups = [torch.empty(form.max_adapters, up, dtype=form.dtype) for up in ups]
-        self._ranks = torch.zeros(len(self.outputs), form.max_adapters, dtype=torch.int32)
+        self._downs = [torch.empty(config.max_adapters, down, dtype=config.dtype) for _ in outputs]
+        self._ups = [torch.empty(config.max_adapters, up, dtype=config.dtype) for up in ups]
+        self._ranks = torch.zeros(len(self.outputs), config.max_adapters, dtype=torch.int32)
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -78,17 +79,15 @@ class NativeLora:
 
     def shrunk_width(self) -> int:
         """Numbers that a token is shrunk to, over all parts."""
-        return len(self.outputs) * _rounded(self.form.max_rank, QUAD)
+        return len(self.outputs) * _rounded(self.config.max_rank, QUAD)
 
     def structures(self) -> Array[LoraPart]:
         """One for each part; valid as long as this object lives."""
         firsts = [sum(self.outputs[:part]) for part in range(len(self.outputs))]
         return (LoraPart * len(self.outputs))(
             *(
-                LoraPart(down.data_ptr(), up.data_ptr(), ranks.data_ptr(), first, out_features)
-                for down, up, ranks, first, out_features in zip(
-                    self._downs, self._ups, self._ranks, firsts, self.outputs, strict=True
-                )
+                struct_of(LoraPart, *columns)
+                for columns in zip(self._downs, self._ups, self._ranks, firsts, self.outputs, strict=True)
             )
         )
 

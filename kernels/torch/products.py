@@ -1,30 +1,58 @@
-"""What low-rank adapters add to a product, by torch's operations: two small products for each adapter of a step.
+"""Products of rows with a packed weight matrix, and what low-rank adapters add to them: two small products for each.
 
-They are those of `linear.py`, so they are row-invariant where those are.
+The row-invariant form multiplies tiles of exactly TILE rows, so that one code path with one order over K serves every
+row.
 """
 
 from collections.abc import Callable, Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from ..lora import LoraForm, LoraMapping
+from ..lora import LoraConfig, LoraMapping
 from ..packed_weight import PackedWeight, pack
 from ..reference.lora import add_lora, add_lora_invariant
-from .linear import linear_by_tile, linear_in_torch
+from ..reference.products import linear, linear_invariant
+
+TILE = 16
+
+
+@linear.implement("torch")
+def linear_in_torch(x: Tensor, weight: PackedWeight, bias: Tensor | None) -> Tensor:
+    if x.dtype == weight.dtype:
+        return _product(x, weight, bias)
+    return _product(x.to(weight.dtype), weight, bias).to(x.dtype)
+
+
+@linear_invariant.implement("torch")
+def linear_by_tile(x: Tensor, weight: PackedWeight, bias: Tensor | None) -> Tensor:
+    """In tiles of TILE rows, the last one filled up with zeros."""
+    num_rows = x.shape[0]
+    padded = F.pad(x.to(weight.dtype), (0, 0, 0, -num_rows % TILE))
+    tiles = [_product(tile, weight, bias) for tile in padded.split(TILE)]
+    products = tiles[0] if len(tiles) == 1 else torch.cat(tiles)
+    return products[:num_rows].to(x.dtype)
+
+
+def _product(x: Tensor, weight: PackedWeight, bias: Tensor | None) -> Tensor:
+    bias = None if bias is None else bias.to(weight.dtype)
+    if weight.is_reordered:
+        return torch.ops.mkldnn._linear_pointwise(x, weight.values, bias, "none", [], "")
+    return F.linear(x, weight.values, bias)
 
 
 class TorchLora:
     """The weights of all adapters for one product; memory is taken when an adapter comes."""
 
-    def __init__(self, in_features: int, outputs: Sequence[int], form: LoraForm, device: torch.device) -> None:
+    def __init__(self, in_features: int, outputs: Sequence[int], config: LoraConfig, device: torch.device) -> None:
         self.outputs = list(outputs)
-        self.form = form
+        self.config = config
         self.device = device
-        numbers = form.max_rank * (len(self.outputs) * in_features + sum(self.outputs))
-        self.nbytes = form.max_adapters * numbers * form.dtype.itemsize
+        numbers = config.max_rank * (len(self.outputs) * in_features + sum(self.outputs))
+        self.nbytes = config.max_adapters * numbers * config.dtype.itemsize
         self._weights: list[list[tuple[PackedWeight, PackedWeight] | None]] = [
-            [None] * len(self.outputs) for _ in range(form.max_adapters)
+            [None] * len(self.outputs) for _ in range(config.max_adapters)
         ]
 
     @property
@@ -33,7 +61,7 @@ class TorchLora:
 
     def put(self, adapter: int, part: int, down: Tensor, up: Tensor) -> None:
         """Take over `down` [rank, in] and `up` [out, rank] of a part; no step may use the adapter meanwhile."""
-        placed = (weight.to(self.device, self.form.dtype) for weight in (down, up))
+        placed = (weight.to(self.device, self.config.dtype) for weight in (down, up))
         self._weights[adapter][part] = tuple(map(pack, placed))  # type: ignore[assignment]
 
     def remove(self, adapter: int) -> None:

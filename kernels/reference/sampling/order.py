@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from ..registry import op
+from ...registry import op
 
 BLOCK = 128  # tokens; divides most vocabularies
 

@@ -9,7 +9,7 @@ import numpy
 import torch
 from torch import Tensor
 
-from ..registry import op
+from ...registry import op
 from .order import Scan
 from .uniform import uniform
 

@@ -13,8 +13,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from ..library import load, struct_of
 from .huge_pages import zeroed
-from .library import load
 
 Kind = Literal["fp32", "fp16", "bf16", "int8", "int4"]
 
@@ -119,10 +119,8 @@ def pack(parts: Sequence[Tensor], kind: Kind, group_size: int = DEFAULT_GROUP_SI
     library, structure, first_row = load(), weight.structure(), 0
     for part in parts:
         rows = part if part.stride(1) == 1 else part.contiguous()
-        arguments = Pack(
-            rows.data_ptr(), _SOURCE_TYPES[rows.dtype], rows.stride(0), rows.shape[0], first_row, structure
-        )
-        library.call(f"penstock_pack_{kind}", arguments)
+        source = rows, _SOURCE_TYPES[rows.dtype], rows.stride(0), rows.shape[0]
+        library.call(f"penstock_pack_{kind}", struct_of(Pack, *source, first_row, structure))
         first_row += rows.shape[0]
     return weight
 
@@ -151,14 +149,7 @@ def _pack_values(
     for values, scales, zeros in parts:
         values, scales = values.contiguous(), scales.float().contiguous()
         zeros = None if zeros is None else zeros.contiguous()
-        arguments = PackValues(
-            values.data_ptr(),
-            scales.data_ptr(),
-            None if zeros is None else zeros.data_ptr(),
-            values.shape[0],
-            first_row,
-            structure,
-        )
+        arguments = struct_of(PackValues, values, scales, zeros, values.shape[0], first_row, structure)
         library.call(f"penstock_pack_{kind}_from", arguments)
         first_row += values.shape[0]
     return weight

@@ -11,8 +11,8 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
-from ..quantized_part import MIDDLE, QuantizedPart
-from .weights import GROUP_SIZES, PANEL, Kind, NativeWeight, pack, pack_int4_from, pack_int8_from, padded
+from ...quantized_part import MIDDLE, QuantizedPart
+from .packed import GROUP_SIZES, PANEL, Kind, NativeWeight, pack, pack_int4_from, pack_int8_from, padded
 
 _LARGEST_GROUP = max(GROUP_SIZES)
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..registry import op
+from ...registry import op
 
 
 class Histories(NamedTuple):

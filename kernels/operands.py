@@ -1,0 +1,64 @@
+"""What operations take beside tensors: formats of weights, heads of a layer, norms, memory that ranks share."""
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+Kind = Literal["fp32", "fp16", "bf16", "int8", "int4"]
+_KINDS: dict[torch.dtype, Kind] = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
+DTYPES: dict[str, torch.dtype] = {kind: dtype for dtype, kind in _KINDS.items()}
+
+
+@dataclass(frozen=True)
+class WeightFormat:
+    """How matrices are stored for products."""
+
+    kind: Kind
+    group_size: int = 0  # of int4: neighbours along the input that share a scale
+    quantizes_rows: bool = False  # of int8 on a GPU: what meets the matrix becomes 8 bits too, as it does on any CPU
+
+    @classmethod
+    def of(cls, dtype: torch.dtype) -> "WeightFormat":
+        return cls(_KINDS[dtype])
+
+
+@dataclass(frozen=True, eq=False)
+class HeadLayout:
+    """The heads of one layer, on this rank."""
+
+    num_queries: int
+    num_keys: int
+    head_dim: int
+    rotates_pairs: bool
+    norms: tuple[Tensor, Tensor] | None = None  # of query and key heads, [head_dim] each
+    epsilon: float = 0.0
+
+
+class Norm(NamedTuple):
+    """x / sqrt(mean(x²) + ε) × weight, of each row."""
+
+    weight: Tensor  # [in]
+    epsilon: float
+
+
+ROOMS = 2  # used in turn: who still reads one is never overtaken by who writes the other
+
+
+@dataclass(frozen=True, eq=False)
+class PeerMemory:
+    """One rank's view of all ranks' rooms and flags."""
+
+    rank: int
+    rooms: Tensor  # int64 [ranks]: addresses of their ROOMS rooms, one behind another
+    flags: Tensor  # int64 [ranks]: addresses of their int32 [rows, ranks], in which others say how far they are
+    rounds: Tensor  # int32 [rows]: how often a row has been added up, on this rank
+    room_bytes: int
+
+    @property
+    def size(self) -> int:
+        return len(self.rooms)
+
+    def holds(self, x: Tensor) -> bool:
+        return 0 < len(x) <= len(self.rounds) and x.nbytes <= self.room_bytes

@@ -1,0 +1,113 @@
+"""What ranks compute together on native kernels, as versions of operations: a thread is a rank, their memory is shared.
+
+A version takes all ranks' parts, as the formula does, and checks that the ranks agree on what it gives. It does so
+several times with other numbers; at first the others come late, and rank 0 is slow to read. Where calls are recorded,
+each rank records a product with the identity, which writes its part to where the others find it, and the operation.
+"""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+from time import sleep
+
+import torch
+from torch import Tensor
+
+from penstock.kernels.cpu.library import load
+from penstock.kernels.cpu.shared import Board
+from penstock.kernels.cpu.weights.packed import pack
+
+from .recorded_layers import OneCall
+
+_BOUND = 60  # seconds that ranks wait for one another
+_LATE = 0.01  # seconds, in which a rank that waits for nobody is done
+_SCALES = (4, 2, 1)  # of the parts in each turn; products and sums of their multiples are exact
+_SUMS = 3  # of one step: two in turn never use one area, as in a model
+
+
+class Group:
+    """Ranks that are threads, and where they leave their numbers for one another."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.barrier = Barrier(size)
+        self.numbers: list[list[int]] = [[] for _ in range(size)]
+
+    def given(self, version: Callable[["ThreadRank", Tensor], Tensor], parts: Sequence[Tensor]) -> Tensor:
+        """What every rank gives of its own part."""
+        with ThreadPoolExecutor(self.size) as threads:
+            found = list(threads.map(version, [ThreadRank(self, rank) for rank in range(self.size)], parts))
+        assert all(torch.equal(each, found[0]) for each in found), "the ranks have different results"
+        return found[0]
+
+
+class ThreadRank:
+    """The processes that share a model, as one of these threads sees them."""
+
+    peers = None
+
+    def __init__(self, group: Group, rank: int) -> None:
+        self.group, self.rank, self.size = group, rank, group.size
+
+    def span(self, total: int) -> tuple[int, int]:
+        return self.rank * total // self.size, (self.rank + 1) * total // self.size
+
+    def exchange(self, numbers: list[int]) -> list[list[int]]:
+        self.group.numbers[self.rank] = numbers
+        self.group.barrier.wait(_BOUND)
+        found = list(self.group.numbers)
+        self.group.barrier.wait(_BOUND)
+        return found
+
+    def in_turns(self, turn: Callable[[int], Tensor]) -> Tensor:
+        """What a turn gives, which is the same for every scale."""
+        found = []
+        for number, scale in enumerate(_SCALES):
+            if self.rank > 0 and number == 0:
+                sleep(_LATE)
+            found.append(turn(scale))
+        self.exchange([])  # rank 0's memory is there until all have read it
+        assert all(torch.equal(each, found[0]) for each in found), "a turn has what belongs to another"
+        return found[0]
+
+
+def all_reduce(parts: Sequence[Tensor]) -> Tensor:
+    return Group(len(parts)).given(lambda rank, part: _recorded(rank, part, "all_reduce"), parts)
+
+
+def all_gather(parts: Sequence[Tensor]) -> Tensor:
+    total = sum(part.shape[1] for part in parts)
+    return Group(len(parts)).given(lambda rank, part: _recorded(rank, part, "all_gather", total), parts)
+
+
+def broadcast(parts: Sequence[Tensor]) -> Tensor:
+    def told(rank: ThreadRank, part: Tensor) -> Tensor:
+        board = Board(rank.rank, rank.size, rank.exchange, load().function("penstock_meet"))
+        return rank.in_turns(lambda scale: board.broadcast(part * scale) // scale)
+
+    return Group(len(parts)).given(told, parts)
+
+
+def _recorded(rank: ThreadRank, part: Tensor, method: str, *arguments: int) -> Tensor:
+    call = OneCall(len(part), len(part), rank)
+    x, identity = call.buffer("x", part), pack([torch.eye(part.shape[1])], "fp32")
+    with call.ops.recording(call.program, call.step):
+        for _ in range(_SUMS if method == "all_reduce" else 1):
+            found = getattr(call.ops, method)(call.ops.linear(x, identity, None), *arguments)
+
+    def turn(scale: int) -> Tensor:
+        x.rows(len(part)).copy_(part * scale)
+        call.program.replay()
+        if rank.rank == 0:
+            sleep(_LATE)
+        return found.rows(len(part)) / scale
+
+    return rank.in_turns(turn)
+
+
+# By the names of the operations whose formula they have.
+OF_RANKS: dict[str, Callable[[Sequence[Tensor]], Tensor]] = {
+    "ranks.all_reduce": all_reduce,
+    "ranks.all_gather": all_gather,
+    "ranks.broadcast": broadcast,
+}
