@@ -105,7 +105,7 @@ class TensorOperations:
     def gather_rows(self, x: Tensor, indices: Tensor) -> Tensor:
         return gather_rows(x, indices)
 
-    def all_reduce(self, x: Tensor) -> Tensor:
+    def all_reduce(self, x: Any) -> Any:
         return self.ranks.all_reduce(x)
 
     def all_gather(self, x: Tensor, total: int) -> Tensor:

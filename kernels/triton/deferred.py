@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from ..gpu_weights import GpuWeight
@@ -24,6 +25,10 @@ class Deferred:
     def tensor(self) -> Tensor:
         raise NotImplementedError
 
+    @property
+    def shape(self) -> torch.Size:
+        return self.tensor.shape
+
 
 @dataclass(frozen=True, eq=False)
 class DeferredNorm(Deferred):
@@ -33,7 +38,7 @@ class DeferredNorm(Deferred):
     norm: Norm
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> torch.Size:
         return self.stream.shape
 
     @cached_property
@@ -65,6 +70,9 @@ class DeferredProduct(Deferred):
         return multiply_few(self.x, self.weight, self.bias, None, **ending)
 
 
-def plain(x: Any) -> Tensor:
+Value = Tensor | Deferred
+
+
+def plain(x: Value) -> Tensor:
     """The tensor itself, computed now if it was deferred."""
     return x.tensor if isinstance(x, Deferred) else x

@@ -2,21 +2,21 @@
 
 A layer of few answers is six launches: a product with the norm before it, the storing of heads, attention, a product
 added to the stream, a gated product with the norm before it, a product added to the stream. Steps of many rows go as in
-`TritonOperations`. A row's bits depend on the number of rows, so this is no invariant form. See `deferred.py`.
+`TritonOperations`. A row's bits depend on the number of rows, so this is no invariant layout. See `deferred.py`.
 """
+
+from typing import Any
 
 from torch import Tensor
 
 from ..lora import DeviceLoraMapping
 from ..operands import HeadLayout, Norm
 from ..paged import DeviceRows, PagedKV, Rotation
-from .deferred import Deferred, DeferredNorm, DeferredProduct, plain
+from .deferred import DeferredNorm, DeferredProduct, Value, plain
 from .operations import Multiplier, TritonOperations
 from .products.few_rows_choice import NORMED_ROWS
 from .products.lora import TritonLora
 from .products.tiles import FEW_ROWS
-
-Value = Tensor | Deferred
 
 
 class FusedOperations(TritonOperations):
@@ -24,7 +24,7 @@ class FusedOperations(TritonOperations):
 
     def linear(self, x: Value, weight: Multiplier, bias: Tensor | None) -> Value:
         if 0 < x.shape[0] <= FEW_ROWS:
-            return DeferredProduct(x, weight.weight, bias)
+            return DeferredProduct(x if isinstance(x, DeferredNorm) else plain(x), weight.weight, bias)
         return super().linear(plain(x), weight, bias)
 
     def add_lora(self, product: Value, x: Value, lora: TritonLora, adapted: DeviceLoraMapping | None) -> Value:
@@ -37,13 +37,13 @@ class FusedOperations(TritonOperations):
             update = None
         if update is None and 0 < len(stream) <= NORMED_ROWS:
             return DeferredNorm(stream, Norm(weight, epsilon))
-        return super().add_rms_norm(stream, update, weight, epsilon)
+        return super().add_rms_norm(stream, None if update is None else plain(update), weight, epsilon)
 
-    def store_heads(self, heads: Value, form: HeadLayout, rotation: Rotation, kv: PagedKV, rows: DeviceRows) -> Tensor:
-        return super().store_heads(plain(heads), form, rotation, kv, rows)
+    def store_heads(self, heads: Value, layout: HeadLayout, rotation: Rotation, kv: PagedKV, rows: DeviceRows) -> Any:
+        return super().store_heads(plain(heads), layout, rotation, kv, rows)
 
     def silu_mul(self, gate_up: Value) -> Tensor:
-        return gate_up.gated() if isinstance(gate_up, DeferredProduct) else super().silu_mul(gate_up)
+        return gate_up.gated() if isinstance(gate_up, DeferredProduct) else super().silu_mul(plain(gate_up))
 
     def add(self, stream: Value, update: Value) -> Tensor:
         stream = plain(stream)

@@ -6,7 +6,7 @@ the invariant form a row's bits depend on that row alone.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -19,6 +19,7 @@ from ..quantized_part import QuantizedPart
 from . import is_interpreted
 from .attention.paged import attention_by_shape, attention_of_one_shape
 from .attention.store_heads import store_heads
+from .deferred import Value
 from .embedding import embedding
 from .interpreter import mend
 from .products.linear import linear, linear_int8, linear_invariant, linear_wint8
@@ -55,41 +56,42 @@ class TritonOperations(TensorOperations):
 
     step_inputs = staticmethod(prepare)  # what a step reads, of its rows' counts
 
-    def pack(self, parts: list[Tensor | QuantizedPart], form: WeightFormat) -> Multiplier:
-        weight = pack(parts, form, self.device)
+    def pack(self, parts: list[Tensor | QuantizedPart], format: WeightFormat) -> Multiplier:
+        weight = pack(parts, format, self.device)
         forms = _PRODUCTS.get(weight.kind, _OF_FLOATS)
-        if weight.kind == "int8" and form.quantizes_rows:
+        if weight.kind == "int8" and format.quantizes_rows:
             forms = _OF_QUANTIZED_ROWS
         return Multiplier(forms[self.is_invariant], weight)
 
-    def table(self, part: Tensor | QuantizedPart, form: WeightFormat) -> Tensor:
+    def table(self, part: Tensor | QuantizedPart, format: WeightFormat) -> Tensor:
         # Rows are read, not multiplied with: kept as floats whatever the matrices are.
-        return part.to(self.device, DTYPES.get(form.kind, self.activations), copy=True)
+        return part.to(self.device, DTYPES.get(format.kind, self.activations), copy=True)
 
-    def tied_weight(self, table: Tensor, form: WeightFormat) -> Multiplier:
-        return self.pack([table], form)
+    def tied_weight(self, table: Tensor, format: WeightFormat) -> Multiplier:
+        return self.pack([table], format)
 
-    def lora(self, in_features: int, outputs: list[int], form: LoraConfig) -> TritonLora:
-        return TritonLora(in_features, outputs, form, self.device)
+    def lora(self, in_features: int, outputs: list[int], config: LoraConfig) -> TritonLora:
+        return TritonLora(in_features, outputs, config, self.device)
 
     def embedding(self, token_ids: Tensor, table: Tensor, first: int) -> Tensor:
         return embedding(token_ids, table, first).to(self.activations)
 
-    def linear(self, x: Tensor, weight: Multiplier, bias: Tensor | None) -> Tensor:
+    def linear(self, x: Tensor, weight: Multiplier, bias: Tensor | None) -> Value:
         return weight.product(x, weight.weight, bias)
 
-    def add_lora(self, product: Tensor, x: Tensor, lora: TritonLora, adapted: DeviceLoraMapping | None) -> Tensor:
+    def add_lora(self, product: Tensor, x: Tensor, lora: TritonLora, adapted: DeviceLoraMapping | None) -> Value:
         return product if adapted is None else add_lora(product, x, lora, adapted)
 
-    def add_rms_norm(self, stream: Tensor, update: Tensor | None, weight: Tensor, epsilon: float) -> Tensor:
+    def add_rms_norm(self, stream: Tensor, update: Tensor | None, weight: Tensor, epsilon: float) -> Value:
         return add_rms_norm(stream, update, weight, epsilon)
 
-    def store_heads(self, heads: Tensor, form: HeadLayout, rotation: Rotation, kv: PagedKV, rows: DeviceRows) -> Tensor:
-        return store_heads(heads, form, rotation, kv, rows)
+    def store_heads(self, heads: Tensor, layout: HeadLayout, rotation: Rotation, kv: PagedKV, rows: DeviceRows) -> Any:
+        """The query, as this class's `attention` takes it."""
+        return store_heads(heads, layout, rotation, kv, rows)
 
-    def attention(self, query: Tensor, form: HeadLayout, kv: PagedKV, rows: DeviceRows, window: int | None) -> Tensor:
+    def attention(self, query: Tensor, layout: HeadLayout, kv: PagedKV, rows: DeviceRows, window: int | None) -> Tensor:
         attend = attention_of_one_shape if self.is_invariant else attention_by_shape
-        return attend(query, kv, rows, form.head_dim**-0.5, window).flatten(1)
+        return attend(query, kv, rows, layout.head_dim**-0.5, window).flatten(1)
 
     def silu_mul(self, gate_up: Tensor) -> Tensor:
         return silu_mul(gate_up)

@@ -90,8 +90,11 @@ def prepare(
     if rows > _MOST_ROWS:
         raise ValueError(f"A step of {rows:,} rows is more than the {_MOST_ROWS:,} that are told apart.")
     aligned = num_tokens + num_tokens % 2  # to 16 bytes, whatever the step: kernels are compiled for that
+    token_ids, positions, kv_slots = torch.empty(3, aligned, dtype=torch.int64, device=device)[:, :num_tokens]
     inputs = StepInputs(
-        *torch.empty(3, aligned, dtype=torch.int64, device=device)[:, :num_tokens],
+        token_ids,
+        positions,
+        kv_slots,
         torch.empty(rows, dtype=torch.int32, device=device),
         torch.empty(rows, width, dtype=torch.int32, device=device),
     )

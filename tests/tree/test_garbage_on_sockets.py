@@ -22,6 +22,7 @@ from penstock.protocol.processes.sockets import MARK, Outbox
 STAND_IN = {"load_format": "stand-in", "max_model_len": 512, "num_gpu_blocks_override": 128, "quiet": True}
 SOCKETS = ("frontend", "engine", "detokenizer", "worker0")
 BOUND_SECONDS = 20
+REQUESTS = 100
 STOP = msgspec.msgpack.encode(Stop())
 PARAMS = SamplingParams(max_tokens=3, ignore_eos=True, seed=1)
 
@@ -125,7 +126,7 @@ def test_what_is_ours_and_cannot_be_read_ends_the_tree_with_its_cause(llm, name,
 @pytest.mark.parametrize(
     "name, message",
     [
-        ("frontend", Deltas([Delta(0, "", b"123", 0)])),
+        ("frontend", Deltas([Delta(request_id, "", b"123", 0) for request_id in range(REQUESTS)])),
         pytest.param("engine", StepResult(999, b"123", b"", 0.0), marks=pytest.mark.long),
         pytest.param("engine", Generate([Prompt(7, b"123", PARAMS, 0, 0.0)]), marks=pytest.mark.long),
         pytest.param("detokenizer", Tokens(wide_column([1]), b"123"), marks=pytest.mark.long),
@@ -136,14 +137,12 @@ def test_what_is_ours_and_cannot_be_read_ends_the_tree_with_its_cause(llm, name,
 def test_a_message_that_makes_no_sense_ends_the_tree_with_its_cause(llm, name, message):
     pids = tree_processes(llm).values()
     outbox = Outbox(directory_of(llm), name)
-    stream = llm.stream([1, 2, 3], SamplingParams(max_tokens=400, ignore_eos=True))
-    next(stream)
-    outbox.send(message)
     with pytest.raises(EngineDeadError) as raised:
-        for _ in stream:
-            pass
-        while True:
-            answered(llm)
+        for _ in range(REQUESTS):  # one may be answered before the message has its turn
+            stream = llm.stream([1, 2, 3], SamplingParams(max_tokens=400, ignore_eos=True))
+            next(stream)
+            outbox.send(message)
+            list(stream)
     assert "Error" in str(raised.value), raised.value
     outbox.close()
     assert_gone(pids)

@@ -47,7 +47,8 @@ def _added(parts, sums, places, is_there, split, beyond, columns, HEAD_DIM: tl.c
         stored = (_stored_split(parts, sums, places + split, is_there, columns, HEAD_DIM),)
         for ahead in tl.static_range(1, AT_ONCE):
             is_stored = is_there & (split + ahead < beyond)
-            stored = stored + (_stored_split(parts, sums, places + split + ahead, is_stored, columns, HEAD_DIM),)
+            next_split = (_stored_split(parts, sums, places + split + ahead, is_stored, columns, HEAD_DIM),)
+            stored = stored + next_split  # type: ignore[assignment]
         for ahead in tl.static_range(AT_ONCE):
             more, more_highest, more_total = stored[ahead]
             weighted, highest, total = added(weighted, highest, total, more, more_highest, more_total)

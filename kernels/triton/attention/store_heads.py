@@ -96,22 +96,22 @@ TUNING = Tuning(
 
 
 @store_heads_paged.implement("triton")
-def store_heads(heads: Tensor, form: HeadLayout, rotation: Rotation, kv: PagedKV, rows: DeviceRows) -> Tensor:
-    launch = partial(_launch, heads, form, rotation, kv, rows)
-    key = (triton.next_power_of_2(len(heads)), form.num_queries + 2 * form.num_keys, form.head_dim)
+def store_heads(heads: Tensor, layout: HeadLayout, rotation: Rotation, kv: PagedKV, rows: DeviceRows) -> Tensor:
+    launch = partial(_launch, heads, layout, rotation, kv, rows)
+    key = (triton.next_power_of_2(len(heads)), layout.num_queries + 2 * layout.num_keys, layout.head_dim)
     return launch(TUNING.choice(key, launch))
 
 
 def _launch(
-    heads: Tensor, form: HeadLayout, rotation: Rotation, kv: PagedKV, rows: DeviceRows, choice: LaunchConfig
+    heads: Tensor, layout: HeadLayout, rotation: Rotation, kv: PagedKV, rows: DeviceRows, choice: LaunchConfig
 ) -> Tensor:
-    query = heads.new_empty(len(heads), form.num_queries, form.head_dim)
-    weights = form.norms or (heads, heads)
+    query = heads.new_empty(len(heads), layout.num_queries, layout.head_dim)
+    weights = layout.norms or (heads, heads)
     scales = (kv.key_scales, kv.value_scales) if kv.key_scales is not None else (kv.keys, kv.values)
-    store_heads_kernel[triton.cdiv(len(heads), choice["TOKENS"]), form.num_queries + 2 * form.num_keys](
+    store_heads_kernel[triton.cdiv(len(heads), choice["TOKENS"]), layout.num_queries + 2 * layout.num_keys](
         heads, query, *weights, rotation.cos, rotation.sin, rotation.positions, rows.kv_slots, kv.keys, kv.values,
-        *scales, len(heads), form.epsilon, choice["TOKENS"], form.num_queries, form.num_keys, form.head_dim,
-        form.norms is not None, form.rotates_pairs, num_warps=choice.num_warps,
+        *scales, len(heads), layout.epsilon, choice["TOKENS"], layout.num_queries, layout.num_keys, layout.head_dim,
+        layout.norms is not None, layout.rotates_pairs, num_warps=choice.num_warps,
     )  # fmt: skip
     return query
 

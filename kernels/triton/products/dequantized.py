@@ -55,6 +55,7 @@ def linear_dequantized(x: Tensor, weight: GpuWeight, bias: Tensor | None) -> Ten
     grid = (weight.out_features, triton.cdiv(weight.values.shape[1], _BLOCK))
     options = {"BLOCK": _BLOCK}
     if weight.kind == "int4":
+        assert weight.scales is not None
         sizes = (weight.in_features, weight.scales.shape[1], weight.group_size, weight.half)
         _floats_of_int4[grid](weight.values, weight.scales, weight.zeros, floats, *sizes, **options)
     else:
@@ -75,6 +76,6 @@ def examples() -> Iterator[Example]:
     types = {"values": "*u8", "scales": "*fp16", "zeros": "*u8", "output": "*bf16", **sizes, "groups": "i32"}
     for group, has_zeros in ((128, True), (64, False)):
         kept = {name: of for name, of in types.items() if has_zeros or name != "zeros"}
-        constants = {"GROUP": group, "HALF": half_block(group), "BLOCK": _BLOCK}
+        constants: dict[str, int | None] = {"GROUP": group, "HALF": half_block(group), "BLOCK": _BLOCK}
         constants |= {} if has_zeros else {"zeros": None}
         yield Example(f"floats of int4, groups of {group}", _floats_of_int4, kept, constants, aligned=tuple(kept))

@@ -121,7 +121,8 @@ def _launch(
     common = (bias, norm_weight, output, *joined, epsilon, rows, outputs, inputs)
     options = {"BLOCK_M": row_block(rows), "IS_GATED": is_gated, "ADDS": stream is not None, **choice.options}
     if weight.kind == "int4":
-        kernel, weights = multiply_few_rows_int4, (weight.values, weight.scales, weight.zeros)
+        kernel = multiply_few_rows_int4
+        weights: tuple[Tensor | None, ...] = (weight.values, weight.scales, weight.zeros)
         options |= {"GROUP": weight.group_size, "HALF": weight.half, "IS_EVEN": inputs % (2 * weight.half) == 0}
     else:
         kernel, weights = multiply_few_rows, (weight.values, weight.scales)

@@ -90,19 +90,19 @@ def _three(table, line):
 class TritonLora:
     """The weights of all adapters for one product; memory is taken once, for the most adapters of the largest rank."""
 
-    def __init__(self, in_features: int, outputs: Sequence[int], form: LoraConfig, device: torch.device) -> None:
+    def __init__(self, in_features: int, outputs: Sequence[int], config: LoraConfig, device: torch.device) -> None:
         """`outputs` are the numbers of outputs of the product's parts."""
         self.in_features = in_features
-        self.config = form
+        self.config = config
         ends = torch.tensor(outputs).cumsum(0).tolist()
         self.spans = [(end - count, end) for end, count in zip(ends, outputs, strict=True)]
         # What lies beyond an adapter's rank is never read.
         self.down = torch.empty(
-            form.max_adapters, len(outputs), form.max_rank, in_features, dtype=form.dtype, device=device
+            config.max_adapters, len(outputs), config.max_rank, in_features, dtype=config.dtype, device=device
         )
-        self.up = torch.empty(form.max_adapters, sum(outputs), form.max_rank, dtype=form.dtype, device=device)
-        self.ranks = torch.zeros(form.max_adapters, len(outputs), dtype=torch.int32, device=device)
-        self.rounded_rank = max(16, triton.next_power_of_2(form.max_rank))
+        self.up = torch.empty(config.max_adapters, sum(outputs), config.max_rank, dtype=config.dtype, device=device)
+        self.ranks = torch.zeros(config.max_adapters, len(outputs), dtype=torch.int32, device=device)
+        self.rounded_rank = max(16, triton.next_power_of_2(config.max_rank))
         spans = enumerate(self.spans)
         tiles = [(part, begin, end) for part, (start, end) in spans for begin in range(start, end, _COLUMNS)]
         self.tiles = torch.tensor(tiles, dtype=torch.int32, device=device)
@@ -128,11 +128,11 @@ class TritonLora:
 
 def add_lora(product: Tensor, x: Tensor, lora: TritonLora, adapted: DeviceLoraMapping) -> Tensor:
     """`product` with what the tokens' adapters make of `x` added in place."""
-    choice, form, places = _TUNING.choice((lora.in_features,)), lora.config, len(adapted.tokens)
+    choice, config, places = _TUNING.choice((lora.in_features,)), lora.config, len(adapted.tokens)
     splits, parts = triton.cdiv(lora.in_features, choice["SPLIT"]), len(lora.spans)
     shrunk = torch.empty(splits, places, parts, lora.rounded_rank, dtype=torch.float32, device=x.device)
     constants = {
-        "PRECISION": _precision(form.dtype),
+        "PRECISION": _precision(config.dtype),
         "TOKENS": BLOCK_TOKENS,
         "RANK": lora.rounded_rank,
         "num_warps": choice.num_warps,
@@ -140,12 +140,12 @@ def add_lora(product: Tensor, x: Tensor, lora: TritonLora, adapted: DeviceLoraMa
     }
     which, num_blocks = (adapted.tokens, adapted.blocks), len(adapted.blocks)
     _shrink[num_blocks, parts, splits](
-        x, x.stride(0), *which, lora.down, lora.ranks, shrunk, lora.in_features, parts, form.max_rank, places,
-        INNER=_inner(lora.rounded_rank, form.dtype), SPLIT=choice["SPLIT"], **constants,
+        x, x.stride(0), *which, lora.down, lora.ranks, shrunk, lora.in_features, parts, config.max_rank, places,
+        INNER=_inner(lora.rounded_rank, config.dtype), SPLIT=choice["SPLIT"], **constants,
     )  # fmt: skip
     _expand[num_blocks, len(lora.tiles)](
         product, product.stride(0), *which, lora.up, lora.ranks, shrunk, lora.tiles, lora.up.shape[1], parts,
-        form.max_rank, places, COLUMNS=_COLUMNS, NUMBERS=min(_NUMBERS, lora.rounded_rank), SPLITS=splits, **constants,
+        config.max_rank, places, COLUMNS=_COLUMNS, NUMBERS=min(_NUMBERS, lora.rounded_rank), SPLITS=splits, **constants,
     )  # fmt: skip
     return product
 
@@ -171,12 +171,12 @@ def examples() -> Iterator[Example]:
         weight, known = f"*{name}", {"PRECISION": _precision(dtype), "TOKENS": BLOCK_TOKENS, "RANK": rank}
         which = {"tokens": "*i32", "blocks": "*i32", "ranks": "*i32", "shrunk": "*fp32"}
         which |= dict.fromkeys(("in_features", "out_features", "parts", "max_rank", "places"), "i32")
-        options = {"num_warps": _ON_GPU.num_warps, "num_stages": _ON_GPU.num_stages}
+        warps, stages = _ON_GPU.num_warps, _ON_GPU.num_stages
         of_shrink = which | {"x": weight, "x_stride": "i32", "down": weight}
         inner = {"INNER": _inner(rank, dtype), "SPLIT": _ON_GPU["SPLIT"]}
-        aligned = ("x", "x_stride", "down", "in_features")
-        yield Example(f"shrink, {name}, rank {rank}", _shrink, of_shrink, known | inner, aligned=aligned, **options)
+        aligned: tuple[str, ...] = ("x", "x_stride", "down", "in_features")
+        yield Example(f"shrink, {name}, rank {rank}", _shrink, of_shrink, known | inner, warps, stages, aligned)
         of_expand = which | {"product": weight, "product_stride": "i32", "up": weight, "tiles": "*i32"}
         columns = {"COLUMNS": _COLUMNS, "NUMBERS": min(_NUMBERS, rank), "SPLITS": 2}
         aligned = ("product", "product_stride", "up", "max_rank", "shrunk")
-        yield Example(f"expand, {name}, rank {rank}", _expand, of_expand, known | columns, aligned=aligned, **options)
+        yield Example(f"expand, {name}, rank {rank}", _expand, of_expand, known | columns, warps, stages, aligned)

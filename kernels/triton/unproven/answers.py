@@ -121,23 +121,25 @@ def serves(kv: PagedKV, rows: DeviceRows) -> bool:
 
 @attention_answers.implement("triton")
 def attend_answers(
-    heads: Tensor, form: HeadLayout, rotation: Rotation, kv: PagedKV, rows: DeviceRows, window: int | None
+    heads: Tensor, layout: HeadLayout, rotation: Rotation, kv: PagedKV, rows: DeviceRows, window: int | None
 ) -> Tensor:
-    scale, shared = form.head_dim**-0.5, form.num_queries // form.num_keys
-    output = heads.new_empty(len(heads), form.num_queries, form.head_dim)
+    scale, shared = layout.head_dim**-0.5, layout.num_queries // layout.num_keys
+    output = heads.new_empty(len(heads), layout.num_queries, layout.head_dim)
     tiles = tiles_of_few(kv.kind, triton.next_power_of_2(shared), 1, rows, kv.num_heads)
+    assert tiles is not None  # one token is few
     choice = choice_of_few(output, kv, scale, tiles)
     if rows.num_rows * kv.num_heads > MOST:
         tiles = tiles.unsplit()
     num_splits = tiles.num_splits(rows)
-    places = (rows.num_rows if num_splits > 1 else 0, form.num_queries, num_splits)
-    parts = heads.new_empty((*places, form.head_dim), dtype=torch.float32)
+    places = (rows.num_rows if num_splits > 1 else 0, layout.num_queries, num_splits)
+    parts = heads.new_empty((*places, layout.head_dim), dtype=torch.float32)
     sums = heads.new_empty((*places, 2), dtype=torch.float32)
-    answer_kernel[rows.num_rows, form.num_keys, num_splits](
-        heads, output, parts, sums, counters(heads.device), *(form.norms or (heads, heads)), rotation.cos, rotation.sin,
-        rows.kv_slots, rows.context_lengths, rows.block_tables, kv.keys, kv.values, rows.block_tables.shape[1],
-        tiles.splits_at_most, tiles.split, window or 0, scale * LOG2_E, form.epsilon, tiles.group, shared,
-        form.num_keys, choice["KEYS"], form.head_dim, kv.block_size, form.norms is not None, form.rotates_pairs,
+    norms = layout.norms or (heads, heads)
+    answer_kernel[rows.num_rows, layout.num_keys, num_splits](
+        heads, output, parts, sums, counters(heads.device), *norms, rotation.cos, rotation.sin, rows.kv_slots,
+        rows.context_lengths, rows.block_tables, kv.keys, kv.values, rows.block_tables.shape[1],
+        tiles.splits_at_most, tiles.split, window or 0, scale * LOG2_E, layout.epsilon, tiles.group, shared,
+        layout.num_keys, choice["KEYS"], layout.head_dim, kv.block_size, layout.norms is not None, layout.rotates_pairs,
         num_warps=choice.num_warps, num_stages=choice.num_stages,
     )  # fmt: skip
     return output

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from ...operands import HeadLayout, PeerMemory
 from ...paged import DeviceRows, PagedKV, Rotation
-from ..deferred import Deferred, plain
-from ..fused_operations import FusedOperations, Value
+from ..deferred import Deferred, Value, plain
+from ..fused_operations import FusedOperations
 from .answers import attend_answers, serves
 from .sum_of_ranks import sum_and_norm
 
@@ -32,11 +32,11 @@ class Part(Deferred):
 
     x: Tensor
     peers: PeerMemory
-    all_reduce: Callable[[Tensor], Tensor]
+    all_reduce: Callable[[Tensor], Value]
 
     @cached_property
     def tensor(self) -> Tensor:
-        return self.all_reduce(self.x)
+        return plain(self.all_reduce(self.x))
 
 
 class UnprovenOperations(FusedOperations):
@@ -48,18 +48,18 @@ class UnprovenOperations(FusedOperations):
         return super().add_rms_norm(stream, update, weight, epsilon)
 
     def store_heads(
-        self, heads: Value, form: HeadLayout, rotation: Rotation, kv: PagedKV, rows: DeviceRows
+        self, heads: Value, layout: HeadLayout, rotation: Rotation, kv: PagedKV, rows: DeviceRows
     ) -> Tensor | Heads:
         if serves(kv, rows):
             return Heads(plain(heads), rotation)
-        return super().store_heads(heads, form, rotation, kv, rows)
+        return super().store_heads(heads, layout, rotation, kv, rows)
 
     def attention(
-        self, query: Tensor | Heads, form: HeadLayout, kv: PagedKV, rows: DeviceRows, window: int | None
+        self, query: Tensor | Heads, layout: HeadLayout, kv: PagedKV, rows: DeviceRows, window: int | None
     ) -> Tensor:
         if isinstance(query, Heads):
-            return attend_answers(query.projected, form, query.rotation, kv, rows, window).flatten(1)
-        return super().attention(query, form, kv, rows, window)
+            return attend_answers(query.projected, layout, query.rotation, kv, rows, window).flatten(1)
+        return super().attention(query, layout, kv, rows, window)
 
     def all_reduce(self, x: Value) -> Value:
         peers = self.ranks.peers
