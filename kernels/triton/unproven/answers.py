@@ -126,7 +126,8 @@ def attend_answers(
     scale, shared = layout.head_dim**-0.5, layout.num_queries // layout.num_keys
     output = heads.new_empty(len(heads), layout.num_queries, layout.head_dim)
     tiles = tiles_of_few(kv.kind, triton.next_power_of_2(shared), 1, rows, kv.num_heads)
-    assert tiles is not None  # one token is few
+    if tiles is None:
+        raise ValueError("One token of each row is always few.")
     choice = choice_of_few(output, kv, scale, tiles)
     if rows.num_rows * kv.num_heads > MOST:
         tiles = tiles.unsplit()
