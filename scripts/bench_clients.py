@@ -1,7 +1,4 @@
-"""Clients for benchmarks that cost little themselves: they count what arrives and look at nothing else.
-
-Knows nothing of what is measured.
-"""
+"""Clients for benchmarks that cost little themselves: they count what arrives and look at nothing else."""
 
 import http.client
 import json

@@ -6,7 +6,7 @@ events: how many pieces of answers leave the daemon a second while each still ho
 worker that computes nothing. throughput: 64 requests on a random-weight 0.6B, `LLM.generate` of a private tree against
 streams over HTTP and against an attached `LLM`, alternated. first: the time to the first token of a loaded pocket,
 likewise. attach: from `import penstock` to the first token of a loaded pocket, whole scripts. idle: CPU use with two
-loaded models. Knows nothing of how the daemon works.
+loaded models.
 """
 
 import argparse

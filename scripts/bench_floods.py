@@ -4,7 +4,7 @@
 
 Each flood runs in a process of its own for some seconds, while another asks for 2 tokens again and again. Prints the
 greatest resident memory of the daemon's own process, the median and the 99th percentile of the good client, and how
-many answers it got. Knows nothing of HTTP.
+many answers it got.
 """
 
 import argparse

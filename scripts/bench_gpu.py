@@ -6,7 +6,7 @@
     python scripts/bench_gpu.py --markdown --json found.json
 
 Each section (`gpu_figures/`) is a process of its own with a limit of time, so that one that fails or hangs costs its
-own figures and no more: what went wrong stands in its line. Knows nothing of what a section measures.
+own figures and no more: what went wrong stands in its line.
 """
 
 import argparse

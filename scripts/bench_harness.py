@@ -4,7 +4,7 @@
 
 A figure without its machine is worth little: `machine()` gives the processor, the flags that decide which kernels run,
 and, measured in the same sitting in a process of their own, read bandwidth and arithmetic rates. `Company` says how
-much of the machine others used meanwhile. Knows nothing of what is measured; imports torch only in that process.
+much of the machine others used meanwhile. Only that process imports torch.
 """
 
 import argparse

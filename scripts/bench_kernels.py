@@ -6,7 +6,7 @@
 
 The shapes are Qwen3-0.6B's layers (440 M weights in 28; fewer are held, more together than a cache takes, and times are
 scaled) or, with `--head`, its output head. Formats take turns; limits are probed in between, for memory's speed drifts.
-Attention has `bench_kernels_attention.py`. Knows nothing of models or engines.
+Attention has `bench_kernels_attention.py`.
 """
 
 import argparse

@@ -4,7 +4,7 @@
     python scripts/bench_kernels_float.py --kinds bf16 --rows 1 16
 
 A pass is all projections of some layers of Qwen3-0.6B's shape, more than any cache holds. Native passes and torch's
-alternate; limits are probed before and between, for memory's speed drifts. Knows nothing of models.
+alternate; limits are probed before and between, for memory's speed drifts.
 """
 
 import argparse

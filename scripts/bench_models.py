@@ -1,7 +1,4 @@
-"""Models that the benchmarks run: shapes with random weights, and a tokenizer that only has to exist.
-
-Knows nothing of what is measured.
-"""
+"""Models that the benchmarks run: shapes with random weights, and a tokenizer that only has to exist."""
 
 import json
 from pathlib import Path

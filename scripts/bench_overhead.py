@@ -3,7 +3,7 @@
     python scripts/bench_overhead.py [--rows 1 16 256] [--tokens 400] [--requests 10000]
 
 Prints CPU milliseconds a step (user and system time of front end, engine, detokenizer and worker, each shown), the
-rate of many short requests through `generate`, and resident memory before and after. Knows nothing of models.
+rate of many short requests through `generate`, and resident memory before and after.
 """
 
 import argparse

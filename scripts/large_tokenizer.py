@@ -1,6 +1,6 @@
 """A byte-level tokenizer as large as those of today's models, made up: runs of letters, digits, spaces and marks.
 
-Benchmarks and tests of grammars need its tokens to spell something. Knows nothing of models.
+Benchmarks and tests of grammars need its tokens to spell something.
 """
 
 import json

@@ -3,7 +3,7 @@
     python scripts/machine_limits.py           # one JSON object
 
 `limits(threads)` measures everything in some seconds, `read_bandwidth(threads)` only memory, in a fraction of one, so
-that it can stand between two runs of a benchmark. Knows nothing of models or engines.
+that it can stand between two runs of a benchmark.
 """
 
 import functools

@@ -46,7 +46,7 @@ class BuildError(Exception):
 
 
 @dataclass(frozen=True)
-class Place:
+class BuildFolders:
     """Where libraries and objects go, and what is compiled in beside a variant's own flags."""
 
     libraries: Path = HERE
@@ -54,7 +54,7 @@ class Place:
     flags: tuple[str, ...] = ()  # a sanitizer's, say; for objects and libraries
 
     @classmethod
-    def chosen(cls) -> "Place":
+    def chosen(cls) -> "BuildFolders":
         """PENSTOCK_CPU_LIBRARIES names another folder, PENSTOCK_CPU_FLAGS what is compiled in there."""
         folder = os.environ.get("PENSTOCK_CPU_LIBRARIES")
         if not folder:
@@ -87,25 +87,27 @@ def sources() -> list[Path]:
     return sorted(SOURCE.glob("*.cpp"), key=lambda path: (-path.stat().st_size, path.name))
 
 
-def digest(variant: str, place: Place = Place()) -> str:
+def digest(variant: str, folders: BuildFolders = BuildFolders()) -> str:
     """A digest of everything that a library is made from, except the compiler."""
     files = sorted((*SOURCE.glob("*.[ch]pp"), SOURCE / "exports.map"))
-    return _digest(*_flags(variant, place), *((path.name, path.read_bytes()) for path in files))
+    return _digest(*_flags(variant, folders), *((path.name, path.read_bytes()) for path in files))
 
 
-def is_current(variant: str, place: Place = Place()) -> bool:
+def is_current(variant: str, folders: BuildFolders = BuildFolders()) -> bool:
     """Whether the library is there and was made from the sources that are there now."""
     try:
-        content = library_path(variant, place.libraries).read_bytes()
+        content = library_path(variant, folders.libraries).read_bytes()
     except OSError:
         return False
-    return _MARK + digest(variant, place).encode() in content
+    return _MARK + digest(variant, folders).encode() in content
 
 
-def build_several(variants: Sequence[str], place: Place = Place()) -> Iterator[tuple[str, Exception | None]]:
+def build_several(
+    variants: Sequence[str], folders: BuildFolders = BuildFolders()
+) -> Iterator[tuple[str, Exception | None]]:
     """Each variant as it is done, with what refused it. All share the cores: none waits for another's last file."""
     with _pool() as pool, ThreadPoolExecutor(max(1, len(variants))) as waiting:
-        builds = {waiting.submit(build, variant, place, pool=pool): variant for variant in variants}
+        builds = {waiting.submit(build, variant, folders, pool=pool): variant for variant in variants}
         for done in as_completed(builds):
             error = done.exception()
             if error is not None and not isinstance(error, (BuildError, OSError)):
@@ -113,7 +115,9 @@ def build_several(variants: Sequence[str], place: Place = Place()) -> Iterator[t
             yield builds[done], error
 
 
-def build(variant: str, place: Place = Place(), keep_going: bool = False, pool: Executor | None = None) -> list[str]:
+def build(
+    variant: str, folders: BuildFolders = BuildFolders(), keep_going: bool = False, pool: Executor | None = None
+) -> list[str]:
     """Make one library; returns what the compiler said. Raises `BuildError` where a file does not compile.
 
     With `keep_going` the library is made of those that do, for work on one kernel while another one is broken.
@@ -121,18 +125,18 @@ def build(variant: str, place: Place = Place(), keep_going: bool = False, pool: 
     chosen = compiler()
     if chosen is None:
         raise BuildError("No C++ compiler was found ($CXX, g++, clang++); install g++ 11 or newer.")
-    objects = place.objects / variant
+    objects = folders.objects / variant
     objects.mkdir(parents=True, exist_ok=True)
     with _alone(objects):
-        order = _Order(chosen, variant, place, objects, digest(variant, place))
+        order = _Order(chosen, variant, folders, objects, digest(variant, folders))
         with order.with_headers(), nullcontext(pool) if pool else _pool() as threads:
             results = list(threads.map(order.compile, sources()))
         failed = [result.said for result in results if not result.is_there]
         if failed and not keep_going:
             raise BuildError(f"{Path(chosen).name} refused sources for {variant}:\n" + "\n".join(failed))
-        if any(result.is_new for result in results) or not is_current(variant, place):
+        if any(result.is_new for result in results) or not is_current(variant, folders):
             made = [result.target for result in results if result.is_there]
-            _link(chosen, made, library_path(variant, place.libraries), place, is_whole=not failed)
+            _link(chosen, made, library_path(variant, folders.libraries), folders, is_whole=not failed)
     return [result.said for result in results if result.said]
 
 
@@ -142,7 +146,7 @@ class _Order:
 
     compiler: str
     variant: str
-    place: Place
+    folders: BuildFolders
     objects: Path
     mark: str
     prepared: tuple[str, ...] = ()  # flags that change no object
@@ -160,7 +164,7 @@ class _Order:
         with tempfile.TemporaryDirectory(prefix="penstock-headers-") as folder:
             header = Path(folder, "common.hpp")
             header.write_text("".join(f"#include <{name}>\n" for name in _HEADERS))
-            command = [self.compiler, *_flags(self.variant, self.place), "-x", "c++-header", str(header)]
+            command = [self.compiler, *_flags(self.variant, self.folders), "-x", "c++-header", str(header)]
             done = subprocess.run([*command, "-o", f"{header}.gch"], capture_output=True)
             self.prepared = ("-include", str(header)) if done.returncode == 0 else ()
             yield
@@ -186,7 +190,7 @@ class _Order:
         return self.objects / f"{path.stem}.o", self.objects / f"{path.stem}.key"
 
     def _command(self, path: Path) -> list[str]:
-        command = [self.compiler, *_flags(self.variant, self.place), "-c", path.name]
+        command = [self.compiler, *_flags(self.variant, self.folders), "-c", path.name]
         return [*command, f'-DPENSTOCK_DIGEST="{self.mark}"'] if path.name == _WITH_DIGEST else command
 
     def _key(self, path: Path) -> str:
@@ -198,14 +202,15 @@ def _pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(len(os.sched_getaffinity(0)))
 
 
-def _link(chosen: str, objects: list[Path], target: Path, place: Place, is_whole: bool) -> None:
+def _link(chosen: str, objects: list[Path], target: Path, folders: BuildFolders, is_whole: bool) -> None:
     """A process that has the old library loaded keeps it: the new one takes its name, not its file."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    complete = ["-Wl,--no-undefined"] if is_whole and not place.flags else []  # sanitizers' names come with the program
+    # A sanitizer's names come with the program.
+    complete = ["-Wl,--no-undefined"] if is_whole and not folders.flags else []
     handle, name = tempfile.mkstemp(prefix=f".{target.stem}-", suffix=".so", dir=target.parent)
     os.close(handle)
     try:
-        command = [chosen, *_LINK, *complete, *place.flags, "-o", name, *map(str, objects)]
+        command = [chosen, *_LINK, *complete, *folders.flags, "-o", name, *map(str, objects)]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode != 0:
             raise BuildError(f"{Path(chosen).name} could not link {target.name}:\n{done.stderr.strip()}")
@@ -215,8 +220,8 @@ def _link(chosen: str, objects: list[Path], target: Path, place: Place, is_whole
         Path(name).unlink(missing_ok=True)
 
 
-def _flags(variant: str, place: Place) -> tuple[str, ...]:
-    return (*_COMPILE, *_WARNINGS, *VARIANTS[variant].flags, *place.flags)
+def _flags(variant: str, folders: BuildFolders) -> tuple[str, ...]:
+    return (*_COMPILE, *_WARNINGS, *VARIANTS[variant].flags, *folders.flags)
 
 
 def _texts(path: Path) -> Iterator[tuple[str, bytes]]:
@@ -257,15 +262,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--variants", nargs="+", default=best, choices=[*VARIANTS, "all"], metavar="VARIANT")
     parser.add_argument("--keep-going", action="store_true", help="leave out sources that do not compile")
     chosen = parser.parse_args(arguments)
-    place = Place.chosen()
+    folders = BuildFolders.chosen()
     for variant in VARIANTS if "all" in chosen.variants else chosen.variants:
         try:
-            for said in build(variant, place, keep_going=chosen.keep_going):
+            for said in build(variant, folders, keep_going=chosen.keep_going):
                 print(said, file=sys.stderr)
         except BuildError as error:
             print(error, file=sys.stderr)
             return 1
-        print(library_path(variant, place.libraries))
+        print(library_path(variant, folders.libraries))
     return 0
 
 

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from .build import BuildError, Place, build, is_current, library_path
+from .build import BuildError, BuildFolders, build, is_current, library_path
 from .variants import VARIANTS, executable_variants, is_known_machine
 
 _LOG = logging.getLogger(__name__)
@@ -84,17 +84,17 @@ class Library:
 
 def is_compiled(variant: str) -> bool:
     """Whether a library is there that fits the sources, so that loading it compiles nothing."""
-    return is_current(variant, Place.chosen())
+    return is_current(variant, BuildFolders.chosen())
 
 
 @cache
 def load(variant: str | None = None) -> Library:
     """The library of this variant, or of the best one; raises `LibraryError` where there is none."""
-    place = Place.chosen()
+    folders = BuildFolders.chosen()
     name = variant or chosen_variant()
-    if not is_current(name, place):
-        _compile(name, place)
-    return Library(name, library_path(name, place.libraries))
+    if not is_current(name, folders):
+        _compile(name, folders)
+    return Library(name, library_path(name, folders.libraries))
 
 
 def chosen_variant() -> str:
@@ -112,12 +112,12 @@ def chosen_variant() -> str:
     return wanted or executable[0]
 
 
-def _compile(variant: str, place: Place) -> None:
+def _compile(variant: str, folders: BuildFolders) -> None:
     if variant not in VARIANTS:
         raise LibraryError(f"There is no variant {variant!r} of the native kernels, only {', '.join(VARIANTS)}.")
     _LOG.warning("Compiling the native kernels for %s; this happens once", variant)
     try:
-        for said in build(variant, place, keep_going=True):
+        for said in build(variant, folders, keep_going=True):
             _LOG.warning("%s", said)
     except BuildError as error:
         raise LibraryError(f"The native kernels are not compiled for {variant}: {error}") from None

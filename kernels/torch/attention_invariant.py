@@ -43,7 +43,7 @@ class Split:
 
 
 @dataclass
-class Tiles:
+class QueryTiles:
     """A step's queries in their tiles, and the splits in ascending order."""
 
     num_tiles: int
@@ -99,7 +99,7 @@ def _fold(
     weighted.index_copy_(0, split.tiles, (weighted.index_select(0, split.tiles) * fade).add_(part))
 
 
-def _tiles(rows: Rows, geometry: Geometry) -> Tiles:
+def _tiles(rows: Rows, geometry: Geometry) -> QueryTiles:
     owners: list[int] = []  # the row of each tile
     starts: list[int] = []  # the absolute position of its first query
     places: list[int] = []
@@ -116,7 +116,7 @@ def _tiles(rows: Rows, geometry: Geometry) -> Tiles:
         looking = [tile for tile, start in enumerate(starts) if _looks_at(start, number, geometry.window)]
         if looking:
             splits.append(_split(number, looking, owners, starts, rows, geometry))
-    return Tiles(len(owners), on_device(torch.tensor(places), rows.block_tables.device), splits)
+    return QueryTiles(len(owners), on_device(torch.tensor(places), rows.block_tables.device), splits)
 
 
 def _looks_at(start: int, number: int, window: int | None) -> bool:

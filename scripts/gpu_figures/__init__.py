@@ -1,1 +1,1 @@
-"""What `bench_gpu.py` measures on a card: a file for each section, and what they share. Knows nothing of the table."""
+"""What `bench_gpu.py` measures on a card: a file for each section, and what they share."""

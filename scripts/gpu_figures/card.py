@@ -1,7 +1,7 @@
 """What a card gives at most: bytes copied and bf16 products, by torch's own calls.
 
 All other figures are held against these two, measured in the same minutes. Data are random: a card multiplies zeros
-faster. Knows nothing of models.
+faster.
 """
 
 from collections.abc import Iterator

@@ -1,8 +1,6 @@
 """One kernel, launched a few times in the sizes of an 8B model: what a profiler is given.
 
     ncu --kernel-name regex:^multiply$ --launch-skip 2 --launch-count 1 … python profiled.py multiply
-
-Knows nothing of the profiler.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """Where a section measures, and what it hands back: the device, the sizes, the clock, and figures.
 
 A section is a generator of `Part`s. A part is run on its own, so that one that fails costs its own figures only.
-Nothing here imports torch before a clock is asked for. Knows nothing of what is measured.
+Nothing here imports torch before a clock is asked for.
 """
 
 import statistics

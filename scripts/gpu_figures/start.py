@@ -1,6 +1,6 @@
 """From `LLM(folder)` to the first token: the first start, which compiles and tunes kernels, and the second.
 
-The weights are a file that was just written, so they come from the page cache. Knows nothing of what a start does.
+The weights are a file that was just written, so they come from the page cache.
 """
 
 import json

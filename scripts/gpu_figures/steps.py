@@ -1,6 +1,6 @@
 """An 8B model's steps in bf16 and int4: answers of 1, 16 and 256 rows by the bytes that they read, and prompts.
 
-In this process, two steps in flight as in a tree. Weights are random. Knows nothing of kernels.
+In this process, two steps in flight as in a tree. Weights are random.
 """
 
 import time

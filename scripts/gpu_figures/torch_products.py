@@ -1,4 +1,4 @@
-"""Products with quantized weights as torch itself has them, to be measured beside ours. Knows nothing of shapes."""
+"""Products with quantized weights as torch itself has them, to be measured beside ours."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple

@@ -1,6 +1,6 @@
 """Real trees on random weights, made on the card: decoding alone, prompts, many requests together, what options cost.
 
-Every round asks for prompts that are new, so that no prefix is found. Knows nothing of kernels.
+Every round asks for prompts that are new, so that no prefix is found.
 """
 
 import random

@@ -1,6 +1,6 @@
 """A sitting's record as Markdown: one table a precision class, the machine above it.
 
-Made from the record alone, so that an old one can be shown again. Knows nothing of how figures are taken.
+Made from the record alone, so that an old one can be shown again.
 """
 
 from collections.abc import Iterator

@@ -2,7 +2,7 @@
 
 Every step's batch comes from the seed, the step's number and the mixture's state, so a resumed run reads what the first
 would have read. Conversations in one row see those before them, as later turns see earlier ones: that is where pocket's
-steadiness in long conversations comes from. Knows nothing of the network.
+steadiness in long conversations comes from.
 """
 
 from collections import Counter

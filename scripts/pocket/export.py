@@ -1,6 +1,6 @@
 """The trained network as the files that an instruct checkpoint has: config, weights, tokenizer, chat template.
 
-The same files as a Qwen3 checkpoint's, so that nothing in the package knows pocket by name. Knows nothing of training.
+The same files as a Qwen3 checkpoint's, so that nothing in the package knows pocket by name.
 """
 
 import json

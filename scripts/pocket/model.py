@@ -1,7 +1,7 @@
 """The network that is trained: Qwen3's decoder in a few lines, its tensors under the names a checkpoint has.
 
 Plain torch, for training alone; answers are computed by the package's own worker. Keys and values are not kept: a row
-is read whole. Knows nothing of text, tokens' meaning or optimizers.
+is read whole.
 """
 
 import functools

@@ -1,7 +1,7 @@
 """The optimizer: Muon for the layers' matrices, AdamW for the embedding and the norms.
 
 Muon takes the momentum's nearest orthogonal matrix as its step, which on this text needs several times fewer steps than
-AdamW. Matrices of one shape are orthogonalized together. Knows nothing of the model but its parameters' names.
+AdamW. Matrices of one shape are orthogonalized together.
 """
 
 from collections import defaultdict

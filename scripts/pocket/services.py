@@ -1,7 +1,7 @@
 """Tools as programs really offer them, each with many names, its parameters too, and the ways people ask for it.
 
 A row's name, its parameters' names and its wording are drawn anew each time, so that no tool is known by its name: what
-is called is read off what is offered. Knows nothing of conversations.
+is called is read off what is offered.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """Pocket's tokenizer: a byte-level BPE learnt from its own training text, with Qwen3's special tokens.
 
 Digits stand singly, so that sums can be learnt; most random words are left out of what it learns from, so that its
-merges are words worth having. Knows nothing of the network.
+merges are words worth having.
 """
 
 import json

@@ -1,7 +1,7 @@
 """Tools that may be offered: seven that are always the same, and any number that are invented.
 
 An invented tool's name, parameters and description are put together anew each time, so that a caller's own tools are
-nothing unusual: their names and arguments are read off what is offered. Knows nothing of conversations.
+nothing unusual: their names and arguments are read off what is offered.
 """
 
 import re

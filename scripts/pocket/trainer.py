@@ -1,7 +1,7 @@
 """The training itself: steps, schedule, checkpoints, progress.
 
 The rate rises, stays, and falls to nothing over the larger part of the run, in which most is learnt. A checkpoint holds
-all that a later start needs to go on as if nothing had happened. Knows nothing of kinds but their names.
+all that a later start needs to go on as if nothing had happened.
 """
 
 import time

@@ -1,7 +1,6 @@
 """Named values: what an argument or a field of this name and type may be, in English and Chinese.
 
-Names of the table have values that fit them; any other name, made up ones too, gets one of its type. Knows nothing of
-tools and records, which are put together from these.
+Names of the table have values that fit them; any other name, made up ones too, gets one of its type.
 """
 
 from typing import Any

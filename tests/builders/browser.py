@@ -1,7 +1,4 @@
-"""A real Chromium without a window, driven over its own debugging protocol by a pipe: pages opened, asked and pictured.
-
-Knows nothing of what the pages show.
-"""
+"""A real Chromium without a window, driven by a pipe: pages opened, asked and pictured."""
 
 import base64
 import json

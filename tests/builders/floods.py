@@ -1,6 +1,6 @@
 """Clients that would fill a server's memory or take all of its places, each bounded in what it sends.
 
-None of them needs a key. Knows nothing of how the server defends itself.
+None of them needs a key.
 """
 
 import selectors

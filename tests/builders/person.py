@@ -1,6 +1,6 @@
 """Someone at a terminal: types at a program and looks at its screen, which is a terminal's emulation.
 
-Waits for what should be seen, with a bound. Knows nothing of the program.
+Waits for what should be seen, with a bound.
 """
 
 import time

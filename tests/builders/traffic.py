@@ -1,7 +1,7 @@
 """Mixed traffic on a daemon: clients of every kind, each in a thread of its own, every outcome checked and counted.
 
 A turn ends "answered", or "told" where the model's processes died under it and the cause was said; all else is written
-down as wrong. Knows nothing of why processes die, only when: `noticed_death` excuses what fails in the moments after.
+down as wrong. `noticed_death` excuses what fails in the moments after a process was seen to die.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ llm.generate(["Tell me a story."] * 4, params, use_tqdm=False)
 
 
 class Traffic:
-    """`start` once; `progress` says who has been answered since it was last asked; `end` waits for the last turns."""
+    """`start` once; `stalled` names who has not been answered since the period began; `end` waits for the last turns."""
 
     def __init__(self, daemon: RunningDaemon) -> None:
         self.daemon = daemon
@@ -63,11 +63,11 @@ class Traffic:
     def noticed_death(self) -> None:
         self._death = time.monotonic()
 
-    def progress(self) -> dict[str, int]:
-        now = {kind: count["answered"] for kind, count in self.counts.items()}
-        since = {kind: count - self._answered.get(kind, 0) for kind, count in now.items()}
-        self._answered = now
-        return since
+    def begin_period(self) -> None:
+        self._answered = {kind: count["answered"] for kind, count in self.counts.items()}
+
+    def stalled(self) -> list[str]:
+        return [kind for kind, count in self.counts.items() if count["answered"] == self._answered.get(kind, 0)]
 
     def end(self) -> None:
         self._over.set()

@@ -271,7 +271,7 @@ def test_what_comes_while_an_answer_is_packed_is_charged(monkeypatch):
         mine = ClientBudget(budget, "one", lambda: True, never)
         ours, theirs = socket.socketpair()
         _, writer = await asyncio.open_connection(sock=ours)
-        box = outbox.Outbox(writer, mine, packing, lambda request: None)
+        box = outbox.ClientOutbox(writer, mine, packing, lambda request: None)
         request = DaemonRequest(0, pending, None, is_streamed=True, is_chat=False, num_bytes=100)
         box.note(request)
         telling = asyncio.create_task(box.run())

@@ -33,13 +33,13 @@ def sources(tmp_path, monkeypatch) -> Path:
 
 
 @pytest.fixture
-def place(tmp_path) -> build.Place:
-    return build.Place(tmp_path / "libraries", tmp_path / "objects")
+def folders(tmp_path) -> build.BuildFolders:
+    return build.BuildFolders(tmp_path / "libraries", tmp_path / "objects")
 
 
-def written_by(place: build.Place) -> int:
+def written_by(folders: build.BuildFolders) -> int:
     """In a process of its own, as a start would load it."""
-    path = build.library_path("avx2", place.libraries)
+    path = build.library_path("avx2", folders.libraries)
     code = (
         f"import ctypes; n = ctypes.c_int(); to = ctypes.c_void_p(ctypes.addressof(n))\n"
         f"ctypes.CDLL({str(path)!r}).penstock_write(ctypes.byref(to)); print(n.value)"
@@ -48,8 +48,8 @@ def written_by(place: build.Place) -> int:
     return int(done.stdout)
 
 
-def objects_of(place: build.Place) -> dict[str, int]:
-    return {path.name: path.stat().st_mtime_ns for path in (place.objects / "avx2").glob("*.o")}
+def objects_of(folders: build.BuildFolders) -> dict[str, int]:
+    return {path.name: path.stat().st_mtime_ns for path in (folders.objects / "avx2").glob("*.o")}
 
 
 # --- choosing ---------------------------------------------------------------------------------------------------------
@@ -112,44 +112,44 @@ def test_a_processor_without_any_variant_is_told_what_is_missing(monkeypatch):
 
 
 @needs_compiler
-def test_only_what_changed_is_compiled_again(sources, place):
-    build.build("avx2", place)
-    before = objects_of(place)
-    assert set(before) == {"identity.o", "kernel.o"} and written_by(place) == 1
-    build.build("avx2", place)
-    assert objects_of(place) == before
+def test_only_what_changed_is_compiled_again(sources, folders):
+    build.build("avx2", folders)
+    before = objects_of(folders)
+    assert set(before) == {"identity.o", "kernel.o"} and written_by(folders) == 1
+    build.build("avx2", folders)
+    assert objects_of(folders) == before
     (sources / "other.cpp").write_text('extern "C" void penstock_nothing(const void*) {}\n')
-    build.build("avx2", place)
-    assert objects_of(place)["kernel.o"] == before["kernel.o"]
+    build.build("avx2", folders)
+    assert objects_of(folders)["kernel.o"] == before["kernel.o"]
     (sources / "number.hpp").write_text("constexpr int number = 2;\n")
-    build.build("avx2", place)
-    assert objects_of(place)["kernel.o"] != before["kernel.o"] and written_by(place) == 2
+    build.build("avx2", folders)
+    assert objects_of(folders)["kernel.o"] != before["kernel.o"] and written_by(folders) == 2
 
 
 @needs_compiler
-def test_a_library_is_current_until_a_source_changes(sources, place):
-    assert not build.is_current("avx2", place)
-    build.build("avx2", place)
-    assert build.is_current("avx2", place)
+def test_a_library_is_current_until_a_source_changes(sources, folders):
+    assert not build.is_current("avx2", folders)
+    build.build("avx2", folders)
+    assert build.is_current("avx2", folders)
     (sources / "number.hpp").write_text("constexpr int number = 3;\n")
-    assert not build.is_current("avx2", place)
+    assert not build.is_current("avx2", folders)
 
 
 @needs_compiler
-def test_a_source_that_does_not_compile_is_named_and_can_be_left_out(sources, place):
+def test_a_source_that_does_not_compile_is_named_and_can_be_left_out(sources, folders):
     (sources / "broken.cpp").write_text("int broken( { return 1; }\n")
     with pytest.raises(build.BuildError, match=r"broken\.cpp:1"):
-        build.build("avx2", place)
-    assert "broken.cpp:1" in "".join(build.build("avx2", place, keep_going=True))
-    assert written_by(place) == 1
+        build.build("avx2", folders)
+    assert "broken.cpp:1" in "".join(build.build("avx2", folders, keep_going=True))
+    assert written_by(folders) == 1
     with pytest.raises(build.BuildError):
-        build.build("avx2", place)
+        build.build("avx2", folders)
 
 
-def test_without_a_compiler_the_error_says_what_to_install(place, monkeypatch):
+def test_without_a_compiler_the_error_says_what_to_install(folders, monkeypatch):
     monkeypatch.setattr(build, "compiler", lambda: None)
     with pytest.raises(build.BuildError, match=r"install g\+\+"):
-        build.build("avx2", place)
+        build.build("avx2", folders)
 
 
 @needs_compiler

@@ -18,7 +18,7 @@ from penstock.worker.weights import kept_files, packed_file
 from penstock.worker.weights.checkpoint import Checkpoint, Placement, Weights
 from penstock.worker.weights.kept_files import NoRoom, open_kept, write_kept
 from penstock.worker.weights.packed_cache import PackedCache
-from penstock.worker.weights.piece import Piece
+from penstock.worker.weights.piece import CheckpointPiece
 
 
 @pytest.fixture(autouse=True)
@@ -120,9 +120,11 @@ def test_what_was_kept_is_not_read_again_and_counts_as_asked_for(model):
         source, cache = Checkpoint(model), opened(model)
         place = Weights(source, Placement(torch.device("cpu"), form, form, form, torch.float32, Packing(), cache=cache))
         made = [
-            place.at("model").at("norm").packed([Piece("weight", (64,))]),
-            place.at("model").at("embed_tokens").table(Piece("weight", (307, 64), (0, 5, 9)), form),
-            place.at("model").at("embed_tokens").table(Piece("weight", (307, 64), (0, 5, 9)), WeightFormat("bf16")),
+            place.at("model").at("norm").packed([CheckpointPiece("weight", (64,))]),
+            place.at("model").at("embed_tokens").table(CheckpointPiece("weight", (307, 64), (0, 5, 9)), form),
+            place.at("model")
+            .at("embed_tokens")
+            .table(CheckpointPiece("weight", (307, 64), (0, 5, 9)), WeightFormat("bf16")),
         ]
         found.append((source.bytes_read, source.leftovers(), [(each.kind, each.data.tolist()) for each in made]))
         cache.write_in_background()

@@ -14,7 +14,7 @@ from safetensors import safe_open
 from ...protocol.conversion import Conversion
 from ...protocol.errors import ConfigError
 from ...protocol.files.model_file import require_regular
-from ..weights.piece import Piece
+from ..weights.piece import CheckpointPiece
 from ..weights.tensor_names import layer_names
 from ..weights.weight_files import own_weight_files, rank_folder
 from .compressed_writer import planned_tensors
@@ -24,7 +24,7 @@ _LARGEST_FILE = 5 << 30  # as others cut theirs
 _GROUP_SIZES = (32, 64, 128)
 
 TargetFile = dict[str, TensorSpec]  # one safetensors file to be
-Pieces = dict[str, Piece]  # by the source's names
+Pieces = dict[str, CheckpointPiece]  # by the source's names
 
 
 class StoredTensor(NamedTuple):
@@ -64,7 +64,7 @@ class TargetFolder:
             return ["model.safetensors"]
         return [f"model-{number:05}-of-{count:05}.safetensors" for number in range(1, count + 1)]
 
-    def add(self, piece: Piece, tensors: TargetFile) -> None:
+    def add(self, piece: CheckpointPiece, tensors: TargetFile) -> None:
         """What a piece of the source becomes."""
         if not self.files or (self.files[-1] and size_of(self.files[-1]) + size_of(tensors) > _LARGEST_FILE):
             self.files.append({})
@@ -96,7 +96,7 @@ def stored_tensors(folder: Path) -> list[StoredTensor]:
 
 def planned_folders(stored: list[StoredTensor], asked: Conversion, by_rank: list[Pieces]) -> list[TargetFolder]:
     """One for each rank with its pieces, where the target is to be cut, else one with all of the source."""
-    wanted = {".": {source.name: Piece(source.name, source.shape) for source in stored}}
+    wanted = {".": {source.name: CheckpointPiece(source.name, source.shape) for source in stored}}
     if asked.is_cut:
         wanted = {rank_folder(rank, len(by_rank)): pieces for rank, pieces in enumerate(by_rank)}
     folders = []
@@ -109,7 +109,7 @@ def planned_folders(stored: list[StoredTensor], asked: Conversion, by_rank: list
     return folders
 
 
-def _planned(source: StoredTensor, piece: Piece, asked: Conversion) -> TargetFile:
+def _planned(source: StoredTensor, piece: CheckpointPiece, asked: Conversion) -> TargetFile:
     if not source.is_projection:
         return {source.name: TensorSpec(source.dtype, piece.part_shape)}
     module = source.name.removesuffix("weight")

@@ -16,13 +16,13 @@ from ..models.decoder import Decoder
 from ..models.load import check_split
 from ..parallel import Parallel
 from ..weights.checkpoint import Checkpoint, Placement, Weights
-from ..weights.piece import Part, Piece
+from ..weights.piece import CheckpointPiece, Part
 from ..weights.tensor_names import check_unread
 
 _NOWHERE = torch.device("meta")
 
 
-def rank_pieces(folder: Path, config: ModelConfig, size: int) -> list[dict[str, Piece]]:
+def rank_pieces(folder: Path, config: ModelConfig, size: int) -> list[dict[str, CheckpointPiece]]:
     """Of each of `size` ranks the pieces that it holds, by the tensors' names."""
     check_split(config, size)
     checkpoint = Checkpoint(folder)
@@ -31,7 +31,7 @@ def rank_pieces(folder: Path, config: ModelConfig, size: int) -> list[dict[str, 
     return by_rank
 
 
-def _pulled(checkpoint: Checkpoint, config: ModelConfig, ranks: Parallel) -> dict[str, Piece]:
+def _pulled(checkpoint: Checkpoint, config: ModelConfig, ranks: Parallel) -> dict[str, CheckpointPiece]:
     source, format = _RecordingSource(checkpoint), WeightFormat("fp32")
     ops = TorchOperations(_NOWHERE, torch.float32, ranks)
     Decoder(Weights(source, Placement(_NOWHERE, format, format, format, torch.float32, ops, ranks)), config)
@@ -45,7 +45,7 @@ class _RecordingSource:
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         self.checkpoint = checkpoint
-        self.pieces: dict[str, Piece] = {}
+        self.pieces: dict[str, CheckpointPiece] = {}
 
     @property
     def names(self) -> Iterable[str]:
@@ -56,7 +56,7 @@ class _RecordingSource:
 
     def read(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
         self.checkpoint.shaped(name, shape)  # raises where it is missing or has another shape
-        self.pieces[name] = Piece(name, shape, part)
+        self.pieces[name] = CheckpointPiece(name, shape, part)
         return torch.empty(self.pieces[name].part_shape, device=_NOWHERE)
 
     matrix = read

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ...protocol.errors import ConfigError
 from ..weights.checkpoint import Weights
-from ..weights.piece import Part, Piece
+from ..weights.piece import CheckpointPiece, Part
 
 
 class Linear:
@@ -37,7 +37,7 @@ class MergedLinear(Linear):
         pieces, biases = [], []
         for name, (total, first, last) in zip(names, parts, strict=True):
             rows: Part = (0, first, last)
-            pieces.append(Piece(f"{name}.weight", (total, in_features), rows))
+            pieces.append(CheckpointPiece(f"{name}.weight", (total, in_features), rows))
             if weights.has(f"{name}.bias"):
                 biases.append(weights.vector(f"{name}.bias", (total,), rows))
         if biases and len(biases) < len(names):
@@ -76,7 +76,7 @@ class RowLinear:
         """This rank holds its span of in_features / granularity units."""
         placement = weights.placement
         first, last = (edge * granularity for edge in placement.ranks.span(in_features // granularity))
-        pieces = [Piece("weight", (out_features, in_features), (1, first, last))]
+        pieces = [CheckpointPiece("weight", (out_features, in_features), (1, first, last))]
         # The bias belongs to the sum, so one rank adds it.
         biases = []
         if weights.has("bias") and placement.ranks.rank == 0:
@@ -97,7 +97,7 @@ class Embedding:
         placement = weights.placement
         self.ops = placement.ops
         self.first, last = placement.ranks.span(vocab_size)
-        piece = Piece("weight", (vocab_size, hidden_size), (0, self.first, last))
+        piece = CheckpointPiece("weight", (vocab_size, hidden_size), (0, self.first, last))
         # [vocabulary / ranks, hidden]. A tied table is multiplied with, too; one of its own keeps the model's numbers.
         self.table = weights.table(piece, placement.head_format if is_tied else placement.table_format)
 
@@ -117,7 +117,7 @@ class Head:
         if tied:
             weight, biases = placement.ops.tied_weight(tied.table, placement.head_format), []
         else:
-            piece = Piece("weight", (vocab_size, hidden_size), (0, first, last))
+            piece = CheckpointPiece("weight", (vocab_size, hidden_size), (0, first, last))
             weight = weights.packed([piece], placement.head_format)
             biases = [weights.vector("bias", (vocab_size,), (0, first, last))] if weights.has("bias") else []
         self.own = Linear(weight, biases, weights)

@@ -11,7 +11,7 @@ from pathlib import Path
 from torch import Tensor
 
 from ...kernels import LoraConfig, LoraWeights, Operations
-from ..weights.piece import Piece
+from ..weights.piece import CheckpointPiece
 from .lora_files import AdapterFiles, Target
 
 
@@ -21,7 +21,7 @@ class _Place:
 
     weights: LoraWeights
     part: int  # of the product that computes this projection
-    piece: Piece  # what this rank holds of it
+    piece: CheckpointPiece  # what this rank holds of it
 
 
 class AdapterBank:
@@ -41,7 +41,7 @@ class AdapterBank:
         """Memory that was taken and not touched yet."""
         return tuple(tensor for product in self._products for tensor in product.tensors)
 
-    def room_for(self, pieces: list[Piece]) -> LoraWeights:
+    def room_for(self, pieces: list[CheckpointPiece]) -> LoraWeights:
         """For the adapters of a product that computes these projections, or this rank's part of them."""
         in_features = pieces[0].part_shape[1]
         weights = self.ops.lora(in_features, [piece.part_shape[0] for piece in pieces], self.config)

@@ -23,7 +23,7 @@ from ..lora.adapters import AdapterBank
 from ..models.quantization import Quantization
 from ..parallel import Parallel
 from .packed_cache import PackedCache
-from .piece import Part, Piece
+from .piece import CheckpointPiece, Part
 from .quantized import COMPANIONS, Share, is_quantized, read_part
 from .tensor_names import layer_names
 from .weight_files import own_weight_files
@@ -88,18 +88,18 @@ class Weights:
         """A tensor for products, [its part of] `shape`, as it is stored. It may be a view of the file: pack it."""
         return self.source.matrix(self.prefix + name, shape, part)
 
-    def packed(self, pieces: list[Piece], format: WeightFormat | None = None) -> Any:
+    def packed(self, pieces: list[CheckpointPiece], format: WeightFormat | None = None) -> Any:
         """The weight of products whose outputs are those of all pieces, one after the other."""
         ops, format = self.placement.ops, format or self.placement.format
         return self._kept("weight", format, pieces, lambda: ops.pack([self.matrix(*piece) for piece in pieces], format))
 
-    def adapters_of(self, pieces: list[Piece]) -> Any | None:
+    def adapters_of(self, pieces: list[CheckpointPiece]) -> Any | None:
         """Room for the adapters of a product whose outputs are those of these pieces, if there may be any."""
         if self.placement.adapters is None:
             return None
         return self.placement.adapters.room_for([piece._replace(name=self.prefix + piece.name) for piece in pieces])
 
-    def table(self, piece: Piece, format: WeightFormat) -> Any:
+    def table(self, piece: CheckpointPiece, format: WeightFormat) -> Any:
         """An embedding's table."""
         return self._kept("table", format, [piece], lambda: self.placement.ops.table(self.matrix(*piece), format))
 
@@ -111,7 +111,7 @@ class Weights:
     def _read(self, name: str, shape: tuple[int, ...], part: Part | None) -> Tensor:
         return self.source.read(self.prefix + name, shape, part)
 
-    def _kept(self, use: str, format: WeightFormat, pieces: list[Piece], make: Callable[[], Any]) -> Any:
+    def _kept(self, use: str, format: WeightFormat, pieces: list[CheckpointPiece], make: Callable[[], Any]) -> Any:
         """What `make` gives, or what it gave when this model was loaded before."""
         cache = self.placement.cache
         if cache is None:

@@ -15,7 +15,7 @@ from ...protocol.errors import ConfigError
 from ...protocol.files.model_file import read_model_file
 from ..models.quantization import Quantization
 from .checkpoint import Checkpoint
-from .piece import Part, Piece
+from .piece import CheckpointPiece, Part
 from .weight_files import rank_folder
 
 _PIECES = "pieces.json"
@@ -41,10 +41,10 @@ class CutCheckpoint:
         return self._own.has(name)
 
     def read(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor:
-        return self._own.read(name, self._part_shape(Piece(name, shape, part)))
+        return self._own.read(name, self._part_shape(CheckpointPiece(name, shape, part)))
 
     def matrix(self, name: str, shape: tuple[int, ...], part: Part | None = None) -> Tensor | QuantizedPart:
-        return self._own.matrix(name, self._part_shape(Piece(name, shape, part)))
+        return self._own.matrix(name, self._part_shape(CheckpointPiece(name, shape, part)))
 
     def pass_over(self, name: str) -> None:
         self._own.pass_over(name)
@@ -52,7 +52,7 @@ class CutCheckpoint:
     def leftovers(self) -> list[str]:
         return self._own.leftovers()
 
-    def _part_shape(self, wanted: Piece) -> tuple[int, ...]:
+    def _part_shape(self, wanted: CheckpointPiece) -> tuple[int, ...]:
         """The shape of a piece as it is stored here."""
         stored = self._pieces.get(wanted.name)
         if stored != wanted:
@@ -65,10 +65,10 @@ class CutCheckpoint:
         return wanted.part_shape
 
 
-def read_pieces(folder: Path) -> list[Piece]:
+def read_pieces(folder: Path) -> list[CheckpointPiece]:
     path = folder / _PIECES
     try:
-        return msgspec.json.decode(read_model_file(path), type=list[Piece])
+        return msgspec.json.decode(read_model_file(path), type=list[CheckpointPiece])
     except (FileNotFoundError, msgspec.DecodeError) as error:
         raise ConfigError(
             f"{folder} should hold one rank's weights with a list of them, {_PIECES}, which cannot be read: {error}. "
@@ -76,6 +76,6 @@ def read_pieces(folder: Path) -> list[Piece]:
         ) from error
 
 
-def write_pieces(folder: Path, pieces: list[Piece]) -> None:
+def write_pieces(folder: Path, pieces: list[CheckpointPiece]) -> None:
     lines = ",\n".join(msgspec.json.encode(piece).decode() for piece in pieces)
     (folder / _PIECES).write_text(f"[\n{lines}\n]\n", encoding="utf-8")

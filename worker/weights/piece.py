@@ -6,7 +6,7 @@ from typing import NamedTuple
 Part = tuple[int, int, int]  # dim, first, last + 1
 
 
-class Piece(NamedTuple):
+class CheckpointPiece(NamedTuple):
     """[A part of] a matrix in the checkpoint."""
 
     name: str

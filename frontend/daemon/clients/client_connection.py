@@ -39,7 +39,7 @@ from ..models import DaemonModels, UnknownModelError
 from ..settings import disagreement
 from .client_budget import ClientBudget
 from .frames import Frame, Frames
-from .outbox import Outbox
+from .outbox import ClientOutbox
 from .questions import QuestionHandler
 from .request_batch import RequestBatch
 from .requests import Requests
@@ -87,7 +87,9 @@ class ClientConnection:
         client = f"connection {next(_numbers)}"
         self._budget = ClientBudget(budget, client, lambda: self.num_running > 0, self._check_whether_gone)
         self._frames = Frames(reader, self._budget, lambda: self.model is not None or self._num_unanswered > 0)
-        self._outbox = Outbox(writer, self._budget, threads.packing, lambda request: self._requests.forget(request))
+        self._outbox = ClientOutbox(
+            writer, self._budget, threads.packing, lambda request: self._requests.forget(request)
+        )
         self._requests = Requests(models, self._budget, self._outbox, threads.measuring)
 
     @property

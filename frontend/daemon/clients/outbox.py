@@ -23,7 +23,7 @@ _GROUP, _GROUP_BYTES, _BUFFERED = 64, 1 << 20, 64 << 10
 _UNREAD_SECONDS, _MUCH_UNREAD = 120.0, 1 << 20
 
 
-class Outbox:
+class ClientOutbox:
     def __init__(
         self,
         writer: asyncio.StreamWriter,

@@ -14,12 +14,12 @@ from ..model import DaemonModel
 from ..models import DaemonModels
 from .client_budget import ClientBudget
 from .daemon_request import DaemonRequest, bytes_of, refused
-from .outbox import Outbox
+from .outbox import ClientOutbox
 from .request_batch import PackedRequest, RequestBatch, UnpackedRequest
 
 
 class Requests:
-    def __init__(self, models: DaemonModels, budget: ClientBudget, outbox: Outbox, measuring: Threads) -> None:
+    def __init__(self, models: DaemonModels, budget: ClientBudget, outbox: ClientOutbox, measuring: Threads) -> None:
         self.seed: int | None = None  # the client's own, for requests without a seed
         self._seeds = itertools.count()
         self._models = models

@@ -40,7 +40,7 @@ from .shape import (
     tiles_of_many,
 )
 from .split import add_splits, store_rows, store_split
-from .tile import StepRows, attend, attend_split_by_split, first_key, queries_at, split_length, tile_of
+from .tile import LaunchRows, attend, attend_split_by_split, first_key, queries_at, split_length, tile_of
 from .trial import trial_step
 
 LOG2_E = 1.4426950408889634
@@ -58,7 +58,7 @@ def attention_kernel(
     """A program: one tile, one head, and one split or all of them."""
     head, split, has_one = tl.program_id(1), tl.program_id(2), tl.num_programs(2) > 1
     number = tl.num_programs(0) - 1 - tl.program_id(0)  # late tiles see the most keys, so they begin first
-    rows = StepRows(query_starts, context_lengths, num_rows, tiles_a_row, least_queries, most_queries)
+    rows = LaunchRows(query_starts, context_lengths, num_rows, tiles_a_row, least_queries, most_queries)
     tile = tile_of(number, rows, POSITIONS)
     begin, end = first_key(tile.position, window, KEYS), tile.position + POSITIONS
     length = split_length(end, splits_at_most, shortest_split)

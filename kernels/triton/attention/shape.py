@@ -85,7 +85,7 @@ def tiles_of_invariant(kind: str, shared: int, num_rows: int, rows: DeviceRows) 
     return [tiles._replace(most_queries=1, is_split=True), tiles._replace(least_queries=2)]
 
 
-class Step(NamedTuple):
+class ProgramShape(NamedTuple):
     """What one program does at a time."""
 
     rows: int
@@ -99,31 +99,37 @@ class Step(NamedTuple):
 
 
 _KEYS = {"fp32": 32, "fp16": 64, "bf16": 64, "int8": 64}
-_SHORT = Step(16, 32, 4, 2)
-_INTERPRETED = Step(16, 128, 4, 2)  # few rows, so that small tests have many tiles
+_SHORT = ProgramShape(16, 32, 4, 2)
+_INTERPRETED = ProgramShape(16, 128, 4, 2)  # few rows, so that small tests have many tiles
 # Of many queries, by the architecture from which on it serves: for head dimensions up to 128, and beyond.
 _MANY = {
     "fp32": {80: (_SHORT, _SHORT)},
     "16 bits": {
-        80: (Step(128, 32, 8, 2), Step(64, 32, 8, 2)),
-        90: (Step(128, 64, 8, 3), Step(128, 32, 8, 2)),
-        100: (Step(128, 64, 8, 3), Step(32, 32, 4, 2)),
+        80: (ProgramShape(128, 32, 8, 2), ProgramShape(64, 32, 8, 2)),
+        90: (ProgramShape(128, 64, 8, 3), ProgramShape(128, 32, 8, 2)),
+        100: (ProgramShape(128, 64, 8, 3), ProgramShape(32, 32, 4, 2)),
     },
     "int8": {
-        80: (Step(64, 64, 8, 2), Step(32, 64, 8, 2)),
-        90: (Step(128, 64, 8, 3), Step(32, 64, 8, 2)),
-        100: (Step(32, 64, 4, 2), Step(32, 64, 8, 2)),
+        80: (ProgramShape(64, 64, 8, 2), ProgramShape(32, 64, 8, 2)),
+        90: (ProgramShape(128, 64, 8, 3), ProgramShape(32, 64, 8, 2)),
+        100: (ProgramShape(32, 64, 4, 2), ProgramShape(32, 64, 8, 2)),
     },
 }
 _MANY_TRIED = {
     "fp32": [_SHORT],
     "16 bits": [
-        *(Step(64, 64, 4, stages) for stages in (2, 3, 5)),
-        *(Step(128, 64, 8, stages) for stages in (2, 3, 5)),
-        Step(128, 32, 8, 2),
-        Step(128, 128, 8, 3),
+        *(ProgramShape(64, 64, 4, stages) for stages in (2, 3, 5)),
+        *(ProgramShape(128, 64, 8, stages) for stages in (2, 3, 5)),
+        ProgramShape(128, 32, 8, 2),
+        ProgramShape(128, 128, 8, 3),
     ],
-    "int8": [Step(32, 64, 4, 2), Step(64, 64, 4, 2), Step(64, 64, 8, 2), Step(64, 64, 4, 3), Step(128, 64, 8, 3)],
+    "int8": [
+        ProgramShape(32, 64, 4, 2),
+        ProgramShape(64, 64, 4, 2),
+        ProgramShape(64, 64, 8, 2),
+        ProgramShape(64, 64, 4, 3),
+        ProgramShape(128, 64, 8, 3),
+    ],
 }
 
 
@@ -146,7 +152,7 @@ def _many(kind: str, architecture: int, key: Key) -> LaunchConfig:
 def _invariant(kind: str, architecture: int, key: Key) -> LaunchConfig:
     """One choice for each format and head dimension, whatever the card; two sums of values take registers."""
     rows, warps = (LEAST_ROWS, 4) if key[0] > 128 or kind == "fp32" else (32, 8)
-    return Step(rows, _KEYS[kind], warps, 2).choice
+    return ProgramShape(rows, _KEYS[kind], warps, 2).choice
 
 
 def _few_tried(kind: str) -> list[LaunchConfig]:

@@ -13,7 +13,7 @@ import triton.language as tl
 from .memory import keys_at, places_of, scales_at, values_at
 
 
-class StepRows(NamedTuple):
+class LaunchRows(NamedTuple):
     """The rows of a step: `DeviceRows`, and which of them a launch is for, by their number of queries."""
 
     query_starts: tl.tensor

@@ -1,7 +1,4 @@
-"""Steps of every kind, made from a seed, on which all versions of attention must agree.
-
-Knows nothing of how any version computes.
-"""
+"""Steps of every kind, made from a seed, on which all versions of attention must agree."""
 
 from collections.abc import Iterator
 

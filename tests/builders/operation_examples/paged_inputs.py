@@ -1,7 +1,4 @@
-"""Steps over KV memory, made from a seed, on which all versions of an operation must agree.
-
-Knows nothing of how any version computes.
-"""
+"""Steps over KV memory, made from a seed, on which all versions of an operation must agree."""
 
 import torch
 from builders.operation_examples.attention_inputs import paged_rows
