@@ -44,10 +44,10 @@ class BuildWithKernels(build_py):
         if not can_compile():
             warn("no C++ compiler was found ($CXX, g++, clang++)")
         elif self.editable_mode:
-            compile_kernels(variants.executable_variants()[:1], build.Place())
+            compile_kernels(variants.executable_variants()[:1], build.BuildFolders())
         else:
             target = Path(self.build_lib) / "penstock" / "kernels" / "cpu"
-            compile_kernels(variants.VARIANTS, build.Place(libraries=target))
+            compile_kernels(variants.VARIANTS, build.BuildFolders(libraries=target))
 
 
 class PlatformWheel(bdist_wheel):

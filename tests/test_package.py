@@ -77,7 +77,7 @@ def compile_all_variants(objects: Path) -> None:
     """In the checkout, where most have been compiled before, and other tests find the rest."""
     for variant in VARIANTS:
         native.build(variant)
-        shutil.copytree(native.Place().objects / variant, objects / variant)
+        shutil.copytree(native.BuildFolders().objects / variant, objects / variant)
 
 
 def in_a_new_process(code: str) -> str:

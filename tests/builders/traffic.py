@@ -37,7 +37,7 @@ llm.generate(["Tell me a story."] * 4, params, use_tqdm=False)
 
 
 class Traffic:
-    """`start` once; `stalled` names who has not been answered since the period began; `end` waits for the last turns."""
+    """`start` once; `stalled` names who was not answered since the period began; `end` waits for the last turns."""
 
     def __init__(self, daemon: RunningDaemon) -> None:
         self.daemon = daemon

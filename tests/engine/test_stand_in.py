@@ -14,7 +14,8 @@ from penstock.protocol.messages import (
     values,
 )
 from penstock.protocol.parameters.sampling import SamplingParams
-from penstock.worker.stand_in.runner import PlanError, StandInWorker
+from penstock.worker.plan_error import PlanError
+from penstock.worker.stand_in.runner import StandInWorker
 
 
 def worker() -> StandInWorker:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from penstock.protocol.messages import StepPlan, StepResult, column
 from penstock.worker.models.load import Model
+from penstock.worker.plan_error import PlanError
 from penstock.worker.steps.runner import Runner
-from penstock.worker.steps.slots import PlanError
 
 PLAIN = [
     {},

@@ -12,7 +12,7 @@ from penstock.kernels.paged import KV_DTYPES
 from penstock.protocol.messages import column
 from penstock.worker.kv.kv_cache import Blocks, DeviceKVCache, KVCache, KVShape, NativeKVCache
 from penstock.worker.kv.second_tier import SecondTier, StagedTier, StreamedTier, _contiguous_cells
-from penstock.worker.steps.slots import PlanError
+from penstock.worker.plan_error import PlanError
 
 BLOCKS, CELLS = 12, 9
 SHAPE = KVShape(3, 2, 16)

@@ -23,6 +23,7 @@ from ...protocol.messages import (
 )
 from ...protocol.parameters.sampling import SamplingParams
 from ...protocol.processes.faults import point
+from ..plan_error import PlanError
 
 VOCAB_SIZE = 512
 _PRIME = 2**31 - 1
@@ -31,10 +32,6 @@ _EMPTY = -1  # a place in a block that nothing was computed into
 
 IsAllowed = Callable[[int], bool]
 AwaitMask = Callable[[int], MaskFrame]
-
-
-class PlanError(RuntimeError):
-    """A plan that breaks a rule of the stream."""
 
 
 class Slot:

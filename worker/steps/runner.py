@@ -20,6 +20,7 @@ from ..device import HostCopy, on_device
 from ..kv.kv_cache import AnyKVCache
 from ..kv.second_tier import SecondTier
 from ..parallel import Parallel
+from ..plan_error import PlanError
 from ..sampler import Mask, Sampler, SamplerOutput, SamplingRows, sample
 from ..sampler.parameters import NO_LOGPROBS
 from .batch import Batch, MakeBatch, step_batch
@@ -33,7 +34,7 @@ from .logprobs import (
     token_logprobs,
 )
 from .outcome import Outcome
-from .slots import PlanError, SlotTable, StepRows
+from .slots import SlotTable, StepRows
 
 AwaitMask = Callable[[int], MaskFrame]
 

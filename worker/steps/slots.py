@@ -13,13 +13,10 @@ import torch
 from ...protocol.adapter_messages import NO_ADAPTER
 from ...protocol.messages import ForcedTokens, Fork, NewSlot, StepPlan
 from ..device import on_device
+from ..plan_error import PlanError
 from ..sampler import LogitsProcessors, ParameterTable
 
 _Ints = numpy.ndarray
-
-
-class PlanError(RuntimeError):
-    """A plan that no engine may send: the stream is broken, and so this tree ends."""
 
 
 @dataclass
