@@ -126,6 +126,15 @@ class SiluMultiply(Structure):
     ]
 
 
+class GatedLinear(Structure):
+    """Arguments of penstock_gated_linear_<kind>: a product and the activation that reads it."""
+
+    _fields_ = [
+        ("product", c_void_p),  # of Linear
+        ("activation", c_void_p),  # of SiluMultiply
+    ]
+
+
 class Add(Structure):
     """stream += update."""
 

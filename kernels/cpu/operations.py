@@ -160,9 +160,17 @@ class NativeOperations:
         return plan
 
     def silu_mul(self, gate_up: Buffer) -> Buffer:
+        """One call with the product before it, whose input the caller still holds, unless adapters add to that first."""
         activated = self.program.buffer(gate_up.width // 2)
+        product = self.program.take_back(gate_up, "penstock_linear_")
         given = {"gate_up": gate_up, "width": activated.width, "output": activated}
-        self._record("silu_multiply", layer.SiluMultiply, activated, **given)
+        activation = struct_of(layer.SiluMultiply, num_rows=self.program.num_rows, **given)
+        if product is None:
+            self.program.call("penstock_silu_multiply", activation, activated)
+            return activated
+        both = struct_of(layer.GatedLinear, addressof(gate_up.writer), addressof(activation))  # type: ignore[arg-type]
+        self.program.call(f"penstock_gated_{product.removeprefix('penstock_')}", both, keep=activation)
+        activated.writer = activation
         return activated
 
     def add(self, stream: Buffer, update: Buffer) -> Buffer:

@@ -135,6 +135,14 @@ class Program:
         self.call(kernel, arguments, keep=keep)
         self.calls.insert(0, self.calls.pop())
 
+    def take_back(self, written: Buffer, prefix: str) -> str | None:
+        """The last call's kernel, if it writes this buffer and is called so; another call must then take its place."""
+        kernel, arguments = self.calls[-1]
+        if written.writer is None or ctypes.addressof(written.writer) != arguments or not kernel.startswith(prefix):
+            return None
+        self.calls.pop()
+        return kernel
+
     def seal(self) -> "Program":
         addresses = ((self.library.address(kernel), arguments) for kernel, arguments in self.calls)
         calls = (_Call * len(self.calls))(*(_Call(*each) for each in addresses))

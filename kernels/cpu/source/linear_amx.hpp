@@ -1,18 +1,20 @@
 // Products of many rows with packed weights in AMX tiles, a square of 32 rows and one panel at a time.
 //
 // A step takes 64 bytes of every row and 16 lines of 128 bytes of the panel: two tiles of rows, two of the panel, four
-// of sums. What is left for each format is where its bytes lie and how sums become outputs.
+// of sums. What is left for each format is where its bytes lie and how sums become outputs
+// (linear_output.hpp says where those go).
 #pragma once
 #include <algorithm>
 
 #include "amx.hpp"
+#include "linear_output.hpp"
 #include "rows.hpp"
 #include "tiles.hpp"
 
 #if defined(__AMX_TILE__)
 namespace penstock {
 
-constexpr int64_t kSquareRows = 2 * kTileHeight;
+static_assert(kSquareRows == 2 * kTileHeight);
 constexpr int64_t kStepBytes = kTileBytes;
 constexpr int64_t kPanelStep = kTileHeight * 2 * kTileBytes;  // bytes of a panel that a step meets
 constexpr int64_t kMostBlockRows = 512;
@@ -106,50 +108,78 @@ private:
     int64_t share_;
 };
 
-// Panels in a row, and how many bytes each has.
+// Panels by their order of turns, which is that of the weight or a gate's and the one it lets through alternately.
 struct Panels {
     const uint8_t* bytes;
     int64_t panel_bytes;
-    int64_t first, end;
-    const uint8_t* at(int64_t panel, int64_t step) const { return bytes + panel * panel_bytes + step * kPanelStep; }
+    int64_t num_gates;   // panels of gates, which the others follow; 0: as they lie
+    int64_t first, end;  // turns
+    int64_t number(int64_t turn) const { return num_gates ? turn / 2 + turn % 2 * num_gates : turn; }
+    const uint8_t* at(int64_t turn, int64_t step) const { return bytes + number(turn) * panel_bytes + step * kPanelStep; }
+};
+
+// Fetches the weights that come next and the lines that a square will be written to, while its steps are computed.
+class AheadOfSquare {
+public:
+    AheadOfSquare(Ahead& weights, Target lines, int64_t num_rows, int64_t num_steps)
+        : weights_(weights), next_(lines.first), stride_(lines.stride), left_(lines.first ? num_rows : 0),
+          share_((num_rows + num_steps - 1) / num_steps) {}
+    void operator()() {
+        weights_();
+        for (int64_t i = std::min(share_, left_); i > 0; --i, --left_, next_ += stride_) {
+            __builtin_prefetch(next_, 1);
+            __builtin_prefetch(next_ + kPanel / 2, 1);
+        }
+    }
+
+private:
+    Ahead& weights_;
+    const float* next_;
+    int64_t stride_, left_, share_;
 };
 
 // A part of the inputs of a panel meets all rows of a block, stretch by stretch, so that a stretch of the panel stays in
-// the first cache meanwhile. Calls write(sums, row, count) for each square after the last of all inputs.
-template <class Unit, bool kIsTall, class Write>
+// the first cache meanwhile. The output gets each square after the last of all inputs.
+template <class Unit, bool kIsTall, class Output>
 inline void multiply_part(typename Unit::Sum (*sums)[kPanel], const TiledRows& input, const Panels& panels,
-                          int64_t panel, RowRange steps, RowRange rows, const Write& write) {
+                          int64_t turn, RowRange steps, RowRange rows, const Output& output) {
     const int64_t num_stretches = (steps.count + kStretchSteps - 1) / kStretchSteps;
     const int64_t num_squares = (rows.count + kSquareRows - 1) / kSquareRows;
-    const int64_t distance = num_squares > 1 ? panels.panel_bytes : kFetchAhead;
-    Ahead ahead(panels.at(panel, steps.first) + distance, steps.count * kPanelStep, steps.count * num_squares);
+    const uint8_t* panel = panels.at(turn, steps.first);
+    const uint8_t* next = num_squares > 1 ? panels.at(turn + 1, steps.first) : panel + kFetchAhead;
+    Ahead ahead(next, steps.count * kPanelStep, steps.count * num_squares);
     for (int64_t stretch = 0; stretch < num_stretches; ++stretch) {
         const int64_t step = steps.first + stretch * steps.count / num_stretches;
         const int64_t end = steps.first + (stretch + 1) * steps.count / num_stretches;
         for (int64_t row = 0; row < rows.count; row += kSquareRows) {
-            const Square square{input.at(rows.first + row, step), input.tile_bytes(), panels.at(panel, step), end - step};
-            multiply_square<Unit, kIsTall>(sums + row, square, step == 0, ahead);
-            if (end == input.num_steps)
-                write(sums + row, panel, RowRange{rows.first + row, std::min(kSquareRows, rows.count - row)});
+            const RowRange own{row, std::min(kSquareRows, rows.count - row)};
+            const bool is_last = end == input.num_steps;
+            AheadOfSquare fetch(ahead, is_last ? output.lines(turn, own) : Target{}, own.count, end - step);
+            const Square square{input.at(rows.first + row, step), input.tile_bytes(), panels.at(turn, step), end - step};
+            multiply_square<Unit, kIsTall>(sums + row, square, step == 0, fetch);
+            if (is_last) output.write(sums + row, turn, own);
         }
     }
 }
 
 // Some panels meet the rows of a block, part by part of the inputs: the parts of rows and panels and all their sums stay
-// in the second cache. Calls write(sums, panel, rows) for each square.
-template <class Unit, bool kIsTall, class Write>
-inline void multiply_squares(const TiledRows& input, const Panels& panels, RowRange rows, const Write& write) {
+// in the second cache.
+template <class Unit, bool kIsTall, class Output>
+inline void multiply_squares(const TiledRows& input, const Panels& panels, RowRange rows, Output output) {
     using Sums = typename Unit::Sum[kPanel];
     const int64_t height = round_up(rows.count, kSquareRows);
     const int64_t part_steps = rows.count > 2 * kSquareRows ? kPartSteps : input.num_steps;
     const bool is_whole = part_steps >= input.num_steps;
     const int64_t num_kept = is_whole ? 1 : panels.end - panels.first;  // panels whose sums are kept meanwhile
-    auto* sums = static_cast<Sums*>(thread_scratch(num_kept * height * sizeof(Sums)));
+    const int64_t sums_bytes = num_kept * height * sizeof(Sums);
+    auto* scratch = static_cast<uint8_t*>(thread_scratch(sums_bytes + output.scratch_bytes(height)));
+    auto* sums = reinterpret_cast<Sums*>(scratch);
+    output.take(rows, scratch + sums_bytes);
     for (int64_t step = 0; step < input.num_steps; step += part_steps) {
         const RowRange steps{step, std::min(part_steps, input.num_steps - step)};
-        for (int64_t panel = panels.first; panel < panels.end; ++panel) {
-            Sums* own = sums + (is_whole ? 0 : panel - panels.first) * height;
-            multiply_part<Unit, kIsTall>(own, input, panels, panel, steps, rows, write);
+        for (int64_t turn = panels.first; turn < panels.end; ++turn) {
+            Sums* own = sums + (is_whole ? 0 : turn - panels.first) * height;
+            multiply_part<Unit, kIsTall>(own, input, panels, turn, steps, rows, output);
         }
     }
 }
@@ -171,19 +201,21 @@ inline void over_squares(RowRange block, int64_t depth, const Body& body) {
 
 // Calls body(panels, rows) for each chunk, shared among the threads. Many rows meet more panels in a chunk, so that both
 // are read less often.
-template <class Body>
+template <class Output, class Body>
 inline void over_square_chunks(const Weight& weight, int64_t panel_bytes, int64_t num_rows, const Body& body) {
+    constexpr bool is_gated = Output::kTakesTurns;
     const int64_t panels = num_panels(weight);
     const int64_t num_blocks = (num_rows + kMostBlockRows - 1) / kMostBlockRows;
     const int64_t block = round_up((num_rows + num_blocks - 1) / num_blocks, kSquareRows);
     const int64_t bytes = std::clamp(panels * panel_bytes / 8, kMinChunkBytes, kMaxChunkBytes);
     const int64_t fewest = num_rows > 2 * kSquareRows ? std::clamp<int64_t>(panels * num_blocks / 8, 1, 8) : 1;
-    const int64_t group = std::max(fewest, bytes / panel_bytes);
+    const int64_t group = round_up(std::max(fewest, bytes / panel_bytes), is_gated ? 2 : 1);
     const int64_t num_groups = (panels + group - 1) / group;
     // Neighbouring chunks share their weights.
     parallel(num_groups * num_blocks, [&](int64_t chunk) {
         const int64_t first_panel = chunk / num_blocks * group, first_row = chunk % num_blocks * block;
-        body(Panels{weight.panels, panel_bytes, first_panel, std::min(panels, first_panel + group)},
+        const int64_t end = std::min(panels, first_panel + group);
+        body(Panels{weight.panels, panel_bytes, is_gated ? panels / 2 : 0, first_panel, end},
              RowRange{first_row, std::min(block, num_rows - first_row)});
     });
 }

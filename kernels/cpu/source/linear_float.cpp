@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "linear_amx.hpp"
+#include "linear_output.hpp"
 #include "float_formats.hpp"
 #include "rows.hpp"
 #include "tiles.hpp"
@@ -164,44 +165,64 @@ TiledRows tile_floats(const Linear& linear, int64_t num_rows) {
     return tiled;
 }
 
-void write_square(const Linear& linear, const float (*sums)[kPanel], int64_t panel, RowRange rows) {
+void finish_square(const Linear& linear, const float (*sums)[kPanel], int64_t panel, RowRange rows, Target target) {
     over_outputs(panel * kPanel, linear.weight.out_features, [&](auto v, auto lanes) PENSTOCK_INLINE {
-        const int64_t output = panel * kPanel + v * kLanes;
-        const Vec bias = linear.bias ? load(linear.bias + output, lanes) : zero();
+        const Vec bias = linear.bias ? load(linear.bias + panel * kPanel + v * kLanes, lanes) : zero();
         for (int64_t i = 0; i < rows.count; ++i)
-            store(linear.output + (rows.first + i) * linear.output_stride + output, load(sums[i] + v * kLanes) + bias,
-                  lanes);
+            store(target.row(i) + v * kLanes, load(sums[i] + v * kLanes) + bias, lanes);
     });
 }
 
 // Any number of rows goes through tiles: they add in an order of their own, pairs of a step before the sum so far.
-void multiply_in_squares(const Linear& linear, int64_t num_rows) {
-    const TiledRows input = tile_floats(linear, num_rows);
+template <class Output>
+void multiply_in_squares(const Linear& linear, const Output& output) {
+    const TiledRows input = tile_floats(linear, *linear.num_rows);
     const int64_t panel_bytes = padded_in(linear.weight) * kPanel * sizeof(uint16_t);
-    over_square_chunks(linear.weight, panel_bytes, num_rows, [&](const Panels& panels, RowRange block) {
+    over_square_chunks<Output>(linear.weight, panel_bytes, *linear.num_rows, [&](const Panels& panels, RowRange block) {
         over_squares(block, kStepBytes, [&](RowRange rows, auto is_tall) {
-            multiply_squares<Bf16ByBf16, is_tall>(
-                input, panels, rows, [&](const float(*sums)[kPanel], int64_t panel, RowRange square) {
-                    write_square(linear, sums, panel, square);
-                });
+            multiply_squares<Bf16ByBf16, is_tall>(input, panels, rows, output);
         });
     });
+}
+
+auto finish_of(const Linear& linear) {
+    return [&linear](const float(*sums)[kPanel], int64_t panel, RowRange rows, Target target) {
+        finish_square(linear, sums, panel, rows, target);
+    };
 }
 #endif
 
 template <class Format>
-void multiply_float(const void* arguments) {
-    const Linear& linear = *static_cast<const Linear*>(arguments);
+void linear_float(const Linear& linear) {
     if (*linear.num_rows == 0) return;
 #if defined(__AMX_BF16__)
-    if constexpr (std::is_same_v<Format, Bf16>) return multiply_in_squares(linear, *linear.num_rows);
+    if constexpr (std::is_same_v<Format, Bf16>)
+        return multiply_in_squares(linear, PlainOutput{linear, finish_of(linear)});
 #endif
     multiply(prepare<Format>(linear, *linear.num_rows), *linear.num_rows);
 }
 
+template <class Format>
+void gated_linear_float(const GatedLinear& gated) {
+    const Linear& linear = *gated.product;
+#if defined(__AMX_BF16__)
+    if (std::is_same_v<Format, Bf16> && *linear.num_rows > 0 && gated.activation->width % kPanel == 0)
+        return multiply_gated(gated, finish_of(linear), [&](const auto& output) { multiply_in_squares(linear, output); });
+#endif
+    linear_float<Format>(linear);
+    silu_multiply(*gated.activation);
+}
+
+const Linear& linear_at(const void* arguments) { return *static_cast<const Linear*>(arguments); }
+const GatedLinear& gated_at(const void* arguments) { return *static_cast<const GatedLinear*>(arguments); }
+
 }  // namespace
 }  // namespace penstock
 
-extern "C" void penstock_linear_fp32(const void* arguments) { penstock::multiply_float<penstock::Fp32>(arguments); }
-extern "C" void penstock_linear_fp16(const void* arguments) { penstock::multiply_float<penstock::Fp16>(arguments); }
-extern "C" void penstock_linear_bf16(const void* arguments) { penstock::multiply_float<penstock::Bf16>(arguments); }
+using namespace penstock;
+extern "C" void penstock_linear_fp32(const void* arguments) { linear_float<Fp32>(linear_at(arguments)); }
+extern "C" void penstock_linear_fp16(const void* arguments) { linear_float<Fp16>(linear_at(arguments)); }
+extern "C" void penstock_linear_bf16(const void* arguments) { linear_float<Bf16>(linear_at(arguments)); }
+extern "C" void penstock_gated_linear_fp32(const void* arguments) { gated_linear_float<Fp32>(gated_at(arguments)); }
+extern "C" void penstock_gated_linear_fp16(const void* arguments) { gated_linear_float<Fp16>(gated_at(arguments)); }
+extern "C" void penstock_gated_linear_bf16(const void* arguments) { gated_linear_float<Bf16>(gated_at(arguments)); }

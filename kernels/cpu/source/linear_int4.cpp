@@ -7,6 +7,7 @@
 // all groups before it both stay in registers. Nibbles become bytes in registers, anew for every tile: unpacking a
 // panel once for many rows was no faster (Zen 5), the units that multiply are not those that shift.
 #include "linear_amx.hpp"
+#include "linear_output.hpp"
 #include "int4.hpp"
 #include "step.hpp"
 #include "tiles.hpp"
@@ -154,64 +155,85 @@ void unpack_panel(int8_t* to, const uint8_t* panel, const Int4Shape& shape, bool
 }
 
 // The square's part of one group is exact; groups are added in ascending order, as everywhere.
-template <bool kIsTall>
-void multiply_square_of_groups(const Linear& linear, const Int4Shape& shape, const TiledRows& input,
-                               const int8_t* weights, int64_t panel, RowRange rows, Ahead& ahead) {
+template <bool kIsTall, class Fetched>
+void multiply_square_of_groups(float (*totals)[kPanel], const Int4Shape& shape, const uint8_t* group,
+                               Square square, int64_t num_rows, Fetched& fetch_next) {
     alignas(64) int32_t sums[kSquareRows][kPanel];
-    alignas(64) float totals[kSquareRows][kPanel];
-    std::fill(&totals[0][0], &totals[0][0] + rows.count * kPanel, 0.0f);
-    const Quantized& inputs = linear.quantized_input;
-    const uint8_t* group = linear.weight.panels + panel * shape.panel_bytes;
+    const uint8_t *rows = square.rows, *weights = square.panel;
+    std::fill(&totals[0][0], &totals[0][0] + num_rows * kPanel, 0.0f);
     for (int64_t first = 0; first < shape.width; first += shape.group_size, group += shape.group_bytes) {
         const int64_t count = std::min(shape.group_size, shape.width - first);
-        const int64_t num_steps = (count + kStepBytes - 1) / kStepBytes;
-        const Square square{input.at(rows.first, first / kStepBytes) + first % kStepBytes, input.tile_bytes(),
-                            reinterpret_cast<const uint8_t*>(weights) + first * kPanel, num_steps};
-        multiply_square<SignedBySigned, kIsTall>(sums, square, true, ahead);
+        square.rows = rows + first / kStepBytes * kTileHeight * kStepBytes + first % kStepBytes;
+        square.panel = weights + first * kPanel;
+        square.num_steps = (count + kStepBytes - 1) / kStepBytes;
+        multiply_square<SignedBySigned, kIsTall>(sums, square, true, fetch_next);
         unrolled<kVectors>([&](auto v) PENSTOCK_INLINE {
             const Vec scale = load_fp16(reinterpret_cast<const uint16_t*>(group) + v * kLanes);
-            for (int64_t i = 0; i < rows.count; ++i) {
+            for (int64_t i = 0; i < num_rows; ++i) {
                 float* total = totals[i] + v * kLanes;
                 store(total, fma(to_float(load_ints(sums[i] + v * kLanes)), scale, load(total)));
             }
         });
     }
+}
+
+void finish_square(const Linear& linear, const float (*totals)[kPanel], int64_t panel, RowRange rows, Target target) {
     over_outputs(panel * kPanel, linear.weight.out_features, [&](auto v, auto lanes) PENSTOCK_INLINE {
         const int64_t output = panel * kPanel + v * kLanes;
         const Vec bias = linear.bias ? load(linear.bias + output, lanes) : zero();
         for (int64_t i = 0; i < rows.count; ++i) {
-            const Vec scale = broadcast(inputs.scales[rows.first + i]);
-            store(linear.output + (rows.first + i) * linear.output_stride + output,
-                  fma(load(totals[i] + v * kLanes), scale, bias), lanes);
+            const Vec scale = broadcast(linear.quantized_input.scales[rows.first + i]);
+            store(target.row(i) + v * kLanes, fma(load(totals[i] + v * kLanes), scale, bias), lanes);
         }
     });
 }
 
-void multiply_in_squares(const Linear& linear) {
+// Each panel of the chunk is unpacked once, and meets the rows square by square.
+template <bool kIsTall, class Output>
+void multiply_unpacked(const Linear& linear, const Int4Shape& shape, const TiledRows& input, const Panels& panels,
+                       RowRange rows, Output output) {
+    const int64_t weight_bytes = shape.width * kPanel, height = round_up(rows.count, kSquareRows);
+    auto* scratch = static_cast<uint8_t*>(thread_scratch(weight_bytes + output.scratch_bytes(height)));
+    output.take(rows, scratch + weight_bytes);
+    const int64_t num_squares = height / kSquareRows, depth = std::min(shape.group_size, kStepBytes);
+    const int64_t num_steps = shape.width / depth;
+    for (int64_t turn = panels.first; turn < panels.end; ++turn) {
+        const uint8_t* packed = panels.at(turn, 0);
+        unpack_panel(reinterpret_cast<int8_t*>(scratch), packed, shape, linear.weight.has_zeros);
+        Ahead ahead(panels.at(turn + 1, 0), shape.panel_bytes, num_steps * num_squares);
+        for (int64_t row = 0; row < rows.count; row += kSquareRows) {
+            const RowRange own{row, std::min(kSquareRows, rows.count - row)};
+            alignas(64) float totals[kSquareRows][kPanel];
+            AheadOfSquare fetch(ahead, output.lines(turn, own), own.count, num_steps);
+            const Square square{input.at(rows.first + row, 0), input.tile_bytes(), scratch, 0};
+            multiply_square_of_groups<kIsTall>(totals, shape, packed, square, own.count, fetch);
+            output.write(totals, turn, own);
+        }
+    }
+}
+
+template <class Output>
+void multiply_in_squares(const Linear& linear, const Output& output) {
     const Int4Shape shape(linear.weight);
-    const int64_t depth = std::min(shape.group_size, kStepBytes);
     const TiledRows input = tile_rows(linear.quantized_input, *linear.num_rows);
-    over_square_chunks(linear.weight, shape.panel_bytes, *linear.num_rows, [&](const Panels& panels, RowRange block) {
-        auto* weights = static_cast<int8_t*>(thread_scratch(shape.width * kPanel));
-        over_squares(block, depth, [&](RowRange rows, auto is_tall) {
-            const int64_t num_squares = (rows.count + kSquareRows - 1) / kSquareRows;
-            for (int64_t panel = panels.first; panel < panels.end; ++panel) {
-                const uint8_t* packed = panels.at(panel, 0);
-                unpack_panel(weights, packed, shape, linear.weight.has_zeros);
-                Ahead ahead(packed + shape.panel_bytes, shape.panel_bytes, shape.width / depth * num_squares);
-                for (int64_t row = 0; row < rows.count; row += kSquareRows) {
-                    const RowRange square{rows.first + row, std::min(kSquareRows, rows.count - row)};
-                    multiply_square_of_groups<is_tall>(linear, shape, input, weights, panel, square, ahead);
-                }
-            }
+    const int64_t num_rows = *linear.num_rows, panel_bytes = shape.panel_bytes;
+    over_square_chunks<Output>(linear.weight, panel_bytes, num_rows, [&](const Panels& panels, RowRange block) {
+        over_squares(block, std::min(shape.group_size, kStepBytes), [&](RowRange rows, auto is_tall) {
+            multiply_unpacked<is_tall>(linear, shape, input, panels, rows, output);
         });
     });
+}
+
+auto finish_of(const Linear& linear) {
+    return [&linear](const float(*totals)[kPanel], int64_t panel, RowRange rows, Target target) {
+        finish_square(linear, totals, panel, rows, target);
+    };
 }
 #endif
 
 void linear_int4(const Linear& linear) {
 #if defined(__AMX_INT8__)
-    if (*linear.num_rows >= kFewestForTiles) return multiply_in_squares(linear);
+    if (*linear.num_rows >= kFewestForTiles) return multiply_in_squares(linear, PlainOutput{linear, finish_of(linear)});
 #endif
     const Int4Shape shape(linear.weight);
     over_chunks(linear.weight, shape.panel_bytes, *linear.num_rows, [&](int64_t first, int64_t end, RowRange block) {
@@ -221,9 +243,22 @@ void linear_int4(const Linear& linear) {
     });
 }
 
+void gated_linear_int4(const GatedLinear& gated) {
+    const Linear& linear = *gated.product;
+#if defined(__AMX_INT8__)
+    if (*linear.num_rows >= kFewestForTiles && gated.activation->width % kPanel == 0)
+        return multiply_gated(gated, finish_of(linear), [&](const auto& output) { multiply_in_squares(linear, output); });
+#endif
+    linear_int4(linear);
+    silu_multiply(*gated.activation);
+}
+
 }  // namespace
 }  // namespace penstock
 
 extern "C" void penstock_linear_int4(const void* arguments) {
     penstock::linear_int4(*static_cast<const penstock::Linear*>(arguments));
+}
+extern "C" void penstock_gated_linear_int4(const void* arguments) {
+    penstock::gated_linear_int4(*static_cast<const penstock::GatedLinear*>(arguments));
 }

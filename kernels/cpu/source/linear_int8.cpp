@@ -5,6 +5,7 @@
 // The sum is exact, so no order matters; what follows is one fixed expression. A tile is up to kTileRows rows times one
 // panel, its sums in registers over the whole of K.
 #include "linear_amx.hpp"
+#include "linear_output.hpp"
 #include "step.hpp"
 #include "tiles.hpp"
 
@@ -42,7 +43,7 @@ void multiply_tile(const Linear& linear, const uint8_t* weights, int64_t panel, 
 #if defined(__AMX_INT8__)
 constexpr int64_t kFewestForTiles = 12;  // rows
 
-void write_square(const Linear& linear, const int32_t (*sums)[kPanel], int64_t panel, RowRange rows) {
+void finish_square(const Linear& linear, const int32_t (*sums)[kPanel], int64_t panel, RowRange rows, Target target) {
     const int64_t first_output = panel * kPanel;
     over_outputs(first_output, linear.weight.out_features, [&](auto v, auto lanes) PENSTOCK_INLINE {
         const int64_t output = first_output + v * kLanes;
@@ -53,28 +54,32 @@ void write_square(const Linear& linear, const int32_t (*sums)[kPanel], int64_t p
             const Ints offset = broadcast_int(static_cast<int32_t>(kInt8Zero) * linear.quantized_input.totals[row]);
             const Vec scale = weight_scale * broadcast(linear.quantized_input.scales[row]);
             const Ints sum = load_ints(sums[i] + v * kLanes);
-            store(linear.output + row * linear.output_stride + output, fma(to_float(sum - offset), scale, bias), lanes);
+            store(target.row(i) + v * kLanes, fma(to_float(sum - offset), scale, bias), lanes);
         }
     });
 }
 
-void multiply_in_squares(const Linear& linear) {
+template <class Output>
+void multiply_in_squares(const Linear& linear, const Output& output) {
     const TiledRows input = tile_rows(linear.quantized_input, *linear.num_rows);
     const int64_t panel_bytes = linear.quantized_input.width * kPanel;
-    over_square_chunks(linear.weight, panel_bytes, *linear.num_rows, [&](const Panels& panels, RowRange block) {
+    over_square_chunks<Output>(linear.weight, panel_bytes, *linear.num_rows, [&](const Panels& panels, RowRange block) {
         over_squares(block, kStepBytes, [&](RowRange rows, auto is_tall) {
-            multiply_squares<SignedByUnsigned, is_tall>(
-                input, panels, rows, [&](const int32_t(*sums)[kPanel], int64_t panel, RowRange square) {
-                    write_square(linear, sums, panel, square);
-                });
+            multiply_squares<SignedByUnsigned, is_tall>(input, panels, rows, output);
         });
     });
+}
+
+auto finish_of(const Linear& linear) {
+    return [&linear](const int32_t(*sums)[kPanel], int64_t panel, RowRange rows, Target target) {
+        finish_square(linear, sums, panel, rows, target);
+    };
 }
 #endif
 
 void linear_int8(const Linear& linear) {
 #if defined(__AMX_INT8__)
-    if (*linear.num_rows >= kFewestForTiles) return multiply_in_squares(linear);
+    if (*linear.num_rows >= kFewestForTiles) return multiply_in_squares(linear, PlainOutput{linear, finish_of(linear)});
 #endif
     const int64_t panel_bytes = padded_in(linear.weight) * kPanel;
     over_chunks(linear.weight, panel_bytes, *linear.num_rows, [&](int64_t first, int64_t end, RowRange block) {
@@ -94,9 +99,22 @@ void linear_int8(const Linear& linear) {
     });
 }
 
+void gated_linear_int8(const GatedLinear& gated) {
+    const Linear& linear = *gated.product;
+#if defined(__AMX_INT8__)
+    if (*linear.num_rows >= kFewestForTiles && gated.activation->width % kPanel == 0)
+        return multiply_gated(gated, finish_of(linear), [&](const auto& output) { multiply_in_squares(linear, output); });
+#endif
+    linear_int8(linear);
+    silu_multiply(*gated.activation);
+}
+
 }  // namespace
 }  // namespace penstock
 
 extern "C" void penstock_linear_int8(const void* arguments) {
     penstock::linear_int8(*static_cast<const penstock::Linear*>(arguments));
+}
+extern "C" void penstock_gated_linear_int8(const void* arguments) {
+    penstock::gated_linear_int8(*static_cast<const penstock::GatedLinear*>(arguments));
 }

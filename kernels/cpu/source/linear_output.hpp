@@ -1,0 +1,98 @@
+// Where the squares of a product go: into the rows of its output, or through a gate.
+//
+// A gated product's outputs are a gate and what it lets through, in panels that take turns. The gate's squares wait in
+// scratch memory; each square that follows is let through by its own and leaves as silu(gate) × up.
+#pragma once
+#include <algorithm>
+
+#include "activation.hpp"
+#include "linear.hpp"
+#include "rows.hpp"
+#include "tiles.hpp"
+
+namespace penstock {
+
+constexpr int64_t kSquareRows = 32;
+
+// A product and the activation that reads it, which a kernel may compute as one.
+struct GatedLinear {
+    const Linear* product;           // of gates and what they let through, one behind the other
+    const SiluMultiply* activation;  // of the product's rows
+};
+
+// Rows of a panel's outputs, `stride` floats apart; null where there are none.
+struct Target {
+    float* first = nullptr;
+    int64_t stride = 0;
+    float* row(int64_t index) const { return first + index * stride; }
+};
+
+// `Finish` makes outputs of sums: finish(sums, panel, rows, target). Rows are counted from the first one taken.
+template <class Finish>
+struct PlainOutput {
+    static constexpr bool kTakesTurns = false;
+    const Linear& linear;
+    const Finish finish;
+    RowRange rows{};
+
+    static int64_t scratch_bytes(int64_t) { return 0; }
+    void take(RowRange taken, uint8_t*) { rows = taken; }
+    Target lines(int64_t turn, RowRange own) const {
+        return {linear.output + (rows.first + own.first) * linear.output_stride + turn * kPanel, linear.output_stride};
+    }
+    template <class Sum>
+    void write(const Sum (*sums)[kPanel], int64_t turn, RowRange own) const {
+        finish(sums, turn, RowRange{rows.first + own.first, own.count}, lines(turn, own));
+    }
+};
+
+template <class Finish>
+PlainOutput(const Linear&, Finish) -> PlainOutput<Finish>;
+
+template <class Finish>
+struct GatedOutput {
+    static constexpr bool kTakesTurns = true;
+    Target output;
+    int64_t num_gates;  // panels
+    const Finish finish;
+    RowRange rows{};
+    float (*gates)[kPanel] = nullptr;
+
+    static int64_t scratch_bytes(int64_t height) { return height * sizeof(*gates); }
+    void take(RowRange taken, uint8_t* scratch) {
+        rows = taken;
+        gates = reinterpret_cast<float(*)[kPanel]>(scratch);
+    }
+    Target lines(int64_t turn, RowRange own) const {
+        if (turn % 2 == 0) return {};
+        return {output.row(rows.first + own.first) + turn / 2 * kPanel, output.stride};
+    }
+    template <class Sum>
+    void write(const Sum (*sums)[kPanel], int64_t turn, RowRange own) const {
+        const RowRange all{rows.first + own.first, own.count};
+        if (turn % 2 == 0) return finish(sums, turn / 2, all, Target{gates[own.first], kPanel});
+        alignas(64) float ups[kSquareRows][kPanel];
+        finish(sums, num_gates + turn / 2, all, Target{ups[0], kPanel});
+        const Target target = lines(turn, own);
+        for (int64_t i = 0; i < own.count; ++i)
+            for (int64_t lane = 0; lane < kPanel; lane += kLanes)
+                store(target.row(i) + lane, silu_times(load(gates[own.first + i] + lane), load(ups[i] + lane)));
+    }
+};
+
+// Calls multiply(output), which computes all rows of the product, then quantizes what came of them. Where nobody wants
+// the rows themselves, the product's own memory holds them: a little further apart than they are long, since rows at
+// multiples of a page push one another out of the first cache.
+template <class Finish, class Multiply>
+void multiply_gated(const GatedLinear& gated, const Finish& finish, const Multiply& multiply) {
+    const SiluMultiply& silu = *gated.activation;
+    const Target output = silu.output ? Target{silu.output, silu.width}
+                                      : Target{gated.product->output, silu.width + kPanel};
+    multiply(GatedOutput<Finish>{output, silu.width / kPanel, finish});
+    if (!silu.quantized.values) return;
+    over_rows(*silu.num_rows, silu.width, [&](int64_t row) {
+        quantize_row(output.row(row), silu.width, silu.quantized, row);
+    });
+}
+
+}  // namespace penstock
