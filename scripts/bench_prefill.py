@@ -27,6 +27,7 @@ from machine_limits import limits
 
 from penstock.kernels.cpu.library import Library, load
 from penstock.kernels.cpu.program import Program
+from penstock.worker.kv.host_memory import BackgroundTouch
 from penstock.worker.kv.kv_cache import AnyKVCache
 from penstock.worker.models.load import Model, load_model
 from penstock.worker.steps.batch import Batch
@@ -145,6 +146,9 @@ def opened(quantization: str, kv_kind: str, threads: int, peaks: dict[str, float
         write_config(Path(folder), {**MODEL, "dtype": "bfloat16", "max_position_embeddings": 8192})
         model = load_model(Path(folder), load_format="dummy", quantization=form, num_threads=threads)
     kv = model.kv_memory(16_384 // BLOCK_SIZE, BLOCK_SIZE, kv_kind)
+    touch = BackgroundTouch(kv.tensors, lambda left: None)  # on huge pages, as in a tree that has started
+    touch.start()
+    touch.wait()
     for memory in kv.tensors:
         memory.view(torch.uint8).random_(56, 62)  # neither NaN nor denormal numbers in any format
     return Bench(model, kv, load(), quantization, kv_kind, peaks)

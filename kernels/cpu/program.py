@@ -16,6 +16,7 @@ from torch import Tensor
 
 from .layer import SUM_WIDTH, Quantized
 from .library import Library
+from .weights.huge_pages import zeroed
 from .weights.packed import padded
 
 
@@ -67,7 +68,7 @@ class Arena:
             memory = min(fitting, key=Tensor.numel)
             self._free[:] = [other for other in self._free if other is not memory]
         else:
-            memory = torch.empty(num_bytes, dtype=torch.uint8)
+            memory = zeroed(num_bytes)
         weakref.finalize(owner, self._free.append, memory).atexit = False
         return memory
 
@@ -137,7 +138,7 @@ class Program:
 
     def take_back(self, written: Buffer, prefix: str) -> str | None:
         """The last call's kernel, if it writes this buffer and is called so; another call must then take its place."""
-        kernel, arguments = self.calls[-1]
+        kernel, arguments = self.calls[-1] if self.calls else ("", 0)
         if written.writer is None or ctypes.addressof(written.writer) != arguments or not kernel.startswith(prefix):
             return None
         self.calls.pop()

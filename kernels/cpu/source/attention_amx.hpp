@@ -48,7 +48,10 @@ inline void score_tiles(const SplitMemory& memory, int64_t vector, int64_t head_
     const uint8_t* ahead = memory.after_keys(vector);
     unrolled<kTiles>([](auto tile) { zero_tile<tile>(); });
     int64_t at = 0;
-    for (; at + kStep <= head_dim; at += kStep, keys += kTileHeight * memory.key_step) {
+    const uint8_t* next = memory.keys[std::min(vector + 1, memory.end - 1)];
+    for (; at + kStep <= head_dim; at += kStep, keys += kTileHeight * memory.key_step, next += kTileHeight * memory.key_step) {
+        if (kTiles > 1)
+            for (int64_t line = 0; line < kTileHeight; ++line) __builtin_prefetch(next + line * memory.key_step);
         if (kTiles == 1 && is_first) fetch(ahead + at / Format::kPerUnit * kLanes * Format::kUnitBytes, kTileHeight * kTileBytes);
         load_tile<4>(keys, memory.key_step);
         unrolled<kTiles>([&](auto tile) {
@@ -64,7 +67,7 @@ inline void score_tiles(const SplitMemory& memory, int64_t vector, int64_t head_
         });
     }
     unrolled<kTiles>([&](auto tile) {
-        store_tile<tile>(scores + tile * kTileHeight * kSplit + vector * kLanes, kSplit * sizeof(float));
+        store_tile<tile>(scores + tile * kTileHeight * kScoreStride + vector * kLanes, kScoreStride * sizeof(float));
     });
 }
 

@@ -43,8 +43,10 @@ struct Running {
     float sum = 0;
 
     void fold(float* totals, const float* part, float part_maximum, float part_sum, int64_t head_dim) {
-        const float highest = std::max(maximum, part_maximum);
-        const float kept = exp2_of(maximum - highest), added = exp2_of(part_maximum - highest);
+        const bool is_higher = part_maximum > maximum;  // not if it is NaN, which the sums then show
+        const float highest = is_higher ? part_maximum : maximum;
+        const float kept = is_higher ? exp2_of(maximum - part_maximum) : 1.0f;
+        const float added = is_higher ? 1.0f : exp2_of(part_maximum - maximum);
         for (int64_t i = 0; i < head_dim; i += kLanes)
             store(totals + i, fma(load(part + i), broadcast(added), load(totals + i) * broadcast(kept)));
         maximum = highest;

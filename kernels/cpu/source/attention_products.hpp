@@ -61,6 +61,10 @@ struct RegisterTile {
 };
 
 constexpr int64_t kVectors = kSplit / kLanes;
+// From row to row of scores and of weights, in numbers: at multiples of large powers of two, rows would push one another
+// out of the first cache.
+constexpr int64_t kScoreStride = kSplit + kLanes;
+constexpr int64_t kWeightStride = kSplit + 64;
 constexpr int64_t kAhead = 4;  // vectors of keys, or of their values, that are fetched before they are multiplied
 
 // Where the keys and values of a split lie: each vector of keys by itself, for a split goes over many blocks.
@@ -97,7 +101,7 @@ inline void score_tile(const SplitMemory& memory, int64_t vector, int64_t head_d
     for (int row = 0; row < kRows; ++row)
 #pragma GCC unroll 8
         for (int column = 0; column < kColumns; ++column) {
-            float* to = scores + row * kSplit + (vector + column) * kLanes;
+            float* to = scores + row * kScoreStride + (vector + column) * kLanes;
             if constexpr (kIsInteger<Format>) store_quads(to, tile.sums[row][column]);
             else store(to, tile.sums[row][column]);
         }
@@ -119,10 +123,10 @@ inline void value_tile(const SplitMemory& memory, int64_t first, int64_t end, in
         const int64_t num_units = kIsInteger<Format> ? (count + kPer - 1) / kPer : count / kPer;
         for (int64_t unit = 0; unit < num_units; ++unit, values += memory.value_step, rows += kPer) {
             if (is_first) fetch(ahead + unit * memory.value_step, memory.value_step);
-            tile.add([&](int column) { return Format::load(at(column)); }, rows, kSplit);
+            tile.add([&](int column) { return Format::load(at(column)); }, rows, kWeightStride);
         }
         if constexpr (kPer == 2)
-            if (count % kPer) tile.add([&](int column) { return Format::load_first(at(column)); }, rows, kSplit);
+            if (count % kPer) tile.add([&](int column) { return Format::load_first(at(column)); }, rows, kWeightStride);
     }
 #pragma GCC unroll 8
     for (int row = 0; row < kRows; row += Format::kPlanes)

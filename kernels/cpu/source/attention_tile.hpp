@@ -78,8 +78,8 @@ private:
         }
 #endif
         queries_ = carver.template take<Number>(rows * head_dim_);
-        scores_ = carver.template take<float>(rows * kSplit);
-        weights_ = carver.template take<Number>(rows * Format::kPlanes * kSplit);
+        scores_ = carver.template take<float>(rows * kScoreStride);
+        weights_ = carver.template take<Number>(rows * Format::kPlanes * kWeightStride);
         if (!tile_.leaves_parts) {
             if (!in_tiles_) parts_ = carver.template take<float>(kMostRows * head_dim_);
             totals_ = carver.template take<float>(num_rows_ * head_dim_);
@@ -93,7 +93,7 @@ private:
             row.token = a_.plan->tile_tokens[tile_.first_token + i / shared];
             row.head = key_head_ * shared + i % shared;
             row.sight = sight_of(step_, row.token, a_.plan->window);
-            const float* query = a_.query + row.token * a_.query_stride + row.head * head_dim_;
+            const float* query = query_of({tile_, key_head_}, i);
             if constexpr (kIsInteger<Format>) quantize_query(query, row, i);
             else scale_query(query, i);
         }
@@ -144,6 +144,9 @@ private:
         return kLanes;
     }
 
+    float* scores_at(int64_t row) const { return scores_ + row * kScoreStride; }
+    Number* weights_at(int64_t row) const { return weights_ + row * Format::kPlanes * kWeightStride; }
+
     void attend_split(int64_t split) {
         const Sight seen = look_at(split);
         if (seen.first >= seen.end) return;
@@ -153,9 +156,25 @@ private:
             if (in_tiles_) return attend_in_tiles(split, seen);
 #endif
         score();
-        for (int64_t i = 0; i < num_rows_; ++i)
-            weigh<Format>(rows_[i], scores_ + i * kSplit, weights_ + i * Format::kPlanes * kSplit, seen, scales_);
+        for (int64_t i = 0; i < num_rows_; ++i) weigh_row(i, split, seen);
         multiply_values(split);
+    }
+
+    // In the last split what comes next is fetched meanwhile: where the row's output goes, and a query of the next piece.
+    void weigh_row(int64_t i, int64_t split, Sight seen) {
+        Row& row = rows_[i];
+        if (split + 1 == tile_.end_split) {
+            const int64_t bytes = head_dim_ * sizeof(float), shared = a_.plan->num_shared;
+            if (!tile_.leaves_parts) fetch_to_write(output_of(a_, row.token, row.head), bytes);
+            if (i < next_.tile.num_tokens * shared) fetch(query_of(next_, i), bytes);
+        }
+        weigh<Format>(row, scores_at(i), weights_at(i), seen, scales_);
+    }
+
+    const float* query_of(Piece piece, int64_t i) const {
+        const int64_t shared = a_.plan->num_shared, head = piece.head * shared + i % shared;
+        const int64_t token = a_.plan->tile_tokens[piece.tile.first_token + i / shared];
+        return a_.query + token * a_.query_stride + head * head_dim_;
     }
 
 #if defined(__AMX_TILE__)
@@ -169,8 +188,7 @@ private:
     void attend_in_tiles(int64_t split, Sight seen) {
         score_in_tiles();
         const Sight whole{seen.first / key_step() * key_step(), round_up(seen.end, key_step())};
-        for (int64_t i = 0; i < num_rows_; ++i)
-            weigh<Format>(rows_[i], scores_ + i * kSplit, weights_ + i * Format::kPlanes * kSplit, whole, scales_);
+        for (int64_t i = 0; i < num_rows_; ++i) weigh_row(i, split, whole);
         multiply_values_in_tiles(split, whole);
         for (int64_t i = 0; i < num_rows_; ++i) keep_sums(i, split);
     }
@@ -184,7 +202,7 @@ private:
                 const Sight of_rows = seen_by(first, std::min(count() * kTileHeight, num_rows_ - first));
                 if (of_rows.end <= key || of_rows.first >= key + kLanes) return;
                 score_tiles<Format, count()>(memory_, vector, head_dim_, queries_ + first * head_dim_,
-                                             scores_ + first * kSplit, first == 0);
+                                             scores_at(first), first == 0);
             });
     }
 
@@ -198,8 +216,8 @@ private:
             if (seen.first >= seen.end) return;
             seen = {seen.first / step * step, round_up(seen.end, step)};
             for (int64_t plane = 0; plane < Format::kPlanes; ++plane) {
-                const WeightRows<Format> rows{weights_ + (first * Format::kPlanes + plane) * kSplit,
-                                              Format::kPlanes * kSplit,
+                const WeightRows<Format> rows{weights_at(first) + plane * kWeightStride,
+                                              Format::kPlanes * kWeightStride,
                                               sums_ + (first * Format::kPlanes + plane) * head_dim_,
                                               Format::kPlanes * head_dim_, step};
                 in_pieces<2>(head_dim_ / kLanes, [&](int64_t vector, auto columns) {
@@ -331,7 +349,7 @@ private:
                 const Sight of_rows = seen_by(row, count());
                 if (of_rows.end <= key || of_rows.first >= key + columns() * kLanes) return;
                 score_tile<Format, count(), columns()>(memory_, first + vector, head_dim_, queries_ + row * head_dim_,
-                                                       scores_ + row * kSplit, row == 0);
+                                                       scores_at(row), row == 0);
             });
         });
     }
@@ -361,7 +379,7 @@ private:
             };
             in_pieces<kVectors>(head_dim_ / kLanes, [&](int64_t vector, auto columns) {
                 value_tile<Format, count() * kPlanes, columns()>(
-                    memory_, seen.first, seen.end, vector * kLanes, weights_ + first_row * kPlanes * kSplit,
+                    memory_, seen.first, seen.end, vector * kLanes, weights_at(first_row),
                     first_row == 0 && vector == 0, store_sums);
             });
             for (int64_t row = first_row; row < first_row + count(); ++row) keep_part(row, part_at(row, split));
@@ -390,8 +408,8 @@ private:
     const int64_t block_bytes_;
     Row* rows_;
     Number* queries_;   // [rows, head_dim] as the format multiplies them
-    float* scores_;     // [rows, kSplit]
-    Number* weights_;   // [rows, planes, kSplit] as the format multiplies them
+    float* scores_;     // [rows, kScoreStride]
+    Number* weights_;   // [rows, planes, kWeightStride] as the format multiplies them
     float* parts_ = nullptr;   // [kMostRows, head_dim]: what the split at hand gave rows that are multiplied together
     float* totals_ = nullptr;  // [rows, head_dim]: what all splits so far gave
     const bool in_tiles_;

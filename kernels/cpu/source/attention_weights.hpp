@@ -5,6 +5,7 @@
 #pragma once
 #include "attention_fold.hpp"
 #include "attention_formats.hpp"
+#include "attention_products.hpp"
 
 namespace penstock {
 
@@ -85,7 +86,7 @@ inline void weigh_values(Row& row, float* scores, int64_t begin, int64_t end, co
 inline void quantize_weights(const Row& row, const float* scores, uint8_t* weights, int64_t begin, int64_t end) {
     const Vec inverse = broadcast(row.weight_scale > 0 ? 1.0f / row.weight_scale : 0.0f);
     for (int64_t key = begin; key < end; key += kLanes)
-        store_planes(weights + key, weights + kSplit + key,
+        store_planes(weights + key, weights + kWeightStride + key,
                      minimum(load(scores + key) * inverse, broadcast(kMostWeight)));
 }
 
@@ -109,7 +110,7 @@ inline void weigh(Row& row, float* scores, typename Format::Number* weights, Sig
         }
         row.sum = sum(sums);
     }
-    for (int64_t plane = 0; plane < Format::kPlanes; ++plane, weights += kSplit) {
+    for (int64_t plane = 0; plane < Format::kPlanes; ++plane, weights += kWeightStride) {
         std::fill(weights + seen.first, weights + begin, typename Format::Number{0});
         std::fill(weights + end, weights + last, typename Format::Number{0});
     }

@@ -24,5 +24,9 @@ namespace penstock {
 inline void fetch(const void* from, int64_t bytes) {
     for (int64_t at = 0; at < bytes; at += 64) _mm_prefetch(static_cast<const char*>(from) + at, _MM_HINT_T0);
 }
+// The same for what will be written.
+inline void fetch_to_write(void* to, int64_t bytes) {
+    for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(static_cast<char*>(to) + at, 1);
+}
 
 }  // namespace penstock

@@ -29,9 +29,10 @@ struct StoreHeads {
     KVMemory kv;
 };
 
-static constexpr int64_t kChunkTokens = 64;
+static constexpr int64_t kChunkTokens = 32;
+static constexpr int64_t kManyChunks = 4;
 static constexpr int64_t kLargestHead = 256;
-static constexpr int64_t kTokensAhead = 2;
+static constexpr int64_t kTokensAhead = 1;
 
 static void normalize(const float* head, const float* weight, float epsilon, int64_t size, float* to) {
     Vec squares = zero();
@@ -163,29 +164,30 @@ static void store_key(Packed& packed, const KVMemory& kv, int64_t offset, uint8_
     else scatter_units<uint32_t>(packed.bytes, num_units, kv.block_size, offset, to);
 }
 
-// A value's number i goes into unit i of its token's row of units, to where the token stands in it.
+// A value's number i goes into unit i of its token's row of units, whose other numbers stay: `most` << `shift` are its bits.
 template <class Number>
-static void interleave(const uint8_t* bytes, int64_t count, int64_t per_unit, int64_t offset, uint8_t* to) {
+static void merge_into_units(const uint8_t* bytes, int64_t count, uint32_t most, int shift, uint8_t* to) {
     const auto* numbers = reinterpret_cast<const Number*>(bytes);
-    auto* row = reinterpret_cast<Number*>(to) + offset / per_unit * per_unit * count + offset % per_unit;
-    for (int64_t i = 0; i < count; ++i) row[i * per_unit] = numbers[i];
+    auto* units = reinterpret_cast<uint32_t*>(to);
+    const uint32_t kept = ~(most << shift);
+    for (int64_t i = 0; i < count; ++i) units[i] = (units[i] & kept) | (numbers[i] & most) << shift;
 }
 
 static void store_value(const Packed& packed, const KVMemory& kv, int64_t offset, uint8_t* to, uint16_t* scales) {
     const FormatSizes sizes = sizes_of(kv.format);
     if (sizes.scale_parts > 0) scales[offset] = packed.scale;
+    const int64_t count = kv.head_dim;
+    const auto place = static_cast<int>(offset % sizes.per_unit);
+    uint8_t* row = to + offset / sizes.per_unit * count * sizes.unit_bytes;
     switch (kv.format) {
-        case KVFormat::kFp32: return interleave<float>(packed.bytes, kv.head_dim, 1, offset, to);
-        case KVFormat::kFp16:
-        case KVFormat::kBf16: return interleave<uint16_t>(packed.bytes, kv.head_dim, sizes.per_unit, offset, to);
-        case KVFormat::kInt8: return interleave<uint8_t>(packed.bytes, kv.head_dim, 4, offset, to);
+        case KVFormat::kFp32: std::memcpy(row, packed.bytes, count * sizeof(float)); return;
+        case KVFormat::kFp16: std::memcpy(row, packed.bytes, count * sizeof(uint16_t)); return;
+        case KVFormat::kBf16: return merge_into_units<uint16_t>(packed.bytes, count, 0xffff, place * 16, row);
+        case KVFormat::kInt8: return merge_into_units<uint8_t>(packed.bytes, count, 0xff, place * 8, row);
         case KVFormat::kUint4: break;
     }
     scales[kv.block_size + offset] = packed.minimum;
-    const int shift = offset % 8 < 4 ? 0 : 4;
-    uint8_t* row = to + offset / 8 * 4 * kv.head_dim + offset % 4;
-    for (int64_t i = 0; i < kv.head_dim; ++i)
-        row[i * 4] = static_cast<uint8_t>((row[i * 4] & 0xf0 >> shift) | packed.bytes[i] << shift);
+    merge_into_units<uint8_t>(packed.bytes, count, 0xf, place % 4 * 8 + place / 4 * 4, row);
 }
 
 static float* heads_of(const StoreHeads& a, int64_t token) {
@@ -228,16 +230,24 @@ static int64_t border(const Step& step, int64_t token, int64_t together) {
     return std::min<int64_t>(token, step.num_tokens);
 }
 
-static void store_heads(const StoreHeads& a) {
-    const int64_t num_chunks = (a.step->num_tokens + kChunkTokens - 1) / kChunkTokens;
+// The tokens of a chunk, and of each of them these key heads and their queries.
+static void store_chunk(const StoreHeads& a, int64_t chunk, int64_t first_head, int64_t end_head) {
     const int64_t together = sizes_of(a.kv.format).per_unit;
-    parallel(num_chunks * a.kv.num_heads, [&](int64_t item) {
-        const int64_t chunk = item / a.kv.num_heads, head = item % a.kv.num_heads;
-        const int64_t end = border(*a.step, (chunk + 1) * kChunkTokens, together);
-        for (int64_t token = border(*a.step, chunk * kChunkTokens, together); token < end; ++token) {
+    const int64_t end = border(*a.step, (chunk + 1) * kChunkTokens, together);
+    for (int64_t token = border(*a.step, chunk * kChunkTokens, together); token < end; ++token)
+        for (int64_t head = first_head; head < end_head; ++head) {
             if (token + kTokensAhead < end) fetch_token(a, token + kTokensAhead, head);
             store_token(a, token, head);
         }
+}
+
+// Where there are tokens enough, a token's heads are read as they lie, one behind the other.
+static void store_heads(const StoreHeads& a) {
+    const int64_t num_chunks = (a.step->num_tokens + kChunkTokens - 1) / kChunkTokens, num_heads = a.kv.num_heads;
+    const int64_t num_groups = num_chunks >= kManyChunks ? 1 : num_heads, heads = num_heads / num_groups;
+    parallel(num_chunks * num_groups, [&](int64_t item) {
+        const int64_t first_head = item % num_groups * heads;
+        store_chunk(a, item / num_groups, first_head, first_head + heads);
     });
 }
 
