@@ -160,7 +160,7 @@ class NativeOperations:
         return plan
 
     def silu_mul(self, gate_up: Buffer) -> Buffer:
-        """One call with the product before it, whose input the caller still holds, unless adapters add to that first."""
+        """One call with the product before it, whose input the caller still holds, unless adapters add to it first."""
         activated = self.program.buffer(gate_up.width // 2)
         product = self.program.take_back(gate_up, "penstock_linear_")
         given = {"gate_up": gate_up, "width": activated.width, "output": activated}
