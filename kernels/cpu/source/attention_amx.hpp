@@ -19,14 +19,13 @@ inline int64_t tiled_rows(int64_t rows) {
     return rows <= kTileHeight ? rows : (rows + kTileHeight - 1) / kTileHeight * kTileHeight;
 }
 
-// 0 to 2 are sums; 3 rows and 4 keys for whole steps, 5 and 6 for what is left of a head's dimensions.
+// 0 to 5 are sums; 6 keys, 7 rows. Where something is left of a head's dimensions, it takes 4 and 5.
 inline TileShapes score_shapes(int64_t rows, int64_t rest_bytes) {
     const int64_t height = rows < kTileHeight ? rows : kTileHeight;
     TileShapes shapes;
-    for (int tile = 0; tile < kRowTiles; ++tile) shapes.set(tile, height, kTileBytes);
-    shapes.set(3, height, kTileBytes).set(4, kTileHeight, kTileBytes);
-    if (rest_bytes) shapes.set(5, height, rest_bytes).set(6, rest_bytes / 4, kTileBytes);
-    return shapes;
+    for (int tile = 0; tile < 2 * kRowTiles; ++tile) shapes.set(tile, height, kTileBytes);
+    if (rest_bytes) shapes.set(4, rest_bytes / 4, kTileBytes).set(5, height, rest_bytes);
+    return shapes.set(6, kTileHeight, kTileBytes).set(7, height, kTileBytes);
 }
 
 // 0 to 5 are sums; 6 rows of weights, 7 values.
@@ -37,37 +36,39 @@ inline TileShapes value_shapes(int64_t rows, int64_t step_bytes) {
     return shapes.set(6, height, step_bytes).set(7, step_bytes / 4, kTileBytes);
 }
 
-// sums[tile of rows][key] of one vector of keys.
-template <class Format, int kTiles>
+// sums[tile of rows][key] of one or two vectors of keys; of one where something is left of a head's dimensions.
+template <class Format, int kTiles, int kColumns>
 inline void score_tiles(const SplitMemory& memory, int64_t vector, int64_t head_dim,
                         const typename Format::Number* rows, float* scores, bool is_first) {
     using Number = typename Format::Number;
     constexpr int64_t kStep = kTileBytes / sizeof(Number);
-    const int64_t row_bytes = head_dim * sizeof(Number);
-    const uint8_t* keys = memory.keys[vector];
-    const uint8_t* ahead = memory.after_keys(vector);
-    unrolled<kTiles>([](auto tile) { zero_tile<tile>(); });
-    int64_t at = 0;
-    const uint8_t* next = memory.keys[std::min(vector + 1, memory.end - 1)];
-    for (; at + kStep <= head_dim; at += kStep, keys += kTileHeight * memory.key_step, next += kTileHeight * memory.key_step) {
-        if (kTiles > 1)
-            for (int64_t line = 0; line < kTileHeight; ++line) __builtin_prefetch(next + line * memory.key_step);
-        if (kTiles == 1 && is_first) fetch(ahead + at / Format::kPerUnit * kLanes * Format::kUnitBytes, kTileHeight * kTileBytes);
-        load_tile<4>(keys, memory.key_step);
-        unrolled<kTiles>([&](auto tile) {
-            load_tile<3>(rows + tile * kTileHeight * head_dim + at, row_bytes);
-            Format::ScoreUnit::template add<tile, 3, 4>();
+    const int64_t row_bytes = head_dim * sizeof(Number), step_bytes = kTileHeight * memory.key_step;
+    unrolled<kTiles * kColumns>([](auto tile) { zero_tile<tile>(); });
+    int64_t at = 0, offset = 0;
+    for (; at + kStep <= head_dim; at += kStep, offset += step_bytes)
+        unrolled<kColumns>([&](auto column) {
+            if (kTiles == 1 && is_first)
+                fetch(memory.after_keys(vector + column) + at / Format::kPerUnit * kLanes * Format::kUnitBytes,
+                      kTileHeight * kTileBytes);
+            load_tile<6>(memory.keys[vector + column] + offset, memory.key_step);
+            unrolled<kTiles>([&](auto tile) {
+                load_tile<7>(rows + tile * kTileHeight * head_dim + at, row_bytes);
+                Format::ScoreUnit::template add<tile * kColumns + column, 7, 6>();
+            });
         });
-    }
-    if (at < head_dim) {
-        load_tile<6>(keys, memory.key_step);
-        unrolled<kTiles>([&](auto tile) {
-            load_tile<5>(rows + tile * kTileHeight * head_dim + at, row_bytes);
-            Format::ScoreUnit::template add<tile, 5, 6>();
-        });
-    }
+    if constexpr (kColumns == 1)
+        if (at < head_dim) {
+            load_tile<4>(memory.keys[vector] + offset, memory.key_step);
+            unrolled<kTiles>([&](auto tile) {
+                load_tile<5>(rows + tile * kTileHeight * head_dim + at, row_bytes);
+                Format::ScoreUnit::template add<tile, 5, 4>();
+            });
+        }
     unrolled<kTiles>([&](auto tile) {
-        store_tile<tile>(scores + tile * kTileHeight * kScoreStride + vector * kLanes, kScoreStride * sizeof(float));
+        unrolled<kColumns>([&](auto column) {
+            float* to = scores + tile * kTileHeight * kScoreStride + (vector + column) * kLanes;
+            store_tile<tile * kColumns + column>(to, kScoreStride * sizeof(float));
+        });
     });
 }
 

@@ -195,15 +195,20 @@ private:
 
     void score_in_tiles() {
         constexpr int64_t kStep = kTileBytes / sizeof(Number);
-        const Tiles tiles(score_shapes(num_rows_, head_dim_ % kStep * sizeof(Number)));
-        for (int64_t vector = memory_.first; vector < memory_.end; ++vector)
-            over_row_tiles(num_rows_, [&](int64_t tile, auto count) {
-                const int64_t first = tile * kTileHeight, key = vector * kLanes;
-                const Sight of_rows = seen_by(first, std::min(count() * kTileHeight, num_rows_ - first));
-                if (of_rows.end <= key || of_rows.first >= key + kLanes) return;
-                score_tiles<Format, count()>(memory_, vector, head_dim_, queries_ + first * head_dim_,
-                                             scores_at(first), first == 0);
-            });
+        const int64_t rest = head_dim_ % kStep;
+        const Tiles tiles(score_shapes(num_rows_, rest * sizeof(Number)));
+        over_row_tiles(num_rows_, [&](int64_t tile, auto count) {
+            const int64_t first = tile * kTileHeight;
+            const Sight seen = seen_by(first, std::min(count() * kTileHeight, num_rows_ - first));
+            if (seen.first >= seen.end) return;
+            const int64_t begin = seen.first / kLanes, end = (seen.end + kLanes - 1) / kLanes;
+            const auto score = [&](int64_t vector, auto columns) {
+                score_tiles<Format, count(), columns()>(memory_, begin + vector, head_dim_, queries_ + first * head_dim_,
+                                                        scores_at(first), first == 0);
+            };
+            if (rest) in_pieces<1>(end - begin, score);
+            else in_pieces<2>(end - begin, score);
+        });
     }
 
     void multiply_values_in_tiles(int64_t split, Sight whole) {
