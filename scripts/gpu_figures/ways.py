@@ -1,7 +1,6 @@
 """Which special ways to keep: a tree as it is beside trees with one switch turned over, and what the two times say.
 
-The switches are those of `kernels/triton/switches.py`; whether a way is right, `scripts/bisect_gpu.py` says. Knows
-nothing of what a way does.
+The switches are those of `kernels/triton/switches.py`; whether a way is right, `scripts/bisect_gpu.py` says.
 """
 
 import os

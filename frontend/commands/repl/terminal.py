@@ -1,8 +1,7 @@
 """A chat at a terminal: an editable line with history, the answer as it comes, thoughts dimmed.
 
 A Ctrl-C stops an answer or a command, or drops a line, never the program, however often it is pressed. Nothing here
-moves the cursor, so a window may change its size at any moment; the line being edited is readline's business. Knows
-nothing of conversations.
+moves the cursor, so a window may change its size at any moment; the line being edited is readline's business.
 """
 
 import readline
