@@ -41,7 +41,8 @@ Rows = list[tuple[int, int]]
 UNITS = {"none": "bfloat16_gflop_s", "int8": "int8_gop_s", "int4": "int8_gop_s", "bf16": "bfloat16_gflop_s"}
 NUM_BYTES = {"none": 2.0, "int8": 1.0, "int4": 0.53, "bf16": 2.0}
 KINDS = {
-    "linear": "products", "attention": "attention", "plan_attention": "attention", "store_heads": "store heads",
+    "linear": "products", "gated_linear": "products",
+    "attention": "attention", "plan_attention": "attention", "store_heads": "store heads",
     "silu_multiply": "activation", "add_rms_norm": "norms", "rms_norm": "norms",
 }  # fmt: skip
 
@@ -104,7 +105,7 @@ class Bench:
         for part, program in (("layers", layers.program), ("head", head.program)):
             for kernel, taken in self._called(program):
                 name = kernel.removeprefix("penstock_")
-                kind = "linear" if name.startswith("linear") else name
+                kind = next((kind for kind in ("linear", "gated_linear") if name.startswith(kind)), name)
                 seconds["head" if part == "head" and kind == "linear" else KINDS.get(kind, "others")] += taken
         return seconds
 

@@ -25,6 +25,7 @@ from .serve import Request
 OURS = "penstock"
 QUICK_START = 15.0  # seconds; slower ones are started once
 LOSING = 0.9  # of the best rate so far
+SETTLING = 10.0  # seconds for what an engine does in the background after its start
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,7 @@ class Sitting:
             with contender.child.awake() as child:
                 for wave in warm_up(self.plan.vocabulary):
                     child.ask("run", requests=wave)
+                time.sleep(SETTLING)
             say(f"{contender.name}: start to first token {seconds:.1f} s")
 
     def start_again(self) -> None:

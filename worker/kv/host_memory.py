@@ -9,13 +9,14 @@ import math
 import mmap
 import os
 import threading
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Iterator
 
 import torch
 from torch import Tensor
 
-_PIECE = 8 << 20
-_PAUSE = 0.001  # seconds after each piece
+_PIECE = 2 << 20  # a huge page
+_PAUSE = 9  # times as long as a piece took, while steps are computed
 _HUGE_PAGES, _POPULATE_WRITE = 14, 23  # of madvise(2); the latter since Linux 5.14
 
 
@@ -36,12 +37,22 @@ def pinned_zeros(size: tuple[int, ...], dtype: torch.dtype) -> Tensor:
 
 
 class BackgroundTouch:
-    """Touches tensors in the CPU's memory, from `start()` until done or stopped."""
+    """Touches stretches of the CPU's memory, from `start()` until done or stopped.
 
-    def __init__(self, tensors: Iterable[Tensor], on_progress: Callable[[int], None]) -> None:
-        """`on_progress` hears how many bytes are left, and 0 at the end."""
-        self._ranges = [(tensor.data_ptr(), tensor.numel() * tensor.element_size()) for tensor in tensors]
+    A piece of each in turn, so that what is used first is there first. While steps are computed, it takes a tenth of a
+    core.
+    """
+
+    def __init__(
+        self,
+        stretches: Iterable[Tensor],
+        on_progress: Callable[[int], None],
+        is_busy: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`on_progress` hears how many bytes are left, and 0 at the end; `is_busy` says whether steps are computed."""
+        self._stretches = [_whole_pages(stretch) for stretch in stretches]
         self._on_progress = on_progress
+        self._is_busy = is_busy
         self._is_stopped = threading.Event()
         self._thread = threading.Thread(target=self._touch_all, name="touch", daemon=True)
 
@@ -61,17 +72,34 @@ class BackgroundTouch:
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)  # this thread's alone on Linux
         if self._is_stopped.wait(self._after):
             return
-        left = sum(length for _, length in self._ranges)
-        for address, length in self._ranges:
-            # Whole pages only: what shares a page with something else is touched by that.
-            start, end = _page_at(address + mmap.PAGESIZE - 1), _page_at(address + length)
-            _madvise(start, max(0, end - start), _HUGE_PAGES)
-            for piece in range(start, end, _PIECE):
-                if self._is_stopped.wait(_PAUSE) or not _madvise(piece, min(_PIECE, end - piece), _POPULATE_WRITE):
-                    return
-                left -= _PIECE
-                self._on_progress(max(0, left))
+        for stretch in self._stretches:
+            _madvise(stretch.start, len(stretch), _HUGE_PAGES)
+        left = sum(len(stretch) for stretch in self._stretches)
+        for piece in self._pieces():
+            began = time.perf_counter()
+            if not _madvise(piece.start, len(piece), _POPULATE_WRITE):
+                return
+            left -= len(piece)
+            self._on_progress(left)
+            pause = _PAUSE * (time.perf_counter() - began) if self._is_busy() else 0
+            if self._is_stopped.wait(pause):
+                return
         self._on_progress(0)
+
+    def _pieces(self) -> Iterator[range]:
+        """The first of each stretch, then the second of each, and so on."""
+        most = max((len(stretch) for stretch in self._stretches), default=0)
+        for offset in range(0, most, _PIECE):
+            for stretch in self._stretches:
+                if piece := stretch[offset : offset + _PIECE]:
+                    yield piece
+
+
+def _whole_pages(memory: Tensor) -> range:
+    """Its addresses but for what shares a page with something else, which is touched by that."""
+    start = memory.data_ptr()
+    begin, end = _page_at(start + mmap.PAGESIZE - 1), _page_at(start + memory.nbytes)
+    return range(begin, max(begin, end))
 
 
 def _page_at(address: int) -> int:

@@ -147,7 +147,8 @@ class HostMemory(DeviceMemory):
     def begin_background_work(self, model: Model, runner: Runner) -> None:
         adapters = () if model.adapters is None else model.adapters.tensors
         cells = () if runner.second_tier is None else runner.second_tier.tensors
-        self._touch = BackgroundTouch((*runner.kv.tensors, *adapters, *cells), self.reservation.hold)
+        layers = (layer for tensor in runner.kv.tensors for layer in tensor)
+        self._touch = BackgroundTouch((*layers, *adapters, *cells), self.reservation.hold, runner.is_busy)
         self._touch.start(after=_HEAD_START)
 
     def close(self) -> None:

@@ -37,6 +37,7 @@ from .outcome import Outcome
 from .slots import SlotTable, StepRows
 
 AwaitMask = Callable[[int], MaskFrame]
+_SOON = 0.05  # seconds in which the next of several steps would come
 
 
 class Runner:
@@ -63,12 +64,26 @@ class Runner:
         self._batch = batch
         self._sampled = sample
         self._last_end = 0.0
+        self._is_launching = False
+        self._last_launch = 0.0
 
     def step(self, plan: StepPlan, await_mask: AwaitMask) -> StepResult:
         return self.launch(plan, await_mask)()
 
     def launch(self, plan: StepPlan, await_mask: AwaitMask) -> Callable[[], StepResult]:
         """Launch the step; the returned function waits for it and gives its result."""
+        self._is_launching = True
+        try:
+            return self._launch(plan, await_mask)
+        finally:
+            self._last_launch = time.perf_counter()
+            self._is_launching = False
+
+    def is_busy(self) -> bool:
+        """Whether a step is computed, as a CPU does at its launch, or probably will be at once. From any thread."""
+        return self._is_launching or time.perf_counter() - self._last_launch < _SOON
+
+    def _launch(self, plan: StepPlan, await_mask: AwaitMask) -> Callable[[], StepResult]:
         point("worker.step")
         if plan.saves or plan.loads:  # of blocks alone, so that it can be done before anyone takes the step
             self._move_blocks(plan)
